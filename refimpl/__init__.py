@@ -1,0 +1,18 @@
+"""Policy-optimisation losses as their papers state them, on models you can train.
+
+The path of the data is one line, and the modules stand along it:
+
+    problem → prompt → rollout → reward → advantage → loss → update → history → plot
+    tasks              rollout   rewards  advantages  algorithms  trainer     plots
+
+Floors, lowest first; no import runs upward:
+
+1. `importance`, `advantages`, `aggregation`, `kl`: the pieces of every loss.
+2. `algorithms`: one file each, in chapter order.
+3. `tasks`, `models`, `rollout`, `rewards`, `warm_start`: the world and the policy.
+4. `trainer`: `TrainConfig`, `train`, `History`.
+5. `curves`, `plots`, `explorer`, `exercises`: what the notebooks show and ask.
+6. `__main__`: the command line.
+"""
+
+__version__ = "0.1.0"

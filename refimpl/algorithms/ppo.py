@@ -1,0 +1,73 @@
+"""PPO: Proximal Policy Optimization (1707.06347), in the form RLHF uses.
+
+    J = E_t[ min( r_t Â_t, clip(r_t, 1−ε_low, 1+ε_high) Â_t ) ]           (Eq. 7)
+        − c₁ (V − V_targ)² + c₂ S[π]                                      (Eq. 9)
+
+**Changed against REINFORCE:** the ratio r corrects for stale data, the min removes
+the reward for moving further than ε, and a critic V gives every token its own Â (GAE).
+
+**Departures.** `dual_clip` = c (1912.09729, Eq. 5) floors the objective at c·Â where
+Â < 0; off by default, always on in verl (c = 3). Tokens are averaged over the batch.
+The trainer adds c₁ (`value_coefficient`), c₂ (`entropy_bonus`) and the KL (`beta`).
+"""
+
+import torch
+
+from refimpl.advantages import gae
+from refimpl.aggregation import aggregate
+from refimpl.algorithms.base import Algorithm, Objective, clip_bounds
+from refimpl.importance import ratio
+
+
+def objective(
+    logp,
+    z,
+    advantages,
+    mask,
+    *,
+    epsilon=0.2,
+    epsilon_low=None,
+    epsilon_high=None,
+    dual_clip=None,
+):
+    """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
+    low, high = clip_bounds(epsilon, epsilon_low, epsilon_high)
+    r = ratio(z)
+    value = torch.minimum(r * advantages, r.clamp(1 - low, 1 + high) * advantages)
+    if dual_clip is not None:
+        if not dual_clip > 1:
+            raise ValueError(f"dual_clip must be > 1 (usually 3), got {dual_clip}")
+        floor = dual_clip * advantages
+        value = torch.where(advantages < 0, torch.maximum(value, floor), value)
+    return Objective(
+        value,
+        low=(advantages < 0) & (r < 1 - low),
+        high=(advantages > 0) & (r > 1 + high),
+    )
+
+
+def value_loss(values, old_values, targets, mask, *, epsilon=0.2, **batch):
+    """½ · mean max((V − R)², (clip(V, V_old ± ε) − R)²), over response tokens.
+
+    V may not leave ±ε of the rollout's V in one go; ε in reward units, None: no clip.
+    """
+    error = (values - targets) ** 2
+    if epsilon is not None:
+        clipped = old_values + (values - old_values).clamp(-epsilon, epsilon)
+        error = torch.maximum(error, (clipped - targets) ** 2)
+    return aggregate(error / 2, mask, "token_mean", **batch)
+
+
+PPO = Algorithm(
+    name="ppo",
+    title="PPO",
+    paper="Schulman et al. 2017, 1707.06347",
+    parent="reinforce",
+    changed="token ratio, one-sided clip, critic with GAE",
+    objective=objective,
+    advantages=gae,
+    aggregation="token_mean",
+    trl="removed in 1.13",
+    verl="adv_estimator=gae, policy_loss.loss_mode=vanilla, clip_ratio_c=1e9",
+    critic=True,
+)

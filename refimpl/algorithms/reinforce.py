@@ -1,0 +1,35 @@
+"""REINFORCE (Williams, 1992), with a leave-one-out baseline (RLOO, 2402.14740).
+
+    ∇J = E[ Σ_t ∇log π_θ(o_t | q, o_<t) (R − b) ],     A = R − b
+
+**Parent:** none. Everything after it changes how A is made, how far π_θ may move from
+the policy that sampled, or how tokens are averaged.
+
+**Departures.** Σ_t becomes the aggregation's weighted sum (default: mean over tokens,
+then over responses), so that losses compare across methods. `correct=True` adds the
+importance ratio: −aggregate(r A), unclipped, which is unbiased when the data are
+stale, and blows up with staleness. Off, stale data bias the gradient silently.
+"""
+
+from refimpl.advantages import leave_one_out
+from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.importance import ratio
+
+
+def objective(logp, z, advantages, mask, *, correct=False):
+    """A log π_θ, or r A with `correct`: the same gradient where r = 1."""
+    return Objective((ratio(z) if correct else logp) * advantages)
+
+
+REINFORCE = Algorithm(
+    name="reinforce",
+    title="REINFORCE",
+    paper="Williams 1992; RLOO 2402.14740",
+    parent=None,
+    changed="push up the log-probability of what was paid above a baseline",
+    objective=objective,
+    advantages=leave_one_out,
+    aggregation="seq_mean_token_mean",
+    trl="RLOOTrainer",
+    verl="algorithm.adv_estimator=rloo",
+)

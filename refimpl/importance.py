@@ -1,0 +1,84 @@
+"""Importance ratios: how much more likely a token has become since it was sampled.
+
+All log-probabilities are in nats. Everything works on the log-ratio
+
+    z_{i,t} = log π_θ(o_{i,t}|·) − log π_old(o_{i,t}|·)
+
+because differences of log-probs stay small where ratios overflow.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LOG_RATIO_LIMIT = 20.0
+"""|z| beyond which `exp` is held constant: e^±20 ≈ 4.9e8 and 2.1e-9.
+
+No paper has this. Without it a ratio of e^100 is inf in float32, and inf · 0 in
+the backward pass is NaN even where a clip discards the value. Beyond the limit the
+ratio has no gradient. verl uses the same number.
+"""
+
+
+def log_ratio(
+    logp: Float[Tensor, "B T"],
+    old_logp: Float[Tensor, "B T"],
+    mask: Float[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """z = log π_θ − log π_old on response tokens, exactly 0 elsewhere.
+
+    Half precision is raised to float32 first. `old_logp` is detached: π_old is a
+    constant of the update. Padding may hold anything, NaN included.
+    """
+    wide = torch.promote_types(logp.dtype, torch.float32)
+    difference = logp.to(wide) - old_logp.detach().to(wide)
+    return torch.where(mask.bool(), difference, 0.0)
+
+
+def ratio(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """r = exp(z), finite for every z (see `LOG_RATIO_LIMIT`)."""
+    return z.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+
+
+def sequence_log_ratio(
+    z: Float[Tensor, "B T"], mask: Float[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    """log s_i = (1/|o_i|) Σ_t z_{i,t}: the log of the *geometric mean* ratio.
+
+    GSPO (2507.18071), Eq. 7. Without the 1/|o_i| the ratio grows with length and
+    no fixed clip range fits short and long responses alike. An empty row gives 0.
+    """
+    return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def gspo_token_ratio(
+    logp: Float[Tensor, "B T"],
+    z: Float[Tensor, "B T"],
+    mask: Float[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """s_{i,t} = sg[s_i] · π_θ(o_{i,t}) / sg[π_θ(o_{i,t})].
+
+    GSPO-token, Eq. 14. Its value is s_i at every token; its gradient is
+    s_i ∇log π_θ(o_{i,t}), so that advantages may differ from token to token.
+    """
+    s = ratio(sequence_log_ratio(z, mask)).detach().unsqueeze(-1)
+    one = torch.where(mask.bool(), logp - logp.detach(), 0.0).exp()
+    return s * one
+
+
+def truncated_weight(
+    old_logp: Float[Tensor, "B T"],
+    rollout_logp: Float[Tensor, "B T"],
+    mask: Float[Tensor, "B T"],
+    cap: float = 2.0,
+) -> Float[Tensor, "B T"]:
+    """min(π_old / π_rollout, C), a constant weight on each token's loss.
+
+    Corrects for a sampler that is not π_old (another engine, another precision).
+    Untruncated, the weight is unbiased and its variance unbounded; C = 2–3 is in use.
+
+    Raises `ValueError` if `cap` is not positive.
+    """
+    if cap <= 0:
+        raise ValueError(f"cap must be > 0, got {cap}; 2.0 is usual")
+    return ratio(log_ratio(old_logp.detach(), rollout_logp, mask)).clamp(max=cap)
