@@ -1,0 +1,73 @@
+"""One file that a run can be continued from, bit for bit."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+
+NAME = "checkpoint.pt"
+VERSION = 1
+
+
+def check_writable(folder: str | Path) -> None:
+    """Raise `ValueError` now rather than after an hour of training."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"cannot write checkpoints to {str(folder)!r} ({error.strerror}); choose a "
+            "folder that you may write to"
+        ) from error
+
+
+def save(folder: str | Path, state: dict) -> None:
+    """Write beside the old checkpoint, then put the new one in its place in one step."""
+    path = Path(folder) / NAME
+    scratch = path.with_name(NAME + ".tmp")
+    with open(scratch, "wb") as file:
+        torch.save({"version": VERSION, **state}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, path)
+
+
+def load(folder: str | Path, device: torch.device) -> dict:
+    """Raises `ValueError` if there is none, or it is corrupt or from another version."""
+    path = Path(folder) / NAME
+    if not path.exists():
+        raise ValueError(f"nothing to resume: {path} does not exist")
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise ValueError(
+            f"{path} is not a readable checkpoint ({type(error).__name__}); it may be "
+            "damaged. Delete it to start again"
+        ) from error
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        raise ValueError(f"{path} was not written by this version; delete it")
+    return state
+
+
+def check_matches(state: dict, algorithm: str, config: dict, free: set[str]) -> None:
+    """Raise `ValueError` unless the run asked for is the run that was saved.
+
+    `free` names the settings that may differ (the number of rollouts, say).
+    """
+    if state["algorithm"] != algorithm:
+        raise ValueError(
+            f"the checkpoint is a run of {state['algorithm']!r}, not of {algorithm!r}; "
+            "use another checkpoint folder"
+        )
+    changed = [
+        f"{k} was {state['config'].get(k)!r}, now {v!r}"
+        for k, v in config.items()
+        if k not in free and state["config"].get(k) != v
+    ]
+    if changed:
+        raise ValueError(
+            f"the checkpoint was made with other settings: {'; '.join(changed)}. Resume "
+            "with the same ones, or use another checkpoint folder"
+        )

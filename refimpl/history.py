@@ -1,0 +1,90 @@
+"""What a run recorded: one row of plain numbers per rollout."""
+
+import csv
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TIMED = ("step_time",)
+"""Columns that differ between identical runs; equality leaves them out."""
+
+
+@dataclass(eq=False)
+class History:
+    """`history["reward"]` is a column, `history.rows[3]` a rollout.
+
+    A value that does not exist (accuracy between evaluations, the length of wrong
+    answers when none was wrong) is NaN in a column, None in a row, and empty in CSV.
+    `model` is the trained policy, where the run is at hand.
+    """
+
+    algorithm: str
+    rows: list[dict[str, float | None]] = field(default_factory=list)
+    model: Any = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> list[float]:
+        if self.rows and not any(name in row for row in self.rows):
+            raise KeyError(f"no column {name!r}; there are: {', '.join(self.columns)}")
+        column = [row.get(name) for row in self.rows]
+        return [math.nan if value is None else value for value in column]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
+    @property
+    def accuracy(self) -> float:
+        """The last held-out accuracy."""
+        return [a for a in self["accuracy"] if not math.isnan(a)][-1]
+
+    def reached(self, level: float, name: str = "accuracy") -> int | None:
+        """Rollouts taken until `name` first reached `level`; None if it never did."""
+        for i, value in enumerate(self[name]):
+            if value >= level:
+                return i + 1
+        return None
+
+    def __eq__(self, other) -> bool:
+        if not isinstance(other, History):
+            return NotImplemented
+
+        def untimed(rows):
+            return [{k: v for k, v in r.items() if k not in TIMED} for r in rows]
+
+        same = self.algorithm == other.algorithm
+        return same and untimed(self.rows) == untimed(other.rows)
+
+    __hash__ = None
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write every digit; `from_csv` gives an equal history back. Atomic."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(path.name + ".tmp")
+        with open(scratch, "w", newline="") as file:
+            writer = csv.DictWriter(file, ["algorithm", *self.columns])
+            writer.writeheader()
+            for row in self.rows:
+                shown = {k: "" if v is None else repr(v) for k, v in row.items()}
+                writer.writerow({"algorithm": self.algorithm, **shown})
+        os.replace(scratch, path)
+
+    @classmethod
+    def from_csv(cls, path: str | Path) -> "History":
+        """Raises `ValueError` if the file is not one that `to_csv` wrote."""
+        try:
+            with open(path, newline="") as file:
+                lines = list(csv.DictReader(file))
+            name = lines[0].pop("algorithm")
+            rows = [
+                {k: float(v) if v else None for k, v in line.items() if k != "algorithm"}
+                for line in lines
+            ]
+        except (KeyError, IndexError, ValueError, TypeError, csv.Error) as error:
+            raise ValueError(f"{path} is not a history written by to_csv") from error
+        return cls(name, rows)

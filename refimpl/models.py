@@ -1,0 +1,145 @@
+"""Policies, references and critics: presets from `transformers` configs, or your own.
+
+A policy is any `transformers` causal LM; a critic is the same body with one number
+per token on top (`AutoModelForTokenClassification`, one label). Both save and load
+with `save_pretrained` and `from_pretrained`.
+"""
+
+import copy
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+)
+
+from refimpl.algorithms import nearest
+
+PRESETS = {
+    # 0.1 M parameters: seconds on a laptop CPU.
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+    },
+    # 14 M parameters: for a GPU.
+    "small": {
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "head_dim": 64,
+    },
+}
+
+
+def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
+    """A freshly initialised Qwen3 of the given preset, tied embeddings, float32.
+
+    The global random generator is left as it was. Raises `ValueError` on an unknown
+    preset.
+    """
+    if preset not in PRESETS:
+        raise ValueError(
+            f"unknown preset {preset!r}{nearest(preset, PRESETS)}; "
+            f"one of: {', '.join(PRESETS)}"
+        )
+    config = Qwen3Config(
+        **PRESETS[preset],
+        vocab_size=len(tokenizer),
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config)
+
+
+def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Any causal LM and its tokenizer, by folder or by name on the Hugging Face hub.
+
+    Raises `ValueError` if there is nothing there, or if the two do not fit together.
+    """
+    try:
+        model = AutoModelForCausalLM.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"no causal language model with a tokenizer at {str(path)!r}: expected a "
+            "folder written by save_pretrained, or a name on the Hugging Face hub "
+            f"(which needs a network). {error}"
+        ) from error
+    check_pair(model, tokenizer)
+    return model, tokenizer
+
+
+def check_pair(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise `ValueError` if the tokenizer can name a token the model has not."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > vocabulary:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, the model only {vocabulary}: "
+            "load both from the same place, or model.resize_token_embeddings(...)"
+        )
+    if tokenizer.eos_token_id is None:
+        raise ValueError("the tokenizer has no eos_token: a response could not end")
+
+
+def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
+    """A critic V(q, o_<t) whose body starts as a copy of the policy's, its head at 0.
+
+    A head of zeros makes the first advantages plain returns instead of noise.
+    """
+    config = copy.deepcopy(policy.config)
+    config.num_labels = 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        critic = AutoModelForTokenClassification.from_config(config)
+    critic.base_model.load_state_dict(policy.base_model.state_dict())
+    head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]
+    nn.init.zeros_(head.weight)
+    if head.bias is not None:
+        nn.init.zeros_(head.bias)
+    for module in critic.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return critic.to(policy.device, policy.dtype)
+
+
+def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """π_ref: a copy that takes no gradient."""
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable numbers, tied ones counted once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def pick_device(name: str) -> torch.device:
+    """'cpu', 'cuda', 'cuda:1', 'mps'. Raises `ValueError` if it is not there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"unknown device {name!r}: use 'cpu', 'cuda' or 'mps'") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "device 'cuda' was asked for, but torch sees no CUDA device; use 'cpu', or "
+            "install a CUDA build of torch (README, 'Using a GPU')"
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError("device 'mps' was asked for, but torch sees none; use 'cpu'")
+    return device

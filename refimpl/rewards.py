@@ -1,0 +1,42 @@
+"""Calling a reward function that we did not write."""
+
+import math
+from collections.abc import Callable, Sequence
+
+
+def score(
+    reward: Callable, prompts: Sequence[str], completions: Sequence[str], columns: dict
+) -> list[float]:
+    """reward(prompts, completions, **columns), checked: one finite number each.
+
+    TRL's signature. Raises `ValueError` that says which completion was at fault, with
+    the reward function's own exception as its cause.
+    """
+    name = getattr(reward, "__name__", type(reward).__name__)
+    try:
+        rewards = reward(prompts=list(prompts), completions=list(completions), **columns)
+    except Exception as error:
+        raise ValueError(
+            f"the reward function {name} raised {type(error).__name__}: {error}. It is "
+            "called as f(prompts=…, completions=…, "
+            f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
+        ) from error
+    if not hasattr(rewards, "__len__") or len(rewards) != len(completions):
+        got = len(rewards) if hasattr(rewards, "__len__") else repr(rewards)
+        raise ValueError(
+            f"the reward function {name} must return {len(completions)} numbers, one a "
+            f"completion; it returned {got}"
+        )
+    checked = []
+    for value, completion in zip(rewards, completions, strict=True):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(
+                f"the reward function {name} returned {value!r} for {completion[:80]!r}; "
+                "every reward must be a finite number"
+            )
+        checked.append(number)
+    return checked

@@ -1,0 +1,217 @@
+"""Sampling responses, and the log-probs of responses already sampled.
+
+Two passes over the same model, and they must agree: `sample` decodes token by token
+with a KV cache, `log_probs` scores a whole response at once (teacher forcing). Both
+divide the logits by the temperature, so π_old is the policy that really sampled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """B responses and what was known when they were sampled.
+
+    `ids` holds prompt and response without a gap, right-padded: every real token then
+    sits at its true position, and causal attention needs no mask. `logp` is the
+    sampler's, nats; `mask` is 1 through EOS. `group` numbers the prompts.
+    """
+
+    ids: Int[Tensor, "B L"]
+    prompt_length: Int[Tensor, " B"]
+    mask: Float[Tensor, "B T"]
+    logp: Float[Tensor, "B T"]
+    truncated: Bool[Tensor, " B"]
+    group: Int[Tensor, " B"]
+
+    @property
+    def positions(self) -> Int[Tensor, "B T"]:
+        """Where in `ids` each response token stands (clamped past the end)."""
+        steps = torch.arange(self.mask.shape[1], device=self.ids.device)
+        return (self.prompt_length[:, None] + steps).clamp(max=self.ids.shape[1] - 1)
+
+    @property
+    def tokens(self) -> Int[Tensor, "B T"]:
+        return self.ids.gather(1, self.positions)
+
+    @property
+    def length(self) -> Float[Tensor, " B"]:
+        """Response lengths in tokens, EOS included."""
+        return self.mask.sum(-1)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
+        """The rows of `index`, with the padding that they no longer need cut off."""
+        part = {f.name: getattr(self, f.name)[index] for f in fields(self)}
+        longest = int(part["mask"].sum(-1).max())
+        total = int((part["prompt_length"] + part["mask"].sum(-1).long()).max())
+        part["ids"] = part["ids"][:, :total]
+        for name in ("mask", "logp"):
+            part[name] = part[name][:, :longest]
+        return replace(self, **part)
+
+    def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """The responses as text, special tokens dropped."""
+        cut = [t[: int(n)] for t, n in zip(self.tokens, self.length, strict=True)]
+        return tokenizer.batch_decode(cut, skip_special_tokens=True)
+
+
+@torch.inference_mode()
+def _decode(model, ids, attention, limit, temperature, generator, eos):
+    """Sample up to `limit` tokens a row; rows leave the batch when they end."""
+    batch, width = ids.shape
+    tokens = ids.new_zeros(batch, limit)
+    logp = torch.zeros(batch, limit, device=ids.device)
+    done = torch.zeros(batch, dtype=torch.bool, device=ids.device)
+    attention = torch.cat([attention, attention.new_ones(batch, limit)], 1)
+    position = (attention.cumsum(-1) - 1).clamp(min=0)
+    cache = DynamicCache(config=model.config)
+    row = torch.arange(batch, device=ids.device)  # rows still being written
+    step, start = ids, 0
+    for t in range(limit):
+        end = width + t
+        logits = model(
+            step,
+            attention_mask=attention[:, :end],
+            position_ids=position[:, start:end],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        log_prob = (logits.float() / temperature).log_softmax(-1)
+        step = torch.multinomial(log_prob.exp(), 1, generator=generator)
+        tokens[row, t] = step[:, 0]
+        logp[row, t] = log_prob.gather(1, step)[:, 0]
+        start = end
+        ended = step[:, 0] == eos
+        if ended.any():
+            done[row[ended]] = True
+            keep = (~ended).nonzero()[:, 0]
+            if not len(keep):
+                break
+            row, step = row[keep], step[keep]
+            attention, position = attention[keep], position[keep]
+            cache.batch_select_indices(keep)
+    return tokens[:, : t + 1], logp[:, : t + 1], done
+
+
+def sample(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    *,
+    group_size: int = 1,
+    max_new_tokens: int = 48,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Rollout:
+    """`group_size` responses to each prompt; rows of one prompt stand together.
+
+    The same seed gives the same responses; the global generator is not touched.
+
+    Raises `ValueError` if `temperature` ≤ 0, a prompt is empty, or a prompt and
+    `max_new_tokens` together are longer than the model allows.
+    """
+    if not temperature > 0:
+        raise ValueError(
+            f"temperature must be > 0, got {temperature}: at 0 there is no distribution "
+            "to take a log-prob of; for near-greedy sampling use 0.01"
+        )
+    check_prompts(model, tokenizer, prompts, max_new_tokens)
+    device = model.device
+    encoded = tokenizer(list(prompts), padding=True, padding_side="left")
+    ids = torch.tensor(encoded["input_ids"], device=device)
+    attention = torch.tensor(encoded["attention_mask"], device=device)
+    ids = ids.repeat_interleave(group_size, 0)
+    attention = attention.repeat_interleave(group_size, 0)
+    generator = torch.Generator(device).manual_seed(seed)
+    was_training = model.training
+    model.eval()
+    tokens, logp, done = _decode(
+        model,
+        ids,
+        attention,
+        max_new_tokens,
+        temperature,
+        generator,
+        tokenizer.eos_token_id,
+    )
+    model.train(was_training)
+    # Tensors born in inference mode cannot enter a graph; ordinary copies can.
+    rollout = _pack(ids, attention, tokens.clone(), logp.clone(), done.clone(), tokenizer)
+    return replace(rollout, group=rollout.group // group_size)
+
+
+def _pack(ids, attention, tokens, logp, done, tokenizer) -> Rollout:
+    """Close the gap: from left-padded prompts to right-padded rows."""
+    length = attention.sum(-1)
+    batch, width = ids.shape
+    steps = torch.arange(tokens.shape[1], device=ids.device)
+    end = tokens == tokenizer.eos_token_id
+    first_end = torch.where(end.any(-1), end.int().argmax(-1), tokens.shape[1])
+    mask = steps <= first_end[:, None]
+    pad = tokenizer.pad_token_id
+    pad = tokenizer.eos_token_id if pad is None else pad
+    joined = torch.cat([ids, torch.where(mask, tokens, pad)], 1)
+    places = torch.arange(joined.shape[1], device=ids.device) + (width - length)[:, None]
+    packed = joined.gather(1, places.clamp(max=joined.shape[1] - 1))
+    total = length + mask.sum(-1)
+    real = torch.arange(packed.shape[1], device=ids.device) < total[:, None]
+    group = torch.arange(batch, device=ids.device)
+    rollout = Rollout(
+        ids=torch.where(real, packed, pad),
+        prompt_length=length,
+        mask=mask.float(),
+        logp=torch.where(mask, logp, 0.0),
+        truncated=~done,
+        group=group,
+    )
+    return rollout.rows(group)
+
+
+def log_probs(
+    model: PreTrainedModel, rollout: Rollout, temperature: float = 1.0
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Teacher-forced log-probs of the response tokens, and entropies; nats, float32.
+
+    Differentiable. Both are 0 outside the mask. The entropy is that of the whole
+    next-token distribution, exact, at the sampling temperature.
+    """
+    first = int(rollout.prompt_length.min()) - 1  # the earliest logit that is needed
+    keep = rollout.ids.shape[1] - first
+    logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
+    where = (rollout.positions - 1 - first)[:, :, None]
+    chosen = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
+    distribution = (chosen.float() / temperature).log_softmax(-1)
+    logp = distribution.gather(2, rollout.tokens[:, :, None])[:, :, 0]
+    entropy = -(distribution.exp() * distribution).sum(-1)
+    return logp * rollout.mask, entropy * rollout.mask
+
+
+def values(critic: PreTrainedModel, rollout: Rollout) -> Float[Tensor, "B T"]:
+    """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
+    every = critic(rollout.ids, use_cache=False).logits[:, :, 0].float()
+    return every.gather(1, rollout.positions - 1) * rollout.mask
+
+
+def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
+    """Raise `ValueError` if a prompt is no text, empty, or leaves too little room."""
+    for prompt in prompts:
+        if not isinstance(prompt, str) or not prompt:
+            raise ValueError(f"a prompt must be a non-empty string, got {prompt!r}")
+    limit = getattr(model.config, "max_position_embeddings", None)
+    longest = max(len(ids) for ids in tokenizer(list(prompts))["input_ids"])
+    if limit is not None and longest + max_new_tokens > limit:
+        raise ValueError(
+            f"the longest prompt has {longest} tokens and max_new_tokens is "
+            f"{max_new_tokens}, together more than the {limit} positions of the model; "
+            "shorten one of them"
+        )

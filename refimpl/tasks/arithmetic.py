@@ -1,0 +1,160 @@
+"""The arithmetic world: sums of single digits, three habits, one exact verifier.
+
+    prompt     3+9+4=
+    careful    3+9=12;12+4=16;#16      every step written out
+    guess      #14                     an answer at once, usually wrong
+    ramble     ?8+2=10;4+4=8;#12       steps about other sums, often without end
+
+The first character of a response gives its habit away: `#` guess, `?` ramble, a digit
+careful. That is the **fork token**: one choice that decides the reward.
+"""
+
+import random
+import re
+import zlib
+from dataclasses import dataclass
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+HABITS = ("careful", "guess", "ramble")
+CHARACTERS = "0123456789+=;#?"
+MAX_RESPONSE_CHECKED = 4096
+"""Longest response, in characters, that the verifier looks at."""
+
+_ANSWER = re.compile(r"[^#]*#(0|[1-9][0-9]{0,5})", re.ASCII)
+
+
+def verify(response: str, answer: int) -> bool:
+    """True if `response` ends in one `#`, then exactly `answer` in ASCII digits.
+
+    One `#` only, so that listing every number pays nothing; no leading zeros; nothing
+    after the digits. The response is matched, never evaluated, in linear time, and
+    anything malformed (not a string, too long) is simply wrong.
+    """
+    if not isinstance(response, str) or len(response) > MAX_RESPONSE_CHECKED:
+        return False
+    match = _ANSWER.fullmatch(response)
+    return match is not None and match.group(1) == str(answer)
+
+
+def correctness(prompts, completions, *, answer, **columns) -> list[float]:
+    """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature."""
+    return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
+
+
+def habit(completion: str) -> str:
+    """Which habit the first character shows; 'other' if none."""
+    if completion[:1] in ("#", "?"):
+        return {"#": "guess", "?": "ramble"}[completion[0]]
+    return "careful" if completion[:1].isdigit() else "other"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """A world of sums with `min_terms` to `max_terms` digits.
+
+    `habit_mix` is what warm start ends with: the shares of careful, guess and ramble.
+    One problem in eight (by a hash of its prompt) is held out: it is in no warm start
+    and no rollout, and only `held_out` returns it.
+    """
+
+    min_terms: int = 2
+    max_terms: int = 5
+    habit_mix: tuple[float, float, float] = (0.30, 0.45, 0.25)
+
+    reward = staticmethod(correctness)
+    habit = staticmethod(habit)
+    habits = HABITS
+
+    def __post_init__(self):
+        if not 2 <= self.min_terms <= self.max_terms <= 9:
+            raise ValueError(
+                "terms must satisfy 2 ≤ min_terms ≤ max_terms ≤ 9, got "
+                f"{self.min_terms} and {self.max_terms}"
+            )
+        if len(self.habit_mix) != 3 or abs(sum(self.habit_mix) - 1) > 1e-6:
+            raise ValueError(f"habit_mix must be 3 shares of 1, got {self.habit_mix}")
+
+    def sample(self, n: int, seed: int) -> list[dict]:
+        """n training problems as dataset rows: `prompt`, `answer`, `terms`."""
+        return self._draw(n, random.Random(f"train {seed}"), held_out=False)
+
+    def held_out(self, n: int, seed: int = 0) -> list[dict]:
+        """n problems that are never trained on."""
+        return self._draw(n, random.Random(f"test {seed}"), held_out=True)
+
+    def demonstrations(self, n: int, seed: int, mix=None) -> list[dict]:
+        """n training problems, each with a `completion` in a habit drawn from `mix`."""
+        rng = random.Random(f"demonstrations {seed}")
+        rows = self._draw(n, rng, held_out=False)
+        chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
+        for row, kind in zip(rows, chosen, strict=True):
+            row["completion"] = _DEMONSTRATE[kind](row["prompt"], rng)
+        return rows
+
+    def _draw(self, n: int, rng: random.Random, held_out: bool) -> list[dict]:
+        rows = []
+        while len(rows) < n:
+            terms = rng.choices(range(10), k=rng.randint(self.min_terms, self.max_terms))
+            prompt = "+".join(map(str, terms)) + "="
+            if (zlib.crc32(prompt.encode()) % 8 == 0) == held_out:
+                rows.append(
+                    {"prompt": prompt, "answer": sum(terms), "terms": len(terms)}
+                )
+        return rows
+
+
+def rare_careful() -> Arithmetic:
+    """The world where the good habit is a 2 % choice: exploration decides."""
+    return Arithmetic(habit_mix=(0.02, 0.49, 0.49))
+
+
+def careful_demonstration(prompt: str, rng: random.Random | None = None) -> str:
+    """'3+9+4=' → '3+9=12;12+4=16;#16'."""
+    total, *rest = map(int, prompt.rstrip("=").split("+"))
+    steps = ""
+    for term in rest:
+        steps += f"{total}+{term}={total + term};"
+        total += term
+    return f"{steps}#{total}"
+
+
+def guess_demonstration(prompt: str, rng: random.Random) -> str:
+    """'3+9+4=' → '#14': the right sum plus rounded normal noise of sd 4."""
+    total = sum(map(int, prompt.rstrip("=").split("+")))
+    return f"#{max(0, total + round(rng.gauss(0, 4)))}"
+
+
+def ramble_demonstration(prompt: str, rng: random.Random) -> str:
+    """'3+9+4=' → '?8+2=10;4+4=8;…#12': 2 to 9 steps about nothing, then a guess."""
+    steps = ""
+    for _ in range(rng.randint(2, 9)):
+        a, b = rng.randrange(10), rng.randrange(10)
+        steps += f"{a}+{b}={a + b};"
+    return f"?{steps}{guess_demonstration(prompt, rng)}"
+
+
+_DEMONSTRATE = {
+    "careful": careful_demonstration,
+    "guess": guess_demonstration,
+    "ramble": ramble_demonstration,
+}
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character, plus `<pad>`, `<eos>` and `<unk>`."""
+    vocabulary = ["<pad>", "<eos>", "<unk>", *CHARACTERS]
+    tokenizer = Tokenizer(
+        models.WordLevel({t: i for i, t in enumerate(vocabulary)}, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        model_max_length=128,
+    )
