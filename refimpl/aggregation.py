@@ -3,8 +3,8 @@
 | name | weight of token t of response i | used by |
 |---|---|---|
 | `seq_mean_token_mean` | 1 / (B · |o_i|) | GRPO, GSPO, GMPO, RSPO, SAPO |
-| `group_token_mean` | 1 / Σ_{j in group} |o_j|, mean over groups | DAPO, CISPO as printed |
-| `token_mean` | 1 / Σ_{j in batch} |o_j| | DAPO, CISPO in every framework |
+| `group_token_mean` | 1 / Σ_{j in group} |o_j|, mean over groups | DAPO, CISPO papers |
+| `token_mean` | 1 / Σ_{j in batch} |o_j| | DAPO, CISPO in frameworks |
 | `constant` | 1 / (B · max_length) | Dr. GRPO in code |
 
 B counts every row, an empty one too: a response whose mask is all 0 adds 0 and gives

@@ -24,7 +24,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def save(folder: str | Path, state: dict) -> None:
-    """Write beside the old checkpoint, then put the new one in its place in one step."""
+    """Write beside the old checkpoint, then swap the two in one step."""
     path = Path(folder) / NAME
     scratch = path.with_name(NAME + ".tmp")
     with open(scratch, "wb") as file:
@@ -35,7 +35,7 @@ def save(folder: str | Path, state: dict) -> None:
 
 
 def load(folder: str | Path, device: torch.device) -> dict:
-    """Raises `ValueError` if there is none, or it is corrupt or from another version."""
+    """Raises `ValueError` if there is none, or it is corrupt or of another version."""
     path = Path(folder) / NAME
     if not path.exists():
         raise ValueError(f"nothing to resume: {path} does not exist")
@@ -68,6 +68,6 @@ def check_matches(state: dict, algorithm: str, config: dict, free: set[str]) -> 
     ]
     if changed:
         raise ValueError(
-            f"the checkpoint was made with other settings: {'; '.join(changed)}. Resume "
-            "with the same ones, or use another checkpoint folder"
+            f"the checkpoint was made with other settings: {'; '.join(changed)}. "
+            "Resume with the same ones, or use another checkpoint folder"
         )

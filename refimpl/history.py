@@ -80,9 +80,10 @@ class History:
         try:
             with open(path, newline="") as file:
                 lines = list(csv.DictReader(file))
-            name = lines[0].pop("algorithm")
+            first = "algorithm"
+            name = lines[0][first]
             rows = [
-                {k: float(v) if v else None for k, v in line.items() if k != "algorithm"}
+                {k: float(v) if v else None for k, v in line.items() if k != first}
                 for line in lines
             ]
         except (KeyError, IndexError, ValueError, TypeError, csv.Error) as error:

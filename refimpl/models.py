@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     Qwen3Config,
 )
+from transformers.utils import logging
 
 from refimpl.algorithms import nearest
 
@@ -73,6 +74,7 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
     Raises `ValueError` if there is nothing there, or if the two do not fit together.
     """
+    logging.disable_progress_bar()  # one file is read: a bar only adds noise
     try:
         model = AutoModelForCausalLM.from_pretrained(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -134,7 +136,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(f"unknown device {name!r}: use 'cpu', 'cuda' or 'mps'") from error
+        raise ValueError(f"unknown device {name!r}: 'cpu', 'cuda' or 'mps'") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             "device 'cuda' was asked for, but torch sees no CUDA device; use 'cpu', or "

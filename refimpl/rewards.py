@@ -14,7 +14,9 @@ def score(
     """
     name = getattr(reward, "__name__", type(reward).__name__)
     try:
-        rewards = reward(prompts=list(prompts), completions=list(completions), **columns)
+        rewards = reward(
+            prompts=list(prompts), completions=list(completions), **columns
+        )
     except Exception as error:
         raise ValueError(
             f"the reward function {name} raised {type(error).__name__}: {error}. It is "
@@ -35,8 +37,8 @@ def score(
             number = math.nan
         if not math.isfinite(number):
             raise ValueError(
-                f"the reward function {name} returned {value!r} for {completion[:80]!r}; "
-                "every reward must be a finite number"
+                f"the reward function {name} returned {value!r} for "
+                f"{completion[:80]!r}; every reward must be a finite number"
             )
         checked.append(number)
     return checked

@@ -122,8 +122,8 @@ def sample(
     """
     if not temperature > 0:
         raise ValueError(
-            f"temperature must be > 0, got {temperature}: at 0 there is no distribution "
-            "to take a log-prob of; for near-greedy sampling use 0.01"
+            f"temperature must be > 0, got {temperature}: at 0 there is no "
+            "distribution to take a log-prob of; for near-greedy sampling use 0.01"
         )
     check_prompts(model, tokenizer, prompts, max_new_tokens)
     device = model.device
@@ -146,7 +146,8 @@ def sample(
     )
     model.train(was_training)
     # Tensors born in inference mode cannot enter a graph; ordinary copies can.
-    rollout = _pack(ids, attention, tokens.clone(), logp.clone(), done.clone(), tokenizer)
+    decoded = (tokens.clone(), logp.clone(), done.clone())
+    rollout = _pack(ids, attention, *decoded, tokenizer)
     return replace(rollout, group=rollout.group // group_size)
 
 
@@ -161,10 +162,11 @@ def _pack(ids, attention, tokens, logp, done, tokenizer) -> Rollout:
     pad = tokenizer.pad_token_id
     pad = tokenizer.eos_token_id if pad is None else pad
     joined = torch.cat([ids, torch.where(mask, tokens, pad)], 1)
-    places = torch.arange(joined.shape[1], device=ids.device) + (width - length)[:, None]
-    packed = joined.gather(1, places.clamp(max=joined.shape[1] - 1))
+    columns = torch.arange(joined.shape[1], device=ids.device)
+    shift = (width - length)[:, None]
+    packed = joined.gather(1, (columns + shift).clamp(max=joined.shape[1] - 1))
     total = length + mask.sum(-1)
-    real = torch.arange(packed.shape[1], device=ids.device) < total[:, None]
+    real = columns < total[:, None]
     group = torch.arange(batch, device=ids.device)
     rollout = Rollout(
         ids=torch.where(real, packed, pad),

@@ -92,15 +92,20 @@ class TrainConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number ≥ 1, got {value!r}")
-        for name in "temperature learning_rate critic_learning_rate max_grad_norm".split():
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+        for name in (
+            "temperature learning_rate critic_learning_rate max_grad_norm"
+        ).split():
+            value = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"{name} must be > 0, got {value}")
         for name in "warmup_updates weight_decay entropy_bonus beta".split():
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be ≥ 0, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not value >= 0:
+                raise ValueError(f"{name} must be ≥ 0, got {value}")
         for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}")
         for name, known in (
             ("kl_in", ("loss", "reward")),
             ("kl_estimator", tuple(ESTIMATORS)),
@@ -287,7 +292,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     correct = scores
     if run.reward is not run.task.reward:
         correct = score(run.task.reward, prompts, texts, _columns(rows))
-    batch, metrics = _advantages(run, rollout, torch.tensor(scores, device=rollout.ids.device))
+    device = rollout.ids.device
+    batch, metrics = _advantages(run, rollout, torch.tensor(scores, device=device))
     return batch, {**metrics, **_describe(run, rollout, scores, correct, texts)}
 
 
@@ -295,7 +301,9 @@ def _advantages(run: Run, rollout: Rollout, scores: Tensor) -> tuple[Batch, dict
     config, mask = run.config, rollout.mask
     ref_logp, metrics = None, {}
     if run.reference is not None:
-        ref_logp = _no_grad(run, lambda part: _score(run, run.reference, part)[0], rollout)
+        ref_logp = _no_grad(
+            run, lambda part: _score(run, run.reference, part)[0], rollout
+        )
         kl = k1(rollout.logp, ref_logp) * mask
         metrics["kl"] = (kl.sum() / mask.sum()).item()
     in_reward = config.beta if config.kl_in == "reward" else 0.0
@@ -316,18 +324,16 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     generator = torch.Generator().manual_seed(seed_for(config.seed, step, "shuffle"))
     totals, log_ratios = [], []
     run.model.train()
-    for epoch in range(config.epochs):
+    for _ in range(config.epochs):
         order = torch.randperm(config.prompts_per_rollout, generator=generator)
-        for number, groups in enumerate(order.chunk(config.minibatches)):
-            done = step * config.updates_per_rollout + epoch * config.minibatches + number
+        for groups in order.chunk(config.minibatches):
             chosen = torch.isin(rollout.group.cpu(), groups).nonzero()[:, 0]
+            done = step * config.updates_per_rollout + len(totals)
             totals.append(_one_update(run, batch, chosen, done, log_ratios))
     z = torch.cat(log_ratios)
     low, middle, high = torch.quantile(z, torch.tensor([0.01, 0.5, 0.99])).tolist()
-    metrics = {
-        name: (max if name == "ratio/max_deviation" else _mean)([t[name] for t in totals])
-        for name in totals[0]
-    }
+    metrics = {name: _mean([t[name] for t in totals]) for name in totals[0]}
+    metrics["ratio/max_deviation"] = max(t["ratio/max_deviation"] for t in totals)
     quantiles = {"log_ratio/q01": low, "log_ratio/q50": middle, "log_ratio/q99": high}
     return {**metrics, **quantiles}
 
@@ -508,7 +514,7 @@ def _restore(run: Run, folder: str) -> None:
 
 @contextlib.contextmanager
 def _finish_on_interrupt() -> Iterator[threading.Event]:
-    """The first Ctrl-C asks the loop to stop after this rollout, a second one insists."""
+    """The first Ctrl-C stops the loop after this rollout; a second one at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event  # only the main thread can catch signals

@@ -8,7 +8,8 @@ the reward for moving further than ε, and a critic V gives every token its own 
 
 **Departures.** `dual_clip` = c (1912.09729, Eq. 5) floors the objective at c·Â where
 Â < 0; off by default, always on in verl (c = 3). Tokens are averaged over the batch.
-The trainer adds c₁ (`value_coefficient`), c₂ (`entropy_bonus`) and the KL (`beta`).
+The critic is a network of its own, so c₁ is folded into `critic_learning_rate`; the
+trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the reward or in the loss).
 """
 
 import torch

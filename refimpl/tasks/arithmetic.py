@@ -96,7 +96,8 @@ class Arithmetic:
     def _draw(self, n: int, rng: random.Random, held_out: bool) -> list[dict]:
         rows = []
         while len(rows) < n:
-            terms = rng.choices(range(10), k=rng.randint(self.min_terms, self.max_terms))
+            count = rng.randint(self.min_terms, self.max_terms)
+            terms = rng.choices(range(10), k=count)
             prompt = "+".join(map(str, terms)) + "="
             if (zlib.crc32(prompt.encode()) % 8 == 0) == held_out:
                 rows.append(

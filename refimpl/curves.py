@@ -1,0 +1,61 @@
+"""Objective and gradient weight against the ratio, taken from the code that trains.
+
+A curve here is not drawn from a formula: ratios go in as log-probs, the real loss comes
+out, and autograd takes its slope. If the implementation drifts, so does the picture.
+"""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from refimpl.algorithms import Algorithm, get
+
+
+class Curve(NamedTuple):
+    """`weight` is w in ∇J = w · Â · ∇log π_θ: what is left of the token's gradient."""
+
+    ratio: Float[Tensor, " N"]
+    objective: Float[Tensor, " N"]
+    weight: Float[Tensor, " N"]
+
+
+def curve(
+    algorithm: str | Algorithm,
+    advantage: float = 1.0,
+    ratios: Float[Tensor, " N"] | None = None,
+    **hyperparameters,
+) -> Curve:
+    """One-token responses with the given ratios, float64.
+
+    Raises `ValueError` if the advantage is 0 (the weight is then undefined).
+    """
+    algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
+    if advantage == 0:
+        raise ValueError("the advantage must not be 0: it scales the whole gradient")
+    ratios = torch.linspace(0.02, 3, 597) if ratios is None else ratios
+    logp = ratios.double().log()[:, None].requires_grad_()
+    old = torch.zeros_like(logp)
+    advantages = torch.full_like(logp, advantage)
+    mask = torch.ones_like(logp)
+    one = {"batch_sequences": 1, "batch_tokens": 1}  # sum over rows, no mean
+    result = algorithm.policy_loss(
+        logp, old, advantages, mask, **one, **hyperparameters
+    )
+    (slope,) = torch.autograd.grad(-result.loss, logp)
+    names = {k: v for k, v in hyperparameters.items() if k != "aggregation"}
+    value = algorithm.objective(logp, logp - old, advantages, mask, **names).value
+    return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)
+
+
+def to_csv(path: str | Path, curves: dict[str, Curve]) -> None:
+    """Columns: name, ratio, objective, weight."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", *Curve._fields])
+        for name, one in curves.items():
+            for row in zip(*(column.tolist() for column in one), strict=True):
+                writer.writerow([name, *(f"{number:.6g}" for number in row)])

@@ -1,0 +1,17 @@
+"""Shared by all tests: property tests that repeat exactly, and float64 on request."""
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
+settings.load_profile("bounded")
+
+
+@pytest.fixture(scope="module")
+def float64():
+    """Inside a module that uses this, `tensor([0.1])` is float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

@@ -1,0 +1,122 @@
+"""Small models and runs that several test files share."""
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    PreTrainedModel,
+)
+
+from refimpl.models import build
+from refimpl.tasks import make_tokenizer
+from refimpl.trainer import TrainConfig, train
+from refimpl.warm_start import warm_start
+
+TOKENIZER = make_tokenizer()
+EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
+
+PROMPTS = ["3+9=", "1+2+3+4=", "0+0=", "9+8+7+6+5="]
+"""Four prompts of three lengths."""
+
+SMALL = TrainConfig(
+    rollouts=3,
+    prompts_per_rollout=4,
+    group_size=4,
+    max_new_tokens=24,
+    minibatches=2,
+    eval_every=100,
+    eval_problems=8,
+)
+"""A rollout of 16 responses and 2 updates: about 0.1 s."""
+
+
+@cache
+def warm_model() -> PreTrainedModel:
+    """The warm-started policy. Shared: no test may change it."""
+    return warm_start()[0]
+
+
+def random_model(seed: int = 0) -> PreTrainedModel:
+    """A fresh tiny policy: near uniform, so responses of every length occur."""
+    return build("tiny", TOKENIZER, seed).eval()
+
+
+def sharp_model(seed: int = 0) -> PreTrainedModel:
+    """A random policy with clear preferences: its weights are made ten times larger."""
+    model = random_model(seed)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(10)
+    return model
+
+
+def gpt2() -> PreTrainedModel:
+    """Learned positions, no grouped heads, and dropout, as it comes."""
+    return _from_config(
+        GPT2Config(
+            vocab_size=len(TOKENIZER),
+            n_positions=64,
+            n_embd=32,
+            n_layer=2,
+            n_head=2,
+            bos_token_id=EOS,
+            eos_token_id=EOS,
+        )
+    )
+
+
+def llama() -> PreTrainedModel:
+    """Rotary positions, two query heads to one key, an output layer of its own."""
+    return _from_config(
+        LlamaConfig(
+            vocab_size=len(TOKENIZER),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            bos_token_id=None,
+            eos_token_id=EOS,
+        )
+    )
+
+
+def _from_config(config) -> PreTrainedModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def small_run(algorithm="grpo", *, model=None, **arguments):
+    """Train the warm model (or `model`) under `SMALL` with some settings changed.
+
+    Keywords that `TrainConfig` knows go there, the rest to `train`.
+    """
+    known = set(TrainConfig.__dataclass_fields__)
+    settings = {k: v for k, v in arguments.items() if k in known}
+    rest = {k: v for k, v in arguments.items() if k not in known}
+    return train(
+        algorithm,
+        config=replace(SMALL, **settings),
+        model=warm_model() if model is None else model,
+        tokenizer=TOKENIZER,
+        progress=False,
+        **rest,
+    )
+
+
+def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Equal bit for bit."""
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
+
+
+def largest_difference(one: PreTrainedModel, other: PreTrainedModel) -> float:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return max((a - b).abs().max().item() for a, b in pairs)
