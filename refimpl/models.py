@@ -22,6 +22,8 @@ from transformers.utils import logging
 
 from refimpl.algorithms import nearest
 
+logging.disable_progress_bar()  # transformers': one small file needs no bar
+
 PRESETS = {
     # 0.1 M parameters: seconds on a laptop CPU.
     "tiny": {
@@ -74,7 +76,6 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
     Raises `ValueError` if there is nothing there, or if the two do not fit together.
     """
-    logging.disable_progress_bar()  # one file is read: a bar only adds noise
     try:
         model = AutoModelForCausalLM.from_pretrained(path)
         tokenizer = AutoTokenizer.from_pretrained(path)

@@ -1,11 +1,18 @@
 """Shared by all tests: property tests that repeat exactly, and float64 on request."""
 
+import os
+import tempfile
+
 import pytest
 import torch
 from hypothesis import settings
 
+# Notebooks under test draw into a scratch folder, not over the committed gallery.
+os.environ.setdefault("REFIMPL_FIGURES", tempfile.mkdtemp(prefix="refimpl-figures-"))
+
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")
+torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
 
 
 @pytest.fixture(scope="module")

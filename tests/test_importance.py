@@ -136,9 +136,13 @@ def test_gspo_token_and_gspo_have_the_same_gradient_in_the_mean():
     by_token = (gspo_token_ratio(logp, z, mask) * mask).sum(-1) / mask.sum(-1)
     by_sequence = ratio(sequence_log_ratio(z, mask))
     assert_close(by_token, by_sequence)
-    slopes = [grad(x.sum(), logp, retain_graph=True)[0] for x in (by_token, by_sequence)]
+    slopes = [
+        grad(x.sum(), logp, retain_graph=True)[0] for x in (by_token, by_sequence)
+    ]
     assert_close(slopes[0], slopes[1])
-    expected = tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]) * by_sequence[:, None].detach()
+    expected = (
+        tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]) * by_sequence[:, None].detach()
+    )
     assert_close(slopes[0], expected / mask.sum(-1, keepdim=True))
 
 
@@ -162,7 +166,11 @@ def test_truncated_weight_is_a_constant():
 
 def test_untruncated_weight_removes_the_mismatch_and_truncation_brings_some_back():
     """Σ_a π_rollout w f = Σ_a π_old f, exactly, while no weight reaches the cap."""
-    old, rollout, f = tensor([0.5, 0.4, 0.1]), tensor([0.1, 0.6, 0.3]), tensor([1.0, 2, 4])
+    old, rollout, f = (
+        tensor([0.5, 0.4, 0.1]),
+        tensor([0.1, 0.6, 0.3]),
+        tensor([1.0, 2, 4]),
+    )
 
     def mean(cap):
         mask = torch.ones(1, 3)
@@ -187,6 +195,8 @@ def test_sequence_log_ratio_ignores_padding_and_order(values, extra):
     expected = tensor([sum(values) / len(values)])
     assert_close(sequence_log_ratio(z, mask), expected, rtol=0, atol=1e-12)
     assert_close(sequence_log_ratio(z.flip(1), mask), expected, rtol=0, atol=1e-12)
-    padded_z, padded_mask = (torch.cat([x, torch.zeros(1, extra)], 1) for x in (z, mask))
+    padded_z, padded_mask = (
+        torch.cat([x, torch.zeros(1, extra)], 1) for x in (z, mask)
+    )
     padded = sequence_log_ratio(padded_z, padded_mask)
     assert_close(padded, expected, rtol=0, atol=1e-12)

@@ -187,7 +187,11 @@ def test_each_character_is_one_token_of_its_own():
 def test_text_survives_the_tokenizer():
     tokenizer = make_tokenizer()
     rows = WORLD.demonstrations(100, 0)
-    texts = [CHARACTERS, CHARACTERS[::-1], *(r["prompt"] + r["completion"] for r in rows)]
+    texts = [
+        CHARACTERS,
+        CHARACTERS[::-1],
+        *(r["prompt"] + r["completion"] for r in rows),
+    ]
     assert [tokenizer.decode(tokenizer(t)["input_ids"]) for t in texts] == texts
 
 

@@ -23,7 +23,7 @@ ACCEPTED = [
     ("9+9=1;#12", 12),  # the steps are not checked
     ("?8+2=10;#12", 12),
     ("two\nlines #12", 12),
-    ("١٢ # is no answer".replace(" # is no answer", "#12"), 12),
+    ("١٢ 👍#12", 12),
     ("#0", 0),
     ("#100", 100),
     ("#999999", 999_999),

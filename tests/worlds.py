@@ -16,6 +16,9 @@ from refimpl.tasks import make_tokenizer
 from refimpl.trainer import TrainConfig, train
 from refimpl.warm_start import warm_start
 
+# The models are tiny: further threads would only wait for each other.
+torch.set_num_threads(1)
+
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
 
@@ -45,16 +48,8 @@ def random_model(seed: int = 0) -> PreTrainedModel:
     return build("tiny", TOKENIZER, seed).eval()
 
 
-def sharp_model(seed: int = 0) -> PreTrainedModel:
-    """A random policy with clear preferences: its weights are made ten times larger."""
-    model = random_model(seed)
-    with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(10)
-    return model
-
-
 def gpt2() -> PreTrainedModel:
-    """Learned positions, no grouped heads, and dropout, as it comes."""
+    """Learned positions, no grouped heads, and dropout as it comes."""
     return _from_config(
         GPT2Config(
             vocab_size=len(TOKENIZER),
@@ -62,6 +57,7 @@ def gpt2() -> PreTrainedModel:
             n_embd=32,
             n_layer=2,
             n_head=2,
+            initializer_range=0.2,  # clear preferences without training
             bos_token_id=EOS,
             eos_token_id=EOS,
         )
@@ -79,6 +75,7 @@ def llama() -> PreTrainedModel:
             num_attention_heads=4,
             num_key_value_heads=2,
             max_position_embeddings=64,
+            initializer_range=0.3,
             bos_token_id=None,
             eos_token_id=EOS,
         )

@@ -1,0 +1,80 @@
+"""The curves come out of the real losses; the closed forms are the check."""
+
+import csv
+
+import pytest
+import torch
+
+from refimpl import curves
+from refimpl.algorithms import ALGORITHMS
+
+RATIOS = torch.tensor([0.1, 0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 2.0, 5.0]).double()
+
+
+def expected_ppo(sign: int, low: float = 0.2, high: float = 0.2):
+    """Objective and weight by hand: the weight is r where the gradient lives."""
+    r = RATIOS
+    if sign > 0:
+        return r.clamp(max=1 + high), torch.where(r <= 1 + high, r, 0.0)
+    return -r.clamp(min=1 - low), torch.where(r >= 1 - low, r, 0.0)
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clip_curves_match_the_closed_form(name, sign):
+    found = curves.curve(name, sign, RATIOS)
+    objective, weight = expected_ppo(sign)
+    torch.testing.assert_close(found.objective, objective, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.weight, weight, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_move_apart(sign):
+    found = curves.curve("ppo", sign, RATIOS, epsilon_low=0.6, epsilon_high=1.5)
+    objective, weight = expected_ppo(sign, 0.6, 1.5)
+    torch.testing.assert_close(found.objective, objective, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.weight, weight, rtol=0, atol=1e-12)
+
+
+def test_weight_does_not_depend_on_the_size_of_the_advantage():
+    one, three = (curves.curve("ppo", a, RATIOS) for a in (1.0, 3.0))
+    torch.testing.assert_close(one.weight, three.weight)
+    torch.testing.assert_close(3 * one.objective, three.objective)
+
+
+def test_dual_clip_stops_the_gradient_beyond_c():
+    found = curves.curve("ppo", -1, RATIOS, dual_clip=3.0)
+    assert found.objective[-1] == -3 and found.weight[-1] == 0
+    assert found.weight[-2] == 2
+
+
+def test_reinforce_has_weight_one_and_with_the_ratio_weight_r():
+    torch.testing.assert_close(
+        curves.curve("reinforce", 1, RATIOS).weight, torch.ones_like(RATIOS)
+    )
+    corrected = curves.curve("reinforce", 1, RATIOS, correct=True)
+    torch.testing.assert_close(corrected.weight, RATIOS)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_every_method_has_weight_one_on_policy(name, sign):
+    """At r = 1 all gradients coincide: Â ∇log π."""
+    found = curves.curve(name, sign, torch.ones(1).double(), aggregation="token_mean")
+    assert found.weight.item() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_zero_advantage_is_refused():
+    with pytest.raises(ValueError, match="must not be 0"):
+        curves.curve("ppo", 0.0)
+
+
+def test_csv_holds_the_curve(tmp_path):
+    found = curves.curve("ppo", 1, RATIOS)
+    curves.to_csv(tmp_path / "c.csv", {"up": found})
+    with open(tmp_path / "c.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["weight"]) for row in rows] == pytest.approx(
+        found.weight.tolist()
+    )
+    assert {row["name"] for row in rows} == {"up"}

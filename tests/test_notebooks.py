@@ -1,0 +1,89 @@
+"""The committed notebooks were executed, in order, and promise what nbval can check."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from refimpl.exercises import exercises
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
+HEADINGS = ["play", "exercises", "misreading", "elsewhere"]
+
+
+def load(path: Path) -> list[dict]:
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def code(path: Path) -> list[dict]:
+    return [c for c in load(path) if c["cell_type"] == "code" and source(c).strip()]
+
+
+def ignored(cell: dict) -> bool:
+    return "nbval-ignore-output" in cell["metadata"].get("tags", [])
+
+
+def test_the_first_chapters_are_there():
+    names = [path.stem[:2] for path in NOTEBOOKS]
+    assert names[:4] == ["00", "01", "02", "03"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_cell_was_run_in_order_from_a_fresh_kernel(path):
+    """nbval passes a cell that was never run; this does not."""
+    counts = [cell["execution_count"] for cell in code(path)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_no_cell_failed(path):
+    kinds = [o["output_type"] for cell in code(path) for o in cell["outputs"]]
+    assert "error" not in kinds
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_few_outputs_are_excluded_and_a_verdict_follows_each(path):
+    cells = code(path)
+    assert sum(map(ignored, cells)) <= len(cells) / 4
+    for cell, *later in (cells[i : i + 4] for i, c in enumerate(cells) if ignored(c)):
+        text = "".join(map(source, later))
+        assert "print(" in text, f"no verdict after: {source(cell)[:60]}"
+    text = "".join(map(source, cells))
+    assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
+    assert "assert" in text
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_lines_of_code_are_short(path):
+    for cell in code(path):
+        for line in source(cell).splitlines():
+            assert len(line) <= 80, line
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_anatomy_is_complete(path):
+    prose = [source(c) for c in load(path) if c["cell_type"] == "markdown"]
+    titles = " ".join(re.findall(r"^#+ (.*)$", "\n".join(prose), re.M)).lower()
+    assert [word for word in HEADINGS if word not in titles] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_exercise_of_the_chapter_is_asked(path):
+    chapter = str(int(path.stem[:2]))
+    text = "".join(map(source, code(path)))
+    asked = re.findall(r'check\(\s*"([\d.]+)"', text)
+    assert asked == [k for k in exercises() if k.split(".")[0] == chapter]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_picture_of_the_gallery_is_there(path):
+    figures = path.parents[1] / "figures"
+    for name in re.findall(
+        r'plots\.save\(\w+, "([^"]+)"\)', "".join(map(source, code(path)))
+    ):
+        assert (figures / f"{name}.png").exists(), name
