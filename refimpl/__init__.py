@@ -10,8 +10,8 @@ Floors, lowest first; no import runs upward:
 1. `importance`, `advantages`, `aggregation`, `kl`: the pieces of every loss.
 2. `algorithms`: one file each, in chapter order.
 3. `tasks`, `models`, `rollout`, `rewards`, `warm_start`: the world and the policy.
-4. `trainer`: `TrainConfig`, `train`, `History`.
-5. `curves`, `plots`, `explorer`, `exercises`: what the notebooks show and ask.
+4. `trainer`: `train`, with `config`, `history` and `checkpoint` beside it.
+5. `curves`, `plots`, `explorer`, `misreadings`, `exercises`: what the notebooks show.
 6. `__main__`: the command line.
 """
 

@@ -116,10 +116,7 @@ def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     nn.init.zeros_(head.weight)
     if head.bias is not None:
         nn.init.zeros_(head.bias)
-    for module in critic.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return critic.to(policy.device, policy.dtype)
+    return critic.to(policy.device, policy.dtype).eval()  # no dropout
 
 
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:

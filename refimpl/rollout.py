@@ -69,7 +69,7 @@ def _decode(model, ids, attention, limit, temperature, generator, eos):
     """Sample up to `limit` tokens a row; rows leave the batch when they end."""
     batch, width = ids.shape
     tokens = ids.new_zeros(batch, limit)
-    logp = torch.zeros(batch, limit, device=ids.device)
+    logp = _wide(torch.zeros(batch, limit, dtype=model.dtype, device=ids.device))
     done = torch.zeros(batch, dtype=torch.bool, device=ids.device)
     attention = torch.cat([attention, attention.new_ones(batch, limit)], 1)
     position = (attention.cumsum(-1) - 1).clamp(min=0)
@@ -86,7 +86,7 @@ def _decode(model, ids, attention, limit, temperature, generator, eos):
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
-        log_prob = (logits.float() / temperature).log_softmax(-1)
+        log_prob = (_wide(logits) / temperature).log_softmax(-1)
         step = torch.multinomial(log_prob.exp(), 1, generator=generator)
         tokens[row, t] = step[:, 0]
         logp[row, t] = log_prob.gather(1, step)[:, 0]
@@ -182,7 +182,7 @@ def _pack(ids, attention, tokens, logp, done, tokenizer) -> Rollout:
 def log_probs(
     model: PreTrainedModel, rollout: Rollout, temperature: float = 1.0
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Teacher-forced log-probs of the response tokens, and entropies; nats, float32.
+    """Teacher-forced log-probs of the response tokens, and entropies, in nats.
 
     Differentiable. Both are 0 outside the mask. The entropy is that of the whole
     next-token distribution, exact, at the sampling temperature.
@@ -192,7 +192,7 @@ def log_probs(
     logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
     where = (rollout.positions - 1 - first)[:, :, None]
     chosen = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
-    distribution = (chosen.float() / temperature).log_softmax(-1)
+    distribution = (_wide(chosen) / temperature).log_softmax(-1)
     logp = distribution.gather(2, rollout.tokens[:, :, None])[:, :, 0]
     entropy = -(distribution.exp() * distribution).sum(-1)
     return logp * rollout.mask, entropy * rollout.mask
@@ -200,8 +200,13 @@ def log_probs(
 
 def values(critic: PreTrainedModel, rollout: Rollout) -> Float[Tensor, "B T"]:
     """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
-    every = critic(rollout.ids, use_cache=False).logits[:, :, 0].float()
+    every = _wide(critic(rollout.ids, use_cache=False).logits[:, :, 0])
     return every.gather(1, rollout.positions - 1) * rollout.mask
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least float32: half precision is too coarse for a log-softmax."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 
 import torch
 from jaxtyping import Float
@@ -26,7 +26,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from refimpl import algorithms, checkpoint
 from refimpl.advantages import gae, whiten
 from refimpl.aggregation import aggregate
-from refimpl.algorithms import Algorithm, nearest, value_loss
+from refimpl.algorithms import Algorithm, value_loss
+from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.kl import ESTIMATORS, k1, token_rewards
 from refimpl.models import check_pair, frozen_copy, make_critic, pick_device
@@ -34,125 +35,6 @@ from refimpl.rewards import score
 from refimpl.rollout import Rollout, check_prompts, log_probs, sample, values
 from refimpl.tasks import Arithmetic
 from refimpl.warm_start import warm_start
-
-DTYPES = ("float32", "bfloat16", "float64")
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Settings of a run. The defaults suit the `tiny` model in the arithmetic world.
-
-    K, the updates per rollout, is `minibatches` × `epochs`.
-    """
-
-    seed: int = 0
-    # Rollouts
-    rollouts: int = 40
-    prompts_per_rollout: int = 16
-    group_size: int = 8  # responses to each prompt, G
-    max_new_tokens: int = 48
-    temperature: float = 1.0
-    # Updates
-    minibatches: int = 4  # a rollout is split into this many, by whole groups
-    epochs: int = 1  # passes over the rollout
-    micro_batch_size: int = 16  # responses a forward pass; changes memory, not results
-    learning_rate: float = 3e-4
-    warmup_updates: int = 0  # learning rate rises linearly over these
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    # Loss
-    hyperparameters: dict = field(default_factory=dict)  # the algorithm's
-    entropy_bonus: float = 0.0  # c₂ of PPO Eq. 9
-    beta: float = 0.0  # weight of the KL to the starting policy; 0: none
-    kl_in: str = "loss"  # or "reward"
-    kl_estimator: str = "k3"  # of the KL in the loss
-    # Critic (PPO)
-    gamma: float = 1.0
-    lam: float = 0.95  # λ of GAE
-    critic_learning_rate: float = 1e-3
-    value_clip: float | None = 0.2  # reward units
-    # Measuring
-    eval_every: int = 10  # rollouts; the last is always evaluated
-    eval_problems: int = 256
-    allow_on_policy: bool = False  # accept K = 1, where the ratio is always 1
-    # Machine
-    device: str = "cpu"
-    dtype: str = "float32"  # bfloat16: autocast, weights stay float32
-    checkpoint_every: int = 10  # rollouts
-
-    @property
-    def updates_per_rollout(self) -> int:
-        return self.minibatches * self.epochs
-
-    def __post_init__(self):
-        for name in (
-            "rollouts prompts_per_rollout group_size max_new_tokens minibatches epochs "
-            "micro_batch_size eval_every eval_problems checkpoint_every"
-        ).split():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number ≥ 1, got {value!r}")
-        for name in (
-            "temperature learning_rate critic_learning_rate max_grad_norm"
-        ).split():
-            value = getattr(self, name)
-            if not value > 0:
-                raise ValueError(f"{name} must be > 0, got {value}")
-        for name in "warmup_updates weight_decay entropy_bonus beta".split():
-            value = getattr(self, name)
-            if not value >= 0:
-                raise ValueError(f"{name} must be ≥ 0, got {value}")
-        for name in ("gamma", "lam"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {value}")
-        for name, known in (
-            ("kl_in", ("loss", "reward")),
-            ("kl_estimator", tuple(ESTIMATORS)),
-            ("dtype", DTYPES),
-        ):
-            value = getattr(self, name)
-            if value not in known:
-                raise ValueError(f"{name} must be one of {known}, got {value!r}")
-        if self.value_clip is not None and not self.value_clip > 0:
-            raise ValueError(f"value_clip must be > 0 or None, got {self.value_clip}")
-        if self.prompts_per_rollout % self.minibatches:
-            raise ValueError(
-                f"{self.prompts_per_rollout} prompts cannot be split into "
-                f"{self.minibatches} equal mini-batches of whole groups; make "
-                "prompts_per_rollout a multiple of minibatches"
-            )
-
-    def check(self, algorithm: Algorithm) -> None:
-        """Raise `ValueError` or `TypeError` if `algorithm` cannot run like this."""
-        if not algorithm.critic and self.group_size < 2:
-            raise ValueError(
-                f"{algorithm.name} compares the responses to one prompt: group_size "
-                f"must be ≥ 2, got {self.group_size}"
-            )
-        if self.updates_per_rollout == 1 and not self.allow_on_policy:
-            raise ValueError(
-                "one update per rollout (minibatches × epochs = 1): the ratio is 1, "
-                "every clip is inert, and all these methods coincide. Take more, or "
-                "set allow_on_policy=True if that is what you want to show"
-            )
-        how = self.hyperparameters.get("aggregation", algorithm.aggregation)
-        if how == "group_token_mean" and self.micro_batch_size % self.group_size:
-            raise ValueError(
-                "aggregation 'group_token_mean' needs micro-batches of whole groups: "
-                f"micro_batch_size {self.micro_batch_size} is no multiple of "
-                f"group_size {self.group_size}"
-            )
-        # A loss on nothing raises on every hyperparameter that is out of range.
-        zero, one = torch.zeros(2, 1), torch.ones(2, 1)
-        algorithm.policy_loss(zero, zero, zero, one, **self._loss_arguments(zero[:, 0]))
-
-    def _loss_arguments(self, group: Tensor) -> dict:
-        return {
-            "group": group,
-            "max_length": self.max_new_tokens,
-            **self.hyperparameters,
-        }
 
 
 class StalenessError(RuntimeError):
@@ -242,7 +124,7 @@ def train(
                 raise KeyboardInterrupt(f"stopped after {step + 1} rollouts")
             if step + 1 in (5, config.rollouts):
                 _check_staleness(run)
-    run.history.model = run.model.eval()
+    run.history.model = run.model
     return run.history
 
 
@@ -323,7 +205,6 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     config, rollout = run.config, batch.rollout
     generator = torch.Generator().manual_seed(seed_for(config.seed, step, "shuffle"))
     totals, log_ratios = [], []
-    run.model.train()
     for _ in range(config.epochs):
         order = torch.randperm(config.prompts_per_rollout, generator=generator)
         for groups in order.chunk(config.minibatches):
@@ -373,7 +254,7 @@ def _loss(run: Run, part: Batch, counts: dict) -> tuple[Tensor, dict, Tensor]:
     config, rollout = run.config, part.rollout
     mask = rollout.mask
     logp, entropy = _score(run, run.model, rollout)
-    arguments = config._loss_arguments(rollout.group)
+    arguments = config.loss_arguments(rollout.group)
     result = run.algorithm.policy_loss(
         logp, rollout.logp, part.advantages, mask, **counts, **arguments
     )
@@ -456,6 +337,7 @@ def _prepare(algorithm, config, model, tokenizer, task, reward) -> Run:
     rows = task.sample(config.prompts_per_rollout, 0) + task.held_out(8)
     check_prompts(model, tokenizer, [r["prompt"] for r in rows], config.max_new_tokens)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
+    # The copy stays in eval mode: dropout would make π_θ differ from the sampler.
     model = frozen_copy(model).requires_grad_(True).to(device, dtype)
     critic = None
     if algorithm.critic:
@@ -510,6 +392,9 @@ def _restore(run: Run, folder: str) -> None:
             getattr(run, name).load_state_dict(state[name])
     run.optimizer.load_state_dict(state["optimizer"])
     run.history.rows[:] = state["rows"]
+    for row in run.history.rows:  # measured only because that run was to end there
+        if (row["step"] + 1) % run.config.eval_every:
+            row["accuracy"] = None
 
 
 @contextlib.contextmanager
@@ -553,10 +438,10 @@ def _score(run: Run, model: PreTrainedModel, rollout: Rollout):
 @torch.no_grad()
 def _no_grad(run: Run, score_part: Callable, rollout: Rollout) -> Float[Tensor, "B T"]:
     """`score_part` over micro-batches, put together again."""
-    result = torch.zeros_like(rollout.mask)
+    result = torch.zeros_like(rollout.logp)
     for rows in torch.arange(len(rollout)).split(run.config.micro_batch_size):
         rows = rows.to(result.device)
-        part = score_part(rollout.rows(rows)).float()
+        part = score_part(rollout.rows(rows))
         result[rows, : part.shape[1]] = part
     return result
 
@@ -625,7 +510,6 @@ __all__ = [
     "TrainConfig",
     "collect",
     "evaluate",
-    "nearest",
     "train",
     "update",
 ]

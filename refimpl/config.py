@@ -1,0 +1,129 @@
+"""Settings of a training run, checked when they are made."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from refimpl.algorithms import Algorithm
+from refimpl.kl import ESTIMATORS
+
+DTYPES = ("float32", "bfloat16", "float64")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a run. The defaults suit the `tiny` model in the arithmetic world.
+
+    K, the updates per rollout, is `minibatches` × `epochs`.
+    """
+
+    seed: int = 0
+    # Rollouts
+    rollouts: int = 40
+    prompts_per_rollout: int = 16
+    group_size: int = 8  # responses to each prompt, G
+    max_new_tokens: int = 48
+    temperature: float = 1.0
+    # Updates
+    minibatches: int = 4  # a rollout is split into this many, by whole groups
+    epochs: int = 1  # passes over the rollout
+    micro_batch_size: int = 16  # responses a forward pass; changes memory, not results
+    learning_rate: float = 3e-4
+    warmup_updates: int = 0  # learning rate rises linearly over these
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    # Loss
+    hyperparameters: dict = field(default_factory=dict)  # the algorithm's
+    entropy_bonus: float = 0.0  # c₂ of PPO Eq. 9
+    beta: float = 0.0  # weight of the KL to the starting policy; 0: none
+    kl_in: str = "loss"  # or "reward"
+    kl_estimator: str = "k3"  # of the KL in the loss
+    # Critic (PPO)
+    gamma: float = 1.0
+    lam: float = 0.95  # λ of GAE
+    critic_learning_rate: float = 1e-3
+    value_clip: float | None = 0.2  # reward units
+    # Measuring
+    eval_every: int = 10  # rollouts; the last is always evaluated
+    eval_problems: int = 256
+    allow_on_policy: bool = False  # accept K = 1, where the ratio is always 1
+    # Machine
+    device: str = "cpu"
+    dtype: str = "float32"  # bfloat16: autocast, weights stay float32
+    checkpoint_every: int = 10  # rollouts
+
+    @property
+    def updates_per_rollout(self) -> int:
+        return self.minibatches * self.epochs
+
+    def __post_init__(self):
+        for name in (
+            "rollouts prompts_per_rollout group_size max_new_tokens minibatches epochs "
+            "micro_batch_size eval_every eval_problems checkpoint_every"
+        ).split():
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number ≥ 1, got {value!r}")
+        for name in (
+            "temperature learning_rate critic_learning_rate max_grad_norm"
+        ).split():
+            value = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"{name} must be > 0, got {value}")
+        for name in "warmup_updates weight_decay entropy_bonus beta".split():
+            value = getattr(self, name)
+            if not value >= 0:
+                raise ValueError(f"{name} must be ≥ 0, got {value}")
+        for name in ("gamma", "lam"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}")
+        for name, known in (
+            ("kl_in", ("loss", "reward")),
+            ("kl_estimator", tuple(ESTIMATORS)),
+            ("dtype", DTYPES),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        if self.value_clip is not None and not self.value_clip > 0:
+            raise ValueError(f"value_clip must be > 0 or None, got {self.value_clip}")
+        if self.prompts_per_rollout % self.minibatches:
+            raise ValueError(
+                f"{self.prompts_per_rollout} prompts cannot be split into "
+                f"{self.minibatches} equal mini-batches of whole groups; make "
+                "prompts_per_rollout a multiple of minibatches"
+            )
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Raise `ValueError` or `TypeError` if `algorithm` cannot run like this."""
+        if not algorithm.critic and self.group_size < 2:
+            raise ValueError(
+                f"{algorithm.name} compares the responses to one prompt: group_size "
+                f"must be ≥ 2, got {self.group_size}"
+            )
+        if self.updates_per_rollout == 1 and not self.allow_on_policy:
+            raise ValueError(
+                "one update per rollout (minibatches × epochs = 1): the ratio is 1, "
+                "every clip is inert, and all these methods coincide. Take more, or "
+                "set allow_on_policy=True if that is what you want to show"
+            )
+        how = self.hyperparameters.get("aggregation", algorithm.aggregation)
+        if how == "group_token_mean" and self.micro_batch_size % self.group_size:
+            raise ValueError(
+                "aggregation 'group_token_mean' needs micro-batches of whole groups: "
+                f"micro_batch_size {self.micro_batch_size} is no multiple of "
+                f"group_size {self.group_size}"
+            )
+        # A loss on nothing raises on every hyperparameter that is out of range.
+        zero, one = torch.zeros(2, 1), torch.ones(2, 1)
+        algorithm.policy_loss(zero, zero, zero, one, **self.loss_arguments(zero[:, 0]))
+
+    def loss_arguments(self, group: Tensor) -> dict:
+        """What the loss needs beside the batch: groups, max_length, hyperparameters."""
+        return {
+            "group": group,
+            "max_length": self.max_new_tokens,
+            **self.hyperparameters,
+        }
