@@ -22,7 +22,7 @@ def group_relative(
     Raises `ValueError` if a group has fewer than two responses.
     """
     centred = group_centred(rewards, group)
-    _, index, size = _groups(rewards, group)
+    _, index, size = _groups(centred, group)
     variance = _group_sum(centred**2, index, size) / (size - 1)
     return centred / (variance.sqrt() + eps)[index]
 
@@ -34,6 +34,7 @@ def group_centred(
 
     Raises `ValueError` if a group has fewer than two responses.
     """
+    rewards = rewards.to(torch.promote_types(rewards.dtype, torch.float32))
     _, index, size = _groups(rewards, group)
     centred = rewards - (_group_sum(rewards, index, size) / size)[index]
     # The float mean of n equal numbers need not be that number: ask, don't compute.
@@ -52,7 +53,7 @@ def leave_one_out(
     Raises `ValueError` if a group has fewer than two responses.
     """
     centred = group_centred(rewards, group)
-    _, index, size = _groups(rewards, group)
+    _, index, size = _groups(centred, group)
     return centred * (size / (size - 1))[index]
 
 
@@ -75,7 +76,9 @@ def gae(
     for name, value in (("gamma", gamma), ("lam", lam)):
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value}")
-    rewards, values = rewards.detach() * mask, values.detach() * mask
+    response = mask.bool()
+    rewards = torch.where(response, rewards.detach(), 0.0)
+    values = torch.where(response, values.detach(), 0.0)
     advantages = torch.zeros_like(values)
     following = value_after = torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
@@ -93,8 +96,9 @@ def whiten(
 
     The RLHF form of PPO whitens over the batch (openai/lm-human-preferences).
     """
-    count = mask.sum().clamp(min=1)
-    centred = (advantages - (advantages * mask).sum() / count) * mask
+    response, count = mask.bool(), mask.sum().clamp(min=1)
+    mean = torch.where(response, advantages, 0.0).sum() / count
+    centred = torch.where(response, advantages - mean, 0.0)
     return centred / ((centred**2).sum() / count + eps).sqrt()
 
 

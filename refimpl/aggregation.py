@@ -39,8 +39,9 @@ def aggregate(
     Raises `ValueError` on an unknown `how`, on `group_token_mean` without `group`,
     and on `constant` without a positive `max_length` at least as long as every row.
     """
+    mask = mask.to(torch.promote_types(per_token.dtype, torch.float32))
     tokens = mask.sum(-1, keepdim=True)
-    sequences = batch_sequences or mask.shape[0]
+    sequences = mask.shape[0] if batch_sequences is None else batch_sequences
     if how == "seq_mean_token_mean":
         weight = 1 / (sequences * tokens.clamp(min=1))
     elif how == "token_mean":
@@ -49,6 +50,11 @@ def aggregate(
     elif how == "group_token_mean":
         if group is None:
             raise ValueError("aggregation 'group_token_mean' needs group=, (B,) ids")
+        if group.shape != mask.shape[:1]:
+            raise ValueError(
+                f"group must have shape (B,) with B = {len(mask)}, got "
+                f"{tuple(group.shape)}"
+            )
         same = (group[:, None] == group[None, :]).to(mask.dtype)
         share = same.sum(-1, keepdim=True) / sequences  # 1/number of groups, if equal
         weight = share / (same @ tokens).clamp(min=1)

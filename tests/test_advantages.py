@@ -255,3 +255,12 @@ def test_whitening_nothing_or_equal_numbers_gives_zero():
 def test_whiten_survives_nan_on_padding():
     a = whiten(tensor([[1.0, -1.0, NAN]]), tensor([[1.0, 1.0, 0.0]]), eps=0.0)
     assert a.tolist() == [[1.0, -1.0, 0.0]]
+
+
+def test_whole_number_rewards_are_welcome():
+    """A verifier may return 0 and 1 as integers."""
+    group = torch.zeros(4, dtype=torch.long)
+    for function in (group_relative, group_centred, leave_one_out):
+        whole = function(torch.tensor([1, 0, 0, 1]), group)
+        exact = function(torch.tensor([1.0, 0.0, 0.0, 1.0]), group)
+        assert_close(whole.double(), exact.double(), rtol=0, atol=1e-6)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from refimpl.aggregation import AGGREGATIONS, aggregate
-from refimpl.importance import log_ratio, truncated_weight
+from refimpl.importance import LOG_RATIO_LIMIT, log_ratio, truncated_weight
 
 
 class Objective(NamedTuple):
@@ -101,7 +101,7 @@ class Algorithm:
         on an unknown hyperparameter.
         """
         self.check_hyperparameters(hyperparameters)
-        mask, advantages = _check_batch(logp, old_logp, advantages, mask)
+        mask, advantages = _check_batch(logp, old_logp, advantages, mask, rollout_logp)
         z = log_ratio(logp, old_logp, mask)
         objective = self.objective(
             logp, z, advantages.to(z.dtype), mask.to(z.dtype), **hyperparameters
@@ -169,30 +169,37 @@ def clip_bounds(
     return low, high
 
 
-def _check_batch(logp, old_logp, advantages, mask) -> tuple[Tensor, Tensor]:
+def _check_batch(
+    logp, old_logp, advantages, mask, rollout_logp=None
+) -> tuple[Tensor, Tensor]:
     """`mask` as it is and `advantages` as (B, T), or a `ValueError` that says why."""
     shape = tuple(logp.shape)
     if len(shape) != 2:
         raise ValueError(f"logp must have shape (B, T), got {shape}")
-    for name, tensor in (("old_logp", old_logp), ("mask", mask)):
+    rollout_logp = old_logp if rollout_logp is None else rollout_logp
+    for name, tensor in (
+        ("old_logp", old_logp),
+        ("mask", mask),
+        ("rollout_logp", rollout_logp),
+    ):
         if tuple(tensor.shape) != shape:
             raise ValueError(
                 f"{name} must have logp's shape {shape}, got {tuple(tensor.shape)}"
             )
     if not ((mask == 0) | (mask == 1)).all():
         raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
-    if advantages.ndim == 1:
-        advantages = advantages.unsqueeze(-1)
-    if advantages.ndim != 2 or advantages.shape[0] != shape[0]:
+    if tuple(advantages.shape) not in (shape[:1], shape):
         raise ValueError(
-            f"advantages must have shape (B,) or (B, T) with B = {shape[0]}, got "
+            f"advantages must have shape (B,) = {shape[:1]} or (B, T) = {shape}, got "
             f"{tuple(advantages.shape)}"
         )
-    advantages = advantages.expand(shape)
+    if advantages.ndim == 1:
+        advantages = advantages.unsqueeze(-1).expand(shape)
     response = mask.bool()
     for name, tensor in (
         ("logp", logp),
         ("old_logp", old_logp),
+        ("rollout_logp", rollout_logp),
         ("advantages", advantages),
     ):
         bad = ~torch.isfinite(tensor) & response
@@ -213,7 +220,8 @@ def _metrics(objective: Objective, z: Tensor, mask: Tensor) -> dict[str, float]:
     def share(hit: Tensor) -> float:
         return ((hit & response).sum() / count).item()
 
-    metrics = {"ratio/max_deviation": torch.expm1(z).abs().max().item()}
+    held = z.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)  # as `ratio` does
+    metrics = {"ratio/max_deviation": torch.expm1(held).abs().max().item()}
     none = torch.zeros_like(response)
     low = none if objective.low is None else objective.low.expand_as(response)
     high = none if objective.high is None else objective.high.expand_as(response)

@@ -52,6 +52,10 @@ def value_loss(values, old_values, targets, mask, *, epsilon=0.2, **batch):
 
     V may not leave ±ε of the rollout's V in one go; ε in reward units, None: no clip.
     """
+    response = mask.bool()  # a square of padding would have a gradient
+    values, old_values, targets = (
+        torch.where(response, x, 0.0) for x in (values, old_values, targets)
+    )
     error = (values - targets) ** 2
     if epsilon is not None:
         clipped = old_values + (values - old_values).clamp(-epsilon, epsilon)
