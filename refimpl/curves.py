@@ -14,6 +14,9 @@ from torch import Tensor
 
 from refimpl.algorithms import Algorithm, get
 
+GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
+"""Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""
+
 
 class Curve(NamedTuple):
     """`weight` is w in ∇J = w · Â · ∇log π_θ: what is left of the token's gradient."""
@@ -36,7 +39,7 @@ def curve(
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
     if advantage == 0:
         raise ValueError("the advantage must not be 0: it scales the whole gradient")
-    ratios = torch.linspace(0.02, 3, 597) if ratios is None else ratios
+    ratios = GRID if ratios is None else ratios
     logp = ratios.double().log()[:, None].requires_grad_()
     old = torch.zeros_like(logp)
     advantages = torch.full_like(logp, advantage)

@@ -101,7 +101,7 @@ def train(
     if the largest |ratio − 1| stays at rounding noise although K > 1.
     """
     config = TrainConfig() if config is None else config
-    run = _prepare(algorithm, config, model, tokenizer, task, reward)
+    run = prepare(algorithm, config, model, tokenizer, task, reward)
     if checkpoint_dir is not None:
         checkpoint.check_writable(checkpoint_dir)
     if resume:
@@ -323,8 +323,10 @@ def _step(run: Run, step: int) -> dict[str, float | None]:
     return row
 
 
-def _prepare(algorithm, config, model, tokenizer, task, reward) -> Run:
-    """Check everything that can be checked, then build the run."""
+def prepare(
+    algorithm, config, model=None, tokenizer=None, task=None, reward=None
+) -> Run:
+    """Check everything that can be checked, then build the run (see `train`)."""
     algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config.check(algorithm)
     device = pick_device(config.device)
@@ -510,6 +512,7 @@ __all__ = [
     "TrainConfig",
     "collect",
     "evaluate",
+    "prepare",
     "train",
     "update",
 ]

@@ -37,7 +37,8 @@ def prepared(algorithm="grpo", *, model=None, reward=None, **settings) -> traine
     """A run before its first rollout."""
     config = replace(SMALL, **settings)
     model = warm_model() if model is None else model
-    return trainer._prepare(algorithm, config, model, TOKENIZER, None, reward)
+    method = ALGORITHMS[algorithm]
+    return trainer.prepare(method, config, model, TOKENIZER, None, reward)
 
 
 def always_one(completions, **_):
@@ -191,15 +192,11 @@ def test_minibatches_are_whole_groups_reshuffled_every_epoch(monkeypatch):
 
 
 VARIANTS = {
-    "grpo": ("grpo", {}),
-    "reinforce": ("reinforce", {}),
-    "ppo": ("ppo", {}),
+    "plain": ("grpo", {}),
     "per token": ("grpo", {"hyperparameters": {"aggregation": "token_mean"}}),
     "per group": ("grpo", {"hyperparameters": {"aggregation": "group_token_mean"}}),
-    "constant": ("grpo", {"hyperparameters": {"aggregation": "constant"}}),
-    "entropy": ("grpo", {"entropy_bonus": 0.1}),
-    "kl": ("grpo", {"beta": 0.5}),
-    "kl in reward": ("ppo", {"beta": 0.5, "kl_in": "reward"}),
+    "with kl and entropy": ("reinforce", {"beta": 0.5, "entropy_bonus": 0.1}),
+    "with a critic": ("ppo", {"beta": 0.5, "kl_in": "reward"}),
 }
 
 
@@ -207,7 +204,7 @@ def after_one_update(algorithm, micro_batch_size, dtype, **settings):
     """A run, gradients still there, after the first update of its first rollout."""
     run = prepared(
         algorithm,
-        **{**COURSE, "minibatches": 1, "epochs": 2},
+        **{**COURSE, "minibatches": 1, "epochs": 2, "max_new_tokens": 12},
         **settings,
         dtype=dtype,
         micro_batch_size=micro_batch_size,
@@ -383,8 +380,9 @@ def test_any_object_with_the_five_names_is_a_world():
         eval_problems=40,
         **COURSE,
     )
-    assert history["reward"][0] < 0.25
-    assert history["habit/right"][-1] > 0.9
+    assert history["reward"][0] < 0.1
+    assert sum(history["reward"][-3:]) / 3 > 0.3
+    assert history["habit/right"][0] < 0.6 < 0.8 < history["habit/right"][-1]
     assert history.accuracy == evaluate(
         history.model, TOKENIZER, task, problems=40, max_new_tokens=2
     )
@@ -446,17 +444,14 @@ def test_kl_in_the_reward_takes_beta_times_the_log_ratio_off(algorithm):
     assert trainer._loss(run, batch, counts)[0] == loss  # nothing in the loss
 
 
-@pytest.mark.parametrize("kl_in", ["loss", "reward"])
-def test_beta_holds_the_policy_near_where_it_started(kl_in):
-    loose, tight = (
-        small_run(rollouts=6, learning_rate=1e-3, beta=beta, kl_in=kl_in, **COURSE)[
-            "kl"
-        ]
-        for beta in (1e-6, 1.0)
-    )
+def test_beta_holds_the_policy_near_where_it_started():
+    settings = {**COURSE, "prompts_per_rollout": 8, "rollouts": 7}
+    loose = small_run(beta=1e-6, **settings)["kl"]
     assert loose[0] == pytest.approx(0, abs=1e-6)
-    assert tight[0] == pytest.approx(0, abs=1e-6)
-    assert 0 < sum(tight) < 0.5 * sum(loose)
+    for kl_in in ("loss", "reward"):
+        tight = small_run(beta=3.0, kl_in=kl_in, **settings)["kl"]
+        assert tight[0] == pytest.approx(0, abs=1e-6)
+        assert 0 < sum(tight) < 0.5 * sum(loose)
 
 
 def test_without_beta_there_is_no_reference_and_no_kl_column():
@@ -507,10 +502,10 @@ def test_the_loss_is_less_the_entropy_bonus():
 
 def test_ppo_trains_its_critic():
     """On one batch seen again and again, the value loss falls to a fraction."""
-    run = prepared("ppo", value_clip=None, epochs=2, **COURSE)
+    run = prepared("ppo", value_clip=None, epochs=4, **COURSE)
     batch, _ = trainer.collect(run, 0)
     assert (batch.old_values == 0).all()
-    losses = [trainer.update(run, batch, step)["value_loss"] for step in range(5)]
+    losses = [trainer.update(run, batch, step)["value_loss"] for step in range(3)]
     assert losses[-1] < 0.6 * losses[0]
     right = batch.targets > 0.5
     found = values(run.critic, batch.rollout)
@@ -616,26 +611,17 @@ def test_a_rollout_without_wrong_answers_has_no_length_of_them():
 @pytest.mark.parametrize("prompts", [1, 4])
 def test_single_responses_are_described_without_a_group(prompts):
     """PPO may take one response a prompt; the spread is then the batch's, or none."""
-    history = small_run(
-        "ppo",
-        prompts_per_rollout=prompts,
-        group_size=1,
-        minibatches=1,
-        epochs=2,
-        rollouts=2,
-        learning_rate=1e-2,
-        reward=fixed_noise,
-    )
-    assert history == small_run(
-        "ppo",
-        prompts_per_rollout=prompts,
-        group_size=1,
-        minibatches=1,
-        epochs=2,
-        rollouts=2,
-        learning_rate=1e-2,
-        reward=fixed_noise,
-    )
+    settings = {
+        "prompts_per_rollout": prompts,
+        "group_size": 1,
+        "minibatches": 1,
+        "epochs": 2,
+        "rollouts": 2,
+        "learning_rate": 1e-2,
+        "reward": fixed_noise,
+    }
+    history = small_run("ppo", **settings)
+    assert history == small_run("ppo", **settings)  # NaN would not equal itself
     assert all((s > 0) == (prompts > 1) for s in history["reward_std"])
 
 
@@ -703,12 +689,14 @@ def test_training_never_sees_a_held_out_problem():
 
 def test_evaluation_does_not_depend_on_the_run():
     """Each evaluation meets the same problems; another seed, others."""
-    first = evaluate(warm_model(), TOKENIZER, problems=64)
-    assert evaluate(warm_model(), TOKENIZER, problems=64) == first
-    others = {
-        evaluate(warm_model(), TOKENIZER, problems=64, seed=seed) for seed in range(4)
-    }
-    assert len(others) > 1
+
+    def accuracy(seed=0):
+        return evaluate(
+            warm_model(), TOKENIZER, problems=64, max_new_tokens=20, seed=seed
+        )
+
+    assert accuracy() == accuracy()
+    assert len({accuracy(seed) for seed in range(4)}) > 1
 
 
 # What is refused

@@ -96,7 +96,9 @@ def _same(a: Any, b: Any) -> bool:
         b = torch.as_tensor(b, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
         return False
-    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+    return a.shape == b.shape and torch.allclose(
+        a, b, rtol=1e-4, atol=1e-6, equal_nan=True
+    )
 
 
 def _show(value: Any) -> str:

@@ -16,6 +16,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from refimpl.curves import Curve
 from refimpl.history import History
@@ -142,6 +143,7 @@ def training(runs: dict[str, Sequence[History]], panels=PANELS) -> Figure:
             axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
         axis.set_title(title)
         axis.set_xlabel("rollout")
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.set_ylim(bottom=0)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
@@ -158,6 +160,8 @@ def habits(history: History) -> Figure:
         right.plot(
             steps, history[f"habit_accuracy/{name}"], color=colour, marker=".", lw=1
         )
+    for axis in (left, right):
+        axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     left.set(title="share of each habit", xlabel="rollout", ylim=(-0.02, 1.02))
     right.set(title="accuracy within the habit", xlabel="rollout", ylim=(-0.02, 1.02))
     left.legend(loc="center right")

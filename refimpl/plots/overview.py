@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.ticker import MaxNLocator
 
 from refimpl.plots import COLOURS, GREY, HABIT_COLOURS
 
@@ -99,6 +100,8 @@ def hacking(history) -> Figure:
     left.plot(steps, history["reward"], color=COLOURS["cispo"], label="reward paid")
     right_answers = [(x, a) for x, a in zip(steps, history["accuracy"]) if a == a]
     left.plot(*zip(*right_answers), color=COLOURS["grpo"], marker=".", label="accuracy")
+    for axis in (left, right):
+        axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     left.set(xlabel="rollout", ylim=(0, 1.02), title="paid against meant")
     left.legend(loc="center right")
     for name, colour in HABIT_COLOURS.items():
