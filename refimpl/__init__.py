@@ -15,4 +15,14 @@ Floors, lowest first; no import runs upward:
 6. `__main__`: the command line.
 """
 
+import os
+
+import torch
+
 __version__ = "0.1.0"
+
+# One thread is as fast as two for models this small. Two wait for each other by
+# spinning, and come to a crawl when another program wants a core. To use more, set
+# OMP_NUM_THREADS.
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)

@@ -353,12 +353,12 @@ class Echo:
         self.drawn = []
 
     def sample(self, n, seed):
-        self.drawn.append("train")
+        self.drawn.append(("train", seed))
         rng = random.Random(seed)
         return [{"prompt": f"{rng.randrange(10)}="} for _ in range(n)]
 
     def held_out(self, n, seed=0):
-        self.drawn.append("held out")
+        self.drawn.append(("held out", seed))
         return [{"prompt": f"{i % 10}="} for i in range(n)]
 
     def reward(self, prompts, completions):
@@ -660,8 +660,11 @@ def test_ratio_metrics_are_in_order():
 
 def test_evaluate_takes_held_out_problems_alone():
     task = Echo()
-    evaluate(random_model(), TOKENIZER, task, problems=20, max_new_tokens=2)
-    assert task.drawn == ["held out"]
+    for seed in (0, 7):
+        evaluate(
+            random_model(), TOKENIZER, task, problems=9, max_new_tokens=2, seed=seed
+        )
+    assert task.drawn == [("held out", 0), ("held out", 7)]
 
 
 def test_training_never_sees_a_held_out_problem():

@@ -16,9 +16,6 @@ from refimpl.tasks import make_tokenizer
 from refimpl.trainer import TrainConfig, train
 from refimpl.warm_start import warm_start
 
-# The models are tiny: further threads would only wait for each other.
-torch.set_num_threads(1)
-
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
 

@@ -192,8 +192,8 @@ def _on_updates(axis, updates) -> None:
 def ratios(token_z, length, log_weight, habits, title: str) -> Figure:
     """One snapshot: token log-ratios (left), each response's log weight (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2))
-    clipped = [min(max(float(z), -4), 3) for z in token_z]
-    left.hist(clipped, bins=56, range=(-4, 3), color=BLUE, log=True)
+    cut = token_z.clamp(-4, 3).tolist()
+    left.hist(cut, bins=56, range=(-4, 3), color=BLUE, log=True)
     left.axvline(0, color=GREY, linestyle=":")
     left.set(title="tokens", xlabel="log-ratio z (nats, cut at −4 and 3)")
     left.set(ylabel="count", ylim=(0.7, 3000))
@@ -205,7 +205,7 @@ def ratios(token_z, length, log_weight, habits, title: str) -> Figure:
     right.axhline(0, color=GREY, linestyle=":")
     right.set(title="responses", xlabel="length (tokens)", ylim=(-12.4, 3))
     right.set_ylabel("Σ z  (nats, cut at −12)")
-    right.legend(loc="lower left", fontsize=9)
+    right.legend(loc="lower right", fontsize=9, frameon=True, edgecolor="none")
     figure.suptitle(title, fontsize=11)
     return figure
 

@@ -70,9 +70,10 @@ def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) ->
             middle = (edges[i] + edges[i + 1]) / 2
             dead = word == "enough"
             axis.axvspan(edges[i], edges[i + 1], color=GREY, alpha=0.22 * dead, lw=0)
-            level = bottom + 0.88 * (ceiling - bottom)
+            level = bottom + 0.86 * (ceiling - bottom)
             note = "no gradient" if dead else ("pull back" if i != 1 else "push")
-            label = f"{3 * column + i + 1}\n{word}\n{note}"
+            arrow = "" if dead else ("\n→" if sign > 0 else "\n←")
+            label = f"{3 * column + i + 1}\n{word}\n{note}{arrow}"
             axis.text(middle, level, label, ha="center", va="center", fontsize=9)
         for edge in (1 - low, 1 + high):
             axis.axvline(edge, color=BLACK, linewidth=0.8)
@@ -93,7 +94,7 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]]) -> Figure:
     `responses` holds (title, tokens as text, values, advantages).
     """
     figure, axes = plt.subplots(
-        len(responses), 1, figsize=(10, 1.9 * len(responses)), sharey=True
+        len(responses), 1, figsize=(10, 1.6 * len(responses)), sharey=True
     )
     width = max(len(tokens) for _, tokens, _, _ in responses)
     for axis, (title, tokens, values, advantages) in zip(axes, responses):
@@ -103,16 +104,24 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]]) -> Figure:
         axis.step(where, values, color=BLACK, where="mid", linewidth=1.4)
         axis.axhline(0, color=BLACK, linewidth=0.6)
         axis.set_xticks(where, tokens, fontsize=10, family="monospace")
-        axis.set(xlim=(-0.7, width - 0.3), ylim=(-0.7, 1.1))
+        axis.set(xlim=(-0.7, width - 0.3), ylim=(-1.05, 1.2), yticks=[-1, 0, 1])
         axis.set_title(title, loc="left", fontsize=10)
         axis.grid(False, axis="x")
     axes[0].plot([], [], color=BLACK, label="V before the token")
     axes[0].bar([0], [0], color=BLUE, label="advantage > 0")
     axes[0].bar([0], [0], color=RED, label="advantage < 0")
     shortest = min(range(len(responses)), key=lambda i: len(responses[i][1]))
+    place = "right" if len(responses[shortest][1]) < width / 2 else "lower center"
     handles, labels = axes[0].get_legend_handles_labels()
-    place = "center right" if len(responses[shortest][1]) < width / 2 else (0.75, 0.05)
-    axes[shortest].legend(handles, labels, loc=place, fontsize=9)
+    axes[shortest].legend(
+        handles,
+        labels,
+        loc=place,
+        fontsize=9,
+        frameon=True,
+        edgecolor="white",
+        framealpha=1,
+    )
     return figure
 
 
@@ -124,7 +133,7 @@ def gae_terms(tokens, delta, advantages, title: str) -> Figure:
     axis.bar([x + 0.2 for x in where], advantages, 0.38, color=BLUE, label="Â_t")
     axis.set_xticks(where, tokens, family="monospace")
     axis.axhline(0, color=BLACK, linewidth=0.6)
-    axis.set(ylim=(-0.75, 1.05), title=title)
+    axis.set(ylim=(-1.05, 1.05), title=title)
     axis.legend(loc="upper right", ncols=2)
     axis.grid(False, axis="x")
     return figure
@@ -218,7 +227,11 @@ def tilt(betas, accuracy, nats, shares: dict[str, float], beta: float) -> Figure
     colours = [HABIT_COLOURS.get(name, GREY) for name in shares]
     left.barh(list(shares), list(shares.values()), color=colours)
     left.invert_yaxis()
-    left.set(xlim=(0, 1), title=f"habits of the best policy at β = {beta:.2f}")
+    left.set(
+        xlim=(0, 1),
+        xlabel="share of answers",
+        title=f"habits of the best policy at β = {beta:.2f}",
+    )
     right.plot(betas, accuracy, color=BLUE, label="accuracy")
     right.plot(betas, nats, color=RED, linestyle="--", label="KL (nats/response)")
     right.axvline(beta, color=BLACK, linewidth=1)
