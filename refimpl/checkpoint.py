@@ -8,6 +8,7 @@ import torch
 
 NAME = "checkpoint.pt"
 VERSION = 1
+KEYS = {"algorithm", "config", "model", "critic", "reference", "optimizer", "rows"}
 
 
 def check_writable(folder: str | Path) -> None:
@@ -46,7 +47,8 @@ def load(folder: str | Path, device: torch.device) -> dict:
             f"{path} is not a readable checkpoint ({type(error).__name__}); it may be "
             "damaged. Delete it to start again"
         ) from error
-    if not isinstance(state, dict) or state.get("version") != VERSION:
+    known = isinstance(state, dict) and state.get("version") == VERSION
+    if not (known and state.keys() >= KEYS):
         raise ValueError(f"{path} was not written by this version; delete it")
     return state
 

@@ -80,10 +80,9 @@ class History:
         try:
             with open(path, newline="") as file:
                 lines = list(csv.DictReader(file))
-            first = "algorithm"
-            name = lines[0][first]
+            (name,) = {line.pop("algorithm") for line in lines}
             rows = [
-                {k: float(v) if v else None for k, v in line.items() if k != first}
+                {k: None if v == "" else float(v) for k, v in line.items()}
                 for line in lines
             ]
         except (KeyError, IndexError, ValueError, TypeError, csv.Error) as error:

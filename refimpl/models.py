@@ -78,6 +78,8 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
     try:
         model = AutoModelForCausalLM.from_pretrained(path)
+        if Path(path).is_dir() and not (Path(path) / "tokenizer_config.json").exists():
+            raise ValueError("There is a model, but no tokenizer was saved beside it.")
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ValueError(

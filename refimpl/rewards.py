@@ -23,8 +23,11 @@ def score(
             "called as f(prompts=…, completions=…, "
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
-    if not hasattr(rewards, "__len__") or len(rewards) != len(completions):
-        got = len(rewards) if hasattr(rewards, "__len__") else repr(rewards)
+    try:
+        got = len(rewards)
+    except TypeError:  # None, one number, a generator, a tensor without dimensions
+        got = repr(rewards)
+    if got != len(completions):
         raise ValueError(
             f"the reward function {name} must return {len(completions)} numbers, one a "
             f"completion; it returned {got}"
@@ -33,7 +36,7 @@ def score(
     for value, completion in zip(rewards, completions, strict=True):
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, RuntimeError):
             number = math.nan
         if not math.isfinite(number):
             raise ValueError(

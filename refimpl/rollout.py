@@ -127,11 +127,12 @@ def sample(
         )
     check_prompts(model, tokenizer, prompts, max_new_tokens)
     device = model.device
-    encoded = tokenizer(list(prompts), padding=True, padding_side="left")
-    ids = torch.tensor(encoded["input_ids"], device=device)
-    attention = torch.tensor(encoded["attention_mask"], device=device)
-    ids = ids.repeat_interleave(group_size, 0)
-    attention = attention.repeat_interleave(group_size, 0)
+    encoded = tokenizer(list(prompts))["input_ids"]
+    longest, pad = max(map(len, encoded)), _pad_token(tokenizer)
+    ids = [[pad] * (longest - len(row)) + row for row in encoded]
+    attention = [[0] * (longest - len(row)) + [1] * len(row) for row in encoded]
+    ids = torch.tensor(ids, device=device).repeat_interleave(group_size, 0)
+    attention = torch.tensor(attention, device=device).repeat_interleave(group_size, 0)
     generator = torch.Generator(device).manual_seed(seed)
     was_training = model.training
     model.eval()
@@ -159,8 +160,7 @@ def _pack(ids, attention, tokens, logp, done, tokenizer) -> Rollout:
     end = tokens == tokenizer.eos_token_id
     first_end = torch.where(end.any(-1), end.int().argmax(-1), tokens.shape[1])
     mask = steps <= first_end[:, None]
-    pad = tokenizer.pad_token_id
-    pad = tokenizer.eos_token_id if pad is None else pad
+    pad = _pad_token(tokenizer)
     joined = torch.cat([ids, torch.where(mask, tokens, pad)], 1)
     columns = torch.arange(joined.shape[1], device=ids.device)
     shift = (width - length)[:, None]
@@ -209,8 +209,16 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def _pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Padding is never read, so where a tokenizer has no token for it, EOS will do."""
+    pad = tokenizer.pad_token_id
+    return tokenizer.eos_token_id if pad is None else pad
+
+
 def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
     """Raise `ValueError` if a prompt is no text, empty, or leaves too little room."""
+    if not len(prompts):
+        raise ValueError("there must be at least one prompt")
     for prompt in prompts:
         if not isinstance(prompt, str) or not prompt:
             raise ValueError(f"a prompt must be a non-empty string, got {prompt!r}")

@@ -101,13 +101,14 @@ def train(
     if the largest |ratio − 1| stays at rounding noise although K > 1.
     """
     config = TrainConfig() if config is None else config
-    run = prepare(algorithm, config, model, tokenizer, task, reward)
+    algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
+    config.check(algorithm)
+    saved = _saved(algorithm, config, checkpoint_dir) if resume else None
     if checkpoint_dir is not None:
         checkpoint.check_writable(checkpoint_dir)
-    if resume:
-        if checkpoint_dir is None:
-            raise ValueError("resume=True needs a checkpoint_dir to resume from")
-        _restore(run, checkpoint_dir)
+    run = prepare(algorithm, config, model, tokenizer, task, reward)
+    if saved is not None:
+        _restore(run, saved)
     steps = range(len(run.history), config.rollouts)
     bar = tqdm(steps, desc=run.algorithm.name, disable=not progress)
     with _finish_on_interrupt() as interrupted:
@@ -384,18 +385,32 @@ def _state(run: Run) -> dict:
 MAY_CHANGE_ON_RESUME = {"rollouts", "checkpoint_every", "device"}
 
 
-def _restore(run: Run, folder: str) -> None:
-    state = checkpoint.load(folder, run.model.device)
+def _saved(algorithm: Algorithm, config: TrainConfig, folder: str | None) -> dict:
+    """The checkpoint in `folder`, or `ValueError` if this run cannot go on from it."""
+    if folder is None:
+        raise ValueError("resume=True needs a checkpoint_dir to resume from")
+    state = checkpoint.load(folder, torch.device("cpu"))
     checkpoint.check_matches(
-        state, run.algorithm.name, asdict(run.config), MAY_CHANGE_ON_RESUME
+        state, algorithm.name, asdict(config), MAY_CHANGE_ON_RESUME
     )
-    for name in ("model", "critic", "reference"):
-        if getattr(run, name) is not None:
-            getattr(run, name).load_state_dict(state[name])
+    return state
+
+
+def _restore(run: Run, state: dict) -> None:
+    try:
+        for name in ("model", "critic", "reference"):
+            if getattr(run, name) is not None:
+                getattr(run, name).load_state_dict(state[name])
+    except RuntimeError as error:
+        raise ValueError(
+            "the checkpoint holds a model of another shape; give the model that the "
+            "run began with, or use another checkpoint folder"
+        ) from error
     run.optimizer.load_state_dict(state["optimizer"])
     run.history.rows[:] = state["rows"]
     for row in run.history.rows:  # measured only because that run was to end there
-        if (row["step"] + 1) % run.config.eval_every:
+        done = row["step"] + 1
+        if done % run.config.eval_every and done != run.config.rollouts:
             row["accuracy"] = None
 
 
@@ -472,7 +487,8 @@ def _micro_batches(run: Run, batch: Batch, chosen: Tensor) -> Iterator[Batch]:
 def _describe(run: Run, rollout: Rollout, scores, correct, texts) -> dict:
     """The rollout in numbers, under TRL's names where TRL has one."""
     rewards = torch.tensor(scores).view(-1, run.config.group_size)
-    spread = rewards.std(-1) if rewards.shape[1] > 1 else rewards.flatten().std()
+    compared = rewards if rewards.shape[1] > 1 else rewards.view(1, -1)
+    spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
     length = rollout.length.tolist()
     right = [n for n, c in zip(length, correct, strict=True) if c > 0.5]
     wrong = [n for n, c in zip(length, correct, strict=True) if c <= 0.5]
