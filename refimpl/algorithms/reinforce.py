@@ -7,8 +7,10 @@ the policy that sampled, or how tokens are averaged.
 
 **Departures.** Σ_t becomes the aggregation's weighted sum (default: mean over tokens,
 then over responses), so that losses compare across methods. `correct=True` adds the
-importance ratio: −aggregate(r A), unclipped, which is unbiased when the data are
-stale, and blows up with staleness. Off, stale data bias the gradient silently.
+token's importance ratio: −aggregate(r A), unclipped. That corrects each token's own
+choice, not the prefix before it nor the outcome after it, so it is exact only for
+one-token responses, and it blows up with staleness. Off, stale data bias the gradient
+silently.
 """
 
 from refimpl.advantages import leave_one_out
