@@ -140,12 +140,6 @@ def damage_by_cutting(path):
     path.write_bytes(path.read_bytes()[:-2000])
 
 
-def damage_in_the_middle(path):
-    content = bytearray(path.read_bytes())
-    content[2000:2100] = bytes(100)
-    path.write_bytes(content)
-
-
 DAMAGE = {
     "cut off": damage_by_cutting,
     "half": lambda path: path.write_bytes(path.read_bytes()[:100_000]),
