@@ -29,7 +29,7 @@ class TrainConfig:
     minibatches: int = 4  # a rollout is split into this many, by whole groups
     epochs: int = 1  # passes over the rollout
     micro_batch_size: int = 16  # responses a forward pass; changes memory, not results
-    learning_rate: float = 3e-4
+    learning_rate: float = 2e-4
     warmup_updates: int = 0  # learning rate rises linearly over these
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0

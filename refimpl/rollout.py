@@ -20,13 +20,15 @@ class Rollout:
 
     `ids` holds prompt and response without a gap, right-padded: every real token then
     sits at its true position, and causal attention needs no mask. `logp` is the
-    sampler's, nats; `mask` is 1 through EOS. `group` numbers the prompts.
+    sampler's, `entropy` that of the distribution each token was drawn from, nats;
+    `mask` is 1 through EOS. `group` numbers the prompts.
     """
 
     ids: Int[Tensor, "B L"]
     prompt_length: Int[Tensor, " B"]
     mask: Float[Tensor, "B T"]
     logp: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"]
     truncated: Bool[Tensor, " B"]
     group: Int[Tensor, " B"]
 
@@ -54,7 +56,7 @@ class Rollout:
         longest = int(part["mask"].sum(-1).max())
         total = int((part["prompt_length"] + part["mask"].sum(-1).long()).max())
         part["ids"] = part["ids"][:, :total]
-        for name in ("mask", "logp"):
+        for name in ("mask", "logp", "entropy"):
             part[name] = part[name][:, :longest]
         return replace(self, **part)
 
@@ -65,13 +67,17 @@ class Rollout:
 
 
 @torch.inference_mode()
-def _decode(model, ids, attention, limit, temperature, generator, eos):
-    """Sample up to `limit` tokens a row; rows leave the batch when they end."""
-    batch, width = ids.shape
+def _decode(model, ids, attention, group_size, limit, temperature, generator, eos):
+    """Sample up to `limit` tokens a row; rows leave the batch when they end.
+
+    A prompt is read once; then its cache is copied for its `group_size` responses.
+    """
+    batch, width = len(ids) * group_size, ids.shape[1]
     tokens = ids.new_zeros(batch, limit)
     logp = _wide(torch.zeros(batch, limit, dtype=model.dtype, device=ids.device))
+    entropy = torch.zeros_like(logp)
     done = torch.zeros(batch, dtype=torch.bool, device=ids.device)
-    attention = torch.cat([attention, attention.new_ones(batch, limit)], 1)
+    attention = torch.cat([attention, attention.new_ones(len(ids), limit)], 1)
     position = (attention.cumsum(-1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
     row = torch.arange(batch, device=ids.device)  # rows still being written
@@ -86,10 +92,17 @@ def _decode(model, ids, attention, limit, temperature, generator, eos):
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
+        if t == 0:
+            cache.batch_repeat_interleave(group_size)
+            logits, attention, position = (
+                x.repeat_interleave(group_size, 0) for x in (logits, attention, position)
+            )
         log_prob = (_wide(logits) / temperature).log_softmax(-1)
-        step = torch.multinomial(log_prob.exp(), 1, generator=generator)
+        prob = log_prob.exp()
+        step = torch.multinomial(prob, 1, generator=generator)
         tokens[row, t] = step[:, 0]
         logp[row, t] = log_prob.gather(1, step)[:, 0]
+        entropy[row, t] = -(prob * log_prob).sum(-1)
         start = end
         ended = step[:, 0] == eos
         if ended.any():
@@ -100,7 +113,7 @@ def _decode(model, ids, attention, limit, temperature, generator, eos):
             row, step = row[keep], step[keep]
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
-    return tokens[:, : t + 1], logp[:, : t + 1], done
+    return tokens[:, : t + 1], logp[:, : t + 1], entropy[:, : t + 1], done
 
 
 def sample(
@@ -131,15 +144,16 @@ def sample(
     longest, pad = max(map(len, encoded)), _pad_token(tokenizer)
     ids = [[pad] * (longest - len(row)) + row for row in encoded]
     attention = [[0] * (longest - len(row)) + [1] * len(row) for row in encoded]
-    ids = torch.tensor(ids, device=device).repeat_interleave(group_size, 0)
-    attention = torch.tensor(attention, device=device).repeat_interleave(group_size, 0)
+    ids = torch.tensor(ids, device=device)
+    attention = torch.tensor(attention, device=device)
     generator = torch.Generator(device).manual_seed(seed)
     was_training = model.training
     model.eval()
-    tokens, logp, done = _decode(
+    decoded = _decode(
         model,
         ids,
         attention,
+        group_size,
         max_new_tokens,
         temperature,
         generator,
@@ -147,12 +161,12 @@ def sample(
     )
     model.train(was_training)
     # Tensors born in inference mode cannot enter a graph; ordinary copies can.
-    decoded = (tokens.clone(), logp.clone(), done.clone())
-    rollout = _pack(ids, attention, *decoded, tokenizer)
+    ids, attention = (x.repeat_interleave(group_size, 0) for x in (ids, attention))
+    rollout = _pack(ids, attention, *(x.clone() for x in decoded), tokenizer)
     return replace(rollout, group=rollout.group // group_size)
 
 
-def _pack(ids, attention, tokens, logp, done, tokenizer) -> Rollout:
+def _pack(ids, attention, tokens, logp, entropy, done, tokenizer) -> Rollout:
     """Close the gap: from left-padded prompts to right-padded rows."""
     length = attention.sum(-1)
     batch, width = ids.shape
@@ -173,6 +187,7 @@ def _pack(ids, attention, tokens, logp, done, tokenizer) -> Rollout:
         prompt_length=length,
         mask=mask.float(),
         logp=torch.where(mask, logp, 0.0),
+        entropy=torch.where(mask, entropy, 0.0),
         truncated=~done,
         group=group,
     )

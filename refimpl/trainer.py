@@ -221,7 +221,10 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
 
 
 def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -> dict:
-    """Accumulate the gradient over micro-batches, then step once."""
+    """Accumulate the gradient over micro-batches, then step once.
+
+    Rows without a gradient are left out of the passes, never out of the counts.
+    """
     config = run.config
     share = min(1.0, (done + 1) / max(1, config.warmup_updates))
     for settings in run.optimizer.param_groups:
@@ -229,7 +232,7 @@ def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -
     mask = batch.rollout.mask[chosen.to(batch.rollout.mask.device)]
     counts = {"batch_tokens": mask.sum().item(), "batch_sequences": len(chosen)}
     total: dict[str, float] = {}
-    for part in _micro_batches(run, batch, chosen):
+    for part in _micro_batches(run, batch, _with_gradient(run, batch, chosen)):
         loss, metrics, z = _loss(run, part, counts)
         loss.backward()
         weight = part.rollout.mask.sum().item() / counts["batch_tokens"]
@@ -278,7 +281,7 @@ def _loss(run: Run, part: Batch, counts: dict) -> tuple[Tensor, dict, Tensor]:
         )
     if config.entropy_bonus:
         loss = loss - config.entropy_bonus * average(entropy)
-    metrics = {"loss": loss.item(), "entropy": _token_mean(entropy, mask)}
+    metrics = {"loss": loss.item()}
     if run.critic is not None:
         with run.precision():
             predicted = values(run.critic, rollout)
@@ -463,6 +466,23 @@ def _no_grad(run: Run, score_part: Callable, rollout: Rollout) -> Float[Tensor, 
     return result
 
 
+def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
+    """The groups of `chosen` that move a weight; at least a row, so a step is taken.
+
+    A group of equal rewards has advantage 0 throughout: unless a KL, an entropy bonus
+    or a critic acts on every token, its gradient is exactly 0. Once a policy is good
+    that is most of a rollout.
+    """
+    config = run.config
+    on_every_token = config.beta > 0 and config.kl_in == "loss"
+    if on_every_token or config.entropy_bonus or run.critic is not None:
+        return chosen
+    group = batch.rollout.group.cpu()
+    moving = group[(batch.advantages != 0).any(-1).cpu()]
+    kept = chosen[torch.isin(group[chosen], moving)]
+    return kept if len(kept) else chosen[:1]
+
+
 def _micro_batches(run: Run, batch: Batch, chosen: Tensor) -> Iterator[Batch]:
     """Slices of the mini-batch, sorted by length so that little of each is padding."""
     rollout = batch.rollout
@@ -496,6 +516,7 @@ def _describe(run: Run, rollout: Rollout, scores, correct, texts) -> dict:
         "reward": rewards.mean().item(),
         "reward_std": spread.mean().item(),
         "frac_reward_zero_std": (spread == 0).float().mean().item(),
+        "entropy": _token_mean(rollout.entropy, rollout.mask),
         "num_tokens": sum(length) + rollout.prompt_length.sum().item(),
         "completions/mean_length": _mean(length),
         "completions/clipped_ratio": rollout.truncated.float().mean().item(),

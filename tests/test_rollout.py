@@ -32,10 +32,12 @@ def test_the_sampler_and_teacher_forcing_agree(make, temperature):
     for seed in range(3):
         rollout = mixed_rollout(model, temperature=temperature, seed=seed)
         assert len(set(rollout.length.tolist())) > 3
-        logp, _ = log_probs(model, rollout, temperature)
+        logp, entropy = log_probs(model, rollout, temperature)
         assert (logp - rollout.logp).abs().max() < 1e-5
-        other, _ = log_probs(model, rollout, temperature + 0.2)
+        assert (entropy - rollout.entropy).abs().max() < 1e-5
+        other, other_entropy = log_probs(model, rollout, temperature + 0.2)
         assert (other - rollout.logp).abs().max() > 1e-2
+        assert (other_entropy - rollout.entropy).abs().max() > 1e-3
 
 
 @MODELS
