@@ -51,19 +51,18 @@ def sequence_log_ratio(
     return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
-def gspo_token_ratio(
+def gspo_token_log_ratio(
     logp: Float[Tensor, "B T"],
     z: Float[Tensor, "B T"],
     mask: Float[Tensor, "B T"],
 ) -> Float[Tensor, "B T"]:
-    """s_{i,t} = sg[s_i] · π_θ(o_{i,t}) / sg[π_θ(o_{i,t})].
+    """log s_{i,t}, where s_{i,t} = sg[s_i] · π_θ(o_{i,t}) / sg[π_θ(o_{i,t})].
 
-    GSPO-token, Eq. 14. Its value is s_i at every token; its gradient is
+    GSPO-token, Eq. 14. The value of s_{i,t} is s_i at every token; its gradient is
     s_i ∇log π_θ(o_{i,t}), so that advantages may differ from token to token.
     """
-    s = ratio(sequence_log_ratio(z, mask)).detach().unsqueeze(-1)
-    one = torch.where(mask.bool(), logp - logp.detach(), 0.0).exp()
-    return s * one
+    own = torch.where(mask.bool(), logp - logp.detach(), 0.0)
+    return sequence_log_ratio(z, mask).detach()[:, None] + own.to(z.dtype)
 
 
 def truncated_weight(

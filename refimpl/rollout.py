@@ -95,7 +95,8 @@ def _decode(model, ids, attention, group_size, limit, temperature, generator, eo
         if t == 0:
             cache.batch_repeat_interleave(group_size)
             logits, attention, position = (
-                x.repeat_interleave(group_size, 0) for x in (logits, attention, position)
+                x.repeat_interleave(group_size, 0)
+                for x in (logits, attention, position)
             )
         log_prob = (_wide(logits) / temperature).log_softmax(-1)
         prob = log_prob.exp()

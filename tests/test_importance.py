@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from refimpl.importance import (
     LOG_RATIO_LIMIT,
-    gspo_token_ratio,
+    gspo_token_log_ratio,
     log_ratio,
     ratio,
     sequence_log_ratio,
@@ -122,7 +122,7 @@ def test_gspo_token_ratio_has_the_value_s_and_the_gradient_s_grad_logp():
     logp = tensor([[-1.0, -2.0, -0.5]], requires_grad=True)
     z = log_ratio(logp, tensor([[-1.3, -1.9, -0.1]]), mask)
     s = math.exp((0.3 - 0.1 - 0.4) / 3)
-    token = gspo_token_ratio(logp, z, mask)
+    token = ratio(gspo_token_log_ratio(logp, z, mask))
     assert_close(token, tensor([[s, s, s]]))
     jacobian = torch.stack([grad(t, logp, retain_graph=True)[0][0] for t in token[0]])
     assert_close(jacobian, s * torch.eye(3))
@@ -133,7 +133,9 @@ def test_gspo_token_and_gspo_have_the_same_gradient_in_the_mean():
     mask = tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
     logp = tensor([[-1.0, -2.0, -0.5], [-0.7, NAN, NAN]], requires_grad=True)
     z = log_ratio(logp, tensor([[-1.3, -1.9, -0.1], [-0.2, NAN, NAN]]), mask)
-    by_token = (gspo_token_ratio(logp, z, mask) * mask).sum(-1) / mask.sum(-1)
+    by_token = (ratio(gspo_token_log_ratio(logp, z, mask)) * mask).sum(-1) / mask.sum(
+        -1
+    )
     by_sequence = ratio(sequence_log_ratio(z, mask))
     assert_close(by_token, by_sequence)
     slopes = [

@@ -1,11 +1,33 @@
 """The registry: every algorithm by name, in chapter order."""
 
 from refimpl.algorithms.base import Algorithm, LossResult, Objective, nearest
+from refimpl.algorithms.cispo import CISPO
+from refimpl.algorithms.dapo import DAPO
+from refimpl.algorithms.dr_grpo import DR_GRPO
+from refimpl.algorithms.gate import from_gate
+from refimpl.algorithms.gmpo import GMPO
 from refimpl.algorithms.grpo import GRPO
+from refimpl.algorithms.gspo import GSPO
+from refimpl.algorithms.gspo_token import GSPO_TOKEN
 from refimpl.algorithms.ppo import PPO, value_loss
 from refimpl.algorithms.reinforce import REINFORCE
+from refimpl.algorithms.sapo import SAPO
 
-ALGORITHMS: dict[str, Algorithm] = {a.name: a for a in (REINFORCE, PPO, GRPO)}
+ALGORITHMS: dict[str, Algorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        REINFORCE,
+        PPO,
+        GRPO,
+        DR_GRPO,
+        GSPO,
+        GSPO_TOKEN,
+        DAPO,
+        CISPO,
+        GMPO,
+        SAPO,
+    )
+}
 
 
 def get(name: str) -> Algorithm:
@@ -23,6 +45,7 @@ __all__ = [
     "Algorithm",
     "LossResult",
     "Objective",
+    "from_gate",
     "get",
     "value_loss",
 ]

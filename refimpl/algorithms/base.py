@@ -6,8 +6,8 @@ file states the objective; the rest of the road to a loss is here, once.
 
 import difflib
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -46,7 +46,8 @@ class Algorithm:
     **Fields:** `objective(logp, z, advantages, mask, **hyperparameters)` with z the
     log-ratio and advantages (B, T); `advantages`, from `refimpl.advantages`;
     `aggregation`, the paper's default; `changed`, what is new against the parent;
-    `critic`, whether advantages need a value function.
+    `critic`, whether advantages need a value function; `training`, the settings of
+    `TrainConfig` that the paper makes part of the method.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Algorithm:
     trl: str
     verl: str
     critic: bool = False
+    training: Mapping = field(default_factory=dict)
 
     @property
     def defaults(self) -> MappingProxyType:

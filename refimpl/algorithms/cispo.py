@@ -1,0 +1,66 @@
+"""CISPO: Clipped IS-weight Policy Optimization (MiniMax-M1, 2506.13585, Eq. 4–7).
+
+    J = (1/Σ_i|o_i|) Σ_i Σ_t sg[ min(r, max_ratio) ] Â_i log π_θ(o_{i,t}) · M_{i,t}
+
+**Changed against DAPO:** the ratio is a *weight*, capped and held constant, on the
+plain policy gradient. A capped token still learns; PPO's clip would have dropped it.
+
+M is 1. The *unified form* (Eq. 6–7) masks as PPO does, M = 0 where (Â > 0, r > 1+ε_high)
+or (Â < 0, r < 1−ε_low): give `mask_epsilon_low`, `mask_epsilon_high`.
+
+**Bounds.** `max_ratio` is an absolute ratio: 5.0 caps r at 5. (verl, NeMo and slime take
+ε_high and cap at 1 + ε_high; TRL takes the cap itself.) The paper has no lower bound and
+does not publish the upper one; 5.0 is ScaleRL's.
+
+**Departures.** The printed 1/Σ|o_i| is per group (`group_token_mean`), every framework's
+and our default per batch. The paper keeps DAPO's dynamic sampling and length penalty:
+they are switches of the trainer, off here, so that the loss can be compared alone.
+"""
+
+from refimpl.advantages import group_relative
+from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.importance import ratio
+
+
+def objective(
+    logp,
+    z,
+    advantages,
+    mask,
+    *,
+    max_ratio=5.0,
+    mask_epsilon_low=None,
+    mask_epsilon_high=None,
+):
+    """sg[min(r, max_ratio)] Â log π_θ, times the mask of the unified form."""
+    if not max_ratio >= 1:
+        raise ValueError(
+            f"max_ratio must be ≥ 1, got {max_ratio}: it is the largest ratio itself, "
+            "not its distance from 1 as in other clips; ε_high = 0.28 is max_ratio=1.28"
+        )
+    for name, value in (("low", mask_epsilon_low), ("high", mask_epsilon_high)):
+        if value is not None and not value > 0:
+            raise ValueError(f"mask_epsilon_{name} must be > 0 or None, got {value}")
+    r = ratio(z).detach()
+    weight, low, high = r.clamp(max=max_ratio), None, r > max_ratio
+    if mask_epsilon_low is not None:
+        low = (advantages < 0) & (r < 1 - mask_epsilon_low)
+        weight = weight.masked_fill(low, 0)
+    if mask_epsilon_high is not None:
+        high = (advantages > 0) & (r > 1 + mask_epsilon_high)
+        weight = weight.masked_fill(high, 0)
+    return Objective(weight * advantages * logp, low=low, high=high)
+
+
+CISPO = Algorithm(
+    name="cispo",
+    title="CISPO",
+    paper="MiniMax 2025, 2506.13585",
+    parent="dapo",
+    changed="the ratio becomes a capped, constant weight; no token is dropped",
+    objective=objective,
+    advantages=group_relative,
+    aggregation="token_mean",
+    trl="loss_type=cispo, epsilon_high=5.0 (the cap itself)",
+    verl="policy_loss.loss_mode=cispo, clip_ratio_low=1, clip_ratio_high=4 (cap − 1)",
+)

@@ -1,0 +1,62 @@
+"""Your own method from one function: a gate on the token ratio.
+
+    ∇J = (1/G) Σ_i (1/|o_i|) Σ_t  w(r, Â) · r · Â_i ∇log π_θ(o_{i,t})
+
+The gate w says how much of a token's unclipped gradient is kept. PPO's is 1 or 0,
+SAPO's sech²; r stays outside, or it would count twice.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from refimpl.advantages import group_relative
+from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.importance import ratio
+
+
+def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
+    """An algorithm that weighs r Â ∇log π_θ by `gate(r, advantages)`.
+
+    `gate` gets two tensors (B, T) and returns the weights, (B, T); no gradient passes
+    through it. `curves.curve`, `train` and the plots take the result as any other.
+
+    Raises `TypeError` or `ValueError`, at the first loss, if the gate returns no tensor,
+    another shape, or a number that is not finite.
+    """
+
+    def objective(logp, z, advantages, mask):
+        r = ratio(z).detach()
+        weight = gate(r, advantages)
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                f"the gate must return a tensor, got {type(weight).__name__}; for a "
+                "constant use torch.ones_like(r)"
+            )
+        if weight.shape != r.shape:
+            raise ValueError(
+                f"the gate must return one weight a token, shape {tuple(r.shape)}, "
+                f"got {tuple(weight.shape)}"
+            )
+        bad = ~torch.isfinite(weight) & mask.bool()
+        if bad.any():
+            raise ValueError(
+                f"the gate is {weight[bad][0].item()} at r = {r[bad][0].item():.3g}, "
+                f"advantage {advantages[bad][0].item():.3g}: it must be finite for "
+                "every r > 0; torch.where computes both branches, so clamp r first"
+            )
+        weight = torch.where(mask.bool(), weight.detach(), 0.0)
+        return Objective(weight * r * advantages * logp)
+
+    return Algorithm(
+        name=name,
+        title=name,
+        paper="yours",
+        parent="grpo",
+        changed="your own gate",
+        objective=objective,
+        advantages=group_relative,
+        aggregation="seq_mean_token_mean",
+        trl="override GRPOTrainer._compute_loss",
+        verl="register_policy_loss",
+    )

@@ -1,0 +1,52 @@
+"""GMPO: Geometric-Mean Policy Optimization (2507.20673).
+
+    J = (1/G) Σ_i [ Π_t |min( r Â_i, clip(r, e^−ε_low, e^ε_high) Â_i )| ]^{1/|o_i|} sgn Â_i
+      = (1/G) Σ_i Â_i exp( (1/|o_i|) Σ_t z'_{i,t} ),     z' = z clipped on one side
+
+**Changed against GRPO:** the geometric mean of the token ratios for the arithmetic one,
+so that one wild token cannot carry its response; clipped tokens leave the gradient but
+stay in the mean. Unclipped it *is* GSPO: they differ in where and how wide they clip.
+
+**Bounds** are on the log-ratio: 0.4 lets r move in (0.67, 1.49). The clip is one-sided,
+as PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
+
+**Departures.** None.
+"""
+
+import torch
+
+from refimpl.advantages import group_relative
+from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.importance import ratio, sequence_log_ratio
+
+
+def objective(logp, z, advantages, mask, *, epsilon_low=0.4, epsilon_high=0.4):
+    """Â times the geometric mean of the response's one-sidedly clipped ratios."""
+    for name, value in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
+        if not value > 0:
+            raise ValueError(
+                f"{name} must be > 0, got {value}: a bound on the log-ratio, 0.4 in "
+                "the paper"
+            )
+    capped, floored = z.clamp(max=epsilon_high), z.clamp(min=-epsilon_low)
+    held = torch.where(advantages > 0, capped, torch.where(advantages < 0, floored, z))
+    mean = sequence_log_ratio(held, mask)[:, None].expand_as(z)
+    return Objective(
+        ratio(mean) * advantages,
+        low=(advantages < 0) & (z < -epsilon_low),
+        high=(advantages > 0) & (z > epsilon_high),
+    )
+
+
+GMPO = Algorithm(
+    name="gmpo",
+    title="GMPO",
+    paper="Zhao et al. 2025, 2507.20673",
+    parent="grpo",
+    changed="geometric mean of clipped token ratios; bounds on the log-ratio",
+    objective=objective,
+    advantages=group_relative,
+    aggregation="seq_mean_token_mean",
+    trl="trl.experimental.gmpo.GMPOTrainer, epsilon=0.4",
+    verl="policy_loss.loss_mode=geo_mean, clip_ratio_low=0.4, clip_ratio_high=0.4",
+)

@@ -1,0 +1,45 @@
+"""SAPO: Soft Adaptive Policy Optimization (2511.20347, Eq. 5–8).
+
+    J = (1/G) Σ_i (1/|o_i|) Σ_t f(r_{i,t}) Â_i,     f(r) = (4/τ) σ( τ (r − 1) )
+    τ = τ_pos where Â > 0, τ_neg elsewhere
+
+**Changed against GRPO:** the hard clip becomes a gate. The weight left on r Â ∇log π is
+f'(r) = sech²( τ (r − 1) / 2 ): 1 at r = 1 for every τ, falling on *both* sides, also
+where a step would bring the ratio back. Larger τ, narrower gate; τ → 0 is no clip.
+
+**Departures.** None. The paper's τ of 1.0 and 1.05 are wide: the weight halves only at
+|r − 1| = 1.76/τ.
+"""
+
+import torch
+
+from refimpl.advantages import group_relative
+from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.importance import ratio
+
+
+def objective(logp, z, advantages, mask, *, tau_pos=1.0, tau_neg=1.05):
+    """f(r) Â at every token."""
+    for name, value in (("tau_pos", tau_pos), ("tau_neg", tau_neg)):
+        if not value > 0:
+            raise ValueError(
+                f"{name} must be > 0, got {value}: it is the slope of the gate, and "
+                "0 would be no gate at all (use 1e-3 to come close)"
+            )
+    tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
+    gate = 4 / tau * torch.sigmoid(tau * (ratio(z) - 1))
+    return Objective(gate * advantages)
+
+
+SAPO = Algorithm(
+    name="sapo",
+    title="SAPO",
+    paper="Gao et al. 2025, 2511.20347",
+    parent="grpo",
+    changed="a soft gate on the ratio, narrower for negative advantages",
+    objective=objective,
+    advantages=group_relative,
+    aggregation="seq_mean_token_mean",
+    trl="loss_type=sapo, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05",
+    verl="policy_loss.loss_mode=sapo, tau_pos=1.0, tau_neg=1.05",
+)
