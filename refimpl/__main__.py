@@ -10,7 +10,12 @@ from refimpl import algorithms, curves
 from refimpl.algorithms import ALGORITHMS, nearest
 from refimpl.models import load
 from refimpl.tasks import Arithmetic, rare_careful
-from refimpl.trainer import TrainConfig, train
+from refimpl.trainer import (
+    DynamicSamplingError,
+    StalenessError,
+    TrainConfig,
+    train,
+)
 from refimpl.warm_start import WarmStart, warm_start
 
 WORLDS = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
@@ -20,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, StalenessError, DynamicSamplingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -90,7 +95,9 @@ def run_curves(args) -> None:
 def run_bench(args) -> None:
     from refimpl.bench import bench  # here: it pulls in more than training needs
 
-    bench(seeds=args.seeds, out=args.out, chapters=args.chapters)
+    for name in args.algorithms:
+        algorithms.get(name)
+    bench(args.seeds, args.out, args.chapters, args.algorithms)
 
 
 def parse_settings(algorithm: algorithms.Algorithm, pairs: list[str]) -> dict:
@@ -103,7 +110,7 @@ def parse_settings(algorithm: algorithms.Algorithm, pairs: list[str]) -> dict:
     for name, value in map(_parse_setting, pairs):
         if name in own:
             settings[name] = value
-        elif name in algorithm.defaults:
+        elif name in algorithm.defaults or name == "max_length":  # Dr. GRPO's constant
             hyperparameters[name] = value
         else:
             known = [*algorithm.defaults, *sorted(own)]
@@ -166,6 +173,11 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure speed and accuracy")
     bench.add_argument("--seeds", type=int, default=10)
+    bench.add_argument(
+        "--algorithms",
+        nargs="+",
+        default=[name for name in ALGORITHMS if name != "reinforce"],
+    )
     bench.add_argument("--chapters", action="store_true", help="time the notebooks too")
     bench.add_argument("--out", type=Path, default=Path("bench.json"))
     bench.set_defaults(run=run_bench)

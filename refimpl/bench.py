@@ -7,18 +7,27 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from refimpl.algorithms import ALGORITHMS
 from refimpl.models import count_parameters
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
 from refimpl.warm_start import warm_start
 
+TRAINED = [name for name in ALGORITHMS if name != "reinforce"]
 
-def bench(seeds: int = 10, out: Path = Path("bench.json"), chapters: bool = False):
+
+def bench(
+    seeds: int = 10,
+    out: Path = Path("bench.json"),
+    chapters: bool = False,
+    names: Sequence[str] = TRAINED,
+):
     """Print every figure as it is measured, then write them all to `out`."""
     model, tokenizer, _ = warm_start()
     figures = _show(
@@ -31,7 +40,7 @@ def bench(seeds: int = 10, out: Path = Path("bench.json"), chapters: bool = Fals
         }
     )
     figures |= _show(sampler(model, tokenizer))
-    for name in ("grpo", "ppo"):
+    for name in names:
         figures |= _show(training(name, model, tokenizer, seeds))
     if chapters:
         figures |= _show(notebooks())

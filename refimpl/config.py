@@ -1,6 +1,6 @@
 """Settings of a training run, checked when they are made."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,10 @@ class TrainConfig:
     group_size: int = 8  # responses to each prompt, G
     max_new_tokens: int = 48
     temperature: float = 1.0
+    dynamic_sampling: bool | None = None  # DAPO's; None: as the algorithm's paper
+    max_sampling_rounds: int = 10  # of `prompts_per_rollout` each, to fill a batch
+    overlong_share: float | None = None  # L_cache / L_max of Eq. 13; 0: no punishment
+    overlong_filtering: bool = False  # no loss on responses cut off at the limit
     # Updates
     minibatches: int = 4  # a rollout is split into this many, by whole groups
     epochs: int = 1  # passes over the rollout
@@ -60,7 +64,8 @@ class TrainConfig:
     def __post_init__(self):
         for name in (
             "rollouts prompts_per_rollout group_size max_new_tokens minibatches epochs "
-            "micro_batch_size eval_every eval_problems checkpoint_every"
+            "micro_batch_size eval_every eval_problems checkpoint_every "
+            "max_sampling_rounds"
         ).split():
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -79,6 +84,11 @@ class TrainConfig:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {value}")
+        if self.overlong_share is not None and not 0 <= self.overlong_share <= 1:
+            raise ValueError(
+                "overlong_share must lie in [0, 1], the part of max_new_tokens before "
+                f"the limit in which a response is punished; got {self.overlong_share}"
+            )
         for name, known in (
             ("kl_in", ("loss", "reward")),
             ("kl_estimator", tuple(ESTIMATORS)),
@@ -96,8 +106,25 @@ class TrainConfig:
                 "prompts_per_rollout a multiple of minibatches"
             )
 
+    def completed(self, algorithm: Algorithm) -> "TrainConfig":
+        """What is None set to what `algorithm`'s paper makes part of the method."""
+        neutral = {"dynamic_sampling": False, "overlong_share": 0.0}
+        return replace(
+            self,
+            **{
+                name: value
+                for name, value in {**neutral, **algorithm.training}.items()
+                if getattr(self, name) is None
+            },
+        )
+
     def check(self, algorithm: Algorithm) -> None:
         """Raise `ValueError` or `TypeError` if `algorithm` cannot run like this."""
+        if self.completed(algorithm).dynamic_sampling and self.group_size < 2:
+            raise ValueError(
+                "dynamic_sampling keeps groups whose rewards differ: group_size must "
+                f"be ≥ 2, got {self.group_size}"
+            )
         if not algorithm.critic and self.group_size < 2:
             raise ValueError(
                 f"{algorithm.name} compares the responses to one prompt: group_size "

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 
+from jaxtyping import Float
+from torch import Tensor
+
 
 def score(
     reward: Callable, prompts: Sequence[str], completions: Sequence[str], columns: dict
@@ -45,3 +48,24 @@ def score(
             )
         checked.append(number)
     return checked
+
+
+def overlong_punishment(
+    length: Float[Tensor, " B"], max_length: int, buffer: float
+) -> Float[Tensor, " B"]:
+    """DAPO's soft punishment (2503.14476, Eq. 13), added to the correctness reward.
+
+        0                                       |y| ≤ L_max − L_cache
+        ((L_max − L_cache) − |y|) / L_cache     on the ramp
+        −1                                      |y| > L_max
+
+    `length` |y| and `buffer` L_cache in tokens; the ramp ends at `max_length`, L_max.
+
+    Raises `ValueError` unless 0 < buffer ≤ max_length.
+    """
+    if not 0 < buffer <= max_length:
+        raise ValueError(
+            f"buffer must lie in (0, max_length = {max_length}], got {buffer}: it is "
+            "the length of the ramp, in tokens, before the limit"
+        )
+    return ((max_length - buffer - length) / buffer).clamp(-1, 0)

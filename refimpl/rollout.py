@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -59,6 +60,24 @@ class Rollout:
         for name in ("mask", "logp", "entropy"):
             part[name] = part[name][:, :longest]
         return replace(self, **part)
+
+    @classmethod
+    def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
+        """One rollout out of several, groups numbered on."""
+        longest = max(part.mask.shape[1] for part in parts)
+        total = max(part.ids.shape[1] for part in parts)
+        width = {"ids": total, "mask": longest, "logp": longest, "entropy": longest}
+        joined, groups = {}, []
+        for part in parts:
+            first = groups[-1].max() + 1 if groups else 0
+            groups.append(part.group + first)
+        for field in fields(cls):
+            tensors = [getattr(part, field.name) for part in parts]
+            if field.name in width:
+                to = width[field.name]
+                tensors = [F.pad(x, (0, to - x.shape[1])) for x in tensors]
+            joined[field.name] = torch.cat(tensors)
+        return cls(**{**joined, "group": torch.cat(groups)})
 
     def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The responses as text, special tokens dropped."""

@@ -31,7 +31,7 @@ from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.kl import ESTIMATORS, k1, token_rewards
 from refimpl.models import check_pair, frozen_copy, make_critic, pick_device
-from refimpl.rewards import score
+from refimpl.rewards import overlong_punishment, score
 from refimpl.rollout import Rollout, check_prompts, log_probs, sample, values
 from refimpl.tasks import Arithmetic
 from refimpl.warm_start import warm_start
@@ -39,6 +39,10 @@ from refimpl.warm_start import warm_start
 
 class StalenessError(RuntimeError):
     """The ratio never left 1: no clip or gate was ever tested by this run."""
+
+
+class DynamicSamplingError(RuntimeError):
+    """No group with differing rewards was found: there is nothing to learn from."""
 
 
 @dataclass
@@ -65,9 +69,13 @@ class Run:
 
 @dataclass
 class Batch:
-    """A rollout with everything that stays constant during its K updates."""
+    """A rollout with everything that stays constant during its K updates.
+
+    `mask` says which tokens have a loss: the rollout's, less what is filtered out.
+    """
 
     rollout: Rollout
+    mask: Float[Tensor, "B T"]
     advantages: Float[Tensor, "B T"]
     ref_logp: Float[Tensor, "B T"] | None = None
     old_values: Float[Tensor, "B T"] | None = None
@@ -103,6 +111,7 @@ def train(
     config = TrainConfig() if config is None else config
     algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config.check(algorithm)
+    config = config.completed(algorithm)
     saved = _saved(algorithm, config, checkpoint_dir) if resume else None
     if checkpoint_dir is not None:
         checkpoint.check_writable(checkpoint_dir)
@@ -155,10 +164,52 @@ def evaluate(
     return sum(rewards) / len(rewards)
 
 
+@dataclass
+class Drawn:
+    """Sampled responses and their scores, before anything is chosen from them.
+
+    `correct` is the task's own reward, `scores` that of the run's reward function.
+    """
+
+    rollout: Rollout
+    texts: list[str]
+    scores: Float[Tensor, " B"]
+    correct: Float[Tensor, " B"]
+
+    @classmethod
+    def join(cls, parts: list["Drawn"]) -> "Drawn":
+        return cls(
+            Rollout.join([part.rollout for part in parts]),
+            [text for part in parts for text in part.texts],
+            torch.cat([part.scores for part in parts]),
+            torch.cat([part.correct for part in parts]),
+        )
+
+
 def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     """Sample a rollout, score it, and turn scores into advantages."""
     config = run.config
-    rows = run.task.sample(config.prompts_per_rollout, seed_for(config.seed, step, "q"))
+    drawn = _draw(run, step)
+    metrics = {"sampling/rounds": 1.0}
+    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
+    if config.dynamic_sampling:
+        drawn, rows, metrics["sampling/rounds"] = _refill(run, step, drawn)
+    rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
+    if config.overlong_share:
+        buffer = config.overlong_share * config.max_new_tokens
+        scores = scores + overlong_punishment(
+            rollout.length, config.max_new_tokens, buffer
+        )
+    batch, measured = _advantages(run, rollout, scores)
+    return batch, {**metrics, **measured, **_describe(run, drawn)}
+
+
+def _draw(run: Run, step: int, again: int = 0) -> Drawn:
+    """One round of prompts, responses and scores; `again` numbers the refills."""
+    config, suffix = run.config, f" {again}" if again else ""
+    rows = run.task.sample(
+        config.prompts_per_rollout, seed_for(config.seed, step, "q" + suffix)
+    )
     with run.precision():
         rollout = sample(
             run.model,
@@ -167,21 +218,55 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
             group_size=config.group_size,
             max_new_tokens=config.max_new_tokens,
             temperature=config.temperature,
-            seed=seed_for(config.seed, step, "sample"),
+            seed=seed_for(config.seed, step, "sample" + suffix),
         )
     rows = [row for row in rows for _ in range(config.group_size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
-    scores = score(run.reward, prompts, texts, _columns(rows))
-    correct = scores
+    scores = correct = score(run.reward, prompts, texts, _columns(rows))
     if run.reward is not run.task.reward:
         correct = score(run.task.reward, prompts, texts, _columns(rows))
     device = rollout.ids.device
-    batch, metrics = _advantages(run, rollout, torch.tensor(scores, device=device))
-    return batch, {**metrics, **_describe(run, rollout, scores, correct, texts)}
+    return Drawn(
+        rollout,
+        texts,
+        torch.tensor(scores, device=device),
+        torch.tensor(correct, device=device),
+    )
+
+
+def _refill(run: Run, step: int, drawn: Drawn) -> tuple[Drawn, Tensor, float]:
+    """Dynamic sampling (DAPO): draw until enough groups have rewards that differ.
+
+    Returns all that was drawn, the rows of the groups to train on, and the rounds. If
+    `max_sampling_rounds` do not fill the batch, what was found is trained on; if they
+    find no group at all, `DynamicSamplingError`.
+    """
+    config = run.config
+    for done in range(1, config.max_sampling_rounds + 1):
+        by_group = drawn.scores.view(-1, config.group_size)
+        alive = (by_group != by_group[:, :1]).any(-1).nonzero()[:, 0]
+        if len(alive) >= config.prompts_per_rollout or done >= (
+            config.max_sampling_rounds
+        ):
+            break
+        drawn = Drawn.join([drawn, _draw(run, step, again=done)])
+    if not len(alive):
+        raise DynamicSamplingError(
+            f"{done} rounds of {config.prompts_per_rollout} prompts gave no group of "
+            f"{config.group_size} responses whose rewards differ (mean reward "
+            f"{by_group.mean():.2f}): nothing can be learned from them. Give problems "
+            "that are sometimes solved, a larger group_size, more max_sampling_rounds, "
+            "or dynamic_sampling=False"
+        )
+    used = alive[: config.prompts_per_rollout]
+    return drawn, torch.isin(drawn.rollout.group, used).nonzero()[:, 0], float(done)
 
 
 def _advantages(run: Run, rollout: Rollout, scores: Tensor) -> tuple[Batch, dict]:
     config, mask = run.config, rollout.mask
+    kept = mask
+    if config.overlong_filtering:
+        kept = mask * ~rollout.truncated[:, None]
     ref_logp, metrics = None, {}
     if run.reference is not None:
         ref_logp = _no_grad(
@@ -194,11 +279,12 @@ def _advantages(run: Run, rollout: Rollout, scores: Tensor) -> tuple[Batch, dict
     rewards = token_rewards(scores, rollout.logp, reference, mask, in_reward)
     if not run.algorithm.critic:
         advantages = run.algorithm.advantages(rewards.sum(-1), rollout.group)
-        return Batch(rollout, advantages[:, None].expand_as(mask), ref_logp), metrics
+        advantages = advantages[:, None].expand_as(mask)
+        return Batch(rollout, kept, advantages, ref_logp), metrics
     old_values = _no_grad(run, lambda part: values(run.critic, part), rollout)
     advantages, targets = gae(rewards, old_values, mask, config.gamma, config.lam)
     advantages = whiten(advantages, mask)
-    return Batch(rollout, advantages, ref_logp, old_values, targets), metrics
+    return Batch(rollout, kept, advantages, ref_logp, old_values, targets), metrics
 
 
 def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
@@ -207,9 +293,10 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     generator = torch.Generator().manual_seed(seed_for(config.seed, step, "shuffle"))
     totals, log_ratios = [], []
     for _ in range(config.epochs):
-        order = torch.randperm(config.prompts_per_rollout, generator=generator)
-        for groups in order.chunk(config.minibatches):
-            chosen = torch.isin(rollout.group.cpu(), groups).nonzero()[:, 0]
+        groups = rollout.group.unique().cpu()
+        order = groups[torch.randperm(len(groups), generator=generator)]
+        for part in order.chunk(config.minibatches):
+            chosen = torch.isin(rollout.group.cpu(), part).nonzero()[:, 0]
             done = step * config.updates_per_rollout + len(totals)
             totals.append(_one_update(run, batch, chosen, done, log_ratios))
     z = torch.cat(log_ratios)
@@ -229,13 +316,13 @@ def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -
     share = min(1.0, (done + 1) / max(1, config.warmup_updates))
     for settings in run.optimizer.param_groups:
         settings["lr"] = settings["peak"] * share
-    mask = batch.rollout.mask[chosen.to(batch.rollout.mask.device)]
+    mask = batch.mask[chosen.to(batch.mask.device)]
     counts = {"batch_tokens": mask.sum().item(), "batch_sequences": len(chosen)}
     total: dict[str, float] = {}
     for part in _micro_batches(run, batch, _with_gradient(run, batch, chosen)):
         loss, metrics, z = _loss(run, part, counts)
         loss.backward()
-        weight = part.rollout.mask.sum().item() / counts["batch_tokens"]
+        weight = part.mask.sum().item() / max(1.0, counts["batch_tokens"])
         for name, value in metrics.items():
             if name == "ratio/max_deviation":
                 total[name] = max(total.get(name, 0.0), value)
@@ -255,8 +342,7 @@ def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -
 
 def _loss(run: Run, part: Batch, counts: dict) -> tuple[Tensor, dict, Tensor]:
     """Policy loss + β KL − c₂ entropy (+ value loss): this micro-batch's share."""
-    config, rollout = run.config, part.rollout
-    mask = rollout.mask
+    config, rollout, mask = run.config, part.rollout, part.mask
     logp, entropy = _score(run, run.model, rollout)
     arguments = config.loss_arguments(rollout.group)
     result = run.algorithm.policy_loss(
@@ -270,7 +356,7 @@ def _loss(run: Run, part: Batch, counts: dict) -> tuple[Tensor, dict, Tensor]:
             mask,
             how,
             group=rollout.group,
-            max_length=config.max_new_tokens,
+            max_length=arguments["max_length"],
             **counts,
         )
 
@@ -295,7 +381,7 @@ def _loss(run: Run, part: Batch, counts: dict) -> tuple[Tensor, dict, Tensor]:
         )
         metrics["value_loss"] = of_values.item()
         loss = loss + of_values
-    z = (logp.detach() - rollout.logp)[mask.bool()].float().cpu()
+    z = (logp.detach() - rollout.logp)[rollout.mask.bool()].float().cpu()
     return loss, {**metrics, **result.metrics}, z
 
 
@@ -310,8 +396,8 @@ def _step(run: Run, step: int) -> dict[str, float | None]:
     config, start = run.config, time.perf_counter()
     batch, described = collect(run, step)
     measured = update(run, batch, step)
-    before = run.history.rows[-1]["num_tokens"] if run.history.rows else 0.0
-    described["num_tokens"] += before
+    for name in ("num_tokens", "num_samples"):  # totals of the run
+        described[name] += run.history.rows[-1][name] if run.history.rows else 0.0
     row = {"step": float(step), **described, **measured}
     row["step_time"] = time.perf_counter() - start
     row["accuracy"] = None
@@ -333,6 +419,7 @@ def prepare(
     """Check everything that can be checked, then build the run (see `train`)."""
     algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config.check(algorithm)
+    config = config.completed(algorithm)
     device = pick_device(config.device)
     if (model is None) != (tokenizer is None):
         raise ValueError("give model and tokenizer together, or neither")
@@ -478,7 +565,7 @@ def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
     if on_every_token or config.entropy_bonus or run.critic is not None:
         return chosen
     group = batch.rollout.group.cpu()
-    moving = group[(batch.advantages != 0).any(-1).cpu()]
+    moving = group[(batch.advantages * batch.mask != 0).any(-1).cpu()]
     kept = chosen[torch.isin(group[chosen], moving)]
     return kept if len(kept) else chosen[:1]
 
@@ -504,9 +591,10 @@ def _micro_batches(run: Run, batch: Batch, chosen: Tensor) -> Iterator[Batch]:
         yield Batch(part, **rest)
 
 
-def _describe(run: Run, rollout: Rollout, scores, correct, texts) -> dict:
-    """The rollout in numbers, under TRL's names where TRL has one."""
-    rewards = torch.tensor(scores).view(-1, run.config.group_size)
+def _describe(run: Run, drawn: Drawn) -> dict:
+    """All that was sampled in numbers, under TRL's names where TRL has one."""
+    rollout, correct, texts = drawn.rollout, drawn.correct.tolist(), drawn.texts
+    rewards = drawn.scores.view(-1, run.config.group_size)
     compared = rewards if rewards.shape[1] > 1 else rewards.view(1, -1)
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
     length = rollout.length.tolist()
@@ -518,6 +606,7 @@ def _describe(run: Run, rollout: Rollout, scores, correct, texts) -> dict:
         "frac_reward_zero_std": (spread == 0).float().mean().item(),
         "entropy": _token_mean(rollout.entropy, rollout.mask),
         "num_tokens": sum(length) + rollout.prompt_length.sum().item(),
+        "num_samples": float(len(length)),
         "completions/mean_length": _mean(length),
         "completions/clipped_ratio": rollout.truncated.float().mean().item(),
         "length/correct": _mean(right),
@@ -544,6 +633,7 @@ def _mean(numbers: list[float]) -> float | None:
 
 
 __all__ = [
+    "DynamicSamplingError",
     "History",
     "StalenessError",
     "TrainConfig",

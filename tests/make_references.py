@@ -1,7 +1,7 @@
 """Write tests/references.json: what TRL and verl make of the same random batches.
 
-Inputs, losses and gradients (with respect to log π_θ) in float64. Not part of the tests,
-which read the file. In a virtual environment of its own:
+Inputs, losses and gradients (with respect to log π_θ) in float64. Not part of the
+tests, which read the file. In a virtual environment of its own:
 
     python -m venv .frameworks
     .frameworks/bin/pip install -r requirements.txt trl==1.16.0

@@ -236,6 +236,10 @@ CHANGES = {
     "eval_problems": 5,
     "allow_on_policy": True,
     "dtype": "float64",
+    "dynamic_sampling": True,
+    "max_sampling_rounds": 5,
+    "overlong_share": 0.1,
+    "overlong_filtering": True,
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from refimpl.rewards import score
+from refimpl.rewards import overlong_punishment, score
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -147,3 +147,26 @@ def test_ctrl_c_inside_the_function_is_not_an_error_of_the_function():
 
     with pytest.raises(KeyboardInterrupt):
         call(interrupted)
+
+
+# Eq. 13 of DAPO
+
+
+@pytest.mark.parametrize(
+    ("length", "punishment"),
+    [(0, 0), (16_384, 0), (16_385, -1 / 4096), (18_432, -0.5), (20_480, -1)],
+)
+def test_the_punishment_of_the_paper(length, punishment):
+    """L_max = 20 480, L_cache = 4 096: the ramp starts at 16 384."""
+    found = overlong_punishment(torch.tensor([float(length)]), 20_480, 4_096)
+    assert found.item() == pytest.approx(punishment, abs=1e-6)
+
+
+def test_the_punishment_never_exceeds_one():
+    assert overlong_punishment(torch.tensor([99.0]), 48, 8).item() == -1
+
+
+@pytest.mark.parametrize("buffer", [0, -1, 49])
+def test_a_ramp_must_fit_below_the_limit(buffer):
+    with pytest.raises(ValueError, match="buffer must lie in"):
+        overlong_punishment(torch.tensor([3.0]), 48, buffer)

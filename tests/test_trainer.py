@@ -21,8 +21,7 @@ from worlds import (
 
 from refimpl import trainer
 from refimpl.advantages import gae, group_relative, whiten
-from refimpl.aggregation import aggregate
-from refimpl.aggregation import AGGREGATIONS
+from refimpl.aggregation import AGGREGATIONS, aggregate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.kl import ESTIMATORS
 from refimpl.models import frozen_copy
@@ -608,6 +607,146 @@ def test_no_group_is_left_out_when_every_token_has_a_gradient(settings):
     assert trainer._with_gradient(run, batch, chosen) is chosen
 
 
+# Dynamic sampling, overlong responses
+
+
+def right_for_some(prompts, completions, **_):
+    """Groups differ for prompts of three terms, are equal for the rest."""
+    noise = fixed_noise(completions)
+    return [
+        x if p.count("+") == 2 else 1.0 for p, x in zip(prompts, noise, strict=True)
+    ]
+
+
+def terms_of(batch) -> list[int]:
+    """Terms in the prompt of each group trained on."""
+    rollout = batch.rollout
+    first = [(rollout.group == g).nonzero()[0, 0] for g in rollout.group.unique()]
+    texts = TOKENIZER.batch_decode(
+        [rollout.ids[i, : rollout.prompt_length[i]] for i in first]
+    )
+    return [text.count("+") + 1 for text in texts]
+
+
+def test_dynamic_sampling_fills_the_batch_with_whole_groups_that_differ():
+    run = prepared(reward=right_for_some, dynamic_sampling=True, max_sampling_rounds=50)
+    plain = prepared(reward=right_for_some, dynamic_sampling=False)
+    assert terms_of(trainer.collect(plain, 0)[0]) != [3, 3, 3, 3]
+    batch, metrics = trainer.collect(run, 0)
+    assert terms_of(batch) == [3, 3, 3, 3]
+    assert len(batch.rollout) == 16
+    assert batch.rollout.group.bincount().tolist().count(4) == 4  # whole groups
+    assert (batch.advantages != 0).all()
+    assert metrics["sampling/rounds"] > 1
+    # every sample was paid for, and the reward is that of all
+    assert metrics["num_samples"] == 16 * metrics["sampling/rounds"]
+    assert metrics["reward"] > 0.6  # of those kept it would be 0.5
+    assert 0.5 < metrics["frac_reward_zero_std"] < 1
+
+
+def test_refills_bring_new_problems_and_keep_the_order_of_drawing():
+    """The first round is the one that a run without dynamic sampling draws."""
+    run = prepared(dynamic_sampling=True, reward=right_for_some, max_sampling_rounds=9)
+    first = trainer._draw(run, 0)
+    again = trainer._draw(run, 0, again=1)
+    assert first.rollout.ids.tolist() != again.rollout.ids.tolist()
+    joined, rows, rounds = trainer._refill(run, 0, first)
+    assert joined.texts[:16] == first.texts
+    assert joined.texts[16:32] == again.texts
+    assert 2 < rounds <= 9
+    assert rows.tolist() == sorted(rows.tolist())
+
+
+def test_a_batch_that_can_not_be_filled_is_trained_on_as_it_is():
+    run = prepared(dynamic_sampling=True, reward=right_for_some, max_sampling_rounds=1)
+    for step in range(40):
+        try:
+            batch, metrics = trainer.collect(run, step)
+        except trainer.DynamicSamplingError:
+            continue
+        assert metrics["sampling/rounds"] == 1
+        assert 0 < len(batch.rollout) <= 16
+        assert set(terms_of(batch)) == {3}
+        if len(batch.rollout) < 16:
+            measured = trainer.update(run, batch, step)
+            assert measured["grad_norm"] > 0
+            return
+    raise AssertionError("every round was full")
+
+
+def test_a_task_without_a_mixed_group_is_an_error_that_says_so():
+    with pytest.raises(trainer.DynamicSamplingError, match=r"2 rounds of 4 prompts"):
+        small_run("dapo", reward=always_one, max_sampling_rounds=2)
+
+
+def test_dynamic_sampling_asks_the_reward_before_the_punishment():
+    """Lengths differ everywhere: punished rewards would let every group through."""
+    run = prepared(
+        "dapo", reward=right_for_some, overlong_share=1.0, max_sampling_rounds=30
+    )
+    assert set(terms_of(trainer.collect(run, 0)[0])) == {3}
+
+
+def test_the_settings_of_a_paper_hold_unless_they_are_given():
+    dapo, grpo = ALGORITHMS["dapo"], ALGORITHMS["grpo"]
+    default = TrainConfig().completed(dapo)
+    assert (default.dynamic_sampling, default.overlong_share) == (True, 0.2)
+    own = TrainConfig(dynamic_sampling=False, overlong_share=0.0).completed(dapo)
+    assert (own.dynamic_sampling, own.overlong_share) == (False, 0.0)
+    other = TrainConfig().completed(grpo)
+    assert (other.dynamic_sampling, other.overlong_share) == (False, 0.0)
+    assert prepared("dapo").config.dynamic_sampling is True
+
+
+def test_the_punishment_is_added_before_the_advantages():
+    """L_max 24, L_cache 12: with equal scores only the length is left to compare."""
+    settings = {"reward": always_one, "overlong_share": 0.5}
+    batch, metrics = trainer.collect(prepared(**settings), 0)
+    length = batch.rollout.length
+    shaped = 1 + ((12 - length) / 12).clamp(-1, 0)
+    expected = group_relative(shaped, batch.rollout.group)
+    assert (expected != 0).any()
+    assert torch.allclose(batch.advantages[:, 0], expected)
+    assert metrics["reward"] == 1  # as the verifier paid
+
+
+def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
+    run = prepared(overlong_filtering=True, reward=fixed_noise)
+    batch, _ = trainer.collect(run, 0)
+    truncated = batch.rollout.truncated
+    assert 0 < truncated.sum() < len(truncated)
+    assert (batch.mask[truncated] == 0).all()
+    assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
+    assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
+    counts = {"batch_tokens": batch.mask.sum(), "batch_sequences": 16}
+    loss, _, _ = trainer._loss(run, batch, counts)
+    loss.backward()
+    whole = [p.grad.clone() for p in run.model.parameters()]
+    run.model.zero_grad()
+    part = next(
+        trainer._micro_batches(
+            replace_config(run, micro_batch_size=16),
+            batch,
+            (~truncated).nonzero()[:, 0],
+        )
+    )
+    trainer._loss(run, part, counts)[0].backward()
+    for one, other in zip(whole, run.model.parameters(), strict=True):
+        assert torch.allclose(one, other.grad, atol=1e-6)
+
+
+def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient():
+    run = prepared(overlong_filtering=True, max_new_tokens=1, reward=fixed_noise)
+    batch, metrics = trainer.collect(run, 0)
+    assert metrics["completions/clipped_ratio"] == 1
+    measured = trainer.update(run, batch, 0)
+    assert measured["grad_norm"] == measured["loss"] == 0
+
+
+def replace_config(run, **settings):
+    return replace(run, config=replace(run.config, **settings))
+
+
 # What is recorded
 
 
@@ -629,10 +768,16 @@ def hand_made_rollout() -> Rollout:
 TEXTS = ["3+9=12;#12", "#13", "#5", "#7"]
 
 
+def hand_made_draw(scores, correct) -> trainer.Drawn:
+    return trainer.Drawn(
+        hand_made_rollout(), TEXTS, torch.tensor(scores), torch.tensor(correct)
+    )
+
+
 def test_a_rollout_in_numbers():
     run = prepared(prompts_per_rollout=2, group_size=2)
     found = trainer._describe(
-        run, hand_made_rollout(), [1.0, 0.0, 0.5, 0.5], [1.0, 0.0, 0.0, 1.0], TEXTS
+        run, hand_made_draw([1.0, 0.0, 0.5, 0.5], [1.0, 0.0, 0.0, 1.0])
     )
     assert found == {
         "reward": 0.5,
@@ -640,6 +785,7 @@ def test_a_rollout_in_numbers():
         "frac_reward_zero_std": 0.5,
         "entropy": 2.0,
         "num_tokens": 11 + 14,
+        "num_samples": 4.0,
         "completions/mean_length": 11 / 4,
         "completions/clipped_ratio": 0.25,
         "length/correct": 3.0,
@@ -655,7 +801,7 @@ def test_a_rollout_in_numbers():
 
 def test_a_rollout_without_wrong_answers_has_no_length_of_them():
     run = prepared(prompts_per_rollout=2, group_size=2)
-    found = trainer._describe(run, hand_made_rollout(), [1.0] * 4, [1.0] * 4, TEXTS)
+    found = trainer._describe(run, hand_made_draw([1.0] * 4, [1.0] * 4))
     assert found["length/wrong"] is None
     assert found["length/correct"] == 11 / 4
     assert found["frac_reward_zero_std"] == 1
@@ -797,8 +943,17 @@ WRONG = {
     "eval_problems": [0],
     "dtype": ["float16", torch.float32],
     "checkpoint_every": [0],
+    "max_sampling_rounds": [0, 1.5],
+    "overlong_share": [-0.1, 1.5, float("nan")],
 }
-LATER = {"seed", "hyperparameters", "allow_on_policy", "device"}
+LATER = {
+    "seed",
+    "hyperparameters",
+    "allow_on_policy",
+    "device",
+    "dynamic_sampling",
+    "overlong_filtering",
+}
 """No value of these is wrong by itself."""
 
 
@@ -832,8 +987,13 @@ def tokenizer_with_more_tokens():
 
 
 REFUSED = {
-    "unknown method": ({"algorithm": "gpro"}, ValueError, "did you mean 'grpo'"),
+    "unknown method": ({"algorithm": "grppo"}, ValueError, "did you mean 'grpo'"),
     "one response": ({"group_size": 1}, ValueError, "group_size must be ≥ 2"),
+    "one response, dynamic sampling": (
+        {"algorithm": "ppo", "group_size": 1, "dynamic_sampling": True},
+        ValueError,
+        "dynamic_sampling keeps groups whose rewards differ",
+    ),
     "one update": ({"minibatches": 1}, ValueError, "one update per rollout"),
     "unknown hyperparameter": (
         {"hyperparameters": {"epsilonn": 0.2}},

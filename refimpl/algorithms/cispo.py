@@ -5,16 +5,16 @@
 **Changed against DAPO:** the ratio is a *weight*, capped and held constant, on the
 plain policy gradient. A capped token still learns; PPO's clip would have dropped it.
 
-M is 1. The *unified form* (Eq. 6–7) masks as PPO does, M = 0 where (Â > 0, r > 1+ε_high)
-or (Â < 0, r < 1−ε_low): give `mask_epsilon_low`, `mask_epsilon_high`.
+M is 1. The *unified form* (Eq. 6–7) masks as PPO does, M = 0 where Â > 0, r > 1+ε_high
+or Â < 0, r < 1−ε_low: set `mask_epsilon_low` and `mask_epsilon_high`.
 
-**Bounds.** `max_ratio` is an absolute ratio: 5.0 caps r at 5. (verl, NeMo and slime take
-ε_high and cap at 1 + ε_high; TRL takes the cap itself.) The paper has no lower bound and
-does not publish the upper one; 5.0 is ScaleRL's.
+**Bounds.** `max_ratio` is an absolute ratio: 5.0 caps r at 5. (verl, NeMo and slime
+cap at 1 + ε_high; TRL, as here, at the number given.) The paper has no lower bound
+and does not publish the upper one; 5.0 is ScaleRL's.
 
-**Departures.** The printed 1/Σ|o_i| is per group (`group_token_mean`), every framework's
-and our default per batch. The paper keeps DAPO's dynamic sampling and length penalty:
-they are switches of the trainer, off here, so that the loss can be compared alone.
+**Departures.** The printed 1/Σ|o_i| is per group (`group_token_mean`), every
+framework's and our default per batch. The paper keeps DAPO's dynamic sampling and
+length penalty: switches of the trainer, off here, so that the loss is compared alone.
 """
 
 from refimpl.advantages import group_relative

@@ -21,8 +21,8 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     `gate` gets two tensors (B, T) and returns the weights, (B, T); no gradient passes
     through it. `curves.curve`, `train` and the plots take the result as any other.
 
-    Raises `TypeError` or `ValueError`, at the first loss, if the gate returns no tensor,
-    another shape, or a number that is not finite.
+    Raises `TypeError` or `ValueError`, at the first loss, if the gate returns no
+    tensor, another shape, or a number that is not finite.
     """
 
     def objective(logp, z, advantages, mask):

@@ -1,6 +1,6 @@
 """GMPO: Geometric-Mean Policy Optimization (2507.20673).
 
-    J = (1/G) Σ_i [ Π_t |min( r Â_i, clip(r, e^−ε_low, e^ε_high) Â_i )| ]^{1/|o_i|} sgn Â_i
+    J = (1/G) Σ_i sgn Â_i [Π_t |min(r Â_i, clip(r, e^−ε_low, e^ε_high) Â_i)|]^(1/|o_i|)
       = (1/G) Σ_i Â_i exp( (1/|o_i|) Σ_t z'_{i,t} ),     z' = z clipped on one side
 
 **Changed against GRPO:** the geometric mean of the token ratios for the arithmetic one,

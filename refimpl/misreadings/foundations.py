@@ -1,28 +1,12 @@
-"""Executable misreadings: wrong versions that people really write, beside the right.
-
-`wrong` and `right` take the same arguments, so a reader can run both on one example
-and see where they part; `tests/test_misreadings.py` does. `right` is written out here
-without the rest of the package, which the tests hold against it.
-"""
+"""Misreadings of what every method shares, of PPO and of GRPO: chapters 01 to 03."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
+from refimpl.misreadings.base import Misreading
+
 EPSILON = 0.2
-
-
-@dataclass(frozen=True)
-class Misreading:
-    """What is said (`claim`), what is so (`correction`), and both as code."""
-
-    name: str
-    claim: str
-    correction: str
-    wrong: Callable
-    right: Callable
 
 
 def clipped(r, advantage):
@@ -152,7 +136,7 @@ def mask_through_eos(tokens, eos):
     return (ends.cumsum(-1) - ends == 0).float()
 
 
-_ALL = [
+MISREADINGS = [
     Misreading(
         "clip_on_wrong_sides",
         "Clipping takes the min for A ≥ 0 and the max for A < 0.",
@@ -237,5 +221,3 @@ _ALL = [
         mask_through_eos,
     ),
 ]
-
-MISREADINGS: dict[str, Misreading] = {m.name: m for m in _ALL}
