@@ -1,4 +1,4 @@
-"""The command line: `python -m refimpl {train,warm-start,curves,bench}`."""
+"""The command line: `python -m refimpl {train,warm-start,curves,bench,stress}`."""
 
 import argparse
 import ast
@@ -6,7 +6,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from refimpl import algorithms, curves
+from refimpl import algorithms, curves, stress
 from refimpl.algorithms import ALGORITHMS, nearest
 from refimpl.models import load
 from refimpl.tasks import Arithmetic, rare_careful
@@ -100,6 +100,11 @@ def run_bench(args) -> None:
     bench(args.seeds, args.out, args.chapters, args.algorithms)
 
 
+def run_stress(args) -> None:
+    stress.stress(args.out, args.arms, args.settings, args.seeds, args.workers)
+    print(f"wrote {args.out}")
+
+
 def parse_settings(algorithm: algorithms.Algorithm, pairs: list[str]) -> dict:
     """`name=value` pairs → arguments of `TrainConfig`, hyperparameters set apart.
 
@@ -181,6 +186,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--chapters", action="store_true", help="time the notebooks too")
     bench.add_argument("--out", type=Path, default=Path("bench.json"))
     bench.set_defaults(run=run_bench)
+    hard = commands.add_parser("stress", help="many stale updates, every method")
+    hard.add_argument("--arms", nargs="+", default=list(stress.ARMS), metavar="ARM")
+    hard.add_argument("--settings", nargs="+", default=list(stress.SETTINGS))
+    hard.add_argument("--seeds", type=int, default=5)
+    hard.add_argument("--workers", type=int, default=1)
+    hard.add_argument("--out", type=Path, default=Path("stress.csv"))
+    hard.set_defaults(run=run_stress)
     return parser
 
 

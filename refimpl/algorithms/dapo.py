@@ -26,6 +26,12 @@ def objective(
     logp, z, advantages, mask, *, epsilon_low=0.2, epsilon_high=0.28, dual_clip=None
 ):
     """PPO's objective with more room above 1 than below."""
+    if epsilon_high < epsilon_low:
+        raise ValueError(
+            f"epsilon_low={epsilon_low} is above epsilon_high={epsilon_high}: DAPO's "
+            "clip-higher leaves more room above 1 than below; swap the two, or use "
+            "grpo with these bounds"
+        )
     bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
     return ppo.objective(logp, z, advantages, mask, dual_clip=dual_clip, **bounds)
 

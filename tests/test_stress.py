@@ -1,0 +1,58 @@
+"""The stress command: its arms are what they say, and it goes on where it stopped."""
+
+import pytest
+import torch
+
+from refimpl import stress
+from refimpl.algorithms import from_gate
+from refimpl.curves import curve
+
+
+def test_every_arm_can_run_in_every_setting():
+    for arm in stress.ARMS.values():
+        algorithm, hyperparameters = arm.build()
+        algorithm.check_hyperparameters(hyperparameters)
+        for config in stress.SETTINGS.values():
+            config.check(algorithm)
+            completed = config.completed(algorithm)
+            assert completed.updates_per_rollout == 16
+            assert not completed.dynamic_sampling and not completed.overlong_share
+
+
+def test_the_one_sided_gate_is_sapos_moving_on_and_open_coming_back():
+    r = torch.tensor([0.4, 0.9, 1.1, 1.8], dtype=torch.float64)
+    mine = from_gate(stress.one_sided(8.8))
+    for sign, open_below in ((1.0, True), (-1.0, False)):
+        gated = curve("sapo", sign, r, tau_pos=8.8, tau_neg=8.8).weight
+        found = curve(mine, sign, r).weight
+        back = (r < 1) if open_below else (r > 1)
+        expected = torch.where(back, r, gated)
+        assert torch.allclose(found, expected, atol=1e-10)
+
+
+def test_the_gate_is_finite_for_every_ratio_the_loss_can_see():
+    r = torch.tensor([[2e-9, 1.0, 4.9e8]])
+    for sign in (1.0, -1.0):
+        assert torch.isfinite(stress.one_sided(8.8)(r, sign * torch.ones(1, 3))).all()
+
+
+def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
+    out = tmp_path / "stress.csv"
+    header = ["setting", "arm", "seed", *stress.COLUMNS]
+    row = ["hard", "GRPO", 0, *["0.5"] * len(stress.COLUMNS)]
+    stress._append(out, [header, row])
+    before = out.read_text(encoding="utf-8")
+    monkeypatch.setattr(stress, "_run", None)  # any run would fail
+    stress.stress(out, ["GRPO"], ["hard"], seeds=1)
+    assert out.read_text(encoding="utf-8") == before
+    assert stress.read(out)[0]["accuracy"] == "0.5"
+    assert stress.read(tmp_path / "none.csv") == []
+
+
+@pytest.mark.parametrize(
+    ("arms", "settings"), [(["GROP"], ["hard"]), (["GRPO"], ["tough"])]
+)
+def test_an_unknown_arm_or_setting_is_named_before_any_work(arms, settings, tmp_path):
+    with pytest.raises(ValueError, match=r"unknown '(GROP|tough)'; one of: "):
+        stress.stress(tmp_path / "stress.csv", arms, settings)
+    assert not (tmp_path / "stress.csv").exists()
