@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 
 import torch
@@ -41,6 +42,9 @@ def load(folder: str | Path, device: torch.device) -> dict:
     if not path.exists():
         raise ValueError(f"nothing to resume: {path} does not exist")
     try:
+        with zipfile.ZipFile(path) as archive:  # torch does not compare checksums
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"bad checksum in {damaged}")
         state = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # torch raises many kinds for a damaged file
         raise ValueError(

@@ -140,8 +140,17 @@ def damage_by_cutting(path):
     path.write_bytes(path.read_bytes()[:-2000])
 
 
+def damage_in_the_middle(path):
+    """Bytes of a weight, where the file still opens as an archive."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 100] = bytes(b ^ 255 for b in content[middle:][:100])
+    path.write_bytes(content)
+
+
 DAMAGE = {
     "cut off": damage_by_cutting,
+    "bytes changed": damage_in_the_middle,
     "half": lambda path: path.write_bytes(path.read_bytes()[:100_000]),
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("Dear reader, this is no checkpoint.\n"),
