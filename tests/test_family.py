@@ -357,6 +357,28 @@ def test_dual_clip_floors_what_a_bad_token_can_cost(name):
     assert (value, slope) == pytest.approx((-3, 0))
 
 
+# What the clip counts
+
+
+def counted(algorithm, **settings):
+    """(low, high): one row of A > 0 and one of A < 0, ratios 9, 1 and 1/9 in each."""
+    logp = tensor([[9.0, 1.0, 1 / 9]] * 2).log()
+    mask = torch.ones(2, 3)
+    batch = (logp, torch.zeros(2, 3), tensor([1.0, -1.0]), mask)
+    metrics = algorithm.policy_loss(*batch, **settings).metrics
+    return metrics["clip_ratio/low_mean"], metrics["clip_ratio/high_mean"]
+
+
+def test_gmpo_counts_the_clips_that_stop_a_gradient():
+    assert counted(GMPO) == pytest.approx((1 / 6, 1 / 6))
+
+
+def test_cispo_counts_capped_weights_of_both_signs_and_masked_tokens_of_one():
+    assert counted(CISPO) == pytest.approx((0, 2 / 6))
+    masked = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.28}
+    assert counted(CISPO, **masked) == pytest.approx((1 / 6, 1 / 6))
+
+
 # A gate of one's own
 
 
