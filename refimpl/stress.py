@@ -34,6 +34,9 @@ SETTINGS = {
     "medium": replace(HARD, learning_rate=4e-4),
     "hard": HARD,
 }
+STORED = Path(__file__).resolve().parents[1] / "figures" / "data" / "stress.csv"
+"""The runs that the chapters draw."""
+
 COLUMNS = (
     "step reward entropy habit/careful habit_accuracy/careful length/wrong "
     "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy"
