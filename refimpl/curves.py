@@ -44,7 +44,9 @@ def curve(
     old = torch.zeros_like(logp)
     advantages = torch.full_like(logp, advantage)
     mask = torch.ones_like(logp)
-    one = {"batch_sequences": 1, "batch_tokens": 1}  # sum over rows, no mean
+    # Sum over rows, no mean, whatever the aggregation divides by.
+    one = {"batch_sequences": 1, "batch_tokens": 1, "max_length": 1}
+    one["group"] = torch.arange(len(logp))
     result = algorithm.policy_loss(
         logp, old, advantages, mask, **one, **hyperparameters
     )

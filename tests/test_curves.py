@@ -60,7 +60,7 @@ def test_reinforce_has_weight_one_and_with_the_ratio_weight_r():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_every_method_has_weight_one_on_policy(name, sign):
     """At r = 1 all gradients coincide: Â ∇log π."""
-    found = curves.curve(name, sign, torch.ones(1).double(), aggregation="token_mean")
+    found = curves.curve(name, sign, torch.ones(1).double())
     assert found.weight.item() == pytest.approx(1.0, abs=1e-12)
 
 
