@@ -3,14 +3,16 @@
 The path of the data is one line, and the modules stand along it:
 
     problem → prompt → rollout → reward → advantage → loss → update → history → plot
-    tasks              rollout   rewards  advantages  algorithms  trainer     plots
+    tasks              rollout   rewards  advantages  algorithms  optimise   plots
+                       └──────── experience ───────┘  └─── trainer ────┘
 
 Floors, lowest first; no import runs upward:
 
 1. `importance`, `advantages`, `aggregation`, `kl`: the pieces of every loss.
 2. `algorithms`: one file each, in chapter order.
-3. `tasks`, `models`, `rollout`, `rewards`, `warm_start`: the world and the policy.
-4. `trainer`: `train`, with `config`, `history` and `checkpoint` beside it.
+3. `tasks`, `models`, `moe`, `rollout`, `rewards`, `warm_start`: world and policy.
+4. `trainer`: `train`, on `experience` (collect) and `optimise` (update), with `run`,
+   `config`, `history` and `checkpoint` beside it.
 5. `curves`, `plots`, `explorer`, `misreadings`, `exercises`: what the notebooks show.
 6. `__main__`: the command line.
 """

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from refimpl.algorithms import Algorithm
+from refimpl.algorithms.base import PLACEMENTS
 from refimpl.kl import ESTIMATORS
 
 DTYPES = ("float32", "bfloat16", "float64")
@@ -29,6 +30,17 @@ class TrainConfig:
     max_sampling_rounds: int = 10  # of `prompts_per_rollout` each, to fill a batch
     overlong_share: float | None = None  # L_cache / L_max of Eq. 13; 0: no punishment
     overlong_filtering: bool = False  # no loss on responses cut off at the limit
+    # A sampler that is not π_old, as an inference engine is
+    rollout_dtype: str | None = None  # e.g. bfloat16; None: `dtype`
+    router_noise: float = 0.0  # std of normal noise on the sampler's router logits
+    max_rollout_weight: float | None = None  # truncated importance sampling; None: off
+    # Mixture of experts
+    replay: str | None = None  # R2: experts of π_old's pass; R3: those of the sampler
+    router_shift: bool | None = None  # RSPO's γ; None: as the algorithm's paper
+    router_shift_floor: float = 0.7  # γ_min; not published
+    placement: str = "before_clip"  # of γ, or "after_clip"
+    detach_shift: bool = True  # False shows what the paper warns of
+    router_aux_loss: float = 1e-3  # weight of the load-balancing loss
     # Updates
     minibatches: int = 4  # a rollout is split into this many, by whole groups
     epochs: int = 1  # passes over the rollout
@@ -61,6 +73,22 @@ class TrainConfig:
     def updates_per_rollout(self) -> int:
         return self.minibatches * self.epochs
 
+    @property
+    def mismatch(self) -> bool:
+        """Whether responses come from another policy than π_old."""
+        other = self.rollout_dtype not in (None, self.dtype)
+        return other or self.router_noise > 0
+
+    @property
+    def needs_moe(self) -> list[str]:
+        """The settings that mean nothing on a dense model."""
+        asked = {
+            "replay": self.replay is not None,
+            "router_shift": bool(self.router_shift),
+            "router_noise": self.router_noise > 0,
+        }
+        return [name for name, on in asked.items() if on]
+
     def __post_init__(self):
         for name in (
             "rollouts prompts_per_rollout group_size max_new_tokens minibatches epochs "
@@ -76,7 +104,10 @@ class TrainConfig:
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name} must be > 0, got {value}")
-        for name in "warmup_updates weight_decay entropy_bonus beta".split():
+        for name in (
+            "warmup_updates weight_decay entropy_bonus beta router_noise "
+            "router_aux_loss"
+        ).split():
             value = getattr(self, name)
             if not value >= 0:
                 raise ValueError(f"{name} must be ≥ 0, got {value}")
@@ -93,10 +124,21 @@ class TrainConfig:
             ("kl_in", ("loss", "reward")),
             ("kl_estimator", tuple(ESTIMATORS)),
             ("dtype", DTYPES),
+            ("rollout_dtype", (None, *DTYPES)),
+            ("replay", (None, "R2", "R3")),
+            ("placement", PLACEMENTS),
         ):
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        if not 0 < self.router_shift_floor <= 1:
+            raise ValueError(
+                "router_shift_floor must lie in (0, 1], the least weight that a token "
+                f"keeps; got {self.router_shift_floor}"
+            )
+        cap = self.max_rollout_weight
+        if cap is not None and not cap > 0:
+            raise ValueError(f"max_rollout_weight must be > 0 or None, got {cap}")
         if self.value_clip is not None and not self.value_clip > 0:
             raise ValueError(f"value_clip must be > 0 or None, got {self.value_clip}")
         if self.prompts_per_rollout % self.minibatches:
@@ -108,7 +150,11 @@ class TrainConfig:
 
     def completed(self, algorithm: Algorithm) -> "TrainConfig":
         """What is None set to what `algorithm`'s paper makes part of the method."""
-        neutral = {"dynamic_sampling": False, "overlong_share": 0.0}
+        neutral = {
+            "dynamic_sampling": False,
+            "overlong_share": 0.0,
+            "router_shift": False,
+        }
         return replace(
             self,
             **{

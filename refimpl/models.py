@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 from transformers.utils import logging
 
@@ -34,6 +35,18 @@ PRESETS = {
         "num_key_value_heads": 4,
         "head_dim": 16,
     },
+    # 0.2 M parameters, of which a token uses half: 8 experts in both layers, top 2.
+    "tiny-moe": {
+        "hidden_size": 64,
+        "moe_intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": True,
+    },
     # 14 M parameters: for a GPU.
     "small": {
         "hidden_size": 384,
@@ -43,11 +56,23 @@ PRESETS = {
         "num_key_value_heads": 6,
         "head_dim": 64,
     },
+    # 43 M parameters, for a GPU: 16 experts, top 4.
+    "small-moe": {
+        "hidden_size": 384,
+        "moe_intermediate_size": 256,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "head_dim": 64,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
+    },
 }
 
 
 def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
-    """A freshly initialised Qwen3 of the given preset, tied embeddings, float32.
+    """A freshly initialised Qwen3 or Qwen3-MoE of the preset, tied embeddings, float32.
 
     The global random generator is left as it was. Raises `ValueError` on an unknown
     preset.
@@ -57,7 +82,8 @@ def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
             f"unknown preset {preset!r}{nearest(preset, PRESETS)}; "
             f"one of: {', '.join(PRESETS)}"
         )
-    config = Qwen3Config(
+    kind = Qwen3MoeConfig if "num_experts" in PRESETS[preset] else Qwen3Config
+    config = kind(
         **PRESETS[preset],
         vocab_size=len(tokenizer),
         max_position_embeddings=128,

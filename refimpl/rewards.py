@@ -69,3 +69,8 @@ def overlong_punishment(
             "the length of the ramp, in tokens, before the limit"
         )
     return ((max_length - buffer - length) / buffer).clamp(-1, 0)
+
+
+def columns(rows: list[dict]) -> dict[str, list]:
+    """A task's rows as the columns that a reward function takes (TRL's signature)."""
+    return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}

@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from refimpl import moe
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -23,6 +25,9 @@ class Rollout:
     sits at its true position, and causal attention needs no mask. `logp` is the
     sampler's, `entropy` that of the distribution each token was drawn from, nats;
     `mask` is 1 through EOS. `group` numbers the prompts.
+
+    Of a mixture of experts, if recorded: `experts`, the ones that each token of `ids`
+    visited (FREE where it was never read), and the router's log-probs of them, nats.
     """
 
     ids: Int[Tensor, "B L"]
@@ -32,6 +37,8 @@ class Rollout:
     entropy: Float[Tensor, "B T"]
     truncated: Bool[Tensor, " B"]
     group: Int[Tensor, " B"]
+    experts: Int[Tensor, "B L layers k"] | None = None
+    router_logp: Float[Tensor, "B L layers k"] | None = None
 
     @property
     def positions(self) -> Int[Tensor, "B T"]:
@@ -53,12 +60,18 @@ class Rollout:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        part = {f.name: getattr(self, f.name)[index] for f in fields(self)}
+        part = {
+            f.name: getattr(self, f.name)[index]
+            for f in fields(self)
+            if getattr(self, f.name) is not None
+        }
         longest = int(part["mask"].sum(-1).max())
         total = int((part["prompt_length"] + part["mask"].sum(-1).long()).max())
-        part["ids"] = part["ids"][:, :total]
-        for name in ("mask", "logp", "entropy"):
-            part[name] = part[name][:, :longest]
+        for name, values in part.items():
+            if name in TO_THE_END:
+                part[name] = values[:, :total]
+            elif name in PER_TOKEN:
+                part[name] = values[:, :longest]
         return replace(self, **part)
 
     @classmethod
@@ -66,16 +79,18 @@ class Rollout:
         """One rollout out of several, groups numbered on."""
         longest = max(part.mask.shape[1] for part in parts)
         total = max(part.ids.shape[1] for part in parts)
-        width = {"ids": total, "mask": longest, "logp": longest, "entropy": longest}
+        width = dict.fromkeys(TO_THE_END, total) | dict.fromkeys(PER_TOKEN, longest)
         joined, groups = {}, []
         for part in parts:
             first = groups[-1].max() + 1 if groups else 0
             groups.append(part.group + first)
         for field in fields(cls):
             tensors = [getattr(part, field.name) for part in parts]
+            if tensors[0] is None:
+                continue
             if field.name in width:
-                to = width[field.name]
-                tensors = [F.pad(x, (0, to - x.shape[1])) for x in tensors]
+                to, fill = width[field.name], FILL.get(field.name, 0)
+                tensors = [_widen(x, to, fill) for x in tensors]
             joined[field.name] = torch.cat(tensors)
         return cls(**{**joined, "group": torch.cat(groups)})
 
@@ -85,11 +100,24 @@ class Rollout:
         return tokenizer.batch_decode(cut, skip_special_tokens=True)
 
 
+TO_THE_END = ("ids", "experts", "router_logp")  # (B, L, …): prompt and response
+PER_TOKEN = ("mask", "logp", "entropy")  # (B, T): response alone
+FILL = {"experts": moe.FREE}
+
+
+def _widen(x: Tensor, to: int, fill: float) -> Tensor:
+    """`x` (B, n, …) with its second dimension padded to `to`."""
+    return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
+
+
 @torch.inference_mode()
-def _decode(model, ids, attention, group_size, limit, temperature, generator, eos):
+def _decode(
+    model, ids, attention, group_size, limit, temperature, generator, eos, routing
+):
     """Sample up to `limit` tokens a row; rows leave the batch when they end.
 
     A prompt is read once; then its cache is copied for its `group_size` responses.
+    With `routing`, what the routers did stands beside every token that was read.
     """
     batch, width = len(ids) * group_size, ids.shape[1]
     tokens = ids.new_zeros(batch, limit)
@@ -99,6 +127,7 @@ def _decode(model, ids, attention, group_size, limit, temperature, generator, eo
     attention = torch.cat([attention, attention.new_ones(len(ids), limit)], 1)
     position = (attention.cumsum(-1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
+    visited = []  # (rows, first position, experts, their log-probs) of each pass
     row = torch.arange(batch, device=ids.device)  # rows still being written
     step, start = ids, 0
     for t in range(limit):
@@ -111,6 +140,12 @@ def _decode(model, ids, attention, group_size, limit, temperature, generator, eo
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
+        if routing is not None:
+            experts = routing.visited(len(step))
+            seen = (experts, routing.log_probs(experts))
+            if t == 0:
+                seen = (x.repeat_interleave(group_size, 0) for x in seen)
+            visited.append((row, start, *seen))
         if t == 0:
             cache.batch_repeat_interleave(group_size)
             logits, attention, position = (
@@ -133,7 +168,20 @@ def _decode(model, ids, attention, group_size, limit, temperature, generator, eo
             row, step = row[keep], step[keep]
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
-    return tokens[:, : t + 1], logp[:, : t + 1], entropy[:, : t + 1], done
+    made = (tokens[:, : t + 1], logp[:, : t + 1], entropy[:, : t + 1], done)
+    return *made, _lay_out(visited, batch, width + t + 1)
+
+
+def _lay_out(visited, batch: int, length: int) -> tuple[Tensor, Tensor] | None:
+    """Put what was recorded pass by pass where its tokens stand; FREE elsewhere."""
+    if not visited:
+        return None
+    experts, logp = (x.new_zeros(batch, length, *x.shape[2:]) for x in visited[0][2:])
+    experts.fill_(moe.FREE)
+    for row, start, chosen, its_logp in visited:
+        end = start + chosen.shape[1]
+        experts[row, start:end], logp[row, start:end] = chosen, its_logp
+    return experts, logp
 
 
 def sample(
@@ -145,10 +193,13 @@ def sample(
     max_new_tokens: int = 48,
     temperature: float = 1.0,
     seed: int = 0,
+    routing: moe.Routing | None = None,
 ) -> Rollout:
     """`group_size` responses to each prompt; rows of one prompt stand together.
 
-    The same seed gives the same responses; the global generator is not touched.
+    The same seed gives the same responses; the global generator is not touched. Inside
+    `with moe.routed(model) as routing`, the `routing` makes the rollout keep the
+    experts that were visited.
 
     Raises `ValueError` if `temperature` ≤ 0, a prompt is empty, or a prompt and
     `max_new_tokens` together are longer than the model allows.
@@ -178,15 +229,18 @@ def sample(
         temperature,
         generator,
         tokenizer.eos_token_id,
+        routing,
     )
     model.train(was_training)
     # Tensors born in inference mode cannot enter a graph; ordinary copies can.
+    *decoded, visited = decoded
     ids, attention = (x.repeat_interleave(group_size, 0) for x in (ids, attention))
-    rollout = _pack(ids, attention, *(x.clone() for x in decoded), tokenizer)
+    visited = None if visited is None else [x.clone() for x in visited]
+    rollout = _pack(ids, attention, *(x.clone() for x in decoded), tokenizer, visited)
     return replace(rollout, group=rollout.group // group_size)
 
 
-def _pack(ids, attention, tokens, logp, entropy, done, tokenizer) -> Rollout:
+def _pack(ids, attention, tokens, logp, entropy, done, tokenizer, visited) -> Rollout:
     """Close the gap: from left-padded prompts to right-padded rows."""
     length = attention.sum(-1)
     batch, width = ids.shape
@@ -198,10 +252,19 @@ def _pack(ids, attention, tokens, logp, entropy, done, tokenizer) -> Rollout:
     joined = torch.cat([ids, torch.where(mask, tokens, pad)], 1)
     columns = torch.arange(joined.shape[1], device=ids.device)
     shift = (width - length)[:, None]
-    packed = joined.gather(1, (columns + shift).clamp(max=joined.shape[1] - 1))
+    source = (columns + shift).clamp(max=joined.shape[1] - 1)
+    packed = joined.gather(1, source)
     total = length + mask.sum(-1)
     real = columns < total[:, None]
     group = torch.arange(batch, device=ids.device)
+    recorded = {}
+    if visited is not None:
+        experts, router_logp = (x[group[:, None], source] for x in visited)
+        read = (columns < (total - 1)[:, None])[:, :, None, None]  # all but the last
+        recorded = {
+            "experts": torch.where(read, experts, moe.FREE),
+            "router_logp": torch.where(read, router_logp, 0.0),
+        }
     rollout = Rollout(
         ids=torch.where(real, packed, pad),
         prompt_length=length,
@@ -210,6 +273,7 @@ def _pack(ids, attention, tokens, logp, entropy, done, tokenizer) -> Rollout:
         entropy=torch.where(mask, entropy, 0.0),
         truncated=~done,
         group=group,
+        **recorded,
     )
     return rollout.rows(group)
 

@@ -20,9 +20,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from refimpl import moe
 from refimpl.models import PRESETS, build, load, pick_device
 from refimpl.tasks import Arithmetic, make_tokenizer
 
+BALANCE = 1e-3  # weight of the load-balancing loss; Qwen3-MoE's
 RECIPE = 1  # raise it when the same settings would give another model
 
 
@@ -107,7 +109,7 @@ def _train(settings: WarmStart, device: torch.device):
             optimizer, peak, total_steps=steps, pct_start=0.1, cycle_momentum=False
         )
         for ids, labels in batches:
-            loss = model(ids, labels=labels, use_cache=False).loss
+            loss = _loss(model, ids, labels, tokenizer.pad_token_id)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -118,6 +120,15 @@ def _train(settings: WarmStart, device: torch.device):
             bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
     bar.close()
     return model.eval(), tokenizer, losses
+
+
+def _loss(model, ids: Tensor, labels: Tensor, pad: int) -> Tensor:
+    """Cross-entropy; a mixture of experts also pays for unbalanced visits."""
+    if not moe.is_moe(model):
+        return model(ids, labels=labels, use_cache=False).loss
+    with moe.routed(model) as routing:
+        loss = model(ids, labels=labels, use_cache=False).loss
+    return loss + BALANCE * moe.load_balance(routing, ids != pad)
 
 
 def _batches(rows, tokenizer, size: int, device) -> list[tuple[Tensor, Tensor]]:

@@ -1,15 +1,20 @@
-"""A reader opens a chapter in JupyterLab, moves a slider, and the picture changes."""
+"""In JupyterLab a reader moves a slider of each chapter, and the picture changes.
 
-import json
+The cells that one widget of each chapter needs, and no others, are put together into
+one notebook, so that a browser and a kernel start once.
+"""
+
 import os
 import shutil
 import socket
 import subprocess
+import symtable
 import sys
 import time
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
 
 CHROMIUM = next(
@@ -17,7 +22,7 @@ CHROMIUM = next(
     None,
 )
 DRIVER = shutil.which("chromedriver")
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 PATIENCE = 120  # seconds
 
 pytestmark = pytest.mark.skipif(
@@ -27,11 +32,70 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def scopes(table):
+    yield table
+    for child in table.get_children():
+        yield from scopes(child)
+
+
+def makes(code: str) -> set[str]:
+    """The global names that a cell assigns, imports or defines."""
+    symbols = symtable.symtable(code, "cell", "exec").get_symbols()
+    return {
+        s.get_name()
+        for s in symbols
+        if s.is_assigned() or s.is_imported() or s.is_namespace()
+    }
+
+
+def uses(code: str) -> set[str]:
+    """The global names that a cell, or a function in it, reads and does not make."""
+    top, *inner = scopes(symtable.symtable(code, "cell", "exec"))
+    found = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    for scope in inner:
+        found |= {s.get_name() for s in scope.get_symbols() if s.is_global()}
+    return found - makes(code)
+
+
+def needed(cells: list[str], at: int) -> list[int]:
+    """The cells that cell `at` depends on, directly or not, and itself."""
+    todo, chosen = [at], set()
+    while todo:
+        here = todo.pop()
+        chosen.add(here)
+        for name in uses(cells[here]):
+            makers = [j for j in range(here) if name in makes(cells[j])]
+            todo += [j for j in makers[-1:] if j not in chosen]
+    return sorted(chosen)
+
+
+def smallest_widget(path: Path) -> list[str]:
+    """The cells that lead to the chapter's widget with the least to compute."""
+    cells = [
+        cell.source
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code" and cell.source.strip()
+    ]
+    shown = [i for i, code in enumerate(cells) if "display(" in code and i > 0]
+    assert shown, f"{path.name} shows no widget"
+
+    def cost(chosen: list[int]) -> tuple[int, int]:
+        slow = ("train(", "warm_start()", "collect(")
+        return sum(word in cells[i] for i in chosen for word in slow), len(chosen)
+
+    return [cells[i] for i in min((needed(cells, i) for i in shown), key=cost)]
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """JupyterLab on a copy of the notebooks; yields its address."""
+    """JupyterLab beside one notebook with every chapter's cells; yields its address."""
     root = tmp_path_factory.mktemp("lab")
-    shutil.copytree(NOTEBOOKS, root / "notebooks")
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    for path in NOTEBOOKS:
+        code = "\n\n".join(smallest_widget(path))
+        notebook.cells.append(nbformat.v4.new_code_cell(code))
+    nbformat.write(notebook, root / "sliders.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -88,35 +152,39 @@ def wait(condition, what="the page"):
     raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
 
 
-def cells_to_run(notebook: Path, needle: str) -> list[int]:
-    """The imports, and the cell that holds the widget."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    code = [i for i, cell in enumerate(cells) if cell["cell_type"] == "code"]
-    holds = [i for i in code if needle in "".join(cells[i]["source"])]
-    assert holds, f"{notebook.name} has no cell with {needle!r}"
-    return [code[0], holds[0]]
-
-
-def test_moving_a_slider_changes_the_picture(lab, browser):
-    name = "02_ppo.ipynb"
-    browser.get(f"{lab}/lab/tree/notebooks/{name}?reset")
+@pytest.fixture(scope="module")
+def page(lab, browser):
+    browser.get(f"{lab}/lab/tree/sliders.ipynb?reset")
     ready = "return !!window.jupyterapp?.shell.currentWidget?.sessionContext?.session"
     wait(lambda: browser.execute_script(ready), "a kernel")
-    for index in cells_to_run(NOTEBOOKS / name, "clip_explorer("):
-        browser.execute_script(
-            "const notebook = jupyterapp.shell.currentWidget.content;"
-            "notebook.activeCellIndex = arguments[0]; notebook.deselectAll();"
-            "return jupyterapp.commands.execute('notebook:run-cell')",
-            index,
-        )
-    picture = "return document.querySelector('img.widget-image')?.src"
-    before = wait(lambda: browser.execute_script(picture), "the widget's picture")
+    return browser
+
+
+RUN = """
+    const notebook = jupyterapp.shell.currentWidget.content;
+    notebook.activeCellIndex = arguments[0];
+    notebook.deselectAll();
+    return jupyterapp.commands.execute('notebook:run-cell');
+"""
+CELL = """
+    const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]];
+    return cell.node.querySelector(arguments[1]);
+"""
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_moving_a_slider_changes_the_picture(path, page):
+    index = NOTEBOOKS.index(path)
+    page.execute_script(RUN, index)
+
+    def picture():
+        return page.execute_script(CELL, index, "img.widget-image").get_attribute("src")
+
+    before = wait(picture, "the widget's picture")
     handle = wait(
-        lambda: browser.find_element("css selector", ".widget-slider .noUi-handle"),
+        lambda: page.execute_script(CELL, index, ".widget-slider .noUi-handle"),
         "a slider",
     )
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     handle.send_keys("\ue014" * 5)  # arrow right
-    wait(
-        lambda: browser.execute_script(picture) not in (None, before),
-        "the picture to change",
-    )
+    wait(lambda: picture() not in (None, before), "the picture to change")

@@ -17,7 +17,7 @@ from worlds import (
     warm_model,
 )
 
-from refimpl import checkpoint, trainer
+from refimpl import checkpoint, experience
 from refimpl.checkpoint import NAME, check_matches, check_writable
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import MAY_CHANGE_ON_RESUME, StalenessError, TrainConfig, train
@@ -90,7 +90,7 @@ def test_everything_that_learned_or_was_learned_from_is_in_the_file(tmp_path):
 
 def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
     whole = small_run(rollouts=2, checkpoint_dir=tmp_path)
-    monkeypatch.setattr(trainer, "sample", None)
+    monkeypatch.setattr(experience, "sample", None)
     again = small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
     assert again == whole
     assert same_weights(again.model, whole.model)
@@ -194,7 +194,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(
     folder, tmp_path, monkeypatch
 ):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(trainer, "sample", None)
+    monkeypatch.setattr(experience, "sample", None)
     with pytest.raises(
         ValueError, match=r"cannot write checkpoints to .*choose a folder"
     ):
@@ -249,6 +249,15 @@ CHANGES = {
     "max_sampling_rounds": 5,
     "overlong_share": 0.1,
     "overlong_filtering": True,
+    "rollout_dtype": "bfloat16",
+    "router_noise": 0.1,
+    "max_rollout_weight": 2.0,
+    "replay": "R3",
+    "router_shift": True,
+    "router_shift_floor": 0.5,
+    "placement": "after_clip",
+    "detach_shift": False,
+    "router_aux_loss": 0.0,
 }
 
 

@@ -14,12 +14,13 @@ from worlds import (
     gpt2,
     largest_difference,
     random_model,
+    random_moe,
     same_weights,
     small_run,
     warm_model,
 )
 
-from refimpl import trainer
+from refimpl import experience, optimise, trainer
 from refimpl.advantages import gae, group_relative, whiten
 from refimpl.aggregation import AGGREGATIONS, aggregate
 from refimpl.algorithms import ALGORITHMS
@@ -71,12 +72,15 @@ def steps(monkeypatch):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_seed_decides_the_run(algorithm):
-    first = small_run(algorithm, seed=3)
-    second = small_run(algorithm, seed=3)
+    settings = {}
+    if ALGORITHMS[algorithm].training.get("router_shift"):
+        settings = {"model": random_moe(), "reward": fixed_noise}
+    first = small_run(algorithm, seed=3, **settings)
+    second = small_run(algorithm, seed=3, **settings)
     assert len(first) == 3
     assert first == second
     assert same_weights(first.model, second.model)
-    assert first != small_run(algorithm, seed=4)
+    assert first != small_run(algorithm, seed=4, **settings)
 
 
 def test_the_global_generators_neither_move_nor_matter():
@@ -171,13 +175,13 @@ def test_k_updates_happen_on_every_rollout(minibatches, epochs, steps):
 
 def test_minibatches_are_whole_groups_reshuffled_every_epoch(monkeypatch):
     """Each epoch deals out every response once; no two orders need agree."""
-    dealt, one_update = [], trainer._one_update
+    dealt, one_update = [], optimise._one_update
 
     def spy(run, batch, chosen, *rest):
         dealt.append(chosen)
         return one_update(run, batch, chosen, *rest)
 
-    monkeypatch.setattr(trainer, "_one_update", spy)
+    monkeypatch.setattr(optimise, "_one_update", spy)
     small_run(rollouts=3, prompts_per_rollout=8, minibatches=4, epochs=2)
     epochs = [dealt[i : i + 4] for i in range(0, len(dealt), 4)]
     assert len(epochs) == 6
@@ -215,7 +219,7 @@ def after_one_update(algorithm, micro_batch_size, dtype, **settings):
                 p.mul_(0.9)
     run.optimizer.zero_grad = lambda **_: None
     batch, _ = trainer.collect(run, 0)
-    trainer._one_update(run, batch, torch.arange(128), 0, [])
+    optimise._one_update(run, batch, torch.arange(128), 0, [])
     return run
 
 
@@ -404,7 +408,7 @@ def test_kl_in_the_loss_adds_beta_times_the_estimate(estimator):
         "batch_tokens": batch.rollout.mask.sum().item(),
         "batch_sequences": len(batch.rollout),
     }
-    without, with_kl = (trainer._loss(run, batch, counts)[0] for run in runs)
+    without, with_kl = (optimise._loss(run, batch, counts)[0] for run in runs)
     logp, ref_logp = (
         log_probs(model, batch.rollout)[0]
         for model in (runs[0].model, runs[0].reference)
@@ -439,9 +443,9 @@ def test_kl_in_the_reward_takes_beta_times_the_log_ratio_off(algorithm):
     assert torch.allclose(batch.advantages * mask, expected, atol=1e-4)
     counts = {"batch_tokens": mask.sum().item(), "batch_sequences": len(rollout)}
     free = replace(run.config, beta=0.0)
-    loss, _, _ = trainer._loss(run, batch, counts)
+    loss, _, _ = optimise._loss(run, batch, counts)
     run.config = free
-    assert trainer._loss(run, batch, counts)[0] == loss  # nothing in the loss
+    assert optimise._loss(run, batch, counts)[0] == loss  # nothing in the loss
 
 
 def test_beta_holds_the_policy_near_where_it_started():
@@ -492,7 +496,8 @@ def test_the_loss_is_less_the_entropy_bonus():
     mask = batch.rollout.mask
     counts = {"batch_tokens": mask.sum().item(), "batch_sequences": 16}
     difference = (
-        trainer._loss(bonus, batch, counts)[0] - trainer._loss(plain, batch, counts)[0]
+        optimise._loss(bonus, batch, counts)[0]
+        - optimise._loss(plain, batch, counts)[0]
     )
     entropy = log_probs(plain.model, batch.rollout)[1]
     mean = (entropy.sum(-1) / mask.sum(-1)).mean()
@@ -579,16 +584,16 @@ def test_groups_of_equal_rewards_are_not_computed_and_change_nothing(
         "micro_batch_size": 4,
         "hyperparameters": {"aggregation": aggregation},
     }
-    computed, every = [], trainer._loss
+    computed, every = [], optimise._loss
 
     def counted(run, part, counts):
         computed.append(len(part.rollout))
         return every(run, part, counts)
 
-    monkeypatch.setattr(trainer, "_loss", counted)
+    monkeypatch.setattr(optimise, "_loss", counted)
     quick = small_run(**settings)
     rows = sum(computed)
-    monkeypatch.setattr(trainer, "_with_gradient", lambda run, batch, chosen: chosen)
+    monkeypatch.setattr(optimise, "_with_gradient", lambda run, batch, chosen: chosen)
     full = small_run(**settings)
     assert rows < 0.7 * (sum(computed) - rows)
     assert close_weights(quick.model, full.model)
@@ -604,7 +609,7 @@ def test_no_group_is_left_out_when_every_token_has_a_gradient(settings):
     run = prepared(reward=always_one, **settings)
     batch, _ = trainer.collect(run, 0)
     chosen = torch.arange(8)
-    assert trainer._with_gradient(run, batch, chosen) is chosen
+    assert optimise._with_gradient(run, batch, chosen) is chosen
 
 
 # Dynamic sampling, overlong responses
@@ -647,10 +652,10 @@ def test_dynamic_sampling_fills_the_batch_with_whole_groups_that_differ():
 def test_refills_bring_new_problems_and_keep_the_order_of_drawing():
     """The first round is the one that a run without dynamic sampling draws."""
     run = prepared(dynamic_sampling=True, reward=right_for_some, max_sampling_rounds=9)
-    first = trainer._draw(run, 0)
-    again = trainer._draw(run, 0, again=1)
+    first = experience._draw(run, 0)
+    again = experience._draw(run, 0, again=1)
     assert first.rollout.ids.tolist() != again.rollout.ids.tolist()
-    joined, rows, rounds = trainer._refill(run, 0, first)
+    joined, rows, rounds = experience._refill(run, 0, first)
     assert joined.texts[:16] == first.texts
     assert joined.texts[16:32] == again.texts
     assert 2 < rounds <= 9
@@ -719,18 +724,18 @@ def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
     assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
     assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
     counts = {"batch_tokens": batch.mask.sum(), "batch_sequences": 16}
-    loss, _, _ = trainer._loss(run, batch, counts)
+    loss, _, _ = optimise._loss(run, batch, counts)
     loss.backward()
     whole = [p.grad.clone() for p in run.model.parameters()]
     run.model.zero_grad()
     part = next(
-        trainer._micro_batches(
+        optimise._micro_batches(
             replace_config(run, micro_batch_size=16),
             batch,
             (~truncated).nonzero()[:, 0],
         )
     )
-    trainer._loss(run, part, counts)[0].backward()
+    optimise._loss(run, part, counts)[0].backward()
     for one, other in zip(whole, run.model.parameters(), strict=True):
         assert torch.allclose(one, other.grad, atol=1e-6)
 
@@ -768,15 +773,15 @@ def hand_made_rollout() -> Rollout:
 TEXTS = ["3+9=12;#12", "#13", "#5", "#7"]
 
 
-def hand_made_draw(scores, correct) -> trainer.Drawn:
-    return trainer.Drawn(
+def hand_made_draw(scores, correct) -> experience.Drawn:
+    return experience.Drawn(
         hand_made_rollout(), TEXTS, torch.tensor(scores), torch.tensor(correct)
     )
 
 
 def test_a_rollout_in_numbers():
     run = prepared(prompts_per_rollout=2, group_size=2)
-    found = trainer._describe(
+    found = experience._describe(
         run, hand_made_draw([1.0, 0.0, 0.5, 0.5], [1.0, 0.0, 0.0, 1.0])
     )
     assert found == {
@@ -801,7 +806,7 @@ def test_a_rollout_in_numbers():
 
 def test_a_rollout_without_wrong_answers_has_no_length_of_them():
     run = prepared(prompts_per_rollout=2, group_size=2)
-    found = trainer._describe(run, hand_made_draw([1.0] * 4, [1.0] * 4))
+    found = experience._describe(run, hand_made_draw([1.0] * 4, [1.0] * 4))
     assert found["length/wrong"] is None
     assert found["length/correct"] == 11 / 4
     assert found["frac_reward_zero_std"] == 1
@@ -945,6 +950,13 @@ WRONG = {
     "checkpoint_every": [0],
     "max_sampling_rounds": [0, 1.5],
     "overlong_share": [-0.1, 1.5, float("nan")],
+    "rollout_dtype": ["float16", "bf16"],
+    "router_noise": [-0.1, float("nan")],
+    "max_rollout_weight": [0, -1.0, float("nan")],
+    "replay": ["R1", "r3", True],
+    "router_shift_floor": [0, 1.1, float("nan")],
+    "placement": ["before", None],
+    "router_aux_loss": [-1e-3],
 }
 LATER = {
     "seed",
@@ -953,6 +965,8 @@ LATER = {
     "device",
     "dynamic_sampling",
     "overlong_filtering",
+    "router_shift",
+    "detach_shift",
 }
 """No value of these is wrong by itself."""
 
@@ -978,6 +992,7 @@ def no_work(monkeypatch):
 
     for name in ("sample", "warm_start", "frozen_copy", "evaluate"):
         monkeypatch.setattr(trainer, name, work)
+    monkeypatch.setattr(experience, "sample", work)
 
 
 def tokenizer_with_more_tokens():

@@ -11,6 +11,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from refimpl import moe
 from refimpl.models import build
 from refimpl.tasks import make_tokenizer
 from refimpl.trainer import TrainConfig, train
@@ -43,6 +44,15 @@ def warm_model() -> PreTrainedModel:
 def random_model(seed: int = 0) -> PreTrainedModel:
     """A fresh tiny policy: near uniform, so responses of every length occur."""
     return build("tiny", TOKENIZER, seed).eval()
+
+
+def random_moe(seed: int = 0) -> PreTrainedModel:
+    """A fresh tiny mixture of experts, its routers with clear preferences."""
+    model = build("tiny-moe", TOKENIZER, seed).eval()
+    with torch.no_grad():
+        for router in moe.routers(model):
+            router.weight.mul_(20)
+    return model
 
 
 def gpt2() -> PreTrainedModel:

@@ -11,6 +11,7 @@ from refimpl.algorithms.gspo import GSPO
 from refimpl.algorithms.gspo_token import GSPO_TOKEN
 from refimpl.algorithms.ppo import PPO, value_loss
 from refimpl.algorithms.reinforce import REINFORCE
+from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -25,6 +26,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         DAPO,
         CISPO,
         GMPO,
+        RSPO,
         SAPO,
     )
 }

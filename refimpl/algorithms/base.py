@@ -16,7 +16,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from refimpl.aggregation import AGGREGATIONS, aggregate
-from refimpl.importance import LOG_RATIO_LIMIT, log_ratio, truncated_weight
+from refimpl.importance import (
+    LOG_RATIO_LIMIT,
+    log_ratio,
+    sequence_log_ratio,
+    truncated_weight,
+)
+
+PLACEMENTS = ("before_clip", "after_clip")
 
 
 class Objective(NamedTuple):
@@ -46,8 +53,9 @@ class Algorithm:
     **Fields:** `objective(logp, z, advantages, mask, **hyperparameters)` with z the
     log-ratio and advantages (B, T); `advantages`, from `refimpl.advantages`;
     `aggregation`, the paper's default; `changed`, what is new against the parent;
-    `critic`, whether advantages need a value function; `training`, the settings of
-    `TrainConfig` that the paper makes part of the method.
+    `critic`, whether advantages need a value function; `one_ratio`, whether a response
+    has one ratio for all its tokens; `training`, the settings of `TrainConfig` that the
+    paper makes part of the method.
     """
 
     name: str
@@ -61,6 +69,7 @@ class Algorithm:
     trl: str
     verl: str
     critic: bool = False
+    one_ratio: bool = False
     training: Mapping = field(default_factory=dict)
 
     @property
@@ -84,6 +93,9 @@ class Algorithm:
         batch_sequences: int | None = None,
         rollout_logp: Float[Tensor, "B T"] | None = None,
         max_rollout_weight: float = 2.0,
+        router_shift: Float[Tensor, "B T"] | None = None,
+        placement: str = "before_clip",
+        detach_shift: bool = True,
         **hyperparameters,
     ) -> LossResult:
         """−aggregate(objective): the loss of one mini-batch, or its share in it.
@@ -97,6 +109,11 @@ class Algorithm:
           `refimpl.aggregation.aggregate`.
         - `rollout_logp`: the sampler's log-probs where it is not π_old; each token's
           objective is then weighed by min(π_old/π_rollout, `max_rollout_weight`).
+        - `router_shift`: γ in (0, 1] for each token of a mixture of experts (RSPO). It
+          multiplies the ratio `"before_clip"`, or `"after_clip"` the objective: γ_t
+          that of its token, or, where a response has one ratio, the geometric mean of
+          γ that of the response. A constant; `detach_shift=False` is there only to
+          show what the paper warns of.
         - `hyperparameters`: see `defaults`.
 
         Raises `ValueError` on malformed tensors or values out of range, `TypeError`
@@ -105,10 +122,22 @@ class Algorithm:
         self.check_hyperparameters(hyperparameters)
         mask, advantages = _check_batch(logp, old_logp, advantages, mask, rollout_logp)
         z = log_ratio(logp, old_logp, mask)
+        before, after = torch.zeros_like(z), torch.zeros_like(z)  # log γ
+        if router_shift is not None:
+            shift = _log_shift(router_shift, mask, placement, detach_shift).to(z.dtype)
+            if placement == "before_clip":
+                before = shift
+            else:
+                whole = sequence_log_ratio(shift, mask)[:, None]
+                after = whole if self.one_ratio else shift
         objective = self.objective(
-            logp, z, advantages.to(z.dtype), mask.to(z.dtype), **hyperparameters
+            logp,
+            z + before,
+            advantages.to(z.dtype),
+            mask.to(z.dtype),
+            **hyperparameters,
         )
-        value = objective.value
+        value = objective.value * after.exp()
         if rollout_logp is not None:
             value = value * truncated_weight(
                 old_logp, rollout_logp, mask, max_rollout_weight
@@ -212,6 +241,23 @@ def _check_batch(
                 "the model has diverged, or the mask covers padding"
             )
     return mask, torch.where(response, advantages, 0.0)
+
+
+def _log_shift(router_shift, mask, placement: str, detach: bool) -> Tensor:
+    """log γ, 0 outside the response; `ValueError` if γ cannot be a router shift."""
+    if placement not in PLACEMENTS:
+        raise ValueError(f"placement must be one of {PLACEMENTS}, got {placement!r}")
+    if router_shift.shape != mask.shape:
+        raise ValueError(
+            f"router_shift must have logp's shape {tuple(mask.shape)}, got "
+            f"{tuple(router_shift.shape)}"
+        )
+    gamma = torch.where(mask.bool(), router_shift, 1.0)
+    if not ((gamma > 0) & (gamma <= 1 + 1e-6)).all():
+        raise ValueError(
+            "router_shift must lie in (0, 1]: exp of minus a drift, above a floor > 0"
+        )
+    return (gamma.detach() if detach else gamma).log()
 
 
 @torch.no_grad()

@@ -49,4 +49,5 @@ GMPO = Algorithm(
     aggregation="seq_mean_token_mean",
     trl="trl.experimental.gmpo.GMPOTrainer, epsilon=0.4",
     verl="policy_loss.loss_mode=geo_mean, clip_ratio_low=0.4, clip_ratio_high=0.4",
+    one_ratio=True,
 )

@@ -55,4 +55,5 @@ GSPO = Algorithm(
     aggregation="seq_mean_token_mean",
     trl="loss_type=grpo, importance_sampling_level=sequence, epsilon=3e-4",
     verl="policy_loss.loss_mode=gspo, loss_agg_mode=seq-mean-token-mean",
+    one_ratio=True,
 )

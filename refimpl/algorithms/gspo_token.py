@@ -37,4 +37,5 @@ GSPO_TOKEN = Algorithm(
     aggregation="seq_mean_token_mean",
     trl="none: importance_sampling_level is token or sequence",
     verl="policy_loss.loss_mode=gspo (verl has this form under that name)",
+    one_ratio=True,
 )

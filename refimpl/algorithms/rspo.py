@@ -1,0 +1,38 @@
+"""RSPO: Router-Shift Policy Optimization (2510.23027), for mixtures of experts.
+
+    J = (1/G) Σ_i Â_i exp( (1/|o_i|) Σ_t z'_{i,t} ),    z' = z + log γ, then clipped
+    γ = sg[ max( exp(−mean |Δ log router probability|), γ_min ) ]
+
+**Changed against GMPO:** each ratio is multiplied by γ ≤ 1, which says how far the
+token's routers have moved away from the experts that the old policy activated
+(`refimpl.moe.router_shift`). Where routing drifts, the update is smaller. In a
+geometric mean one token's γ scales its *whole response*.
+
+**Placement.** Version 2 of the paper rescales the ratios "prior to clipping and
+aggregation": `placement="before_clip"`. After it, J is multiplied by the geometric mean
+of γ: `"after_clip"`. Both are in `Algorithm.policy_loss`, because router shift plugs
+into any method (the paper: GRPO and GSPO); what belongs to RSPO is to switch it on.
+
+**Departures.** K, γ_min and the bounds are not published: K is the model's own top-k,
+γ_min a fork's 0.7, ±0.4 is GMPO's. γ_t is taken where π(o_t|·) is computed, that is at
+the position of the token before. γ ≡ 1, or no `router_shift`, is GMPO exactly.
+"""
+
+from refimpl.advantages import group_relative
+from refimpl.algorithms import gmpo
+from refimpl.algorithms.base import Algorithm
+
+RSPO = Algorithm(
+    name="rspo",
+    title="RSPO",
+    paper="Zhang et al. 2025, 2510.23027",
+    parent="gmpo",
+    changed="ratios shrink where the MoE's routers have drifted",
+    objective=gmpo.objective,
+    advantages=group_relative,
+    aggregation="seq_mean_token_mean",
+    trl="not implemented",
+    verl="not implemented",
+    one_ratio=True,
+    training={"router_shift": True},
+)

@@ -1,0 +1,192 @@
+"""K optimiser steps on one batch: log-probs → loss → gradient → step."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import torch
+from torch import Tensor
+
+from refimpl import moe
+from refimpl.aggregation import aggregate
+from refimpl.algorithms import value_loss
+from refimpl.kl import ESTIMATORS
+from refimpl.rollout import Rollout, values
+from refimpl.run import Batch, Run, at_tokens, mean, score_with, seed_for, token_mean
+
+
+def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
+    """K optimiser steps over shuffled mini-batches of whole groups."""
+    config, rollout = run.config, batch.rollout
+    generator = torch.Generator().manual_seed(seed_for(config.seed, step, "shuffle"))
+    totals, log_ratios = [], []
+    for _ in range(config.epochs):
+        groups = rollout.group.unique().cpu()
+        order = groups[torch.randperm(len(groups), generator=generator)]
+        for part in order.chunk(config.minibatches):
+            chosen = torch.isin(rollout.group.cpu(), part).nonzero()[:, 0]
+            done = step * config.updates_per_rollout + len(totals)
+            totals.append(_one_update(run, batch, chosen, done, log_ratios))
+    z = torch.cat(log_ratios)
+    low, middle, high = torch.quantile(z, torch.tensor([0.01, 0.5, 0.99])).tolist()
+    metrics = {name: mean([t[name] for t in totals]) for name in totals[0]}
+    metrics["ratio/max_deviation"] = max(t["ratio/max_deviation"] for t in totals)
+    quantiles = {"log_ratio/q01": low, "log_ratio/q50": middle, "log_ratio/q99": high}
+    return {**metrics, **quantiles}
+
+
+def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -> dict:
+    """Accumulate the gradient over micro-batches, then step once.
+
+    Rows without a gradient are left out of the passes, never out of the counts.
+    """
+    config = run.config
+    share = min(1.0, (done + 1) / max(1, config.warmup_updates))
+    for settings in run.optimizer.param_groups:
+        settings["lr"] = settings["peak"] * share
+    mask = batch.mask[chosen.to(batch.mask.device)]
+    counts = {"batch_tokens": mask.sum().item(), "batch_sequences": len(chosen)}
+    total: dict[str, float] = {}
+    passed = 0.0  # share of the tokens that went through the model
+    for part in _micro_batches(run, batch, _with_gradient(run, batch, chosen)):
+        loss, metrics, z = _loss(run, part, counts)
+        loss.backward()
+        weight = part.mask.sum().item() / max(1.0, counts["batch_tokens"])
+        passed += weight
+        for name, value in metrics.items():
+            if name == "ratio/max_deviation":
+                total[name] = max(total.get(name, 0.0), value)
+            elif name in ("loss", "value_loss"):  # already shares of the whole
+                total[name] = total.get(name, 0.0) + value
+            else:
+                total[name] = total.get(name, 0.0) + weight * value
+        log_ratios.append(z)
+    norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.max_grad_norm)
+    if run.critic is not None:
+        torch.nn.utils.clip_grad_norm_(run.critic.parameters(), config.max_grad_norm)
+    run.optimizer.step()
+    run.optimizer.zero_grad(set_to_none=True)
+    for name in total:
+        if name.startswith("router/"):  # means over what was passed
+            total[name] /= passed or 1.0
+    rate = run.optimizer.param_groups[0]["lr"]
+    return {**total, "grad_norm": norm.item(), "learning_rate": rate}
+
+
+def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
+    """The groups of `chosen` that move a weight; at least a row, so a step is taken.
+
+    A group of equal rewards has advantage 0 throughout: unless a KL, an entropy bonus
+    or a critic acts on every token, its gradient is exactly 0. Once a policy is good
+    that is most of a rollout.
+    """
+    config = run.config
+    on_every_token = config.beta > 0 and config.kl_in == "loss"
+    if on_every_token or config.entropy_bonus or run.critic is not None:
+        return chosen
+    group = batch.rollout.group.cpu()
+    moving = group[(batch.advantages * batch.mask != 0).any(-1).cpu()]
+    kept = chosen[torch.isin(group[chosen], moving)]
+    return kept if len(kept) else chosen[:1]
+
+
+def _micro_batches(run: Run, batch: Batch, chosen: Tensor) -> Iterator[Batch]:
+    """Slices of the mini-batch, sorted by length so that little of each is padding."""
+    rollout = batch.rollout
+    how = run.config.hyperparameters.get("aggregation", run.algorithm.aggregation)
+    if how != "group_token_mean":  # that one needs whole groups side by side
+        total = (rollout.prompt_length + rollout.length)[chosen.to(rollout.ids.device)]
+        chosen = chosen[total.cpu().sort(stable=True).indices]
+    for rows in chosen.split(run.config.micro_batch_size):
+        rows = rows.to(rollout.ids.device)
+        part = rollout.rows(rows)
+        width = part.mask.shape[1]
+        rest = {
+            f.name: None
+            if getattr(batch, f.name) is None
+            else getattr(batch, f.name)[rows, :width]
+            for f in fields(Batch)
+            if f.name != "rollout"
+        }
+        yield Batch(part, **rest)
+
+
+def _loss(run: Run, part: Batch, counts: dict) -> tuple[Tensor, dict, Tensor]:
+    """Policy loss + β KL − c₂ entropy (+ value loss): this micro-batch's share."""
+    config, rollout, mask = run.config, part.rollout, part.mask
+    with run.routed(rollout.experts if config.replay else None) as routing:
+        logp, entropy = score_with(run, run.model, rollout)
+    arguments = config.loss_arguments(rollout.group)
+    of_routers, balance, routers = _routers(run, rollout, routing)
+    if config.max_rollout_weight is not None:
+        of_routers["rollout_logp"] = rollout.logp
+        of_routers["max_rollout_weight"] = config.max_rollout_weight
+    result = run.algorithm.policy_loss(
+        logp, part.old_logp, part.advantages, mask, **counts, **arguments, **of_routers
+    )
+
+    def average(per_token):
+        how = arguments.get("aggregation", run.algorithm.aggregation)
+        return aggregate(
+            per_token,
+            mask,
+            how,
+            group=rollout.group,
+            max_length=arguments["max_length"],
+            **counts,
+        )
+
+    share = mask.sum() / max(1.0, counts["batch_tokens"])
+    loss = result.loss + config.router_aux_loss * share * balance
+    if part.ref_logp is not None and config.kl_in == "loss":
+        loss = loss + config.beta * average(
+            ESTIMATORS[config.kl_estimator](logp, part.ref_logp)
+        )
+    if config.entropy_bonus:
+        loss = loss - config.entropy_bonus * average(entropy)
+    metrics = {"loss": loss.item()}
+    if run.critic is not None:
+        with run.precision():
+            predicted = values(run.critic, rollout)
+        of_values = value_loss(
+            predicted,
+            part.old_values,
+            part.targets,
+            mask,
+            epsilon=config.value_clip,
+            batch_tokens=counts["batch_tokens"],
+        )
+        metrics["value_loss"] = of_values.item()
+        loss = loss + of_values
+    z = (logp.detach() - part.old_logp)[rollout.mask.bool()].float().cpu()
+    return loss, {**metrics, **routers, **result.metrics}, z
+
+
+def _routers(
+    run: Run, rollout: Rollout, routing: moe.Routing | None
+) -> tuple[dict, Tensor | float, dict]:
+    """Arguments of the loss, the load-balancing loss, metrics: nothing if dense."""
+    if routing is None:
+        return {}, 0.0, {}
+    config, arguments = run.config, {}
+    change = 1 - moe.overlap(rollout.experts, routing.chosen(len(rollout))).mean(-1)
+    drift = moe.router_shift(
+        routing.log_probs(rollout.experts),
+        rollout.router_logp,
+        config.router_shift_floor,
+    )
+    gamma = drift.gather(1, rollout.positions - 1)
+    if config.router_shift:
+        arguments = {
+            "router_shift": gamma,
+            "placement": config.placement,
+            "detach_shift": config.detach_shift,
+        }
+    columns = torch.arange(rollout.ids.shape[1], device=gamma.device)
+    end = (rollout.prompt_length + rollout.length)[:, None]
+    balance = moe.load_balance(routing, columns < end)
+    metrics = {
+        "router/expert_change": at_tokens(change, rollout),
+        "router/shift": token_mean(gamma * rollout.mask, rollout.mask),
+        "router/load_balance": balance.item(),
+    }
+    return arguments, balance, metrics

@@ -1,0 +1,105 @@
+"""What every part of a training run shares: `Run`, `Batch`, and small helpers."""
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from refimpl import moe
+from refimpl.algorithms import Algorithm
+from refimpl.config import TrainConfig
+from refimpl.history import History
+from refimpl.rollout import Rollout, log_probs
+
+
+@dataclass
+class Run:
+    """What `train` carries from rollout to rollout."""
+
+    algorithm: Algorithm
+    config: TrainConfig
+    tokenizer: PreTrainedTokenizerBase
+    task: object
+    reward: Callable
+    model: PreTrainedModel
+    critic: PreTrainedModel | None
+    reference: PreTrainedModel | None
+    optimizer: torch.optim.Optimizer
+    history: History
+
+    @property
+    def moe(self) -> bool:
+        return moe.is_moe(self.model)
+
+    def precision(self, dtype: str | None = None):
+        """Autocast for bfloat16, nothing otherwise."""
+        if (dtype or self.config.dtype) != "bfloat16":
+            return contextlib.nullcontext()
+        return torch.autocast(self.model.device.type, torch.bfloat16)
+
+    def routed(self, experts: Tensor | None = None, **disturbance):
+        """`moe.routed` for a mixture of experts, nothing (None) for a dense model."""
+        if not self.moe:
+            return contextlib.nullcontext()
+        return moe.routed(self.model, experts=experts, **disturbance)
+
+
+@dataclass
+class Batch:
+    """A rollout with everything that stays constant during its K updates.
+
+    `mask` says which tokens have a loss: the rollout's, less what is filtered out.
+    `old_logp` is π_old's; `rollout.logp` the sampler's, the same unless they differ by
+    intent (`TrainConfig.mismatch`). `rollout.experts` are those that π_old visited.
+    """
+
+    rollout: Rollout
+    mask: Float[Tensor, "B T"]
+    old_logp: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    ref_logp: Float[Tensor, "B T"] | None = None
+    old_values: Float[Tensor, "B T"] | None = None
+    targets: Float[Tensor, "B T"] | None = None
+
+
+def seed_for(seed: int, step: int, purpose: str) -> int:
+    """A seed of its own for every (run, rollout, purpose)."""
+    digest = hashlib.sha256(f"{seed} {step} {purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def score_with(run: Run, model: PreTrainedModel, rollout: Rollout):
+    with run.precision():
+        return log_probs(model, rollout, run.config.temperature)
+
+
+@torch.no_grad()
+def without_gradient(
+    run: Run, score_part: Callable, rollout: Rollout
+) -> Float[Tensor, "B T"]:
+    """`score_part` over micro-batches, put together again."""
+    result = torch.zeros_like(rollout.logp)
+    for rows in torch.arange(len(rollout)).split(run.config.micro_batch_size):
+        rows = rows.to(result.device)
+        part = score_part(rollout.rows(rows))
+        result[rows, : part.shape[1]] = part
+    return result
+
+
+def token_mean(x: Tensor, mask: Tensor) -> float:
+    return (x.detach().sum() / mask.sum()).item()
+
+
+def at_tokens(x: Tensor, rollout: Rollout) -> float:
+    """The mean of `x` (B, L) over the positions where the tokens' log-probs arise."""
+    return token_mean(x.gather(1, rollout.positions - 1) * rollout.mask, rollout.mask)
+
+
+def mean(numbers: list[float]) -> float | None:
+    return math.fsum(numbers) / len(numbers) if numbers else None
