@@ -187,8 +187,10 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, default=Path("bench.json"))
     bench.set_defaults(run=run_bench)
     hard = commands.add_parser("stress", help="many stale updates, every method")
-    hard.add_argument("--arms", nargs="+", default=list(stress.ARMS), metavar="ARM")
-    hard.add_argument("--settings", nargs="+", default=list(stress.SETTINGS))
+    dense = [name for name in stress.ARMS if name not in stress.NEED_MOE]
+    calm = [name for name in stress.SETTINGS if name not in stress.ON_MOE]
+    hard.add_argument("--arms", nargs="+", default=dense, metavar="ARM")
+    hard.add_argument("--settings", nargs="+", default=calm, metavar="SETTING")
     hard.add_argument("--seeds", type=int, default=5)
     hard.add_argument("--workers", type=int, default=1)
     hard.add_argument("--out", type=Path, default=Path("stress.csv"))

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from refimpl.algorithms import Algorithm, from_gate, get
 from refimpl.trainer import TrainConfig, train
-from refimpl.warm_start import warm_start
+from refimpl.warm_start import WarmStart, warm_start
 
 HARD = TrainConfig(
     rollouts=30,
@@ -33,39 +33,52 @@ SETTINGS = {
     "mild": replace(HARD, learning_rate=2e-4),
     "medium": replace(HARD, learning_rate=4e-4),
     "hard": HARD,
+    # The same on a mixture of experts; noise: the sampler's routers are not π_old's.
+    "moe-mild": replace(HARD, learning_rate=2e-4),
+    "moe-hard": HARD,
+    "moe-noise": replace(HARD, learning_rate=2e-4, router_noise=0.2),
+    "moe-loud": replace(HARD, learning_rate=2e-4, router_noise=0.5),
 }
+ON_MOE = {name for name in SETTINGS if name.startswith("moe")}
 STORED = Path(__file__).resolve().parents[1] / "figures" / "data" / "stress.csv"
 """The runs that the chapters draw."""
 
 COLUMNS = (
     "step reward entropy habit/careful habit_accuracy/careful length/wrong "
-    "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy"
+    "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy "
+    "router/expert_change router/shift sampling/kl step_time"
 ).split()
 
 
-def one_sided(tau: float) -> Callable:
-    """SAPO's sech² where a token moves on, 1 where it comes back (as PPO's min)."""
+def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable:
+    """SAPO's sech² where a token moves on, 1 where it comes back (as PPO's min).
+
+    `rising`: good tokens that fell below 1 may come back in full; `falling`: bad tokens
+    that rose above 1 may.
+    """
 
     def gate(r, advantages):
         soft = 1 / torch.cosh((tau * (r - 1) / 2).clamp(-40, 40)) ** 2
-        returning = ((advantages > 0) & (r < 1)) | ((advantages < 0) & (r > 1))
-        return torch.where(returning, 1.0, soft)
+        up = (advantages > 0) & (r < 1) if rising else torch.zeros_like(r).bool()
+        down = (advantages < 0) & (r > 1) if falling else torch.zeros_like(r).bool()
+        return torch.where(up | down, 1.0, soft)
 
     return gate
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method with its hyperparameters; `tau` alone: the one-sided gate."""
+    """A method, its hyperparameters, and its settings of `TrainConfig`."""
 
     algorithm: str
     hyperparameters: tuple[tuple[str, float], ...] = ()
+    training: tuple[tuple[str, object], ...] = ()
 
     def build(self) -> tuple[Algorithm, dict]:
         settings = dict(self.hyperparameters)
         if self.algorithm == "one_sided":
-            return from_gate(one_sided(**settings), "one_sided"), {}
-        return get(self.algorithm), settings
+            return from_gate(one_sided(**settings), "one_sided"), dict(self.training)
+        return get(self.algorithm), {"hyperparameters": settings, **dict(self.training)}
 
 
 def _sapo(pos: float, neg: float) -> Arm:
@@ -88,26 +101,47 @@ ARMS = {
     "SAPO 8.8, neg ½": _sapo(8.8, 4.4),
     "SAPO 8.8, neg 2": _sapo(8.8, 17.6),
     "one-sided 8.8": Arm("one_sided", (("tau", 8.8),)),
+    "one-sided 8.8, Â > 0": Arm("one_sided", (("tau", 8.8), ("falling", False))),
+    "one-sided 8.8, Â < 0": Arm("one_sided", (("tau", 8.8), ("rising", False))),
     "one-sided 1.0": Arm("one_sided", (("tau", 1.0),)),
+    "GRPO + R2": Arm("grpo", training=(("replay", "R2"),)),
+    "GRPO + R3": Arm("grpo", training=(("replay", "R3"),)),
+    "GRPO + TIS": Arm("grpo", training=(("max_rollout_weight", 2.0),)),
+    "GRPO + R3 + TIS": Arm(
+        "grpo", training=(("replay", "R3"), ("max_rollout_weight", 2.0))
+    ),
+    "RSPO": Arm("rspo"),
+    "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),
 }
+
+
+NEED_MOE = {name for name in ARMS if "R2" in name or "R3" in name or "RSPO" in name}
 
 
 def stress(
     out: Path,
-    arms: Iterable[str] = tuple(ARMS),
-    settings: Iterable[str] = tuple(SETTINGS),
+    arms: Iterable[str] = tuple(name for name in ARMS if name not in NEED_MOE),
+    settings: Iterable[str] = tuple(name for name in SETTINGS if name not in ON_MOE),
     seeds: int = 5,
     workers: int = 1,
 ) -> None:
     """Run every arm × setting × seed that `out` does not hold yet.
 
-    Raises `ValueError` on an arm or a setting that does not exist.
+    Raises `ValueError` on an arm or a setting that does not exist, or an arm that needs
+    routers in a setting without.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         for name in given:
             if name not in known:
                 raise ValueError(f"unknown {name!r}; one of: {', '.join(known)}")
-    warm_start()  # once, before the workers ask for it
+    dense = [name for name in settings if name not in ON_MOE]
+    if dense and NEED_MOE.intersection(arms):
+        raise ValueError(
+            f"{', '.join(sorted(NEED_MOE.intersection(arms)))} need a mixture of "
+            f"experts: leave out {', '.join(dense)}"
+        )
+    for setting in settings:
+        _start(setting)  # once, before the workers ask for it
     done = {(r["setting"], r["arm"], int(r["seed"])) for r in read(out)}
     wanted = [
         job
@@ -132,13 +166,18 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def _run(job: tuple[str, str, int]) -> list[list]:
     setting, arm, seed = job
-    algorithm, hyperparameters = ARMS[arm].build()
-    model, tokenizer, _ = warm_start()
-    config = replace(SETTINGS[setting], seed=seed, hyperparameters=hyperparameters)
+    algorithm, changed = ARMS[arm].build()
+    model, tokenizer, _ = _start(setting)
+    config = replace(SETTINGS[setting], seed=seed, **changed)
     history = train(
         algorithm, config=config, model=model, tokenizer=tokenizer, progress=False
     )
     return [[*job, *(_short(row.get(c)) for c in COLUMNS)] for row in history.rows]
+
+
+def _start(setting: str):
+    preset = "tiny-moe" if setting in ON_MOE else "tiny"
+    return warm_start(WarmStart(preset=preset))
 
 
 def _short(value: float | None) -> str:

@@ -190,7 +190,10 @@ def test_a_tokenizer_without_padding_is_enough():
 
 
 def test_an_unknown_preset_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'tinny', did you mean 'tiny'.*tiny, tiny-moe, small, small-moe"):
+    with pytest.raises(
+        ValueError,
+        match=r"'tinny', did you mean 'tiny'.*tiny, tiny-moe, small, small-moe",
+    ):
         build("tinny", TOKENIZER)
 
 

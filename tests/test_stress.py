@@ -1,5 +1,7 @@
 """The stress command: its arms are what they say, and it goes on where it stopped."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,9 +12,9 @@ from refimpl.curves import curve
 
 def test_every_arm_can_run_in_every_setting():
     for arm in stress.ARMS.values():
-        algorithm, hyperparameters = arm.build()
-        algorithm.check_hyperparameters(hyperparameters)
-        for config in stress.SETTINGS.values():
+        algorithm, changed = arm.build()
+        for setting in stress.SETTINGS.values():
+            config = replace(setting, **changed)
             config.check(algorithm)
             completed = config.completed(algorithm)
             assert completed.updates_per_rollout == 16
@@ -28,6 +30,18 @@ def test_the_one_sided_gate_is_sapos_moving_on_and_open_coming_back():
         back = (r < 1) if open_below else (r > 1)
         expected = torch.where(back, r, gated)
         assert torch.allclose(found, expected, atol=1e-10)
+
+
+def test_a_one_sided_gate_can_be_open_for_one_sign_only():
+    r = torch.tensor([0.4, 1.8], dtype=torch.float64)
+    soft = curve("sapo", 1.0, r, tau_pos=8.8).weight / r
+    for rising, falling in ((True, False), (False, True), (False, False)):
+        gate = stress.one_sided(8.8, rising, falling)
+        found = torch.stack([gate(r, torch.ones(2)), gate(r, -torch.ones(2))])
+        expected = torch.stack([soft, soft])
+        expected[0, 0] = 1.0 if rising else soft[0]
+        expected[1, 1] = 1.0 if falling else soft[1]
+        assert torch.allclose(found, expected, atol=1e-12)
 
 
 def test_the_gate_is_finite_for_every_ratio_the_loss_can_see():
@@ -56,3 +70,16 @@ def test_an_unknown_arm_or_setting_is_named_before_any_work(arms, settings, tmp_
     with pytest.raises(ValueError, match=r"unknown '(GROP|tough)'; one of: "):
         stress.stress(tmp_path / "stress.csv", arms, settings)
     assert not (tmp_path / "stress.csv").exists()
+
+
+def test_an_arm_that_needs_routers_is_refused_on_a_dense_model(tmp_path):
+    with pytest.raises(ValueError, match=r"RSPO need a mixture of experts: .* hard"):
+        stress.stress(tmp_path / "stress.csv", ["GRPO", "RSPO"], ["moe-hard", "hard"])
+    assert not (tmp_path / "stress.csv").exists()
+    needed = {n for n, arm in stress.ARMS.items() if needs_routers(arm)}
+    assert needed == stress.NEED_MOE
+
+
+def needs_routers(arm) -> bool:
+    algorithm, changed = arm.build()
+    return bool(replace(stress.HARD, **changed).completed(algorithm).needs_moe)

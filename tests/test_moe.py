@@ -1,0 +1,706 @@
+"""Mixture of experts: recorded, replayed, disturbed; RSPO by its properties."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn, tensor
+from torch.autograd import grad
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    GptOssConfig,
+    MixtralConfig,
+    OlmoeConfig,
+    Qwen3MoeConfig,
+)
+from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+from worlds import PROMPTS, SMALL, TOKENIZER, random_model, random_moe, small_run
+
+from refimpl import experience, moe, optimise
+from refimpl.algorithms import ALGORITHMS
+from refimpl.rollout import Rollout, log_probs, sample
+from refimpl.trainer import TrainConfig, collect, prepare, update
+
+GMPO, RSPO = ALGORITHMS["gmpo"], ALGORITHMS["rspo"]
+
+
+def recorded(model, seed=3, **settings) -> Rollout:
+    with moe.routed(model) as routing:
+        return sample(
+            model,
+            TOKENIZER,
+            PROMPTS,
+            group_size=3,
+            max_new_tokens=16,
+            seed=seed,
+            routing=routing,
+            **settings,
+        )
+
+
+def scored(model, rollout, experts=None):
+    """Log-probs of a rollout and the routing of that pass."""
+    with moe.routed(model, experts=experts) as routing:
+        logp, _ = log_probs(model, rollout)
+    return logp, routing
+
+
+def read_positions(rollout):
+    """(B, L): the tokens that the sampler read, all but each row's last."""
+    columns = torch.arange(rollout.ids.shape[1])
+    return columns < (rollout.prompt_length + rollout.length - 1)[:, None]
+
+
+# Recording
+
+
+def test_the_sampler_and_teacher_forcing_visit_the_same_experts():
+    model = random_moe()
+    rollout = recorded(model)
+    assert len(set(rollout.length.tolist())) > 2
+    logp, routing = scored(model, rollout)
+    experts = routing.visited(len(rollout))
+    read = read_positions(rollout)
+    assert torch.equal(rollout.experts[read], experts[read])
+    assert (rollout.experts[~read] == moe.FREE).all()
+    again = routing.log_probs(experts)
+    assert (rollout.router_logp[read] - again[read]).abs().max() < 1e-5
+    assert (rollout.router_logp[~read] == 0).all()
+    assert (logp - rollout.logp).abs().max() < 1e-5
+
+
+def test_recording_changes_nothing():
+    model = random_moe()
+    with_record, without = (
+        recorded(model),
+        sample(model, TOKENIZER, PROMPTS, group_size=3, max_new_tokens=16, seed=3),
+    )
+    assert without.experts is None
+    assert torch.equal(with_record.ids, without.ids)
+    assert torch.equal(with_record.logp, without.logp)
+    assert not any(r._forward_hooks for r in moe.routers(model))
+
+
+def test_the_recorded_probability_is_the_routers():
+    model = random_moe()
+    rollout = recorded(model)
+    hidden = model.model.embed_tokens(rollout.ids)  # what reaches layer 0 is not this,
+    _, routing = scored(model, rollout)  # so the router's own logits are the source
+    assert hidden.shape[:2] == rollout.ids.shape
+    for layer, logits in enumerate(routing.logits):
+        probs = logits.softmax(-1).view(*rollout.ids.shape, -1)
+        best = probs.topk(2).indices
+        read = read_positions(rollout)
+        assert torch.equal(best[read], rollout.experts[:, :, layer][read].long())
+        expected = probs.gather(-1, best).log()
+        gap = (expected - rollout.router_logp[:, :, layer])[read]
+        assert gap.abs().max() < 1e-5
+
+
+def test_rows_and_join_carry_the_experts():
+    model = random_moe()
+    one, other = recorded(model, 1), recorded(model, 2)
+    part = one.rows(tensor([4, 0]))
+    width = part.ids.shape[1]
+    assert torch.equal(part.experts, one.experts[[4, 0], :width])
+    assert torch.equal(part.router_logp, one.router_logp[[4, 0], :width])
+    joined = Rollout.join([one, other])
+    for name, fill in (("experts", moe.FREE), ("router_logp", 0)):
+        for rows, source in ((slice(12), one), (slice(12, None), other)):
+            whole, piece = getattr(joined, name)[rows], getattr(source, name)
+            assert torch.equal(whole[:, : piece.shape[1]], piece)
+            assert (whole[:, piece.shape[1] :] == fill).all()
+
+
+def test_a_recorded_rollout_costs_six_bytes_a_token_layer_and_expert():
+    rollout = recorded(random_moe())
+    entries = rollout.ids.numel() * 2 * 2  # layers × k
+    assert rollout.experts.nbytes == 2 * entries
+    assert rollout.router_logp.nbytes == 4 * entries
+
+
+# Replay
+
+
+def test_replay_of_its_own_experts_gives_the_old_policy_exactly():
+    model = random_moe()
+    rollout = recorded(model)
+    free, _ = scored(model, rollout)
+    replayed, _ = scored(model, rollout, rollout.experts)
+    assert (replayed - free).abs().max() < 1e-6
+    result = ALGORITHMS["grpo"].policy_loss(
+        replayed, free, torch.ones(12), rollout.mask
+    )
+    assert result.metrics["ratio/max_deviation"] == 0
+
+
+def test_replay_visits_the_given_experts_with_live_gate_weights():
+    """Against a block computed by hand: Σ_e g_e · expert_e(x)."""
+    model = random_moe()
+    rollout = recorded(model)
+    other = (rollout.experts + 1) % 8
+    other = torch.where(rollout.experts == moe.FREE, moe.FREE, other)
+    seen = {}
+    block = model.model.layers[0].mlp
+    handle = block.register_forward_hook(
+        lambda _m, inputs, output: seen.update(x=inputs[0], y=output)
+    )
+    _, routing = scored(model, rollout, other)
+    handle.remove()
+    assert torch.equal(
+        routing.visited(12)[read_positions(rollout)], other[read_positions(rollout)]
+    )
+    x, (row, column) = seen["x"], (2, 3)
+    experts, bank = other[row, column, 0].tolist(), block.experts
+    logits = block.gate.weight @ x[row, column]
+    weights = logits[experts].softmax(-1)
+    expected = 0
+    for e, weight in zip(experts, weights, strict=True):
+        gate, up = (bank.gate_up_proj[e] @ x[row, column]).chunk(2)
+        expected = expected + weight * (bank.down_proj[e] @ (bank.act_fn(gate) * up))
+    assert (seen["y"][row, column] - expected).abs().max() < 1e-5
+
+
+def test_replay_freezes_the_choice_and_not_the_router():
+    model = random_moe()
+    rollout = recorded(model)
+    before, _ = scored(model, rollout, rollout.experts)
+    gradients = grad(before.sum(), [r.weight for r in moe.routers(model)])
+    assert all(g.abs().max() > 1e-4 for g in gradients)
+    with torch.no_grad():
+        for router in moe.routers(model):
+            router.weight.add_(0.5 * torch.randn_like(router.weight))
+    after, routing = scored(model, rollout, rollout.experts)
+    read = read_positions(rollout)
+    assert torch.equal(routing.visited(12)[read], rollout.experts[read])
+    assert not torch.equal(routing.chosen(12)[read], rollout.experts[read])
+    assert (after - before).abs().max() > 1e-3  # live weights
+
+
+def test_where_nothing_was_recorded_the_router_chooses():
+    model = random_moe()
+    rollout = recorded(model)
+    free = torch.full_like(rollout.experts, moe.FREE)
+    assert torch.equal(scored(model, rollout, free)[0], scored(model, rollout)[0])
+
+
+# Noise
+
+
+def test_noise_changes_experts_and_only_its_generator_decides_how():
+    model = random_moe()
+    rollout = recorded(model)
+
+    def noisy(seed, noise=0.5):
+        generator = torch.Generator().manual_seed(seed)
+        with moe.routed(model, noise=noise, generator=generator) as routing:
+            logp, _ = log_probs(model, rollout)
+        return logp, routing
+
+    plain, routing = scored(model, rollout)
+    (one, its), (again, _), (other, _) = noisy(1), noisy(1), noisy(2)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert not torch.equal(one, plain)
+    first = its.logits[0] - routing.logits[0]  # layer 0 reads undisturbed input
+    assert first.std().item() == pytest.approx(0.5, rel=0.1)
+    assert torch.equal(its.visited(12), its.chosen(12))
+    assert torch.equal(noisy(1, noise=0.0)[0], plain)
+
+
+# Other models
+
+
+SMALLEST = {
+    "vocab_size": len(TOKENIZER),
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": TOKENIZER.eos_token_id,
+}
+
+
+def family(kind, **settings):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(kind(**SMALLEST, **settings)).eval()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: family(MixtralConfig, num_local_experts=4),
+        lambda: family(OlmoeConfig, num_experts=4, norm_topk_prob=False),
+        lambda: family(OlmoeConfig, num_experts=4, norm_topk_prob=True),
+        lambda: family(GptOssConfig, num_local_experts=4, head_dim=16),
+        lambda: family(
+            Qwen3MoeConfig,
+            num_experts=4,
+            moe_intermediate_size=32,
+            head_dim=16,
+            mlp_only_layers=[0],
+        ),
+    ],
+    ids=["mixtral", "olmoe", "olmoe, normalised", "gpt-oss", "one sparse layer"],
+)
+def test_other_families_replay_exactly(make):
+    model = make()
+    rollout = recorded(model)
+    free, routing = scored(model, rollout)
+    replayed, _ = scored(model, rollout, routing.visited(len(rollout)))
+    assert (replayed - free).abs().max() < 1e-6
+    shifted = (routing.visited(len(rollout)) + 1) % 4
+    assert (scored(model, rollout, shifted)[0] - free).abs().max() > 1e-5
+
+
+def test_a_dense_model_is_refused_in_words():
+    with pytest.raises(ValueError, match=r"Qwen3ForCausalLM has no router.*'tiny-moe'"):
+        moe.routers(random_model())
+    assert not moe.is_moe(random_model())
+    assert moe.is_moe(random_moe())
+
+
+def test_routers_of_another_kind_are_refused_in_words():
+    model = family(
+        DeepseekV3Config,
+        moe_intermediate_size=32,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=0,
+        kv_lora_rank=8,
+        q_lora_rank=8,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=8,
+    )
+    with pytest.raises(ValueError, match=r"cannot be|has no router"):
+        scored(model, recorded(random_moe()))
+
+
+def test_scores_that_are_no_softmax_are_refused_in_words():
+    class OddRouter(nn.Module):
+        def forward(self, x):
+            best = x.topk(2)
+            return x, best.values.sigmoid(), best.indices
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate = OddRouter()
+
+    model = Model()
+    with (
+        pytest.raises(ValueError, match="scores of OddRouter are not a softmax"),
+        moe.routed(model),
+    ):
+        model.gate(torch.randn(5, 4))
+
+
+def test_experts_of_another_model_are_refused_in_words():
+    model = random_moe()
+    rollout = recorded(model)
+    with (
+        pytest.raises(ValueError, match="experts of 1 layers were recorded"),
+        moe.routed(model, experts=rollout.experts[:, :, :1]),
+    ):
+        pass
+
+
+# Metrics
+
+
+def test_overlap_by_hand():
+    old = tensor([[0, 1], [0, 1], [0, 1], [5, 2]])
+    new = tensor([[1, 0], [1, 7], [6, 7], [5, 2]])
+    assert moe.overlap(old, new).tolist() == [1.0, 0.5, 0.0, 1.0]
+
+
+def test_router_kl_by_hand():
+    old, new = tensor([[0.6, 0.4]]).log(), tensor([[0.5, 0.5]]).log()
+    expected = 0.6 * math.log(1.2) + 0.4 * math.log(0.8)
+    assert moe.router_kl(old + 3, new).item() == pytest.approx(expected, abs=1e-6)
+    assert moe.router_kl(old, old + 1).abs().max() < 1e-6
+
+
+def test_router_shift_by_hand():
+    """Two layers, two experts: drifts 0.1, 0.3 and 0, 0.2 have the mean 0.15."""
+    old = tensor([[[-1.0, -2.0], [-0.5, -1.5]]])
+    new = tensor([[[-1.1, -1.7], [-0.5, -1.3]]])
+    assert moe.router_shift(new, old).item() == pytest.approx(math.exp(-0.15))
+    assert moe.router_shift(old, new).item() == pytest.approx(math.exp(-0.15))
+    assert moe.router_shift(old, old).item() == 1
+    assert moe.router_shift(new - 3, old, floor=0.4).item() == pytest.approx(0.4)
+    new.requires_grad_()
+    slope = grad(moe.router_shift(new, old).sum(), new)[0]
+    gamma = math.exp(-0.15)
+    expected = gamma / 4 * tensor([[[1.0, -1.0], [0.0, -1.0]]])
+    assert torch.allclose(slope, expected)
+    floored = grad(moe.router_shift(new - 3, old, floor=0.9).sum(), new)[0]
+    assert (floored == 0).all()
+
+
+@pytest.mark.parametrize("floor", [0, 1.2, -0.5])
+def test_a_floor_out_of_range_is_refused(floor):
+    with pytest.raises(ValueError, match=r"lies in \(0, 1\]"):
+        moe.router_shift(torch.zeros(2, 2), torch.zeros(2, 2), floor)
+
+
+def test_load_balance_is_that_of_transformers():
+    model = random_moe()
+    rollout = recorded(model)
+    _, routing = scored(model, rollout)
+    real = read_positions(rollout)
+    for mask in (None, real):
+        ours = moe.load_balance(routing, mask)
+        theirs = load_balancing_loss_func(
+            tuple(routing.logits), 8, 2, None if mask is None else mask.long()
+        )
+        assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+    even = moe.Routing([torch.zeros(8, 4)], [tensor([[0, 1], [2, 3]] * 4)])
+    assert moe.load_balance(even).item() == pytest.approx(2.0)
+
+
+# Training
+
+
+def moe_run(algorithm="grpo", **settings):
+    return prepare(
+        algorithm, replace(SMALL, **settings), random_moe(), TOKENIZER, None, ties_not
+    )
+
+
+def ties_not(completions, **_):
+    return [float(len(c) % 7) + 0.1 * i for i, c in enumerate(completions)]
+
+
+def test_without_mismatch_r2_and_r3_are_the_same_run():
+    runs = [
+        small_run(model=random_moe(), reward=ties_not, replay=kind)
+        for kind in ("R2", "R3")
+    ]
+    plain = small_run(model=random_moe(), reward=ties_not)
+    for name in ("reward", "log_ratio/q99", "grad_norm"):
+        assert runs[0][name] == pytest.approx(runs[1][name], rel=1e-3, abs=1e-4)
+    assert runs[0]["sampling/expert_change"] == [0.0] * 3
+    assert "sampling/expert_change" not in plain.rows[0]
+    assert plain["router/expert_change"][-1] > 0
+
+
+def test_r2_replays_the_training_pass_and_r3_the_sampler():
+    r2, r3 = (moe_run(replay=kind, router_noise=1.0) for kind in ("R2", "R3"))
+    (of_r2, m2), (of_r3, m3) = collect(r2, 0), collect(r3, 0)
+    assert torch.equal(of_r2.rollout.ids, of_r3.rollout.ids)
+    assert m2["sampling/expert_change"] > 0.05
+    assert m3["sampling/expert_change"] == 0
+    read = read_positions(of_r2.rollout)
+    _, routing = scored(r2.model, of_r2.rollout)
+    assert torch.equal(of_r2.rollout.experts[read], routing.visited(16)[read])
+    assert not torch.equal(of_r2.rollout.experts, of_r3.rollout.experts)
+    for run, batch in ((r2, of_r2), (r3, of_r3)):
+        logp, _ = scored(run.model, batch.rollout, batch.rollout.experts)
+        assert (logp - batch.old_logp).abs().max() < 1e-5
+        first = optimise._loss(
+            run, batch, {"batch_tokens": 1.0, "batch_sequences": 16}
+        )[1]
+        assert first["ratio/max_deviation"] < 1e-4
+
+
+def test_three_policies_are_kept_apart():
+    """The sampler's, π_old's and π_θ's log-probs, and who is compared with whom."""
+    run = moe_run(router_noise=1.0, max_rollout_weight=2.0)
+    batch, metrics = collect(run, 0)
+    old, _ = scored(run.model, batch.rollout)
+    assert (batch.old_logp - old).abs().max() < 1e-5
+    gap = (batch.rollout.logp - old) * batch.rollout.mask
+    assert gap.abs().max() > 0.01
+    tokens = batch.rollout.mask.sum()
+    assert metrics["sampling/kl"] == pytest.approx(
+        (gap.sum() / tokens).item(), abs=1e-4
+    )
+    assert metrics["sampling/sampling_logp_difference/max"] == pytest.approx(
+        gap.abs().max().item(), abs=1e-4
+    )
+    counts = {"batch_tokens": tokens.item(), "batch_sequences": 16}
+    loss, found, z = optimise._loss(run, batch, counts)
+    assert z.abs().max() < 1e-4  # π_θ against π_old, not against the sampler
+    weight = (old - batch.rollout.logp).exp().clamp(max=2.0)
+    aux = run.config.router_aux_loss * found["router/load_balance"]
+    per_row = (-weight * batch.advantages * batch.rollout.mask).sum(-1)
+    expected = (per_row / batch.rollout.length).mean() + aux
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_a_dense_model_may_sample_in_bfloat16():
+    config = replace(SMALL, rollout_dtype="bfloat16", max_rollout_weight=2.0)
+    run = prepare("grpo", config, random_model(), TOKENIZER, None, ties_not)
+    batch, metrics = collect(run, 0)
+    old, _ = log_probs(run.model, batch.rollout)
+    assert torch.allclose(batch.old_logp, old, atol=1e-5)
+    assert 1e-5 < metrics["sampling/sampling_logp_difference/mean"] < 0.1
+    assert "sampling/expert_change" not in metrics
+    assert torch.isfinite(tensor(update(run, batch, 0)["loss"]))
+
+
+def test_without_mismatch_the_sampler_is_the_old_policy():
+    run = moe_run()
+    batch, metrics = collect(run, 0)
+    assert batch.old_logp is batch.rollout.logp
+    assert not any(name.startswith("sampling/sampling") for name in metrics)
+
+
+def test_router_shift_reaches_the_loss():
+    run = moe_run("rspo")
+    batch, _ = collect(run, 0)
+    counts = {"batch_tokens": batch.mask.sum().item(), "batch_sequences": 16}
+    with torch.no_grad():
+        for router in moe.routers(run.model):
+            router.weight.add_(0.3 * torch.randn_like(router.weight))
+    loss, found, _ = optimise._loss(run, batch, counts)
+    logp, routing = scored(run.model, batch.rollout)
+    here = batch.rollout.positions - 1  # where the token's log-prob arises
+    drift = routing.log_probs(batch.rollout.experts) - batch.rollout.router_logp
+    gamma = (-drift.abs().mean((-1, -2))).exp().clamp(min=0.7).gather(1, here)
+    expected = RSPO.policy_loss(
+        logp,
+        batch.old_logp,
+        batch.advantages,
+        batch.mask,
+        router_shift=gamma.clamp(max=1),
+    ).loss
+    aux = run.config.router_aux_loss * found["router/load_balance"]
+    assert loss.item() == pytest.approx(expected.item() + aux, abs=1e-5)
+    plain = GMPO.policy_loss(logp, batch.old_logp, batch.advantages, batch.mask).loss
+    assert abs(loss.item() - plain.item() - aux) > 1e-3
+    mean = (gamma * batch.mask).sum() / batch.mask.sum()
+    assert found["router/shift"] == pytest.approx(mean.item(), abs=1e-5)
+    change = 1 - moe.overlap(batch.rollout.experts, routing.chosen(16)).mean(-1)
+    at_tokens = (change.gather(1, here) * batch.mask).sum() / batch.mask.sum()
+    assert found["router/expert_change"] == pytest.approx(at_tokens.item(), abs=1e-5)
+
+
+def test_the_load_balancing_loss_is_in_the_gradient():
+    found = {}
+    for weight in (0.0, 1.0):
+        run = moe_run(router_aux_loss=weight)
+        batch, _ = collect(run, 0)
+        counts = {"batch_tokens": batch.mask.sum().item(), "batch_sequences": 16}
+        loss, metrics, _ = optimise._loss(run, batch, counts)
+        router = moe.routers(run.model)[0].weight
+        found[weight] = (loss.item(), grad(loss, router)[0], metrics)
+    gap = found[1.0][0] - found[0.0][0]
+    assert gap == pytest.approx(found[1.0][2]["router/load_balance"], rel=1e-4)
+    assert (found[1.0][1] - found[0.0][1]).abs().max() > 1e-4
+
+
+def test_micro_batches_do_not_change_the_metrics_of_the_routers():
+    found = []
+    for size in (4, 16):
+        run = moe_run(micro_batch_size=size, router_aux_loss=0.0)
+        batch, _ = collect(run, 0)
+        found.append(update(run, batch, 0))
+    for name in ("router/expert_change", "router/shift", "grad_norm"):
+        assert found[0][name] == pytest.approx(found[1][name], rel=1e-3, abs=1e-4)
+
+
+def test_float64_trains_with_the_plain_experts():
+    history = small_run("rspo", model=random_moe(), reward=ties_not, dtype="float64")
+    assert history.model.dtype == torch.float64
+    assert max(history["ratio/max_deviation"]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "named"),
+    [
+        ("rspo", {}, "router_shift"),
+        ("grpo", {"replay": "R3"}, "replay"),
+        ("grpo", {"router_noise": 0.1}, "router_noise"),
+        ("gspo", {"router_shift": True, "replay": "R2"}, "replay, router_shift"),
+    ],
+)
+def test_a_dense_model_is_refused_before_any_work(
+    algorithm, settings, named, monkeypatch
+):
+    monkeypatch.setattr(experience, "sample", None)
+    with pytest.raises(ValueError, match=rf"^{named}: .*no router.*tiny-moe"):
+        small_run(algorithm, model=random_model(), **settings)
+
+
+# RSPO
+
+
+@pytest.fixture
+def batch():
+    """(logp, old, advantages, mask, γ): a clipped token on each side, padding."""
+    generator = torch.Generator().manual_seed(5)
+    shape = (4, 6)
+    old = -torch.rand(shape, generator=generator, dtype=torch.float64) - 0.1
+    z = 0.35 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    z[0, 1], z[1, 2] = 0.9, -0.8
+    mask = torch.ones(shape, dtype=torch.float64)
+    mask[0, 4:], mask[2, 1:] = 0, 0
+    a = tensor([1.2, -0.7, 0.5, -1.0], dtype=torch.float64)
+    gamma = 0.7 + 0.3 * torch.rand(shape, generator=generator, dtype=torch.float64)
+    return (old + z), old, a, mask, gamma
+
+
+@pytest.mark.parametrize("placement", ["before_clip", "after_clip"])
+def test_a_shift_of_one_is_gmpo_exactly(batch, placement):
+    logp, old, a, mask, gamma = batch
+    plain = GMPO.policy_loss(logp, old, a, mask)
+    for given in (torch.ones_like(gamma), None):
+        found = RSPO.policy_loss(
+            logp, old, a, mask, router_shift=given, placement=placement
+        )
+        assert found.loss == plain.loss
+        assert found.metrics == plain.metrics
+
+
+def test_rspo_by_hand():
+    """Two tokens, r = 1.2 and 1.6, γ = 0.9 and 0.8, bound e^0.4 = 1.4918, Â = 1."""
+    old, one = torch.zeros(1, 2).double(), torch.ones(1, 2).double()
+    logp, gamma = tensor([[1.2, 1.6]]).double().log(), tensor([[0.9, 0.8]]).double()
+    cap = math.exp(0.4)
+    for placement, expected in (
+        ("before_clip", math.sqrt(1.2 * 0.9 * min(1.6 * 0.8, cap))),  # 1.28: inside
+        ("after_clip", math.sqrt(1.2 * 0.9 * cap * 0.8)),
+    ):
+        for a in (1.0, -1.0):
+            loss = RSPO.policy_loss(
+                logp,
+                old,
+                tensor([a]).double(),
+                one,
+                router_shift=gamma,
+                placement=placement,
+            ).loss
+            value = expected if a > 0 else math.sqrt(1.2 * 0.9 * 1.6 * 0.8)
+            assert loss.item() == pytest.approx(-a * value, abs=1e-7)
+
+
+@pytest.mark.parametrize("placement", ["before_clip", "after_clip"])
+def test_closed_form_gradient(batch, placement):
+    """∂J/∂log π_t = Â/(G|o|) · GM · 1[not clipped], the same for all its tokens."""
+    logp, old, a, mask, gamma = batch
+    logp.requires_grad_()
+    loss = RSPO.policy_loss(
+        logp, old, a, mask, router_shift=gamma, placement=placement
+    ).loss
+    found = -grad(loss, logp)[0]
+    z, shift = (logp - old).detach() * mask, gamma.log() * mask
+    before, after = (shift, 0 * shift) if placement == "before_clip" else (0, shift)
+    moved, up = z + before, (a > 0)[:, None]
+    free = torch.where(up, moved <= 0.4, moved >= -0.4) * mask
+    held = torch.where(up, moved.clamp(max=0.4), moved.clamp(min=-0.4)) + after
+    lengths = mask.sum(-1)
+    mean = ((held * mask).sum(-1) / lengths).exp()
+    expected = (a * mean / (4 * lengths))[:, None] * free
+    assert (found - expected).abs().max() < 1e-10
+    assert 0 < free.sum() < mask.sum()  # a clip bites
+
+
+@pytest.mark.parametrize("name", ["rspo", "grpo", "gspo"])
+def test_no_gradient_through_the_shift_unless_it_is_asked_for(batch, name):
+    logp, old, a, mask, gamma = batch
+    gamma.requires_grad_()
+    logp.requires_grad_()
+    loss = ALGORITHMS[name].policy_loss(logp, old, a, mask, router_shift=gamma).loss
+    assert grad(loss, gamma, allow_unused=True)[0] is None
+    loss = (
+        ALGORITHMS[name]
+        .policy_loss(logp, old, a, mask, router_shift=gamma, detach_shift=False)
+        .loss
+    )
+    assert grad(loss, gamma)[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("placement", ["before_clip", "after_clip"])
+def test_drift_never_weighs_a_response_up(batch, placement):
+    """For either sign, more drift means no larger a weight on any of its tokens."""
+    logp, old, a, mask, gamma = batch
+    logp.requires_grad_()
+
+    def weights(shift):
+        loss = RSPO.policy_loss(
+            logp, old, a, mask, router_shift=shift, placement=placement
+        ).loss
+        return grad(loss, logp)[0].abs().sum(-1)
+
+    bad = a < 0
+    assert (weights(gamma) <= weights(torch.ones_like(gamma)) + 1e-12)[bad].all()
+    value = [
+        RSPO.policy_loss(
+            logp[bad], old[bad], a[bad], mask[bad], router_shift=s, placement=placement
+        ).loss
+        for s in (torch.ones_like(gamma)[bad], gamma[bad])
+    ]
+    assert value[1] < value[0]  # a bad response counts for less
+
+
+def test_router_shift_plugs_into_grpo_and_gspo_by_hand():
+    """One response, r = 1.1 and 0.7, γ = 0.9 and 0.8, Â = 1, ε = 0.2."""
+    old, one = torch.zeros(1, 2).double(), torch.ones(1, 2).double()
+    logp, gamma = tensor([[1.1, 0.7]]).double().log(), tensor([[0.9, 0.8]]).double()
+    arguments = (logp, old, torch.ones(1).double(), one)
+
+    def objective(name, placement, **bounds):
+        return (
+            -ALGORITHMS[name]
+            .policy_loss(*arguments, router_shift=gamma, placement=placement, **bounds)
+            .loss.item()
+        )
+
+    for placement in ("before_clip", "after_clip"):
+        token = (1.1 * 0.9 + 0.7 * 0.8) / 2
+        assert objective("grpo", placement) == pytest.approx(token, abs=1e-7)
+        s = math.sqrt(1.1 * 0.7 * 0.9 * 0.8)
+        wide = {"epsilon_low": 0.09, "epsilon_high": 0.09}
+        assert objective("gspo", placement, **wide) == pytest.approx(s, abs=1e-7)
+    high = {"epsilon_low": 0.2, "epsilon_high": 0.05}  # now r = 1.1 is clipped
+    before = (1.1 * 0.9 + 0.7 * 0.8) / 2  # 0.99: γ brought it back inside
+    after = (1.05 * 0.9 + 0.7 * 0.8) / 2
+    assert objective("grpo", "before_clip", **high) == pytest.approx(before, abs=1e-7)
+    assert objective("grpo", "after_clip", **high) == pytest.approx(after, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("shift", "placement", "message"),
+    [
+        (
+            torch.ones(4, 5),
+            "before_clip",
+            r"router_shift must have logp's shape \(4, 6\)",
+        ),
+        (torch.full((4, 6), 1.5), "before_clip", r"must lie in \(0, 1\]"),
+        (torch.zeros(4, 6), "before_clip", r"must lie in \(0, 1\]"),
+        (torch.full((4, 6), float("nan")), "before_clip", r"must lie in \(0, 1\]"),
+        (torch.ones(4, 6), "between", "placement must be one of"),
+    ],
+)
+def test_a_wrong_shift_is_refused(batch, shift, placement, message):
+    with pytest.raises(ValueError, match=message):
+        RSPO.policy_loss(*batch[:4], router_shift=shift, placement=placement)
+
+
+def test_padding_may_hold_any_shift(batch):
+    logp, old, a, mask, gamma = batch
+    spoiled = torch.where(mask.bool(), gamma, float("nan"))
+    one, other = (
+        RSPO.policy_loss(logp, old, a, mask, router_shift=g).loss
+        for g in (gamma, spoiled)
+    )
+    assert one == other
+
+
+def test_rspo_switches_router_shift_on_and_others_do_not():
+    for name, algorithm in ALGORITHMS.items():
+        completed = TrainConfig().completed(algorithm)
+        assert completed.router_shift is (name == "rspo")
