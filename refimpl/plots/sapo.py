@@ -16,7 +16,6 @@ from refimpl.plots import (
     PINK,
     RED,
     SKY,
-    YELLOW,
 )
 
 SAPO = COLOURS["sapo"]
@@ -25,12 +24,12 @@ CYCLE = (BLUE, SAPO, RED, GREEN, BLACK, PINK, SKY, ORANGE)
 
 def gates(ratios, named: dict[str, tuple[Sequence[float], str]], title="") -> Figure:
     """Gate weight (what is left of r Â ∇log π) against the ratio."""
-    figure, axis = plt.subplots(figsize=(7.5, 3.4))
+    figure, axis = plt.subplots(figsize=(8.5, 3.4))
     for (label, values), colour in zip(named.items(), CYCLE):
         axis.plot(ratios, values, color=colour, label=label)
     axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
     axis.set(xlabel="ratio r", ylabel="gate w", title=title, ylim=(-0.04, 1.1))
-    axis.legend(loc="center right", fontsize=9)
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
 
 
@@ -50,18 +49,69 @@ def kept(shares: dict[str, dict[str, float]]) -> Figure:
     return figure
 
 
-def stress_table(runs: dict[str, Sequence[float]], title: str) -> Figure:
+def stress_table(runs: dict[str, Sequence[float]], start: float, title: str) -> Figure:
     """Final accuracy of every seed, one row an arm; the bar is the median."""
     figure, axis = plt.subplots(figsize=(8, 0.36 * len(runs) + 1.1))
     for row, values in enumerate(runs.values()):
         axis.scatter(values, [row] * len(values), color=BLUE, alpha=0.7, s=24)
         middle = statistics.median(values)
         axis.plot([middle] * 2, [row - 0.3, row + 0.3], color=BLACK, linewidth=2)
-    axis.axvline(0.34, color=GREEN, linestyle=":", label="warm start")
+    axis.axvline(start, color=GREEN, linestyle=":", label="warm start")
     axis.set_yticks(range(len(runs)), list(runs))
     axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=title)
     axis.invert_yaxis()
     axis.legend(loc="upper right")
+    return figure
+
+
+def intervals(
+    runs: dict[str, Sequence[float]], bounds: dict[str, tuple[float, float]]
+) -> Figure:
+    """Every seed, the mean and its interval; one row an arm."""
+    figure, axis = plt.subplots(figsize=(8, 0.36 * len(runs) + 1.1))
+    for row, (name, values) in enumerate(runs.items()):
+        axis.scatter(values, [row + 0.2] * len(values), color=GREY, s=16)
+        axis.plot(bounds[name], [row - 0.1] * 2, color=BLUE, linewidth=3)
+        axis.plot(statistics.fmean(values), row - 0.1, "D", color=BLACK, ms=5)
+    axis.plot([], [], "D", color=BLACK, ms=5, label="mean")
+    axis.plot([], [], color=BLUE, linewidth=3, label="95 % interval")
+    axis.plot([], [], "o", color=GREY, ms=4, label="a seed")
+    axis.set_yticks(range(len(runs)), list(runs))
+    axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy after 30 rollouts")
+    axis.invert_yaxis()
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+    return figure
+
+
+def why(tails: dict[str, Sequence[float]], skills: dict[str, Sequence[float]]):
+    """Medians over seeds: the lowest log-ratios, and how well careful answers add."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
+    titles = ("lowest 1 % of log-ratios in a rollout", "accuracy of careful answers")
+    styles = ("-", "--", "--", "-", ":")
+    colours = (SAPO, ORANGE, SKY, BLUE, BLACK)
+    for axis, series, title in zip(axes, (tails, skills), titles, strict=True):
+        for (arm, values), colour, style in zip(series.items(), colours, styles):
+            steps = range(1, len(values) + 1)
+            axis.plot(steps, values, color=colour, linestyle=style, label=arm)
+        axis.set(title=title, xlabel="rollout")
+    axes[0].set_ylabel("nats")
+    axes[1].set_ylim(0, 1.02)
+    axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+    return figure
+
+
+def asymmetry(runs: dict[str, Sequence[Sequence[float]]]) -> Figure:
+    """Final accuracy for τ_neg / τ_pos = ½, 1, 2, one panel a setting."""
+    figure, axes = plt.subplots(1, len(runs), figsize=(8.5, 3), sharey=True)
+    for axis, (setting, arms) in zip(axes, runs.items(), strict=True):
+        for x, values in enumerate(arms):
+            axis.scatter([x] * len(values), values, color=BLUE, alpha=0.7, s=24)
+            middle = statistics.median(values)
+            axis.plot([x - 0.25, x + 0.25], [middle] * 2, color=BLACK, linewidth=2)
+        axis.set_xticks(range(len(arms)), ["½", "1", "2"])
+        axis.set(title=setting, ylim=(-0.03, 1.03), xlim=(-0.5, len(arms) - 0.5))
+        axis.set_xlabel("τ_neg / τ_pos")
+    axes[0].set_ylabel("held-out accuracy")
     return figure
 
 
@@ -79,10 +129,10 @@ def over_time(
         low, high = [min(c) for c in columns], [max(c) for c in columns]
         axis.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
     axis.plot(
-        range(1, len(live) + 1), live, color=YELLOW, marker="o", ms=5, label="live run"
+        range(1, len(live) + 1), live, color=PINK, marker="o", ms=5, label="live run"
     )
     axis.set(xlabel="rollout", ylabel="reward (training)", title=title, ylim=(0, 1))
-    axis.legend(loc="lower left", fontsize=9, ncol=3)
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
 
 
@@ -90,7 +140,9 @@ def vocabulary(sizes: Sequence[int], mass: Sequence[float], each: Sequence[float
     """One negative step: mass moved in all, and to one other token."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3))
     left.plot(sizes, mass, color=BLUE, marker="o")
-    left.set(xscale="log", ylim=(0, None), title="mass that leaves the token")
+    left.set(
+        xscale="log", ylim=(0, 1.2 * max(mass)), title="mass that leaves the token"
+    )
     right.plot(sizes, each, color=RED, marker="o")
     right.set(xscale="log", yscale="log", title="what one other token gains")
     for axis in (left, right):
