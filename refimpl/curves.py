@@ -34,6 +34,8 @@ def curve(
 ) -> Curve:
     """One-token responses with the given ratios, float64.
 
+    `hyperparameters` may hold a `router_shift`, (N, 1), and its `placement`.
+
     Raises `ValueError` if the advantage is 0 (the weight is then undefined).
     """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
@@ -52,7 +54,8 @@ def curve(
     )
     (slope,) = torch.autograd.grad(-result.loss, logp)
     names = {k: v for k, v in hyperparameters.items() if k != "aggregation"}
-    value = algorithm.objective(logp, logp - old, advantages, mask, **names).value
+    z = logp - old
+    value = algorithm.shifted_objective(logp, z, advantages, mask, **names).value
     return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)
 
 

@@ -20,6 +20,7 @@ from worlds import PROMPTS, SMALL, TOKENIZER, random_model, random_moe, small_ru
 
 from refimpl import experience, moe, optimise
 from refimpl.algorithms import ALGORITHMS
+from refimpl.curves import curve
 from refimpl.rollout import Rollout, log_probs, sample
 from refimpl.trainer import TrainConfig, collect, prepare, update
 
@@ -704,3 +705,18 @@ def test_rspo_switches_router_shift_on_and_others_do_not():
     for name, algorithm in ALGORITHMS.items():
         completed = TrainConfig().completed(algorithm)
         assert completed.router_shift is (name == "rspo")
+
+
+@pytest.mark.parametrize("placement", ["before_clip", "after_clip"])
+def test_curves_of_rspo_follow_the_shift(placement):
+    """One token: γ r below the bound, and above it e^0.4, or γ e^0.4."""
+    r = tensor([0.5, 1.0, 1.3, 1.6, 2.5], dtype=torch.float64)
+    shift = torch.full((5, 1), 0.8, dtype=torch.float64)
+    found = curve("rspo", 1.0, r, router_shift=shift, placement=placement)
+    cap = math.exp(0.4)
+    if placement == "before_clip":
+        value, free = (0.8 * r).clamp(max=cap), 0.8 * r < cap
+    else:
+        value, free = 0.8 * r.clamp(max=cap), r < cap
+    assert torch.allclose(found.objective, value, atol=1e-12)
+    assert torch.allclose(found.weight, torch.where(free, value, 0), atol=1e-12)

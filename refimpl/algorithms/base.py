@@ -122,22 +122,17 @@ class Algorithm:
         self.check_hyperparameters(hyperparameters)
         mask, advantages = _check_batch(logp, old_logp, advantages, mask, rollout_logp)
         z = log_ratio(logp, old_logp, mask)
-        before, after = torch.zeros_like(z), torch.zeros_like(z)  # log γ
-        if router_shift is not None:
-            shift = _log_shift(router_shift, mask, placement, detach_shift).to(z.dtype)
-            if placement == "before_clip":
-                before = shift
-            else:
-                whole = sequence_log_ratio(shift, mask)[:, None]
-                after = whole if self.one_ratio else shift
-        objective = self.objective(
+        objective = self.shifted_objective(
             logp,
-            z + before,
+            z,
             advantages.to(z.dtype),
             mask.to(z.dtype),
+            router_shift,
+            placement,
+            detach_shift,
             **hyperparameters,
         )
-        value = objective.value * after.exp()
+        value = objective.value
         if rollout_logp is not None:
             value = value * truncated_weight(
                 old_logp, rollout_logp, mask, max_rollout_weight
@@ -152,6 +147,28 @@ class Algorithm:
             batch_sequences=batch_sequences,
         )
         return LossResult(loss, _metrics(objective, z.detach(), mask))
+
+    def shifted_objective(
+        self,
+        logp,
+        z,
+        advantages,
+        mask,
+        router_shift=None,
+        placement="before_clip",
+        detach_shift=True,
+        **hyperparameters,
+    ) -> Objective:
+        """The objective with the router shift γ, if there is one, in its place."""
+        if router_shift is None:
+            return self.objective(logp, z, advantages, mask, **hyperparameters)
+        shift = _log_shift(router_shift, mask, placement, detach_shift).to(z.dtype)
+        if placement == "before_clip":  # r ← γ r
+            return self.objective(logp, z + shift, advantages, mask, **hyperparameters)
+        plain = self.objective(logp, z, advantages, mask, **hyperparameters)
+        if self.one_ratio:  # one ratio a response, and so one γ: the geometric mean
+            shift = sequence_log_ratio(shift, mask)[:, None].expand_as(z)
+        return plain._replace(value=plain.value * shift.exp())
 
     def check_hyperparameters(self, given: dict) -> None:
         """Raise `TypeError` naming the nearest name if one of `given` is unknown."""
