@@ -8,7 +8,7 @@ from pathlib import Path
 
 from refimpl import algorithms, curves, stress
 from refimpl.algorithms import ALGORITHMS, nearest
-from refimpl.models import load
+from refimpl.models import PRESETS, load
 from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.trainer import (
     DynamicSamplingError,
@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     warm.set_defaults(run=run_warm_start)
 
     for command in (train_, warm):
-        command.add_argument("--preset", default="tiny", help="tiny or small")
+        command.add_argument("--preset", default="tiny", help=", ".join(PRESETS))
         command.add_argument("--world", default="arithmetic", choices=WORLDS)
         command.add_argument("--device", default="cpu", help="cpu, cuda, mps")
 
@@ -181,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--algorithms",
         nargs="+",
-        default=[name for name in ALGORITHMS if name != "reinforce"],
+        default=[name for name in ALGORITHMS if name not in ("reinforce", "rspo")],
     )
     bench.add_argument("--chapters", action="store_true", help="time the notebooks too")
     bench.add_argument("--out", type=Path, default=Path("bench.json"))

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import torch
 
+from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.models import count_parameters
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
-from refimpl.warm_start import warm_start
+from refimpl.warm_start import WarmStart, warm_start
 
-TRAINED = [name for name in ALGORITHMS if name != "reinforce"]
+TRAINED = [name for name in ALGORITHMS if name not in ("reinforce", "rspo")]
 
 
 def bench(
@@ -40,6 +41,7 @@ def bench(
         }
     )
     figures |= _show(sampler(model, tokenizer))
+    figures |= _show(recording())
     for name in names:
         figures |= _show(training(name, model, tokenizer, seeds))
     if chapters:
@@ -88,6 +90,30 @@ def sampler(model, tokenizer, repeats: int = 5) -> dict:
         "model.generate, tokens/s": round(speeds["generate"]),
         "sampler / generate": round(speeds["sample"] / speeds["generate"], 2),
     }
+
+
+def recording(repeats: int = 9) -> dict:
+    """What it costs the sampler to record the experts of a mixture of experts."""
+    model, tokenizer, _ = warm_start(WarmStart(preset="tiny-moe"))
+    prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
+
+    def plain():
+        sample(model, tokenizer, prompts, group_size=8)
+
+    def recorded():
+        with moe.routed(model) as routing:
+            sample(model, tokenizer, prompts, group_size=8, routing=routing)
+
+    seconds = {plain: [], recorded: []}
+    for run in (plain, recorded):
+        run()
+    for _ in range(repeats):
+        for run, taken in seconds.items():  # in turn, so that drift meets both
+            start = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - start)
+    without, with_record = (statistics.median(taken) for taken in seconds.values())
+    return {"MoE sampler, recording / not": round(with_record / without, 2)}
 
 
 def training(name: str, model, tokenizer, seeds: int) -> dict:

@@ -14,7 +14,7 @@ softmax scores: Qwen3-MoE, Mixtral, OLMoE and others. (B, L) are positions of `i
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -35,6 +35,17 @@ class Routing:
 
     logits: list[Float[Tensor, "N E"]] = field(default_factory=list)
     experts: list[Int[Tensor, "N k"]] = field(default_factory=list)
+
+    def copy(self) -> "Routing":
+        """The same pass, kept when the next one comes."""
+        return Routing(self.logits, self.experts)
+
+    @classmethod
+    def join(cls, passes: Sequence["Routing"]) -> "Routing":
+        """The tokens of several passes, one after another."""
+        logits = zip(*(p.logits for p in passes), strict=True)
+        experts = zip(*(p.experts for p in passes), strict=True)
+        return cls([torch.cat(x) for x in logits], [torch.cat(x) for x in experts])
 
     def visited(self, batch: int) -> Int[Tensor, "B L layers k"]:
         """The experts as one tensor of small integers."""

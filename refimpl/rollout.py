@@ -127,7 +127,8 @@ def _decode(
     attention = torch.cat([attention, attention.new_ones(len(ids), limit)], 1)
     position = (attention.cumsum(-1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
-    visited = []  # (rows, first position, experts, their log-probs) of each pass
+    passes = []  # what the routers did: one `Routing` a pass
+    rows = []  # and the rows that were in it
     row = torch.arange(batch, device=ids.device)  # rows still being written
     step, start = ids, 0
     for t in range(limit):
@@ -141,11 +142,8 @@ def _decode(
             logits_to_keep=1,
         ).logits[:, -1]
         if routing is not None:
-            experts = routing.visited(len(step))
-            seen = (experts, routing.log_probs(experts))
-            if t == 0:
-                seen = (x.repeat_interleave(group_size, 0) for x in seen)
-            visited.append((row, start, *seen))
+            passes.append(routing.copy())
+            rows.append(row)
         if t == 0:
             cache.batch_repeat_interleave(group_size)
             logits, attention, position = (
@@ -169,18 +167,29 @@ def _decode(
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
     made = (tokens[:, : t + 1], logp[:, : t + 1], entropy[:, : t + 1], done)
-    return *made, _lay_out(visited, batch, width + t + 1)
+    if routing is None:
+        return *made, None
+    return *made, _lay_out(passes, rows, width, group_size)
 
 
-def _lay_out(visited, batch: int, length: int) -> tuple[Tensor, Tensor] | None:
-    """Put what was recorded pass by pass where its tokens stand; FREE elsewhere."""
-    if not visited:
-        return None
-    experts, logp = (x.new_zeros(batch, length, *x.shape[2:]) for x in visited[0][2:])
-    experts.fill_(moe.FREE)
-    for row, start, chosen, its_logp in visited:
-        end = start + chosen.shape[1]
-        experts[row, start:end], logp[row, start:end] = chosen, its_logp
+def _lay_out(passes, rows, width: int, group_size: int) -> tuple[Tensor, Tensor]:
+    """Experts and their log-probs beside the tokens that were read, FREE elsewhere."""
+    batch, length = len(rows[0]), width + len(passes)
+    prompt = passes[0].visited(batch // group_size)
+    of_prompt = passes[0].log_probs(prompt)
+    experts = prompt.new_full((batch, length, *prompt.shape[2:]), moe.FREE)
+    logp = of_prompt.new_zeros(experts.shape)
+    experts[:, :width] = prompt.repeat_interleave(group_size, 0)
+    logp[:, :width] = of_prompt.repeat_interleave(group_size, 0)
+    if len(passes) > 1:  # the later passes read one token a row: all at once
+        steps = moe.Routing.join(passes[1:])
+        row = torch.cat(rows[1:])
+        column = torch.cat(
+            [r.new_full(r.shape, width + t) for t, r in enumerate(rows[1:])]
+        )
+        chosen = steps.visited(len(row))
+        experts[row, column] = chosen[:, 0]
+        logp[row, column] = steps.log_probs(chosen)[:, 0]
     return experts, logp
 
 
