@@ -164,8 +164,8 @@ RUN = """
     const notebook = jupyterapp.shell.currentWidget.content;
     notebook.activeCellIndex = arguments[0];
     notebook.deselectAll();
-    return jupyterapp.commands.execute('notebook:run-cell');
-"""
+    jupyterapp.commands.execute('notebook:run-cell');
+"""  # its promise is not returned: the driver would wait for the cell to end
 CELL = """
     const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]];
     return cell.node.querySelector(arguments[1]);
