@@ -184,6 +184,7 @@ def test_where_nothing_was_recorded_the_router_chooses():
     model = random_moe()
     rollout = recorded(model)
     free = torch.full_like(rollout.experts, moe.FREE)
+    assert (scored(model, rollout)[1].log_probs(free) == 0).all()
     assert torch.equal(scored(model, rollout, free)[0], scored(model, rollout)[0])
 
 

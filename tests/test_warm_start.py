@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from worlds import TOKENIZER, same_weights, warm_model
+from worlds import PAD, TOKENIZER, random_moe, same_weights, warm_model
 
+from refimpl import moe
 from refimpl import warm_start as module
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic, rare_careful
@@ -215,12 +216,13 @@ def test_the_loss_of_the_default_warm_start_fell():
     assert sum(end) / 50 < 0.5
 
 
-def test_the_default_policy_can_add_but_seldom_does():
+@pytest.mark.parametrize("preset", ["tiny", "tiny-moe"])
+def test_the_default_policy_can_add_but_seldom_does(preset):
     """Room for RL: the skill is there, the habit is not."""
-    world = Arithmetic()
+    world, model = Arithmetic(), warm_start(WarmStart(preset=preset))[0]
     rows = world.held_out(512, 1)
     prompts, answers = [r["prompt"] for r in rows], [r["answer"] for r in rows]
-    texts = sample(warm_model(), TOKENIZER, prompts, seed=1).texts(TOKENIZER)
+    texts = sample(model, TOKENIZER, prompts, seed=1).texts(TOKENIZER)
     rewards = world.reward(prompts, texts, answer=answers)
     assert 0.25 <= sum(rewards) / 512 <= 0.45
     habits = [world.habit(text) for text in texts]
@@ -232,6 +234,29 @@ def test_the_default_policy_can_add_but_seldom_does():
     assert paid["guess"] / count["guess"] <= 0.25
     for kind, share in zip(world.habits, world.habit_mix, strict=True):
         assert abs(count[kind] / 512 - share) < 0.08
+
+
+def test_the_experts_of_the_warm_start_are_all_in_use():
+    """The load-balancing loss: no expert takes more than half of a layer's visits."""
+    model = warm_start(WarmStart(preset="tiny-moe"))[0]
+    prompts = [row["prompt"] for row in Arithmetic().held_out(64, 1)]
+    with moe.routed(model) as routing:
+        rollout = sample(model, TOKENIZER, prompts, seed=1, routing=routing)
+    for layer in range(2):
+        visits = rollout.experts[:, :, layer]
+        share = torch.bincount(visits[visits != moe.FREE].long(), minlength=8)
+        share = share / share.sum()
+        assert share.min() > 0.01 and share.max() < 0.5
+
+
+def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
+    model = random_moe()
+    ids = torch.tensor(TOKENIZER(["3+9=3+9=12;"])["input_ids"])
+    with moe.routed(model) as routing:
+        plain = model(ids, labels=ids).loss
+    expected = plain + module.BALANCE * moe.load_balance(routing)
+    assert module._loss(model, ids, ids, PAD).item() == pytest.approx(expected.item())
+    assert module.BALANCE * moe.load_balance(routing) > 1e-3
 
 
 def test_evaluate_gives_the_accuracy_of_the_default_policy():
