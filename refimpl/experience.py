@@ -166,10 +166,12 @@ def _old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
         # Joined as rollouts, because that pads each part to the same length.
         parts = [replace(p, experts=e, router_logp=w) for p, e, w in recorded]
         whole = Rollout.join(parts)
-        experts = torch.where(rollout.experts == moe.FREE, moe.FREE, whole.experts)
+        unread = rollout.experts == moe.FREE
+        experts = whole.experts.masked_fill(unread, moe.FREE)
+        router_logp = whole.router_logp.masked_fill(unread, 0.0)
         change = 1 - moe.overlap(rollout.experts, experts).mean(-1)
         metrics["sampling/expert_change"] = at_tokens(change, rollout)
-        rollout = replace(rollout, experts=experts, router_logp=whole.router_logp)
+        rollout = replace(rollout, experts=experts, router_logp=router_logp)
     return rollout, old_logp, metrics
 
 

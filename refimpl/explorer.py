@@ -29,6 +29,14 @@ class Explorer(widgets.VBox):
         values = {name: control.value for name, control in self.controls.items()}
         self.image.value = plots.png(self.draw(**values))
 
+    def moves(self, name: str, value) -> bool:
+        """Whether setting a control to `value` changes the picture; sets it back."""
+        control, before = self.controls[name], self.image.value
+        usual, control.value = control.value, value
+        changed = self.image.value != before
+        control.value = usual
+        return changed
+
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"
 

@@ -211,7 +211,8 @@ def router_shift(
     over the K experts that the *old* policy activated in each of L layers. With its
     gradient: `policy_loss` detaches it.
 
-    **Departures.** γ_min is not published; 0.7 is a fork's. Raises `ValueError` if
+    **Departures.** γ_min is not published; 0.7 is that of a
+    public copy of the code. Raises `ValueError` if
     `floor` is not in (0, 1].
     """
     if not 0 < floor <= 1:

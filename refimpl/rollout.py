@@ -267,13 +267,9 @@ def _pack(ids, attention, tokens, logp, entropy, done, tokenizer, visited) -> Ro
     real = columns < total[:, None]
     group = torch.arange(batch, device=ids.device)
     recorded = {}
-    if visited is not None:
-        experts, router_logp = (x[group[:, None], source] for x in visited)
-        read = (columns < (total - 1)[:, None])[:, :, None, None]  # all but the last
-        recorded = {
-            "experts": torch.where(read, experts, moe.FREE),
-            "router_logp": torch.where(read, router_logp, 0.0),
-        }
+    if visited is not None:  # FREE past a row's end: nothing was read there
+        names = ("experts", "router_logp")
+        recorded = {n: x[group[:, None], source] for n, x in zip(names, visited)}
     rollout = Rollout(
         ids=torch.where(real, packed, pad),
         prompt_length=length,

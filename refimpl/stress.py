@@ -46,7 +46,7 @@ STORED = Path(__file__).resolve().parents[1] / "figures" / "data" / "stress.csv"
 COLUMNS = (
     "step reward entropy habit/careful habit_accuracy/careful length/wrong "
     "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy "
-    "router/expert_change router/shift sampling/kl step_time"
+    "router/expert_change router/shift sampling/kl"
 ).split()
 
 

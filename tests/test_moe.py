@@ -102,14 +102,15 @@ def test_the_recorded_probability_is_the_routers():
 
 def test_rows_and_join_carry_the_experts():
     model = random_moe()
-    one, other = recorded(model, 1), recorded(model, 2)
+    one, other = recorded(model, 1), recorded(model, 2).rows(tensor([1, 0, 2]))
+    assert one.ids.shape[1] > other.ids.shape[1]
     part = one.rows(tensor([4, 0]))
     width = part.ids.shape[1]
     assert torch.equal(part.experts, one.experts[[4, 0], :width])
     assert torch.equal(part.router_logp, one.router_logp[[4, 0], :width])
     joined = Rollout.join([one, other])
     for name, fill in (("experts", moe.FREE), ("router_logp", 0)):
-        for rows, source in ((slice(12), one), (slice(12, None), other)):
+        for rows, source in ((slice(12), one), (slice(12, None), other)):  # in order
             whole, piece = getattr(joined, name)[rows], getattr(source, name)
             assert torch.equal(whole[:, : piece.shape[1]], piece)
             assert (whole[:, piece.shape[1] :] == fill).all()
@@ -408,8 +409,10 @@ def test_r2_replays_the_training_pass_and_r3_the_sampler():
     assert torch.equal(of_r2.rollout.experts[read], routing.visited(16)[read])
     assert not torch.equal(of_r2.rollout.experts, of_r3.rollout.experts)
     for run, batch in ((r2, of_r2), (r3, of_r3)):
-        logp, _ = scored(run.model, batch.rollout, batch.rollout.experts)
+        logp, its = scored(run.model, batch.rollout, batch.rollout.experts)
         assert (logp - batch.old_logp).abs().max() < 1e-5
+        gap = its.log_probs(batch.rollout.experts) - batch.rollout.router_logp
+        assert gap.abs().max() < 1e-5  # π_old's router, not the noisy one
         first = optimise._loss(
             run, batch, {"batch_tokens": 1.0, "batch_sequences": 16}
         )[1]
@@ -511,6 +514,41 @@ def test_micro_batches_do_not_change_the_metrics_of_the_routers():
         found.append(update(run, batch, 0))
     for name in ("router/expert_change", "router/shift", "grad_norm"):
         assert found[0][name] == pytest.approx(found[1][name], rel=1e-3, abs=1e-4)
+
+
+def test_the_load_balancing_loss_is_shared_among_micro_batches():
+    """Two identical halves: each pays half of what the whole pays."""
+    run = moe_run(router_aux_loss=1.0)
+    batch, _ = collect(run, 0)
+    half = next(optimise._micro_batches(run, batch, torch.arange(8)))
+    tokens = half.mask.sum().item()
+    part, metrics, _ = optimise._loss(
+        run, half, {"batch_tokens": 2 * tokens, "batch_sequences": 16}
+    )
+    without = moe_run(router_aux_loss=0.0)
+    plain, _, _ = optimise._loss(
+        without, half, {"batch_tokens": 2 * tokens, "batch_sequences": 16}
+    )
+    paid = (part - plain).item()
+    assert paid == pytest.approx(metrics["router/load_balance"] / 2, rel=1e-4)
+
+
+def test_rows_left_out_do_not_thin_the_metrics_of_the_routers():
+    """Three groups of four are dead: γ is the mean over what was passed."""
+
+    def one_group_lives(prompts, completions, **_):
+        return [
+            float(len(c)) if p == prompts[0] else 1.0
+            for p, c in zip(prompts, completions, strict=True)
+        ]
+
+    run = prepare("grpo", SMALL, random_moe(), TOKENIZER, None, one_group_lives)
+    batch, metrics = collect(run, 0)
+    assert metrics["frac_reward_zero_std"] == 0.75
+    counts = torch.arange(16)
+    found = optimise._one_update(run, batch, counts, 0, [])
+    assert found["router/shift"] > 0.99
+    assert found["router/load_balance"] > 1
 
 
 def test_float64_trains_with_the_plain_experts():

@@ -28,9 +28,19 @@ def ignored(cell: dict) -> bool:
     return "nbval-ignore-output" in cell["metadata"].get("tags", [])
 
 
-def test_the_first_chapters_are_there():
-    names = [path.stem[:2] for path in NOTEBOOKS]
-    assert names[:4] == ["00", "01", "02", "03"]
+def test_every_chapter_is_there_and_in_the_readme():
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(12)]
+    readme = (NOTEBOOKS[0].parents[1] / "README.md").read_text(encoding="utf-8")
+    for path in NOTEBOOKS:
+        assert f"(notebooks/{path.name})" in readme
+
+
+def test_every_picture_of_the_readme_is_there():
+    root = NOTEBOOKS[0].parents[1]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\((figures/[^)]+)\)", readme)
+    assert len(shown) > 10
+    assert [name for name in shown if not (root / name).exists()] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

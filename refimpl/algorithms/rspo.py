@@ -14,8 +14,9 @@ of γ: `"after_clip"`. Both are in `Algorithm.policy_loss`, because router shift
 into any method (the paper: GRPO and GSPO); what belongs to RSPO is to switch it on.
 
 **Departures.** K, γ_min and the bounds are not published: K is the model's own top-k,
-γ_min a fork's 0.7, ±0.4 is GMPO's. γ_t is taken where π(o_t|·) is computed, that is at
-the position of the token before. γ ≡ 1, or no `router_shift`, is GMPO exactly.
+γ_min is 0.7 as in a public copy of the code, ±0.4 is GMPO's. γ_t is taken where
+π(o_t|·) is computed, that is at the position of the token before. γ ≡ 1, or no
+`router_shift`, is GMPO exactly.
 """
 
 from refimpl.advantages import group_relative

@@ -101,6 +101,9 @@ EXERCISES = (
             "You divide after normalising: the probabilities no longer add up to 1.": (
                 lambda logits, t: logits.log_softmax(-1) / t
             ),
+            "Those are probabilities: take the log.": (
+                lambda logits, t: (logits / t).softmax(-1)
+            ),
             "You ignore the temperature: right only at T = 1.": (
                 lambda logits, t: logits.log_softmax(-1)
             ),

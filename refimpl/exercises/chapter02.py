@@ -116,6 +116,9 @@ EXERCISES = (
             "episode ends at its last response token, V after it is 0.": (
                 lambda r, v, m, g, lam: _gae(r, v, m, g, lam, padding=True)
             ),
+            "What stands behind the mask enters: rewards and values are 0 there.": (
+                lambda r, v, m, g, lam: _gae(r, v, torch.ones_like(m), g, lam)
+            ),
             "You bootstrap past the end: after the last token V is 0, not V of that "
             "token again.": lambda r, v, m, g, lam: _gae(r, v, m, g, lam, end=1.0),
             "The sum decays by γλ, not by γ alone: λ has no effect in yours.": (

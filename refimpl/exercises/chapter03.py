@@ -114,6 +114,7 @@ EXERCISES = (
             "Each ratio is 1, but it multiplies an Â, and those cancel.": -1.0,
             "Each ratio is 1, but it multiplies an Â, and those cancel out.": 1.0,
             "ε is a bound on the ratio. At r = 1 no clip is active.": -0.2,
+            "0.66 is 1 minus the mean; only Â enters, and its sum is 0.": 0.66,
         },
     ),
     Exercise(

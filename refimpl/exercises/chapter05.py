@@ -139,6 +139,11 @@ EXERCISES = (
                     [math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],
                 )
             ),
+            "Those are GRPO's weights: in GSPO one ratio serves all tokens.": (
+                lambda z, a: (
+                    ([math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],) * 2
+                )
+            ),
             "GSPO-token does not average: token t is pushed by its own Â.": (
                 lambda z, a: (solutions.pushes(z, a)[0],) * 2
             ),

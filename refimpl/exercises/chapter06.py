@@ -25,6 +25,9 @@ EXERCISES = (
             "ε bounds the ratio, not the difference: multiply by 1 + ε.": (
                 lambda p, epsilon: min(1.0, p + epsilon)
             ),
+            "ε bounds the ratio, not the difference; and 1 is the end in any case.": (
+                lambda p, epsilon: p + epsilon
+            ),
             "That is how far it may rise. Asked is where it ends: add π_old.": (
                 lambda p, epsilon: min(1.0, p * (1 + epsilon)) - p
             ),
@@ -104,6 +107,11 @@ EXERCISES = (
             (0.0, 25000, 20480, 4096),
         ),
         mistakes={
+            "One point a token past the limit: the ramp lies before L_max, and ends.": (
+                lambda correct, length, max_length, buffer: (
+                    correct - max(0, length - max_length)
+                )
+            ),
             "The ramp lies before L_max: it starts at L_max − L_cache.": (
                 lambda correct, length, max_length, buffer: (
                     correct - min(max((length - max_length) / buffer, 0.0), 1.0)

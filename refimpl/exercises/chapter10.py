@@ -76,6 +76,7 @@ EXERCISES = (
             "That is where sech is ½; the weight is its square.": (
                 lambda w: 2 * math.acosh(2) / w
             ),
+            "1.763 is rounded: use 2·acosh(√2).": lambda w: 1.763 / w,
             "That halves the objective's σ, not its slope.": lambda w: math.log(3) / w,
         },
     ),

@@ -73,6 +73,7 @@ EXERCISES = (
             "That is the full width; the distance from 1 is half of it.": (
                 lambda tau: 4 * math.acosh(math.sqrt(2)) / tau
             ),
+            "1.763 is rounded: use 2·acosh(√2).": lambda tau: 1.763 / tau,
             "You forgot the 2 in τ(r − 1)/2.": (
                 lambda tau: math.acosh(math.sqrt(2)) / tau
             ),

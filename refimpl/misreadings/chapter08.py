@@ -43,7 +43,7 @@ def mean_of_sizes(values):
 MISREADINGS = [
     Misreading(
         "gmpo_bounds_are_offsets",
-        "GMPO clips ρ to (ε_low, ε_high), so DAPO's 0.2 and 0.28 can be kept.",
+        "GMPO clips r to (ε_low, ε_high), so DAPO's 0.2 and 0.28 can be kept.",
         "Its bounds are absolute, e^−0.4 and e^0.4. With 0.2 and 0.28 for bounds, a "
         "ratio of 1 is far outside, and good tokens lose their gradient at once.",
         gmpo_with_offsets_for_bounds,

@@ -87,7 +87,7 @@ def digest(*arrays, decimals: int = 3) -> str:
     for array in arrays:
         values = torch.as_tensor(array, dtype=torch.float64)
         rounded.append((values * 10**decimals).round().add(0.0).tolist())
-    return hashlib.sha256(repr(rounded).encode()).hexdigest()[:8]
+    return "digest " + hashlib.sha256(repr(rounded).encode()).hexdigest()[:8]
 
 
 def curves(named: dict[str, dict[int, Curve]], colours: Sequence[str] = ()) -> Figure:

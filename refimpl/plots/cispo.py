@@ -100,7 +100,7 @@ def loss_value(chances, values: dict[str, Sequence[float]], weights) -> Figure:
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.xaxis.set_minor_locator(FixedLocator([]))
         axis.axvline(0.01, color=GREY, linewidth=0.8, linestyle=":")
-    left.set(title="its loss", ylabel="loss")
+    left.set(title="loss of one good token", ylabel="loss")
     right.set(title="its gradient weight", ylabel="w")
     right.legend(loc="upper left")
     return figure
@@ -129,7 +129,7 @@ def fork_dots(curves: dict[str, tuple], dots: dict[str, Sequence[float]], title:
         axis.plot(held, heights, MARKS[label], color=BLACK, markersize=7, alpha=0.6)
         live = sum(h > 0 for h in heights)
         axis.set(xscale="log", xlabel="ratio r of the fork token (up to 100)")
-        axis.set_title(f"{label}, {title}: {live} of {len(heights)} learn")
+        axis.set_title(f"{label}, {title}: {live} of {len(heights)} have a gradient")
         axis.set_ylim(-0.4, 6)
         axis.xaxis.set_major_locator(FixedLocator([0.5, 1, 2, 5, 20, 100]))
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -128,7 +128,10 @@ def losses(named: dict[str, Sequence[float]]) -> Figure:
 def token_weights(lengths, right, per_response, per_batch) -> Figure:
     """Weight of one token, and of a whole response, under two averages."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    marks = (("1/(B|o|)", per_response, BLUE, "o"), ("1/Σ|o|", per_batch, BLACK, "x"))
+    marks = (
+        ("GRPO: 1/(B|o|)", per_response, BLUE, "o"),
+        ("PPO: 1/Σ|o|", per_batch, BLACK, "x"),
+    )
     for label, weights, colour, mark in marks:
         style = {"color": colour, "alpha": 0.7, "s": 24, "marker": mark}
         axes[0].scatter(lengths, weights, label=label, **style)

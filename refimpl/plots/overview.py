@@ -11,14 +11,14 @@ from refimpl.plots import COLOURS, GREY, HABIT_COLOURS
 FAMILY = (
     ("reinforce", "REINFORCE", (0, 2), None, "reward − baseline,\ntimes ∇log π"),
     ("ppo", "PPO", (1, 2), "reinforce", "+ ratio r, one-sided clip\n+ critic, GAE"),
-    ("grpo", "GRPO", (2, 2), "ppo", "critic → group mean\nmean per response"),
+    ("grpo", "GRPO", (2, 2), "ppo", "critic → group mean, std\nmean per response"),
     ("dr_grpo", "Dr. GRPO", (3.3, 4), "grpo", "no std, no 1/|o|"),
     (
         "dapo",
         "DAPO",
         (3.3, 3),
         "grpo",
-        "wider upper clip, refilled\ngroups, mean over tokens",
+        "wider clip, refilled groups,\ntoken mean, length punishment",
     ),
     ("gspo", "GSPO", (3.3, 2), "grpo", "one ratio a response:\ngeometric mean"),
     ("gmpo", "GMPO", (3.3, 1), "grpo", "geometric mean of\nclipped token ratios"),
@@ -107,5 +107,5 @@ def hacking(history) -> Figure:
     for name, colour in HABIT_COLOURS.items():
         right.plot(steps, history[f"habit/{name}"], color=colour, label=name)
     right.set(xlabel="rollout", ylim=(-0.02, 1.02), title="share of each habit")
-    right.legend(loc="center right")
+    right.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

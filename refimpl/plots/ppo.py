@@ -104,7 +104,7 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]]) -> Figure:
         axis.step(where, values, color=BLACK, where="mid", linewidth=1.4)
         axis.axhline(0, color=BLACK, linewidth=0.6)
         axis.set_xticks(where, tokens, fontsize=10, family="monospace")
-        axis.set(xlim=(-0.7, width - 0.3), ylim=(-1.05, 1.2), yticks=[-1, 0, 1])
+        axis.set(xlim=(-0.7, width - 0.3), ylim=(-1.25, 1.25), yticks=[-1, 0, 1])
         axis.set_title(title, loc="left", fontsize=10)
         axis.grid(False, axis="x")
     axes[0].plot([], [], color=BLACK, label="V before the token")
@@ -133,7 +133,7 @@ def gae_terms(tokens, delta, advantages, title: str) -> Figure:
     axis.bar([x + 0.2 for x in where], advantages, 0.38, color=BLUE, label="Â_t")
     axis.set_xticks(where, tokens, family="monospace")
     axis.axhline(0, color=BLACK, linewidth=0.6)
-    axis.set(ylim=(-1.05, 1.05), title=title)
+    axis.set(ylim=(-1.25, 1.25), title=title)
     axis.legend(loc="upper right", ncols=2)
     axis.grid(False, axis="x")
     return figure

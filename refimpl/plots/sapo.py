@@ -19,14 +19,31 @@ from refimpl.plots import (
 )
 
 SAPO = COLOURS["sapo"]
-CYCLE = (BLUE, SAPO, RED, GREEN, BLACK, PINK, SKY, ORANGE)
+ARMS = {  # the beginning of a label, the longest that fits
+    "GRPO": BLUE,
+    "GMPO": PINK,
+    "SAPO": BLACK,
+    "SAPO as published": SAPO,
+    "SAPO 1.0": SAPO,
+    "SAPO, τ = 1": SAPO,
+    "SAPO 8.8": RED,
+    "SAPO, τ = 8.8": RED,
+    "one-sided": GREEN,
+    "one-sided 8.8, Â > 0": SKY,
+    "one-sided 8.8, Â < 0": ORANGE,
+}
+
+
+def colour(label: str) -> str:
+    """One colour for an arm in every figure of the chapter."""
+    return ARMS[max((a for a in ARMS if label.startswith(a)), key=len)]
 
 
 def gates(ratios, named: dict[str, tuple[Sequence[float], str]], title="") -> Figure:
     """Gate weight (what is left of r Â ∇log π) against the ratio."""
     figure, axis = plt.subplots(figsize=(8.5, 3.4))
-    for (label, values), colour in zip(named.items(), CYCLE):
-        axis.plot(ratios, values, color=colour, label=label)
+    for label, values in named.items():
+        axis.plot(ratios, values, color=colour(label), label=label)
     axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
     axis.set(xlabel="ratio r", ylabel="gate w", title=title, ylim=(-0.04, 1.1))
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
@@ -88,11 +105,10 @@ def why(tails: dict[str, Sequence[float]], skills: dict[str, Sequence[float]]):
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
     titles = ("lowest 1 % of log-ratios in a rollout", "accuracy of careful answers")
     styles = ("-", "--", "--", "-", ":")
-    colours = (SAPO, ORANGE, SKY, BLUE, BLACK)
     for axis, series, title in zip(axes, (tails, skills), titles, strict=True):
-        for (arm, values), colour, style in zip(series.items(), colours, styles):
+        for (arm, values), style in zip(series.items(), styles):
             steps = range(1, len(values) + 1)
-            axis.plot(steps, values, color=colour, linestyle=style, label=arm)
+            axis.plot(steps, values, color=colour(arm), linestyle=style, label=arm)
         axis.set(title=title, xlabel="rollout")
     axes[0].set_ylabel("nats")
     axes[1].set_ylim(0, 1.02)
@@ -120,16 +136,17 @@ def over_time(
 ) -> Figure:
     """Reward by rollout: median and range of the stored seeds, and a run made here."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
-    for (label, table), colour in zip(runs.items(), CYCLE):
+    for label, table in runs.items():
         columns = list(zip(*table))
         steps = range(1, len(columns) + 1)
-        axis.plot(
-            steps, [statistics.median(c) for c in columns], color=colour, label=label
-        )
+        middle = [statistics.median(c) for c in columns]
+        axis.plot(steps, middle, color=colour(label), label=label)
         low, high = [min(c) for c in columns], [max(c) for c in columns]
-        axis.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
+        axis.fill_between(
+            steps, low, high, color=colour(label), alpha=0.12, linewidth=0
+        )
     axis.plot(
-        range(1, len(live) + 1), live, color=PINK, marker="o", ms=5, label="live run"
+        range(1, len(live) + 1), live, color=BLACK, marker="o", ms=5, label="live run"
     )
     axis.set(xlabel="rollout", ylabel="reward (training)", title=title, ylim=(0, 1))
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)

@@ -129,33 +129,6 @@ def surrogates(ratio, named: dict[str, dict[int, Sequence[float]]]) -> Figure:
     return figure
 
 
-def soft_facts(ratio, weights: dict[str, Sequence[float]], peak) -> Figure:
-    """SAPO's weight r·w for several τ, and what each keeps on either side of 1."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    styles = (("-", COLOURS["sapo"]), ("--", ORANGE), ("-.", BLACK))
-    for (label, gate), (dash, colour) in zip(weights.items(), styles):
-        left.plot(ratio, gate, dash, color=colour, label=label)
-        pushed = [float(r) * float(w) for r, w in zip(ratio, gate)]
-        right.plot(ratio, pushed, dash, color=colour, label=label)
-    right.plot(*peak, "o", color=COLOURS["sapo"])
-    right.annotate(
-        f"{peak[1]:.3f} at r = {peak[0]:.2f}",
-        peak,
-        (peak[0] - 0.1, peak[1] + 0.13),
-        ha="center",
-        fontsize=9,
-    )
-    for axis in (left, right):
-        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-        axis.set_xlabel("ratio r")
-        axis.set_ylim(-0.05, 1.9 if axis is right else 1.08)
-    left.set_title("gate w")
-    right.set_title("gate × ratio")
-    left.set_ylim(-0.05, 1.2)
-    left.legend(loc="upper right", fontsize=9)
-    return figure
-
-
 def two_tokens(z, gate, pairs, tau: float) -> Figure:
     """The gate, and pairs (z₁, z₂): their mean gate against the gate of their mean."""
     figure, axes = plt.subplots(1, len(pairs), figsize=(9, 3.1), sharey=True)
