@@ -164,6 +164,26 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def final(rows: list[dict], setting: str) -> dict[str, list[float]]:
+    """Held-out accuracy after the last rollout, by arm, one entry a seed."""
+    last, found = str(SETTINGS[setting].rollouts - 1), {}
+    for row in rows:
+        if row["setting"] == setting and row["step"] == last:
+            found.setdefault(row["arm"], []).append(float(row["accuracy"]))
+    return {arm: found[arm] for arm in ARMS if arm in found}
+
+
+def column(
+    rows: list[dict], setting: str, arm: str, name: str, steps: int | None = None
+) -> list[list[float]]:
+    """A column by rollout, a list for each seed; the first `steps` rollouts."""
+    table: dict[str, list[float]] = {}
+    for row in rows:
+        if row["setting"] == setting and row["arm"] == arm:
+            table.setdefault(row["seed"], []).append(float(row[name]))
+    return [values[:steps] for values in table.values()]
+
+
 def _run(job: tuple[str, str, int]) -> list[list]:
     setting, arm, seed = job
     algorithm, changed = ARMS[arm].build()

@@ -83,3 +83,33 @@ def test_an_arm_that_needs_routers_is_refused_on_a_dense_model(tmp_path):
 def needs_routers(arm) -> bool:
     algorithm, changed = arm.build()
     return bool(replace(stress.HARD, **changed).completed(algorithm).needs_moe)
+
+
+def test_stored_runs_are_read_by_arm_and_by_seed():
+    def row(arm, seed, step, accuracy, reward, setting="hard"):
+        own = {"setting": setting, "arm": arm, "seed": seed, "step": step}
+        return {**own, "accuracy": accuracy, "reward": reward}
+
+    rows = [
+        row("SAPO 8.8", "0", "0", "", "0.3"),
+        row("SAPO 8.8", "0", "29", "0.5", "0.6"),
+        row("GRPO", "1", "0", "", "0.1"),
+        row("GRPO", "1", "29", "0.7", "0.2"),
+        row("GRPO", "0", "29", "0.9", "0.8"),
+        row("GRPO", "0", "29", "0.1", "0.4", setting="mild"),
+    ]
+    assert stress.final(rows, "hard") == {"GRPO": [0.7, 0.9], "SAPO 8.8": [0.5]}
+    assert list(stress.final(rows, "hard")) == ["GRPO", "SAPO 8.8"]  # as in ARMS
+    assert stress.column(rows, "hard", "GRPO", "reward") == [[0.1, 0.2], [0.8]]
+    assert stress.column(rows, "hard", "GRPO", "reward", 1) == [[0.1], [0.8]]
+
+
+def test_every_stored_run_is_whole_and_known():
+    rows = stress.read(stress.STORED)
+    steps = {}
+    for row in rows:
+        assert row["arm"] in stress.ARMS
+        key = row["setting"], row["arm"], row["seed"]
+        steps.setdefault(key, []).append(int(row["step"]))
+    for (setting, _, _), seen in steps.items():
+        assert seen == list(range(stress.SETTINGS[setting].rollouts))

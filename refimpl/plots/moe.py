@@ -100,38 +100,3 @@ def mismatch(free: Sequence[float], replayed: Sequence[float], title="") -> Figu
     axis.set(ylabel="tokens", title=title)
     axis.legend(loc="upper right")
     return figure
-
-
-def arms(settings: dict[str, dict[str, Sequence[float]]]) -> Figure:
-    """Final accuracy of every seed, a panel for each setting."""
-    height = 0.36 * max(map(len, settings.values())) + 1.1
-    figure, axes = plt.subplots(1, len(settings), figsize=(10, height), squeeze=False)
-    for axis, (setting, runs) in zip(axes[0], settings.items(), strict=True):
-        for row, values in enumerate(runs.values()):
-            axis.scatter(values, [row] * len(values), color=BLUE, alpha=0.7, s=24)
-            middle = statistics.median(values)
-            axis.plot([middle] * 2, [row - 0.3, row + 0.3], color=BLACK, linewidth=2)
-        axis.set_yticks(range(len(runs)), list(runs), fontsize=9)
-        axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)
-        axis.invert_yaxis()
-    return figure
-
-
-def over_time(
-    runs: dict[str, Sequence[Sequence[float]]], live: Sequence[float], title: str
-) -> Figure:
-    """Reward by rollout: median and range of stored seeds, and a run made here."""
-    figure, axis = plt.subplots(figsize=(8, 3.2))
-    for (label, table), colour in zip(runs.items(), (BLUE, RSPO, GREEN)):
-        columns = list(zip(*table))
-        steps = range(1, len(columns) + 1)
-        middle = [statistics.median(c) for c in columns]
-        axis.plot(steps, middle, color=colour, label=label)
-        low, high = [min(c) for c in columns], [max(c) for c in columns]
-        axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    axis.plot(
-        range(1, len(live) + 1), live, color=BLACK, marker="o", ms=4, label="live run"
-    )
-    axis.set(xlabel="rollout", ylabel="reward (training)", title=title, ylim=(0, 1))
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
-    return figure

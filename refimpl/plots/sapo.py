@@ -9,34 +9,11 @@ from matplotlib.figure import Figure
 from refimpl.plots import (
     BLACK,
     BLUE,
-    COLOURS,
     GREEN,
     GREY,
-    ORANGE,
-    PINK,
     RED,
-    SKY,
 )
-
-SAPO = COLOURS["sapo"]
-ARMS = {  # the beginning of a label, the longest that fits
-    "GRPO": BLUE,
-    "GMPO": PINK,
-    "SAPO": BLACK,
-    "SAPO as published": SAPO,
-    "SAPO 1.0": SAPO,
-    "SAPO, τ = 1": SAPO,
-    "SAPO 8.8": RED,
-    "SAPO, τ = 8.8": RED,
-    "one-sided": GREEN,
-    "one-sided 8.8, Â > 0": SKY,
-    "one-sided 8.8, Â < 0": ORANGE,
-}
-
-
-def colour(label: str) -> str:
-    """One colour for an arm in every figure of the chapter."""
-    return ARMS[max((a for a in ARMS if label.startswith(a)), key=len)]
+from refimpl.plots.stored import colour
 
 
 def gates(ratios, named: dict[str, tuple[Sequence[float], str]], title="") -> Figure:
@@ -56,28 +33,13 @@ def kept(shares: dict[str, dict[str, float]]) -> Figure:
     colours = {"near 1": GREY, "coming back": GREEN, "moving on": RED}
     left = [0.0] * len(shares)
     names = list(shares)
-    for part, colour in colours.items():
+    for part, shade in colours.items():
         values = [shares[name][part] for name in names]
-        axis.barh(names, values, left=left, color=colour, label=part, height=0.6)
+        axis.barh(names, values, left=left, color=shade, label=part, height=0.6)
         left = [a + b for a, b in zip(left, values)]
     axis.invert_yaxis()
     axis.set_xlabel("gradient weight kept, as a share of the unclipped total")
     axis.legend(loc="lower right")
-    return figure
-
-
-def stress_table(runs: dict[str, Sequence[float]], start: float, title: str) -> Figure:
-    """Final accuracy of every seed, one row an arm; the bar is the median."""
-    figure, axis = plt.subplots(figsize=(8, 0.36 * len(runs) + 1.1))
-    for row, values in enumerate(runs.values()):
-        axis.scatter(values, [row] * len(values), color=BLUE, alpha=0.7, s=24)
-        middle = statistics.median(values)
-        axis.plot([middle] * 2, [row - 0.3, row + 0.3], color=BLACK, linewidth=2)
-    axis.axvline(start, color=GREEN, linestyle=":", label="warm start")
-    axis.set_yticks(range(len(runs)), list(runs))
-    axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=title)
-    axis.invert_yaxis()
-    axis.legend(loc="upper right")
     return figure
 
 
@@ -128,28 +90,6 @@ def asymmetry(runs: dict[str, Sequence[Sequence[float]]]) -> Figure:
         axis.set(title=setting, ylim=(-0.03, 1.03), xlim=(-0.5, len(arms) - 0.5))
         axis.set_xlabel("τ_neg / τ_pos")
     axes[0].set_ylabel("held-out accuracy")
-    return figure
-
-
-def over_time(
-    runs: dict[str, Sequence[Sequence[float]]], live: Sequence[float], title: str
-) -> Figure:
-    """Reward by rollout: median and range of the stored seeds, and a run made here."""
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    for label, table in runs.items():
-        columns = list(zip(*table))
-        steps = range(1, len(columns) + 1)
-        middle = [statistics.median(c) for c in columns]
-        axis.plot(steps, middle, color=colour(label), label=label)
-        low, high = [min(c) for c in columns], [max(c) for c in columns]
-        axis.fill_between(
-            steps, low, high, color=colour(label), alpha=0.12, linewidth=0
-        )
-    axis.plot(
-        range(1, len(live) + 1), live, color=BLACK, marker="o", ms=5, label="live run"
-    )
-    axis.set(xlabel="rollout", ylabel="reward (training)", title=title, ylim=(0, 1))
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
 
 
