@@ -10,6 +10,9 @@ from hypothesis import settings
 # Notebooks under test draw into a scratch folder, not over the committed gallery.
 os.environ.setdefault("REFIMPL_FIGURES", tempfile.mkdtemp(prefix="refimpl-figures-"))
 
+# No test needs a network; without one, asking the hub only costs time.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")
 torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other

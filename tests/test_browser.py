@@ -83,7 +83,9 @@ def smallest_widget(path: Path) -> list[str]:
         slow = ("train(", "warm_start()", "collect(")
         return sum(word in cells[i] for i in chosen for word in slow), len(chosen)
 
-    return [cells[i] for i in min((needed(cells, i) for i in shown), key=cost)]
+    chosen = min((needed(cells, i) for i in shown), key=cost)
+    # A live warm start is shown by the notebook itself; here the cached one will do.
+    return [cells[i].replace("fresh=True", "fresh=False") for i in chosen]
 
 
 @pytest.fixture(scope="module")
