@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -52,7 +52,7 @@ def bench(
     return figures
 
 
-def sampler(model, tokenizer, repeats: int = 5) -> dict:
+def sampler(model, tokenizer, repeats: int = 9) -> dict:
     """Tokens per second of `rollout.sample` and of `model.generate`, 128 responses."""
     rows = Arithmetic().sample(16, seed=0)
     prompts = [row["prompt"] for row in rows]
@@ -76,19 +76,12 @@ def sampler(model, tokenizer, repeats: int = 5) -> dict:
         )[:, encoded["input_ids"].shape[1] :]
         return (ids != tokenizer.pad_token_id).sum().item()
 
-    speeds = {}
-    for name, run in (("sample", ours), ("generate", theirs)):
-        run()  # the first call pays for set-up
-        rates = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            tokens = run()
-            rates.append(tokens / (time.perf_counter() - start))
-        speeds[name] = statistics.median(rates)
+    tokens, seconds = _in_turn((ours, theirs), repeats)
+    mine, other = (n / s for n, s in zip(tokens, seconds))
     return {
-        "sampler, tokens/s": round(speeds["sample"]),
-        "model.generate, tokens/s": round(speeds["generate"]),
-        "sampler / generate": round(speeds["sample"] / speeds["generate"], 2),
+        "sampler, tokens/s": round(mine),
+        "model.generate, tokens/s": round(other),
+        "sampler / generate": round(mine / other, 2),
     }
 
 
@@ -104,16 +97,23 @@ def recording(repeats: int = 9) -> dict:
         with moe.routed(model) as routing:
             sample(model, tokenizer, prompts, group_size=8, routing=routing)
 
-    seconds = {plain: [], recorded: []}
-    for run in (plain, recorded):
-        run()
-    for _ in range(repeats):
-        for run, taken in seconds.items():  # in turn, so that drift meets both
-            start = time.perf_counter()
-            run()
-            taken.append(time.perf_counter() - start)
-    without, with_record = (statistics.median(taken) for taken in seconds.values())
+    _, (without, with_record) = _in_turn((plain, recorded), repeats)
     return {"MoE sampler, recording / not": round(with_record / without, 2)}
+
+
+def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]]:
+    """What each work returns, and its median seconds.
+
+    They run in turn, so that a machine that slows down slows both.
+    """
+    found = [work() for work in works]  # the first call pays for set-up
+    seconds = [[] for _ in works]
+    for _ in range(repeats):
+        for work, taken in zip(works, seconds):
+            start = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - start)
+    return found, [statistics.median(taken) for taken in seconds]
 
 
 def training(name: str, model, tokenizer, seeds: int) -> dict:
