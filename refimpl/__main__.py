@@ -18,6 +18,13 @@ from refimpl.trainer import (
 )
 from refimpl.warm_start import WarmStart, warm_start
 
+EXPECTED = (
+    ValueError,
+    TypeError,
+    StalenessError,
+    DynamicSamplingError,
+    FloatingPointError,
+)
 WORLDS = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
 
 
@@ -25,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
-    except (ValueError, TypeError, StalenessError, DynamicSamplingError) as error:
+    except EXPECTED as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -39,9 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
 def run_train(args) -> None:
     algorithm = algorithms.get(args.algorithm)
     settings = parse_settings(algorithm, args.set)
-    settings |= {"seed": args.seed, "device": args.device, "dtype": args.dtype}
-    if args.rollouts is not None:
-        settings["rollouts"] = args.rollouts
+    for name in ("seed", "device", "dtype", "rollouts"):  # a flag beats --set
+        if getattr(args, name) is not None:
+            settings[name] = getattr(args, name)
     config = TrainConfig(**settings)
     config.check(algorithm)
     world = WORLDS[args.world]()
@@ -49,7 +56,7 @@ def run_train(args) -> None:
         model, tokenizer = load(args.model)
     else:
         start = WarmStart(preset=args.preset, world=world)
-        model, tokenizer, _ = warm_start(start, device=args.device)
+        model, tokenizer, _ = warm_start(start, device=config.device)
     history = train(
         algorithm,
         config=config,
@@ -66,7 +73,7 @@ def run_train(args) -> None:
         tokenizer.save_pretrained(args.save)
     last = history.rows[-1]
     print(
-        f"{algorithm.name}  seed {args.seed}  rollouts {len(history)}  "
+        f"{algorithm.name}  seed {config.seed}  rollouts {len(history)}  "
         f"seconds {sum(history['step_time']):.1f}  reward {last['reward']:.2f}  "
         f"accuracy {history.accuracy:.2f}"
     )
@@ -74,7 +81,7 @@ def run_train(args) -> None:
 
 def run_warm_start(args) -> None:
     settings = WarmStart(preset=args.preset, world=WORLDS[args.world](), seed=args.seed)
-    _, _, losses = warm_start(settings, device=args.device, fresh=args.fresh)
+    _, _, losses = warm_start(settings, device=args.device or "cpu", fresh=args.fresh)
     print(f"{settings.folder()}  final loss {losses[-1]:.3f}")
 
 
@@ -143,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
 
     train_ = commands.add_parser("train", help="train a policy")
     train_.add_argument("--algorithm", required=True, help=", ".join(ALGORITHMS))
-    train_.add_argument("--seed", type=int, default=0)
+    train_.add_argument("--seed", type=int)
     train_.add_argument("--rollouts", type=int)
     train_.add_argument(
         "--set",
@@ -153,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a setting of TrainConfig or a hyperparameter; may be repeated",
     )
     train_.add_argument("--model", help="folder or hub name, instead of a preset")
-    train_.add_argument("--dtype", default="float32")
+    train_.add_argument("--dtype", help="float32, bfloat16, float64")
     train_.add_argument("--checkpoint-dir", type=Path)
     train_.add_argument("--resume", action="store_true")
     train_.add_argument("--history", type=Path, help="write the history as CSV")
@@ -168,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (train_, warm):
         command.add_argument("--preset", default="tiny", help=", ".join(PRESETS))
         command.add_argument("--world", default="arithmetic", choices=WORLDS)
-        command.add_argument("--device", default="cpu", help="cpu, cuda, mps")
+        command.add_argument("--device", help="cpu (default), cuda, mps")
 
     curve = commands.add_parser("curves", help="write objective and weight as CSV")
     curve.add_argument("--algorithm", required=True)

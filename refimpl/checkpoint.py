@@ -9,7 +9,8 @@ import torch
 
 NAME = "checkpoint.pt"
 VERSION = 1
-KEYS = {"algorithm", "config", "model", "critic", "reference", "optimizer", "rows"}
+KEYS = {"algorithm", "config", "task", "rows", "optimizer"}
+KEYS |= {"model", "critic", "reference"}
 
 
 def check_writable(folder: str | Path) -> None:

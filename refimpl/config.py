@@ -40,11 +40,11 @@ class TrainConfig:
     router_shift_floor: float = 0.7  # γ_min; not published
     placement: str = "before_clip"  # of γ, or "after_clip"
     detach_shift: bool = True  # False shows what the paper warns of
-    router_aux_loss: float = 1e-3  # weight of the load-balancing loss
+    router_aux_loss: float = 1e-3  # weight; balances each micro-batch by itself
     # Updates
     minibatches: int = 4  # a rollout is split into this many, by whole groups
     epochs: int = 1  # passes over the rollout
-    micro_batch_size: int = 16  # responses a forward pass; changes memory, not results
+    micro_batch_size: int = 16  # responses a pass; changes memory, not results
     learning_rate: float = 2e-4
     warmup_updates: int = 0  # learning rate rises linearly over these
     weight_decay: float = 0.0
@@ -75,9 +75,12 @@ class TrainConfig:
 
     @property
     def mismatch(self) -> bool:
-        """Whether responses come from another policy than π_old."""
+        """Whether the sampler's log-probs cannot stand for π_old's.
+
+        In bfloat16 decoding and scoring round differently, by more than GSPO's clip.
+        """
         other = self.rollout_dtype not in (None, self.dtype)
-        return other or self.router_noise > 0
+        return other or self.router_noise > 0 or self.dtype == "bfloat16"
 
     @property
     def needs_moe(self) -> list[str]:
@@ -131,6 +134,14 @@ class TrainConfig:
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        if self.rollout_dtype not in (None, self.dtype) and "float64" in (
+            self.dtype,
+            self.rollout_dtype,
+        ):
+            raise ValueError(
+                f"rollout_dtype {self.rollout_dtype!r} with dtype {self.dtype!r}: only "
+                "bfloat16 and float32 can differ, because the weights are the same"
+            )
         if not 0 < self.router_shift_floor <= 1:
             raise ValueError(
                 "router_shift_floor must lie in (0, 1], the least weight that a token "
@@ -189,6 +200,22 @@ class TrainConfig:
                 f"micro_batch_size {self.micro_batch_size} is no multiple of "
                 f"group_size {self.group_size}"
             )
+        constant = self.hyperparameters.get("max_length", self.max_new_tokens)
+        if how == "constant" and constant < self.max_new_tokens:
+            raise ValueError(
+                f"max_length {constant} is below max_new_tokens "
+                f"{self.max_new_tokens}: responses may be longer than the constant "
+                "that divides them"
+            )
+        shifted = self.completed(algorithm).router_shift
+        correct = self.hyperparameters.get("correct", False)
+        if shifted and algorithm.name == "reinforce" and not correct:
+            raise ValueError(
+                "router_shift multiplies the ratio, and reinforce has none without "
+                "correct=True"
+            )
+        given = {k: v for k, v in self.hyperparameters.items() if k != "max_length"}
+        algorithm.check_hyperparameters(given)
         # A loss on nothing raises on every hyperparameter that is out of range.
         zero, one = torch.zeros(2, 1), torch.ones(2, 1)
         algorithm.policy_loss(zero, zero, zero, one, **self.loss_arguments(zero[:, 0]))

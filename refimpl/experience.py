@@ -96,7 +96,7 @@ def _draw(run: Run, step: int, again: int = 0) -> Drawn:
     rows = [row for row in rows for _ in range(config.group_size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
     scores = correct = score(run.reward, prompts, texts, columns(rows))
-    if run.reward is not run.task.reward:
+    if run.reward != run.task.reward:
         correct = score(run.task.reward, prompts, texts, columns(rows))
     device = rollout.ids.device
     return Drawn(
@@ -196,7 +196,10 @@ def _advantages(
         advantages = run.algorithm.advantages(rewards.sum(-1), rollout.group)
         advantages = advantages[:, None].expand_as(mask)
         return Batch(rollout, kept, old_logp, advantages, ref_logp), metrics
-    old_values = without_gradient(run, lambda part: values(run.critic, part), rollout)
+    with run.precision():
+        old_values = without_gradient(
+            run, lambda part: values(run.critic, part), rollout
+        )
     advantages, targets = gae(rewards, old_values, mask, config.gamma, config.lam)
     advantages = whiten(advantages, mask)
     batch = Batch(rollout, kept, old_logp, advantages, ref_logp, old_values, targets)

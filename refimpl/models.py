@@ -93,7 +93,7 @@ def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
         pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # not that of a GPU
         return AutoModelForCausalLM.from_config(config)
 
 
@@ -137,7 +137,7 @@ def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     config = copy.deepcopy(policy.config)
     config.num_labels = 1
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # not that of a GPU
         critic = AutoModelForTokenClassification.from_config(config)
     critic.base_model.load_state_dict(policy.base_model.state_dict())
     head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]
@@ -167,6 +167,11 @@ def pick_device(name: str) -> torch.device:
         raise ValueError(
             "device 'cuda' was asked for, but torch sees no CUDA device; use 'cpu', or "
             "install a CUDA build of torch (README, 'Using a GPU')"
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device {name!r} was asked for, but torch sees only "
+            f"{torch.cuda.device_count()} CUDA devices, numbered from 0"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device 'mps' was asked for, but torch sees none; use 'cpu'")

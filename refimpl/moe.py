@@ -10,7 +10,8 @@ and then its log-prob jumps. All of it is seen through one hook on each router.
     with routed(model, noise=0.1, generator=g):          # another engine's router
 
 Any `transformers` model will do whose routers return (logits, scores, indices) with
-softmax scores: Qwen3-MoE, Mixtral, OLMoE and others. (B, L) are positions of `ids`.
+softmax scores: Qwen3-MoE, Mixtral, OLMoE and others. Of another kind (a sigmoid, say)
+nothing is recorded, and it trains as a dense model does. (B, L) are positions of `ids`.
 """
 
 import contextlib
@@ -81,6 +82,13 @@ def routers(model: nn.Module) -> list[nn.Module]:
             "noise need a mixture of experts, for example the preset 'tiny-moe'"
         )
     return found
+
+
+@torch.no_grad()
+def try_out(model: nn.Module) -> None:
+    """One token through `routed`: raises `ValueError` where routing has no softmax."""
+    with routed(model):
+        model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
 
 
 def _routers(model: nn.Module) -> list[nn.Module]:
@@ -211,9 +219,9 @@ def router_shift(
     over the K experts that the *old* policy activated in each of L layers. With its
     gradient: `policy_loss` detaches it.
 
-    **Departures.** γ_min is not published; 0.7 is that of a
-    public copy of the code. Raises `ValueError` if
-    `floor` is not in (0, 1].
+    **Departures.** γ_min is not published; 0.7 is that of a public copy of the code.
+
+    Raises `ValueError` if `floor` is not in (0, 1].
     """
     if not 0 < floor <= 1:
         raise ValueError(f"the floor of the router shift lies in (0, 1], got {floor}")

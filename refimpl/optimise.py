@@ -13,6 +13,9 @@ from refimpl.kl import ESTIMATORS
 from refimpl.rollout import Rollout, values
 from refimpl.run import Batch, Run, at_tokens, mean, score_with, seed_for, token_mean
 
+MOST = 2**24
+"""Numbers that `torch.quantile` takes; of more log-ratios a part is measured."""
+
 
 def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     """K optimiser steps over shuffled mini-batches of whole groups."""
@@ -22,11 +25,12 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     for _ in range(config.epochs):
         groups = rollout.group.unique().cpu()
         order = groups[torch.randperm(len(groups), generator=generator)]
-        for part in order.chunk(config.minibatches):
+        for part in order.tensor_split(min(config.minibatches, len(order))):
             chosen = torch.isin(rollout.group.cpu(), part).nonzero()[:, 0]
             done = step * config.updates_per_rollout + len(totals)
             totals.append(_one_update(run, batch, chosen, done, log_ratios))
     z = torch.cat(log_ratios)
+    z = z[:: 1 + len(z) // MOST]
     low, middle, high = torch.quantile(z, torch.tensor([0.01, 0.5, 0.99])).tolist()
     metrics = {name: mean([t[name] for t in totals]) for name in totals[0]}
     metrics["ratio/max_deviation"] = max(t["ratio/max_deviation"] for t in totals)
@@ -63,6 +67,11 @@ def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.max_grad_norm)
     if run.critic is not None:
         torch.nn.utils.clip_grad_norm_(run.critic.parameters(), config.max_grad_norm)
+    if not norm.isfinite():  # the weights are still those of the last good step
+        raise FloatingPointError(
+            f"update {done + 1}: the gradient's norm is {norm.item()}, training has "
+            "diverged; lower the learning rate, or clip ratios more tightly"
+        )
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
     for name in total:
@@ -77,7 +86,7 @@ def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
 
     A group of equal rewards has advantage 0 throughout: unless a KL, an entropy bonus
     or a critic acts on every token, its gradient is exactly 0. Once a policy is good
-    that is most of a rollout.
+    that is most of a rollout. (A mixture of experts balances its load over the rest.)
     """
     config = run.config
     on_every_token = config.beta > 0 and config.kl_in == "loss"

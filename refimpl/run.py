@@ -32,10 +32,7 @@ class Run:
     reference: PreTrainedModel | None
     optimizer: torch.optim.Optimizer
     history: History
-
-    @property
-    def moe(self) -> bool:
-        return moe.is_moe(self.model)
+    routers_known: bool = False  # a mixture of experts whose routing can be recorded
 
     def precision(self, dtype: str | None = None):
         """Autocast for bfloat16, nothing otherwise."""
@@ -44,8 +41,8 @@ class Run:
         return torch.autocast(self.model.device.type, torch.bfloat16)
 
     def routed(self, experts: Tensor | None = None, **disturbance):
-        """`moe.routed` for a mixture of experts, nothing (None) for a dense model."""
-        if not self.moe:
+        """`moe.routed` where routing can be recorded, nothing (None) elsewhere."""
+        if not self.routers_known:
             return contextlib.nullcontext()
         return moe.routed(self.model, experts=experts, **disturbance)
 

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 
 import torch
 from tqdm.auto import tqdm
@@ -61,13 +61,15 @@ def train(
       continues from there, bit for bit. Ctrl-C finishes the rollout, saves and stops.
 
     Raises `ValueError` or `TypeError` on bad input before any work, `StalenessError`
-    if the largest |ratio − 1| stays at rounding noise although K > 1.
+    if the largest |ratio − 1| stays at rounding noise although K > 1,
+    `FloatingPointError` if the gradient is no longer finite.
     """
     config = TrainConfig() if config is None else config
     algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config.check(algorithm)
     config = config.completed(algorithm)
-    saved = _saved(algorithm, config, checkpoint_dir) if resume else None
+    task = Arithmetic() if task is None else task
+    saved = _saved(algorithm, config, checkpoint_dir, task) if resume else None
     if checkpoint_dir is not None:
         checkpoint.check_writable(checkpoint_dir)
     run = prepare(algorithm, config, model, tokenizer, task, reward)
@@ -104,14 +106,15 @@ def _step(run: Run, step: int) -> dict[str, float | None]:
     row["step_time"] = time.perf_counter() - start
     row["accuracy"] = None
     if (step + 1) % config.eval_every == 0 or step + 1 == config.rollouts:
-        row["accuracy"] = evaluate(
-            run.model,
-            run.tokenizer,
-            run.task,
-            problems=config.eval_problems,
-            max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
-        )
+        with run.precision():
+            row["accuracy"] = evaluate(
+                run.model,
+                run.tokenizer,
+                run.task,
+                problems=config.eval_problems,
+                max_new_tokens=config.max_new_tokens,
+                temperature=config.temperature,
+            )
     return row
 
 
@@ -160,14 +163,9 @@ def prepare(
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     # The copy stays in eval mode: dropout would make π_θ differ from the sampler.
     model = frozen_copy(model).requires_grad_(True).to(device, dtype)
-    if config.needs_moe and not moe.is_moe(model):
-        raise ValueError(
-            f"{', '.join(config.needs_moe)}: {algorithm.name} with this needs "
-            f"a mixture of experts, and {type(model).__name__} has no router; use the "
-            "preset 'tiny-moe', or another algorithm"
-        )
     if dtype == torch.float64 and moe.is_moe(model):
         model.set_experts_implementation("eager")  # the fused one has no float64
+    routers_known = _check_routers(algorithm, config, model)
     critic = None
     if algorithm.critic:
         critic = make_critic(model, seed_for(config.seed, 0, "critic"))
@@ -193,13 +191,34 @@ def prepare(
             fused=True,
         ),
         history=History(algorithm.name),
+        routers_known=routers_known,
     )
+
+
+def _check_routers(algorithm: Algorithm, config: TrainConfig, model) -> bool:
+    """Whether routing can be recorded; `ValueError` if it must be and cannot."""
+    if not moe.is_moe(model):
+        if config.needs_moe:
+            raise ValueError(
+                f"{', '.join(config.needs_moe)}: {algorithm.name} with this needs a "
+                f"mixture of experts, and {type(model).__name__} has no router; use "
+                "the preset 'tiny-moe', or another algorithm"
+            )
+        return False
+    try:
+        moe.try_out(model)
+    except ValueError:
+        if config.needs_moe:
+            raise
+        return False
+    return True
 
 
 def _state(run: Run) -> dict:
     return {
         "algorithm": run.algorithm.name,
         "config": asdict(run.config),
+        "task": _name(run.task),
         "model": run.model.state_dict(),
         "critic": run.critic.state_dict() if run.critic is not None else None,
         "reference": run.reference.state_dict() if run.reference is not None else None,
@@ -211,7 +230,12 @@ def _state(run: Run) -> dict:
 MAY_CHANGE_ON_RESUME = {"rollouts", "checkpoint_every", "device"}
 
 
-def _saved(algorithm: Algorithm, config: TrainConfig, folder: str | None) -> dict:
+def _name(task) -> str:
+    """What tells one task from another: its settings, or else its class."""
+    return repr(task) if is_dataclass(task) else type(task).__qualname__
+
+
+def _saved(algorithm, config: TrainConfig, folder: str | None, task) -> dict:
     """The checkpoint in `folder`, or `ValueError` if this run cannot go on from it."""
     if folder is None:
         raise ValueError("resume=True needs a checkpoint_dir to resume from")
@@ -219,6 +243,16 @@ def _saved(algorithm: Algorithm, config: TrainConfig, folder: str | None) -> dic
     checkpoint.check_matches(
         state, algorithm.name, asdict(config), MAY_CHANGE_ON_RESUME
     )
+    if state["task"] != _name(task):
+        raise ValueError(
+            f"the checkpoint was trained on {state['task']}, not on {_name(task)}; "
+            "give the same task, or use another checkpoint folder"
+        )
+    if len(state["rows"]) > config.rollouts:
+        raise ValueError(
+            f"the checkpoint holds {len(state['rows'])} rollouts already, more than "
+            f"the {config.rollouts} asked for; ask for more, or start again"
+        )
     return state
 
 

@@ -293,6 +293,15 @@ def test_settings_that_do_not_act_may_change(tmp_path):
     assert resumed["reward"] == whole["reward"]
 
 
+def test_another_task_or_fewer_rollouts_are_refused(tmp_path):
+    small_run(rollouts=2, checkpoint_dir=tmp_path)
+    again = {"checkpoint_dir": tmp_path, "resume": True}
+    with pytest.raises(ValueError, match=r"was trained on Arithmetic\(min_terms=2"):
+        small_run(rollouts=3, task=Arithmetic(min_terms=3), **again)
+    with pytest.raises(ValueError, match="holds 2 rollouts already, more than the 1"):
+        small_run(rollouts=1, **again)
+
+
 # All or nothing
 
 

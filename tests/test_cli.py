@@ -53,6 +53,23 @@ def test_train_writes_history_and_policy(policy, tmp_path, capsys, monkeypatch):
     assert not any(same), "the saved policy is the trained one"
 
 
+def test_set_reaches_every_setting_and_a_flag_beats_it(policy, monkeypatch):
+    from refimpl import __main__ as cli
+
+    seen = []
+
+    def spy(algorithm, *, config, **_):
+        seen.append((config.seed, config.dtype, config.device))
+        raise ValueError("seen")
+
+    monkeypatch.setattr(cli, "train", spy)
+    chosen = ("--set", "seed=3", "--set", "dtype=bfloat16")
+    for more in (chosen, (*chosen, "--seed", "5"), ()):
+        main(train(policy, *more))
+    cpu = "cpu"
+    assert seen == [(3, "bfloat16", cpu), (5, "bfloat16", cpu), (0, "float32", cpu)]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -468,9 +468,9 @@ def test_gspo_warns_of_bounds_at_token_scale(algorithm):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("sapo", {"tau_pos": 0.0}, "tau_pos must be > 0, got 0.0"),
-        ("sapo", {"tau_neg": -1.0}, "tau_neg must be > 0, got -1.0"),
-        ("sapo", {"tau_neg": math.nan}, "tau_neg must be > 0, got nan"),
+        ("sapo", {"tau_pos": 0.0}, "tau_pos must be > 0 and finite, got 0.0"),
+        ("sapo", {"tau_neg": -1.0}, "tau_neg must be > 0 and finite, got -1.0"),
+        ("sapo", {"tau_neg": math.nan}, "tau_neg must be > 0 and finite, got nan"),
         ("cispo", {"max_ratio": 0.28}, "max_ratio must be ≥ 1, got 0.28: .*1.28"),
         ("cispo", {"max_ratio": math.nan}, "max_ratio must be ≥ 1"),
         ("cispo", {"mask_epsilon_low": 0}, "mask_epsilon_low must be > 0 or None"),

@@ -231,6 +231,10 @@ SMALLEST = {
 }
 
 
+def by_length(completions, **_):
+    return [float(len(text)) for text in completions]
+
+
 def family(kind, **settings):
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(kind(**SMALLEST, **settings)).eval()
@@ -287,6 +291,10 @@ def test_routers_of_another_kind_are_refused_in_words():
     )
     with pytest.raises(ValueError, match=r"cannot be|has no router"):
         scored(model, recorded(random_moe()))
+    arguments = {"model": model, "rollouts": 1, "reward": by_length, "epochs": 2}
+    assert "router/shift" not in small_run(**arguments).columns
+    with pytest.raises(ValueError, match=r"cannot be|has no router"):
+        small_run(replay="R2", **arguments)
 
 
 def test_scores_that_are_no_softmax_are_refused_in_words():

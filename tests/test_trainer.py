@@ -25,21 +25,31 @@ from refimpl.advantages import gae, group_relative, whiten
 from refimpl.aggregation import AGGREGATIONS, aggregate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.kl import ESTIMATORS
-from refimpl.models import frozen_copy
+from refimpl.models import frozen_copy, make_critic
 from refimpl.rollout import Rollout, log_probs, values
+from refimpl.run import Batch, seed_for
 from refimpl.tasks import Arithmetic, make_tokenizer
-from refimpl.trainer import StalenessError, TrainConfig, evaluate, seed_for, train
+from refimpl.trainer import (
+    StalenessError,
+    TrainConfig,
+    collect,
+    evaluate,
+    train,
+    update,
+)
 
 COURSE = {"prompts_per_rollout": 16, "group_size": 8, "minibatches": 4}
 """The rollouts of the course: 128 responses, 4 updates."""
 
 
-def prepared(algorithm="grpo", *, model=None, reward=None, **settings) -> trainer.Run:
+def prepared(
+    algorithm="grpo", *, model=None, reward=None, task=None, **settings
+) -> trainer.Run:
     """A run before its first rollout."""
     config = replace(SMALL, **settings)
     model = warm_model() if model is None else model
     method = ALGORITHMS[algorithm]
-    return trainer.prepare(method, config, model, TOKENIZER, None, reward)
+    return trainer.prepare(method, config, model, TOKENIZER, task, reward)
 
 
 def always_one(completions, **_):
@@ -95,6 +105,18 @@ def test_the_global_generators_neither_move_nor_matter():
     torch.manual_seed(2)
     random.seed(2)
     assert small_run("ppo", rollouts=2) == first
+
+
+def test_building_a_model_asks_no_generator_but_the_cpu_s(monkeypatch):
+    """`torch.manual_seed` would seed those of every GPU too."""
+
+    def touched(_):
+        raise AssertionError("all generators were seeded")
+
+    before = torch.random.get_rng_state()
+    monkeypatch.setattr(torch, "manual_seed", touched)
+    make_critic(random_model())
+    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_every_purpose_has_a_seed_of_its_own():
@@ -153,14 +175,52 @@ def test_the_dtype_of_the_weights(dtype, weights):
 
 
 def test_bfloat16_computes_in_bfloat16():
-    """The two passes round differently, by some 2⁻⁸; float32 shows no such gap."""
+    """Decoding and scoring round differently there, by some 2⁻⁸: π_old is scored."""
     settings = {"rollouts": 1, "minibatches": 1, "allow_on_policy": True}
-    gap = {
-        dtype: small_run(dtype=dtype, **settings)["ratio/max_deviation"][0]
-        for dtype in ("bfloat16", "float32")
-    }
-    assert 1e-3 < gap["bfloat16"] < 0.2
-    assert gap["float32"] < 1e-4
+    half, single = (
+        small_run(dtype=dtype, **settings).rows[0] for dtype in ("bfloat16", "float32")
+    )
+    rounded = half["sampling/sampling_logp_difference/max"]
+    assert 1e-3 < rounded < 0.2
+    assert 0 < half["ratio/max_deviation"] < rounded / 2
+    assert single["ratio/max_deviation"] < 1e-4
+    assert "sampling/kl" not in single
+
+
+def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16_before_and_after():
+    run = prepared("ppo", dtype="bfloat16")
+    torch.nn.init.normal_(run.critic.score.weight)
+    batch, _ = collect(run, 0)
+    with torch.no_grad():
+        exact = values(run.critic, batch.rollout)
+        with run.precision():
+            rounded = values(run.critic, batch.rollout)
+    near = (batch.old_values - rounded).abs().max()
+    assert near < (batch.old_values - exact).abs().max() / 2
+
+
+def test_the_last_accuracy_of_a_bfloat16_run_is_measured_in_bfloat16(monkeypatch):
+    seen, evaluate = [], trainer.evaluate
+
+    def spy(*args, **kwargs):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return evaluate(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "evaluate", spy)
+    small_run(rollouts=1, dtype="bfloat16")
+    small_run(rollouts=1)
+    assert seen == [True, False]
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step():
+    run = prepared()
+    batch, _ = collect(run, 0)
+    before = [p.clone() for p in run.model.parameters()]
+    for p in run.model.parameters():
+        p.register_hook(lambda g: g * float("inf"))
+    with pytest.raises(FloatingPointError, match=r"update 1: .* has diverged"):
+        update(run, batch, 0)
+    assert all(map(torch.equal, before, run.model.parameters()))
 
 
 # Updates
@@ -171,6 +231,43 @@ def test_k_updates_happen_on_every_rollout(minibatches, epochs, steps):
     history = small_run(rollouts=2, minibatches=minibatches, epochs=epochs)
     assert len(steps) == 2 * minibatches * epochs
     assert min(history["ratio/max_deviation"]) > 1e-3
+
+
+def test_a_batch_that_was_not_filled_still_takes_k_updates(steps):
+    """Five groups in four mini-batches: 2, 1, 1, 1, and not 2, 2, 1."""
+    run = prepared(prompts_per_rollout=8, minibatches=4)
+    batch, _ = collect(run, 0)
+    five = (batch.rollout.group < 5).nonzero()[:, 0]
+    rest = {
+        f.name: None if (x := getattr(batch, f.name)) is None else x[five]
+        for f in fields(batch)
+        if f.name != "rollout"
+    }
+    part = Batch(replace(batch.rollout.rows(five)), **rest)
+    width = part.rollout.mask.shape[1]
+    rest = {k: None if x is None else x[:, :width] for k, x in rest.items()}
+    update(run, Batch(part.rollout, **rest), 0)
+    assert len(steps) == 4
+
+
+def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
+    """torch's quantile takes 2²⁴ numbers at most."""
+    monkeypatch.setattr(optimise, "MOST", 64)
+    row = small_run(rollouts=1).rows[0]
+    assert row["log_ratio/q01"] <= row["log_ratio/q50"] <= row["log_ratio/q99"]
+    assert row["log_ratio/q99"] > 0
+
+
+def test_a_reward_that_is_a_method_is_asked_once():
+    class World(Arithmetic):
+        asked = 0
+
+        def reward(self, prompts, completions, **columns):
+            World.asked += 1
+            return [float(len(c) % 2) for c in completions]
+
+    collect(prepared(task=World()), 0)
+    assert World.asked == 1
 
 
 def test_minibatches_are_whole_groups_reshuffled_every_epoch(monkeypatch):
@@ -983,6 +1080,14 @@ def test_a_wrong_setting_is_refused_by_name(name, value):
         TrainConfig(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rollout_dtype"), [("float32", "float64"), ("float64", "bfloat16")]
+)
+def test_a_rollout_dtype_that_could_not_act_is_refused(dtype, rollout_dtype):
+    with pytest.raises(ValueError, match="only bfloat16 and float32 can differ"):
+        TrainConfig(dtype=dtype, rollout_dtype=rollout_dtype)
+
+
 @pytest.fixture
 def no_work(monkeypatch):
     """Sampling, warm start or a step of training would be noticed."""
@@ -1021,6 +1126,31 @@ REFUSED = {
         {"hyperparameters": {"aggregation": "token_meam"}},
         ValueError,
         "unknown aggregation 'token_meam'",
+    ),
+    "an argument of the loss": (
+        {"hyperparameters": {"batch_tokens": 1}},
+        TypeError,
+        "no hyperparameter 'batch_tokens'",
+    ),
+    "infinite temperature": (
+        {"algorithm": "sapo", "hyperparameters": {"tau_neg": float("inf")}},
+        ValueError,
+        "tau_neg must be > 0 and finite",
+    ),
+    "short constant": (
+        {"algorithm": "dr_grpo", "hyperparameters": {"max_length": 8}},
+        ValueError,
+        "max_length 8 is below max_new_tokens 24",
+    ),
+    "shift without a ratio": (
+        {"algorithm": "reinforce", "router_shift": True},
+        ValueError,
+        "reinforce has none without correct=True",
+    ),
+    "a bound below zero that nothing reads": (
+        {"hyperparameters": {"epsilon": -1, "epsilon_low": 0.2, "epsilon_high": 0.2}},
+        ValueError,
+        "must be > 0, got -1",
     ),
     "broken groups": (
         {"hyperparameters": {"aggregation": "group_token_mean"}, "micro_batch_size": 6},

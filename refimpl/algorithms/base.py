@@ -203,10 +203,14 @@ def clip_bounds(
     """
     low = epsilon if epsilon_low is None else epsilon_low
     high = epsilon if epsilon_high is None else epsilon_high
-    for name, value in (("epsilon_low", low), ("epsilon_high", high)):
+    for name, value in (
+        ("epsilon_low (or epsilon)", low),
+        ("epsilon_high (or epsilon)", high),
+        ("epsilon", epsilon),
+    ):
         if not value > 0:
             raise ValueError(
-                f"{name} (or epsilon) must be > 0, got {value}: with no room to "
+                f"{name} must be > 0, got {value}: with no room to "
                 "move, the clip stops every update after the first"
             )
     if low > 1:

@@ -32,7 +32,11 @@ def objective(
     mask_epsilon_low=None,
     mask_epsilon_high=None,
 ):
-    """sg[min(r, max_ratio)] Â log π_θ, times the mask of the unified form."""
+    """sg[min(r, max_ratio)] Â log π_θ, times the mask of the unified form.
+
+    Without the mask, `high` marks every token at the cap, of either sign: it still
+    has a gradient.
+    """
     if not max_ratio >= 1:
         raise ValueError(
             f"max_ratio must be ≥ 1, got {max_ratio}: it is the largest ratio itself, "

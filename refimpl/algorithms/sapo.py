@@ -11,6 +11,8 @@ where a step would bring the ratio back. Larger τ, narrower gate; τ → 0 is n
 |r − 1| = 1.76/τ.
 """
 
+import math
+
 import torch
 
 from refimpl.advantages import group_relative
@@ -21,10 +23,10 @@ from refimpl.importance import ratio
 def objective(logp, z, advantages, mask, *, tau_pos=1.0, tau_neg=1.05):
     """f(r) Â at every token."""
     for name, value in (("tau_pos", tau_pos), ("tau_neg", tau_neg)):
-        if not value > 0:
+        if not 0 < value < math.inf:
             raise ValueError(
-                f"{name} must be > 0, got {value}: it is the slope of the gate, and "
-                "0 would be no gate at all (use 1e-3 to come close)"
+                f"{name} must be > 0 and finite, got {value}: it is the slope of the "
+                "gate, and 0 would be no gate at all (use 1e-3 to come close)"
             )
     tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
     gate = 4 / tau * torch.sigmoid(tau * (ratio(z) - 1))

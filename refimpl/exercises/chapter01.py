@@ -13,7 +13,7 @@ _REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.5], [1.0, 1.0, 0.0, 1.0]])
 _LOGP = torch.tensor([[-0.5, -1.0, -3.0], [-0.2, -7.0, -9.0]])
 _OLD = torch.tensor([[-0.9, -0.4, -2.5], [-0.7, -9.0, -9.0]])
 _MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-_SCORES = torch.tensor([[0.5, -0.3, -0.2], [-1.5, 0.7, -0.2], [0.1, -0.3, 2.0]])
+_SCORES = torch.eye(3) - _PROBS  # those of a softmax: their mean is 0, as it must be
 
 
 def _onehot(actions: torch.Tensor, size: int) -> torch.Tensor:

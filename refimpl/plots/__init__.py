@@ -144,7 +144,10 @@ def training(runs: dict[str, Sequence[History]], panels=PANELS) -> Figure:
         axis.set_title(title)
         axis.set_xlabel("rollout")
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axis.set_ylim(bottom=0)
+        if name == "ratio/max_deviation":  # one wild token would flatten the rest
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     axes.flat[0].legend(loc="lower right")

@@ -121,8 +121,9 @@ def difficulty(size: int, plain, scaled, chosen: int | None = None) -> Figure:
     boost = [s / p for p, s in zip(plain, scaled) if p]
     boost = [b / min(boost) for b in boost]
     right.plot(inside, boost, color=BLACK, marker="o", markersize=5)
-    right.plot([0, 1], [0, 0], "x", color=RED, markersize=9, mew=2.5, clip_on=False)
-    right.annotate("0 and G right: no push at all", (0.5, 0.2), ha="center", color=RED)
+    right.annotate(
+        "0 and G right: no push,\nnothing to boost", (0.5, 0.2), ha="center", color=RED
+    )
     right.set(title="boost by the std, smallest = 1", xlabel="share right  k/G")
     right.set_ylim(bottom=0)
     right.set_xlim(-0.03, 1.03)
@@ -214,7 +215,7 @@ def constants(lengths, per_batch, fixed) -> Figure:
     axis.plot(steps, per_batch, "o-", color=RED, ms=4, label="1/(B · longest of batch)")
     axis.plot(steps, fixed, "-", color=BLUE, label="1/(B · L_max)")
     axis.set(xlabel="batch", title="weight of one token")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.08 * max(*per_batch, *fixed))
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axis.legend(loc="lower right")
     return figure

@@ -12,12 +12,12 @@ from refimpl.plots import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, RED, SKY
 RIGHT, WRONG = GREEN, ORANGE
 
 
-def _band(axis, runs: Sequence[Sequence[float]], colour: str, label: str) -> None:
+def _band(axis, runs: Sequence[Sequence[float]], colour, label, dash="-") -> None:
     """Median over runs, and their range."""
     table = list(zip(*runs))
     steps = range(1, len(table) + 1)
     middle = [statistics.median(column) for column in table]
-    axis.plot(steps, middle, color=colour, label=label)
+    axis.plot(steps, middle, dash, color=colour, label=label)
     low, high = [min(c) for c in table], [max(c) for c in table]
     axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
 
@@ -75,9 +75,14 @@ def prompt_weight(named: dict[str, tuple[Sequence[float], Sequence[float]]]) -> 
     left.set(title="pull of a prompt,  Σ|A| / G", xlabel="share of right answers  p")
     left.set_ylim(0, 1.5)
     left.legend(loc="upper center", ncols=2, fontsize=8.5)
-    right.plot([0, 1], [0, 0], "x", color=RED, markersize=9, mew=2.5, clip_on=False)
-    right.annotate("p = 0 and p = 1: exactly 0", (0.5, 0.35), ha="center", color=RED)
+    right.annotate(
+        "p = 0 and p = 1: no pull,\nnothing to boost",
+        (0.5, 0.3),
+        ha="center",
+        color=RED,
+    )
     right.set(title="with std / without", xlabel="share of right answers  p")
+    right.set(xlim=(-0.03, 1.03))
     right.set_ylim(bottom=0)
     right.legend(loc="upper center")
     return figure
@@ -152,7 +157,7 @@ def token_weights(lengths, right, per_response, per_batch) -> Figure:
         axes[1].text(
             value + (-0.6 if first else 0.6),
             0.93,
-            f"mean,\n{'right' if kind else 'wrong'}",
+            f"mean length,\n{'right' if kind else 'wrong'}",
             transform=axes[1].get_xaxis_transform(),
             ha="right" if first else "left",
             va="top",
@@ -252,9 +257,10 @@ def runs_by(named: dict[str, Sequence], panels: Sequence[tuple[str, str]]) -> Fi
     """Columns of histories, one panel each, in colours that go from cold to warm."""
     figure, axes = plt.subplots(1, len(panels), figsize=(9, 3))
     colours = (SKY, BLUE, BLACK, ORANGE, RED)
+    dashes = ("-", "--", "-.", ":", "-")
     for axis, (column, title) in zip(axes, panels):
-        for (label, histories), colour in zip(named.items(), colours):
-            _band(axis, [h[column] for h in histories], colour, label)
+        for (label, histories), colour, dash in zip(named.items(), colours, dashes):
+            _band(axis, [h[column] for h in histories], colour, label, dash)
         axis.set(title=title, xlabel="rollout")
         axis.set_ylim(bottom=0)
     axes[0].legend(loc="best")

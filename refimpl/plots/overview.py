@@ -11,14 +11,14 @@ from refimpl.plots import COLOURS, GREY, HABIT_COLOURS
 FAMILY = (
     ("reinforce", "REINFORCE", (0, 2), None, "reward − baseline,\ntimes ∇log π"),
     ("ppo", "PPO", (1, 2), "reinforce", "+ ratio r, one-sided clip\n+ critic, GAE"),
-    ("grpo", "GRPO", (2, 2), "ppo", "critic → group mean, std\nmean per response"),
+    ("grpo", "GRPO", (2, 2), "ppo", "critic → group's mean, std;\nmean per response"),
     ("dr_grpo", "Dr. GRPO", (3.3, 4), "grpo", "no std, no 1/|o|"),
     (
         "dapo",
         "DAPO",
         (3.3, 3),
         "grpo",
-        "wider clip, refilled groups,\ntoken mean, length punishment",
+        "clip-higher, live groups,\ntoken mean, length ramp",
     ),
     ("gspo", "GSPO", (3.3, 2), "grpo", "one ratio a response:\ngeometric mean"),
     ("gmpo", "GMPO", (3.3, 1), "grpo", "geometric mean of\nclipped token ratios"),
@@ -47,7 +47,7 @@ def family_map() -> Figure:
         axis.add_patch(box)
         middle = x + width / 2
         axis.text(middle, y + 0.54, title, ha="center", va="center", weight="bold")
-        axis.text(middle, y + 0.22, changed, ha="center", va="center", fontsize=8.5)
+        axis.text(middle, y + 0.22, changed, ha="center", va="center", fontsize=9.5)
         if parent is not None:
             px, py = place[parent]
             axis.annotate(
