@@ -122,14 +122,14 @@ def parse_settings(algorithm: algorithms.Algorithm, pairs: list[str]) -> dict:
     for name, value in map(_parse_setting, pairs):
         if name in own:
             settings[name] = value
-        elif name in algorithm.defaults or name == "max_length":  # Dr. GRPO's constant
+        elif name in algorithm.names or name == "max_length":  # Dr. GRPO's constant
             hyperparameters[name] = value
         else:
-            known = [*algorithm.defaults, *sorted(own)]
+            known = [*algorithm.names, *sorted(own)]
             raise TypeError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
                 f"{algorithm.name}{nearest(name, known)}; {algorithm.name} has: "
-                f"{', '.join(algorithm.defaults)}"
+                f"{', '.join(algorithm.names)}"
             )
     return {**settings, "hyperparameters": hyperparameters}
 

@@ -465,6 +465,30 @@ def test_gspo_warns_of_bounds_at_token_scale(algorithm):
         one_token(algorithm, 1.0, 1.0)
 
 
+@pytest.mark.parametrize("name", ["gspo", "gspo_token", "dapo", "gmpo", "rspo"])
+def test_epsilon_sets_both_bounds(name):
+    batch = random_batch([3, 1, 4])
+    loss = ALGORITHMS[name].policy_loss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        both = loss(*batch, epsilon=0.1).loss
+        assert both == loss(*batch, epsilon_low=0.1, epsilon_high=0.1).loss
+        upper = loss(*batch, epsilon=0.1, epsilon_high=0.15).loss
+        assert upper == loss(*batch, epsilon_low=0.1, epsilon_high=0.15).loss
+        assert not torch.equal(both, loss(*batch).loss)
+
+
+def test_gspo_warns_of_ppo_s_epsilon_too():
+    with pytest.warns(UserWarning, match="its paper uses 3e-4 and 4e-4"):
+        ALGORITHMS["gspo"].policy_loss(*random_batch([3, 1]), epsilon=0.2)
+
+
+def test_epsilon_means_nothing_where_there_are_no_two_bounds():
+    for name in ("cispo", "sapo"):
+        with pytest.raises(TypeError, match=f"{name} has no hyperparameter 'epsilon'"):
+            ALGORITHMS[name].policy_loss(*random_batch([3, 1]), epsilon=0.2)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [

@@ -79,6 +79,12 @@ class Algorithm:
         keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
         return MappingProxyType({**keywords, "aggregation": self.aggregation})
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hyperparameters; `epsilon` alone may stand for both bounds."""
+        bounded = "epsilon_high" in self.defaults and "epsilon" not in self.defaults
+        return (*self.defaults, *(["epsilon"] if bounded else []))
+
     def policy_loss(
         self,
         logp: Float[Tensor, "B T"],
@@ -114,12 +120,17 @@ class Algorithm:
           that of its token, or, where a response has one ratio, the geometric mean of
           γ that of the response. A constant; `detach_shift=False` is there only to
           show what the paper warns of.
-        - `hyperparameters`: see `defaults`.
+        - `hyperparameters`: see `defaults`. `epsilon` sets both bounds of any method
+          that has two.
 
         Raises `ValueError` on malformed tensors or values out of range, `TypeError`
         on an unknown hyperparameter.
         """
         self.check_hyperparameters(hyperparameters)
+        if "epsilon" in hyperparameters and "epsilon" not in self.defaults:
+            both = hyperparameters.pop("epsilon")
+            bounds = {"epsilon_low": both, "epsilon_high": both}
+            hyperparameters = {**bounds, **hyperparameters}
         mask, advantages = _check_batch(logp, old_logp, advantages, mask, rollout_logp)
         z = log_ratio(logp, old_logp, mask)
         objective = self.shifted_objective(
@@ -173,11 +184,11 @@ class Algorithm:
     def check_hyperparameters(self, given: dict) -> None:
         """Raise `TypeError` naming the nearest name if one of `given` is unknown."""
         for name in given:
-            if name not in self.defaults:
+            if name not in self.names:
                 raise TypeError(
                     f"{self.name} has no hyperparameter {name!r}"
-                    f"{nearest(name, self.defaults)}; it has: "
-                    f"{', '.join(self.defaults)}"
+                    f"{nearest(name, self.names)}; it has: "
+                    f"{', '.join(self.names)}"
                 )
         how = given.get("aggregation", self.aggregation)
         if how not in AGGREGATIONS:

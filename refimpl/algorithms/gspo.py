@@ -53,7 +53,9 @@ GSPO = Algorithm(
     objective=objective,
     advantages=group_relative,
     aggregation="seq_mean_token_mean",
-    trl="importance_sampling_level=sequence, epsilon=3e-4, epsilon_high=4e-4",
-    verl="policy_loss.loss_mode=gspo, clip_ratio_low=3e-4, clip_ratio_high=4e-4",
+    trl="loss_type=grpo, importance_sampling_level=sequence, "
+    "epsilon=3e-4, epsilon_high=4e-4",
+    verl="policy_loss.loss_mode=gspo, loss_agg_mode=seq-mean-token-mean, "
+    "clip_ratio_low=3e-4, clip_ratio_high=4e-4",
     one_ratio=True,
 )

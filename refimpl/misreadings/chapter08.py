@@ -36,7 +36,7 @@ def mean_of_objectives(values):
 
 
 def mean_of_sizes(values):
-    """(1/G) Σ_i |J_i|: what AM–GM does bound, response by response."""
+    """(1/G) Σ_i |J_i|: what AM–GM bounds, unclipped or under one clip."""
     return values.abs().mean()
 
 

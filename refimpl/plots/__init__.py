@@ -16,7 +16,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from refimpl.curves import Curve
 from refimpl.history import History
@@ -146,6 +146,9 @@ def training(runs: dict[str, Sequence[History]], panels=PANELS) -> Figure:
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if name == "ratio/max_deviation":  # one wild token would flatten the rest
             axis.set_yscale("log")
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter(NullFormatter())
         else:
             axis.set_ylim(bottom=0)
     for axis in list(axes.flat)[len(panels) :]:

@@ -149,11 +149,12 @@ def ramp(
     axis.axvspan(start, limit, color=ORANGE, alpha=0.15, linewidth=0)
     axis.axvline(limit, color=BLACK, linewidth=1, linestyle=":")
     axis.text(limit, 0.1, " L_max", va="bottom")
+    axis.text((start + limit) / 2, 0.1, "ramp", va="bottom", ha="center")
     axis.set(ylabel="added to the reward", ylim=(-1.1, 0.3))
     if len(named) > 1:
         axis.legend(loc="lower left")
     if right:
-        axis, edges = axes[1, 0], range(0, int(limit) + 3, 2)
+        axis, edges = axes[1, 0], range(-1, int(limit) + 2, 2)  # the limit: last bin
         axis.hist(right, edges, color=RIGHT, alpha=0.65, label="right")
         axis.hist(wrong, edges, color=WRONG, alpha=0.65, label="wrong")
         axis.axvspan(start, limit, color=ORANGE, alpha=0.15, linewidth=0)
@@ -175,9 +176,13 @@ def widths(runs: dict[str, Sequence], panels: Sequence[tuple[str, str]]) -> Figu
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axis.set_ylim(bottom=0)
     axes[0].legend(loc="best", fontsize=9)
-    for (_, histories), colour, _dash in styles:
+    for ((label, histories), colour, _dash), mark in zip(styles, "osx^"):
         for h in histories:
-            axes[-1].plot(h["reward"], h["entropy"], ".", color=colour, alpha=0.8)
+            dots = axes[-1].plot(
+                h["reward"], h["entropy"], mark, color=colour, alpha=0.8, ms=4
+            )
+        dots[0].set_label(label)
+    axes[-1].legend(loc="lower left", fontsize=9)
     axes[-1].set(title="entropy at equal reward", xlabel="reward (training)")
     axes[-1].set_ylim(bottom=0)
     return figure

@@ -68,7 +68,7 @@ def shift(drifts, gammas: dict[str, Sequence[float]], here: float | None = None)
         axis.plot(drifts, values, color=colour, label=label)
     if here is not None:
         axis.axvline(here, color=BLACK, linewidth=0.8, linestyle=":")
-    axis.set(xlabel="drift of one of K experts, nats", ylabel="γ", ylim=(0, 1.05))
+    axis.set(xlabel="drift of one of k experts, nats", ylabel="γ", ylim=(0, 1.05))
     axis.legend(loc="lower left")
     return figure
 

@@ -110,18 +110,8 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]]) -> Figure:
     axes[0].plot([], [], color=BLACK, label="V before the token")
     axes[0].bar([0], [0], color=BLUE, label="advantage > 0")
     axes[0].bar([0], [0], color=RED, label="advantage < 0")
-    shortest = min(range(len(responses)), key=lambda i: len(responses[i][1]))
-    place = "right" if len(responses[shortest][1]) < width / 2 else "lower center"
-    handles, labels = axes[0].get_legend_handles_labels()
-    axes[shortest].legend(
-        handles,
-        labels,
-        loc=place,
-        fontsize=9,
-        frameon=True,
-        edgecolor="white",
-        framealpha=1,
-    )
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=3, fontsize=9)
     return figure
 
 
@@ -134,7 +124,7 @@ def gae_terms(tokens, delta, advantages, title: str) -> Figure:
     axis.set_xticks(where, tokens, family="monospace")
     axis.axhline(0, color=BLACK, linewidth=0.6)
     axis.set(ylim=(-1.25, 1.25), title=title)
-    axis.legend(loc="upper right", ncols=2)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     axis.grid(False, axis="x")
     return figure
 

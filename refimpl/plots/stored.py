@@ -45,7 +45,9 @@ def accuracies(
             middle = statistics.median(values)
             axis.plot([middle] * 2, [row - 0.3, row + 0.3], color=BLACK, linewidth=2)
         if start is not None:
-            axis.axvline(start, color=GREEN, linestyle=":", label="warm start")
+            axis.axvline(
+                start, color=GREEN, linestyle=":", label="rewards of\nrollout 1"
+            )
             axis.legend(loc="upper right")
         axis.set_yticks(range(len(runs)), list(runs), fontsize=9)
         axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)

@@ -135,14 +135,16 @@ def two_tokens(z, gate, pairs, tau: float) -> Figure:
     for axis, (title, points, heights, middle) in zip(axes, pairs):
         axis.plot(z, gate, color=COLOURS["sapo"])
         mean = sum(points) / 2
-        axis.plot(points, heights, "o-", color=BLUE, label="two tokens, their mean")
-        axis.plot([mean], [sum(heights) / 2], "s", color=BLUE)
-        axis.plot([mean], [middle], "D", color=RED, label="gate of the mean")
-        axis.plot([mean, mean], [sum(heights) / 2, middle], color=RED, linewidth=2.5)
+        axis.plot(points, heights, "o-", color=BLUE, label="two tokens")
+        axis.plot([mean], [sum(heights) / 2], "s", color=BLUE, label="their mean")
+        hollow = {"mfc": "none", "mew": 2, "ms": 9, "color": RED}
+        axis.plot([mean], [middle], "D", label="gate of the mean", **hollow)
+        gap = [sum(heights) / 2, middle]
+        axis.plot([mean, mean], gap, color=RED, linewidth=2.5, label="the gap")
         axis.set(title=title, xlabel="log-ratio z")
     axes[0].set_ylabel(f"gate g(z), τ = {tau:g}")
     lines = axes[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=2, fontsize=9)
+    figure.legend(*lines, loc="outside lower center", ncols=4, fontsize=9)
     return figure
 
 
@@ -314,7 +316,7 @@ def arms(
     last.axvline(began, color=GREY, linestyle=":")
     last.set_yticks(range(len(runs)), list(runs), fontsize=9)
     last.set(
-        xlim=(-0.02, 1), title="final accuracy", xlabel="bar: median; dotted: start"
+        xlim=(-0.02, 1), title="final accuracy", xlabel="bar: median; dotted: rollout 1"
     )
     last.invert_yaxis()
     lines = axes[0, 0].get_legend_handles_labels()
