@@ -36,6 +36,11 @@ def test_bounds_move_apart(sign):
     torch.testing.assert_close(found.weight, weight, rtol=0, atol=1e-12)
 
 
+def test_epsilon_alone_moves_both_bounds():
+    found = curves.curve("dapo", 1, RATIOS, epsilon=0.2)
+    assert torch.equal(found.weight, curves.curve("grpo", 1, RATIOS).weight)
+
+
 def test_weight_does_not_depend_on_the_size_of_the_advantage():
     one, three = (curves.curve("ppo", a, RATIOS) for a in (1.0, 3.0))
     torch.testing.assert_close(one.weight, three.weight)

@@ -127,10 +127,6 @@ class Algorithm:
         on an unknown hyperparameter.
         """
         self.check_hyperparameters(hyperparameters)
-        if "epsilon" in hyperparameters and "epsilon" not in self.defaults:
-            both = hyperparameters.pop("epsilon")
-            bounds = {"epsilon_low": both, "epsilon_high": both}
-            hyperparameters = {**bounds, **hyperparameters}
         mask, advantages = _check_batch(logp, old_logp, advantages, mask, rollout_logp)
         z = log_ratio(logp, old_logp, mask)
         objective = self.shifted_objective(
@@ -171,6 +167,7 @@ class Algorithm:
         **hyperparameters,
     ) -> Objective:
         """The objective with the router shift γ, if there is one, in its place."""
+        hyperparameters = self._with_bounds(hyperparameters)
         if router_shift is None:
             return self.objective(logp, z, advantages, mask, **hyperparameters)
         shift = _log_shift(router_shift, mask, placement, detach_shift).to(z.dtype)
@@ -180,6 +177,14 @@ class Algorithm:
         if self.one_ratio:  # one ratio a response, and so one γ: the geometric mean
             shift = sequence_log_ratio(shift, mask)[:, None].expand_as(z)
         return plain._replace(value=plain.value * shift.exp())
+
+    def _with_bounds(self, given: dict) -> dict:
+        """`epsilon` written out as both bounds, where the method knows only those."""
+        if "epsilon" not in given or "epsilon" in self.defaults:
+            return given
+        epsilon = given["epsilon"]
+        rest = {k: v for k, v in given.items() if k != "epsilon"}
+        return {"epsilon_low": epsilon, "epsilon_high": epsilon, **rest}
 
     def check_hyperparameters(self, given: dict) -> None:
         """Raise `TypeError` naming the nearest name if one of `given` is unknown."""
