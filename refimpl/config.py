@@ -27,7 +27,7 @@ class TrainConfig:
     max_new_tokens: int = 48
     temperature: float = 1.0
     dynamic_sampling: bool | None = None  # DAPO's; None: as the algorithm's paper
-    max_sampling_rounds: int = 10  # of `prompts_per_rollout` each, to fill a batch
+    max_sampling_rounds: int = 6  # of `prompts_per_rollout` each, to fill a batch
     overlong_share: float | None = None  # L_cache / L_max of Eq. 13; 0: no punishment
     overlong_filtering: bool = False  # no loss on responses cut off at the limit
     # A sampler that is not π_old, as an inference engine is
