@@ -277,3 +277,13 @@ def test_a_fresh_model_ends_its_answers():
     assert rollout.truncated.float().mean() < 0.5
     assert (rollout.tokens == EOS).any()
     assert SMALL.updates_per_rollout == 2
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_its_number(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("cuda:1") == torch.device("cuda:1")
+    assert pick_device("cuda") == torch.device("cuda")
+    for name in ("cuda:2", "cuda:7"):
+        with pytest.raises(ValueError, match=f"'{name}' .* only 2 CUDA devices"):
+            pick_device(name)
