@@ -8,9 +8,11 @@ The path of the data is one line, and the modules stand along it:
 
 Floors, lowest first; no import runs upward:
 
-1. `importance`, `advantages`, `aggregation`, `kl`: the pieces of every loss.
+1. `importance`, `advantages`, `aggregation`, `kl`: the pieces of every loss; `dice`:
+   where random numbers come from.
 2. `algorithms`: one file each, in chapter order.
-3. `tasks`, `models`, `moe`, `rollout`, `rewards`, `warm_start`: world and policy.
+3. `tasks`, `models`, `moe`, `rollout`, `rewards`, `warm_start`: world and policy;
+   `starts/`: the warm-started policies that every machine begins with.
 4. `trainer`: `train`, on `experience` (collect) and `optimise` (update), with `run`,
    `config`, `history` and `checkpoint` beside it.
 5. `curves`, `plots`, `explorer`, `misreadings`, `exercises`: what the notebooks show.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl import moe
+from refimpl import dice, moe
 from refimpl.advantages import gae, whiten
 from refimpl.kl import k1, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score
@@ -20,7 +20,6 @@ from refimpl.run import (
     at_tokens,
     mean,
     score_with,
-    seed_for,
     token_mean,
     without_gradient,
 )
@@ -75,10 +74,10 @@ def _draw(run: Run, step: int, again: int = 0) -> Drawn:
     """One round of prompts, responses and scores; `again` numbers the refills."""
     config, suffix = run.config, f" {again}" if again else ""
     rows = run.task.sample(
-        config.prompts_per_rollout, seed_for(config.seed, step, "q" + suffix)
+        config.prompts_per_rollout, dice.seed_for(config.seed, step, "q" + suffix)
     )
-    seed = seed_for(config.seed, step, "router" + suffix)
-    noise = torch.Generator(run.model.device).manual_seed(seed)
+    seed = dice.seed_for(config.seed, step, "router" + suffix)
+    noise = dice.generator(seed, run.model.device)
     with (
         run.precision(config.rollout_dtype),
         run.routed(noise=config.router_noise, generator=noise) as routing,
@@ -90,7 +89,7 @@ def _draw(run: Run, step: int, again: int = 0) -> Drawn:
             group_size=config.group_size,
             max_new_tokens=config.max_new_tokens,
             temperature=config.temperature,
-            seed=seed_for(config.seed, step, "sample" + suffix),
+            seed=dice.seed_for(config.seed, step, "sample" + suffix),
             routing=routing,
         )
     rows = [row for row in rows for _ in range(config.group_size)]

@@ -3,6 +3,8 @@
 import csv
 import math
 import os
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,3 +90,18 @@ class History:
         except (KeyError, IndexError, ValueError, TypeError, csv.Error) as error:
             raise ValueError(f"{path} is not a history written by to_csv") from error
         return cls(name, rows)
+
+
+def of_runs(values: Iterable[float], digits: int = 2) -> str:
+    """What several runs gave, as text: "0.94 (0.91 to 0.96, n = 3)".
+
+    The median, then the lowest and the highest, then how many. NaN counts as no run.
+    Raises `ValueError` if nothing is left.
+    """
+    values = sorted(float(v) for v in values if not math.isnan(v))
+    if not values:
+        raise ValueError("of_runs needs at least one number that is not NaN")
+    low, middle, high = (
+        f"{v:.{digits}f}" for v in (values[0], statistics.median(values), values[-1])
+    )
+    return f"{middle} ({low} to {high}, n = {len(values)})"

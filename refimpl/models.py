@@ -22,6 +22,7 @@ from transformers import (
 from transformers.utils import logging
 
 from refimpl.algorithms import nearest
+from refimpl.dice import salted
 
 logging.disable_progress_bar()  # transformers': one small file needs no bar
 
@@ -93,7 +94,7 @@ def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
         pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # not that of a GPU
+        torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
         return AutoModelForCausalLM.from_config(config)
 
 
@@ -137,7 +138,7 @@ def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     config = copy.deepcopy(policy.config)
     config.num_labels = 1
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # not that of a GPU
+        torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
         critic = AutoModelForTokenClassification.from_config(config)
     critic.base_model.load_state_dict(policy.base_model.state_dict())
     head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]

@@ -6,12 +6,12 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from refimpl import moe
+from refimpl import dice, moe
 from refimpl.aggregation import aggregate
 from refimpl.algorithms import value_loss
 from refimpl.kl import ESTIMATORS
 from refimpl.rollout import Rollout, values
-from refimpl.run import Batch, Run, at_tokens, mean, score_with, seed_for, token_mean
+from refimpl.run import Batch, Run, at_tokens, mean, score_with, token_mean
 
 MOST = 2**24
 """Numbers that `torch.quantile` takes; of more log-ratios a part is measured."""
@@ -20,7 +20,7 @@ MOST = 2**24
 def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     """K optimiser steps over shuffled mini-batches of whole groups."""
     config, rollout = run.config, batch.rollout
-    generator = torch.Generator().manual_seed(seed_for(config.seed, step, "shuffle"))
+    generator = dice.generator(dice.seed_for(config.seed, step, "shuffle"))
     totals, log_ratios = [], []
     for _ in range(config.epochs):
         groups = rollout.group.unique().cpu()

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl import moe
+from refimpl import dice, moe
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def sample(
     attention = [[0] * (longest - len(row)) + [1] * len(row) for row in encoded]
     ids = torch.tensor(ids, device=device)
     attention = torch.tensor(attention, device=device)
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = dice.generator(seed, device)
     was_training = model.training
     model.eval()
     decoded = _decode(

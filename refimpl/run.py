@@ -1,7 +1,6 @@
 """What every part of a training run shares: `Run`, `Batch`, and small helpers."""
 
 import contextlib
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,12 +62,6 @@ class Batch:
     ref_logp: Float[Tensor, "B T"] | None = None
     old_values: Float[Tensor, "B T"] | None = None
     targets: Float[Tensor, "B T"] | None = None
-
-
-def seed_for(seed: int, step: int, purpose: str) -> int:
-    """A seed of its own for every (run, rollout, purpose)."""
-    digest = hashlib.sha256(f"{seed} {step} {purpose}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def score_with(run: Run, model: PreTrainedModel, rollout: Rollout):

@@ -4,6 +4,9 @@ RL can only reinforce what the policy already samples. So the policy is first sh
 demonstrations, in two stages: the *skill* (mostly careful answers, until it adds
 well), then the *habits* (briefly, the world's mix), so that it knows how to be careful
 but seldom is. RL then has to find the habit that the verifier pays.
+
+The three policies that the chapters start from are part of the package, so that every
+machine starts from the same bits. Others are trained on first use and cached.
 """
 
 import contextlib
@@ -12,25 +15,32 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+import transformers
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from refimpl import moe
+from refimpl import dice, moe
 from refimpl.models import PRESETS, build, load, pick_device
 from refimpl.tasks import Arithmetic, make_tokenizer
 
 BALANCE = 1e-3  # weight of the load-balancing loss; Qwen3-MoE's
 RECIPE = 1  # raise it when the same settings would give another model
+SHIPPED = Path(__file__).parent / "starts"
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Settings of the warm start; together they name its place in the cache."""
+    """Settings of the warm start; together they name the policy."""
 
     preset: str = "tiny"
     world: Arithmetic = Arithmetic()
@@ -43,9 +53,21 @@ class WarmStart:
     batch_size: int = 64
 
     def folder(self) -> Path:
-        settings = json.dumps([RECIPE, torch.__version__, asdict(self)], sort_keys=True)
-        digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
+        """Its place in the cache."""
+        settings = [RECIPE, torch.__version__, asdict(self)]
+        if dice.salt():
+            settings.append(dice.salt())
+        text = json.dumps(settings, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         return cache_folder() / f"warm-start-{self.preset}-{digest}"
+
+    def shipped(self) -> Path | None:
+        """The folder in the package that holds this policy, if one does."""
+        own = json.loads(json.dumps(asdict(self)))
+        for folder in sorted(SHIPPED.glob("*")):
+            if json.loads((folder / "start.json").read_text())["settings"] == own:
+                return folder
+        return None
 
 
 def cache_folder() -> Path:
@@ -60,25 +82,75 @@ def warm_start(
     device: str = "cpu",
     fresh: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[float]]:
-    """The warm-started policy, its tokenizer, and the SFT loss of every step.
+    """The warm-started policy, its tokenizer, and the SFT loss (nats) of every step.
 
-    Trained on first use (`tiny`: well under a minute on 2 cores), then read from the
-    cache; `fresh` trains again. An interrupted run leaves nothing in the cache.
+    At once if the package ships it, else from the cache, else trained and cached
+    (`tiny`: well under a minute on 2 cores). `fresh` trains it in any case, and so
+    does `REFIMPL_OWN_STARTS=1` unless the cache holds one. `REFIMPL_SALT` changes
+    what is trained, not what is shipped. An interrupted run leaves nothing in the
+    cache; a cache that cannot be written gets a warning, and the policy is returned.
+
+    Raises `ValueError` if a shipped policy is damaged, or is one that the installed
+    version of transformers does not read.
     """
     device = pick_device(device)
+    own = fresh or os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0")
+    shipped = None if own else settings.shipped()
+    if shipped is not None:
+        model, losses = _read_shipped(shipped)
+        return model.to(device), make_tokenizer(), losses
     folder = settings.folder()
-    if fresh or not (folder / "losses.json").exists():
-        _train_into(folder, settings, device)
-    model, tokenizer = load(folder)
-    losses = json.loads((folder / "losses.json").read_text())
-    return model.to(device), tokenizer, losses
+    if not fresh and (folder / "losses.json").exists():
+        model, tokenizer = load(folder)
+        losses = json.loads((folder / "losses.json").read_text())
+        return model.to(device), tokenizer, losses
+    model, tokenizer, losses = _train(settings, device)
+    try:
+        _cache(folder, model, tokenizer, losses)
+    except OSError as error:
+        warnings.warn(
+            f"the warm start was trained, but could not be kept in {folder.parent} "
+            f"({error}); set REFIMPL_CACHE to a folder that can be written",
+            stacklevel=2,
+        )
+    return model, tokenizer, losses
 
 
-def _train_into(folder: Path, settings: WarmStart, device: torch.device) -> None:
-    """Train in a temporary folder beside `folder`, then move it there in one step."""
+def _read_shipped(folder: Path) -> tuple[PreTrainedModel, list[float]]:
+    start = json.loads((folder / "start.json").read_text())
+    weights = folder / "model.safetensors"
+    found = hashlib.sha256(weights.read_bytes()).hexdigest() if weights.exists() else ""
+    if found != start["sha256"]:
+        raise ValueError(
+            f"the shipped policy {weights} is damaged: its SHA-256 is "
+            f"{found[:12] or 'that of no file'}…, expected {start['sha256'][:12]}…. "
+            "Install refimpl again (in a clone: git checkout refimpl/starts), or train "
+            "your own with REFIMPL_OWN_STARTS=1"
+        )
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, output_loading_info=True
+        )
+        wrong = [name for names in report.values() for name in names]
+    except Exception as error:  # the weights are whole, so it is the version
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        wrong, cause = [said[:200]], error
+    else:
+        cause = None
+    if wrong:
+        raise ValueError(
+            f"transformers {transformers.__version__} does not read the shipped policy "
+            f"{folder.name!r}, which transformers {start['transformers']} wrote "
+            f"({', '.join(map(str, wrong[:3]))}). Install that version, or train your "
+            "own with REFIMPL_OWN_STARTS=1"
+        ) from cause
+    return model.eval(), start["losses"]
+
+
+def _cache(folder: Path, model, tokenizer, losses) -> None:
+    """Write to a temporary folder beside `folder`, then move it there in one step."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        model, tokenizer, losses = _train(settings, device)
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         (Path(scratch) / "losses.json").write_text(json.dumps(losses))

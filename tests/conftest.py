@@ -10,6 +10,12 @@ from hypothesis import settings
 # Notebooks under test draw into a scratch folder, not over the committed gallery.
 os.environ.setdefault("REFIMPL_FIGURES", tempfile.mkdtemp(prefix="refimpl-figures-"))
 
+# The committed outputs were made with these dice; others are for tests.other_runs.
+for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
+    os.environ.pop(name, None)
+# Each worker has a cache of its own, and nobody's home folder is written to.
+os.environ["REFIMPL_CACHE"] = tempfile.mkdtemp(prefix="refimpl-cache-")
+
 # No test needs a network; without one, asking the hub only costs time.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -6,6 +6,7 @@ from transformers import AutoModelForTokenClassification
 from worlds import (
     EOS,
     PROMPTS,
+    ROUNDING,
     SMALL,
     TOKENIZER,
     gpt2,
@@ -155,7 +156,7 @@ def test_any_causal_model_samples_what_it_scores(make):
     rollout = sample(model, TOKENIZER, PROMPTS, group_size=8, max_new_tokens=20)
     assert 0 < rollout.truncated.sum() < len(rollout)
     logp, _ = log_probs(model, rollout)
-    assert (logp - rollout.logp).abs().max() < 1e-5
+    assert (logp - rollout.logp).abs().max() < ROUNDING
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
@@ -267,7 +268,7 @@ def test_values_come_from_before_each_response_token():
         end = len(TOKENIZER(prompt)["input_ids"]) + length
         alone = critic(rollout.ids[i : i + 1, :end]).logits[0, :, 0]
         expected = alone[-length - 1 : -1]  # the state that each token was chosen in
-        assert torch.allclose(found[i, :length], expected, atol=1e-5)
+        assert torch.allclose(found[i, :length], expected, atol=ROUNDING)
         assert (found[i, length:] == 0).all()
 
 

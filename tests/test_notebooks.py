@@ -57,15 +57,23 @@ def test_no_cell_failed(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_few_outputs_are_excluded_and_a_verdict_follows_each(path):
+def test_a_claim_follows_what_is_not_compared(path):
+    """Numbers of a run differ between machines; what they show is asserted."""
     cells = code(path)
-    assert sum(map(ignored, cells)) <= len(cells) / 4
     for cell, *later in (cells[i : i + 4] for i, c in enumerate(cells) if ignored(c)):
-        text = "".join(map(source, later))
-        assert "print(" in text, f"no verdict after: {source(cell)[:60]}"
-    text = "".join(map(source, cells))
+        text = "".join(map(source, [cell, *later]))
+        assert "assert" in text, f"no claim at or after: {source(cell)[:60]}"
     assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
-    assert "assert" in text
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_cell_that_is_not_compared_shows_numbers_and_no_booleans(path):
+    """What a cell compares as text must not be a verdict on a run, and vice versa."""
+    for cell in filter(ignored, code(path)):
+        printed = "".join(
+            "".join(o["text"]) for o in cell["outputs"] if o["output_type"] == "stream"
+        )
+        assert re.findall(r"\b(True|False)\b", printed) == [], source(cell)[:60]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -1,19 +1,24 @@
-"""The warm start: cached by its settings, all or nothing, and what it can do."""
+"""The warm start: shipped or cached by its settings, all or nothing; what it can do."""
 
+import functools
+import json
+import shutil
+import tomllib
 from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import torch
-from worlds import PAD, TOKENIZER, random_moe, same_weights, warm_model
+import transformers
+from make_starts import STARTS
+from worlds import PAD, TOKENIZER, random_moe, same_weights
 
 from refimpl import moe
 from refimpl import warm_start as module
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic, rare_careful
-from refimpl.trainer import evaluate
-from refimpl.warm_start import WarmStart, cache_folder, warm_start
+from refimpl.warm_start import SHIPPED, WarmStart, cache_folder, warm_start
 
 QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)
 
@@ -151,7 +156,7 @@ def test_an_interrupted_run_leaves_nothing_behind(cache, monkeypatch, interrupt)
         interrupt(patch)
         with pytest.raises(KeyboardInterrupt):
             warm_start(QUICK)
-    assert list(cache.iterdir()) == []
+    assert list(cache.glob("*")) == []
     assert len(warm_start(QUICK)[2]) == 7
 
 
@@ -204,41 +209,167 @@ def test_the_two_stages_show_the_mixes_that_were_asked_for(cache, monkeypatch):
     assert shown == [(16, QUICK.skill_mix), (12, rare_careful().habit_mix)]
 
 
+# What the package ships
+
+
+def test_the_policies_of_the_chapters_are_read_without_a_cache(cache, monkeypatch):
+    monkeypatch.setattr(module, "_train", never)
+    for settings in STARTS.values():
+        model, tokenizer, losses = warm_start(settings)
+        assert len(losses) == settings.skill_steps + settings.habit_steps
+        assert len(tokenizer) == model.config.vocab_size
+        assert not model.training
+    assert not cache.exists()
+
+
+def test_what_is_shipped_is_what_the_settings_say(monkeypatch):
+    shipped = {s.shipped().name: s for s in STARTS.values()}
+    assert shipped == STARTS
+    assert replace(WarmStart(), seed=1).shipped() is None
+    assert WarmStart(world=Arithmetic(max_terms=4)).shipped() is None
+
+
+def test_a_salt_changes_what_is_trained_not_what_is_shipped(cache, monkeypatch):
+    shipped, trained, folder = warm_start()[0], warm_start(QUICK)[0], QUICK.folder()
+    monkeypatch.setenv("REFIMPL_SALT", "1")
+    assert same_weights(warm_start()[0], shipped)
+    assert QUICK.folder() != folder
+    assert not same_weights(warm_start(QUICK)[0], trained)
+
+
+def test_starts_of_ones_own_are_trained_once(cache, monkeypatch, trainings):
+    monkeypatch.setattr(WarmStart, "shipped", lambda self: SHIPPED / "dense")
+    monkeypatch.setenv("REFIMPL_OWN_STARTS", "1")
+    own = warm_start(QUICK)[0]
+    assert same_weights(warm_start(QUICK)[0], own) and trainings == [QUICK]
+    monkeypatch.setenv("REFIMPL_OWN_STARTS", "0")
+    assert not same_weights(warm_start(QUICK)[0], own)
+    assert trainings == [QUICK]
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """A copy of the shipped policies that a test may damage."""
+    copied = shutil.copytree(SHIPPED, tmp_path / "starts")
+    monkeypatch.setattr(module, "SHIPPED", copied)
+    return copied / "dense"
+
+
+def test_a_damaged_policy_is_not_used(broken):
+    weights = broken / "model.safetensors"
+    whole = weights.read_bytes()
+    for damaged in (whole[:-1], whole[:-9] + b"123456789"):
+        weights.write_bytes(damaged)
+        with pytest.raises(
+            ValueError, match=r"dense.* is damaged: its SHA-256 is [0-9a-f]{12}"
+        ):
+            warm_start()
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"that of no file.*REFIMPL_OWN_STARTS=1"):
+        warm_start()
+
+
+UNREADABLE = {
+    "an unknown model": {
+        "model_type": "qwen99",
+        "architectures": ["Qwen99ForCausalLM"],
+    },
+    "a layer too many": {"num_hidden_layers": 3},
+    "another width": {"hidden_size": 32},
+}
+
+
+@pytest.mark.parametrize("changed", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_policy_that_transformers_cannot_read_is_named(broken, changed):
+    """As a future version of transformers might read our files."""
+    path = broken / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    says = rf"transformers {transformers.__version__} .*'dense'.*REFIMPL_OWN_STARTS=1"
+    with pytest.raises(ValueError, match=says):
+        warm_start()
+
+
+def test_the_shipped_files_go_into_a_wheel():
+    root = SHIPPED.parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    (pattern,) = project["tool"]["setuptools"]["package-data"]["refimpl"]
+    files = [path for path in SHIPPED.rglob("*") if path.is_file()]
+    assert sorted(files) == sorted(SHIPPED.parent.glob(pattern)) and len(files) == 9
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_a_warning(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="set REFIMPL_CACHE to a folder"):
+        model, _, losses = warm_start(QUICK)
+    assert len(losses) == 7 and not model.training
+
+
 # What was learned
 
 
-def test_the_loss_of_the_default_warm_start_fell():
-    losses = warm_start()[2]
-    settings = WarmStart()
-    assert len(losses) == settings.skill_steps + settings.habit_steps
+@pytest.fixture(scope="module")
+def anew(tmp_path_factory):
+    """name → a policy trained here, with its losses; each is trained once."""
+    folder = tmp_path_factory.mktemp("anew")
+
+    @functools.cache
+    def trained(name: str):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("REFIMPL_CACHE", str(folder))
+            model, _, losses = warm_start(STARTS[name], fresh=True)
+        return model, losses
+
+    return trained
+
+
+@pytest.fixture(params=["shipped", pytest.param("anew", marks=pytest.mark.slow)])
+def start(request, anew):
+    """name → model and losses: as shipped, and as this machine trains them."""
+    if request.param == "anew":
+        return anew
+    return lambda name: warm_start(STARTS[name])[::2]
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_the_loss_fell(start, name):
+    losses, settings = start(name)[1], STARTS[name]
     assert losses[0] > 2.5  # near ln 18: nothing known
     end = losses[settings.skill_steps - 50 : settings.skill_steps]
     assert sum(end) / 50 < 0.5
 
 
-@pytest.mark.parametrize("preset", ["tiny", "tiny-moe"])
-def test_the_default_policy_can_add_but_seldom_does(preset):
-    """Room for RL: the skill is there, the habit is not."""
-    world, model = Arithmetic(), warm_start(WarmStart(preset=preset))[0]
-    rows = world.held_out(512, 1)
+@pytest.mark.parametrize("name", STARTS)
+def test_the_policy_can_add_but_seldom_does(start, name):
+    """Room for RL: the skill is there, the habit is not.
+
+    2,048 answers: a share of 0.3 has a standard error of 0.010. The limits leave room
+    for what training under other seeds changed.
+    """
+    model, world = start(name)[0], STARTS[name].world
+    rows = world.held_out(2048, 1)
     prompts, answers = [r["prompt"] for r in rows], [r["answer"] for r in rows]
     texts = sample(model, TOKENIZER, prompts, seed=1).texts(TOKENIZER)
     rewards = world.reward(prompts, texts, answer=answers)
-    assert 0.25 <= sum(rewards) / 512 <= 0.45
     habits = [world.habit(text) for text in texts]
-    paid = Counter()
+    count, paid = Counter(habits), Counter()
     for kind, reward in zip(habits, rewards, strict=True):
         paid[kind] += reward
-    count = Counter(habits)
-    assert paid["careful"] / count["careful"] >= 0.9
-    assert paid["guess"] / count["guess"] <= 0.25
     for kind, share in zip(world.habits, world.habit_mix, strict=True):
-        assert abs(count[kind] / 512 - share) < 0.08
+        assert count[kind] / 2048 == pytest.approx(share, abs=0.08)
+    if count["careful"] >= 200:  # fewer say little
+        assert paid["careful"] / count["careful"] >= 0.85
+    assert paid["guess"] / count["guess"] <= 0.25
+    assert sum(rewards) / 2048 == pytest.approx(
+        world.habit_mix[0] + 0.1 * world.habit_mix[1], abs=0.1
+    )
 
 
-def test_the_experts_of_the_warm_start_are_all_in_use():
+def test_the_experts_are_all_in_use(start):
     """The load-balancing loss: no expert takes more than half of a layer's visits."""
-    model = warm_start(WarmStart(preset="tiny-moe"))[0]
+    model = start("moe")[0]
     prompts = [row["prompt"] for row in Arithmetic().held_out(64, 1)]
     with moe.routed(model) as routing:
         rollout = sample(model, TOKENIZER, prompts, seed=1, routing=routing)
@@ -257,7 +388,3 @@ def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
     expected = plain + module.BALANCE * moe.load_balance(routing)
     assert module._loss(model, ids, ids, PAD).item() == pytest.approx(expected.item())
     assert module.BALANCE * moe.load_balance(routing) > 1e-3
-
-
-def test_evaluate_gives_the_accuracy_of_the_default_policy():
-    assert 0.25 <= evaluate(warm_model(), TOKENIZER, problems=512) <= 0.45

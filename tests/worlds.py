@@ -35,6 +35,19 @@ SMALL = TrainConfig(
 """A rollout of 16 responses and 2 updates: about 0.1 s."""
 
 
+EPSILON = torch.finfo(torch.float32).eps
+
+ROUNDING = 1e-4
+"""How far two float32 passes of a tiny model may differ, in nats (or values).
+
+The longest path from a token to its log-prob adds some 1,500 numbers: two layers of
+(64 + 50 + 64 + 192 + 64 products), norms, the output layer, the log-softmax. Roundings
+of numbers up to 10 (a logit) are independent enough to add up as a random walk does:
+√1500 · 2⁻²⁴ · 10 = 2.3e-5 as a standard deviation at worst; four of them are allowed.
+Processors add in different orders, so what is seen on one of them is no limit.
+"""
+
+
 @cache
 def warm_model() -> PreTrainedModel:
     """The warm-started policy. Shared: no test may change it."""

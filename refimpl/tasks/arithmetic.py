@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from refimpl.dice import salted
+
 HABITS = ("careful", "guess", "ramble")
 CHARACTERS = "0123456789+=;#?"
 MAX_RESPONSE_CHECKED = 4096
@@ -78,15 +80,15 @@ class Arithmetic:
 
     def sample(self, n: int, seed: int) -> list[dict]:
         """n training problems as dataset rows: `prompt`, `answer`, `terms`."""
-        return self._draw(n, random.Random(f"train {seed}"), held_out=False)
+        return self._draw(n, _dice("train", seed), held_out=False)
 
     def held_out(self, n: int, seed: int = 0) -> list[dict]:
         """n problems that are never trained on."""
-        return self._draw(n, random.Random(f"test {seed}"), held_out=True)
+        return self._draw(n, _dice("test", seed), held_out=True)
 
     def demonstrations(self, n: int, seed: int, mix=None) -> list[dict]:
         """n training problems, each with a `completion` in a habit drawn from `mix`."""
-        rng = random.Random(f"demonstrations {seed}")
+        rng = _dice("demonstrations", seed)
         rows = self._draw(n, rng, held_out=False)
         chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
         for row, kind in zip(rows, chosen, strict=True):
@@ -104,6 +106,10 @@ class Arithmetic:
                     {"prompt": prompt, "answer": sum(terms), "terms": len(terms)}
                 )
         return rows
+
+
+def _dice(purpose: str, seed: int) -> random.Random:
+    return random.Random(f"{purpose} {salted(seed)}")
 
 
 def rare_careful() -> Arithmetic:

@@ -1,0 +1,146 @@
+"""The tool that runs notebooks under other dice: what it records, and what it says."""
+
+import json
+
+import pytest
+
+from tests import other_runs
+from tests.other_runs import claims_of, execute, report, stored
+
+
+def notebook(tmp_path, *cells, tags=()):
+    made = [
+        {
+            "cell_type": "code",
+            "metadata": {"tags": list(tags)},
+            "outputs": [],
+            "source": source,
+        }
+        for source in cells
+    ]
+    path = tmp_path / "99_made_up.ipynb"
+    path.write_text(json.dumps({"cells": made}))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Executes cells, and puts IPython and the working folder back."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.chdir(tmp_path)
+    yield lambda *cells, **more: execute(notebook(tmp_path, *cells, **more))
+    InteractiveShell.clear_instance()
+
+
+def test_values_of_every_comparison_in_an_assert_are_kept(run):
+    found = run("a, b = 3.0, [1.0, 2.0]", "assert 2 < a < 4 and min(b) >= 0.5")
+    (row,) = found["claims"]
+    assert row["cell"] == 1 and row["held"]
+    assert row["claim"] == "2 < a < 4 and min(b) >= 0.5"
+    assert [c["values"] for c in row["compared"]] == [[2, 3], [3, 4], [1, 0.5]]
+    assert [c["distance"] for c in row["compared"]] == [1, 1, 0.5]
+
+
+def test_a_failed_assert_is_recorded_and_the_notebook_goes_on(run):
+    found = run("x = 1\nassert x > 2, 'no'\nx = 5", "assert x == 5", "assert not x")
+    assert [row["held"] for row in found["claims"]] == [False, True, False]
+    assert found["claims"][0]["compared"][0]["distance"] == -1
+
+
+def test_tensors_generators_and_functions(run):
+    found = run(
+        "import torch\ndef check(x):\n    assert x > 0\n    return x",
+        "assert all(x > 0.5 for x in torch.tensor([0.7, 0.9]))",
+        "for i in range(2):\n    assert check(i + 1) < 3",
+        "assert (torch.tensor([1.0, 2.0]) > 0).all() and 'a' in 'abc'",
+    )
+    first, *loops, last = found["claims"]
+    distances = [c["distance"] for c in first["compared"]]
+    assert distances == pytest.approx([0.2, 0.4])
+    assert [row["compared"][0]["distance"] for row in loops] == [2, 1]
+    assert last["held"] and last["compared"] == []
+
+
+def test_a_chain_stops_where_python_stops(run):
+    """What is guarded by `and` is not computed."""
+    (row,) = run("x = []\nassert not (x and x[0] > 1)")["claims"]
+    assert row["held"] and row["compared"] == []
+
+
+def test_an_error_ends_the_notebook_and_counts_as_a_failure(run):
+    found = run("assert 1 < 2", "1 / 0", "assert 2 < 3")
+    assert [row["held"] for row in found["claims"]] == [True, False]
+    assert found["claims"][1]["claim"] == "ZeroDivisionError: division by zero"
+
+
+def test_a_compared_output_that_differs_is_listed_and_an_ignored_one_is_not(run):
+    assert run("print('new')", "pass")["changed"] == [0]
+    assert run("print('new')", tags=["nbval-ignore-output"])["changed"] == []
+
+
+def records(*values):
+    """Runs in which the claim `x > 1` met these values of x."""
+    return [
+        {
+            "notebook": "00_start_here",
+            "run": f"salt {i}",
+            "changed": [],
+            "claims": [
+                {
+                    "cell": 4,
+                    "claim": "x > 1",
+                    "held": x > 1,
+                    "compared": [
+                        {"text": "x > 1", "values": [x, 1], "distance": x - 1}
+                    ],
+                }
+            ],
+        }
+        for i, x in enumerate(values)
+    ]
+
+
+def test_the_report_says_how_near_a_claim_came_to_failing(capsys):
+    assert report(records(3.0, 2.0, 4.0)) == 0
+    printed = capsys.readouterr().out
+    assert "cell  4  x > 1" in printed
+    assert "nearest +1 (1.0 sd)   3/1  2/1  4/1" in printed
+    assert report(records(3.0, 0.5)) == 1
+    assert "FAILED in salt 1" in capsys.readouterr().out
+
+
+def test_a_claim_about_several_seeds_is_as_good_as_its_worst():
+    (one,) = records(3.0)
+    one["claims"][0]["compared"].append(
+        {"text": "x > 1", "values": [1.2, 1], "distance": 0.2}
+    )
+    (claim,) = claims_of([one])
+    assert claim["compared"] == [("x > 1", 0.2, "", "1.2/1")]
+
+
+def test_runs_of_changed_code_are_made_again(tmp_path, monkeypatch):
+    path = notebook(tmp_path, "x = 1")
+    monkeypatch.setattr(other_runs, "notebooks", lambda only=(): [path])
+    out = tmp_path / "runs.jsonl"
+    assert stored(out) == []
+    record = {"notebook": path.stem, "run": "salt 1"}
+    lines = [
+        {**record, "digest": other_runs.digest(path)},
+        {**record, "digest": "of other code"},
+    ]
+    out.write_text("\n".join([*map(json.dumps, lines), '{"notebook": "99_m']))
+    assert stored(out) == lines[:1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ([], [*(f"salt {n}" for n in range(1, 6)), "default", "avx2", "own"]),
+        (["--salts", "0", "2"], ["here", "salt 2"]),
+        (["--processors"], ["default", "avx2"]),
+        (["--own", "--processors", "avx2"], ["avx2", "own"]),
+    ],
+)
+def test_which_runs_are_asked_for(arguments, names):
+    assert list(other_runs.chosen(other_runs.parser().parse_args(arguments))) == names
