@@ -18,7 +18,7 @@ from refimpl.models import count_parameters
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
-from refimpl.warm_start import WarmStart, warm_start
+from refimpl.warm_start import WarmStart, _train, warm_start
 
 TRAINED = [name for name in ALGORITHMS if name not in ("reinforce", "rspo")]
 
@@ -30,9 +30,12 @@ def bench(
     names: Sequence[str] = TRAINED,
 ):
     """Print every figure as it is measured, then write them all to `out`."""
+    start = time.perf_counter()
     model, tokenizer, _ = warm_start()
+    first = time.perf_counter() - start
     figures = _show(
         {
+            "first warm_start(), seconds": round(first, 2),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "torch": torch.__version__,
             "parameters": count_parameters(model),
@@ -40,6 +43,7 @@ def bench(
             "same seed, same history": same_history(model, tokenizer),
         }
     )
+    figures |= _show(training_a_start())
     figures |= _show(sampler(model, tokenizer))
     figures |= _show(recording())
     for name in names:
@@ -49,6 +53,17 @@ def bench(
     figures |= _show({"peak memory, MiB": _peak_memory()})
     out.write_text(json.dumps(figures, indent=2) + "\n")
     print(f"wrote {out}")
+    return figures
+
+
+def training_a_start() -> dict:
+    """Seconds to train anew what is shipped, dense and mixture of experts."""
+    figures = {}
+    for preset in ("tiny", "tiny-moe"):
+        start = time.perf_counter()
+        _train(WarmStart(preset=preset), torch.device("cpu"))
+        seconds = round(time.perf_counter() - start)
+        figures[f"{preset}: warm start trained anew, seconds"] = seconds
     return figures
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 NAME = "checkpoint.pt"
-VERSION = 1
-KEYS = {"algorithm", "config", "task", "rows", "optimizer"}
+VERSION = 2
+KEYS = {"algorithm", "config", "task", "salt", "rows", "optimizer"}
 KEYS |= {"model", "critic", "reference"}
 
 

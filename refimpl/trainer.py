@@ -19,10 +19,9 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl import algorithms, checkpoint, moe
+from refimpl import algorithms, checkpoint, dice, moe
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
-from refimpl.dice import seed_for
 from refimpl.experience import DynamicSamplingError, collect
 from refimpl.history import History
 from refimpl.models import check_pair, frozen_copy, make_critic, pick_device
@@ -169,7 +168,7 @@ def prepare(
     routers_known = _check_routers(algorithm, config, model)
     critic = None
     if algorithm.critic:
-        critic = make_critic(model, seed_for(config.seed, 0, "critic"))
+        critic = make_critic(model, dice.seed_for(config.seed, 0, "critic"))
     settings = [{"params": model.parameters(), "peak": config.learning_rate}]
     if critic is not None:
         settings.append(
@@ -220,6 +219,7 @@ def _state(run: Run) -> dict:
         "algorithm": run.algorithm.name,
         "config": asdict(run.config),
         "task": _name(run.task),
+        "salt": dice.salt(),
         "model": run.model.state_dict(),
         "critic": run.critic.state_dict() if run.critic is not None else None,
         "reference": run.reference.state_dict() if run.reference is not None else None,
@@ -248,6 +248,11 @@ def _saved(algorithm, config: TrainConfig, folder: str | None, task) -> dict:
         raise ValueError(
             f"the checkpoint was trained on {state['task']}, not on {_name(task)}; "
             "give the same task, or use another checkpoint folder"
+        )
+    if state["salt"] != dice.salt():
+        raise ValueError(
+            f"the checkpoint was made with REFIMPL_SALT={state['salt']}, now it is "
+            f"{dice.salt()}; set the same salt, or use another checkpoint folder"
         )
     if len(state["rows"]) > config.rollouts:
         raise ValueError(

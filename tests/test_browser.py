@@ -25,11 +25,14 @@ DRIVER = shutil.which("chromedriver")
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 PATIENCE = 120  # seconds
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="no Chromium with chromedriver here; on Debian and Ubuntu: "
-    "apt-get install chromium chromium-driver",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="no Chromium with chromedriver here; on Debian and Ubuntu: "
+        "apt-get install chromium chromium-driver",
+    ),
+]
 
 
 def scopes(table):
@@ -84,7 +87,7 @@ def smallest_widget(path: Path) -> list[str]:
         return sum(word in cells[i] for i in chosen for word in slow), len(chosen)
 
     chosen = min((needed(cells, i) for i in shown), key=cost)
-    # A live warm start is shown by the notebook itself; here the cached one will do.
+    # A live warm start is shown by the notebook itself; here the shipped one will do.
     return [cells[i].replace("fresh=True", "fresh=False") for i in chosen]
 
 

@@ -302,6 +302,16 @@ def test_another_task_or_fewer_rollouts_are_refused(tmp_path):
         small_run(rollouts=1, **again)
 
 
+def test_a_run_does_not_go_on_with_other_dice(tmp_path, monkeypatch):
+    small_run(rollouts=1, checkpoint_dir=tmp_path)
+    monkeypatch.setenv("REFIMPL_SALT", "4")
+    with pytest.raises(ValueError, match="made with REFIMPL_SALT=0, now it is 4"):
+        small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
+    salted = small_run(rollouts=2)
+    small_run(rollouts=1, checkpoint_dir=tmp_path)
+    assert small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True) == salted
+
+
 # All or nothing
 
 

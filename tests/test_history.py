@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.history import History
+from refimpl.history import History, of_runs
 
 
 def example() -> History:
@@ -167,3 +167,17 @@ def test_a_binary_file_is_refused(tmp_path):
 def test_a_missing_file_stays_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         History.from_csv(tmp_path / "nowhere.csv")
+
+
+# Several runs in a line
+
+
+def test_several_runs_are_their_median_their_ends_and_their_number():
+    assert of_runs([0.9, 0.5, 0.96, 0.95]) == "0.93 (0.50 to 0.96, n = 4)"
+    assert of_runs(iter([3, 1, 2]), 0) == "2 (1 to 3, n = 3)"
+
+
+def test_a_value_that_does_not_exist_is_no_run():
+    assert of_runs([math.nan, 0.25], 3) == "0.250 (0.250 to 0.250, n = 1)"
+    with pytest.raises(ValueError, match="at least one number that is not NaN"):
+        of_runs([math.nan])
