@@ -1,8 +1,10 @@
 """Every solution passes, every known mistake is named, nothing passes by accident."""
 
+import copy
 import re
 
 import pytest
+import torch
 
 from refimpl.exercises import exercises, verdict
 
@@ -40,6 +42,28 @@ def test_an_exception_is_reported_not_raised(key):
 def test_an_unknown_mistake_is_still_wrong(key):
     nonsense = (lambda *_: "nonsense") if ALL[key].cases else "nonsense"
     assert verdict(key, nonsense).startswith("✗")
+
+
+@pytest.mark.parametrize("key", [k for k, e in ALL.items() if e.cases])
+def test_an_answer_may_change_its_arguments(key):
+    """It is as right or as wrong as before, and the next one meets whole cases."""
+
+    def spoil(*arguments):
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor):
+                argument.zero_()
+            elif isinstance(argument, list):
+                argument.clear()
+
+    def in_place(*arguments):
+        answer = copy.deepcopy(ALL[key].solution(*arguments))
+        spoil(*arguments)
+        return answer
+
+    for _ in range(2):
+        assert verdict(key, in_place) == f"✓ {key}  Right."
+    says, mistake = next(iter(ALL[key].mistakes.items()))
+    assert verdict(key, mistake) == f"✗ {key}  {says}"
 
 
 def test_an_unknown_exercise_is_an_error():

@@ -8,6 +8,7 @@ if it agrees with a known wrong one, it says which mistake that is; otherwise it
 the first case where it differs. Solutions are in `refimpl/exercises/solutions/`.
 """
 
+import copy
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -82,7 +83,8 @@ def _answers(exercise: Exercise, attempt: Any) -> list:
         return [attempt() if isinstance(attempt, Callable) else attempt]
     if not callable(attempt):
         return [attempt for _ in exercise.cases]
-    return [attempt(*case) for case in exercise.cases]
+    # Copies, because an answer may change its arguments in place.
+    return [attempt(*copy.deepcopy(case)) for case in exercise.cases]
 
 
 def _same(a: Any, b: Any) -> bool:
