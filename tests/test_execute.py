@@ -1,0 +1,29 @@
+"""What `python -m tests.execute` writes is what is committed."""
+
+import json
+
+import nbformat
+
+from tests.execute import execute
+
+
+def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
+    cells = [
+        nbformat.v4.new_code_cell("x = 2", id="odd", execution_count=7),
+        nbformat.v4.new_markdown_cell("π", id="b"),
+        nbformat.v4.new_code_cell("print(x)", metadata={"tags": ["kept"]}),
+    ]
+    path = tmp_path / "small.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    execute(path)
+    text = path.read_text(encoding="utf-8")
+    made = json.loads(text)
+    assert text.endswith("\n}\n") and "π" in text
+    assert [cell["id"] for cell in made["cells"]] == ["cell-00", "cell-01", "cell-02"]
+    first, _, last = made["cells"]
+    assert (first["execution_count"], last["execution_count"]) == (1, 2)
+    assert first["metadata"] == {} and last["metadata"] == {"tags": ["kept"]}
+    assert last["outputs"][0]["text"] == ["2\n"]
+    assert made["metadata"].keys() == {"kernelspec", "language_info"}
+    execute(path)
+    assert path.read_text(encoding="utf-8") == text
