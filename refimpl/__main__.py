@@ -138,6 +138,8 @@ def _parse_setting(pair: str) -> tuple[str, object]:
     name, equals, text = pair.partition("=")
     if not equals or not text:
         raise ValueError(f"--set takes name=value, got {pair!r}")
+    if text.lower() in ("true", "false"):
+        return name, text.lower() == "true"
     try:
         return name, ast.literal_eval(text)
     except (ValueError, SyntaxError):

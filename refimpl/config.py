@@ -114,6 +114,13 @@ class TrainConfig:
             value = getattr(self, name)
             if not value >= 0:
                 raise ValueError(f"{name} must be ≥ 0, got {value}")
+        for name in (
+            "allow_on_policy overlong_filtering detach_shift dynamic_sampling "
+            "router_shift"
+        ).split():
+            value, default = getattr(self, name), type(self).__dict__[name]
+            if not (isinstance(value, bool) or value is default):
+                raise ValueError(f"{name} must be True or False, got {value!r}")
         for name in ("gamma", "lam"):
             value = getattr(self, name)
             if not 0 <= value <= 1:

@@ -5,10 +5,12 @@ import csv
 import pytest
 import torch
 
-from refimpl.__main__ import main
+from refimpl.__main__ import main, parse_settings
+from refimpl.algorithms import ALGORITHMS
 from refimpl.history import History
 from refimpl.models import build, load
 from refimpl.tasks import make_tokenizer
+from refimpl.trainer import TrainConfig
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,21 @@ def test_train_writes_history_and_policy(policy, tmp_path, capsys, monkeypatch):
     before, after = load(policy)[0], load(save)[0]
     same = [torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters())]
     assert not any(same), "the saved policy is the trained one"
+
+
+@pytest.mark.parametrize("text", ["false", "False", "FALSE"])
+def test_a_setting_that_is_off_is_off(text):
+    """The word "false" is no empty string."""
+    dapo = ALGORITHMS["dapo"]
+    settings = parse_settings(dapo, [f"dynamic_sampling={text}"])
+    assert TrainConfig(**settings).completed(dapo).dynamic_sampling is False
+    settings = parse_settings(dapo, ["overlong_filtering=true"])
+    assert TrainConfig(**settings).overlong_filtering is True
+
+
+def test_a_setting_that_is_neither_on_nor_off_is_refused(policy, capsys):
+    assert main(train(policy, "--set", "dynamic_sampling=no")) == 2
+    assert "dynamic_sampling must be True or False, got 'no'" in capsys.readouterr().err
 
 
 def test_set_reaches_every_setting_and_a_flag_beats_it(policy, monkeypatch):

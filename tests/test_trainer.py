@@ -1085,16 +1085,13 @@ WRONG = {
     "placement": ["before", None],
     "router_aux_loss": [-1e-3],
 }
-LATER = {
-    "seed",
-    "hyperparameters",
-    "allow_on_policy",
-    "device",
-    "dynamic_sampling",
-    "overlong_filtering",
-    "router_shift",
-    "detach_shift",
+WRONG |= {
+    name: ["false", "no", 0, 1]
+    for name in (
+        "allow_on_policy dynamic_sampling overlong_filtering router_shift detach_shift"
+    ).split()
 }
+LATER = {"seed", "hyperparameters", "device"}
 """No value of these is wrong by itself."""
 
 
