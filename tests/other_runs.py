@@ -173,10 +173,12 @@ def compared(cell: dict) -> bool:
 
 
 def streams(cell: dict) -> Iterator[str]:
-    """What the committed cell printed, figures and widgets aside."""
+    """What the committed cell printed; here widgets print their name too."""
     for output in cell["outputs"]:
         if output["output_type"] == "stream" and output["name"] == "stdout":
             yield from output["text"]
+        elif "application/vnd.jupyter.widget-view+json" in output.get("data", {}):
+            yield "".join(output["data"]["text/plain"]) + "\n"
 
 
 def one(job: tuple[Path, str, dict], out: Path) -> None:

@@ -54,8 +54,8 @@ MISREADINGS = [
     Misreading(
         "sapo_taus_exchanged",
         "τ_neg < τ_pos: bad tokens get the gentler gate.",
-        "τ_neg > τ_pos: 1.05 against 1.0. Pushing a token down is what spreads mass "
-        "over tokens that nobody sampled, so that gate is the narrower one.",
+        "τ_neg > τ_pos: 1.05 against 1.0, so the gate of bad tokens is the narrower "
+        "one. The paper's reason: pushing a token down lifts tokens nobody sampled.",
         sapo_with_the_gates_exchanged,
         sapo,
     ),
