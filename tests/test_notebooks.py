@@ -57,12 +57,12 @@ def test_no_cell_failed(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_claim_follows_what_is_not_compared(path):
+def test_a_claim_stands_near_what_is_not_compared(path):
     """Numbers of a run differ between machines; what they show is asserted."""
     cells = code(path)
-    for cell, *later in (cells[i : i + 4] for i, c in enumerate(cells) if ignored(c)):
-        text = "".join(map(source, [cell, *later]))
-        assert "assert" in text, f"no claim at or after: {source(cell)[:60]}"
+    for i, cell in enumerate(cells):
+        text = "".join(map(source, cells[max(0, i - 3) : i + 4]))
+        assert not ignored(cell) or "assert" in text, source(cell)[:60]
     assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
 
 
