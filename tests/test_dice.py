@@ -50,12 +50,10 @@ def shuffled() -> str:
 
 def router_noise() -> str:
     """The sampler's noise alone: problems and tokens are drawn without a salt."""
-    salted, seen = dice.salted, []
+    its = dice.seed_for(SMALL.seed, 0, "router")
 
     def noise_only(seed, device="cpu"):
-        """The first generator of a rollout is the noise's."""
-        seen.append(seed)
-        number = salted(seed) if len(seen) == 1 else seed
+        number = dice.salted(seed) if seed == its else seed
         return torch.Generator(device).manual_seed(number)
 
     config = replace(SMALL, router_noise=2.0)
