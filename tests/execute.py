@@ -1,7 +1,7 @@
 """Execute notebooks in place: `python -m tests.execute [CHAPTER …]`, e.g. `02 05`.
 
 Outputs and figures are committed as this writes them: cells in order from a fresh
-kernel, no time stamps, no widget state, cells numbered anew.
+kernel, no time stamps, no widget state, no progress bars, cells numbered anew.
 """
 
 import json
@@ -35,12 +35,20 @@ def execute(path: Path) -> None:
         store_widget_state=False,
         resources={"metadata": {"path": path.parent}},
     ).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if not is_progress_bar(o)]
     notebook.metadata = nbformat.from_dict(METADATA)
     text = nbformat.writes(notebook, version=4)
     path.write_text(
         json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n",
         encoding="utf-8",
     )
+
+
+def is_progress_bar(output) -> bool:
+    """A saved bar would stand at 0 % for ever."""
+    return "%|" in output.get("data", {}).get("text/plain", "")
 
 
 def main(chapters: list[str]) -> None:

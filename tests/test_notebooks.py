@@ -54,6 +54,7 @@ def test_every_cell_was_run_in_order_from_a_fresh_kernel(path):
 def test_no_cell_failed(path):
     kinds = [o["output_type"] for cell in code(path) for o in cell["outputs"]]
     assert "error" not in kinds
+    assert "%|" not in json.dumps([cell["outputs"] for cell in code(path)])  # a bar
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
