@@ -4,7 +4,6 @@ A function here takes data and returns a `Figure`; it computes nothing that a re
 would want to check. Each topic has its own module; what all chapters share is here.
 """
 
-import hashlib
 import io
 import math
 import os
@@ -75,19 +74,6 @@ def png(figure: Figure) -> bytes:
     figure.savefig(buffer, format="png", metadata={"Software": None})
     plt.close(figure)
     return buffer.getvalue()
-
-
-def digest(*arrays, decimals: int = 3) -> str:
-    """Eight characters that change when plotted data do.
-
-    Notebook tests do not compare pixels; they do compare this. Rounded, so that the
-    last bits of another processor do not show. Use it for exact curves, not for runs.
-    """
-    rounded = []
-    for array in arrays:
-        values = torch.as_tensor(array, dtype=torch.float64)
-        rounded.append((values * 10**decimals).round().add(0.0).tolist())
-    return "digest " + hashlib.sha256(repr(rounded).encode()).hexdigest()[:8]
 
 
 def curves(named: dict[str, dict[int, Curve]], colours: Sequence[str] = ()) -> Figure:
