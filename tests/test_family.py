@@ -515,3 +515,8 @@ def test_settings_out_of_range(name, settings, message):
     batch = random_batch([3, 1])
     with pytest.raises(ValueError, match=message):
         loss_of(ALGORITHMS[name], *batch, **settings)
+
+
+def test_every_method_says_what_it_is_in_trl_and_verl():
+    for name, algorithm in ALGORITHMS.items():
+        assert name == "rspo" or (algorithm.trl and algorithm.verl), name
