@@ -42,22 +42,15 @@ PROCESSORS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", **OLD},
 }
 OWN = {"REFIMPL_SALT": "6", "REFIMPL_OWN_STARTS": "1"}
-SIGNS = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
+COMPARISONS = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
 }
-HOLDS = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
+HOLDS = dict(COMPARISONS.values())
 
 
 class Claims(ast.NodeTransformer):
@@ -111,9 +104,10 @@ class InAssert(ast.NodeTransformer):
 
     def visit_Compare(self, node):
         self.generic_visit(node)
-        if not all(type(op) in SIGNS for op in node.ops):
+        if not all(type(op) in COMPARISONS for op in node.ops):
             return node
-        signs = ast.List([ast.Constant(SIGNS[type(op)]) for op in node.ops], ast.Load())
+        signs = [ast.Constant(COMPARISONS[type(op)][0]) for op in node.ops]
+        signs = ast.List(signs, ast.Load())
         text = ast.Constant(ast.unparse(node)[:120])
         return Claims._call("__compare__", text, signs, node.left, *node.comparators)
 
