@@ -58,12 +58,14 @@ def test_no_cell_failed(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_claim_stands_near_what_is_not_compared(path):
+def test_a_claim_stands_with_what_is_not_compared(path):
     """Numbers of a run differ between machines; what they show is asserted."""
     cells = code(path)
-    for i, cell in enumerate(cells):
-        text = "".join(map(source, cells[max(0, i - 3) : i + 4]))
-        assert not ignored(cell) or "assert" in text, source(cell)[:60]
+    for cell, after in zip(cells, [*cells[1:], cells[-1]]):
+        printed = [o for o in cell["outputs"] if o["output_type"] == "stream"]
+        timed = "perf_counter" in source(cell)  # a speed is shown, never asserted
+        if ignored(cell) and printed and not timed:
+            assert "assert" in source(cell) + source(after), source(cell)[:60]
     assert "nbval-skip" not in json.dumps([c["metadata"] for c in cells])
 
 
