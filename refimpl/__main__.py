@@ -6,7 +6,8 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from refimpl import algorithms, curves, stress
+from refimpl import algorithms, curves
+from refimpl.experiments import stress
 from refimpl.algorithms import ALGORITHMS, nearest
 from refimpl.models import PRESETS, load
 from refimpl.tasks import Arithmetic, rare_careful
@@ -16,7 +17,7 @@ from refimpl.trainer import (
     TrainConfig,
     train,
 )
-from refimpl.warm_start import WarmStart, warm_start
+from refimpl.sft import WarmStart, warm_start
 
 EXPECTED = (
     ValueError,
@@ -100,7 +101,7 @@ def run_curves(args) -> None:
 
 
 def run_bench(args) -> None:
-    from refimpl.bench import bench  # here: it pulls in more than training needs
+    from refimpl.experiments.bench import bench  # here: it pulls in more than training needs
 
     for name in args.algorithms:
         algorithms.get(name)

@@ -69,7 +69,8 @@ def gae(
         Â_t = Σ_l (γλ)^l δ_{t+l},   δ_t = r_t + γ V_{t+1} − V_t,   targets = Â + V
 
     V after the last response token is 0: an episode ends there, also a truncated one.
-    λ = 1 telescopes to return − V; λ = 0 is δ. Both outputs are detached.
+    t + 1 is the next *response* token: a hole in the mask is stepped over. λ = 1
+    telescopes to return − V; λ = 0 is δ. Both outputs are detached.
 
     Raises `ValueError` if γ or λ lies outside [0, 1].
     """
@@ -83,9 +84,10 @@ def gae(
     following = value_after = torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
         delta = rewards[:, t] + gamma * value_after - values[:, t]
-        following = (delta + gamma * lam * following) * mask[:, t]
-        value_after = values[:, t]
-        advantages[:, t] = following
+        here = delta + gamma * lam * following
+        following = torch.where(response[:, t], here, following)
+        value_after = torch.where(response[:, t], values[:, t], value_after)
+        advantages[:, t] = here * response[:, t]
     return advantages, advantages + values
 
 

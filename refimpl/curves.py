@@ -1,6 +1,6 @@
 """Objective and gradient weight against the ratio, taken from the code that trains.
 
-A curve here is not drawn from a formula: ratios go in as log-probs, the real loss comes
+A curve here is not drawn from a formula: ratios go in as log-probs, the real objective comes
 out, and autograd takes its slope. If the implementation drifts, so does the picture.
 """
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.algorithms import Algorithm, get
+from refimpl.algorithms import Algorithm, Tokens, get
 
 GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
 """Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""
@@ -34,8 +34,6 @@ def curve(
 ) -> Curve:
     """One-token responses with the given ratios, float64.
 
-    `hyperparameters` may hold a `router_shift`, (N, 1), and its `placement`.
-
     Raises `ValueError` if the advantage is 0 (the weight is then undefined).
     """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
@@ -43,19 +41,11 @@ def curve(
         raise ValueError("the advantage must not be 0: it scales the whole gradient")
     ratios = GRID if ratios is None else ratios
     logp = ratios.double().log()[:, None].requires_grad_()
-    old = torch.zeros_like(logp)
-    advantages = torch.full_like(logp, advantage)
-    mask = torch.ones_like(logp)
-    # Sum over rows, no mean, whatever the aggregation divides by.
-    one = {"batch_sequences": 1, "batch_tokens": 1, "max_length": 1}
-    one["group"] = torch.arange(len(logp))
-    result = algorithm.policy_loss(
-        logp, old, advantages, mask, **one, **hyperparameters
-    )
-    (slope,) = torch.autograd.grad(-result.loss, logp)
-    names = {k: v for k, v in hyperparameters.items() if k != "aggregation"}
-    z = logp - old
-    value = algorithm.shifted_objective(logp, z, advantages, mask, **names).value
+    one = torch.ones_like(logp)
+    tokens = Tokens(logp, torch.zeros_like(logp), advantage * one, one, one)
+    given = algorithm.check_hyperparameters(hyperparameters)
+    value = algorithm.objective(tokens, **given).value
+    (slope,) = torch.autograd.grad(value.sum(), logp)
     return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)
 
 

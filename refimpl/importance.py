@@ -40,6 +40,17 @@ def ratio(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return z.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
+@torch.no_grad()
+def largest_deviation(
+    logp: Float[Tensor, "B T"],
+    old_logp: Float[Tensor, "B T"],
+    mask: Float[Tensor, "B T"],
+) -> float:
+    """max |r − 1| over response tokens: how stale the batch is. 0 if there are none."""
+    z = log_ratio(logp, old_logp, mask).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return torch.expm1(z).abs().amax().item() if z.numel() else 0.0
+
+
 def sequence_log_ratio(
     z: Float[Tensor, "B T"], mask: Float[Tensor, "B T"]
 ) -> Float[Tensor, " B"]:
@@ -71,7 +82,7 @@ def truncated_weight(
     mask: Float[Tensor, "B T"],
     cap: float = 2.0,
 ) -> Float[Tensor, "B T"]:
-    """min(π_old / π_rollout, C), a constant weight on each token's loss.
+    """min(π_old / π_rollout, C), a constant that multiplies a loss's `weight`.
 
     Corrects for a sampler that is not π_old (another engine, another precision).
     Untruncated, the weight is unbiased and its variance unbounded; C = 2–3 is in use.

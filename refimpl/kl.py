@@ -1,4 +1,4 @@
-"""Three estimators of KL(π_θ ‖ π_ref), and the two places to put them.
+"""Estimators of KL(π_θ ‖ π_ref), and the two places to put them.
 
 With d = log π_θ − log π_ref on a token sampled from π_θ (Schulman, "Approximating KL
 divergence", 2020):
@@ -8,17 +8,19 @@ divergence", 2020):
 | `k1` | d | KL, exactly | gradient 0 in expectation: useless |
 | `k2` | d²/2 | biased | ∇KL(π_θ ‖ π_ref) |
 | `k3` | e^−d − 1 + d | KL, exactly; never negative | ∇KL(π_ref ‖ π_θ) |
+| `k3+` | k3's | KL, exactly; never negative | ∇KL(π_θ ‖ π_ref), by k2's gradient |
+| `unbiased_k3` | r · k3 | KL, exactly; never negative | ∇KL(π_θ ‖ π_ref) |
 
 *In the reward* (RLHF's PPO) use k1: the score function then gives ∇KL(π_θ ‖ π_ref).
-*In the loss* k3 is GRPO's choice (2402.03300, Eq. 4) and k2 the one whose gradient is
-the KL's. Off-policy, each also wants the importance ratio.
+*In the loss* k3 is GRPO's choice (2402.03300, Eq. 4), `unbiased_k3` TRL's default and
+`k3+` one of verl's. Off-policy, only `unbiased_k3` has the importance ratio it needs.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.importance import LOG_RATIO_LIMIT
+from refimpl.importance import LOG_RATIO_LIMIT, ratio
 
 
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
@@ -40,7 +42,38 @@ def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     return torch.expm1(-d) + d  # e^−d − 1 + d, without the cancellation near 0
 
 
-ESTIMATORS = {"k1": k1, "k2": k2, "k3": k3}
+def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
+    """k3's value with k2's gradient, so that on-policy it descends KL(π_θ ‖ π_ref).
+
+    verl's `k3+`.
+    """
+    with_gradient = k2(logp, ref_logp)
+    return k3(logp, ref_logp).detach() + with_gradient - with_gradient.detach()
+
+
+def unbiased_k3(
+    logp: Float[Tensor, "..."],
+    ref_logp: Float[Tensor, "..."],
+    old_logp: Float[Tensor, "..."],
+) -> Tensor:
+    """r · k3 with r = π_θ/π_old differentiated too: ∇KL(π_θ ‖ π_ref), also off-policy.
+
+    E_old[r k3] is the KL itself (for one token), so its gradient is the KL's. TRL's
+    default since 1.10 (`use_bias_correction_kl`); GRPO's paper prints k3 alone, whose
+    gradient differs even at r = 1.
+    """
+    z = torch.promote_types(logp.dtype, torch.float32)
+    return ratio(logp.to(z) - old_logp.detach().to(z)) * k3(logp, ref_logp)
+
+
+ESTIMATORS = {
+    "k1": lambda logp, ref_logp, _: k1(logp, ref_logp),
+    "k2": lambda logp, ref_logp, _: k2(logp, ref_logp),
+    "k3": lambda logp, ref_logp, _: k3(logp, ref_logp),
+    "k3+": lambda logp, ref_logp, _: k3_plus(logp, ref_logp),
+    "unbiased_k3": unbiased_k3,
+}
+"""What `TrainConfig.kl_estimator` names, as f(logp, ref_logp, old_logp)."""
 
 
 def token_rewards(
@@ -54,9 +87,10 @@ def token_rewards(
 
     The RLHF form of PPO (openai/lm-human-preferences). Detached, and constant over
     the updates of one rollout: `logp` is the policy that sampled. β in reward units
-    per nat. An empty row gets no score.
+    per nat. The mask may have holes; an empty row gets no score.
     """
-    penalty = torch.where(mask.bool(), k1(logp, ref_logp), 0.0)
-    position = torch.arange(mask.shape[1], device=mask.device)
-    last = position == mask.sum(-1, keepdim=True) - 1
+    response = mask.bool()
+    penalty = torch.where(response, k1(logp, ref_logp), 0.0)
+    left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on
+    last = response & (left == 1)
     return (last * scores[:, None] - beta * penalty).detach()

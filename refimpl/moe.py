@@ -22,6 +22,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from refimpl.importance import sequence_log_ratio
+
 FREE = -1
 """Stands for an expert that was not recorded: there the router chooses itself."""
 
@@ -217,7 +219,7 @@ def router_shift(
         γ = max( exp(−(1/L) Σ_ℓ (1/K) Σ_k |log r_φ(e_k) − log r_φold(e_k)|), γ_min )
 
     over the K experts that the *old* policy activated in each of L layers. With its
-    gradient: `policy_loss` detaches it.
+    gradient: `shifted` detaches it.
 
     **Departures.** γ_min is not published; 0.7 is that of a public copy of the code.
 
@@ -227,6 +229,46 @@ def router_shift(
         raise ValueError(f"the floor of the router shift lies in (0, 1], got {floor}")
     drift = (logp - old_logp).abs().mean((-1, -2))
     return (-drift).exp().clamp(min=floor)
+
+
+PLACEMENTS = ("before_clip", "after_clip")
+
+
+def shifted(
+    old_logp: Float[Tensor, "B T"],
+    weight: Float[Tensor, "B T"],
+    mask: Float[Tensor, "B T"],
+    gamma: Float[Tensor, "B T"],
+    placement: str = "before_clip",
+    one_ratio: bool = True,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """RSPO's shift: the (old_logp, weight) that any loss is then called with.
+
+    γ in (0, 1] multiplies each token's ratio `"before_clip"`, r ← γ r, which is
+    log π_old ← log π_old − log γ; or `"after_clip"` the objective, which is the
+    weight: by its token's γ, or, where a response has `one_ratio`
+    (`Algorithm.one_ratio`), by the geometric mean of its tokens' γ. γ is a constant.
+
+    Raises `ValueError` if γ cannot be a router shift, or on an unknown placement.
+    """
+    if placement not in PLACEMENTS:
+        raise ValueError(f"placement must be one of {PLACEMENTS}, got {placement!r}")
+    if gamma.shape != mask.shape:
+        raise ValueError(
+            f"gamma must have the mask's shape {tuple(mask.shape)}, got "
+            f"{tuple(gamma.shape)}"
+        )
+    gamma = torch.where(mask.bool(), gamma.detach(), 1.0)
+    if not ((gamma > 0) & (gamma <= 1 + 1e-6)).all():
+        raise ValueError(
+            "gamma must lie in (0, 1]: exp of minus a drift, above a floor > 0"
+        )
+    shift = gamma.log()
+    if placement == "before_clip":
+        return old_logp - shift, weight
+    if one_ratio:
+        shift = sequence_log_ratio(shift, mask)[:, None]
+    return old_logp, weight * shift.exp()
 
 
 def load_balance(

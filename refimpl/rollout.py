@@ -24,7 +24,8 @@ class Rollout:
     `ids` holds prompt and response without a gap, right-padded: every real token then
     sits at its true position, and causal attention needs no mask. `logp` is the
     sampler's, `entropy` that of the distribution each token was drawn from, nats;
-    `mask` is 1 through EOS. `group` numbers the prompts.
+    `mask` is 1 through EOS, and may have holes (tokens that the policy did not write).
+    `group` numbers the prompts.
 
     Of a mixture of experts, if recorded: `experts`, the ones that each token of `ids`
     visited (FREE where it was never read), and the router's log-probs of them, nats.
@@ -52,8 +53,19 @@ class Rollout:
 
     @property
     def length(self) -> Float[Tensor, " B"]:
-        """Response lengths in tokens, EOS included."""
+        """Response lengths in tokens, EOS included, holes in the mask not."""
         return self.mask.sum(-1)
+
+    @property
+    def span(self) -> Int[Tensor, " B"]:
+        """Tokens from the first of a response to its last, holes included."""
+        steps = torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)
+        return (steps * self.mask.bool()).amax(-1)
+
+    @property
+    def end(self) -> Int[Tensor, " B"]:
+        """Where in `ids` a row's padding begins."""
+        return self.prompt_length + self.span
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,8 +77,7 @@ class Rollout:
             for f in fields(self)
             if getattr(self, f.name) is not None
         }
-        longest = int(part["mask"].sum(-1).max())
-        total = int((part["prompt_length"] + part["mask"].sum(-1).long()).max())
+        longest, total = int(self.span[index].max()), int(self.end[index].max())
         for name, values in part.items():
             if name in TO_THE_END:
                 part[name] = values[:, :total]
@@ -95,9 +106,19 @@ class Rollout:
         return cls(**{**joined, "group": torch.cat(groups)})
 
     def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """The responses as text, special tokens dropped."""
-        cut = [t[: int(n)] for t, n in zip(self.tokens, self.length, strict=True)]
-        return tokenizer.batch_decode(cut, skip_special_tokens=True)
+        """The responses as text, without the token that ended them.
+
+        Any other special token is shown: a verifier must see what was written, and
+        `#1<unk>2` is not `#12`.
+        """
+        kept = self.mask.bool()
+        if not self.truncated.all():
+            ending = torch.arange(kept.shape[1], device=kept.device) == (
+                self.span[:, None] - 1
+            )
+            kept = kept & ~(ending & ~self.truncated[:, None])
+        cut = [t[k] for t, k in zip(self.tokens, kept, strict=True)]
+        return tokenizer.batch_decode(cut, skip_special_tokens=False)
 
 
 TO_THE_END = ("ids", "experts", "router_logp")  # (B, L, …): prompt and response
@@ -157,7 +178,7 @@ def _decode(
         logp[row, t] = log_prob.gather(1, step)[:, 0]
         entropy[row, t] = -(prob * log_prob).sum(-1)
         start = end
-        ended = step[:, 0] == eos
+        ended = (step == eos).any(-1)
         if ended.any():
             done[row[ended]] = True
             keep = (~ended).nonzero()[:, 0]
@@ -227,6 +248,7 @@ def sample(
     ids = torch.tensor(ids, device=device)
     attention = torch.tensor(attention, device=device)
     generator = dice.generator(seed, device)
+    eos = end_tokens(model, tokenizer)
     was_training = model.training
     model.eval()
     decoded = _decode(
@@ -237,7 +259,7 @@ def sample(
         max_new_tokens,
         temperature,
         generator,
-        tokenizer.eos_token_id,
+        eos,
         routing,
     )
     model.train(was_training)
@@ -245,19 +267,27 @@ def sample(
     *decoded, visited = decoded
     ids, attention = (x.repeat_interleave(group_size, 0) for x in (ids, attention))
     visited = None if visited is None else [x.clone() for x in visited]
-    rollout = _pack(ids, attention, *(x.clone() for x in decoded), tokenizer, visited)
+    pad = _pad_token(tokenizer)
+    rollout = _pack(ids, attention, *(x.clone() for x in decoded), eos, pad, visited)
     return replace(rollout, group=rollout.group // group_size)
 
 
-def _pack(ids, attention, tokens, logp, entropy, done, tokenizer, visited) -> Rollout:
+def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
+    """All tokens that end a response: the tokenizer's and the generation config's."""
+    own = getattr(model.generation_config, "eos_token_id", None)
+    own = own if isinstance(own, list) else [own]
+    found = {tokenizer.eos_token_id, *own} - {None}
+    return torch.tensor(sorted(found), device=model.device)
+
+
+def _pack(ids, attention, tokens, logp, entropy, done, eos, pad, visited) -> Rollout:
     """Close the gap: from left-padded prompts to right-padded rows."""
     length = attention.sum(-1)
     batch, width = ids.shape
     steps = torch.arange(tokens.shape[1], device=ids.device)
-    end = tokens == tokenizer.eos_token_id
+    end = (tokens[:, :, None] == eos).any(-1)
     first_end = torch.where(end.any(-1), end.int().argmax(-1), tokens.shape[1])
     mask = steps <= first_end[:, None]
-    pad = _pad_token(tokenizer)
     joined = torch.cat([ids, torch.where(mask, tokens, pad)], 1)
     columns = torch.arange(joined.shape[1], device=ids.device)
     shift = (width - length)[:, None]
@@ -327,7 +357,14 @@ def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
         if not isinstance(prompt, str) or not prompt:
             raise ValueError(f"a prompt must be a non-empty string, got {prompt!r}")
     limit = getattr(model.config, "max_position_embeddings", None)
-    longest = max(len(ids) for ids in tokenizer(list(prompts))["input_ids"])
+    lengths = [len(ids) for ids in tokenizer(list(prompts))["input_ids"]]
+    if min(lengths) == 0:
+        empty = prompts[lengths.index(0)]
+        raise ValueError(
+            f"the tokenizer makes no token of the prompt {empty!r}: a response needs "
+            "something to follow"
+        )
+    longest = max(lengths)
     if limit is not None and longest + max_new_tokens > limit:
         raise ValueError(
             f"the longest prompt has {longest} tokens and max_new_tokens is "

@@ -53,6 +53,7 @@ class Batch:
     `mask` says which tokens have a loss: the rollout's, less what is filtered out.
     `old_logp` is π_old's; `rollout.logp` the sampler's, the same unless they differ by
     intent (`TrainConfig.mismatch`). `rollout.experts` are those that π_old visited.
+    `weight` and `value_weight` are the normalisers of a mini-batch, made for each.
     """
 
     rollout: Rollout
@@ -60,8 +61,10 @@ class Batch:
     old_logp: Float[Tensor, "B T"]
     advantages: Float[Tensor, "B T"]
     ref_logp: Float[Tensor, "B T"] | None = None
+    weight: Float[Tensor, "B T"] | None = None
     old_values: Float[Tensor, "B T"] | None = None
     targets: Float[Tensor, "B T"] | None = None
+    value_weight: Float[Tensor, "B T"] | None = None
 
 
 def score_with(run: Run, model: PreTrainedModel, rollout: Rollout):

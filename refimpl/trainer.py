@@ -22,15 +22,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from refimpl import algorithms, checkpoint, dice, moe
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
-from refimpl.experience import DynamicSamplingError, collect
+from refimpl.collect import DynamicSamplingError, collect
 from refimpl.history import History
 from refimpl.models import check_pair, frozen_copy, make_critic, pick_device
-from refimpl.optimise import update
+from refimpl.update import update
 from refimpl.rewards import columns, score
 from refimpl.rollout import check_prompts, sample
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic
-from refimpl.warm_start import warm_start
+from refimpl.sft import warm_start
 
 
 class StalenessError(RuntimeError):

@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 from refimpl.models import frozen_copy
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
-from refimpl.warm_start import warm_start
+from refimpl.sft import warm_start
 
 ROLLOUTS = 12
 OURS = TrainConfig(rollouts=ROLLOUTS)

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from refimpl.tasks import rare_careful
-from refimpl.warm_start import SHIPPED, WarmStart, warm_start
+from refimpl.sft import SHIPPED, WarmStart, warm_start
 
 STARTS = {
     "dense": WarmStart(),

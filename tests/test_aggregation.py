@@ -10,7 +10,7 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.aggregation import AGGREGATIONS, aggregate
+from refimpl.normalisers import AGGREGATIONS, aggregate
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -16,7 +16,7 @@ from torch.autograd import grad, gradcheck
 from torch.testing import assert_close
 
 from refimpl.advantages import gae, group_relative, leave_one_out
-from refimpl.aggregation import AGGREGATIONS
+from refimpl.normalisers import AGGREGATIONS
 from refimpl.algorithms import ALGORITHMS, Objective, get, value_loss
 
 pytestmark = pytest.mark.usefixtures("float64")

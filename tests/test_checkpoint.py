@@ -17,7 +17,7 @@ from worlds import (
     warm_model,
 )
 
-from refimpl import checkpoint, experience
+from refimpl import checkpoint, collect
 from refimpl.checkpoint import NAME, check_matches, check_writable
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import MAY_CHANGE_ON_RESUME, StalenessError, TrainConfig, train

@@ -10,7 +10,7 @@ import pytest
 import torch
 from worlds import SMALL, TOKENIZER, random_model, random_moe, small_run, warm_model
 
-from refimpl import dice, optimise
+from refimpl import dice, update
 from refimpl.models import build, make_critic
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from refimpl.exercises import exercises, verdict
+from course.exercises import exercises, verdict
 
 ALL = exercises()
 MISTAKES = [(key, says) for key, e in ALL.items() for says in e.mistakes]

@@ -2,7 +2,7 @@
 
 import matplotlib.pyplot as plt
 
-from refimpl import explorer, plots
+from course import explorer, plots
 
 
 def test_moving_a_slider_redraws_with_its_value():

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 
 from refimpl import kl
 from refimpl.advantages import group_centred, group_relative
-from refimpl.aggregation import aggregate
+from refimpl.normalisers import aggregate
 from refimpl.algorithms import ALGORITHMS
-from refimpl.misreadings import MISREADINGS
+from course.misreadings import MISREADINGS
 from refimpl.models import build
 from refimpl.rollout import sample
 from refimpl.tasks import make_tokenizer

@@ -7,9 +7,9 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl.advantages import group_centred, group_relative
-from refimpl.aggregation import aggregate
+from refimpl.normalisers import aggregate
 from refimpl.algorithms import ALGORITHMS
-from refimpl.misreadings import MISREADINGS
+from course.misreadings import MISREADINGS
 
 pytestmark = pytest.mark.usefixtures("float64")
 DR_GRPO = ALGORITHMS["dr_grpo"]

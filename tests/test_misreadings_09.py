@@ -6,7 +6,7 @@ from torch import tensor
 from torch.autograd import grad
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.misreadings import MISREADINGS
+from course.misreadings import MISREADINGS
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,7 +7,7 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.misreadings import MISREADINGS
+from course.misreadings import MISREADINGS
 
 pytestmark = pytest.mark.usefixtures("float64")
 MASK = tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])

@@ -26,7 +26,7 @@ from worlds import (
     small_run,
 )
 
-from refimpl import experience, moe, optimise
+from refimpl import collect, moe, update
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
 from refimpl.rollout import Rollout, log_probs, sample

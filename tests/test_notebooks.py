@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.exercises import exercises
+from course.exercises import exercises
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 HEADINGS = ["play", "exercises", "misreading", "elsewhere"]

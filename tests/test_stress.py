@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from refimpl import stress
+from refimpl.experiments import stress
 from refimpl.algorithms import from_gate
 from refimpl.curves import curve
 

@@ -23,9 +23,9 @@ from worlds import (
     warm_model,
 )
 
-from refimpl import experience, optimise, trainer
+from refimpl import collect, trainer, update
 from refimpl.advantages import gae, group_relative, whiten
-from refimpl.aggregation import AGGREGATIONS, aggregate
+from refimpl.normalisers import AGGREGATIONS, aggregate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.dice import seed_for
 from refimpl.kl import ESTIMATORS

@@ -15,10 +15,10 @@ from make_starts import STARTS
 from worlds import PAD, TOKENIZER, random_moe, same_weights
 
 from refimpl import moe
-from refimpl import warm_start as module
+from refimpl import sft as module
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic, rare_careful
-from refimpl.warm_start import SHIPPED, WarmStart, cache_folder, warm_start
+from refimpl.sft import SHIPPED, WarmStart, cache_folder, warm_start
 
 QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)
 

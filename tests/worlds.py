@@ -15,7 +15,7 @@ from refimpl import moe
 from refimpl.models import build
 from refimpl.tasks import make_tokenizer
 from refimpl.trainer import TrainConfig, train
-from refimpl.warm_start import warm_start
+from refimpl.sft import warm_start
 
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id

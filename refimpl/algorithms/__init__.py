@@ -1,6 +1,6 @@
 """The registry: every algorithm by name, in chapter order."""
 
-from refimpl.algorithms.base import Algorithm, LossResult, Objective, nearest
+from refimpl.algorithms.base import Algorithm, LossResult, Objective, Tokens
 from refimpl.algorithms.cispo import CISPO
 from refimpl.algorithms.dapo import DAPO
 from refimpl.algorithms.dr_grpo import DR_GRPO
@@ -13,6 +13,7 @@ from refimpl.algorithms.ppo import PPO, value_loss
 from refimpl.algorithms.reinforce import REINFORCE
 from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
+from refimpl.settings import nearest
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
@@ -47,6 +48,7 @@ __all__ = [
     "Algorithm",
     "LossResult",
     "Objective",
+    "Tokens",
     "from_gate",
     "get",
     "value_loss",

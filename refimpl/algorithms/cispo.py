@@ -17,43 +17,38 @@ framework's and our default per batch. The paper keeps DAPO's dynamic sampling a
 length penalty: switches of the trainer, off here, so that the loss is compared alone.
 """
 
+from typing import Annotated
+
+from pydantic import Field
+
 from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.importance import ratio
+from refimpl.normalisers import token_mean
+from refimpl.settings import Positive
 
 
 def objective(
-    logp,
-    z,
-    advantages,
-    mask,
+    t: Tokens,
     *,
-    max_ratio=5.0,
-    mask_epsilon_low=None,
-    mask_epsilon_high=None,
-):
+    max_ratio: Annotated[float, Field(ge=1)] = 5.0,
+    mask_epsilon_low: Positive | None = None,
+    mask_epsilon_high: Positive | None = None,
+) -> Objective:
     """sg[min(r, max_ratio)] Â log π_θ, times the mask of the unified form.
 
     Without the mask, `high` marks every token at the cap, of either sign: it still
     has a gradient.
     """
-    if not max_ratio >= 1:
-        raise ValueError(
-            f"max_ratio must be ≥ 1, got {max_ratio}: it is the largest ratio itself, "
-            "not its distance from 1 as in other clips; ε_high = 0.28 is max_ratio=1.28"
-        )
-    for name, value in (("low", mask_epsilon_low), ("high", mask_epsilon_high)):
-        if value is not None and not value > 0:
-            raise ValueError(f"mask_epsilon_{name} must be > 0 or None, got {value}")
-    r = ratio(z).detach()
+    r = ratio(t.z).detach()
     weight, low, high = r.clamp(max=max_ratio), None, r > max_ratio
     if mask_epsilon_low is not None:
-        low = (advantages < 0) & (r < 1 - mask_epsilon_low)
+        low = (t.advantages < 0) & (r < 1 - mask_epsilon_low)
         weight = weight.masked_fill(low, 0)
     if mask_epsilon_high is not None:
-        high = (advantages > 0) & (r > 1 + mask_epsilon_high)
+        high = (t.advantages > 0) & (r > 1 + mask_epsilon_high)
         weight = weight.masked_fill(high, 0)
-    return Objective(weight * advantages * logp, low=low, high=high)
+    return Objective(weight * t.advantages * t.logp, low, high)
 
 
 CISPO = Algorithm(
@@ -64,7 +59,7 @@ CISPO = Algorithm(
     changed="the ratio becomes a capped, constant weight; no token is dropped",
     objective=objective,
     advantages=group_relative,
-    aggregation="token_mean",
+    normaliser=token_mean,
     trl="loss_type=cispo, epsilon_high=5.0 (the cap itself)",
     verl="policy_loss.loss_mode=cispo, clip_ratio_low=1, clip_ratio_high=4 (cap − 1)",
 )

@@ -6,7 +6,7 @@
 **Changed against GRPO,** four things, each a switch:
 
 - clip-higher: ε_high 0.28 above, ε_low 0.2 below, so that unlikely tokens may rise;
-- token-level loss: every token weighs the same (`aggregation`);
+- token-level loss: every token weighs the same (`normaliser`);
 - dynamic sampling: groups that are all right or all wrong are replaced by fresh ones
   until the batch is full (`TrainConfig.dynamic_sampling`, on for DAPO);
 - overlong responses: a soft punishment before the limit (Eq. 13, `overlong_share`, on
@@ -17,23 +17,35 @@ framework, and our default, by those of the batch. The paper pays ±1 and we pay
 the punishment, at most 1, therefore weighs twice what it does there. No KL, as there.
 """
 
+import torch
+
 from refimpl.advantages import group_relative
-from refimpl.algorithms import ppo
-from refimpl.algorithms.base import Algorithm
+from refimpl.algorithms.base import (
+    Algorithm,
+    DualClip,
+    EpsilonHigh,
+    EpsilonLow,
+    Objective,
+    Tokens,
+    dual_clipped,
+    stopped,
+)
+from refimpl.importance import ratio
+from refimpl.normalisers import token_mean
 
 
 def objective(
-    logp, z, advantages, mask, *, epsilon_low=0.2, epsilon_high=0.28, dual_clip=None
-):
-    """PPO's objective with more room above 1 than below."""
-    if epsilon_high < epsilon_low:
-        raise ValueError(
-            f"epsilon_low={epsilon_low} is above epsilon_high={epsilon_high}: DAPO's "
-            "clip-higher leaves more room above 1 than below; swap the two, or use "
-            "grpo with these bounds"
-        )
-    bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
-    return ppo.objective(logp, z, advantages, mask, dual_clip=dual_clip, **bounds)
+    t: Tokens,
+    *,
+    epsilon_low: EpsilonLow = 0.2,
+    epsilon_high: EpsilonHigh = 0.28,
+    dual_clip: DualClip = None,
+) -> Objective:
+    """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
+    r, low, high = ratio(t.z), 1 - epsilon_low, 1 + epsilon_high
+    value = torch.minimum(r * t.advantages, r.clamp(low, high) * t.advantages)
+    value = dual_clipped(value, t.advantages, dual_clip)
+    return Objective(value, *stopped(r, t.advantages, low, high))
 
 
 DAPO = Algorithm(
@@ -44,7 +56,7 @@ DAPO = Algorithm(
     changed="clip-higher, token-level mean, dynamic sampling, overlong shaping",
     objective=objective,
     advantages=group_relative,
-    aggregation="token_mean",
+    normaliser=token_mean,
     trl="loss_type=dapo, epsilon_high=0.28 (no dynamic sampling)",
     verl="loss_agg_mode=token-mean, clip_ratio_high=0.28, algorithm.filter_groups",
     training={"dynamic_sampling": True, "overlong_share": 0.2},

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 
 from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.importance import ratio
+from refimpl.normalisers import seq_mean_token_mean
 
 
 def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
@@ -25,9 +26,9 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     tensor, another shape, or a number that is not finite.
     """
 
-    def objective(logp, z, advantages, mask):
-        r = ratio(z).detach()
-        weight = gate(r, advantages)
+    def objective(t: Tokens) -> Objective:
+        r, response = ratio(t.z).detach(), t.mask.bool()
+        weight = gate(r, t.advantages)
         if not isinstance(weight, torch.Tensor):
             raise TypeError(
                 f"the gate must return a tensor, got {type(weight).__name__}; for a "
@@ -35,18 +36,18 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
             )
         if weight.shape != r.shape:
             raise ValueError(
-                f"the gate must return one weight a token, shape {tuple(r.shape)}, "
+                f"the gate must return one weight per token, shape {tuple(r.shape)}, "
                 f"got {tuple(weight.shape)}"
             )
-        bad = ~torch.isfinite(weight) & mask.bool()
+        bad = ~torch.isfinite(weight) & response
         if bad.any():
             raise ValueError(
                 f"the gate is {weight[bad][0].item()} at r = {r[bad][0].item():.3g}, "
-                f"advantage {advantages[bad][0].item():.3g}: it must be finite for "
+                f"advantage {t.advantages[bad][0].item():.3g}: it must be finite for "
                 "every r > 0; torch.where computes both branches, so clamp r first"
             )
-        weight = torch.where(mask.bool(), weight.detach(), 0.0)
-        return Objective(weight * r * advantages * logp)
+        weight = torch.where(response, weight.detach(), 0.0)
+        return Objective(weight * r * t.advantages * t.logp)
 
     return Algorithm(
         name=name,
@@ -56,7 +57,7 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         changed="your own gate",
         objective=objective,
         advantages=group_relative,
-        aggregation="seq_mean_token_mean",
+        normaliser=seq_mean_token_mean,
         trl="override GRPOTrainer._compute_loss",
         verl="register_policy_loss",
     )

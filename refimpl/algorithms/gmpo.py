@@ -16,25 +16,22 @@ as PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
 import torch
 
 from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.algorithms.base import Algorithm, Objective, Tokens, stopped
 from refimpl.importance import ratio, sequence_log_ratio
+from refimpl.normalisers import seq_mean_token_mean
+from refimpl.settings import Positive
 
 
-def objective(logp, z, advantages, mask, *, epsilon_low=0.4, epsilon_high=0.4):
-    """Â times the geometric mean of the response's one-sidedly clipped ratios."""
-    for name, value in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
-        if not value > 0:
-            raise ValueError(
-                f"{name} must be > 0, got {value}: a bound on the log-ratio, 0.4 in "
-                "the paper"
-            )
-    capped, floored = z.clamp(max=epsilon_high), z.clamp(min=-epsilon_low)
-    held = torch.where(advantages > 0, capped, torch.where(advantages < 0, floored, z))
-    mean = sequence_log_ratio(held, mask)[:, None].expand_as(z)
+def objective(
+    t: Tokens, *, epsilon_low: Positive = 0.4, epsilon_high: Positive = 0.4
+) -> Objective:
+    """Â exp(mean_t z'),   z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0."""
+    good, bad = t.advantages > 0, t.advantages < 0
+    clipped = torch.where(good, t.z.clamp(max=epsilon_high), t.z)
+    clipped = torch.where(bad, clipped.clamp(min=-epsilon_low), clipped)
+    s = ratio(sequence_log_ratio(clipped, t.mask)[:, None])  # (B, 1)
     return Objective(
-        ratio(mean) * advantages,
-        low=(advantages < 0) & (z < -epsilon_low),
-        high=(advantages > 0) & (z > epsilon_high),
+        s * t.advantages, *stopped(t.z, t.advantages, -epsilon_low, epsilon_high)
     )
 
 
@@ -46,7 +43,7 @@ GMPO = Algorithm(
     changed="geometric mean of clipped token ratios; bounds on the log-ratio",
     objective=objective,
     advantages=group_relative,
-    aggregation="seq_mean_token_mean",
+    normaliser=seq_mean_token_mean,
     trl="trl.experimental.gmpo.GMPOTrainer, epsilon=0.4",
     verl="policy_loss.loss_mode=geo_mean, clip_ratio_low=0.4, clip_ratio_high=0.4",
     one_ratio=True,

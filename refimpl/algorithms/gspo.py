@@ -14,34 +14,56 @@ averages them away; GSPO-token is the one to use.
 """
 
 import warnings
+from typing import Annotated
+
+import torch
+from pydantic import AfterValidator
 
 from refimpl.advantages import group_relative
-from refimpl.algorithms import ppo
-from refimpl.algorithms.base import Algorithm
-from refimpl.importance import sequence_log_ratio
+from refimpl.algorithms.base import (
+    Algorithm,
+    DualClip,
+    EpsilonHigh,
+    EpsilonLow,
+    Objective,
+    Tokens,
+    dual_clipped,
+    stopped,
+)
+from refimpl.importance import ratio, sequence_log_ratio
+from refimpl.normalisers import seq_mean_token_mean
 
 TOKEN_SCALE = 0.1
 """An ε as large as this was meant for token ratios (the papers: 3e-4 against 0.2)."""
 
 
-def objective(
-    logp, z, advantages, mask, *, epsilon_low=3e-4, epsilon_high=4e-4, dual_clip=None
-):
-    """PPO's objective, with the response's log-ratio at every token."""
-    warn_of_token_scale(epsilon_low, epsilon_high)
-    bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
-    s = sequence_log_ratio(z, mask)[:, None].expand_as(z)
-    return ppo.objective(logp, s, advantages, mask, dual_clip=dual_clip, **bounds)
-
-
-def warn_of_token_scale(epsilon_low: float, epsilon_high: float) -> None:
-    if max(epsilon_low, epsilon_high) >= TOKEN_SCALE:
+def warn_of_token_scale(epsilon: float) -> float:
+    if epsilon >= TOKEN_SCALE:
         warnings.warn(
-            f"epsilon_low={epsilon_low}, epsilon_high={epsilon_high} are bounds for "
-            "token ratios. GSPO clips a geometric mean over a whole response; its "
-            "paper uses 3e-4 and 4e-4, and at 0.2 hardly anything is ever clipped",
+            f"ε = {epsilon} is a bound for token ratios. GSPO clips a geometric mean "
+            "over a whole response; its paper uses 3e-4 and 4e-4, and at 0.2 hardly "
+            "anything is ever clipped",
             stacklevel=2,
         )
+    return epsilon
+
+
+NarrowLow = Annotated[EpsilonLow, AfterValidator(warn_of_token_scale)]
+NarrowHigh = Annotated[EpsilonHigh, AfterValidator(warn_of_token_scale)]
+
+
+def objective(
+    t: Tokens,
+    *,
+    epsilon_low: NarrowLow = 3e-4,
+    epsilon_high: NarrowHigh = 4e-4,
+    dual_clip: DualClip = None,
+) -> Objective:
+    """min(s Â, clip(s, 1−ε_low, 1+ε_high) Â),   s = exp(mean_t z)"""
+    s, low, high = ratio(sequence_log_ratio(t.z, t.mask)[:, None]), 1 - epsilon_low, 1 + epsilon_high
+    value = torch.minimum(s * t.advantages, s.clamp(low, high) * t.advantages)
+    value = dual_clipped(value, t.advantages, dual_clip)
+    return Objective(value, *stopped(s, t.advantages, low, high))
 
 
 GSPO = Algorithm(
@@ -52,7 +74,7 @@ GSPO = Algorithm(
     changed="one ratio a response: the geometric mean, clipped as a whole",
     objective=objective,
     advantages=group_relative,
-    aggregation="seq_mean_token_mean",
+    normaliser=seq_mean_token_mean,
     trl="loss_type=grpo, importance_sampling_level=sequence, "
     "epsilon=3e-4, epsilon_high=4e-4",
     verl="policy_loss.loss_mode=gspo, loss_agg_mode=seq-mean-token-mean, "

@@ -9,21 +9,34 @@ own token. With one Â per response the two are the same in value and in gradien
 **Departures.** None.
 """
 
+import torch
+
 from refimpl.advantages import group_relative
-from refimpl.algorithms import ppo
-from refimpl.algorithms.base import Algorithm
-from refimpl.algorithms.gspo import warn_of_token_scale
-from refimpl.importance import gspo_token_log_ratio
+from refimpl.algorithms.base import (
+    Algorithm,
+    DualClip,
+    Objective,
+    Tokens,
+    dual_clipped,
+    stopped,
+)
+from refimpl.algorithms.gspo import NarrowHigh, NarrowLow
+from refimpl.importance import gspo_token_log_ratio, ratio
+from refimpl.normalisers import seq_mean_token_mean
 
 
 def objective(
-    logp, z, advantages, mask, *, epsilon_low=3e-4, epsilon_high=4e-4, dual_clip=None
-):
-    """PPO's objective, with log s_{i,t} for the log-ratio."""
-    warn_of_token_scale(epsilon_low, epsilon_high)
-    bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
-    s = gspo_token_log_ratio(logp, z, mask)
-    return ppo.objective(logp, s, advantages, mask, dual_clip=dual_clip, **bounds)
+    t: Tokens,
+    *,
+    epsilon_low: NarrowLow = 3e-4,
+    epsilon_high: NarrowHigh = 4e-4,
+    dual_clip: DualClip = None,
+) -> Objective:
+    """min(s Â, clip(s, 1−ε_low, 1+ε_high) Â),   s = sg[s_i] · π_θ / sg[π_θ]"""
+    s, low, high = ratio(gspo_token_log_ratio(t.logp, t.z, t.mask)), 1 - epsilon_low, 1 + epsilon_high
+    value = torch.minimum(s * t.advantages, s.clamp(low, high) * t.advantages)
+    value = dual_clipped(value, t.advantages, dual_clip)
+    return Objective(value, *stopped(s, t.advantages, low, high))
 
 
 GSPO_TOKEN = Algorithm(
@@ -34,7 +47,7 @@ GSPO_TOKEN = Algorithm(
     changed="the same value, but a token's own gradient and advantage",
     objective=objective,
     advantages=group_relative,
-    aggregation="seq_mean_token_mean",
+    normaliser=seq_mean_token_mean,
     trl="none: importance_sampling_level is token or sequence",
     verl="policy_loss.loss_mode=gspo (verl has this form under that name)",
     one_ratio=True,

@@ -15,42 +15,39 @@ trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the reward or in the 
 import torch
 
 from refimpl.advantages import gae
-from refimpl.aggregation import aggregate
-from refimpl.algorithms.base import Algorithm, Objective, clip_bounds
+from refimpl.algorithms.base import (
+    Algorithm,
+    DualClip,
+    EpsilonHigh,
+    EpsilonLow,
+    Objective,
+    Tokens,
+    dual_clipped,
+    stopped,
+)
 from refimpl.importance import ratio
+from refimpl.normalisers import token_mean
 
 
 def objective(
-    logp,
-    z,
-    advantages,
-    mask,
+    t: Tokens,
     *,
-    epsilon=0.2,
-    epsilon_low=None,
-    epsilon_high=None,
-    dual_clip=None,
-):
+    epsilon_low: EpsilonLow = 0.2,
+    epsilon_high: EpsilonHigh = 0.2,
+    dual_clip: DualClip = None,
+) -> Objective:
     """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
-    low, high = clip_bounds(epsilon, epsilon_low, epsilon_high)
-    r = ratio(z)
-    value = torch.minimum(r * advantages, r.clamp(1 - low, 1 + high) * advantages)
-    if dual_clip is not None:
-        if not dual_clip > 1:
-            raise ValueError(f"dual_clip must be > 1 (usually 3), got {dual_clip}")
-        floor = dual_clip * advantages
-        value = torch.where(advantages < 0, torch.maximum(value, floor), value)
-    return Objective(
-        value,
-        low=(advantages < 0) & (r < 1 - low),
-        high=(advantages > 0) & (r > 1 + high),
-    )
+    r, low, high = ratio(t.z), 1 - epsilon_low, 1 + epsilon_high
+    value = torch.minimum(r * t.advantages, r.clamp(low, high) * t.advantages)
+    value = dual_clipped(value, t.advantages, dual_clip)
+    return Objective(value, *stopped(r, t.advantages, low, high))
 
 
-def value_loss(values, old_values, targets, mask, *, epsilon=0.2, **batch):
-    """½ · mean max((V − R)², (clip(V, V_old ± ε) − R)²), over response tokens.
+def value_loss(values, old_values, targets, mask, weight=None, *, epsilon=0.2):
+    """½ Σ weight · max((V − R)², (clip(V, V_old ± ε) − R)²), over response tokens.
 
     V may not leave ±ε of the rollout's V in one go; ε in reward units, None: no clip.
+    `weight` (B, T) from `refimpl.normalisers`; default: the mean over tokens.
     """
     response = mask.bool()  # a square of padding would have a gradient
     values, old_values, targets = (
@@ -60,7 +57,8 @@ def value_loss(values, old_values, targets, mask, *, epsilon=0.2, **batch):
     if epsilon is not None:
         clipped = old_values + (values - old_values).clamp(-epsilon, epsilon)
         error = torch.maximum(error, (clipped - targets) ** 2)
-    return aggregate(error / 2, mask, "token_mean", **batch)
+    weight = token_mean(mask.to(values.dtype)) if weight is None else weight
+    return (error / 2 * weight).sum()
 
 
 PPO = Algorithm(
@@ -71,7 +69,7 @@ PPO = Algorithm(
     changed="token ratio, one-sided clip, critic with GAE",
     objective=objective,
     advantages=gae,
-    aggregation="token_mean",
+    normaliser=token_mean,
     trl="removed in 1.13",
     verl="adv_estimator=gae, policy_loss.loss_mode=vanilla, clip_ratio_c=1e9",
     critic=True,

@@ -1,26 +1,27 @@
 """REINFORCE (Williams, 1992), with a leave-one-out baseline (RLOO, 2402.14740).
 
-    ∇J = E[ Σ_t ∇log π_θ(o_t | q, o_<t) (R − b) ],     A = R − b
+    ∇J = E[ Σ_t ∇log π_θ(o_t | q, o_<t) (R − b) ],     Â = R − b
 
-**Parent:** none. Everything after it changes how A is made, how far π_θ may move from
+**Parent:** none. Everything after it changes how Â is made, how far π_θ may move from
 the policy that sampled, or how tokens are averaged.
 
-**Departures.** Σ_t becomes the aggregation's weighted sum (default: mean over tokens,
+**Departures.** Σ_t becomes the normaliser's weighted sum (default: mean over tokens,
 then over responses), so that losses compare across methods. `correct=True` adds the
-token's importance ratio: −aggregate(r A), unclipped. That corrects each token's own
+token's importance ratio: −Σ weight · r Â, unclipped. That corrects each token's own
 choice, not the prefix before it nor the outcome after it, so it is exact only for
 one-token responses, and it blows up with staleness. Off, stale data bias the gradient
 silently.
 """
 
 from refimpl.advantages import leave_one_out
-from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.importance import ratio
+from refimpl.normalisers import seq_mean_token_mean
 
 
-def objective(logp, z, advantages, mask, *, correct=False):
-    """A log π_θ, or r A with `correct`: the same gradient where r = 1."""
-    return Objective((ratio(z) if correct else logp) * advantages)
+def objective(t: Tokens, *, correct: bool = False) -> Objective:
+    """Â log π_θ, or r Â with `correct`: the same gradient where r = 1."""
+    return Objective((ratio(t.z) if correct else t.logp) * t.advantages)
 
 
 REINFORCE = Algorithm(
@@ -31,7 +32,7 @@ REINFORCE = Algorithm(
     changed="push up the log-probability of what was paid above a baseline",
     objective=objective,
     advantages=leave_one_out,
-    aggregation="seq_mean_token_mean",
+    normaliser=seq_mean_token_mean,
     trl="RLOOTrainer",
     verl="algorithm.adv_estimator=rloo",
 )

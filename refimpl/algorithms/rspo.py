@@ -10,18 +10,20 @@ geometric mean one token's γ scales its *whole response*.
 
 **Placement.** Version 2 of the paper rescales the ratios "prior to clipping and
 aggregation": `placement="before_clip"`. After it, J is multiplied by the geometric mean
-of γ: `"after_clip"`. Both are in `Algorithm.policy_loss`, because router shift plugs
-into any method (the paper: GRPO and GSPO); what belongs to RSPO is to switch it on.
+of γ: `"after_clip"`. Both are in `refimpl.moe.shifted`, because router shift plugs into
+any method (the paper: GRPO and GSPO): it changes what a loss is called with, π_old or
+the weight, and no loss sees it. What belongs to RSPO is to switch it on.
 
 **Departures.** K, γ_min and the bounds are not published: K is the model's own top-k,
 γ_min is 0.7 as in a public copy of the code, ±0.4 is GMPO's. γ_t is taken where
-π(o_t|·) is computed, that is at the position of the token before. γ ≡ 1, or no
-`router_shift`, is GMPO exactly.
+π(o_t|·) is computed, that is at the position of the token before. γ ≡ 1, or no shift, is
+GMPO exactly.
 """
 
 from refimpl.advantages import group_relative
 from refimpl.algorithms import gmpo
 from refimpl.algorithms.base import Algorithm
+from refimpl.normalisers import seq_mean_token_mean
 
 RSPO = Algorithm(
     name="rspo",
@@ -31,7 +33,7 @@ RSPO = Algorithm(
     changed="ratios shrink where the MoE's routers have drifted",
     objective=gmpo.objective,
     advantages=group_relative,
-    aggregation="seq_mean_token_mean",
+    normaliser=seq_mean_token_mean,
     trl="not implemented",
     verl="not implemented",
     one_ratio=True,

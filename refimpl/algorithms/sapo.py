@@ -11,26 +11,22 @@ where a step would bring the ratio back. Larger τ, narrower gate; τ → 0 is n
 |r − 1| = 1.76/τ.
 """
 
-import math
-
 import torch
 
 from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective
+from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.importance import ratio
+from refimpl.normalisers import seq_mean_token_mean
+from refimpl.settings import Positive
 
 
-def objective(logp, z, advantages, mask, *, tau_pos=1.0, tau_neg=1.05):
+def objective(
+    t: Tokens, *, tau_pos: Positive = 1.0, tau_neg: Positive = 1.05
+) -> Objective:
     """f(r) Â at every token."""
-    for name, value in (("tau_pos", tau_pos), ("tau_neg", tau_neg)):
-        if not 0 < value < math.inf:
-            raise ValueError(
-                f"{name} must be > 0 and finite, got {value}: it is the slope of the "
-                "gate, and 0 would be no gate at all (use 1e-3 to come close)"
-            )
-    tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
-    gate = 4 / tau * torch.sigmoid(tau * (ratio(z) - 1))
-    return Objective(gate * advantages)
+    tau = torch.full_like(t.z, tau_neg).masked_fill(t.advantages > 0, tau_pos)
+    gate = 4 / tau * torch.sigmoid(tau * (ratio(t.z) - 1))
+    return Objective(gate * t.advantages)
 
 
 SAPO = Algorithm(
@@ -41,7 +37,7 @@ SAPO = Algorithm(
     changed="a soft gate on the ratio, narrower for negative advantages",
     objective=objective,
     advantages=group_relative,
-    aggregation="seq_mean_token_mean",
+    normaliser=seq_mean_token_mean,
     trl="loss_type=sapo, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05",
     verl="policy_loss.loss_mode=sapo, tau_pos=1.0, tau_neg=1.05",
 )

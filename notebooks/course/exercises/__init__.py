@@ -1,0 +1,113 @@
+"""Exercises that name your mistake.
+
+    check("1.2", my_function)
+
+An exercise knows some cases, the right answer, and the answers that people usually give
+instead. `check` runs yours on the cases: if it agrees with the right one, you are done;
+if it agrees with a known wrong one, it says which mistake that is; otherwise it shows
+the first case where it differs. Solutions are in `notebooks/course/exercises/solutions/`.
+"""
+
+import copy
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """`solution` is a function of the cases' arguments, or a plain value.
+
+    `mistakes` maps what to say to the wrong function (or value) that deserves it.
+    """
+
+    key: str
+    title: str
+    difficulty: int  # 1 to 5
+    minutes: int
+    solution: Any
+    cases: tuple[tuple, ...] = ()
+    mistakes: dict[str, Any] = field(default_factory=dict)
+
+
+def exercises() -> dict[str, Exercise]:
+    """All exercises by key, from the modules `chapterNN` beside this file."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        if module.name.startswith("chapter"):
+            part = importlib.import_module(f"{__name__}.{module.name}")
+            found.update({exercise.key: exercise for exercise in part.EXERCISES})
+    return dict(sorted(found.items()))
+
+
+def check(key: str, attempt: Any) -> None:
+    """Print what is right or wrong about `attempt`."""
+    print(verdict(key, attempt))
+
+
+def verdict(key: str, attempt: Any) -> str:
+    """The sentence that `check` prints. Raises `KeyError` on an unknown exercise."""
+    known = exercises()
+    if key not in known:
+        raise KeyError(f"no exercise {key!r}; there are: {', '.join(known)}")
+    exercise = known[key]
+    try:
+        answers = _answers(exercise, attempt)
+    except NotImplementedError:
+        answers = [None]
+    except Exception as error:  # the reader's code may raise anything
+        return f"✗ {key}  Your code raised {type(error).__name__}: {error}"
+    if any(answer is None or answer is ... for answer in answers):
+        return f"… {key}  Not attempted yet (about {exercise.minutes} minutes)."
+    right = _answers(exercise, exercise.solution)
+    if _same(answers, right):
+        return f"✓ {key}  Right."
+    for says, wrong in exercise.mistakes.items():
+        if _same(answers, _answers(exercise, wrong)):
+            return f"✗ {key}  {says}"
+    if not exercise.cases:
+        return f"✗ {key}  Not that. Your answer: {_show(attempt)}."
+    at = next(i for i, (a, b) in enumerate(zip(answers, right)) if not _same(a, b))
+    return (
+        f"✗ {key}  For {', '.join(map(_show, exercise.cases[at]))} you return "
+        f"{_show(answers[at])}; it should be {_show(right[at])}."
+    )
+
+
+def _answers(exercise: Exercise, attempt: Any) -> list:
+    if not exercise.cases:
+        return [attempt() if isinstance(attempt, Callable) else attempt]
+    if not callable(attempt):
+        return [attempt for _ in exercise.cases]
+    # Copies, because an answer may change its arguments in place.
+    return [attempt(*copy.deepcopy(case)) for case in exercise.cases]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal up to 1e-4 relative (1e-6 absolute), through lists, tuples and tensors."""
+    if isinstance(a, str | bool) or isinstance(b, str | bool):
+        return type(a) is type(b) and a == b
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    try:
+        a = torch.as_tensor(a, dtype=torch.float64).detach()
+        b = torch.as_tensor(b, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return a.shape == b.shape and torch.allclose(
+        a, b, rtol=1e-4, atol=1e-6, equal_nan=True
+    )
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().tolist()
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_show, value))}]"
+    return repr(value)

@@ -1,0 +1,244 @@
+"""Experience: problems → prompts → rollout → rewards → advantages.
+
+What comes out is a `Batch`: all that stays constant during the K updates.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from refimpl import dice, moe
+from refimpl.advantages import whiten
+from refimpl.kl import k1, token_rewards
+from refimpl.rewards import columns, overlong_punishment, score
+from refimpl.rollout import Rollout, sample, values
+from refimpl.run import (
+    Batch,
+    Run,
+    at_tokens,
+    mean,
+    score_with,
+    token_mean,
+    without_gradient,
+)
+
+
+class DynamicSamplingError(RuntimeError):
+    """No group with differing rewards was found: there is nothing to learn from."""
+
+
+@dataclass
+class Drawn:
+    """Sampled responses and their scores, before anything is chosen from them.
+
+    `correct` is the task's own reward, `scores` that of the run's reward function.
+    """
+
+    rollout: Rollout
+    texts: list[str]
+    scores: Float[Tensor, " B"]
+    correct: Float[Tensor, " B"]
+
+    @classmethod
+    def join(cls, parts: list["Drawn"]) -> "Drawn":
+        return cls(
+            Rollout.join([part.rollout for part in parts]),
+            [text for part in parts for text in part.texts],
+            torch.cat([part.scores for part in parts]),
+            torch.cat([part.correct for part in parts]),
+        )
+
+
+def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
+    """Sample a rollout, score it, and turn scores into advantages."""
+    config = run.config
+    drawn = _draw(run, step)
+    metrics = {"sampling/rounds": 1.0}
+    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
+    if config.dynamic_sampling:
+        drawn, rows, metrics["sampling/rounds"] = _refill(run, step, drawn)
+    rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
+    if config.overlong_share:
+        buffer = config.overlong_share * config.max_new_tokens
+        scores = scores + overlong_punishment(
+            rollout.length, config.max_new_tokens, buffer
+        )
+    rollout, old_logp, compared = _old_policy(run, rollout)
+    batch, measured = _advantages(run, rollout, old_logp, scores)
+    return batch, {**metrics, **compared, **measured, **_describe(run, drawn)}
+
+
+def _draw(run: Run, step: int, again: int = 0) -> Drawn:
+    """One round of prompts, responses and scores; `again` numbers the refills."""
+    config, suffix = run.config, f" {again}" if again else ""
+    rows = run.task.sample(
+        config.prompts_per_rollout, dice.seed_for(config.seed, step, "q" + suffix)
+    )
+    seed = dice.seed_for(config.seed, step, "router" + suffix)
+    noise = dice.generator(seed, run.model.device)
+    with (
+        run.precision(config.rollout_dtype),
+        run.routed(noise=config.router_noise, generator=noise) as routing,
+    ):
+        rollout = sample(
+            run.model,
+            run.tokenizer,
+            [row["prompt"] for row in rows],
+            group_size=config.group_size,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+            seed=dice.seed_for(config.seed, step, "sample" + suffix),
+            routing=routing,
+        )
+    rows = [row for row in rows for _ in range(config.group_size)]
+    prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
+    scores = correct = score(run.reward, prompts, texts, columns(rows))
+    if run.reward != run.task.reward:
+        correct = score(run.task.reward, prompts, texts, columns(rows))
+    device = rollout.ids.device
+    return Drawn(
+        rollout,
+        texts,
+        torch.tensor(scores, device=device),
+        torch.tensor(correct, device=device),
+    )
+
+
+def _refill(run: Run, step: int, drawn: Drawn) -> tuple[Drawn, Tensor, float]:
+    """Dynamic sampling (DAPO): draw until enough groups have rewards that differ.
+
+    Returns all that was drawn, the rows of the groups to train on, and the rounds. If
+    `max_sampling_rounds` do not fill the batch, what was found is trained on; if they
+    find no group at all, `DynamicSamplingError`.
+    """
+    config = run.config
+    for done in range(1, config.max_sampling_rounds + 1):
+        by_group = drawn.scores.view(-1, config.group_size)
+        alive = (by_group != by_group[:, :1]).any(-1).nonzero()[:, 0]
+        if len(alive) >= config.prompts_per_rollout or done >= (
+            config.max_sampling_rounds
+        ):
+            break
+        drawn = Drawn.join([drawn, _draw(run, step, again=done)])
+    if not len(alive):
+        raise DynamicSamplingError(
+            f"{done} rounds of {config.prompts_per_rollout} prompts gave no group of "
+            f"{config.group_size} responses whose rewards differ (mean reward "
+            f"{by_group.mean():.2f}): nothing can be learned from them. Give problems "
+            "that are sometimes solved, a larger group_size, more max_sampling_rounds, "
+            "or dynamic_sampling=False"
+        )
+    used = alive[: config.prompts_per_rollout]
+    return drawn, torch.isin(drawn.rollout.group, used).nonzero()[:, 0], float(done)
+
+
+@torch.no_grad()
+def _old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
+    """π_old's log-probs of the rollout, and the experts that it visits.
+
+    The sampler's own, if the sampler is π_old. Where it is not, or where the experts
+    are to be those of a training pass (R2), one teacher-forced pass finds them.
+    """
+    config = run.config
+    if not (config.mismatch or config.replay == "R2"):
+        return rollout, rollout.logp, {}
+    old_logp, recorded = torch.zeros_like(rollout.logp), []
+    for rows in torch.arange(len(rollout)).split(config.micro_batch_size):
+        rows = rows.to(old_logp.device)
+        part = rollout.rows(rows)
+        with run.routed(part.experts if config.replay == "R3" else None) as routing:
+            logp, _ = score_with(run, run.model, part)
+        old_logp[rows, : logp.shape[1]] = logp
+        if routing is not None:
+            experts = routing.visited(len(part))
+            recorded.append((part, experts, routing.log_probs(experts)))
+    mask = rollout.mask
+    gap = (rollout.logp - old_logp) * mask
+    metrics = {
+        "sampling/sampling_logp_difference/mean": token_mean(gap.abs(), mask),
+        "sampling/sampling_logp_difference/max": gap.abs().max().item(),
+        "sampling/kl": token_mean(gap, mask),
+    }
+    if recorded:
+        # Joined as rollouts, because that pads each part to the same length.
+        parts = [replace(p, experts=e, router_logp=w) for p, e, w in recorded]
+        whole = Rollout.join(parts)
+        unread = rollout.experts == moe.FREE
+        experts = whole.experts.masked_fill(unread, moe.FREE)
+        router_logp = whole.router_logp.masked_fill(unread, 0.0)
+        change = 1 - moe.overlap(rollout.experts, experts).mean(-1)
+        metrics["sampling/expert_change"] = at_tokens(change, rollout)
+        rollout = replace(rollout, experts=experts, router_logp=router_logp)
+    return rollout, old_logp, metrics
+
+
+def _advantages(
+    run: Run, rollout: Rollout, old_logp: Tensor, scores: Tensor
+) -> tuple[Batch, dict]:
+    config, mask = run.config, rollout.mask
+    kept = mask
+    if config.overlong_filtering:
+        kept = mask * ~rollout.truncated[:, None]
+    ref_logp, metrics = None, {}
+    if run.reference is not None:
+        ref_logp = without_gradient(
+            run, lambda part: score_with(run, run.reference, part)[0], rollout
+        )
+        kl = k1(old_logp, ref_logp) * mask
+        metrics["kl"] = (kl.sum() / mask.sum()).item()
+    in_reward = config.beta if config.kl_in == "reward" else 0.0
+    reference = old_logp if ref_logp is None else ref_logp
+    rewards = token_rewards(scores, old_logp, reference, mask, in_reward)
+    if not run.algorithm.critic:
+        advantages = run.algorithm.advantages(rewards.sum(-1), rollout.group)
+        advantages = advantages[:, None].expand_as(mask)
+        return Batch(rollout, kept, old_logp, advantages, ref_logp), metrics
+    with run.precision():
+        old_values = without_gradient(
+            run, lambda part: values(run.critic, part), rollout
+        )
+    advantages, targets = run.algorithm.advantages(
+        rewards, old_values, mask, config.gamma, config.lam
+    )
+    advantages = whiten(advantages, mask)
+    batch = Batch(
+        rollout,
+        kept,
+        old_logp,
+        advantages,
+        ref_logp,
+        old_values=old_values,
+        targets=targets,
+    )
+    return batch, metrics
+
+
+def _describe(run: Run, drawn: Drawn) -> dict:
+    """All that was sampled in numbers, under TRL's names where TRL has one."""
+    rollout, correct, texts = drawn.rollout, drawn.correct.tolist(), drawn.texts
+    rewards = drawn.scores.view(-1, run.config.group_size)
+    compared = rewards if rewards.shape[1] > 1 else rewards.view(1, -1)
+    spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
+    length = rollout.length.tolist()
+    right = [n for n, c in zip(length, correct, strict=True) if c > 0.5]
+    wrong = [n for n, c in zip(length, correct, strict=True) if c <= 0.5]
+    metrics = {
+        "reward": rewards.mean().item(),
+        "reward_std": spread.mean().item(),
+        "frac_reward_zero_std": (spread == 0).float().mean().item(),
+        "entropy": token_mean(rollout.entropy, rollout.mask),
+        "num_tokens": sum(length) + rollout.prompt_length.sum().item(),
+        "num_samples": float(len(length)),
+        "completions/mean_length": mean(length),
+        "completions/clipped_ratio": rollout.truncated.float().mean().item(),
+        "length/correct": mean(right),
+        "length/wrong": mean(wrong),
+    }
+    shown = [run.task.habit(text) for text in texts]
+    for habit in run.task.habits:
+        own = [c for c, h in zip(correct, shown, strict=True) if h == habit]
+        metrics[f"habit/{habit}"] = len(own) / len(shown)
+        metrics[f"habit_accuracy/{habit}"] = mean(own)
+    return metrics

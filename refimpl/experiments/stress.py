@@ -1,0 +1,209 @@
+"""`python -m refimpl stress`: where methods part, on many stale updates.
+
+K = 16 updates per rollout: 4 mini-batches, 4 passes. Every arm starts from the same
+warm start and meets the same problems. One row a rollout, appended as each run ends,
+so that an interrupted command goes on where it stopped.
+"""
+
+import csv
+import itertools
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from refimpl.algorithms import Algorithm, from_gate, get
+from refimpl.trainer import TrainConfig, train
+from refimpl.sft import WarmStart, warm_start
+
+HARD = TrainConfig(
+    rollouts=30,
+    prompts_per_rollout=32,
+    epochs=4,
+    learning_rate=6e-4,
+    eval_every=10,
+    dynamic_sampling=False,
+    overlong_share=0.0,
+)
+SETTINGS = {
+    "mild": replace(HARD, learning_rate=2e-4),
+    "medium": replace(HARD, learning_rate=4e-4),
+    "hard": HARD,
+    # The same on a mixture of experts; noise: the sampler's routers are not π_old's.
+    "moe-mild": replace(HARD, learning_rate=2e-4),
+    "moe-hard": HARD,
+    "moe-noise": replace(HARD, learning_rate=2e-4, router_noise=0.2),
+    "moe-loud": replace(HARD, learning_rate=2e-4, router_noise=0.5),
+}
+ON_MOE = {name for name in SETTINGS if name.startswith("moe")}
+STORED = Path(__file__).resolve().parents[1] / "figures" / "data" / "stress.csv"
+"""The runs that the chapters draw."""
+
+COLUMNS = (
+    "step reward entropy habit/careful habit_accuracy/careful length/wrong "
+    "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy "
+    "router/expert_change router/shift sampling/kl"
+).split()
+
+
+def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable:
+    """SAPO's sech² where a token moves on, 1 where it comes back (as PPO's min).
+
+    `rising`: good tokens that fell below 1 may come back in full; `falling`: bad tokens
+    that rose above 1 may.
+    """
+
+    def gate(r, advantages):
+        soft = 1 / torch.cosh((tau * (r - 1) / 2).clamp(-40, 40)) ** 2
+        up = (advantages > 0) & (r < 1) if rising else torch.zeros_like(r).bool()
+        down = (advantages < 0) & (r > 1) if falling else torch.zeros_like(r).bool()
+        return torch.where(up | down, 1.0, soft)
+
+    return gate
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method, its hyperparameters, and its settings of `TrainConfig`."""
+
+    algorithm: str
+    hyperparameters: tuple[tuple[str, float], ...] = ()
+    training: tuple[tuple[str, object], ...] = ()
+
+    def build(self) -> tuple[Algorithm, dict]:
+        settings = dict(self.hyperparameters)
+        if self.algorithm == "one_sided":
+            return from_gate(one_sided(**settings), "one_sided"), dict(self.training)
+        return get(self.algorithm), {"hyperparameters": settings, **dict(self.training)}
+
+
+def _sapo(pos: float, neg: float) -> Arm:
+    return Arm("sapo", (("tau_pos", pos), ("tau_neg", neg)))
+
+
+ARMS = {
+    "PPO": Arm("ppo"),
+    "GRPO": Arm("grpo"),
+    "GRPO (0.67, 1.49)": Arm("grpo", (("epsilon_low", 0.33), ("epsilon_high", 0.49))),
+    "Dr. GRPO": Arm("dr_grpo"),
+    "GSPO 3e-4": Arm("gspo"),
+    "GSPO 0.03": Arm("gspo", (("epsilon_low", 0.03), ("epsilon_high", 0.04))),
+    "DAPO": Arm("dapo"),
+    "CISPO 5": Arm("cispo"),
+    "CISPO 1.28": Arm("cispo", (("max_ratio", 1.28),)),
+    "GMPO": Arm("gmpo"),
+    "SAPO 1.0": _sapo(1.0, 1.05),
+    "SAPO 8.8": _sapo(8.8, 8.8),
+    "SAPO 8.8, neg ½": _sapo(8.8, 4.4),
+    "SAPO 8.8, neg 2": _sapo(8.8, 17.6),
+    "one-sided 8.8": Arm("one_sided", (("tau", 8.8),)),
+    "one-sided 8.8, Â > 0": Arm("one_sided", (("tau", 8.8), ("falling", False))),
+    "one-sided 8.8, Â < 0": Arm("one_sided", (("tau", 8.8), ("rising", False))),
+    "one-sided 1.0": Arm("one_sided", (("tau", 1.0),)),
+    "GRPO + R2": Arm("grpo", training=(("replay", "R2"),)),
+    "GRPO + R3": Arm("grpo", training=(("replay", "R3"),)),
+    "GRPO + TIS": Arm("grpo", training=(("max_rollout_weight", 2.0),)),
+    "GRPO + R3 + TIS": Arm(
+        "grpo", training=(("replay", "R3"), ("max_rollout_weight", 2.0))
+    ),
+    "RSPO": Arm("rspo"),
+    "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),
+}
+
+
+NEED_MOE = {name for name in ARMS if "R2" in name or "R3" in name or "RSPO" in name}
+
+
+def stress(
+    out: Path,
+    arms: Iterable[str] = tuple(name for name in ARMS if name not in NEED_MOE),
+    settings: Iterable[str] = tuple(name for name in SETTINGS if name not in ON_MOE),
+    seeds: int = 5,
+    workers: int = 1,
+) -> None:
+    """Run every arm × setting × seed that `out` does not hold yet.
+
+    Raises `ValueError` on an arm or a setting that does not exist, or an arm that needs
+    routers in a setting without.
+    """
+    for given, known in ((arms, ARMS), (settings, SETTINGS)):
+        for name in given:
+            if name not in known:
+                raise ValueError(f"unknown {name!r}; one of: {', '.join(known)}")
+    dense = [name for name in settings if name not in ON_MOE]
+    if dense and NEED_MOE.intersection(arms):
+        raise ValueError(
+            f"{', '.join(sorted(NEED_MOE.intersection(arms)))} need a mixture of "
+            f"experts: leave out {', '.join(dense)}"
+        )
+    for setting in settings:
+        _start(setting)  # once, before the workers ask for it
+    done = {(r["setting"], r["arm"], int(r["seed"])) for r in read(out)}
+    wanted = [
+        job
+        for job in itertools.product(settings, arms, range(seeds))
+        if job not in done
+    ]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not out.exists():
+        _append(out, [["setting", "arm", "seed", *COLUMNS]])
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for rows in tqdm(pool.map(_run, wanted), total=len(wanted), desc="runs"):
+            _append(out, rows)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The rows of a file that `stress` wrote; none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def final(rows: list[dict], setting: str) -> dict[str, list[float]]:
+    """Held-out accuracy after the last rollout, by arm, one entry a seed."""
+    last, found = str(SETTINGS[setting].rollouts - 1), {}
+    for row in rows:
+        if row["setting"] == setting and row["step"] == last:
+            found.setdefault(row["arm"], []).append(float(row["accuracy"]))
+    return {arm: found[arm] for arm in ARMS if arm in found}
+
+
+def column(
+    rows: list[dict], setting: str, arm: str, name: str, steps: int | None = None
+) -> list[list[float]]:
+    """A column by rollout, a list for each seed; the first `steps` rollouts."""
+    table: dict[str, list[float]] = {}
+    for row in rows:
+        if row["setting"] == setting and row["arm"] == arm:
+            table.setdefault(row["seed"], []).append(float(row[name]))
+    return [values[:steps] for values in table.values()]
+
+
+def _run(job: tuple[str, str, int]) -> list[list]:
+    setting, arm, seed = job
+    algorithm, changed = ARMS[arm].build()
+    model, tokenizer, _ = _start(setting)
+    config = replace(SETTINGS[setting], seed=seed, **changed)
+    history = train(
+        algorithm, config=config, model=model, tokenizer=tokenizer, progress=False
+    )
+    return [[*job, *(_short(row.get(c)) for c in COLUMNS)] for row in history.rows]
+
+
+def _start(setting: str):
+    preset = "tiny-moe" if setting in ON_MOE else "tiny"
+    return warm_start(WarmStart(preset=preset))
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.5g}"
+
+
+def _append(path: Path, rows: list[list]) -> None:
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)

@@ -1,0 +1,98 @@
+"""Normalisers: the weight of every token in a loss, as one tensor.
+
+| function | weight of token t of response i | used by |
+|---|---|---|
+| `seq_mean_token_mean` | 1 / (B · |o_i|) | GRPO, GSPO, GMPO, RSPO, SAPO |
+| `group_token_mean` | 1 / (groups · Σ_{j in group} |o_j|) | DAPO, CISPO papers |
+| `token_mean` | 1 / Σ_{j in batch} |o_j| | DAPO, CISPO in frameworks |
+| `constant` | 1 / (B · max_length) | Dr. GRPO in code |
+
+B counts every row, an empty one too: a response whose mask is all 0 adds 0 and gives
+the others no more weight (the papers' 1/G; TRL does the same, verl leaves it out).
+
+**Gradient accumulation.** Make the weight of the whole mini-batch, then slice it as any
+other tensor: the micro-batches' losses sum to the mini-batch's, wherever it is cut.
+Without that, a mean of means weighs tokens by the accident of where they fell.
+"""
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def seq_mean_token_mean(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """1 / (B |o_i|): the mean over a response's tokens, then over responses."""
+    mask = _wide(mask)
+    return mask / (len(mask) * mask.sum(-1, keepdim=True).clamp(min=1))
+
+
+def token_mean(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """1 / Σ_j |o_j|: the mean over all tokens of the batch."""
+    mask = _wide(mask)
+    return mask / mask.sum().clamp(min=1)
+
+
+def group_token_mean(
+    mask: Float[Tensor, "B T"], group: Int[Tensor, " B"]
+) -> Float[Tensor, "B T"]:
+    """1 / Σ_{j in group} |o_j|, a group counting by its number of responses.
+
+    Raises `ValueError` unless `group` holds an id for every row.
+    """
+    mask = _wide(mask)
+    if group is None or group.shape != mask.shape[:1]:
+        got = None if group is None else tuple(group.shape)
+        raise ValueError(
+            f"group must hold one id per row, shape ({len(mask)},), got {got}"
+        )
+    same = (group[:, None] == group[None, :]).to(mask.dtype)
+    share = same.sum(-1, keepdim=True) / len(mask)  # 1/number of groups, if equal
+    tokens = same @ mask.sum(-1, keepdim=True)
+    return mask * (share / tokens.clamp(min=1))
+
+
+def constant(mask: Float[Tensor, "B T"], max_length: int) -> Float[Tensor, "B T"]:
+    """1 / (B max_length): every token weighs the same, in a long response too.
+
+    Raises `ValueError` unless `max_length` (tokens) is at least the longest response.
+    """
+    mask = _wide(mask)
+    longest = max(1, int(mask.sum(-1).max())) if len(mask) else 1
+    if not (isinstance(max_length, int | float) and longest <= max_length < torch.inf):
+        raise ValueError(
+            "max_length must be a number at least as large as the longest response "
+            f"({longest} tokens), got {max_length!r}"
+        )
+    return mask / (len(mask) * max_length)
+
+
+NORMALISERS: dict[str, Callable] = {
+    f.__name__: f
+    for f in (seq_mean_token_mean, group_token_mean, token_mean, constant)
+}
+
+
+def apply(normaliser: Callable, mask: Float[Tensor, "B T"], **known) -> Tensor:
+    """`normaliser` of `mask`, given those of `known` (`group`, `max_length`) it takes.
+
+    Raises `ValueError` if it needs one that is not known.
+    """
+    wanted = list(inspect.signature(normaliser).parameters)[1:]
+    missing = [name for name in wanted if known.get(name) is None]
+    if missing:
+        raise ValueError(
+            f"the normaliser {normaliser.__name__} needs {', '.join(missing)}: give "
+            f"weight=normalisers.{normaliser.__name__}(mask, {', '.join(wanted)})"
+        )
+    return normaliser(mask, **{name: known[name] for name in wanted})
+
+
+def _wide(mask: Tensor) -> Tensor:
+    if mask.ndim != 2:
+        raise ValueError(f"mask must have shape (B, T), got {tuple(mask.shape)}")
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
+    return mask.to(torch.promote_types(mask.dtype, torch.float32))

@@ -1,0 +1,178 @@
+"""Settings that check themselves: typed fields, and one clear sentence per fault.
+
+    @checked
+    class Settings:
+        epochs: Count = 1
+
+Types and ranges stand beside the field; pydantic checks them when the object is made.
+NumPy and torch scalars become plain numbers, so that a setting can always be stored.
+"""
+
+import difflib
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+def checked(cls: type) -> type:
+    """A frozen dataclass whose fields are checked when an object is made.
+
+    Making one raises `ValueError` with a sentence per bad field, and `TypeError` with
+    the nearest name if a field does not exist.
+    """
+    cls = dataclass(cls, frozen=True, config=STRICT)
+    fields, validate = annotations(cls), cls.__init__
+
+    @wraps(validate)
+    def init(self, *args, **given):
+        names = [*given, *list(fields)[: len(args)]]
+        refuse_unknown(cls.__name__, names, fields)
+        try:
+            validate(self, *map(plain, args), **{k: plain(v) for k, v in given.items()})
+        except ValidationError as error:
+            raise ValueError(sentences(error, fields)) from None
+
+    cls.__init__ = init
+    return cls
+
+
+class Keywords:
+    """The keyword-only parameters of a function, checked by their annotations."""
+
+    def __init__(self, function: Callable, owner: str):
+        found = inspect.signature(function, eval_str=True).parameters.values()
+        own = [p for p in found if p.kind is p.KEYWORD_ONLY]
+        self.owner = owner
+        self.defaults = MappingProxyType({p.name: p.default for p in own})
+        self.annotations = {
+            p.name: Any if p.annotation is p.empty else p.annotation for p in own
+        }
+        if {"epsilon_low", "epsilon_high"} <= self.annotations.keys():
+            self.annotations.setdefault("epsilon", self.annotations["epsilon_low"])
+        self._adapters = {
+            name: TypeAdapter(kind, config=STRICT)
+            for name, kind in self.annotations.items()
+        }
+
+    def check(self, given: Mapping) -> dict:
+        """`given` as plain values; raises as `checked` does.
+
+        `epsilon` is written out as both bounds, where a function knows only those.
+        """
+        refuse_unknown(self.owner, given, self.annotations)
+        found = {name: self._value(name, value) for name, value in given.items()}
+        if "epsilon" in found and "epsilon" not in self.defaults:
+            epsilon = found.pop("epsilon")
+            found = {"epsilon_low": epsilon, "epsilon_high": epsilon, **found}
+        return found
+
+    def _value(self, name: str, value: Any) -> Any:
+        try:
+            return self._adapters[name].validate_python(plain(value))
+        except ValidationError:
+            raise ValueError(sentence(name, self.annotations[name], value)) from None
+
+
+def parse(name: str, annotation: Any, text: str) -> Any:
+    """`text` from a command line as what `annotation` says (`false` is False)."""
+    if text.lower() == "none" and NoneType in get_args(annotation):
+        return None
+    if annotation is Any:
+        return text
+    try:
+        return TypeAdapter(annotation, config=STRICT).validate_strings(text)
+    except ValidationError:
+        raise ValueError(sentence(name, annotation, text)) from None
+
+
+def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `TypeError` naming the nearest name if one of `given` is unknown."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{owner} has no setting {name!r}{nearest(name, known)}; it has: "
+                f"{', '.join(known) or 'none'}"
+            )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """', did you mean …?' for an error message, or nothing."""
+    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def annotations(cls: type) -> dict[str, Any]:
+    """A dataclass's fields with their types."""
+    return inspect.get_annotations(cls, eval_str=True)
+
+
+def plain(value: Any) -> Any:
+    """A NumPy or torch scalar as Python's own number; containers likewise."""
+    if type(value) is dict:
+        return {k: plain(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    scalar = isinstance(value, numbers.Number) or getattr(value, "ndim", None) == 0
+    return value.item() if scalar and hasattr(value, "item") else value
+
+
+def sentences(error: ValidationError, fields: dict[str, Any]) -> str:
+    """One sentence per field at fault."""
+    bad = {fault["loc"][0]: fault["input"] for fault in error.errors()}
+    return "; ".join(sentence(name, fields[name], bad[name]) for name in bad)
+
+
+def sentence(name: str, annotation: Any, value: Any) -> str:
+    """'epochs must be a whole number ≥ 1, got 0'."""
+    return f"{name} must be {expected(annotation)}, got {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, cut off if it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def expected(annotation: Any) -> str:
+    """A type with its range, in words: 'a number in [0, 1] or None'."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        limits = [m for part in inner[1:] for m in getattr(part, "metadata", [part])]
+        return expected(inner[0]) + _range(limits)
+    if origin in (Union, UnionType):
+        return " or ".join(expected(part) for part in inner)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, inner))}" if inner[1:] else repr(inner[0])
+    words = {int: "a whole number", float: "a number", bool: "True or False"}
+    words |= {str: "text", NoneType: "None", dict: "a dictionary"}
+    if origin is tuple:
+        return f"{len(inner)} values, each {expected(inner[0])}"
+    return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _range(limits: list) -> str:
+    low = next((m for m in limits if isinstance(m, Ge | Gt)), None)
+    high = next((m for m in limits if isinstance(m, Le | Lt)), None)
+    if low is not None and high is not None:
+        left = f"[{low.ge}" if isinstance(low, Ge) else f"({low.gt}"
+        right = f"{high.le}]" if isinstance(high, Le) else f"{high.lt})"
+        return f" in {left}, {right}"
+    if low is not None:
+        return f" ≥ {low.ge}" if isinstance(low, Ge) else f" > {low.gt}"
+    return ""
