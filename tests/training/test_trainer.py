@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from worlds import (
+from tests.worlds import (
     EPSILON,
     ROUNDING,
     SMALL,

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 import torch
-from test_algorithms import loss_of, mask_of, one_token, random_batch
+from tests.losses.test_algorithms import loss_of, mask_of, one_token, random_batch
 from torch import tensor
 from torch.autograd import grad, gradcheck
 from torch.testing import assert_close

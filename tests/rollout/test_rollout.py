@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from worlds import (
+from tests.worlds import (
     EOS,
     PAD,
     PROMPTS,

@@ -16,7 +16,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
-from worlds import (
+from tests.worlds import (
     PROMPTS,
     ROUNDING,
     SMALL,

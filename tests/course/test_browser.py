@@ -22,7 +22,7 @@ CHROMIUM = next(
     None,
 )
 DRIVER = shutil.which("chromedriver")
-NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 PATIENCE = 120  # seconds
 
 pytestmark = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from transformers import AutoModelForTokenClassification
-from worlds import (
+from tests.worlds import (
     EOS,
     PROMPTS,
     ROUNDING,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worlds import SMALL, TOKENIZER, random_model, random_moe, small_run, warm_model
+from tests.worlds import SMALL, TOKENIZER, random_model, random_moe, small_run, warm_model
 
 from refimpl import dice, update
 from refimpl.models import build, make_critic

@@ -8,7 +8,7 @@ import pytest
 
 from course.exercises import exercises
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 HEADINGS = ["play", "exercises", "misreading", "elsewhere"]
 
 

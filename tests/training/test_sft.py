@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from make_starts import STARTS
-from worlds import PAD, TOKENIZER, random_moe, same_weights
+from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
 from refimpl import moe
 from refimpl import sft as module

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from worlds import (
+from tests.worlds import (
     SMALL,
     TOKENIZER,
     gpt2,
