@@ -1,32 +1,30 @@
 """Policy-optimisation losses as their papers state them, on models you can train.
 
-The path of the data is one line, and the modules stand along it:
+The path of the data is one line, and the rooms are named after its steps:
 
-    problem → prompt → rollout → reward → advantage → loss → update → history → plot
-    tasks              rollout   rewards  advantages  algorithms  optimise   plots
-                       └──────── experience ───────┘  └─── trainer ────┘
+    problem → rollout → reward → advantage → batch → loss → K updates → history
+    tasks     rollout   rewards  advantages  collect algorithms update   history
 
-Floors, lowest first; no import runs upward:
+No import runs upward, none in a circle. Floors, lowest first:
 
-1. `importance`, `advantages`, `aggregation`, `kl`: the pieces of every loss; `dice`:
-   where random numbers come from.
-2. `algorithms`: one file each, in chapter order.
-3. `tasks`, `models`, `moe`, `rollout`, `rewards`, `warm_start`: world and policy;
-   `starts/`: the warm-started policies that every machine begins with.
-4. `trainer`: `train`, on `experience` (collect) and `optimise` (update), with `run`,
-   `config`, `history` and `checkpoint` beside it.
-5. `curves`, `plots`, `explorer`, `misreadings`, `exercises`: what the notebooks show.
-6. `__main__`: the command line.
+1. `settings` (values that check themselves), `dice` (random numbers), `files`.
+2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
+3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
+4. `tasks`, `models`, `moe`, `rollout`, `rewards`, `sft`: world and policy; `starts/`: the
+   warm-started policies that every machine begins with.
+5. `collect` (makes a batch of all that), `update` (K steps on it), `trainer` (the loop),
+   with `config`, `run`, `history` and `checkpoint` beside them.
+6. `experiments`: stored evidence and measurements. `__main__`: the command line.
+
+Importing it changes nothing in the host process. What only the notebooks use is in
+`notebooks/course/`.
 """
 
-import os
+from refimpl.algorithms import ALGORITHMS
+from refimpl.config import TrainConfig
+from refimpl.history import History
+from refimpl.trainer import evaluate, train
 
-import torch
+__version__ = "0.2.0"
 
-__version__ = "0.1.0"
-
-# One thread is as fast as two for models this small. Two wait for each other by
-# spinning, and come to a crawl when another program wants a core. To use more, set
-# OMP_NUM_THREADS.
-if "OMP_NUM_THREADS" not in os.environ:
-    torch.set_num_threads(1)
+__all__ = ["ALGORITHMS", "History", "TrainConfig", "evaluate", "train"]

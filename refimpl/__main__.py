@@ -1,211 +1,279 @@
 """The command line: `python -m refimpl {train,warm-start,curves,bench,stress}`."""
 
-import argparse
-import ast
 import sys
-from dataclasses import fields
+import traceback
+import warnings
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
 
 from refimpl import algorithms, curves
-from refimpl.experiments import stress
-from refimpl.algorithms import ALGORITHMS, nearest
+from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.config import TrainConfig
+from refimpl.experiments import bench as measure
+from refimpl.experiments import stress as stressed
+from refimpl.files import writable_file, writable_folder
+from refimpl.history import History
 from refimpl.models import PRESETS, load
-from refimpl.tasks import Arithmetic, rare_careful
-from refimpl.trainer import (
-    DynamicSamplingError,
-    StalenessError,
-    TrainConfig,
-    train,
-)
+from refimpl.settings import annotations, expected, nearest, parse, table
 from refimpl.sft import WarmStart, warm_start
+from refimpl.tasks import Arithmetic, rare_careful
+from refimpl.trainer import DynamicSamplingError, StalenessError
+from refimpl.trainer import train as run_training
 
-EXPECTED = (
-    ValueError,
-    TypeError,
-    StalenessError,
-    DynamicSamplingError,
-    FloatingPointError,
-)
 WORLDS = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
+FIELDS = annotations(TrainConfig)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    args = _parser().parse_args(arguments)
+def _setting(name: str, kinds: dict = FIELDS) -> Any:
+    """A flag for a setting, read and refused as the setting itself is."""
+    kind = kinds[name]
+    return Annotated[
+        Any,
+        PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=name.upper(),
+            instance_from_str=lambda texts: parse(name, kind, texts[0]),
+            is_instance=lambda _: True,
+            str_from_instance=lambda value: [str(value)],
+        ),
+        tyro.conf.arg(help=expected(kind)),
+    ]
+
+
+Sets = tyro.conf.UseAppendAction[tuple[str, ...]]
+Seed, Device = _setting("seed"), _setting("device")
+World = Literal[tuple(WORLDS)]
+Preset = Literal[tuple(PRESETS)]
+Method = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
+
+
+def train(
+    *,
+    algorithm: Method,
+    seed: Seed = None,
+    rollouts: _setting("rollouts") = None,
+    set: Sets = (),
+    model: str | None = None,
+    preset: Preset = "tiny",
+    world: World = "arithmetic",
+    device: Device = None,
+    dtype: _setting("dtype") = None,
+    checkpoint_dir: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    history: Path | None = None,
+    save: Path | None = None,
+) -> int:
+    """Train a policy; the last line of output holds its held-out accuracy.
+
+    Args:
+        set: NAME=VALUE, a setting or a hyperparameter of the algorithm; repeatable.
+        model: folder or hub name, instead of a preset.
+        checkpoint_dir: save there every `checkpoint_every` rollouts.
+        resume: go on from the checkpoint.
+        overwrite: replace a checkpoint that is there.
+        history: write the history as CSV.
+        save: write the policy (save_pretrained).
+    """
+    method = algorithms.get(algorithm)
+    settings = parse_settings(method, set)
+    flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
+    settings |= {k: v for k, v in flags.items() if v is not None}  # a flag beats --set
+    config = TrainConfig(**settings)
+    config.check(method)
+    if history is not None:
+        writable_file(history, "the history")
+    if save is not None:
+        writable_folder(save, "the policy")
+    task = WORLDS[world]()
+    if model is not None:
+        policy, tokenizer = load(model)
+    else:
+        start = WarmStart(preset=preset, world=task)
+        policy, tokenizer, _ = warm_start(start, device=config.device)
+
+    def keep(found: History) -> None:
+        if history is not None:
+            found.to_csv(history)
+        if save is not None:
+            found.model.save_pretrained(save)
+            tokenizer.save_pretrained(save)
+
     try:
-        args.run(args)
-    except EXPECTED as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stop:
-        where = getattr(args, "checkpoint_dir", None)
-        again = f"; continue with --checkpoint-dir {where} --resume" if where else ""
-        print(f"interrupted: {stop}{again}", file=sys.stderr)
-        return 130
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `ended` is printed below
+            found = run_training(
+                method,
+                config=config,
+                model=policy,
+                tokenizer=tokenizer,
+                task=task,
+                checkpoint_dir=checkpoint_dir,
+                resume=resume,
+                overwrite=overwrite,
+            )
+    except StalenessError as error:
+        keep(error.history)
+        raise
+    keep(found)
+    if found.ended is not None:
+        print(found.ended, file=sys.stderr)
+        if checkpoint_dir is not None:
+            print(
+                f"continue with --checkpoint-dir {checkpoint_dir} --resume",
+                file=sys.stderr,
+            )
+    last = found.rows[-1]
+    measured = [a for a in found["accuracy"] if a == a]
+    print(
+        f"{method.name}  seed {config.seed}  rollouts {len(found)}  "
+        f"seconds {sum(found['step_time']):.1f}  reward {last['reward']:.2f}  "
+        + (f"accuracy {measured[-1]:.2f}" if measured else "accuracy not measured")
+    )
+    if found.ended is None or isinstance(found.ended, DynamicSamplingError):
+        return 0  # as far as it could be trained
+    return 130 if isinstance(found.ended, KeyboardInterrupt) else 2
+
+
+train.__doc__ += f"""
+    Settings (for --set):
+
+{table(TrainConfig)}
+
+    Algorithms and their hyperparameters:
+
+{algorithms.table()}
+"""
+
+
+def warm_start_(
+    *,
+    preset: Preset = "tiny",
+    world: World = "arithmetic",
+    seed: Seed = 0,
+    device: Device = "cpu",
+    fresh: bool = False,
+) -> int:
+    """Train or find the SFT policy.
+
+    Args:
+        fresh: train it again.
+    """
+    settings = WarmStart(preset=preset, world=WORLDS[world](), seed=seed)
+    _, _, losses = warm_start(settings, device=device, fresh=fresh)
+    print(f"{settings.folder()}  final loss {losses[-1]:.3f}")
     return 0
 
 
-def run_train(args) -> None:
-    algorithm = algorithms.get(args.algorithm)
-    settings = parse_settings(algorithm, args.set)
-    for name in ("seed", "device", "dtype", "rollouts"):  # a flag beats --set
-        if getattr(args, name) is not None:
-            settings[name] = getattr(args, name)
-    config = TrainConfig(**settings)
-    config.check(algorithm)
-    world = WORLDS[args.world]()
-    if args.model is not None:
-        model, tokenizer = load(args.model)
-    else:
-        start = WarmStart(preset=args.preset, world=world)
-        model, tokenizer, _ = warm_start(start, device=config.device)
-    history = train(
-        algorithm,
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        task=world,
-        checkpoint_dir=args.checkpoint_dir,
-        resume=args.resume,
-    )
-    if args.history is not None:
-        history.to_csv(args.history)
-    if args.save is not None:
-        history.model.save_pretrained(args.save)
-        tokenizer.save_pretrained(args.save)
-    last = history.rows[-1]
-    print(
-        f"{algorithm.name}  seed {config.seed}  rollouts {len(history)}  "
-        f"seconds {sum(history['step_time']):.1f}  reward {last['reward']:.2f}  "
-        f"accuracy {history.accuracy:.2f}"
-    )
+def curves_(
+    *, algorithm: Method, set: Sets = (), out: Path = Path("curves.csv")
+) -> int:
+    """Write objective and gradient weight against the ratio as CSV.
 
-
-def run_warm_start(args) -> None:
-    settings = WarmStart(preset=args.preset, world=WORLDS[args.world](), seed=args.seed)
-    _, _, losses = warm_start(settings, device=args.device or "cpu", fresh=args.fresh)
-    print(f"{settings.folder()}  final loss {losses[-1]:.3f}")
-
-
-def run_curves(args) -> None:
-    algorithm = algorithms.get(args.algorithm)
-    settings = dict(map(_parse_setting, args.set))
-    algorithm.check_hyperparameters(settings)
+    Args:
+        set: NAME=VALUE, a hyperparameter; repeatable.
+    """
+    method = algorithms.get(algorithm)
+    settings = parse_settings(method, set, fields={})["hyperparameters"]
+    writable_file(out, "the curves")
     found = {
-        f"{algorithm.name} A{'>' if sign > 0 else '<'}0": curves.curve(
-            algorithm, sign, **settings
+        f"{method.name} A{'>' if sign > 0 else '<'}0": curves.curve(
+            method, sign, **settings
         )
         for sign in (1, -1)
     }
-    curves.to_csv(args.out, found)
-    print(f"wrote {args.out}")
+    curves.to_csv(out, found)
+    print(f"wrote {out}")
+    return 0
 
 
-def run_bench(args) -> None:
-    from refimpl.experiments.bench import bench  # here: it pulls in more than training needs
+def bench(
+    *,
+    seeds: int = 10,
+    algorithms: tuple[str, ...] = measure.TRAINED,
+    chapters: Path | None = None,
+    out: Path = Path("bench.json"),
+) -> int:
+    """Measure speed and accuracy.
 
-    for name in args.algorithms:
-        algorithms.get(name)
-    bench(args.seeds, args.out, args.chapters, args.algorithms)
+    Args:
+        chapters: time the notebooks in this folder too.
+    """
+    measure.bench(seeds, out, chapters, algorithms)
+    return 0
 
 
-def run_stress(args) -> None:
-    stress.stress(args.out, args.arms, args.settings, args.seeds, args.workers)
-    print(f"wrote {args.out}")
+def stress(
+    *,
+    arms: tuple[str, ...] = stressed.ON_DENSE,
+    settings: tuple[str, ...] = stressed.CALM,
+    seeds: int = 5,
+    workers: int = 1,
+    out: Path = Path("stress.csv"),
+) -> int:
+    """Many stale updates, every method; goes on where it stopped."""
+    stressed.stress(out, arms, settings, seeds, workers)
+    print(f"wrote {out}")
+    return 0
 
 
-def parse_settings(algorithm: algorithms.Algorithm, pairs: list[str]) -> dict:
-    """`name=value` pairs → arguments of `TrainConfig`, hyperparameters set apart.
+COMMANDS = {
+    "train": train,
+    "warm-start": warm_start_,
+    "curves": curves_,
+    "bench": bench,
+    "stress": stress,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog="python -m refimpl", args=arguments
+        )
+    except Exception as error:
+        if not said_by_us(error):
+            raise  # a bug: its traceback is what helps
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted before the first rollout was complete", file=sys.stderr)
+        return 130
+
+
+def said_by_us(error: Exception) -> bool:
+    """Whether a `raise` in this package made the error: a sentence for the reader."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    inside = Path(last.filename).is_relative_to(Path(__file__).parent)
+    return inside and (last.line or "").startswith("raise")
+
+
+def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:
+    """`name=value` texts → arguments of `TrainConfig`, hyperparameters set apart.
 
     Raises `TypeError` with the nearest name if neither knows one.
     """
-    own = {f.name for f in fields(TrainConfig)} - {"hyperparameters"}
+    own = {k: v for k, v in fields.items() if k != "hyperparameters"}
     settings, hyperparameters = {}, {}
-    for name, value in map(_parse_setting, pairs):
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not text:
+            raise ValueError(f"--set takes name=value, got {pair!r}")
         if name in own:
-            settings[name] = value
-        elif name in algorithm.names or name == "max_length":  # Dr. GRPO's constant
-            hyperparameters[name] = value
+            settings[name] = parse(name, own[name], text)
+        elif name in method.annotations:
+            hyperparameters[name] = parse(name, method.annotations[name], text)
         else:
-            known = [*algorithm.names, *sorted(own)]
+            known = [*method.names, *sorted(own)]
             raise TypeError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
-                f"{algorithm.name}{nearest(name, known)}; {algorithm.name} has: "
-                f"{', '.join(algorithm.names)}"
+                f"{method.name}{nearest(name, known)}; {method.name} has: "
+                f"{', '.join(method.names) or 'none'}"
             )
     return {**settings, "hyperparameters": hyperparameters}
-
-
-def _parse_setting(pair: str) -> tuple[str, object]:
-    name, equals, text = pair.partition("=")
-    if not equals or not text:
-        raise ValueError(f"--set takes name=value, got {pair!r}")
-    if text.lower() in ("true", "false"):
-        return name, text.lower() == "true"
-    try:
-        return name, ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return name, text
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m refimpl", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-
-    train_ = commands.add_parser("train", help="train a policy")
-    train_.add_argument("--algorithm", required=True, help=", ".join(ALGORITHMS))
-    train_.add_argument("--seed", type=int)
-    train_.add_argument("--rollouts", type=int)
-    train_.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of TrainConfig or a hyperparameter; may be repeated",
-    )
-    train_.add_argument("--model", help="folder or hub name, instead of a preset")
-    train_.add_argument("--dtype", help="float32, bfloat16, float64")
-    train_.add_argument("--checkpoint-dir", type=Path)
-    train_.add_argument("--resume", action="store_true")
-    train_.add_argument("--history", type=Path, help="write the history as CSV")
-    train_.add_argument("--save", type=Path, help="write the policy (save_pretrained)")
-    train_.set_defaults(run=run_train)
-
-    warm = commands.add_parser("warm-start", help="train or find the SFT policy")
-    warm.add_argument("--seed", type=int, default=0)
-    warm.add_argument("--fresh", action="store_true", help="train it again")
-    warm.set_defaults(run=run_warm_start)
-
-    for command in (train_, warm):
-        command.add_argument("--preset", default="tiny", help=", ".join(PRESETS))
-        command.add_argument("--world", default="arithmetic", choices=WORLDS)
-        command.add_argument("--device", help="cpu (default), cuda, mps")
-
-    curve = commands.add_parser("curves", help="write objective and weight as CSV")
-    curve.add_argument("--algorithm", required=True)
-    curve.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    curve.add_argument("--out", type=Path, default=Path("curves.csv"))
-    curve.set_defaults(run=run_curves)
-
-    bench = commands.add_parser("bench", help="measure speed and accuracy")
-    bench.add_argument("--seeds", type=int, default=10)
-    bench.add_argument(
-        "--algorithms",
-        nargs="+",
-        default=[name for name in ALGORITHMS if name not in ("reinforce", "rspo")],
-    )
-    bench.add_argument("--chapters", action="store_true", help="time the notebooks too")
-    bench.add_argument("--out", type=Path, default=Path("bench.json"))
-    bench.set_defaults(run=run_bench)
-    hard = commands.add_parser("stress", help="many stale updates, every method")
-    dense = [name for name in stress.ARMS if name not in stress.NEED_MOE]
-    calm = [name for name in stress.SETTINGS if name not in stress.ON_MOE]
-    hard.add_argument("--arms", nargs="+", default=dense, metavar="ARM")
-    hard.add_argument("--settings", nargs="+", default=calm, metavar="SETTING")
-    hard.add_argument("--seeds", type=int, default=5)
-    hard.add_argument("--workers", type=int, default=1)
-    hard.add_argument("--out", type=Path, default=Path("stress.csv"))
-    hard.set_defaults(run=run_stress)
-    return parser
 
 
 if __name__ == "__main__":

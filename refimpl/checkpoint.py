@@ -1,40 +1,61 @@
 """One file that a run can be continued from, bit for bit."""
 
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
+
+from refimpl.files import writable_folder
 
 NAME = "checkpoint.pt"
-VERSION = 2
-KEYS = {"algorithm", "config", "task", "salt", "rows", "optimizer"}
+VERSION = 3
+KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "optimizer"}
 KEYS |= {"model", "critic", "reference"}
 
 
-def check_writable(folder: str | Path) -> None:
-    """Raise `ValueError` now rather than after an hour of training."""
+def claim(folder: str | Path, *, may_exist: bool) -> FileLock:
+    """Take `folder` for this run: one process at a time, and no run over another.
+
+    Raises `ValueError` if the folder cannot be written, another process trains in it,
+    or it holds a checkpoint already although not `may_exist`.
+    """
+    folder = writable_folder(folder, "checkpoints")
+    lock = FileLock(folder / ".lock")
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
+        lock.acquire(timeout=0)
+    except Timeout:
         raise ValueError(
-            f"cannot write checkpoints to {str(folder)!r} ({error.strerror}); choose a "
-            "folder that you may write to"
-        ) from error
+            f"another process trains in {str(folder)!r}; wait for it, or give this run "
+            "a checkpoint folder of its own"
+        ) from None
+    if (folder / NAME).exists() and not may_exist:
+        lock.release()
+        raise ValueError(
+            f"{str(folder)!r} holds a checkpoint already; go on from it with resume "
+            "(--resume), replace it with overwrite (--overwrite), or use another folder"
+        )
+    return lock
 
 
 def save(folder: str | Path, state: dict) -> None:
-    """Write beside the old checkpoint, then swap the two in one step."""
+    """Write beside the old checkpoint, then swap the two in one step.
+
+    Raises `OSError` if it cannot be written; the old one is then untouched.
+    """
     path = Path(folder) / NAME
     scratch = path.with_name(NAME + ".tmp")
-    with open(scratch, "wb") as file:
-        torch.save({"version": VERSION, **state}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
+    try:
+        with open(scratch, "wb") as file:
+            torch.save({"version": VERSION, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except RuntimeError as error:  # how torch reports a disk that is full
+        raise OSError(f"{error}".split("\n")[0]) from error
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def load(folder: str | Path, device: torch.device) -> dict:

@@ -19,12 +19,14 @@ class History:
 
     A value that does not exist (accuracy between evaluations, the length of wrong
     answers when none was wrong) is NaN in a column, None in a row, and empty in CSV.
-    `model` is the trained policy, where the run is at hand.
+    `model` is the trained policy, where the run is at hand. `ended` is what ended a run
+    early, with a sentence as its message; None if nothing did.
     """
 
     algorithm: str
     rows: list[dict[str, float | None]] = field(default_factory=list)
     model: Any = field(default=None, repr=False)
+    ended: BaseException | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -41,8 +43,14 @@ class History:
 
     @property
     def accuracy(self) -> float:
-        """The last held-out accuracy."""
-        return [a for a in self["accuracy"] if not math.isnan(a)][-1]
+        """The last held-out accuracy. Raises `ValueError` if none was measured."""
+        measured = [a for a in self["accuracy"] if not math.isnan(a)]
+        if not measured:
+            raise ValueError(
+                f"no accuracy was measured in {len(self)} rollouts: it is every "
+                "`eval_every` rollouts, and at the end of a run"
+            )
+        return measured[-1]
 
     def reached(self, level: float, name: str = "accuracy") -> int | None:
         """Rollouts taken until `name` first reached `level`; None if it never did."""

@@ -87,8 +87,22 @@ def truncated_weight(
     Corrects for a sampler that is not π_old (another engine, another precision).
     Untruncated, the weight is unbiased and its variance unbounded; C = 2–3 is in use.
 
-    Raises `ValueError` if `cap` is not positive.
+    Raises `ValueError` if `cap` is not positive, or if the log-probs differ in shape or
+    are not finite on a response token: a clamp would make an ordinary weight of ∞.
     """
-    if cap <= 0:
+    if not cap > 0:
         raise ValueError(f"cap must be > 0, got {cap}; 2.0 is usual")
-    return ratio(log_ratio(old_logp.detach(), rollout_logp, mask)).clamp(max=cap)
+    if rollout_logp.shape != old_logp.shape:
+        raise ValueError(
+            f"rollout_logp must have old_logp's shape {tuple(old_logp.shape)}, got "
+            f"{tuple(rollout_logp.shape)}"
+        )
+    z = log_ratio(old_logp.detach(), rollout_logp, mask)
+    if not z.isfinite().all():
+        row, column = (~z.isfinite()).nonzero()[0].tolist()
+        pair = old_logp[row, column].item(), rollout_logp[row, column].item()
+        raise ValueError(
+            f"old_logp and rollout_logp must be finite on response tokens, got {pair} "
+            f"at row {row}, token {column}"
+        )
+    return ratio(z).clamp(max=cap)

@@ -5,7 +5,10 @@ per token on top (`AutoModelForTokenClassification`, one label). Both save and l
 with `save_pretrained` and `from_pretrained`.
 """
 
+import contextlib
 import copy
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -21,10 +24,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from refimpl.algorithms import nearest
 from refimpl.dice import salted
-
-logging.disable_progress_bar()  # transformers': one small file needs no bar
+from refimpl.settings import nearest
 
 PRESETS = {
     # 0.1 M parameters: seconds on a laptop CPU.
@@ -98,13 +99,26 @@ def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
         return AutoModelForCausalLM.from_config(config)
 
 
+@contextlib.contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Without transformers' bar: one small file needs none."""
+    before = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if before:
+            logging.enable_progress_bar()
+
+
 def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Any causal LM and its tokenizer, by folder or by name on the Hugging Face hub.
 
     Raises `ValueError` if there is nothing there, or if the two do not fit together.
     """
     try:
-        model = AutoModelForCausalLM.from_pretrained(path)
+        with no_progress_bar():
+            model = AutoModelForCausalLM.from_pretrained(path)
         if Path(path).is_dir() and not (Path(path) / "tokenizer_config.json").exists():
             raise ValueError("There is a model, but no tokenizer was saved beside it.")
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -119,7 +133,7 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def check_pair(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `ValueError` if the tokenizer can name a token the model has not."""
+    """Raise `ValueError` if the tokenizer can name a token that the model lacks."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > vocabulary:
         raise ValueError(
@@ -135,6 +149,8 @@ def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
 
     A head of zeros makes the first advantages plain returns instead of noise.
     """
+    if hasattr(policy, "merge_and_unload"):  # peft's: the critic has no LoRA
+        policy = copy.deepcopy(policy).merge_and_unload()
     config = copy.deepcopy(policy.config)
     config.num_labels = 1
     with torch.random.fork_rng(devices=[]):
@@ -148,14 +164,50 @@ def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     return critic.to(policy.device, policy.dtype).eval()  # no dropout
 
 
+def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy to train, in eval mode: dropout would make π_θ differ from the sampler.
+
+    Weights that need no gradient stay so: frozen layers, the base of a LoRA. Raises
+    `ValueError` if none needs one.
+    """
+    copied = copy.deepcopy(model).eval()
+    if not any(p.requires_grad for p in copied.parameters()):
+        raise ValueError(
+            "no weight of the model needs a gradient, so nothing could be trained; "
+            "call model.requires_grad_(True), or unfreeze the part you want to train"
+        )
+    return copied
+
+
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
     """π_ref: a copy that takes no gradient."""
     return copy.deepcopy(model).eval().requires_grad_(False)
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable numbers, tied ones counted once."""
+    """Numbers in the model, frozen ones too; tied ones counted once."""
     return sum(p.numel() for p in model.parameters())
+
+
+SMALL = 10_000_000  # parameters
+
+
+@contextlib.contextmanager
+def one_thread(model: PreTrainedModel) -> Iterator[None]:
+    """One torch thread while a small model works on the CPU; then as before.
+
+    For models this small two threads gain nothing. They wait for each other by
+    spinning, and come to a crawl when another program wants a core. $OMP_NUM_THREADS,
+    if it is set, is obeyed.
+    """
+    before = torch.get_num_threads()
+    on_cpu = model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ
+    if on_cpu and count_parameters(model) < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def pick_device(name: str) -> torch.device:

@@ -22,6 +22,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from refimpl.settings import plain
+
 
 def seq_mean_token_mean(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """1 / (B |o_i|): the mean over a response's tokens, then over responses."""
@@ -59,7 +61,7 @@ def constant(mask: Float[Tensor, "B T"], max_length: int) -> Float[Tensor, "B T"
 
     Raises `ValueError` unless `max_length` (tokens) is at least the longest response.
     """
-    mask = _wide(mask)
+    mask, max_length = _wide(mask), plain(max_length)
     longest = max(1, int(mask.sum(-1).max())) if len(mask) else 1
     if not (isinstance(max_length, int | float) and longest <= max_length < torch.inf):
         raise ValueError(
@@ -70,8 +72,7 @@ def constant(mask: Float[Tensor, "B T"], max_length: int) -> Float[Tensor, "B T"
 
 
 NORMALISERS: dict[str, Callable] = {
-    f.__name__: f
-    for f in (seq_mean_token_mean, group_token_mean, token_mean, constant)
+    f.__name__: f for f in (seq_mean_token_mean, group_token_mean, token_mean, constant)
 }
 
 

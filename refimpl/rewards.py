@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from jaxtyping import Float
 from torch import Tensor
 
+from refimpl.settings import shown
+
 
 def score(
     reward: Callable, prompts: Sequence[str], completions: Sequence[str], columns: dict
@@ -32,7 +34,7 @@ def score(
         got = repr(rewards)
     if got != len(completions):
         raise ValueError(
-            f"the reward function {name} must return {len(completions)} numbers, one a "
+            f"the reward function {name} must return {len(completions)} numbers, one per "
             f"completion; it returned {got}"
         )
     checked = []
@@ -74,3 +76,19 @@ def overlong_punishment(
 def columns(rows: list[dict]) -> dict[str, list]:
     """A task's rows as the columns that a reward function takes (TRL's signature)."""
     return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+
+
+def check_rows(rows, method: str) -> list[dict]:
+    """`rows` if they are what a task must return, else `ValueError` that says why."""
+    said = f"task.{method} must return a list of dictionaries with a 'prompt' string"
+    if not isinstance(rows, list) or not rows:
+        raise ValueError(f"{said}; it returned {shown(rows)}")
+    for row in rows:
+        if not (isinstance(row, dict) and isinstance(row.get("prompt"), str)):
+            raise ValueError(f"{said}; one of them is {shown(row)}")
+        if row.keys() != rows[0].keys():
+            raise ValueError(
+                f"{said} and the same keys throughout; one has {sorted(rows[0])}, "
+                f"another {sorted(row)}"
+            )
+    return rows

@@ -240,34 +240,38 @@ def sample(
             "distribution to take a log-prob of; for near-greedy sampling use 0.01"
         )
     check_prompts(model, tokenizer, prompts, max_new_tokens)
-    device = model.device
-    encoded = tokenizer(list(prompts))["input_ids"]
-    longest, pad = max(map(len, encoded)), _pad_token(tokenizer)
+    return _sample(
+        model,
+        tokenizer(list(prompts))["input_ids"],
+        end_tokens(model, tokenizer),
+        _pad_token(tokenizer),
+        group_size,
+        max_new_tokens,
+        temperature,
+        dice.generator(seed, model.device),
+        routing,
+    )
+
+
+def _sample(
+    model, encoded, eos, pad, group_size, limit, temperature, generator, routing
+) -> Rollout:
+    """`sample` on prompts that are token ids already."""
+    device, longest = model.device, max(map(len, encoded))
     ids = [[pad] * (longest - len(row)) + row for row in encoded]
     attention = [[0] * (longest - len(row)) + [1] * len(row) for row in encoded]
     ids = torch.tensor(ids, device=device)
     attention = torch.tensor(attention, device=device)
-    generator = dice.generator(seed, device)
-    eos = end_tokens(model, tokenizer)
     was_training = model.training
     model.eval()
     decoded = _decode(
-        model,
-        ids,
-        attention,
-        group_size,
-        max_new_tokens,
-        temperature,
-        generator,
-        eos,
-        routing,
+        model, ids, attention, group_size, limit, temperature, generator, eos, routing
     )
     model.train(was_training)
     # Tensors born in inference mode cannot enter a graph; ordinary copies can.
     *decoded, visited = decoded
     ids, attention = (x.repeat_interleave(group_size, 0) for x in (ids, attention))
     visited = None if visited is None else [x.clone() for x in visited]
-    pad = _pad_token(tokenizer)
     rollout = _pack(ids, attention, *(x.clone() for x in decoded), eos, pad, visited)
     return replace(rollout, group=rollout.group // group_size)
 
@@ -370,4 +374,34 @@ def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
             f"the longest prompt has {longest} tokens and max_new_tokens is "
             f"{max_new_tokens}, together more than the {limit} positions of the model; "
             "shorten one of them"
+        )
+
+
+@torch.no_grad()
+def check_sampling(model: PreTrainedModel, tokenizer) -> None:
+    """Raise `ValueError` if this architecture cannot be sampled from as we do it.
+
+    Two prompts of two lengths, two tokens each: the cache must be one whose rows can
+    be copied and selected, and the sampler must agree with teacher forcing.
+    """
+    kind = type(model).__name__
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    prompts = [[1 % vocabulary], [n % vocabulary for n in (1, 2, 3)]]
+    never = torch.tensor([-1], device=model.device)  # no token ends these
+    generator = torch.Generator(model.device).manual_seed(0)
+    try:
+        rollout = _sample(model, prompts, never, 0, 2, 2, 1.0, generator, None)
+        again, _ = log_probs(model, rollout)
+    except (AttributeError, TypeError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(
+            f"{kind} cannot be sampled from here: the sampler needs a causal "
+            "transformer with a key-value cache whose rows can be copied and "
+            f"selected ({type(error).__name__}: {str(error)[:100]})"
+        ) from error
+    gap = (again - rollout.logp).abs().max().item()
+    if not gap < 0.1:
+        raise ValueError(
+            f"{kind} gives a sampled token other log-probs with a cache than without "
+            f"one (they differ by {gap:.2g} nats): its state is no key-value cache, "
+            "or it does not take left-padded prompts"
         )

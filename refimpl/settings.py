@@ -21,12 +21,17 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 Count = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+STRICT = ConfigDict(
+    strict=True,
+    allow_inf_nan=False,
+    arbitrary_types_allowed=True,
+    use_attribute_docstrings=True,
+)
 
 
 def checked(cls: type) -> type:
@@ -40,12 +45,12 @@ def checked(cls: type) -> type:
 
     @wraps(validate)
     def init(self, *args, **given):
-        names = [*given, *list(fields)[: len(args)]]
-        refuse_unknown(cls.__name__, names, fields)
+        refuse_unknown(cls.__name__, given, fields)
+        given |= dict(zip(fields, args, strict=False))
         try:
-            validate(self, *map(plain, args), **{k: plain(v) for k, v in given.items()})
+            validate(self, **{name: plain(value) for name, value in given.items()})
         except ValidationError as error:
-            raise ValueError(sentences(error, fields)) from None
+            raise ValueError(_sentences(error, fields, given)) from None
 
     cls.__init__ = init
     return cls
@@ -132,15 +137,24 @@ def plain(value: Any) -> Any:
     return value.item() if scalar and hasattr(value, "item") else value
 
 
-def sentences(error: ValidationError, fields: dict[str, Any]) -> str:
-    """One sentence per field at fault."""
-    bad = {fault["loc"][0]: fault["input"] for fault in error.errors()}
-    return "; ".join(sentence(name, fields[name], bad[name]) for name in bad)
+def _sentences(error: ValidationError, fields: dict[str, Any], given: dict) -> str:
+    """One sentence per field at fault, or what `__post_init__` said of several."""
+    said = {}
+    for fault in error.errors():
+        if fault["loc"]:
+            name = fault["loc"][0]
+            said[name] = sentence(name, fields[name], given[name])
+        else:
+            said[""] = str(fault["ctx"]["error"])
+    return "; ".join(said.values())
 
 
 def sentence(name: str, annotation: Any, value: Any) -> str:
     """'epochs must be a whole number ≥ 1, got 0'."""
-    return f"{name} must be {expected(annotation)}, got {shown(value)}"
+    wanted = expected(annotation)
+    if str(plain(value)).strip("+-").lower() in ("inf", "infinity", "nan"):
+        wanted = wanted.replace("a number", "a finite number")  # ∞ > 0, yet refused
+    return f"{name} must be {wanted}, got {shown(value)}"
 
 
 def shown(value: Any) -> str:
@@ -176,3 +190,13 @@ def _range(limits: list) -> str:
     if low is not None:
         return f" ≥ {low.ge}" if isinstance(low, Ge) else f" > {low.gt}"
     return ""
+
+
+def table(cls: type) -> str:
+    """The fields of a checked class with type, default and meaning, as text."""
+    kinds, lines = annotations(cls), []
+    for name, field in cls.__pydantic_fields__.items():
+        default = field.default if field.default_factory is None else {}
+        meaning = f": {field.description}" if field.description else ""
+        lines.append(f"  {name} = {default!r}, {expected(kinds[name])}{meaning}")
+    return "\n".join(lines)

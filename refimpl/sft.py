@@ -16,11 +16,14 @@ import os
 import shutil
 import tempfile
 import warnings
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import torch
 import transformers
+from filelock import FileLock
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import (
@@ -30,7 +33,15 @@ from transformers import (
 )
 
 from refimpl import dice, moe
-from refimpl.models import PRESETS, build, load, pick_device
+from refimpl.models import (
+    PRESETS,
+    build,
+    load,
+    no_progress_bar,
+    one_thread,
+    pick_device,
+)
+from refimpl.settings import Count, Positive, Seed, Share, checked
 from refimpl.tasks import Arithmetic, make_tokenizer
 
 BALANCE = 1e-3  # weight of the load-balancing loss; Qwen3-MoE's
@@ -38,19 +49,19 @@ RECIPE = 1  # raise it when the same settings would give another model
 SHIPPED = Path(__file__).parent / "starts"
 
 
-@dataclass(frozen=True)
+@checked
 class WarmStart:
     """Settings of the warm start; together they name the policy."""
 
-    preset: str = "tiny"
+    preset: Literal[tuple(PRESETS)] = "tiny"
     world: Arithmetic = Arithmetic()
-    seed: int = 0
-    skill_steps: int = 600
-    skill_mix: tuple[float, float, float] = (0.9, 0.05, 0.05)
-    skill_learning_rate: float = 5e-3
-    habit_steps: int = 100
-    habit_learning_rate: float = 5e-4
-    batch_size: int = 64
+    seed: Seed = 0
+    skill_steps: Count = 600
+    skill_mix: tuple[Share, Share, Share] = (0.9, 0.05, 0.05)
+    skill_learning_rate: Positive = 5e-3
+    habit_steps: Count = 100
+    habit_learning_rate: Positive = 5e-4
+    batch_size: Count = 64
 
     def folder(self) -> Path:
         """Its place in the cache."""
@@ -88,7 +99,9 @@ def warm_start(
     (`tiny`: well under a minute on 2 cores). `fresh` trains it in any case, and so
     does `REFIMPL_OWN_STARTS=1` unless the cache holds one. `REFIMPL_SALT` changes
     what is trained, not what is shipped. An interrupted run leaves nothing in the
-    cache; a cache that cannot be written gets a warning, and the policy is returned.
+    cache, a damaged one there is trained again with a warning, and one that cannot be
+    written gets a warning too, and the policy is returned. Processes that need the same
+    one wait for the first.
 
     Raises `ValueError` if a shipped policy is damaged, or is one that the installed
     version of transformers does not read.
@@ -100,26 +113,68 @@ def warm_start(
         model, losses = _read_shipped(shipped)
         return model.to(device), make_tokenizer(), losses
     folder = settings.folder()
-    if not fresh and (folder / "losses.json").exists():
-        model, tokenizer = load(folder)
-        losses = json.loads((folder / "losses.json").read_text())
-        return model.to(device), tokenizer, losses
-    model, tokenizer, losses = _train(settings, device)
-    try:
-        _cache(folder, model, tokenizer, losses)
-    except OSError as error:
-        warnings.warn(
-            f"the warm start was trained, but could not be kept in {folder.parent} "
-            f"({error}); set REFIMPL_CACHE to a folder that can be written",
-            stacklevel=2,
-        )
+    with _alone(folder):
+        found = None if fresh else _read_cached(folder)
+        if found is not None:
+            model, tokenizer, losses = found
+            return model.to(device), tokenizer, losses
+        model, tokenizer, losses = train(settings, device)
+        try:
+            _cache(folder, model, tokenizer, losses)
+        except OSError as error:
+            warnings.warn(
+                "the warm start was trained, but could not be kept in "
+                f"{folder.parent} ({error}); set REFIMPL_CACHE to a folder that can be "
+                "written",
+                stacklevel=2,
+            )
     return model, tokenizer, losses
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time trains a policy; nothing if locks cannot be written."""
+    lock = FileLock(folder.with_name(folder.name + ".lock"))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError:  # `_cache` will say that nothing can be written there
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _read_cached(folder: Path):
+    """The policy, tokenizer and losses in the cache; None, with a warning, if damaged."""
+    record = folder / "start.json"
+    if not record.exists():
+        return None
+    try:
+        start = json.loads(record.read_text())
+        if _digest(folder / "model.safetensors") != start["sha256"]:
+            raise ValueError("its weights do not fit their checksum")
+        return *load(folder), start["losses"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        said = " ".join(str(error).split())[:200]
+        warnings.warn(
+            f"the warm start in the cache, {folder}, is damaged ({said}); it is "
+            "trained again",
+            stacklevel=3,
+        )
+        return None
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _read_shipped(folder: Path) -> tuple[PreTrainedModel, list[float]]:
     start = json.loads((folder / "start.json").read_text())
     weights = folder / "model.safetensors"
-    found = hashlib.sha256(weights.read_bytes()).hexdigest() if weights.exists() else ""
+    found = _digest(weights) if weights.exists() else ""
     if found != start["sha256"]:
         raise ValueError(
             f"the shipped policy {weights} is damaged: its SHA-256 is "
@@ -128,9 +183,10 @@ def _read_shipped(folder: Path) -> tuple[PreTrainedModel, list[float]]:
             "your own with REFIMPL_OWN_STARTS=1"
         )
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder, output_loading_info=True
-        )
+        with no_progress_bar():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder, output_loading_info=True
+            )
         wrong = [name for names in report.values() for name in names]
     except Exception as error:  # the weights are whole, so it is the version
         said = " ".join(f"{type(error).__name__}: {error}".split())
@@ -153,16 +209,25 @@ def _cache(folder: Path, model, tokenizer, losses) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-        (Path(scratch) / "losses.json").write_text(json.dumps(losses))
+        start = {"sha256": _digest(Path(scratch) / "model.safetensors")}
+        start |= {"losses": losses}
+        (Path(scratch) / "start.json").write_text(json.dumps(start))
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another process got there first
             Path(scratch).rename(folder)
             os.mkdir(scratch)  # for TemporaryDirectory to clean up
 
 
-def _train(settings: WarmStart, device: torch.device):
+def train(settings: WarmStart, device: str | torch.device = "cpu"):
+    """Train it, whatever is shipped or cached: the policy, its tokenizer, the losses."""
     tokenizer = make_tokenizer()
     model = build(settings.preset, tokenizer, settings.seed).to(device).train()
+    with one_thread(model):
+        losses = _train(settings, model, tokenizer)
+    return model.eval(), tokenizer, losses
+
+
+def _train(settings: WarmStart, model, tokenizer) -> list[float]:
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )
@@ -176,7 +241,7 @@ def _train(settings: WarmStart, device: torch.device):
         rows = settings.world.demonstrations(
             steps * settings.batch_size, settings.seed * 10 + stage, mix
         )
-        batches = _batches(rows, tokenizer, settings.batch_size, device)
+        batches = _batches(rows, tokenizer, settings.batch_size, model.device)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, peak, total_steps=steps, pct_start=0.1, cycle_momentum=False
         )
@@ -191,7 +256,7 @@ def _train(settings: WarmStart, device: torch.device):
             bar.update()
             bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
     bar.close()
-    return model.eval(), tokenizer, losses
+    return losses
 
 
 def _loss(model, ids: Tensor, labels: Tensor, pad: int) -> Tensor:

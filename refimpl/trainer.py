@@ -12,8 +12,10 @@ import contextlib
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
@@ -21,20 +23,30 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import algorithms, checkpoint, dice, moe
 from refimpl.algorithms import Algorithm
-from refimpl.config import TrainConfig
 from refimpl.collect import DynamicSamplingError, collect
+from refimpl.config import TrainConfig
 from refimpl.history import History
-from refimpl.models import check_pair, frozen_copy, make_critic, pick_device
-from refimpl.update import update
-from refimpl.rewards import columns, score
-from refimpl.rollout import check_prompts, sample
+from refimpl.models import (
+    check_pair,
+    frozen_copy,
+    make_critic,
+    one_thread,
+    pick_device,
+    trainable_copy,
+)
+from refimpl.rewards import check_rows, columns, score
+from refimpl.rollout import check_prompts, check_sampling, sample
 from refimpl.run import Run
-from refimpl.tasks import Arithmetic
+from refimpl.settings import shown
 from refimpl.sft import warm_start
+from refimpl.tasks import Arithmetic
+from refimpl.update import update
 
 
 class StalenessError(RuntimeError):
-    """The ratio never left 1: no clip or gate was ever tested by this run."""
+    """The ratio never left 1: no clip or gate was ever tested. `history` is the run's."""
+
+    history: History
 
 
 def train(
@@ -45,8 +57,9 @@ def train(
     tokenizer: PreTrainedTokenizerBase | None = None,
     task=None,
     reward: Callable | None = None,
-    checkpoint_dir: str | None = None,
+    checkpoint_dir: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> History:
     """Train a copy of `model` with `algorithm`; the history holds the trained copy.
@@ -55,48 +68,118 @@ def train(
 
     - `algorithm`: a name of `ALGORITHMS`, or an `Algorithm` of your own.
     - `model`, `tokenizer`: any causal LM; default: the warm-started tiny model.
+      Weights that need no gradient (frozen layers, the base of a LoRA) stay as they are.
     - `task`: see `refimpl.tasks`; default: the arithmetic world. `reward`: a function
       with TRL's signature in place of the task's own.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
-      continues from there, bit for bit. Ctrl-C finishes the rollout, saves and stops.
+      continues from there, bit for bit; `overwrite` starts anew.
 
-    Raises `ValueError` or `TypeError` on bad input before any work, `StalenessError`
-    if the largest |ratio − 1| stays at rounding noise although K > 1,
-    `FloatingPointError` if the gradient is no longer finite.
+    **A run that ends early** returns what it has, with the reason in
+    `History.ended` and in a warning: after Ctrl-C (which finishes the rollout, saves,
+    and stops; a second one stops at once), when dynamic sampling finds nothing left to
+    learn, when a gradient is no longer finite, or when a checkpoint cannot be written.
+
+    Raises `ValueError` or `TypeError` on bad input before any work; what ended it, if
+    a run ends before its first rollout is complete; `StalenessError` if the largest
+    |ratio − 1| stays at rounding noise although K > 1.
     """
     config = TrainConfig() if config is None else config
-    algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    config.check(algorithm)
-    config = config.completed(algorithm)
     task = Arithmetic() if task is None else task
-    saved = _saved(algorithm, config, checkpoint_dir, task) if resume else None
-    if checkpoint_dir is not None:
-        checkpoint.check_writable(checkpoint_dir)
-    run = prepare(algorithm, config, model, tokenizer, task, reward)
-    if saved is not None:
-        _restore(run, saved)
-    steps = range(len(run.history), config.rollouts)
+    reward = getattr(task, "reward", None) if reward is None else reward
+    algorithm = _check_arguments(algorithm, config, task, reward)
+    config = config.completed(algorithm)
+    with contextlib.ExitStack() as held:
+        saved = None
+        if checkpoint_dir is not None:
+            may_exist = resume or overwrite
+            held.enter_context(checkpoint.claim(checkpoint_dir, may_exist=may_exist))
+        if resume:
+            saved = _saved(algorithm, config, checkpoint_dir, task, reward)
+        run = prepare(algorithm, config, model, tokenizer, task, reward)
+        if saved is not None:
+            _restore(run, saved)
+        held.enter_context(one_thread(run.model))
+        _loop(run, checkpoint_dir, progress)
+    if run.history.ended is not None:
+        warnings.warn(str(run.history.ended), stacklevel=2)
+    return run.history
+
+
+def _loop(run: Run, checkpoint_dir: str | Path | None, progress: bool) -> None:
+    """Rollout after rollout, until all are done or something ends the run early."""
+    config, history = run.config, run.history
+    steps = range(len(history), config.rollouts)
     bar = tqdm(steps, desc=run.algorithm.name, disable=not progress)
     with _finish_on_interrupt() as interrupted:
         for step in bar:
-            row = _step(run, step)
-            run.history.rows.append(row)
+            try:
+                row = _step(run, step, interrupted)
+            except ENDS_A_RUN as reason:
+                _end_early(run, reason)
+                break
+            history.rows.append(row)
             bar.set_postfix(reward=f"{row['reward']:.2f}", refresh=False)
             last = step + 1 == config.rollouts or interrupted.is_set()
             if checkpoint_dir is not None and (
                 last or (step + 1) % config.checkpoint_every == 0
             ):
-                checkpoint.save(checkpoint_dir, _state(run))
-            if interrupted.is_set():
-                raise KeyboardInterrupt(f"stopped after {step + 1} rollouts")
+                try:
+                    checkpoint.save(checkpoint_dir, _state(run))
+                except OSError as error:
+                    _end_early(run, error, f"no checkpoint in {str(checkpoint_dir)!r}")
+                    break
+            if interrupted.is_set() and step + 1 < config.rollouts:
+                _end_early(run, KeyboardInterrupt())
+                break
             if step + 1 in (5, config.rollouts):
                 _check_staleness(run)
-    run.history.model = run.model
-    return run.history
 
 
-def _step(run: Run, step: int) -> dict[str, float | None]:
-    """One rollout and its K updates: a row of history."""
+ENDS_A_RUN = (KeyboardInterrupt, DynamicSamplingError, FloatingPointError)
+
+
+def _end_early(run: Run, reason: BaseException, where: str = "") -> None:
+    """Note why the run ended; raise `reason` if there is nothing to hand back."""
+    if not run.history.rows:
+        raise reason
+    said = "interrupted" if isinstance(reason, KeyboardInterrupt) else str(reason)
+    run.history.ended = type(reason)(
+        f"stopped after {len(run.history)} of {run.config.rollouts} rollouts: "
+        f"{where + ': ' if where else ''}{said}"
+    )
+
+
+def _check_arguments(algorithm, config, task, reward) -> Algorithm:
+    """The algorithm, or one sentence on the first argument that cannot be right."""
+    if isinstance(algorithm, str):
+        algorithm = algorithms.get(algorithm)
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(
+            f"algorithm must be a name of ALGORITHMS or an Algorithm, got {algorithm!r}"
+        )
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
+    parts = ("sample", "held_out", "reward", "habit", "habits")
+    missing = [name for name in parts if not hasattr(task, name)]
+    if missing:
+        raise TypeError(
+            f"task must have {', '.join(parts)} (see refimpl.tasks); "
+            f"{shown(task)} lacks {', '.join(missing)}"
+        )
+    if not callable(reward):
+        raise TypeError(
+            "reward must be a function f(prompts, completions, **columns), got "
+            f"{shown(reward)}"
+        )
+    config.check(algorithm)
+    return algorithm
+
+
+def _step(run: Run, step: int, interrupted: threading.Event) -> dict:
+    """One rollout and its K updates: a row of history.
+
+    The last row is evaluated, also that of a run which Ctrl-C is about to end.
+    """
     config, start = run.config, time.perf_counter()
     batch, described = collect(run, step)
     measured = update(run, batch, step)
@@ -105,7 +188,8 @@ def _step(run: Run, step: int) -> dict[str, float | None]:
     row = {"step": float(step), **described, **measured}
     row["step_time"] = time.perf_counter() - start
     row["accuracy"] = None
-    if (step + 1) % config.eval_every == 0 or step + 1 == config.rollouts:
+    last = step + 1 == config.rollouts or interrupted.is_set()
+    if (step + 1) % config.eval_every == 0 or last:
         with run.precision():
             row["accuracy"] = evaluate(
                 run.model,
@@ -132,14 +216,15 @@ def evaluate(
     task = Arithmetic() if task is None else task
     rows = task.held_out(problems, seed)
     prompts = [row["prompt"] for row in rows]
-    rollout = sample(
-        model,
-        tokenizer,
-        prompts,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        seed=seed,
-    )
+    with one_thread(model):
+        rollout = sample(
+            model,
+            tokenizer,
+            prompts,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+        )
     rewards = score(task.reward, prompts, rollout.texts(tokenizer), columns(rows))
     return sum(rewards) / len(rewards)
 
@@ -148,8 +233,9 @@ def prepare(
     algorithm, config, model=None, tokenizer=None, task=None, reward=None
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`)."""
-    algorithm = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    config.check(algorithm)
+    task = Arithmetic() if task is None else task
+    reward = getattr(task, "reward", None) if reward is None else reward
+    algorithm = _check_arguments(algorithm, config, task, reward)
     config = config.completed(algorithm)
     device = pick_device(config.device)
     if (model is None) != (tokenizer is None):
@@ -157,29 +243,32 @@ def prepare(
     if model is None:
         model, tokenizer, _ = warm_start(device=config.device)
     check_pair(model, tokenizer)
-    task = Arithmetic() if task is None else task
-    rows = task.sample(config.prompts_per_rollout, 0) + task.held_out(8)
+    rows = check_rows(task.sample(config.prompts_per_rollout, 0), "sample")
+    rows = rows + check_rows(task.held_out(8), "held_out")
     check_prompts(model, tokenizer, [r["prompt"] for r in rows], config.max_new_tokens)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    # The copy stays in eval mode: dropout would make π_θ differ from the sampler.
-    model = frozen_copy(model).requires_grad_(True).to(device, dtype)
+    model = trainable_copy(model).to(device, dtype)
     if dtype == torch.float64 and moe.is_moe(model):
         model.set_experts_implementation("eager")  # the fused one has no float64
+    check_sampling(model, tokenizer)
     routers_known = _check_routers(algorithm, config, model)
     critic = None
     if algorithm.critic:
         critic = make_critic(model, dice.seed_for(config.seed, 0, "critic"))
-    settings = [{"params": model.parameters(), "peak": config.learning_rate}]
+    own = [p for p in model.parameters() if p.requires_grad]
+    settings = [{"params": own, "peak": config.learning_rate}]
     if critic is not None:
         settings.append(
             {"params": critic.parameters(), "peak": config.critic_learning_rate}
         )
+    history = History(algorithm.name)
+    history.model = model
     return Run(
         algorithm=algorithm,
         config=config,
         tokenizer=tokenizer,
         task=task,
-        reward=task.reward if reward is None else reward,
+        reward=reward,
         model=model,
         critic=critic,
         reference=frozen_copy(model) if config.beta > 0 else None,
@@ -190,7 +279,7 @@ def prepare(
             weight_decay=config.weight_decay,
             fused=True,
         ),
-        history=History(algorithm.name),
+        history=history,
         routers_known=routers_known,
     )
 
@@ -219,6 +308,7 @@ def _state(run: Run) -> dict:
         "algorithm": run.algorithm.name,
         "config": asdict(run.config),
         "task": _name(run.task),
+        "reward": _name(run.reward),
         "salt": dice.salt(),
         "model": run.model.state_dict(),
         "critic": run.critic.state_dict() if run.critic is not None else None,
@@ -231,12 +321,15 @@ def _state(run: Run) -> dict:
 MAY_CHANGE_ON_RESUME = {"rollouts", "checkpoint_every", "device"}
 
 
-def _name(task) -> str:
-    """What tells one task from another: its settings, or else its class."""
-    return repr(task) if is_dataclass(task) else type(task).__qualname__
+def _name(part) -> str:
+    """What tells one task or reward from another: its settings, or else its name."""
+    if is_dataclass(part):
+        return repr(part)
+    named = part if hasattr(part, "__qualname__") else type(part)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
-def _saved(algorithm, config: TrainConfig, folder: str | None, task) -> dict:
+def _saved(algorithm, config: TrainConfig, folder, task, reward) -> dict:
     """The checkpoint in `folder`, or `ValueError` if this run cannot go on from it."""
     if folder is None:
         raise ValueError("resume=True needs a checkpoint_dir to resume from")
@@ -244,11 +337,12 @@ def _saved(algorithm, config: TrainConfig, folder: str | None, task) -> dict:
     checkpoint.check_matches(
         state, algorithm.name, asdict(config), MAY_CHANGE_ON_RESUME
     )
-    if state["task"] != _name(task):
-        raise ValueError(
-            f"the checkpoint was trained on {state['task']}, not on {_name(task)}; "
-            "give the same task, or use another checkpoint folder"
-        )
+    for what, now in (("task", _name(task)), ("reward", _name(reward))):
+        if state[what] != now:
+            raise ValueError(
+                f"the checkpoint was trained with the {what} {state[what]}, not with "
+                f"{now}; give the same {what}, or use another checkpoint folder"
+            )
     if state["salt"] != dice.salt():
         raise ValueError(
             f"the checkpoint was made with REFIMPL_SALT={state['salt']}, now it is "
@@ -305,12 +399,14 @@ def _check_staleness(run: Run) -> None:
     noise = 1e-2 if run.config.dtype == "bfloat16" else 1e-4
     largest = max(run.history["ratio/max_deviation"])
     if run.config.updates_per_rollout > 1 and largest < noise:
-        raise StalenessError(
+        error = StalenessError(
             f"after {len(run.history)} rollouts with K = "
             f"{run.config.updates_per_rollout} updates each, the largest |ratio − 1| "
             f"is {largest:.1e}: the policy does not move, or old log-probs are taken "
             "from the policy being trained. Check the rewards and the learning rate"
         )
+        error.history = run.history
+        raise error
 
 
 __all__ = [

@@ -126,7 +126,9 @@ def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
 def _micro_batches(run: Run, batch: Batch, chosen: Tensor) -> Iterator[Batch]:
     """Slices of the mini-batch, sorted by length so that little of each is padding."""
     rollout = batch.rollout
-    chosen = chosen[rollout.end[chosen.to(rollout.ids.device)].cpu().argsort(stable=True)]
+    chosen = chosen[
+        rollout.end[chosen.to(rollout.ids.device)].cpu().argsort(stable=True)
+    ]
     for rows in chosen.split(run.config.micro_batch_size):
         rows = rows.to(rollout.ids.device)
         part = rollout.rows(rows)

@@ -43,6 +43,16 @@ def get(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
+def table() -> str:
+    """Every method with what it changes in its parent, and its hyperparameters."""
+    lines = []
+    for a in ALGORITHMS.values():
+        changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
+        own = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
+        lines.append(f"  {a.name}: {changed}. {own or 'no hyperparameters'}")
+    return "\n".join(lines)
+
+
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
@@ -51,5 +61,6 @@ __all__ = [
     "Tokens",
     "from_gate",
     "get",
+    "table",
     "value_loss",
 ]

@@ -128,7 +128,9 @@ class Algorithm:
         tokens = _tokens(logp, old_logp, advantages, mask, weight, self.normaliser)
         objective = self.objective(tokens, **given)
         _check_objective(self.name, objective, tokens)
-        loss = -(objective.value * tokens.weight).sum()
+        # Outside the mask the value may be anything, and NaN · 0 is NaN.
+        value = torch.where(tokens.mask.bool(), objective.value, 0.0)
+        loss = -(value * tokens.weight).sum()
         return LossResult(loss, _metrics(objective, tokens))
 
     @property
@@ -159,11 +161,13 @@ class Algorithm:
         logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
         zero, one = torch.zeros(2, 2), torch.ones(2, 2)
         old = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
+        tokens = Tokens(logp, old, zero, one, one)
         given = self.check_hyperparameters(hyperparameters)
-        value = self.objective(Tokens(logp, old, zero, one, one), **given).value
-        if not value.requires_grad:
+        objective = self.objective(tokens, **given)
+        _check_objective(self.name, objective, tokens)
+        if not objective.value.requires_grad:
             return False
-        (slope,) = torch.autograd.grad(value.sum(), logp, allow_unused=True)
+        (slope,) = torch.autograd.grad(objective.value.sum(), logp, allow_unused=True)
         return slope is not None and bool((slope != 0).any())
 
 
@@ -185,7 +189,7 @@ def _tokens(logp, old_logp, advantages, mask, weight, normaliser) -> Tokens:
     """All as (B, T) floats, 0 outside the mask, or a `ValueError` that says why."""
     given = {"logp": logp, "old_logp": old_logp, "mask": mask, "advantages": advantages}
     for name, tensor in {**given, "weight": weight}.items():
-        if not (isinstance(tensor, Tensor) or name == "weight" and tensor is None):
+        if not (isinstance(tensor, Tensor) or (name == "weight" and tensor is None)):
             raise ValueError(
                 f"{name} must be a tensor, got {type(tensor).__name__}; "
                 "torch.as_tensor(…) makes one"

@@ -1,6 +1,7 @@
 """`python -m refimpl bench`: speed and accuracy on this machine, as text and JSON."""
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -12,24 +13,34 @@ from pathlib import Path
 
 import torch
 
-from refimpl import moe
-from refimpl.algorithms import ALGORITHMS
+from refimpl import moe, sft
+from refimpl.algorithms import ALGORITHMS, get
+from refimpl.files import writable_file
 from refimpl.models import count_parameters
 from refimpl.rollout import sample
+from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
-from refimpl.sft import WarmStart, _train, warm_start
 
-TRAINED = [name for name in ALGORITHMS if name not in ("reinforce", "rspo")]
+TRAINED = tuple(a for a in ALGORITHMS if a not in ("reinforce", "rspo"))
 
 
 def bench(
     seeds: int = 10,
     out: Path = Path("bench.json"),
-    chapters: bool = False,
+    chapters: Path | None = None,
     names: Sequence[str] = TRAINED,
 ):
-    """Print every figure as it is measured, then write them all to `out`."""
+    """Print every figure as it is measured, then write them all to `out`.
+
+    `chapters` is a folder of notebooks to be timed too. Raises `ValueError` before any
+    work if a name is unknown, there are no notebooks, or `out` cannot be written.
+    """
+    for name in names:
+        get(name)
+    if chapters is not None and not list(chapters.glob("*.ipynb")):
+        raise ValueError(f"there are no notebooks in {str(chapters)!r}")
+    writable_file(out, "the measurements")
     start = time.perf_counter()
     model, tokenizer, _ = warm_start()
     first = time.perf_counter() - start
@@ -48,8 +59,8 @@ def bench(
     figures |= _show(recording())
     for name in names:
         figures |= _show(training(name, model, tokenizer, seeds))
-    if chapters:
-        figures |= _show(notebooks())
+    if chapters is not None:
+        figures |= _show(notebooks(chapters))
     figures |= _show({"peak memory, MiB": _peak_memory()})
     out.write_text(json.dumps(figures, indent=2) + "\n")
     print(f"wrote {out}")
@@ -61,7 +72,7 @@ def training_a_start() -> dict:
     figures = {}
     for preset in ("tiny", "tiny-moe"):
         start = time.perf_counter()
-        _train(WarmStart(preset=preset), torch.device("cpu"))
+        sft.train(WarmStart(preset=preset))
         seconds = round(time.perf_counter() - start)
         figures[f"{preset}: warm start trained anew, seconds"] = seconds
     return figures
@@ -142,7 +153,9 @@ def training(name: str, model, tokenizer, seeds: int) -> dict:
         runs.append(history)
         seconds.append(sum(history["step_time"]))
     final = [run.accuracy for run in runs]
-    reached = [run.reached(0.90) or len(run) for run in runs]
+    # A run that never reaches 0.90 takes longer than any that does.
+    reached = [run.reached(0.90) or math.inf for run in runs]
+    median = statistics.median(reached)
     each = statistics.median(t for run in runs for t in run["step_time"])
     return {
         f"{name}: accuracy, median of {seeds} seeds": statistics.median(final),
@@ -150,9 +163,15 @@ def training(name: str, model, tokenizer, seeds: int) -> dict:
         f"{name}: RL seconds, median": round(statistics.median(seconds), 1),
         f"{name}: RL seconds, slowest": round(max(seconds), 1),
         f"{name}: seconds per rollout with its 4 updates": round(each, 3),
-        f"{name}: rollouts to 0.90 (measured every 2)": statistics.median(reached),
-        f"{name}: seconds to 0.90": round(statistics.median(reached) * each, 1),
+        f"{name}: runs that reached 0.90": sum(n < math.inf for n in reached),
+        f"{name}: rollouts to 0.90 (measured every 2)": _or_none(median),
+        f"{name}: seconds to 0.90": _or_none(round(median * each, 1)),
     }
+
+
+def _or_none(number: float) -> float | None:
+    """JSON has no infinity: None where fewer than half of the runs arrived."""
+    return number if math.isfinite(number) else None
 
 
 def same_history(model, tokenizer) -> bool:
@@ -165,11 +184,10 @@ def same_history(model, tokenizer) -> bool:
     return first == second
 
 
-def notebooks() -> dict:
-    """Seconds each chapter takes, alone, warm start cached."""
+def notebooks(folder: Path) -> dict:
+    """Seconds that each notebook takes, alone."""
     figures = {}
-    here = Path(__file__).resolve().parents[1] / "notebooks"
-    for path in sorted(here.glob("*.ipynb")):
+    for path in sorted(folder.glob("*.ipynb")):
         start = time.perf_counter()
         subprocess.run(
             [

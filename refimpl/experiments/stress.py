@@ -7,6 +7,8 @@ so that an interrupted command goes on where it stopped.
 
 import csv
 import itertools
+import math
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,8 +19,9 @@ import torch
 from tqdm.auto import tqdm
 
 from refimpl.algorithms import Algorithm, from_gate, get
-from refimpl.trainer import TrainConfig, train
+from refimpl.files import writable_file
 from refimpl.sft import WarmStart, warm_start
+from refimpl.trainer import TrainConfig, train
 
 HARD = TrainConfig(
     rollouts=30,
@@ -40,9 +43,8 @@ SETTINGS = {
     "moe-loud": replace(HARD, learning_rate=2e-4, router_noise=0.5),
 }
 ON_MOE = {name for name in SETTINGS if name.startswith("moe")}
-STORED = Path(__file__).resolve().parents[1] / "figures" / "data" / "stress.csv"
-"""The runs that the chapters draw."""
-
+CALM = tuple(name for name in SETTINGS if name not in ON_MOE)
+"""The settings on the dense model."""
 COLUMNS = (
     "step reward entropy habit/careful habit_accuracy/careful length/wrong "
     "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy "
@@ -115,19 +117,26 @@ ARMS = {
 }
 
 
-NEED_MOE = {name for name in ARMS if "R2" in name or "R3" in name or "RSPO" in name}
+def _needs_moe(arm: Arm) -> bool:
+    algorithm, settings = arm.build()
+    return bool(TrainConfig(**settings).completed(algorithm).needs_moe)
+
+
+NEED_MOE = {name for name, arm in ARMS.items() if _needs_moe(arm)}
+ON_DENSE = tuple(name for name in ARMS if name not in NEED_MOE)
 
 
 def stress(
     out: Path,
-    arms: Iterable[str] = tuple(name for name in ARMS if name not in NEED_MOE),
-    settings: Iterable[str] = tuple(name for name in SETTINGS if name not in ON_MOE),
+    arms: Iterable[str] = ON_DENSE,
+    settings: Iterable[str] = CALM,
     seeds: int = 5,
     workers: int = 1,
 ) -> None:
-    """Run every arm × setting × seed that `out` does not hold yet.
+    """Run every arm × setting × seed that `out` does not hold yet, whole.
 
-    Raises `ValueError` on an arm or a setting that does not exist, or an arm that needs
+    A run that was cut off in the file (the disk was full, the process killed) is dropped
+    from it and run again. Raises `ValueError` on an arm or a setting that does not exist, or an arm that needs
     routers in a setting without.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
@@ -140,20 +149,51 @@ def stress(
             f"{', '.join(sorted(NEED_MOE.intersection(arms)))} need a mixture of "
             f"experts: leave out {', '.join(dense)}"
         )
+    for name, value in (("seeds", seeds), ("workers", workers)):
+        if not (isinstance(value, int) and value >= 1):
+            raise ValueError(f"{name} must be a whole number ≥ 1, got {value!r}")
+    writable_file(out, "the runs")
     for setting in settings:
         _start(setting)  # once, before the workers ask for it
-    done = {(r["setting"], r["arm"], int(r["seed"])) for r in read(out)}
+    done = _whole_runs(out)
     wanted = [
         job
         for job in itertools.product(settings, arms, range(seeds))
         if job not in done
     ]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if not out.exists():
-        _append(out, [["setting", "arm", "seed", *COLUMNS]])
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for rows in tqdm(pool.map(_run, wanted), total=len(wanted), desc="runs"):
             _append(out, rows)
+
+
+def _whole_runs(out: Path) -> set[tuple[str, str, int]]:
+    """The runs in `out` that are complete; what is left of others is removed.
+
+    A new file gets its first line. Raises `ValueError` on a file of another kind.
+    """
+    head = ["setting", "arm", "seed", *COLUMNS]
+    if not out.exists() or not out.stat().st_size:
+        _append(out, [head])
+        return set()
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    if next(csv.reader(lines[:1])) != head:
+        raise ValueError(f"{out} was not written by stress; choose another file")
+    runs: dict[tuple, list[str]] = {}
+    for line in lines[1:]:
+        row = next(csv.reader([line]))
+        if len(row) == len(head) and line.endswith("\n"):
+            runs.setdefault((row[0], row[1], row[2]), []).append(line)
+    whole = {
+        job: own
+        for job, own in runs.items()
+        if job[0] in SETTINGS and len(own) == SETTINGS[job[0]].rollouts
+    }
+    kept = [lines[0], *(line for own in whole.values() for line in own)]
+    if len(kept) < len(lines):
+        scratch = out.with_name(out.name + ".tmp")
+        scratch.write_text("".join(kept), encoding="utf-8")
+        os.replace(scratch, out)
+    return {(setting, arm, int(seed)) for setting, arm, seed in whole}
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -176,11 +216,15 @@ def final(rows: list[dict], setting: str) -> dict[str, list[float]]:
 def column(
     rows: list[dict], setting: str, arm: str, name: str, steps: int | None = None
 ) -> list[list[float]]:
-    """A column by rollout, a list for each seed; the first `steps` rollouts."""
+    """A column by rollout, a list for each seed; the first `steps` rollouts.
+
+    NaN where nothing was measured (accuracy between evaluations).
+    """
     table: dict[str, list[float]] = {}
     for row in rows:
         if row["setting"] == setting and row["arm"] == arm:
-            table.setdefault(row["seed"], []).append(float(row[name]))
+            number = float(row[name]) if row[name] else math.nan
+            table.setdefault(row["seed"], []).append(number)
     return [values[:steps] for values in table.values()]
 
 

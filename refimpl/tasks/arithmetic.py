@@ -12,12 +12,14 @@ careful. That is the **fork token**: one choice that decides the reward.
 import random
 import re
 import zlib
-from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from refimpl.dice import salted
+from refimpl.settings import Share, checked
 
 HABITS = ("careful", "guess", "ramble")
 CHARACTERS = "0123456789+=;#?"
@@ -52,7 +54,10 @@ def habit(completion: str) -> str:
     return "careful" if completion[:1].isdigit() else "other"
 
 
-@dataclass(frozen=True)
+Terms = Annotated[int, Field(ge=2, le=9)]
+
+
+@checked
 class Arithmetic:
     """A world of sums with `min_terms` to `max_terms` digits.
 
@@ -61,22 +66,21 @@ class Arithmetic:
     and no rollout, and only `held_out` returns it.
     """
 
-    min_terms: int = 2
-    max_terms: int = 5
-    habit_mix: tuple[float, float, float] = (0.30, 0.45, 0.25)
+    min_terms: Terms = 2
+    max_terms: Terms = 5
+    habit_mix: tuple[Share, Share, Share] = (0.30, 0.45, 0.25)
 
     reward = staticmethod(correctness)
     habit = staticmethod(habit)
     habits = HABITS
 
     def __post_init__(self):
-        if not 2 <= self.min_terms <= self.max_terms <= 9:
+        if self.min_terms > self.max_terms:
             raise ValueError(
-                "terms must satisfy 2 ≤ min_terms ≤ max_terms ≤ 9, got "
-                f"{self.min_terms} and {self.max_terms}"
+                f"min_terms {self.min_terms} is above max_terms {self.max_terms}"
             )
-        if len(self.habit_mix) != 3 or abs(sum(self.habit_mix) - 1) > 1e-6:
-            raise ValueError(f"habit_mix must be 3 shares of 1, got {self.habit_mix}")
+        if abs(sum(self.habit_mix) - 1) > 1e-6:
+            raise ValueError(f"habit_mix must add up to 1, got {self.habit_mix}")
 
     def sample(self, n: int, seed: int) -> list[dict]:
         """n training problems as dataset rows: `prompt`, `answer`, `terms`."""
@@ -150,7 +154,7 @@ _DEMONSTRATE = {
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character, plus `<pad>`, `<eos>` and `<unk>`."""
+    """One token per character, plus `<pad>`, `<eos>` and `<unk>`."""
     vocabulary = ["<pad>", "<eos>", "<unk>", *CHARACTERS]
     tokenizer = Tokenizer(
         models.WordLevel({t: i for i, t in enumerate(vocabulary)}, unk_token="<unk>")

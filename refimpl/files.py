@@ -1,0 +1,36 @@
+"""Files that a run writes: tried before the work, so that nothing is lost after it."""
+
+import tempfile
+from pathlib import Path
+
+
+def writable_folder(path: str | Path, what: str) -> Path:
+    """`path` as a folder that can be written to, made if need be.
+
+    Raises `ValueError` now rather than after an hour of training.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {what} to {str(path)!r} ({error.strerror or error}); choose "
+            "a folder that you may write to"
+        ) from error
+    return path
+
+
+def writable_file(path: str | Path, what: str) -> Path:
+    """`path` as a file that can be written, its folder made if need be.
+
+    Raises `ValueError` if it is a folder, or lies in one that cannot be written to.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(
+            f"cannot write {what} to {str(path)!r}, which is a folder; name a file in it"
+        )
+    writable_folder(path.parent, what)
+    return path
