@@ -10,10 +10,10 @@ No import runs upward, none in a circle. Floors, lowest first:
 1. `settings` (values that check themselves), `dice` (random numbers), `files`.
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `moe`, `rollout`, `rewards`, `sft`: world and policy; `starts/`: the
-   warm-started policies that every machine begins with.
-5. `collect` (makes a batch of all that), `update` (K steps on it), `trainer` (the loop),
-   with `config`, `run`, `history` and `checkpoint` beside them.
+4. `tasks`, `models`, `moe`, `rollout`, `rewards`, `sft`: world and policy; `starts/`:
+   the warm-started policies that every machine begins with.
+5. `collect` (makes a batch of all that), `update` (K steps on it), `trainer` (the
+   loop), with `config`, `run`, `history` and `checkpoint` beside them.
 6. `experiments`: stored evidence and measurements. `__main__`: the command line.
 
 Importing it changes nothing in the host process. What only the notebooks use is in

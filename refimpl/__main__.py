@@ -1,10 +1,11 @@
-"""The command line: `python -m refimpl {train,warm-start,curves,bench,stress}`."""
+"""The command line: `python -m refimpl {train,settings,warm-start,curves,…}`."""
 
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
@@ -16,51 +17,50 @@ from refimpl.experiments import bench as measure
 from refimpl.experiments import stress as stressed
 from refimpl.files import writable_file, writable_folder
 from refimpl.history import History
-from refimpl.models import PRESETS, load
+from refimpl.models import Preset, load
 from refimpl.settings import annotations, expected, nearest, parse, table
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.trainer import DynamicSamplingError, StalenessError
 from refimpl.trainer import train as run_training
 
-WORLDS = {"arithmetic": Arithmetic, "rare-careful": rare_careful}
+WORLDS: dict[str, Callable[[], Arithmetic]] = {
+    "arithmetic": Arithmetic,
+    "rare-careful": rare_careful,
+}
 FIELDS = annotations(TrainConfig)
 
 
-def _setting(name: str, kinds: dict = FIELDS) -> Any:
-    """A flag for a setting, read and refused as the setting itself is."""
-    kind = kinds[name]
-    return Annotated[
-        Any,
-        PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=name.upper(),
-            instance_from_str=lambda texts: parse(name, kind, texts[0]),
-            is_instance=lambda _: True,
-            str_from_instance=lambda value: [str(value)],
-        ),
-        tyro.conf.arg(help=expected(kind)),
-    ]
+def setting(name: str) -> PrimitiveConstructorSpec:
+    """A flag for a setting of `TrainConfig`, read and refused as that is."""
+    kind = FIELDS[name]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"({expected(kind)})",
+        instance_from_str=lambda texts: parse(name, kind, texts[0]),
+        is_instance=lambda _: True,
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
-Sets = tyro.conf.UseAppendAction[tuple[str, ...]]
-Seed, Device = _setting("seed"), _setting("device")
-World = Literal[tuple(WORLDS)]
-Preset = Literal[tuple(PRESETS)]
-Method = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
+Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
+Seed: TypeAlias = Annotated[Any, setting("seed")]
+Device: TypeAlias = Annotated[Any, setting("device")]
+World: TypeAlias = Literal["arithmetic", "rare-careful"]
+Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 
 
 def train(
     *,
     algorithm: Method,
     seed: Seed = None,
-    rollouts: _setting("rollouts") = None,
+    rollouts: Annotated[Any, setting("rollouts")] = None,
     set: Sets = (),
     model: str | None = None,
     preset: Preset = "tiny",
     world: World = "arithmetic",
     device: Device = None,
-    dtype: _setting("dtype") = None,
+    dtype: Annotated[Any, setting("dtype")] = None,
     checkpoint_dir: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -70,7 +70,7 @@ def train(
     """Train a policy; the last line of output holds its held-out accuracy.
 
     Args:
-        set: NAME=VALUE, a setting or a hyperparameter of the algorithm; repeatable.
+        set: NAME=VALUE, any of those that the command `settings` prints; repeatable.
         model: folder or hub name, instead of a preset.
         checkpoint_dir: save there every `checkpoint_every` rollouts.
         resume: go on from the checkpoint.
@@ -138,15 +138,11 @@ def train(
     return 130 if isinstance(found.ended, KeyboardInterrupt) else 2
 
 
-train.__doc__ += f"""
-    Settings (for --set):
-
-{table(TrainConfig)}
-
-    Algorithms and their hyperparameters:
-
-{algorithms.table()}
-"""
+def settings_() -> int:
+    """Print what --set takes: every setting and hyperparameter, with its range."""
+    print(f"Settings:\n\n{table(TrainConfig)}\n")
+    print(f"Algorithms and their hyperparameters:\n\n{algorithms.table()}")
+    return 0
 
 
 def warm_start_(
@@ -220,8 +216,9 @@ def stress(
     return 0
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train,
+    "settings": settings_,
     "warm-start": warm_start_,
     "curves": curves_,
     "bench": bench,

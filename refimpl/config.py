@@ -73,7 +73,7 @@ class TrainConfig:
     # Loss
     hyperparameters: dict = field(default_factory=dict)
     """the algorithm's"""
-    normaliser: Literal[tuple(NORMALISERS)] | None = None
+    normaliser: normalisers.Name | None = None
     """how tokens are averaged; None: as the paper"""
     max_length: Count | None = None
     """tokens; Dr. GRPO's constant; None: `max_new_tokens`"""

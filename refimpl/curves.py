@@ -1,7 +1,8 @@
 """Objective and gradient weight against the ratio, taken from the code that trains.
 
-A curve here is not drawn from a formula: ratios go in as log-probs, the real objective comes
-out, and autograd takes its slope. If the implementation drifts, so does the picture.
+A curve here is not drawn from a formula: ratios go in as log-probs, the real objective
+comes out, and autograd takes its slope. If the implementation drifts, so does the
+picture.
 """
 
 import csv

@@ -30,7 +30,8 @@ def writable_file(path: str | Path, what: str) -> Path:
     path = Path(path)
     if path.is_dir():
         raise ValueError(
-            f"cannot write {what} to {str(path)!r}, which is a folder; name a file in it"
+            f"cannot write {what} to {str(path)!r}, which is a folder; name a file "
+            "in it"
         )
     writable_folder(path.parent, what)
     return path

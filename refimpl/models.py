@@ -10,6 +10,7 @@ import copy
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -27,7 +28,9 @@ from transformers.utils import logging
 from refimpl.dice import salted
 from refimpl.settings import nearest
 
-PRESETS = {
+Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
+
+PRESETS: dict[str, dict] = {
     # 0.1 M parameters: seconds on a laptop CPU.
     "tiny": {
         "hidden_size": 64,

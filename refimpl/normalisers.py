@@ -17,6 +17,7 @@ Without that, a mean of means weighs tokens by the accident of where they fell.
 
 import inspect
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -70,6 +71,8 @@ def constant(mask: Float[Tensor, "B T"], max_length: int) -> Float[Tensor, "B T"
         )
     return mask / (len(mask) * max_length)
 
+
+Name = Literal["seq_mean_token_mean", "group_token_mean", "token_mean", "constant"]
 
 NORMALISERS: dict[str, Callable] = {
     f.__name__: f for f in (seq_mean_token_mean, group_token_mean, token_mean, constant)

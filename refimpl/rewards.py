@@ -34,8 +34,8 @@ def score(
         got = repr(rewards)
     if got != len(completions):
         raise ValueError(
-            f"the reward function {name} must return {len(completions)} numbers, one per "
-            f"completion; it returned {got}"
+            f"the reward function {name} must return {len(completions)} numbers, one "
+            f"per completion; it returned {got}"
         )
     checked = []
     for value, completion in zip(rewards, completions, strict=True):

@@ -12,13 +12,25 @@ import difflib
 import inspect
 import numbers
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from functools import wraps
 from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+
+T = TypeVar("T")
 
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -34,14 +46,15 @@ STRICT = ConfigDict(
 )
 
 
-def checked(cls: type) -> type:
+@dataclass_transform(frozen_default=True, field_specifiers=(Field, field))
+def checked(cls: type[T]) -> type[T]:
     """A frozen dataclass whose fields are checked when an object is made.
 
     Making one raises `ValueError` with a sentence per bad field, and `TypeError` with
     the nearest name if a field does not exist.
     """
-    cls = dataclass(cls, frozen=True, config=STRICT)
-    fields, validate = annotations(cls), cls.__init__
+    made: Any = dataclass(cls, frozen=True, config=STRICT)
+    fields, validate = annotations(made), made.__init__
 
     @wraps(validate)
     def init(self, *args, **given):
@@ -52,8 +65,8 @@ def checked(cls: type) -> type:
         except ValidationError as error:
             raise ValueError(_sentences(error, fields, given)) from None
 
-    cls.__init__ = init
-    return cls
+    made.__init__ = init
+    return made
 
 
 class Keywords:
@@ -122,7 +135,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-def annotations(cls: type) -> dict[str, Any]:
+def annotations(cls: Any) -> dict[str, Any]:
     """A dataclass's fields with their types."""
     return inspect.get_annotations(cls, eval_str=True)
 
@@ -192,11 +205,11 @@ def _range(limits: list) -> str:
     return ""
 
 
-def table(cls: type) -> str:
+def table(cls: Any) -> str:
     """The fields of a checked class with type, default and meaning, as text."""
     kinds, lines = annotations(cls), []
-    for name, field in cls.__pydantic_fields__.items():
-        default = field.default if field.default_factory is None else {}
-        meaning = f": {field.description}" if field.description else ""
+    for name, own in cls.__pydantic_fields__.items():
+        default = own.default if own.default_factory is None else {}
+        meaning = f": {own.description}" if own.description else ""
         lines.append(f"  {name} = {default!r}, {expected(kinds[name])}{meaning}")
     return "\n".join(lines)

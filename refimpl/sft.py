@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import torch
 import transformers
@@ -34,7 +33,7 @@ from transformers import (
 
 from refimpl import dice, moe
 from refimpl.models import (
-    PRESETS,
+    Preset,
     build,
     load,
     no_progress_bar,
@@ -53,7 +52,7 @@ SHIPPED = Path(__file__).parent / "starts"
 class WarmStart:
     """Settings of the warm start; together they name the policy."""
 
-    preset: Literal[tuple(PRESETS)] = "tiny"
+    preset: Preset = "tiny"
     world: Arithmetic = Arithmetic()
     seed: Seed = 0
     skill_steps: Count = 600
@@ -148,7 +147,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _read_cached(folder: Path):
-    """The policy, tokenizer and losses in the cache; None, with a warning, if damaged."""
+    """Policy, tokenizer and losses from the cache; None, with a warning, if damaged."""
     record = folder / "start.json"
     if not record.exists():
         return None
@@ -219,7 +218,7 @@ def _cache(folder: Path, model, tokenizer, losses) -> None:
 
 
 def train(settings: WarmStart, device: str | torch.device = "cpu"):
-    """Train it, whatever is shipped or cached: the policy, its tokenizer, the losses."""
+    """Train it, whatever is shipped or cached: policy, tokenizer, losses."""
     tokenizer = make_tokenizer()
     model = build(settings.preset, tokenizer, settings.seed).to(device).train()
     with one_thread(model):
@@ -286,4 +285,4 @@ def _batches(rows, tokenizer, size: int, device) -> list[tuple[Tensor, Tensor]]:
     return batches
 
 
-__all__ = ["PRESETS", "WarmStart", "cache_folder", "warm_start"]
+__all__ = ["WarmStart", "cache_folder", "warm_start"]

@@ -44,7 +44,7 @@ from refimpl.update import update
 
 
 class StalenessError(RuntimeError):
-    """The ratio never left 1: no clip or gate was ever tested. `history` is the run's."""
+    """The ratio never left 1, so no clip or gate was tested. `history` is the run's."""
 
     history: History
 
@@ -68,7 +68,7 @@ def train(
 
     - `algorithm`: a name of `ALGORITHMS`, or an `Algorithm` of your own.
     - `model`, `tokenizer`: any causal LM; default: the warm-started tiny model.
-      Weights that need no gradient (frozen layers, the base of a LoRA) stay as they are.
+      Weights that need no gradient (frozen layers, a LoRA's base) stay as they are.
     - `task`: see `refimpl.tasks`; default: the arithmetic world. `reward`: a function
       with TRL's signature in place of the task's own.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`

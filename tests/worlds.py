@@ -1,5 +1,6 @@
 """Small models and runs that several test files share."""
 
+import zlib
 from dataclasses import replace
 from functools import cache
 
@@ -11,11 +12,13 @@ from transformers import (
     PreTrainedModel,
 )
 
-from refimpl import moe
+from refimpl import moe, trainer, update
+from refimpl.algorithms import get
 from refimpl.models import build
+from refimpl.run import Batch, Run
+from refimpl.sft import warm_start
 from refimpl.tasks import make_tokenizer
 from refimpl.trainer import TrainConfig, train
-from refimpl.sft import warm_start
 
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
@@ -34,6 +37,8 @@ SMALL = TrainConfig(
 )
 """A rollout of 16 responses and 2 updates: about 0.1 s."""
 
+COURSE = {"prompts_per_rollout": 16, "group_size": 8, "minibatches": 4}
+"""The rollouts of the course: 128 responses, 4 updates."""
 
 EPSILON = torch.finfo(torch.float32).eps
 
@@ -108,6 +113,16 @@ def _from_config(config) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config).eval()
 
 
+def prepared(
+    algorithm="grpo", *, model=None, reward=None, task=None, **settings
+) -> Run:
+    """A run under `SMALL` with some settings changed, before its first rollout."""
+    method = get(algorithm) if isinstance(algorithm, str) else algorithm
+    config = replace(SMALL, **settings)
+    model = warm_model() if model is None else model
+    return trainer.prepare(method, config, model, TOKENIZER, task, reward)
+
+
 def small_run(algorithm="grpo", *, model=None, **arguments):
     """Train the warm model (or `model`) under `SMALL` with some settings changed.
 
@@ -124,6 +139,30 @@ def small_run(algorithm="grpo", *, model=None, **arguments):
         progress=False,
         **rest,
     )
+
+
+def whole_loss(run: Run, batch: Batch) -> torch.Tensor:
+    """The loss of a rollout that is one mini-batch and one micro-batch."""
+    weighed, tokens = update._weighed(run, batch, torch.arange(len(batch.rollout)))
+    return update._loss(run, weighed, tokens)[0]
+
+
+@torch.no_grad()
+def disturb(model, size: float = 0.02, seed: int = 0) -> None:
+    """Noise on every weight, as if many updates had passed."""
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        noise = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+        p.add_(size * noise.to(p.dtype))
+
+
+def always_one(completions, **_):
+    return [1.0] * len(completions)
+
+
+def fixed_noise(completions, **_):
+    """Rewards that never tie, whatever the policy writes."""
+    return [zlib.crc32(f"{i}{c}".encode()) % 97 / 97 for i, c in enumerate(completions)]
 
 
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:

@@ -1,4 +1,20 @@
 """What only the chapters use: figures, sliders, exercises, misreadings.
 
 A notebook's working folder is this folder's parent, so `from course import …` works.
+Importing it sets matplotlib's style and the number of threads, for the chapters are
+what it is for; the library itself changes nothing in the process that imports it.
 """
+
+import os
+
+import torch
+
+from course.plots import style
+
+style.use()
+
+# One thread is as fast as two for models this small. Two wait for each other by
+# spinning, and come to a crawl when another program wants a core. To use more, set
+# OMP_NUM_THREADS.
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)

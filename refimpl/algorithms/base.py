@@ -58,7 +58,7 @@ class Objective(NamedTuple):
     ("sign-aware", as TRL and verl count). None for a method that has no such bound.
     """
 
-    value: Float[Tensor, "B #T"]
+    value: Float[Tensor, "B T"] | Float[Tensor, "B 1"]
     low: Bool[Tensor, "B T"] | None = None
     high: Bool[Tensor, "B T"] | None = None
 
@@ -235,17 +235,29 @@ def _tokens(logp, old_logp, advantages, mask, weight, normaliser) -> Tokens:
 
 
 def _check_objective(name: str, objective: Objective, tokens: Tokens) -> None:
-    shape, value = tuple(tokens.logp.shape), getattr(objective, "value", None)
-    if not isinstance(value, Tensor) or tuple(value.shape) not in (
-        shape,
-        (shape[0], 1),
-    ):
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(objective)
+    """Raise `ValueError` unless what `name` returned keeps the contract here."""
+    shape = tuple(tokens.logp.shape)
+    allowed = (shape, (shape[0], 1))
+    if not isinstance(objective, Objective):
         raise ValueError(
-            f"the objective of {name} must return an Objective whose value is (B, T) "
-            f"= {shape} or ({shape[0]}, 1), got {got}"
+            f"the objective of {name} must return an Objective(value, low, high), got "
+            f"{type(objective).__name__}"
         )
-    bad = ~torch.isfinite(value) & tokens.mask.bool()
+    for part, found in objective._asdict().items():
+        if found is None and part != "value":
+            continue
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if got not in allowed:
+            raise ValueError(
+                f"the objective of {name} must have a {part} of shape (B, T) = {shape} "
+                f"or (B, 1) = {allowed[1]}, got {got}"
+            )
+        if part != "value" and found.dtype != torch.bool:
+            raise ValueError(
+                f"the objective of {name} must mark tokens in {part} with True and "
+                f"False, got {found.dtype}"
+            )
+    bad = ~torch.isfinite(objective.value) & tokens.mask.bool()
     if bad.any():
         row, column = bad.nonzero()[0].tolist()
         raise ValueError(

@@ -25,7 +25,7 @@ from refimpl.settings import Positive
 def objective(
     t: Tokens, *, epsilon_low: Positive = 0.4, epsilon_high: Positive = 0.4
 ) -> Objective:
-    """Â exp(mean_t z'),   z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0."""
+    """Â exp(mean_t z'),   z' = min(z, ε_high) if Â > 0, max(z, −ε_low) if Â < 0."""
     good, bad = t.advantages > 0, t.advantages < 0
     clipped = torch.where(good, t.z.clamp(max=epsilon_high), t.z)
     clipped = torch.where(bad, clipped.clamp(min=-epsilon_low), clipped)

@@ -16,8 +16,8 @@ the weight, and no loss sees it. What belongs to RSPO is to switch it on.
 
 **Departures.** K, γ_min and the bounds are not published: K is the model's own top-k,
 γ_min is 0.7 as in a public copy of the code, ±0.4 is GMPO's. γ_t is taken where
-π(o_t|·) is computed, that is at the position of the token before. γ ≡ 1, or no shift, is
-GMPO exactly.
+π(o_t|·) is computed, that is at the position of the token before. γ ≡ 1, or no shift,
+is GMPO exactly.
 """
 
 from refimpl.advantages import group_relative

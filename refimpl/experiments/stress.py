@@ -135,9 +135,9 @@ def stress(
 ) -> None:
     """Run every arm × setting × seed that `out` does not hold yet, whole.
 
-    A run that was cut off in the file (the disk was full, the process killed) is dropped
-    from it and run again. Raises `ValueError` on an arm or a setting that does not exist, or an arm that needs
-    routers in a setting without.
+    A run that was cut off in the file (the disk was full, the process killed) is
+    dropped from it and run again. Raises `ValueError` on an arm or a setting that does
+    not exist, or an arm that needs routers in a setting without.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         for name in given:

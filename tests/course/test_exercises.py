@@ -10,6 +10,7 @@ from course.exercises import exercises, verdict
 
 ALL = exercises()
 MISTAKES = [(key, says) for key, e in ALL.items() for says in e.mistakes]
+WITH_CASES = [key for key, e in ALL.items() if e.cases]
 
 
 @pytest.mark.parametrize("key", ALL)
@@ -30,7 +31,7 @@ def test_a_stub_is_not_an_attempt(key):
     assert "Not attempted yet" in verdict(key, stub)
 
 
-@pytest.mark.parametrize("key", [k for k, e in ALL.items() if e.cases])
+@pytest.mark.parametrize("key", WITH_CASES)
 def test_an_exception_is_reported_not_raised(key):
     def broken(*_):
         raise ZeroDivisionError("oh")
@@ -44,26 +45,61 @@ def test_an_unknown_mistake_is_still_wrong(key):
     assert verdict(key, nonsense).startswith("✗")
 
 
-@pytest.mark.parametrize("key", [k for k, e in ALL.items() if e.cases])
-def test_an_answer_may_change_its_arguments(key):
-    """It is as right or as wrong as before, and the next one meets whole cases."""
+def spoiling(answer):
+    """`answer`, which leaves nothing of its arguments."""
 
-    def spoil(*arguments):
+    def spoiled(*arguments):
+        result = copy.deepcopy(answer(*arguments) if callable(answer) else answer)
         for argument in arguments:
             if isinstance(argument, torch.Tensor):
                 argument.zero_()
             elif isinstance(argument, list):
                 argument.clear()
+        return result
 
-    def in_place(*arguments):
-        answer = copy.deepcopy(ALL[key].solution(*arguments))
-        spoil(*arguments)
-        return answer
+    return spoiled
 
+
+@pytest.mark.parametrize("key", WITH_CASES)
+def test_an_answer_may_change_its_arguments(key):
+    """It is as right or as wrong as before, and the next one meets whole cases."""
+    exercise, cases = ALL[key], repr(ALL[key].cases)
+    assert verdict(key, spoiling(exercise.solution)) == f"✓ {key}  Right."
+    for says, mistake in exercise.mistakes.items():
+        assert verdict(key, spoiling(mistake)) == f"✗ {key}  {says}"
+    assert verdict(key, spoiling(exercise.solution)) == f"✓ {key}  Right."
+    assert repr(exercise.cases) == cases
+
+
+def scaled_in_place(rewards):
+    rewards -= rewards.mean(-1, keepdim=True)
+    rewards /= rewards.std(-1, keepdim=True) + 1e-6
+    return rewards
+
+
+def centred_in_place(rewards):
+    rewards -= rewards.mean(-1, keepdim=True)
+    return rewards
+
+
+def weights_in_place(lengths):
+    batch = [1 / sum(lengths)] * len(lengths)
+    lengths[:] = [1 / (len(lengths) * n) for n in lengths]
+    return lengths, batch
+
+
+def batch_weights_in_place(lengths):
+    lengths[:] = [1 / sum(lengths)] * len(lengths)
+    return lengths, lengths
+
+
+def test_an_answer_that_is_its_argument_is_judged_as_any_other():
+    """`rewards -= …; return rewards`, the way that people write it, twice over."""
     for _ in range(2):
-        assert verdict(key, in_place) == f"✓ {key}  Right."
-    says, mistake = next(iter(ALL[key].mistakes.items()))
-    assert verdict(key, mistake) == f"✗ {key}  {says}"
+        assert verdict("3.1", scaled_in_place) == "✓ 3.1  Right."
+        assert "You forgot the std" in verdict("3.1", centred_in_place)
+        assert verdict("3.5", weights_in_place) == "✓ 3.5  Right."
+        assert verdict("3.5", batch_weights_in_place).startswith("✗ 3.5  ")
 
 
 def test_an_unknown_exercise_is_an_error():

@@ -9,11 +9,10 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl import kl
-from refimpl.advantages import group_centred, group_relative
-from refimpl.normalisers import aggregate
-from refimpl.algorithms import ALGORITHMS
 from course.misreadings import MISREADINGS
+from refimpl import kl, normalisers
+from refimpl.advantages import group_centred, group_relative
+from refimpl.algorithms import ALGORITHMS
 from refimpl.models import build
 from refimpl.rollout import sample
 from refimpl.tasks import make_tokenizer
@@ -38,9 +37,8 @@ def slopes_in_r(objective, r, advantage):
 def ppo_objective(r, advantage):
     """The package's, token by token, as a function of the ratio."""
     one = torch.ones(len(r), 1)
-    settings = {"aggregation": "seq_mean_token_mean", "batch_sequences": 1}
     logp = r.log()[:, None]
-    return -PPO.policy_loss(logp, 0 * one, advantage, one, **settings).loss
+    return -PPO.policy_loss(logp, 0 * one, advantage, one, weight=one).loss
 
 
 def policies():
@@ -172,11 +170,9 @@ def test_mean_of_means():
     mask = tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
     assert right(per_token, mask, 1) == 2
     assert wrong(per_token, mask, 1) == 3
-    real = sum(
-        aggregate(x, m, "token_mean", batch_tokens=mask.sum())
-        for x, m in zip(per_token.split(1), mask.split(1), strict=True)
-    )
-    assert real == 2
+    weight = normalisers.token_mean(mask)  # of the whole batch, then sliced
+    parts = zip(per_token.split(1), weight.split(1), strict=True)
+    assert sum((x * w).sum() for x, w in parts) == 2
 
 
 def test_grpo_as_kl():

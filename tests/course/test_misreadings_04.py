@@ -6,10 +6,10 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.advantages import group_centred, group_relative
-from refimpl.normalisers import aggregate
-from refimpl.algorithms import ALGORITHMS
 from course.misreadings import MISREADINGS
+from refimpl.advantages import group_centred, group_relative
+from refimpl.algorithms import ALGORITHMS
+from refimpl.normalisers import constant, seq_mean_token_mean
 
 pytestmark = pytest.mark.usefixtures("float64")
 DR_GRPO = ALGORITHMS["dr_grpo"]
@@ -39,7 +39,8 @@ def test_constant_is_longest():
         for loss in (wrong, right):
             slopes[loss, beside] = -grad(loss(*batch, LIMIT), logp)[0][0, 0].item()
         drifted = (logp, old_logp, tensor([1.0, -1.0]), mask)
-        real = DR_GRPO.policy_loss(*drifted, max_length=LIMIT).loss
+        weight = constant(mask, LIMIT)
+        real = DR_GRPO.policy_loss(*drifted, weight).loss
         assert_close(real, right(*drifted, LIMIT))
         assert_close(grad(real, logp)[0], grad(right(*drifted, LIMIT), logp)[0])
         assert (real - wrong(*drifted, LIMIT)).abs() > 1e-3
@@ -63,14 +64,11 @@ def test_long_weighs_less():
     assert right(lengths) == pytest.approx([0.125, 0.25, 0.625])
     assert wrong(lengths) == sorted(wrong(lengths), reverse=True)
     mask = (torch.arange(10) < tensor(lengths)[:, None]).double()
-    per_token = torch.zeros_like(mask, requires_grad=True)
-    for how, expected in [
-        ("constant", right(lengths)),
-        ("seq_mean_token_mean", [1 / 3] * 3),
+    for weight, expected in [
+        (constant(mask, LIMIT), right(lengths)),
+        (seq_mean_token_mean(mask), [1 / 3] * 3),
     ]:
-        total = aggregate(per_token, mask, how, max_length=LIMIT)
-        weight = grad(total, per_token)[0].sum(-1)
-        assert_close(weight / weight.sum(), tensor(expected))
+        assert_close(weight.sum(-1) / weight.sum(), tensor(expected))
 
 
 def test_constant_but_std():
@@ -82,9 +80,8 @@ def test_constant_but_std():
         batch, one = (old_logp, tensor(rewards), mask), torch.zeros(4).long()
         for loss, advantages in ((wrong, group_relative), (right, group_centred)):
             of_loss = grad(loss(logp, *batch, LIMIT), logp)[0]
-            real = DR_GRPO.policy_loss(
-                logp, old_logp, advantages(batch[1], one), mask, max_length=LIMIT
-            )
+            values, weight = advantages(batch[1], one), constant(mask, LIMIT)
+            real = DR_GRPO.policy_loss(logp, old_logp, values, mask, weight)
             assert_close(of_loss, grad(real.loss, logp)[0])
             first = loss(logp, logp.detach(), tensor(rewards), mask, LIMIT)
             pushes[loss, sum(rewards)] = -grad(first, logp)[0][0, 0].item()

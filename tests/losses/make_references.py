@@ -1,14 +1,16 @@
-"""Write tests/references.json: what TRL and verl make of the same random batches.
+"""Write references.json: what TRL and verl make of the same random batches.
 
-Inputs, losses and gradients (with respect to log π_θ) in float64. Not part of the
-tests, which read the file. In a virtual environment of its own:
+Inputs, losses and gradients (with respect to log π_θ) in float64: every policy loss,
+losses with a KL to a reference policy, and verl's KL estimators by themselves, which it
+clamps. Not part of the tests, which read the file. In a virtual environment of its own:
 
     python -m venv .frameworks
     .frameworks/bin/pip install -r requirements.txt trl==1.16.0
     .frameworks/bin/pip install --no-deps verl==0.9.1 omegaconf hydra-core \
         tensordict pyvers cloudpickle codetiming orjson antlr4-python3-runtime==4.9.3
-    .frameworks/bin/python tests/make_references.py
+    .frameworks/bin/python tests/losses/make_references.py
 """
+# ruff: noqa: E402 — a stand-in for ray must come before the frameworks
 
 import json
 import sys
@@ -26,12 +28,13 @@ import trl
 import verl
 from trl import GRPOTrainer
 from trl.experimental.gmpo import GMPOTrainer
-from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
 from verl.workers.config import ActorConfig
 
 LENGTHS = [7, 1, 4, 9, 3, 6]
 ADVANTAGES = [1.3, -0.8, 0.0, -1.7, 0.6, 0.9]
 LONGEST = 12  # Dr. GRPO's constant
+BETA = 0.3
 SEQUENCE = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
 
 # name, our hyperparameters, TRL's settings, verl's (loss, aggregation, settings)
@@ -132,6 +135,18 @@ CASES = [
     ),
 ]
 
+# Our estimator, framework, its setting: TRL's switch, verl's name
+KL_CASES = [
+    ("k3", "trl", False),
+    ("unbiased_k3", "trl", True),
+    ("k1", "verl", "k1"),
+    ("k2", "verl", "k2"),
+    ("k3", "verl", "k3"),
+    ("k3+", "verl", "k3+"),
+]
+# log π_θ − log π_ref, nats; verl holds k3 at 10, which −2.62 and 11 reach
+DISTANCES = [-25.0, -6.0, -2.6, -1.0, -0.3, -0.01, 0.0, 0.01, 0.3, 1.0, 3.0, 10.0, 15.0]
+
 
 def batch(spread: float, seed: int) -> dict:
     """Log-ratios with the given spread; two rows shifted as a whole."""
@@ -145,7 +160,14 @@ def batch(spread: float, seed: int) -> dict:
     return {"logp": logp, "old_logp": old_logp, "advantages": advantages, "mask": mask}
 
 
-def by_trl(data: dict, settings: dict) -> tuple[float, list]:
+def reference_policy(data: dict, seed: int) -> torch.Tensor:
+    """Log-probs of π_ref: half a nat from π_old."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(data["mask"].shape, generator=generator, dtype=torch.float64)
+    return data["old_logp"] + 0.5 * noise * data["mask"]
+
+
+def by_trl(data: dict, settings: dict, beta: float = 0.0) -> tuple[float, list]:
     """`_compute_loss` on a stand-in that has what it reads."""
     logp = data["logp"].clone().requires_grad_()
     trainer = GMPOTrainer if settings["loss_type"] == "gmpo" else GRPOTrainer
@@ -154,7 +176,7 @@ def by_trl(data: dict, settings: dict) -> tuple[float, list]:
         importance_sampling_level=settings.get("level", "token"),
         epsilon_low=settings.get("epsilon_low", 0.2),
         epsilon_high=settings.get("epsilon_high", 0.2),
-        beta=0.0,
+        beta=beta,
         top_entropy_quantile=1.0,
         off_policy_mask_threshold=None,
         use_vllm=False,
@@ -171,6 +193,7 @@ def by_trl(data: dict, settings: dict) -> tuple[float, list]:
             delta=None,
             sapo_temperature_pos=settings.get("tau_pos", 1.0),
             sapo_temperature_neg=settings.get("tau_neg", 1.05),
+            use_bias_correction_kl=settings.get("use_bias_correction_kl"),
             steps_per_generation=1,
             report_to=[],
         ),
@@ -189,12 +212,14 @@ def by_trl(data: dict, settings: dict) -> tuple[float, list]:
         "advantages": data["advantages"],
         "old_per_token_logps": data["old_logp"],
         "num_items_in_batch": data["mask"].sum(),
+        "ref_per_token_logps": data.get("ref_logp"),
     }
     loss = MethodType(trainer._compute_loss, me)(None, inputs)
     return loss.item(), torch.autograd.grad(loss, logp)[0].tolist()
 
 
-def by_verl(data: dict, loss_mode: str, aggregation: str, settings: dict):
+def by_verl(data: dict, loss_mode: str, aggregation: str, settings: dict, kl=None):
+    """The policy loss, plus β times the KL `kl` as verl's `losses.ppo_loss` adds it."""
     logp = data["logp"].clone().requires_grad_()
     settings = {"clip_ratio_c": 1e9, **settings}
     factor = settings.pop("loss_scale_factor", None)
@@ -219,11 +244,13 @@ def by_verl(data: dict, loss_mode: str, aggregation: str, settings: dict):
         aggregation,
         config,
     )
+    if kl is not None:
+        estimate = kl_penalty(logp, data["ref_logp"], kl)
+        loss = loss + BETA * agg_loss(estimate, data["mask"], aggregation)
     return loss.item(), torch.autograd.grad(loss, logp)[0].tolist()
 
 
-def main() -> None:
-    batches = [batch(0.4, seed=0), batch(0.002, seed=1)]
+def policy_losses(batches: list[dict]) -> list[dict]:
     results = []
     for name, hyperparameters, trl_settings, verl_settings in CASES:
         for number, data in enumerate(batches):
@@ -243,11 +270,57 @@ def main() -> None:
                     }
                 )
                 print(f"{framework:5} {name:11} batch {number}  {loss:.9f}")
+    return results
+
+
+def with_kl(batches: list[dict]) -> dict:
+    """GRPO on the first batch and DAPO on the second, each with every KL; π_ref."""
+    references = [reference_policy(data, seed=i) for i, data in enumerate(batches)]
+    settings = {name: both for name, given, *both in CASES if not given}
+    results = []
+    for estimator, framework, setting in KL_CASES:
+        for number, name in enumerate(("grpo", "dapo")):
+            data = {**batches[number], "ref_logp": references[number]}
+            for_trl, for_verl = settings[name]
+            if framework == "trl":
+                for_trl = {**for_trl, "use_bias_correction_kl": setting}
+                loss, gradient = by_trl(data, for_trl, BETA)
+            else:
+                loss, gradient = by_verl(data, *for_verl, kl=setting)
+            results.append(
+                {
+                    "framework": framework,
+                    "algorithm": name,
+                    "estimator": estimator,
+                    "beta": BETA,
+                    "batch": number,
+                    "loss": loss,
+                    "gradient": gradient,
+                }
+            )
+            print(f"{framework:5} {name:5} {estimator:11} batch {number}  {loss:.9f}")
+    return {"ref_logp": [x.tolist() for x in references], "results": results}
+
+
+def verls_estimators() -> dict:
+    """Value and gradient of each at `DISTANCES`."""
+    found = {}
+    for name in ("k1", "k2", "k3", "k3+"):
+        logp = torch.tensor(DISTANCES, dtype=torch.float64, requires_grad=True)
+        value = kl_penalty(logp, torch.zeros_like(logp), name)
+        (slope,) = torch.autograd.grad(value.sum(), logp)
+        found[name] = {"value": value.tolist(), "gradient": slope.tolist()}
+    return {"distances": DISTANCES, "estimators": found}
+
+
+def main() -> None:
+    batches = [batch(0.4, seed=0), batch(0.002, seed=1)]
     written = {
         "versions": {"trl": trl.__version__, "verl": verl.__version__},
         "torch": torch.__version__.split("+")[0],
         "batches": [{k: v.tolist() for k, v in data.items()} for data in batches],
-        "results": results,
+        "results": policy_losses(batches),
+        "kl": {**with_kl(batches), "verl": verls_estimators()},
     }
     path = Path(__file__).parent / "references.json"
     path.write_text(json.dumps(written) + "\n")

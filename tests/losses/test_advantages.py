@@ -206,6 +206,24 @@ def test_gae_is_the_discounted_sum_of_deltas(gamma, lam, seed):
     assert torch.equal(again[1], targets)
 
 
+def test_gae_steps_over_holes_in_the_mask():
+    """1 1 0 0 1 1: the same four tokens without holes, by hand.
+
+    r = 0, 0, 0, 1; V = .5, .6, .7, .8; γ = .9, λ = .5, so γλ = .45.
+    """
+    rewards = tensor([[0.0, 0.0, 9.0, NAN, 0.0, 1.0]])
+    values = tensor([[0.5, 0.6, -5.0, NAN, 0.7, 0.8]])
+    mask = tensor([[1.0, 1.0, 0.0, 0.0, 1.0, 1.0]])
+    a, targets = gae(rewards, values, mask, gamma=0.9, lam=0.5)
+    # δ = .9·.6 − .5, .9·.7 − .6, .9·.8 − .7, 1 − .8 = .04, .03, .02, .2
+    # Â₄ = .2, Â₃ = .02 + .45·.2 = .11, Â₂ = .03 + .45·.11, Â₁ = .04 + .45·.0795
+    expected = tensor([[0.075775, 0.0795, 0.0, 0.0, 0.11, 0.2]])
+    assert_close(a, expected, rtol=0, atol=1e-12)
+    assert_close(targets, tensor([[0.575775, 0.6795, 0.0, 0.0, 0.81, 1.0]]))
+    dense = [x[mask.bool()][None] for x in (rewards, values, mask)]
+    assert torch.equal(gae(*dense, gamma=0.9, lam=0.5)[0][0], a[mask.bool()])
+
+
 def test_gae_survives_nan_on_padding():
     rewards, values = tensor([[1.0, NAN]]), tensor([[0.25, NAN]])
     a, targets = gae(rewards, values, tensor([[1.0, 0.0]]))

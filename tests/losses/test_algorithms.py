@@ -5,6 +5,7 @@ Tests over `ALGORITHMS` hold for any method; the rest name theirs.
 
 import inspect
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,9 +16,11 @@ from torch import tensor
 from torch.autograd import grad, gradcheck
 from torch.testing import assert_close
 
-from refimpl.advantages import gae, group_relative, leave_one_out
-from refimpl.normalisers import AGGREGATIONS
+from refimpl import normalisers
+from refimpl.advantages import gae, group_centred, group_relative, leave_one_out
 from refimpl.algorithms import ALGORITHMS, Objective, get, value_loss
+from refimpl.importance import truncated_weight
+from refimpl.normalisers import NORMALISERS, constant, seq_mean_token_mean, token_mean
 
 pytestmark = pytest.mark.usefixtures("float64")
 every = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
@@ -41,18 +44,26 @@ def random_batch(lengths, seed=0, spread=0.4):
     return logp, old_logp, noise[2], mask
 
 
-def loss_of(algorithm, logp, old_logp, advantages, mask, **settings):
-    """The loss, with what any aggregation could ask for."""
-    group = torch.zeros(len(mask), dtype=torch.long)
-    settings = {"group": group, "max_length": 50, **settings}
-    return algorithm.policy_loss(logp, old_logp, advantages, mask, **settings).loss
+def loss_of(algorithm, logp, old_logp, advantages, mask, weight=None, **settings):
+    """The loss with the paper's own normaliser; Dr. GRPO's constant is 50."""
+    if weight is None and algorithm.normaliser is constant:
+        weight = constant(mask, 50)
+    batch = (logp, old_logp, advantages, mask, weight)
+    return algorithm.policy_loss(*batch, **settings).loss
+
+
+def weight_by(name, mask, group=None):
+    """Any of the four normalisers: one group if none are given, and 50 tokens."""
+    group = torch.zeros(len(mask), dtype=torch.long) if group is None else group
+    return normalisers.apply(NORMALISERS[name], mask, group=group, max_length=50)
 
 
 def one_token(algorithm, advantage, ratio, **settings):
     """(objective, its gradient in log π_θ) at one token."""
     logp = tensor([[math.log(ratio)]], requires_grad=True)
     zero, one = torch.zeros(1, 1), torch.ones(1, 1)
-    objective = -loss_of(algorithm, logp, zero, tensor([advantage]), one, **settings)
+    batch = (logp, zero, tensor([advantage]), one)
+    objective = -loss_of(algorithm, *batch, weight=one, **settings)
     return objective.item(), grad(objective, logp)[0].item()
 
 
@@ -69,7 +80,7 @@ def test_reinforce_by_hand():
     assert loss.item() == 0
     # −A/(B |o|): −2/4, −2/4 and +1/2
     assert grad(loss, logp)[0].tolist() == [[-0.5, -0.5], [0.5, 0.0]]
-    by_token = REINFORCE.policy_loss(logp, old_logp, a, mask, aggregation="token_mean")
+    by_token = REINFORCE.policy_loss(logp, old_logp, a, mask, token_mean(mask))
     # −(−2 − 4 + 3)/3 = 1
     assert by_token.loss.item() == pytest.approx(1, abs=1e-15)
 
@@ -187,8 +198,8 @@ def test_epsilon_low_of_one_means_no_lower_bound():
 
 
 @clipped
-@pytest.mark.parametrize("how", AGGREGATIONS)
-def test_clipped_gradient_is_the_closed_form(name, how):
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_clipped_gradient_is_the_closed_form(name, normaliser):
     """∂/∂logp = weight · A r 1[(A>0, r ≤ 1+ε_high) or (A≤0, r ≥ 1−ε_low)]."""
     lengths, low, high = [7, 30, 1, 20], 0.2, 0.3
     logp, old_logp, a, mask = random_batch(lengths)
@@ -199,14 +210,13 @@ def test_clipped_gradient_is_the_closed_form(name, how):
         "group_token_mean": tensor([1 / (2 * 37)] * 2 + [1 / (2 * 21)] * 2)[:, None],
         "token_mean": 1 / 58,
         "constant": 1 / (4 * 50),
-    }[how]
+    }[normaliser]
     loss = loss_of(
         ALGORITHMS[name],
         *(logp, old_logp, a, mask),
+        weight=weight_by(normaliser, mask, tensor([0, 0, 1, 1])),
         epsilon_low=low,
         epsilon_high=high,
-        aggregation=how,
-        group=tensor([0, 0, 1, 1]),
     )
     expected = -a * r * active * mask * weight
     assert_close(grad(loss, logp)[0], expected, rtol=0, atol=1e-10)
@@ -227,21 +237,22 @@ def test_reinforce_gradient_is_the_closed_form(correct):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"),
+    ("name", "settings", "normaliser"),
     [
-        ("reinforce", {}),
-        ("reinforce", {"correct": True}),
-        ("ppo", {}),
-        ("ppo", {"dual_clip": 1.5, "epsilon_high": 0.28}),
-        ("grpo", {}),
-        ("grpo", {"aggregation": "token_mean"}),
+        ("reinforce", {}, None),
+        ("reinforce", {"correct": True}, None),
+        ("ppo", {}, None),
+        ("ppo", {"dual_clip": 1.5, "epsilon_high": 0.28}, None),
+        ("grpo", {}, None),
+        ("grpo", {}, "token_mean"),
     ],
 )
-def test_autograd_agrees_with_finite_differences(name, settings):
+def test_autograd_agrees_with_finite_differences(name, settings, normaliser):
     logp, old_logp, a, mask = random_batch([4, 2, 5], seed=3)
+    weight = normaliser and weight_by(normaliser, mask)
 
     def loss(x):
-        return loss_of(ALGORITHMS[name], x, old_logp, a, mask, **settings)
+        return loss_of(ALGORITHMS[name], x, old_logp, a, mask, weight, **settings)
 
     assert gradcheck(loss, logp)
 
@@ -252,8 +263,8 @@ def test_only_the_current_policy_has_a_gradient(algorithm):
     logp, old_logp, a, mask = random_batch([3, 2], spread=1e-5)
     old_logp.requires_grad_()
     rollout_logp = (old_logp - 0.1).detach().requires_grad_()
-    batch = (logp, old_logp, a[:, 0], mask)
-    loss_of(algorithm, *batch, rollout_logp=rollout_logp).backward()
+    weight = mask / 5 * truncated_weight(old_logp, rollout_logp, mask)
+    loss_of(algorithm, logp, old_logp, a[:, 0], mask, weight).backward()
     assert logp.grad.abs().sum() > 0
     assert old_logp.grad is None
     assert rollout_logp.grad is None
@@ -264,11 +275,10 @@ def test_only_the_current_policy_has_a_gradient(algorithm):
 
 @every
 def test_on_policy_every_gradient_is_reinforce(algorithm):
-    """At θ = θ_old, with one aggregation, every method is −weight · Â."""
+    """At θ = θ_old every method is −weight · Â, if each has the same normaliser."""
     logp, _, a, mask = random_batch([3, 1, 5])
-    loss = loss_of(
-        algorithm, logp, logp.detach(), a[:, 0], mask, aggregation="seq_mean_token_mean"
-    )
+    weight = seq_mean_token_mean(mask)
+    loss = loss_of(algorithm, logp, logp.detach(), a[:, 0], mask, weight)
     expected = -a[:, :1] * mask / (3 * tensor([[3], [1], [5]]))
     assert_close(grad(loss, logp)[0], expected, rtol=0, atol=1e-12)
 
@@ -280,21 +290,22 @@ def test_on_policy_the_loss_of_centred_advantages_is_zero_but_not_its_gradient()
     assert grad(loss, logp)[0].abs().sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("how", AGGREGATIONS)
-def test_ppo_and_grpo_differ_only_in_advantages_and_aggregation(how):
-    logp, old_logp, a, mask = random_batch([3, 1, 5])
-    settings = {"aggregation": how, "dual_clip": 3.0, "epsilon_low": 0.1}
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_ppo_and_grpo_differ_only_in_advantages_and_normaliser(normaliser):
+    batch = random_batch([3, 1, 5])
+    weight, settings = weight_by(normaliser, batch[-1]), {"epsilon_low": 0.1}
     ppo, grpo = (
-        loss_of(one, logp, old_logp, a, mask, **settings) for one in (PPO, GRPO)
+        loss_of(one, *batch, weight, dual_clip=3.0, **settings) for one in (PPO, GRPO)
     )
     assert ppo.item() == grpo.item()
+    assert loss_of(PPO, *batch).item() != loss_of(GRPO, *batch).item()
 
 
 def test_far_bounds_turn_ppo_into_corrected_reinforce():
     logp, old_logp, a, mask = random_batch([3, 1, 5])
-    same = {"aggregation": "token_mean"}
-    ppo = loss_of(PPO, logp, old_logp, a, mask, epsilon_low=1, epsilon_high=1e9, **same)
-    reinforce = loss_of(REINFORCE, logp, old_logp, a, mask, correct=True, **same)
+    batch = (logp, old_logp, a, mask, token_mean(mask))
+    ppo = loss_of(PPO, *batch, epsilon_low=1, epsilon_high=1e9)
+    reinforce = loss_of(REINFORCE, *batch, correct=True)
     assert_close(ppo, reinforce)
     assert_close(grad(ppo, logp)[0], grad(reinforce, logp)[0])
 
@@ -384,33 +395,36 @@ def test_reward_to_go_is_as_unbiased_as_the_whole_return():
         assert_close(estimate, exact, rtol=0, atol=1e-13)
 
 
-# The sampler is not the old policy
+# The sampler is not the old policy: its weight multiplies the normaliser's
 
 
 @every
-def test_rollout_weight_multiplies_each_token(algorithm):
+def test_a_rollout_weight_multiplies_each_token(algorithm):
     """π_old/π_rollout = 1.5 on every token scales the loss by 1.5, up to the cap."""
     logp, old_logp, a, mask = random_batch([3, 1, 5])
     rollout_logp = torch.where(mask.bool(), old_logp - math.log(1.5), NAN)
+    weight = weight_by(algorithm.normaliser.__name__, mask)
 
-    def loss(**settings):
-        return loss_of(algorithm, logp, old_logp, a[:, 0], mask, **settings)
+    def loss(*cap):
+        given = weight * truncated_weight(old_logp, rollout_logp, mask, *cap)
+        return loss_of(algorithm, logp, old_logp, a[:, 0], mask, given)
 
-    assert_close(loss(rollout_logp=rollout_logp), 1.5 * loss())
-    capped = loss(rollout_logp=rollout_logp, max_rollout_weight=1.2)
-    assert_close(capped, 1.2 * loss())
+    plain = loss_of(algorithm, logp, old_logp, a[:, 0], mask)
+    assert_close(loss(), 1.5 * plain)
+    assert_close(loss(1.2), 1.2 * plain)
 
 
-def test_rollout_weight_by_hand():
+def test_a_truncated_weight_times_a_normaliser_by_hand():
     """Ratios 1.1, 1.1; weights ½ and min(4, 2) = 2: −(½ · 1.1 + 2 · 1.1)/2."""
-    logp, old_logp = tensor([[1.1, 1.1]]).log(), torch.zeros(1, 2)
-    rollout_logp = -tensor([[0.5, 4.0]]).log()
-    loss = loss_of(PPO, logp, old_logp, tensor([1.0]), mask_of([2]))
+    logp, old_logp = tensor([[1.1, 1.1]]).log().requires_grad_(), torch.zeros(1, 2)
+    rollout_logp, mask = -tensor([[0.5, 4.0]]).log(), mask_of([2])
+    loss = loss_of(PPO, logp, old_logp, tensor([1.0]), mask)
     assert loss.item() == pytest.approx(-1.1)
-    weighted = PPO.policy_loss(
-        logp, old_logp, tensor([1.0]), mask_of([2]), rollout_logp=rollout_logp
-    )
-    assert weighted.loss.item() == pytest.approx(-1.375)
+    weight = token_mean(mask) * truncated_weight(old_logp, rollout_logp, mask)
+    assert_close(weight, tensor([[0.25, 1.0]]))
+    weighted = loss_of(PPO, logp, old_logp, tensor([1.0]), mask, weight)
+    assert weighted.item() == pytest.approx(-1.375)
+    assert_close(grad(weighted, logp)[0], tensor([[-0.275, -1.1]]))
 
 
 # The critic's loss
@@ -426,10 +440,27 @@ def test_rollout_weight_by_hand():
     ],
 )
 def test_value_loss_by_hand(value, epsilon, expected, slope):
+    assert value_loss_at(value, 2.0, epsilon) == pytest.approx((expected, slope))
+
+
+@pytest.mark.parametrize(
+    ("value", "epsilon", "expected", "slope"),
+    [  # V_old = 1, target 0: the mirror image, so the lower side of the clip
+        (0.9, 0.2, 0.81 / 2, 0.9),
+        (0.5, 0.2, 0.32, 0.0),  # ½ max(.25, .8²): it moved far enough
+        (1.5, 0.2, 2.25 / 2, 1.5),
+        (0.5, None, 0.25 / 2, 0.5),
+    ],
+)
+def test_value_loss_by_hand_where_the_target_is_below(value, epsilon, expected, slope):
+    assert value_loss_at(value, 0.0, epsilon) == pytest.approx((expected, slope))
+
+
+def value_loss_at(value, target, epsilon):
+    """(loss, its slope) of one token with V_old = 1."""
     values, ones = tensor([[value]], requires_grad=True), torch.ones(1, 1)
-    loss = value_loss(values, ones, 2 * ones, ones, epsilon=epsilon)
-    assert loss.item() == pytest.approx(expected, abs=1e-14)
-    assert grad(loss, values)[0].item() == pytest.approx(slope, abs=1e-14)
+    loss = value_loss(values, ones, target * ones, ones, epsilon=epsilon)
+    return loss.item(), grad(loss, values)[0].item()
 
 
 def test_value_loss_clips_at_0_2_by_default():
@@ -441,14 +472,17 @@ def test_value_loss_is_a_token_mean_that_micro_batches_share():
     values, zero = tensor([[1.0, 2.0], [3.0, 9.0]]), torch.zeros(2, 2)
     mask = mask_of([2, 1])
 
-    def loss(rows, **batch):
+    def loss(rows, weight=None):
         v, old, targets, m = (x[rows] for x in (values, values, zero, mask))
-        return value_loss(v, old, targets, m, **batch).item()
+        return value_loss(v, old, targets, m, weight).item()
 
     # ½ (1 + 4 + 9)/3
     assert loss([0, 1]) == pytest.approx(14 / 6)
-    shares = [loss([i], batch_tokens=3) for i in (0, 1)]
+    shares = [loss([i], token_mean(mask)[[i]]) for i in (0, 1)]
     assert sum(shares) == pytest.approx(14 / 6, abs=1e-14)
+    # ½ ((1 + 4)/4 + 9/2): the weight that is given is the one that is used
+    given = loss([0, 1], seq_mean_token_mean(mask))
+    assert given == pytest.approx((5 / 4 + 9 / 2) / 2, abs=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
@@ -517,13 +551,20 @@ def test_the_order_of_rows_does_not_matter(algorithm, batch, data):
 
 
 @every
-@given(batch=batches(), cut=st.integers(1, 3))
-def test_micro_batches_sum_to_the_whole(algorithm, batch, cut):
+@given(batch=batches(), data=st.data())
+def test_slices_of_the_weight_sum_to_the_whole(algorithm, batch, data):
+    """Micro-batches of any rows, in any order, also parts of a group, trimmed."""
     logp, _, _, mask = batch
-    counts = {"batch_tokens": mask.sum().item(), "batch_sequences": len(mask)}
-    loss, slope = loss_and_gradient(algorithm, *batch)
-    parts = [[x[rows] for x in batch] for rows in (slice(cut), slice(cut, None))]
-    total = sum(loss_of(algorithm, *p, **counts) for p in parts if len(p[0]))
+    rows = range(len(mask))
+    group = tensor([data.draw(st.integers(0, 1)) for _ in rows])
+    weight = weight_by(data.draw(st.sampled_from(list(NORMALISERS))), mask, group)
+    loss, slope = loss_and_gradient(algorithm, *batch, weight=weight)
+    order = tensor(data.draw(st.permutations(rows)))
+    total = 0.0
+    for part in order.split(data.draw(st.integers(1, len(mask)))):
+        width = max(1, int(mask[part].sum(-1).max()))
+        short = [x[part, :width] if x.ndim == 2 else x[part] for x in (*batch, weight)]
+        total = total + loss_of(algorithm, *short)
     assert_close(total.detach(), loss, rtol=0, atol=1e-12)
     assert_close(grad(total, logp)[0], slope, rtol=0, atol=1e-12)
 
@@ -532,15 +573,16 @@ def test_micro_batches_sum_to_the_whole(algorithm, batch, cut):
 @given(batch=batches())
 def test_a_fully_masked_row_adds_exactly_nothing(algorithm, batch):
     logp, old_logp, a, mask = (x.detach() for x in batch)
-    fixed = {"batch_sequences": len(mask)}
-    loss, slope = loss_and_gradient(algorithm, *batch, **fixed)
+    weight = weight_by(algorithm.normaliser.__name__, mask)
+    loss, slope = loss_and_gradient(algorithm, *batch)
     nan = torch.full((1, mask.shape[1]), NAN)
     longer = [torch.cat([x, nan]) for x in (logp, old_logp)] + [
         torch.cat([a, nan[0, :1]])
     ]
     longer[0].requires_grad_()
     more_mask = torch.cat([mask, torch.zeros_like(nan)])
-    again, slope_again = loss_and_gradient(algorithm, *longer, more_mask, **fixed)
+    more_weight = torch.cat([weight, nan])
+    again, slope_again = loss_and_gradient(algorithm, *longer, more_mask, more_weight)
     assert_close(again, loss, rtol=0, atol=1e-13)
     assert_close(slope_again[:-1], slope, rtol=0, atol=1e-13)
     assert slope_again[-1].tolist() == [0.0] * mask.shape[1]
@@ -552,8 +594,9 @@ def test_a_fully_masked_row_adds_exactly_nothing(algorithm, batch):
 )
 def test_a_mask_of_any_type_is_the_same_mask(algorithm, dtype):
     logp, old_logp, a, mask = random_batch([3, 1, 5])
-    loss = loss_of(algorithm, logp, old_logp, a[:, 0], mask)
-    again = loss_of(algorithm, logp, old_logp, a[:, 0], mask.to(dtype))
+    weight = constant(mask, 50) if algorithm.normaliser is constant else None
+    loss = loss_of(algorithm, logp, old_logp, a[:, 0], mask, weight)
+    again = loss_of(algorithm, logp, old_logp, a[:, 0], mask.to(dtype), weight)
     assert again.item() == loss.item()
 
 
@@ -593,7 +636,8 @@ def test_extreme_ratios_stay_finite(algorithm, dtype, z, a):
     old_logp = tensor([[-1.0, -1.0], [-1.0, -1.0]], dtype=dtype)
     logp = tensor([[z, -1.0], [-1.0, -1.0]], dtype=dtype, requires_grad=True)
     mask = torch.ones(2, 2, dtype=dtype)
-    result = algorithm.policy_loss(logp, old_logp, tensor([a, a]), mask, max_length=2)
+    batch = (logp, old_logp, tensor([a, a]), mask, mask / 4)
+    result = algorithm.policy_loss(*batch)
     (slope,) = grad(result.loss, logp)
     assert torch.finfo(result.loss.dtype).bits >= 32
     assert torch.isfinite(result.loss)
@@ -662,8 +706,8 @@ def test_each_bound_has_its_own_metric():
 
 
 def test_a_method_with_one_bound_reports_none_for_the_other():
-    def upper_only(logp, z, advantages, mask):
-        return Objective(z * advantages, high=z.exp() > 1.2)
+    def upper_only(t):
+        return Objective(t.z * t.advantages, high=t.z.exp() > 1.2)
 
     metrics = replace(GRPO, objective=upper_only).policy_loss(*five_tokens()).metrics
     assert metrics["clip_ratio/low_mean"] == 0
@@ -689,7 +733,7 @@ def test_reinforce_has_no_clip_to_count():
 @every
 def test_metrics_are_plain_floats_and_zero_on_policy(algorithm):
     logp, _, a, mask = random_batch([3, 1])
-    result = algorithm.policy_loss(logp, logp.detach(), a[:, 0], mask, max_length=50)
+    result = algorithm.policy_loss(logp, logp.detach(), a[:, 0], mask, mask)
     assert {type(value) for value in result.metrics.values()} == {float}
     assert result.metrics["ratio/max_deviation"] == 0
     clips = [v for name, v in result.metrics.items() if name.startswith("clip_ratio")]
@@ -700,11 +744,8 @@ def test_metrics_are_plain_floats_and_zero_on_policy(algorithm):
 
 
 def test_algorithms_stand_in_chapter_order():
-    order = (
-        "reinforce ppo grpo dr_grpo gspo gspo_token dapo cispo gmpo rspo sapo".split()
-    )
-    assert list(ALGORITHMS) == [name for name in order if name in ALGORITHMS]
-    assert list(ALGORITHMS)[:3] == ["reinforce", "ppo", "grpo"]
+    order = "reinforce ppo grpo dr_grpo gspo gspo_token dapo cispo gmpo rspo sapo"
+    assert list(ALGORITHMS) == order.split()
 
 
 @every
@@ -714,7 +755,7 @@ def test_an_entry_is_consistent(algorithm):
     assert get(algorithm.name) is algorithm
     if algorithm.parent is not None:
         assert names.index(algorithm.parent) < names.index(algorithm.name)
-    assert algorithm.aggregation in AGGREGATIONS
+    assert algorithm.normaliser in NORMALISERS.values()
     first = list(inspect.signature(algorithm.advantages).parameters)[:2]
     assert first == (
         ["rewards", "values"] if algorithm.critic else ["rewards", "group"]
@@ -725,27 +766,71 @@ def test_an_entry_is_consistent(algorithm):
     assert explicit.item() == loss_of(algorithm, *batch).item()
 
 
+TWO = {"epsilon_low": 0.2, "epsilon_high": 0.2, "dual_clip": None}
+NARROW = {"epsilon_low": 3e-4, "epsilon_high": 4e-4, "dual_clip": None}
+CAP = {"max_ratio": 5.0, "mask_epsilon_low": None, "mask_epsilon_high": None}
+GEOMETRIC = {"epsilon_low": 0.4, "epsilon_high": 0.4}
+PAPERS = {  # hyperparameters, normaliser, advantages: what the papers print, all of it
+    "reinforce": ({"correct": False}, seq_mean_token_mean, leave_one_out),
+    "ppo": (TWO, token_mean, gae),
+    "grpo": (TWO, seq_mean_token_mean, group_relative),
+    "dr_grpo": (TWO, constant, group_centred),
+    "gspo": (NARROW, seq_mean_token_mean, group_relative),
+    "gspo_token": (NARROW, seq_mean_token_mean, group_relative),
+    "dapo": ({**TWO, "epsilon_high": 0.28}, token_mean, group_relative),
+    "cispo": (CAP, token_mean, group_relative),
+    "gmpo": (GEOMETRIC, seq_mean_token_mean, group_relative),
+    "rspo": (GEOMETRIC, seq_mean_token_mean, group_relative),
+    "sapo": ({"tau_pos": 1.0, "tau_neg": 1.05}, seq_mean_token_mean, group_relative),
+}
+
+
 def test_defaults_are_the_papers():
-    clip = {
-        "epsilon": 0.2,
-        "epsilon_low": None,
-        "epsilon_high": None,
-        "dual_clip": None,
+    found = {
+        name: (dict(one.defaults), one.normaliser, one.advantages)
+        for name, one in ALGORITHMS.items()
     }
-    assert REINFORCE.defaults == {
-        "correct": False,
-        "aggregation": "seq_mean_token_mean",
-    }
-    assert PPO.defaults == {**clip, "aggregation": "token_mean"}
-    assert GRPO.defaults == {**clip, "aggregation": "seq_mean_token_mean"}
-    functions = [one.advantages for one in (REINFORCE, PPO, GRPO)]
-    assert functions == [leave_one_out, gae, group_relative]
-    assert [one.critic for one in (REINFORCE, PPO, GRPO)] == [False, True, False]
+    assert found == PAPERS
+    assert [name for name, one in ALGORITHMS.items() if one.critic] == ["ppo"]
+    switched = {n: dict(one.training) for n, one in ALGORITHMS.items() if one.training}
+    dapo = {"dynamic_sampling": True, "overlong_share": 0.2}
+    assert switched == {"dapo": dapo, "rspo": {"router_shift": True}}
+
+
+IN_OUR_WORDS = {  # TRL's name for a setting, or verl's: ours
+    "epsilon": "epsilon_low",
+    "epsilon_high": "epsilon_high",
+    "clip_ratio_low": "epsilon_low",
+    "clip_ratio_high": "epsilon_high",
+    "sapo_temperature_pos": "tau_pos",
+    "sapo_temperature_neg": "tau_neg",
+    "tau_pos": "tau_pos",
+    "tau_neg": "tau_neg",
+}
+
+
+def test_the_framework_settings_that_are_printed_mean_our_defaults():
+    """A reader copies `trl` and `verl`. CISPO's cap: TRL's own, verl's less one."""
+    compared = set()
+    for algorithm in ALGORITHMS.values():
+        for text in (algorithm.trl, algorithm.verl):
+            printed = dict(re.findall(r"([a-z_]+)=([\d.]+(?:e-?\d+)?)", text))
+            for name in IN_OUR_WORDS.keys() & printed.keys():
+                value, ours = float(printed[name]), IN_OUR_WORDS[name]
+                if algorithm.name == "cispo":
+                    if name == "clip_ratio_low":
+                        assert value == 1  # 1 − 1 = 0: no lower bound
+                        continue
+                    value, ours = value + (name == "clip_ratio_high"), "max_ratio"
+                assert algorithm.defaults[ours] == value, (algorithm.name, text)
+                compared.add((algorithm.name, ours))
+    assert {name for name, _ in compared} == {"gspo", "dapo", "cispo", "gmpo", "sapo"}
+    assert len(compared) == 2 + 1 + 1 + 2 + 2
 
 
 def test_the_registry_can_not_be_changed_through_defaults():
     with pytest.raises(TypeError):
-        GRPO.defaults["epsilon"] = 0.5
+        GRPO.defaults["epsilon_low"] = 0.5
 
 
 # Errors
@@ -763,50 +848,72 @@ def test_unknown_algorithm_names_the_nearest():
 
 
 @every
-def test_unknown_hyperparameter_names_the_nearest(algorithm):
-    batch = random_batch([2])
-    message = rf"{algorithm.name} has no hyperparameter 'zzz'; it has: .*aggregation"
+def test_an_unknown_hyperparameter_lists_the_known_ones(algorithm):
+    with pytest.raises(TypeError) as caught:
+        algorithm.policy_loss(*random_batch([2]), zzz=1)
+    names = ", ".join(algorithm.names)
+    assert (
+        str(caught.value) == f"{algorithm.name} has no setting 'zzz'; it has: {names}"
+    )
+
+
+def test_a_misspelt_hyperparameter_names_the_nearest():
+    message = (
+        r"ppo has no setting 'epsilon_hihg', did you mean 'epsilon_high'\?; it has"
+    )
     with pytest.raises(TypeError, match=message):
-        algorithm.policy_loss(*batch, zzz=1)
-
-
-def test_a_misspelt_hyperparameter():
-    with pytest.raises(
-        TypeError, match=r"ppo .*'epsilon_hihg', did you mean 'epsilon_h"
-    ):
         PPO.policy_loss(*random_batch([2]), epsilon_hihg=0.3)
-    with pytest.raises(TypeError, match=r"reinforce has no hyperparameter 'epsilon'"):
+    message = r"reinforce has no setting 'epsilon'; it has: correct$"
+    with pytest.raises(TypeError, match=message):
         REINFORCE.policy_loss(*random_batch([2]), epsilon=0.3)
 
 
 @every
-def test_unknown_aggregation(algorithm):
-    with pytest.raises(
-        ValueError, match=r"unknown aggregation 'token_men'.*token_mean"
-    ):
-        algorithm.policy_loss(*random_batch([2]), aggregation="token_men")
-    with pytest.raises(ValueError, match=r"'token_men', did you mean 'token_mean'\?"):
-        algorithm.check_hyperparameters({"aggregation": "token_men"})
+@pytest.mark.parametrize(
+    "name",
+    "aggregation group max_length batch_tokens rollout_logp router_shift".split(),
+)
+def test_what_has_to_do_with_averaging_is_no_hyperparameter(algorithm, name):
+    """All of it is in `weight`; one that is passed on is not passed over."""
+    with pytest.raises(TypeError, match=f"{algorithm.name} has no setting '{name}'"):
+        algorithm.policy_loss(*random_batch([2]), **{name: 1})
+
+
+def refused(algorithm, **settings) -> str:
+    """The sentence with which a loss refuses its hyperparameters."""
+    with pytest.raises(ValueError, match="must be") as caught:
+        algorithm.policy_loss(*random_batch([2]), weight=mask_of([2]), **settings)
+    return str(caught.value)
 
 
 @clipped
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("setting", "value", "expected"),
     [
-        ({"epsilon": 0.0}, r"epsilon_low \(or epsilon\) must be > 0, got 0.0"),
-        ({"epsilon": -0.2}, r"epsilon_low \(or epsilon\) must be > 0, got -0.2"),
-        ({"epsilon": NAN}, r"epsilon_low \(or epsilon\) must be > 0, got nan"),
-        ({"epsilon_low": -0.1}, r"epsilon_low \(or epsilon\) must be > 0, got -0.1"),
-        ({"epsilon_high": 0}, r"epsilon_high \(or epsilon\) must be > 0, got 0:"),
-        ({"epsilon_low": 1.1}, r"epsilon_low must be ≤ 1, got 1.1: .*distances from 1"),
-        ({"epsilon": 3.0}, r"epsilon_low must be ≤ 1, got 3.0"),
-        ({"dual_clip": 1.0}, r"dual_clip must be > 1 \(usually 3\), got 1.0"),
-        ({"dual_clip": NAN}, r"dual_clip must be > 1 \(usually 3\), got nan"),
+        ("epsilon", 0.0, "a number in (0, 1], got 0.0"),
+        ("epsilon", -0.2, "a number in (0, 1], got -0.2"),
+        ("epsilon", 3.0, "a number in (0, 1], got 3.0"),
+        ("epsilon", NAN, "a finite number in (0, 1], got nan"),
+        ("epsilon", None, "a number in (0, 1], got None"),
+        ("epsilon_low", -0.1, "a number in (0, 1], got -0.1"),
+        ("epsilon_low", 1.1, "a number in (0, 1], got 1.1"),
+        ("epsilon_low", "0.2", "a number in (0, 1], got '0.2'"),
+        ("epsilon_low", True, "a number in (0, 1], got True"),
+        ("epsilon_high", 0, "a number > 0, got 0"),
+        ("epsilon_high", INF, "a finite number > 0, got inf"),
+        ("dual_clip", 1.0, "a number > 1 or None, got 1.0"),
+        ("dual_clip", NAN, "a finite number > 1 or None, got nan"),
     ],
 )
-def test_clip_settings_out_of_range(name, settings, message):
-    with pytest.raises(ValueError, match=message):
-        ALGORITHMS[name].policy_loss(*random_batch([2]), **settings)
+def test_clip_settings_out_of_range(name, setting, value, expected):
+    sentence = refused(ALGORITHMS[name], **{setting: value})
+    assert sentence == f"{setting} must be {expected}"
+
+
+def test_a_switch_is_true_or_false():
+    for value in (1, "false", None):
+        sentence = refused(REINFORCE, correct=value)
+        assert sentence == f"correct must be True or False, got {value!r}"
 
 
 @every
@@ -814,6 +921,7 @@ def test_clip_settings_out_of_range(name, settings, message):
     ("changed", "message"),
     [
         ({"logp": torch.zeros(3)}, r"logp must have shape \(B, T\), got \(3,\)"),
+        ({"logp": torch.ones(2, 3).long()}, r"logp must hold floats, got torch.int64"),
         ({"old_logp": torch.zeros(2, 4)}, r"old_logp .* shape \(2, 3\), got \(2, 4\)"),
         (
             {"mask": torch.ones(2, 1)},
@@ -832,7 +940,10 @@ def test_clip_settings_out_of_range(name, settings, message):
             r"advantages must have shape .*got \(3, 3\)",
         ),
         ({"advantages": torch.ones(())}, r"advantages must have shape .*got \(\)"),
-        ({"rollout_logp": torch.zeros(2, 1)}, r"rollout_logp .*\(2, 3\), got \(2, 1\)"),
+        ({"advantages": 1.0}, r"advantages must be a tensor, got float; torch.as_t"),
+        ({"weight": torch.ones(2, 1)}, r"weight must have logp's .*3\), got \(2, 1\)"),
+        ({"weight": torch.ones(2)}, r"weight must have logp's .*3\), got \(2,\)"),
+        ({"weight": "token_mean"}, r"weight must be a tensor, got str; torch.as_te"),
     ],
 )
 def test_malformed_tensors(algorithm, changed, message):
@@ -841,7 +952,7 @@ def test_malformed_tensors(algorithm, changed, message):
         "old_logp": torch.zeros(2, 3),
         "advantages": torch.ones(2),
         "mask": torch.ones(2, 3),
-        "max_length": 3,
+        "weight": torch.ones(2, 3),
     }
     algorithm.policy_loss(**good)
     with pytest.raises(ValueError, match=message):
@@ -849,29 +960,22 @@ def test_malformed_tensors(algorithm, changed, message):
 
 
 @every
-@pytest.mark.parametrize("name", ["logp", "old_logp", "advantages", "rollout_logp"])
+@pytest.mark.parametrize("name", ["logp", "old_logp", "advantages", "weight"])
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_a_non_finite_number_on_a_response_token_is_located(algorithm, name, bad):
-    tensors = {n: torch.zeros(2, 3) for n in ("logp", "old_logp", "advantages")}
-    tensors["rollout_logp"] = torch.zeros(2, 3)
+    names = ("logp", "old_logp", "advantages", "weight")
+    tensors = {n: torch.zeros(2, 3) for n in names}
     tensors[name][1, 2] = bad
     with pytest.raises(
         ValueError, match=rf"^{name} is {bad} at row 1, token 2: .*mask"
     ):
-        algorithm.policy_loss(**tensors, mask=torch.ones(2, 3), max_length=3)
+        algorithm.policy_loss(**tensors, mask=torch.ones(2, 3))
 
 
-def test_group_token_mean_without_group_and_constant_without_length():
-    batch = random_batch([2])
-    with pytest.raises(ValueError, match=r"needs group="):
-        GRPO.policy_loss(*batch, aggregation="group_token_mean")
-    with pytest.raises(ValueError, match=r"max_length=.* \(2 tokens\), got None"):
-        GRPO.policy_loss(*batch, aggregation="constant")
-
-
-@every
-def test_the_cap_of_the_rollout_weight_must_be_positive(algorithm):
-    logp, old_logp, a, mask = random_batch([2])
-    weighted = {"rollout_logp": old_logp, "max_rollout_weight": 0.0, "max_length": 2}
-    with pytest.raises(ValueError, match=r"cap must be > 0, got 0.0"):
-        algorithm.policy_loss(logp, old_logp, a, mask, **weighted)
+def test_dr_grpo_says_which_weight_it_needs():
+    with pytest.raises(ValueError, match="needs max_length") as caught:
+        ALGORITHMS["dr_grpo"].policy_loss(*random_batch([2]))
+    assert str(caught.value) == (
+        "the normaliser constant needs max_length: give "
+        "weight=normalisers.constant(mask, max_length)"
+    )

@@ -1,12 +1,13 @@
 """The curves come out of the real losses; the closed forms are the check."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 import torch
 
 from refimpl import curves
-from refimpl.algorithms import ALGORITHMS
+from refimpl.algorithms import ALGORITHMS, Objective, from_gate
 
 RATIOS = torch.tensor([0.1, 0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 2.0, 5.0]).double()
 
@@ -67,6 +68,43 @@ def test_every_method_has_weight_one_on_policy(name, sign):
     """At r = 1 all gradients coincide: Â ∇log π."""
     found = curves.curve(name, sign, torch.ones(1).double())
     assert found.weight.item() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_curve_is_the_loss_that_trains_and_its_slope(name, sign):
+    """−loss of one-token responses of weight 1, and ∂/∂log π over the advantage."""
+    algorithm, a = ALGORITHMS[name], sign * 2.0
+    found = curves.curve(name, a, RATIOS)
+    for i, r in enumerate(RATIOS):
+        logp, one = r.log().view(1, 1).requires_grad_(), torch.ones(1, 1).double()
+        batch = (logp, torch.zeros_like(logp), a * one, one, one)
+        objective = -algorithm.policy_loss(*batch).loss
+        (slope,) = torch.autograd.grad(objective, logp)
+        assert found.objective[i].item() == pytest.approx(objective.item(), abs=1e-12)
+        assert found.weight[i].item() == pytest.approx(slope.item() / a, abs=1e-12)
+
+
+def test_a_curve_follows_an_objective_of_ones_own():
+    """Of a registered method with another objective, or of a gate: no closed form."""
+
+    def cubed(t):
+        return Objective(t.z.exp() ** 3 * t.advantages)
+
+    found = curves.curve(replace(ALGORITHMS["grpo"], objective=cubed), 1.0, RATIOS)
+    torch.testing.assert_close(found.objective, RATIOS**3)
+    torch.testing.assert_close(found.weight, 3 * RATIOS**3)
+    half = curves.curve(from_gate(lambda r, a: 0.5 * torch.ones_like(r)), 1.0, RATIOS)
+    torch.testing.assert_close(half.weight, RATIOS / 2)
+
+
+def test_a_curve_takes_hyperparameters_and_nothing_else():
+    with pytest.raises(TypeError, match="ppo has no setting 'router_shift'"):
+        curves.curve("ppo", 1.0, RATIOS, router_shift=torch.ones(9, 1))
+    with pytest.raises(ValueError, match="^dual_clip must be a number > 1 or None"):
+        curves.curve("ppo", 1.0, RATIOS, dual_clip=0.5)
+    with pytest.raises(ValueError, match="unknown algorithm 'pop', did you mean 'ppo'"):
+        curves.curve("pop")
 
 
 def test_zero_advantage_is_refused():

@@ -9,14 +9,15 @@ import warnings
 
 import pytest
 import torch
-from tests.losses.test_algorithms import loss_of, mask_of, one_token, random_batch
 from torch import tensor
 from torch.autograd import grad, gradcheck
 from torch.testing import assert_close
 
-from refimpl.advantages import group_centred, group_relative, leave_one_out
+from refimpl.advantages import group_centred, leave_one_out
 from refimpl.algorithms import ALGORITHMS, from_gate
 from refimpl.curves import curve
+from refimpl.normalisers import constant, token_mean
+from tests.losses.test_algorithms import loss_of, mask_of, one_token, random_batch
 
 pytestmark = pytest.mark.usefixtures("float64")
 GRPO, DR_GRPO, GSPO, GSPO_TOKEN, DAPO, CISPO, GMPO, SAPO = (
@@ -40,10 +41,10 @@ def two_rows(ratios, advantages):
     """(loss of an algorithm, its gradient) on rows of two tokens and one."""
     mask = mask_of([2, 1])
 
-    def run(algorithm, **settings):
+    def run(algorithm, weight=None, **settings):
         logp = tensor(ratios).log().requires_grad_()
-        old = torch.zeros(2, 2)
-        loss = loss_of(algorithm, logp, old, tensor(advantages), mask, **settings)
+        batch = (logp, torch.zeros(2, 2), tensor(advantages), mask, weight)
+        loss = loss_of(algorithm, *batch, **settings)
         return loss.item(), grad(loss, logp)[0]
 
     return run
@@ -57,7 +58,8 @@ RATIOS = [[2.0, 0.5], [4.0, 1.0]]
 
 def test_dr_grpo_by_hand():
     """min(2, 1.2) + ½ = 1.7 and −4; −(1.7 − 4)/(2·10) = 0.115."""
-    loss, slope = two_rows(RATIOS, [1.0, -1.0])(DR_GRPO, max_length=10)
+    weight = constant(mask_of([2, 1]), 10)
+    loss, slope = two_rows(RATIOS, [1.0, -1.0])(DR_GRPO, weight)
     assert loss == pytest.approx(0.115, abs=1e-12)
     assert_close(slope, tensor([[0.0, -0.5 / 20], [4 / 20, 0.0]]), **TEN)
 
@@ -334,10 +336,12 @@ def test_on_policy_dapo_and_cispo_coincide():
 
 
 def test_dapo_is_ppo_with_more_room_above():
-    logp, old, a, mask = random_batch(LENGTHS)
+    batch = random_batch(LENGTHS)
     same = {"epsilon_low": 0.2, "epsilon_high": 0.28}
-    dapo = loss_of(DAPO, logp, old, a, mask)
-    assert dapo.item() == loss_of(ALGORITHMS["ppo"], logp, old, a, mask, **same).item()
+    dapo = loss_of(DAPO, *batch)
+    assert dapo.item() == loss_of(ALGORITHMS["ppo"], *batch, **same).item()
+    grpo = loss_of(GRPO, *batch, token_mean(batch[-1]), **same)
+    assert dapo.item() == grpo.item()
 
 
 def test_leave_one_out_is_centred_times_g_over_g_minus_one():
@@ -349,11 +353,9 @@ def test_leave_one_out_is_centred_times_g_over_g_minus_one():
 @pytest.mark.parametrize("name", ["dr_grpo", "gspo", "gspo_token", "dapo"])
 def test_dual_clip_floors_what_a_bad_token_can_cost(name):
     wide = WIDE if name.startswith("gspo") else {}
-    value, slope = one_token(ALGORITHMS[name], -1.0, 9.0, max_length=1, **wide)
+    value, slope = one_token(ALGORITHMS[name], -1.0, 9.0, **wide)
     assert (value, slope) == pytest.approx((-9, -9))
-    value, slope = one_token(
-        ALGORITHMS[name], -1.0, 9.0, max_length=1, dual_clip=3.0, **wide
-    )
+    value, slope = one_token(ALGORITHMS[name], -1.0, 9.0, dual_clip=3.0, **wide)
     assert (value, slope) == pytest.approx((-3, 0))
 
 
@@ -405,7 +407,7 @@ def test_no_gradient_passes_through_the_gate():
     ("gate", "error", "message"),
     [
         (lambda r, a: 1.0, TypeError, "must return a tensor, got float"),
-        (lambda r, a: r.mean(), ValueError, r"one weight a token, shape \(1, 1\)"),
+        (lambda r, a: r.mean(), ValueError, r"one weight per token, shape \(1, 1\)"),
         (lambda r, a: r / 0 * 0, ValueError, r"the gate is nan at r = 2, advantage 1"),
         (lambda r, a: r / 0, ValueError, "the gate is inf"),
     ],
@@ -424,35 +426,7 @@ def test_a_gate_may_be_anything_on_padding():
     assert torch.isfinite(grad(loss, logp)[0]).all()
 
 
-# Defaults, errors
-
-
-@pytest.mark.parametrize(
-    ("name", "defaults"),
-    [
-        ("dr_grpo", {"epsilon": 0.2, "aggregation": "constant"}),
-        ("gspo", {"epsilon_low": 3e-4, "epsilon_high": 4e-4}),
-        ("gspo_token", {"epsilon_low": 3e-4, "epsilon_high": 4e-4}),
-        ("dapo", {"epsilon_low": 0.2, "epsilon_high": 0.28}),
-        ("dapo", {"aggregation": "token_mean", "dual_clip": None}),
-        ("cispo", {"max_ratio": 5.0, "aggregation": "token_mean"}),
-        ("cispo", {"mask_epsilon_low": None, "mask_epsilon_high": None}),
-        ("gmpo", {"epsilon_low": 0.4, "epsilon_high": 0.4}),
-        ("gmpo", {"aggregation": "seq_mean_token_mean"}),
-        ("sapo", {"tau_pos": 1.0, "tau_neg": 1.05}),
-        ("sapo", {"aggregation": "seq_mean_token_mean"}),
-    ],
-)
-def test_defaults_are_the_papers(name, defaults):
-    assert defaults.items() <= ALGORITHMS[name].defaults.items()
-
-
-def test_only_dr_grpo_drops_the_std():
-    for name in "dr_grpo gspo gspo_token dapo cispo gmpo sapo".split():
-        expected = group_centred if name == "dr_grpo" else group_relative
-        assert ALGORITHMS[name].advantages is expected, name
-    assert DAPO.training == {"dynamic_sampling": True, "overlong_share": 0.2}
-    assert CISPO.training == {}
+# Settings
 
 
 @pytest.mark.parametrize("algorithm", [GSPO, GSPO_TOKEN])
@@ -469,6 +443,7 @@ def test_gspo_warns_of_bounds_at_token_scale(algorithm):
 def test_epsilon_sets_both_bounds(name):
     batch = random_batch([3, 1, 4])
     loss = ALGORITHMS[name].policy_loss
+    assert "epsilon" in ALGORITHMS[name].names
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         both = loss(*batch, epsilon=0.1).loss
@@ -485,36 +460,49 @@ def test_gspo_warns_of_ppo_s_epsilon_too():
 
 def test_epsilon_means_nothing_where_there_are_no_two_bounds():
     for name in ("cispo", "sapo"):
-        with pytest.raises(TypeError, match=f"{name} has no hyperparameter 'epsilon'"):
+        with pytest.raises(TypeError, match=f"{name} has no setting 'epsilon'"):
             ALGORITHMS[name].policy_loss(*random_batch([3, 1]), epsilon=0.2)
 
 
+def test_dapo_takes_any_two_bounds():
+    """Clip-higher is its default, not a rule: a narrower upper bound is a choice."""
+    bounds = {"epsilon_low": 0.28, "epsilon_high": 0.1}
+    assert one_token(DAPO, 1.0, 1.2, **bounds) == pytest.approx((1.1, 0))
+    assert one_token(DAPO, -1.0, 0.75, **bounds) == pytest.approx((-0.75, -0.75))
+
+
 @pytest.mark.parametrize(
-    ("name", "settings", "message"),
+    ("name", "setting", "value", "expected"),
     [
-        ("sapo", {"tau_pos": 0.0}, "tau_pos must be > 0 and finite, got 0.0"),
-        ("sapo", {"tau_neg": -1.0}, "tau_neg must be > 0 and finite, got -1.0"),
-        ("sapo", {"tau_neg": math.nan}, "tau_neg must be > 0 and finite, got nan"),
-        ("cispo", {"max_ratio": 0.28}, "max_ratio must be ≥ 1, got 0.28: .*1.28"),
-        ("cispo", {"max_ratio": math.nan}, "max_ratio must be ≥ 1"),
-        ("cispo", {"mask_epsilon_low": 0}, "mask_epsilon_low must be > 0 or None"),
-        ("cispo", {"mask_epsilon_high": -1}, "mask_epsilon_high must be > 0 or None"),
-        ("gmpo", {"epsilon_low": 0.0}, "epsilon_low must be > 0.*log-ratio"),
-        ("gmpo", {"epsilon_high": -0.4}, "epsilon_high must be > 0"),
-        ("gspo", {"epsilon_low": -3e-4}, "epsilon_low .* must be > 0"),
-        ("gspo_token", {"epsilon_high": 0.0}, "epsilon_high .* must be > 0"),
-        ("gspo", {"dual_clip": 0.5}, "dual_clip must be > 1"),
-        ("dapo", {"epsilon_low": 0.28, "epsilon_high": 0.2}, "swap the two"),
-        ("dapo", {"epsilon_low": -0.1}, "epsilon_low .* must be > 0"),
-        ("dr_grpo", {"max_length": 2}, "at least the longest response .3 tokens., got"),
-        ("dr_grpo", {"max_length": None}, "divides by max_length="),
-        ("dapo", {"aggregation": "group_token_mean", "group": None}, "needs group="),
+        ("sapo", "tau_pos", 0.0, "a number > 0, got 0.0"),
+        ("sapo", "tau_neg", -1.0, "a number > 0, got -1.0"),
+        ("sapo", "tau_neg", math.nan, "a finite number > 0, got nan"),
+        ("sapo", "tau_pos", math.inf, "a finite number > 0, got inf"),
+        ("cispo", "max_ratio", 0.28, "a number ≥ 1, got 0.28"),
+        ("cispo", "max_ratio", math.inf, "a finite number ≥ 1, got inf"),
+        ("cispo", "mask_epsilon_low", 0, "a number > 0 or None, got 0"),
+        ("cispo", "mask_epsilon_high", -1, "a number > 0 or None, got -1"),
+        ("gmpo", "epsilon_low", 0.0, "a number > 0, got 0.0"),
+        ("gmpo", "epsilon_high", -0.4, "a number > 0, got -0.4"),
+        ("gmpo", "epsilon", 0, "a number > 0, got 0"),
+        ("rspo", "epsilon_low", 0.0, "a number > 0, got 0.0"),
+        ("gspo", "epsilon_low", -3e-4, "a number in (0, 1], got -0.0003"),
+        ("gspo_token", "epsilon_high", 0.0, "a number > 0, got 0.0"),
+        ("gspo", "dual_clip", 0.5, "a number > 1 or None, got 0.5"),
+        ("dapo", "epsilon_low", -0.1, "a number in (0, 1], got -0.1"),
+        ("dr_grpo", "epsilon", 1.5, "a number in (0, 1], got 1.5"),
     ],
 )
-def test_settings_out_of_range(name, settings, message):
-    batch = random_batch([3, 1])
-    with pytest.raises(ValueError, match=message):
-        loss_of(ALGORITHMS[name], *batch, **settings)
+def test_settings_out_of_range(name, setting, value, expected):
+    with pytest.raises(ValueError, match="must be") as caught:
+        loss_of(ALGORITHMS[name], *random_batch([3, 1]), **{setting: value})
+    assert str(caught.value) == f"{setting} must be {expected}"
+
+
+@pytest.mark.parametrize("name", ["gmpo", "rspo"])
+def test_bounds_on_the_log_ratio_may_exceed_one(name):
+    assert one_token(ALGORITHMS[name], -1.0, math.exp(-1.5), epsilon=2.0)[1] != 0
+    assert one_token(ALGORITHMS[name], -1.0, math.exp(-2.5), epsilon=2.0)[1] == 0
 
 
 def test_every_method_says_what_it_is_in_trl_and_verl():

@@ -5,7 +5,7 @@
 An exercise knows some cases, the right answer, and the answers that people usually give
 instead. `check` runs yours on the cases: if it agrees with the right one, you are done;
 if it agrees with a known wrong one, it says which mistake that is; otherwise it shows
-the first case where it differs. Solutions are in `notebooks/course/exercises/solutions/`.
+the first case where it differs. Solutions are in `solutions/`, beside this file.
 """
 
 import copy

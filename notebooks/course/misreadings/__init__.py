@@ -2,8 +2,8 @@
 
 `wrong` and `right` take the same arguments, so a reader can run both on one example
 and see where they part; a test named after each does. `right` is written out here
-without the rest of the package, which the tests hold against it. One module a chapter
-or a group of them.
+without the rest of the package, which the tests hold against it. There is one module
+per chapter, and one for the first three.
 """
 
 import importlib

@@ -1,32 +1,16 @@
 """Figures of chapter 04: weights against length and difficulty, lengths in training."""
 
-import statistics
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from course.plots import BLACK, BLUE, GREEN, GREY, HABIT_COLOURS, ORANGE, RED
+from course.plots import primitives as draw
+from course.plots.style import BLACK, BLUE, GREY, HABIT_COLOURS, RED, RIGHT, WRONG
 
-RIGHT, WRONG = GREEN, ORANGE
 METHODS = (BLUE, RED)  # with the division, without
-
-
-def _known(values: Sequence[float]) -> list[float]:
-    return [x for x in values if x == x]  # NaN where no answer was of the kind
-
-
-def _band(axis, runs, colour: str, label: str, dash: str = "-") -> None:
-    """Median over runs, and their range."""
-    table = [_known(column) for column in zip(*runs)]
-    steps = [i for i, column in enumerate(table, 1) if column]
-    table = [column for column in table if column]
-    middle = [statistics.median(column) for column in table]
-    axis.plot(steps, middle, dash, color=colour, label=label)
-    low, high = [min(c) for c in table], [max(c) for c in table]
-    axis.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
-    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+STYLES = ((BLUE, "-"), (BLUE, ":"), (RED, "-"), (RED, ":"))
 
 
 def growth(right, wrong, crowds: dict[str, dict[str, float]]) -> Figure:
@@ -34,31 +18,18 @@ def growth(right, wrong, crowds: dict[str, dict[str, float]]) -> Figure:
 
     `crowds[when][habit]` is a share of the wrong answers.
     """
-    figure, (left, second) = plt.subplots(
-        1, 2, figsize=(9, 3), gridspec_kw={"width_ratios": [1.15, 1]}
-    )
-    _band(left, wrong, WRONG, "wrong answers", "--")
-    _band(left, right, RIGHT, "right answers")
-    left.set(title="length (tokens)", xlabel="rollout")
+    figure, (left, second) = plt.subplots(1, 2, figsize=(9, 3), width_ratios=(1.15, 1))
+    draw.band(left, wrong, WRONG, "wrong answers", "--")
+    draw.band(left, right, RIGHT, "right answers")
+    draw.rollout_axis(left)
+    left.set_title("length (tokens)")
     left.set_ylim(bottom=0)
     left.legend(loc="lower right")
-    for row, shares in enumerate(crowds.values()):
-        start = 0.0
-        for habit, share in shares.items():
-            second.barh(
-                row,
-                share,
-                left=start,
-                height=0.6,
-                color=HABIT_COLOURS.get(habit, GREY),
-                label=habit if row == 0 else None,
-            )
-            if share > 0.08:
-                middle = start + share / 2
-                second.text(middle, row, f"{share:.0%}", ha="center", va="center")
-            start += share
-    second.set_yticks(range(len(crowds)), crowds)
-    second.invert_yaxis()
+    draw.stacked(second, crowds, HABIT_COLOURS)
+    for bar in second.patches:
+        if bar.get_width() > 0.08:
+            middle = bar.get_center()
+            second.text(*middle, f"{bar.get_width():.0%}", ha="center", va="center")
     second.set(title="who is wrong", xlabel="share of the wrong answers", xlim=(0, 1))
     second.set_ylim(2.0, -0.5)
     second.grid(False)
@@ -72,12 +43,9 @@ def token_weights(lengths, weights: dict[str, Sequence[float]]) -> Figure:
     for (label, values), colour, mark in zip(weights.items(), METHODS, "o^"):
         style = {"color": colour, "marker": mark, "markersize": 5, "linewidth": 1.2}
         axes[0].plot(lengths, values, label=label, **style)
-        totals = [n * w for n, w in zip(lengths, values)]
-        axes[1].plot(lengths, totals, label=label, **style)
-    axes[0].set_title("weight of one token")
-    axes[1].set_title("weight of the whole response")
-    for axis in axes:
-        axis.set_xlabel("response length |o| (tokens)")
+        axes[1].plot(lengths, [n * w for n, w in zip(lengths, values)], **style)
+    for axis, name in zip(axes, ("one token", "the whole response")):
+        axis.set(title=f"weight of {name}", xlabel="response length |o| (tokens)")
         axis.set_ylim(bottom=0)
     axes[0].legend(loc="upper right")
     return figure
@@ -85,18 +53,15 @@ def token_weights(lengths, weights: dict[str, Sequence[float]]) -> Figure:
 
 def walk(named: dict[str, dict[str, Sequence[float]]], limit: int) -> Figure:
     """Mean lengths of right and wrong responses while the expected loss is followed."""
-    size = (4.5 * len(named), 2.9)
-    figure, axes = plt.subplots(1, len(named), figsize=size, sharey=True)
+    figure, axes = draw.panel_grid(len(named), (4.5 * len(named), 2.9), sharey=True)
     for axis, (title, lengths) in zip(axes, named.items()):
-        axis.axhline(limit, color=GREY, linewidth=1, linestyle=":")
+        draw.rule(axis, y=limit, width=1)
         axis.plot(lengths["right"], color=RIGHT, label="right responses")
         axis.plot(lengths["wrong"], "--", color=WRONG, label="wrong responses")
-        axis.set(title=title, xlabel="step")
-        axis.set_ylim(0, limit * 1.08)
+        axis.set(title=title, xlabel="step", ylim=(0, limit * 1.08))
     axes[0].set_ylabel("mean length (tokens)")
-    axes[0].annotate(
-        "limit", (0.01, limit), xycoords=("axes fraction", "data"), va="top", color=GREY
-    )
+    where = {"xycoords": ("axes fraction", "data"), "va": "top"}
+    axes[0].annotate("limit", (0.01, limit), color=GREY, **where)
     axes[-1].legend(loc="upper right", bbox_to_anchor=(1, 0.9))
     return figure
 
@@ -108,28 +73,25 @@ def difficulty(size: int, plain, scaled, chosen: int | None = None) -> Figure:
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
     share = [k / size for k in range(size + 1)]
-    for values, colour, mark, label in (
-        (scaled, BLUE, "o", "with the std (GRPO)"),
-        (plain, RED, "^", "without (Dr. GRPO)"),
-    ):
+    pulls = {"with the std (GRPO)": scaled, "without (Dr. GRPO)": plain}
+    for (label, values), colour, mark in zip(pulls.items(), METHODS, ("o-", "^-")):
         shown = [v / max(values) for v in values]
-        left.plot(share, shown, color=colour, marker=mark, markersize=5, label=label)
-    left.set(title="weight, the heaviest prompt = 1", xlabel="share right  k/G")
-    left.set_ylim(0, 1.05)
+        left.plot(share, shown, mark, color=colour, markersize=5, label=label)
+    left.set(title="weight, the heaviest prompt = 1", ylim=(0, 1.05))
     left.legend(loc="lower center")
     inside = [x for x, p in zip(share, plain) if p]
     boost = [s / p for p, s in zip(plain, scaled) if p]
     boost = [b / min(boost) for b in boost]
     right.plot(inside, boost, color=BLACK, marker="o", markersize=5)
-    right.annotate(
-        "0 and G right: no push,\nnothing to boost", (0.5, 0.2), ha="center", color=RED
-    )
-    right.set(title="boost by the std, smallest = 1", xlabel="share right  k/G")
+    note = "0 and G right: no push,\nnothing to boost"
+    right.annotate(note, (0.5, 0.2), ha="center", color=RED)
+    right.set(title="boost by the std, smallest = 1", xlim=(-0.03, 1.03))
     right.set_ylim(bottom=0)
-    right.set_xlim(-0.03, 1.03)
+    for axis in (left, right):
+        axis.set_xlabel("share right  k/G")
+        if chosen is not None:
+            draw.rule(axis, x=chosen / size, dash="--", width=1)
     if chosen is not None:
-        for axis in (left, right):
-            axis.axvline(chosen / size, color=GREY, linewidth=1, linestyle="--")
         figure.suptitle(
             f"{chosen} of {size} right:  Σ|A| = {plain[chosen]:.2f} without the std, "
             f"{scaled[chosen]:.2f} with it",
@@ -142,66 +104,49 @@ def climbed(p, pulls: dict[str, Sequence[float]], heights: dict[str, Sequence[fl
     """Expected pull on the log-odds of being right, and the objective it climbs."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3))
     styles = ((BLACK, "-"), (RED, "--"), (BLUE, "-"), (GREY, ":"))
-    for (label, values), (colour, dash) in zip(pulls.items(), styles):
-        axes[0].plot(p, values, dash, color=colour, label=label)
-    for (label, values), (colour, dash) in zip(heights.items(), (styles[1], styles[2])):
-        axes[1].plot(p, values, dash, color=colour, label=label)
-    axes[0].set_title("expected pull on the log-odds")
+    draw.curve_panel(axes[0], p, pulls, styles, title="expected pull on the log-odds")
     axes[0].set_ylim(0, 0.8)
     axes[0].legend(loc="upper center", ncols=2, fontsize=9)
-    axes[1].set_title("what is climbed")
-    axes[1].legend(loc="upper left")
+    draw.curve_panel(
+        axes[1], p, heights, styles[1:], "upper left", title="what is climbed"
+    )
     for axis in axes:
         axis.set_xlabel("probability p of a right answer")
     return figure
 
 
-STYLES = ((BLUE, "-"), (BLUE, ":"), (RED, "-"), (RED, ":"))
-
-
 def four(runs: dict[str, Sequence], panels: Sequence[tuple[str, str]]) -> Figure:
     """Columns of the four variants' histories: median over seeds, and their range."""
-    figure, axes = plt.subplots(
-        -(-len(panels) // 3), 3, figsize=(9.6, 2.6 * -(-len(panels) // 3) + 0.5)
-    )
-    for axis, (column, title) in zip(axes.flat, panels):
-        for (label, histories), (colour, dash) in zip(runs.items(), STYLES):
-            _band(axis, [h[column] for h in histories], colour, label, dash)
-        axis.set(title=title, xlabel="rollout")
-        axis.set_ylim(bottom=0)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    rows = -(-len(panels) // 3)
+    figure, axes = draw.panel_grid(len(panels), (9.6, 2.6 * rows + 0.5), 3)
+    draw.metric_panels(axes, runs, panels, STYLES)
+    draw.legend_outside(figure, axes[0], 4, "lower")
     return figure
 
 
 def ends(runs: dict[str, Sequence[Sequence[float]]], start: float, limit: int):
-    """Curves of every seed, a panel each, and the start as a line."""
-    figure, axes = plt.subplots(1, len(runs), figsize=(9.6, 2.9), sharey=True)
+    """Curves of every seed, one panel per variant, and the start as a line."""
+    figure, axes = draw.panel_grid(len(runs), (9.6, 2.9), sharey=True)
     for axis, (title, curves), (colour, dash) in zip(axes, runs.items(), STYLES):
-        axis.axhline(start, color=GREY, linewidth=1, linestyle="--")
-        axis.axhline(limit, color=GREY, linewidth=1, linestyle=":")
+        draw.rule(axis, y=start, dash="--", width=1)
+        draw.rule(axis, y=limit, width=1)
         for one in curves:
             axis.plot(range(1, len(one) + 1), one, dash, color=colour, linewidth=1.2)
-        axis.set(title=title, xlabel="rollout")
-        axis.set_ylim(0, limit * 1.06)
-        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axis.set(title=title, ylim=(0, limit * 1.06))
+        draw.rollout_axis(axis, 4)
     axes[0].set_ylabel("length of rambles (tokens)")
-    axes[0].text(0.98, start - 1, "start", transform=axes[0].get_yaxis_transform(),
-                 ha="right", va="top", color=GREY)  # fmt: skip
+    text = {"transform": axes[0].get_yaxis_transform(), "ha": "right", "va": "top"}
+    axes[0].text(0.98, start - 1, "start", color=GREY, **text)
     return figure
 
 
 def pushes(responses: Sequence[str], named: dict[str, tuple]) -> Figure:
     """Push on one token, and on all tokens, of each response; two methods as bars."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    for offset, (label, panels), colour in zip((-0.2, 0.2), named.items(), METHODS):
-        for axis, values in zip(axes, panels):
-            place = [i + offset for i in range(len(values))]
-            axis.bar(place, values, width=0.38, color=colour, label=label)
-    for axis, title in zip(axes, ("one token", "the whole response")):
-        axis.axhline(0, color=BLACK, linewidth=0.8)
-        axis.set_xticks(range(len(responses)), responses)
-        axis.set_title(f"push on {title}")
+    for i, (axis, what) in enumerate(zip(axes, ("one token", "the whole response"))):
+        bars = {label: panels[i] for label, panels in named.items()}
+        draw.grouped_bars(axis, bars, METHODS, responses)
+        axis.set_title(f"push on {what}")
         axis.grid(axis="x", visible=False)
         axis.margins(y=0.12)
     axes[0].legend(loc="lower left")

@@ -5,7 +5,18 @@ import statistics
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course.plots import BLACK, BLUE, GREEN, GREY, HABIT_COLOURS, ORANGE, RED
+from course.plots import primitives as draw
+from course.plots.style import (
+    BAD,
+    BLACK,
+    BLUE,
+    GOOD,
+    GREEN,
+    GREY,
+    HABIT_COLOURS,
+    ORANGE,
+    RED,
+)
 
 WEIGHTS = {
     "token ratio": BLUE,
@@ -32,11 +43,11 @@ def logit_push(cases: dict, labels) -> Figure:
     The sampled token's bar is outlined.
     """
     rows = (len(cases) + 1) // 2
-    figure, axes = plt.subplots(rows, 2, figsize=(9, 2.4 * rows), sharey=True)
-    for axis, (title, (gradient, token)) in zip(axes.flat, cases.items()):
+    figure, axes = draw.panel_grid(len(cases), (9, 2.4 * rows), 2, sharey=True)
+    for axis, (title, (gradient, token)) in zip(axes, cases.items()):
         _push(axis, gradient, token, labels)
         axis.set_title(title)
-    for axis in axes[:, 0]:
+    for axis in axes[::2]:
         axis.set_ylabel("push on the logit")
     return figure
 
@@ -46,22 +57,20 @@ def one_push(before, after, gradient, token: int, labels) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 2.9))
     _push(left, gradient, token, labels)
     left.set(title="push on the logit", ylim=(-3.2, 3.2))
-    x = range(len(labels))
-    right.bar([i - 0.2 for i in x], before, 0.38, color=GREY, label="before")
-    right.bar([i + 0.2 for i in x], after, 0.38, color=BLUE, label="after the step")
-    right.set_xticks(list(x), labels)
+    bars = {"before": before, "after the step": after}
+    draw.grouped_bars(right, bars, (GREY, BLUE), labels)
     right.set(title="probability", ylim=(0, 1.02))
     right.legend(loc="upper right")
     return figure
 
 
 def _push(axis, gradient, token: int, labels) -> None:
-    for i, g in enumerate(gradient):
-        edge = BLACK if i == token else "none"
-        colour = BLUE if g > 0 else RED
-        axis.bar(i, g, 0.62, color=colour, edgecolor=edge, linewidth=1.8)
+    colours = [GOOD if g > 0 else BAD for g in gradient]
+    edges = [BLACK if i == token else "none" for i in range(len(labels))]
+    places = range(len(labels))
+    axis.bar(places, gradient, 0.62, color=colours, edgecolor=edges, linewidth=1.8)
     axis.axhline(0, color=BLACK, linewidth=0.8)
-    axis.set_xticks(range(len(labels)), labels)
+    axis.set_xticks(places, labels)
 
 
 def baseline(grid, noise, marks: dict, b: float, draws: dict, mean: float) -> Figure:
@@ -73,14 +82,8 @@ def baseline(grid, noise, marks: dict, b: float, draws: dict, mean: float) -> Fi
     left.plot(grid, noise, color=BLUE)
     for (label, x), dash, colour in zip(marks.items(), ("--", ":"), (GREEN, GREY)):
         left.axvline(x, 0, 0.68, color=colour, ls=dash, lw=1.6, label=label)
-    left.plot(
-        [b],
-        [_at(grid, noise, b)],
-        "o",
-        color=RED,
-        markersize=8,
-        label=f"here: b = {b:.2f}",
-    )
+    height = noise[draw.nearest(grid, b)]
+    left.plot(b, height, "o", color=RED, markersize=8, label=f"here: b = {b:.2f}")
     left.set(xlabel="baseline b", ylabel="variance of one draw", ylim=(0, None))
     box = {"frameon": True, "framealpha": 1, "edgecolor": "none", "fontsize": 9}
     left.legend(loc="upper center", **box)
@@ -94,26 +97,18 @@ def baseline(grid, noise, marks: dict, b: float, draws: dict, mean: float) -> Fi
     return figure
 
 
-def _at(grid, values, x: float) -> float:
-    nearest = min(range(len(grid)), key=lambda i: abs(float(grid[i]) - x))
-    return float(values[nearest])
-
-
 def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
     """Exact: the error of three estimators, and what length does to a product."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
     colours = {"no ratio": GREY, "token ratio": BLUE, "product": RED}
-    for (label, error), dash in zip(errors.items(), ("--", "-", "-.")):
-        left.plot(distance, error, dash, color=colours[label], label=label)
-    left.set(xlabel="distance moved since sampling (logits)")
-    left.set(ylabel="bias / size of the gradient", ylim=(-0.04, None))
-    left.legend(loc="upper left")
-    for (label, values), dash, colour in zip(
-        ess.items(), ("-", "--", "-."), (BLUE, GREEN, RED)
-    ):
-        right.plot(length, values, dash, color=colour, label=label)
-    right.set(xscale="log", xlabel="tokens in the response", ylim=(-0.03, 1.5))
-    right.set(ylabel="effective share of samples", yticks=[0, 0.25, 0.5, 0.75, 1])
+    styles = [(colours[label], d) for label, d in zip(errors, ("--", "-", "-."))]
+    draw.curve_panel(left, distance, errors, styles, "upper left", ylim=(-0.04, None))
+    left.set_xlabel("distance moved since sampling (logits)")
+    left.set_ylabel("bias / size of the gradient")
+    styles = ((BLUE, "-"), (GREEN, "--"), (RED, "-."))
+    draw.curve_panel(right, length, ess, styles, xscale="log", ylim=(-0.03, 1.5))
+    right.set(xlabel="tokens in the response", ylabel="effective share of samples")
+    right.set_yticks([0, 0.25, 0.5, 0.75, 1])
     right.legend(loc="upper center", ncols=3, title="standard deviation of a ratio")
     return figure
 
@@ -131,9 +126,8 @@ def gradients(projections: dict, noise: dict) -> Figure:
         left.plot([mean, mean], [row - 0.36, row + 0.36], color=RED, linewidth=2.6)
         right.barh(row, noise[name], 0.6, color=BLUE)
         right.text(noise[name] + 0.1, row, f"{noise[name]:.1f}", va="center")
-    left.set_yticks(range(len(projections)), projections)
-    left.invert_yaxis()
-    left.axvline(0, color=GREY, linewidth=1)
+    draw.row_labels(left, projections)
+    draw.rule(left, x=0, dash="-", width=1)
     left.set(title="each dot: one rollout's gradient", xlabel="along the mean gradient")
     right.set(title="noise", xlabel="standard deviation / size of the gradient")
     right.set_xlim(0, 1.18 * max(noise.values()))
@@ -143,41 +137,38 @@ def gradients(projections: dict, noise: dict) -> Figure:
 def loss_and_reward(history) -> Figure:
     """Reward, loss and gradient norm of one run, side by side."""
     figure, axes = plt.subplots(1, 3, figsize=(10, 2.7))
-    steps = range(1, len(history) + 1)
-    for axis, (name, colour) in zip(
-        axes, (("reward", GREEN), ("loss", RED), ("grad_norm", BLUE))
-    ):
-        axis.plot(steps, history[name], color=colour, linewidth=1.3)
+    columns = (("reward", GREEN), ("loss", RED), ("grad_norm", BLUE))
+    for axis, (name, colour) in zip(axes, columns):
+        axis.plot(draw.steps(history), history[name], color=colour, linewidth=1.3)
         axis.set(title=name.replace("_", " "), xlabel="rollout")
-    axes[1].axhline(0, color=GREY, linewidth=1)
+    draw.rule(axes[1], y=0, dash="-", width=1)
     return figure
 
 
 def staleness(updates, effective: dict, largest: dict, spread: dict) -> Figure:
     """What happens to the weights of one rollout as the policy is updated on it.
 
-    `effective[kind]` and `largest[kind]`: a row per seed, a column per entry of
+    `effective[kind]` and `largest[kind]`: one row per seed, one column per entry of
     `updates`; `spread[kind]` is (lengths, log weights) of single responses.
     """
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.3))
-    for kind, dash in zip(WEIGHTS, ("-", "-.", "--")):
-        _band(axes[0], updates, effective[kind], WEIGHTS[kind], kind, dash)
-        _band(axes[1], updates, largest[kind], WEIGHTS[kind], kind, dash)
-    axes[0].set(title="effective share of samples", ylim=(0, 1.03))
-    axes[0].legend(loc="lower left", fontsize=8.5)
-    axes[1].set(title="largest weight", yscale="log", yticks=[1, 2, 5, 10, 20, 50])
-    axes[1].set_yticklabels("1 2 5 10 20 50".split())
-    axes[1].minorticks_off()
-    for axis in axes[:2]:
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.3))
+    for (kind, colour), dash in zip(WEIGHTS.items(), ("-", "-.", "--")):
+        draw.band(left, effective[kind], colour, kind, dash, updates)
+        draw.band(middle, largest[kind], colour, kind, dash, updates)
+    left.set(title="effective share of samples", ylim=(0, 1.03))
+    left.legend(loc="lower left", fontsize=8.5)
+    middle.set(title="largest weight", yscale="log", yticks=[1, 2, 5, 10, 20, 50])
+    middle.set_yticklabels("1 2 5 10 20 50".split())
+    middle.minorticks_off()
+    for axis in (left, middle):
         _on_updates(axis, updates)
     for (kind, (length, log_weight)), mark in zip(spread.items(), ("x", ".")):
-        axes[2].plot(
-            length, log_weight, mark, color=WEIGHTS[kind], alpha=0.6, ms=5, label=kind
-        )
-    axes[2].axhline(0, color=GREY, linewidth=1)
-    axes[2].set(title="after 16 updates", xlabel="response length (tokens)")
-    axes[2].set_ylabel("log weight (nats)")
-    axes[2].legend(loc="lower right", fontsize=8.5)
+        style = {"color": WEIGHTS[kind], "alpha": 0.6, "markersize": 5, "label": kind}
+        right.plot(length, log_weight, mark, **style)
+    draw.rule(right, y=0, dash="-", width=1)
+    right.set(title="after 16 updates", xlabel="response length (tokens)")
+    right.set_ylabel("log weight (nats)")
+    right.legend(loc="lower right", fontsize=8.5)
     return figure
 
 
@@ -192,9 +183,8 @@ def _on_updates(axis, updates) -> None:
 def ratios(token_z, length, log_weight, habits, title: str) -> Figure:
     """One snapshot: token log-ratios (left), each response's log weight (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2))
-    cut = token_z.clamp(-4, 3).tolist()
-    left.hist(cut, bins=56, range=(-4, 3), color=BLUE, log=True)
-    left.axvline(0, color=GREY, linestyle=":")
+    draw.hist(left, token_z, [-4 + k / 8 for k in range(57)], BLUE, log=True)
+    draw.rule(left, x=0, width=1.8)
     left.set(title="tokens", xlabel="log-ratio z (nats, cut at −4 and 3)")
     left.set(ylabel="count", ylim=(0.7, 3000))
     for name, colour in HABIT_COLOURS.items():
@@ -202,7 +192,7 @@ def ratios(token_z, length, log_weight, habits, title: str) -> Figure:
         x = [float(length[i]) for i in own]
         y = [max(float(log_weight[i]), -12) for i in own]
         right.plot(x, y, ".", color=colour, label=name)
-    right.axhline(0, color=GREY, linestyle=":")
+    draw.rule(right, y=0, width=1.8)
     right.set(title="responses", xlabel="length (tokens)", ylim=(-12.4, 3))
     right.set_ylabel("Σ z  (nats, cut at −12)")
     right.legend(loc="lower right", fontsize=9, frameon=True, edgecolor="none")
@@ -213,8 +203,8 @@ def ratios(token_z, length, log_weight, habits, title: str) -> Figure:
 def promise(updates, surrogate, accuracy) -> Figure:
     """What stale data promise (left) and what the policy can do (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-    _band(left, updates, surrogate, RED, None, "-")
-    _band(right, updates, accuracy, BLUE, None, "-")
+    draw.band(left, surrogate, RED, x=updates)
+    draw.band(right, accuracy, BLUE, x=updates)
     left.set(title="promised: the surrogate, on the old rollout")
     right.set(title="true: held-out accuracy", ylim=(0, 1))
     for axis in (left, right):
@@ -225,27 +215,15 @@ def promise(updates, surrogate, accuracy) -> Figure:
 def age(updates, without: dict, corrected: dict) -> Figure:
     """Accuracy against updates for data of several ages, without and with the ratio.
 
-    Each dictionary: label → accuracies, a row per seed.
+    Each dictionary: label → accuracies, one row per seed.
     """
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.1), sharey=True)
-    colours = (BLACK, BLUE, RED)
-    for axis, curves, title in zip(
-        axes, (without, corrected), ("without the ratio", "with the ratio")
-    ):
-        for (label, rows), colour, dash in zip(
-            curves.items(), colours, ("-", "--", "-.")
-        ):
-            _band(axis, updates, rows, colour, label, dash, marker="o")
+    panels = {"without the ratio": without, "with the ratio": corrected}
+    styles = ((BLACK, "o-"), (BLUE, "o--"), (RED, "o-."))
+    for axis, (title, named) in zip(axes, panels.items()):
+        for (label, runs), (colour, dash) in zip(named.items(), styles):
+            draw.band(axis, runs, colour, label, dash, updates, markersize=4)
         axis.set(title=title, xlabel="updates", ylim=(0, 1), xticks=list(updates))
         axis.legend(loc="lower right")
     axes[0].set_ylabel("held-out accuracy")
     return figure
-
-
-def _band(axis, x, rows, colour, label, dash, marker=None) -> None:
-    """Median over seeds and their range."""
-    columns = [[float(v) for v in column] for column in zip(*rows)]
-    middle = [statistics.median(column) for column in columns]
-    low, high = [min(c) for c in columns], [max(c) for c in columns]
-    axis.plot(x, middle, dash, color=colour, label=label, marker=marker, ms=4)
-    axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)

@@ -7,31 +7,31 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course.plots import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, RED, SKY
-
-RIGHT, WRONG = GREEN, ORANGE
-
-
-def _band(axis, runs: Sequence[Sequence[float]], colour, label, dash="-") -> None:
-    """Median over runs, and their range."""
-    table = list(zip(*runs))
-    steps = range(1, len(table) + 1)
-    middle = [statistics.median(column) for column in table]
-    axis.plot(steps, middle, dash, color=colour, label=label)
-    low, high = [min(c) for c in table], [max(c) for c in table]
-    axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+from course.plots import primitives as draw
+from course.plots.style import (
+    BLACK,
+    BLUE,
+    COLOURS,
+    GREY,
+    ORANGE,
+    RED,
+    RIGHT,
+    SKY,
+    WRONG,
+    colour,
+)
 
 
 def critic(explained, group_mean, losses) -> Figure:
     """What a critic, and the mean of the other answers, know about the reward."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-    left.axhline(0, color=GREY, linewidth=1, linestyle=":")
-    _band(left, explained, COLOURS["ppo"], "critic V")
-    _band(left, group_mean, COLOURS["grpo"], "mean of the other 7 answers")
+    draw.rule(left, y=0, width=1)
+    draw.band(left, explained, COLOURS["ppo"], "critic V")
+    draw.band(left, group_mean, COLOURS["grpo"], "mean of the other 7 answers")
     left.set(title="share of the reward's variance explained", xlabel="rollout")
     left.set_ylim(-0.4, 1)
     left.legend(loc="upper left")
-    _band(right, losses, COLOURS["ppo"], "")
+    draw.band(right, losses, COLOURS["ppo"])
     right.set(title="value loss", xlabel="rollout")
     right.set_ylim(bottom=0)
     return figure
@@ -46,7 +46,7 @@ def one_group(prompt: str, texts, rewards, advantages) -> Figure:
         axis.text(-2.95, row, shown, family="monospace", fontsize=9, va="center")
         axis.text(2.1, row, f"R = {paid:.0f}", fontsize=9, va="center")
         axis.text(2.55, row, f"Â = {a:+.2f}", fontsize=9, va="center")
-    axis.axvline(0, color=GREY, linewidth=1)
+    draw.rule(axis, x=0, dash="-", width=1)
     axis.invert_yaxis()
     axis.set(xlim=(-3, 3.1), yticks=[], xticks=[-1, 0, 1, 2])
     axis.grid(False)
@@ -62,29 +62,21 @@ def prompt_weight(named: dict[str, tuple[Sequence[float], Sequence[float]]]) -> 
     `named[label]` holds Σ|Ã|/G and Σ|Â|/G for k = 0 … G correct responses.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    for (label, (plain, scaled)), mark in zip(named.items(), "o."):
+    for (label, (plain, scaled)), mark in zip(named.items(), ("o-", ".-")):
         share = [k / (len(plain) - 1) for k in range(len(plain))]
-        left.plot(
-            share, plain, mark, color=GREY, linestyle="-", label=f"no std, {label}"
-        )
-        left.plot(
-            share, scaled, mark, color=BLUE, linestyle="-", label=f"with std, {label}"
-        )
+        pulls = {f"no std, {label}": plain, f"with std, {label}": scaled}
+        draw.curve_panel(left, share, pulls, ((GREY, mark), (BLUE, mark)))
         boost = [s / p for p, s in zip(plain[1:-1], scaled[1:-1])]
-        right.plot(share[1:-1], boost, mark, color=BLUE, linestyle="-", label=label)
-    left.set(title="pull of a prompt,  Σ|A| / G", xlabel="share of right answers  p")
-    left.set_ylim(0, 1.5)
+        right.plot(share[1:-1], boost, mark, color=BLUE, label=label)
+    left.set(title="pull of a prompt,  Σ|A| / G", ylim=(0, 1.5))
     left.legend(loc="upper center", ncols=2, fontsize=8.5)
-    right.annotate(
-        "p = 0 and p = 1: no pull,\nnothing to boost",
-        (0.5, 0.3),
-        ha="center",
-        color=RED,
-    )
-    right.set(title="with std / without", xlabel="share of right answers  p")
-    right.set(xlim=(-0.03, 1.03))
+    note = "p = 0 and p = 1: no pull,\nnothing to boost"
+    right.annotate(note, (0.5, 0.3), ha="center", color=RED)
+    right.set(title="with std / without", xlim=(-0.03, 1.03))
     right.set_ylim(bottom=0)
     right.legend(loc="upper center")
+    for axis in (left, right):
+        axis.set_xlabel("share of right answers  p")
     return figure
 
 
@@ -93,24 +85,15 @@ def dead_groups(surveys: dict[str, dict[int, tuple[float, float]]]) -> Figure:
 
     `surveys[title][terms]` is (share all wrong, share all right).
     """
-    figure, axes = plt.subplots(1, len(surveys), figsize=(9, 2.8), sharey=True)
+    figure, axes = draw.panel_grid(len(surveys), (9, 2.8), sharey=True)
     for axis, (title, by_terms) in zip(axes, surveys.items()):
-        for terms, (wrong, right) in by_terms.items():
-            first = terms == min(by_terms)
-            parts = (("all wrong", wrong, WRONG), ("all right", right, RIGHT))
-            bottom = 0.0
-            for label, height, colour in parts:
-                axis.bar(
-                    terms,
-                    height,
-                    bottom=bottom,
-                    color=colour,
-                    label=label if first else None,
-                )
-                bottom += height
-            axis.text(terms, bottom + 0.02, f"{bottom:.0%}", ha="center", fontsize=9)
-        axis.set(title=title, xlabel="terms in the sum", ylim=(0, 1.05))
-        axis.set_xticks(list(by_terms))
+        terms = list(by_terms)
+        wrong, right = zip(*by_terms.values())
+        axis.bar(terms, wrong, color=WRONG, label="all wrong")
+        axis.bar(terms, right, bottom=wrong, color=RIGHT, label="all right")
+        for x, share in zip(terms, map(sum, by_terms.values())):
+            axis.text(x, share + 0.02, f"{share:.0%}", ha="center", fontsize=9)
+        axis.set(title=title, xlabel="terms in the sum", ylim=(0, 1.05), xticks=terms)
     axes[0].set_ylabel("share of groups that are dead")
     axes[0].legend(loc="upper left")
     return figure
@@ -119,14 +102,11 @@ def dead_groups(surveys: dict[str, dict[int, tuple[float, float]]]) -> Figure:
 def losses(named: dict[str, Sequence[float]]) -> Figure:
     """The logged loss of several runs."""
     figure, axis = plt.subplots(figsize=(7.5, 2.8))
-    for (label, values), colour, dash in zip(
-        named.items(), (BLACK, RED, BLUE), ("-", "--", "-.")
-    ):
-        steps = range(1, len(values) + 1)
-        axis.plot(steps, values, dash, color=colour, marker=".", label=label)
-    axis.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
-    axis.set(xlabel="rollout", title="the loss that is logged")
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    styles = ((BLACK, ".-"), (RED, ".--"), (BLUE, ".-."))
+    draw.curve_panel(axis, None, named, styles, title="the loss that is logged")
+    draw.rule(axis, y=0)
+    axis.set_xlabel("rollout")
+    draw.legend_beside(axis, 10)
     return figure
 
 
@@ -137,98 +117,73 @@ def token_weights(lengths, right, per_response, per_batch) -> Figure:
         ("GRPO: 1/(B|o|)", per_response, BLUE, "o"),
         ("PPO: 1/Σ|o|", per_batch, BLACK, "x"),
     )
-    for label, weights, colour, mark in marks:
-        style = {"color": colour, "alpha": 0.7, "s": 24, "marker": mark}
+    for label, weights, shade, mark in marks:
+        style = {"color": shade, "alpha": 0.7, "s": 24, "marker": mark}
         axes[0].scatter(lengths, weights, label=label, **style)
         totals = [n * w for n, w in zip(lengths, weights)]
         axes[1].scatter(lengths, totals, **style)
-    names = ("one token", "the whole response")
-    for axis, name in zip(axes, names):
+    for axis, name in zip(axes, ("one token", "the whole response")):
         axis.set(title=f"weight of {name}", xlabel="response length |o| (tokens)")
         axis.set_ylim(bottom=0)
     axes[0].legend(title="weight of a token", loc="upper right")
-    mean = {
-        kind: statistics.fmean(n for n, r in zip(lengths, right) if bool(r) == kind)
-        for kind in (True, False)
-    }
-    for kind, value in mean.items():
-        first = value <= mean[not kind]
-        axes[1].axvline(value, color=RIGHT if kind else WRONG, linestyle="--")
-        axes[1].text(
-            value + (-0.6 if first else 0.6),
-            0.93,
-            f"mean length,\n{'right' if kind else 'wrong'}",
-            transform=axes[1].get_xaxis_transform(),
-            ha="right" if first else "left",
-            va="top",
-            color=RIGHT if kind else WRONG,
-            fontsize=9,
-        )
+    means = []
+    for kind, name, shade in ((True, "right", RIGHT), (False, "wrong", WRONG)):
+        own = [n for n, r in zip(lengths, right) if bool(r) == kind]
+        means.append((statistics.fmean(own), name, shade))
+    text = {"transform": axes[1].get_xaxis_transform(), "va": "top", "fontsize": 9}
+    for (mean, name, shade), side in zip(sorted(means), ("right", "left")):
+        draw.rule(axes[1], x=mean, colour=shade, dash="--", width=1.8)
+        beside = mean - 0.6 if side == "right" else mean + 0.6
+        note = f"mean length,\n{name}"
+        axes[1].text(beside, 0.93, note, ha=side, color=shade, **text)
     return figure
 
 
 def advantages(panels: Sequence[tuple[str, Sequence[float], Sequence[float]]]):
     """Bars of the advantages in a group; a panel is (title, rewards, advantages)."""
-    size = (max(5.0, 3.0 * len(panels)), 2.7)
-    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False)
-    for axis, (title, rewards, values) in zip(axes[0], panels):
-        colours = [RIGHT if r else WRONG for r in rewards]
-        axis.bar(range(1, len(values) + 1), values, color=colours)
-        axis.axhline(0, color=GREY, linewidth=1)
-        axis.set(title=title, xlabel="response", ylim=(-5, 5))
-        axis.set_xticks([1, len(values)])
-        if not any(values):
-            middle = (len(values) + 1) / 2
-            axis.text(middle, 0.4, "dead: every Â is 0", ha="center", color=RED)
-            continue
-        for value in sorted({round(float(v), 2) for v in values}):
-            side = "bottom" if value > 0 else "top"
-            where = len(values) if value < 0 else 1
-            axis.annotate(
-                f"{value:+.2f}",
-                (where, value + math.copysign(0.15, value)),
-                ha="center",
-                va=side,
-                fontsize=9,
+    figure, axes = draw.panel_grid(len(panels), (max(5.0, 3.0 * len(panels)), 2.7))
+    for axis, (title, rewards, values) in zip(axes, panels):
+        draw.advantage_bars(axis, values, rewards)
+        axis.set(title=title, ylim=(-5, 5), xticks=[1, len(values)])
+        for value in sorted({round(float(v), 2) for v in values} - {0.0}):
+            place = (
+                len(values) if value < 0 else 1,
+                value + math.copysign(0.15, value),
             )
-    axes[0, 0].set_ylabel("advantage")
+            text = {"ha": "center", "va": "bottom" if value > 0 else "top"}
+            axis.annotate(f"{value:+.2f}", place, fontsize=9, **text)
+    axes[0].set_ylabel("advantage")
     return figure
 
 
 def log_ratios(snapshots: dict[str, Sequence[float]], epsilon: float) -> Figure:
     """Histograms of log r, with the clip's bounds; counts on a log scale."""
     size = (max(5.5, 2.4 * len(snapshots)), 2.7)
-    figure, axes = plt.subplots(
-        1, len(snapshots), figsize=size, sharey=True, squeeze=False
-    )
+    figure, axes = draw.panel_grid(len(snapshots), size, sharey=True)
     low, high = math.log(1 - epsilon), math.log(1 + epsilon)
     edges = [-0.9 + 0.05 * i - 0.025 for i in range(38)]
-    for axis, (title, z) in zip(axes[0], snapshots.items()):
-        inside = [min(max(float(x), -0.9), 0.9) for x in z]
-        outside = sum(not low <= x <= high for x in inside) / len(inside)
-        axis.hist(inside, bins=edges, color=SKY, log=True)
+    for axis, (title, z) in zip(axes, snapshots.items()):
+        outside = sum(not low <= float(x) <= high for x in z) / len(z)
+        draw.hist(axis, z, edges, SKY, log=True)
         for bound in (low, high):
-            axis.axvline(bound, color=RED, linestyle="--", linewidth=1.2)
+            draw.rule(axis, x=bound, colour=RED, dash="--", width=1.2)
         axis.set(xlabel="log r", xlim=(-1, 1), ylim=(0.7, 6000))
         axis.set_title(f"{title}\n{outside:.1%} of tokens outside", fontsize=10)
         axis.set_xticks([-0.5, 0, 0.5])
-    axes[0, 0].set_ylabel("tokens")
+    axes[0].set_ylabel("tokens")
     return figure
 
 
 def penalty(ratio, named: dict[str, dict[int, Sequence[float]]]) -> Figure:
     """Gradient weight of a token with the KL inside, for Â = +1 and Â = −1."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.9), sharey=True)
-    styles = zip(named.items(), (BLACK, BLUE, ORANGE, RED), ("-", "--", "-.", ":"))
-    for (label, by_sign), colour, dash in styles:
-        for axis, sign in zip(axes, (1, -1)):
-            axis.plot(ratio, by_sign[sign], dash, color=colour, label=label)
-    for axis, sign in zip(axes, (1, -1)):
-        axis.axhline(0, color=GREY, linewidth=0.8)
-        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-        axis.set_title(f"advantage {'+1' if sign > 0 else '−1'}")
+    styles = ((BLACK, "-"), (BLUE, "--"), (ORANGE, "-."), (RED, ":"))
+    for axis, sign, title in zip(axes, (1, -1), ("advantage +1", "advantage −1")):
+        pushes = {label: by_sign[sign] for label, by_sign in named.items()}
+        draw.curve_panel(axis, ratio, pushes, styles, title=title, ylim=(-4, 4))
+        draw.rule(axis, y=0, dash="-")
+        draw.rule(axis, x=1)
         axis.set_xlabel("ratio  r = π_θ / π_old")
-        axis.set_ylim(-4, 4)
     axes[0].set_ylabel("push on log π_θ")
     axes[1].legend(loc="upper right")
     return figure
@@ -240,11 +195,10 @@ def against_seconds(
     """Median reward against rollouts, and against the seconds they take."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
     for name, runs in rewards.items():
-        colour = COLOURS[name.lower()]
-        _band(left, runs, colour, name)
-        middle = [statistics.median(column) for column in zip(*runs)]
+        draw.band(left, runs, colour(name), name)
+        middle, _, _ = draw.summary(runs)
         spent = [seconds[name] * (i + 1) for i in range(len(middle))]
-        right.plot(spent, middle, color=colour, marker=".")
+        right.plot(spent, middle, color=colour(name), marker=".")
     left.set(xlabel="rollout", ylabel="reward (training)", ylim=(0, 1.02))
     left.set_title("per rollout: median and range")
     left.legend(loc="lower right")
@@ -255,13 +209,8 @@ def against_seconds(
 
 def runs_by(named: dict[str, Sequence], panels: Sequence[tuple[str, str]]) -> Figure:
     """Columns of histories, one panel each, in colours that go from cold to warm."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(9, 3))
-    colours = (SKY, BLUE, BLACK, ORANGE, RED)
-    dashes = ("-", "--", "-.", ":", "-")
-    for axis, (column, title) in zip(axes, panels):
-        for (label, histories), colour, dash in zip(named.items(), colours, dashes):
-            _band(axis, [h[column] for h in histories], colour, label, dash)
-        axis.set(title=title, xlabel="rollout")
-        axis.set_ylim(bottom=0)
+    figure, axes = draw.panel_grid(len(panels), (9, 3))
+    styles = ((SKY, "-"), (BLUE, "--"), (BLACK, "-."), (ORANGE, ":"), (RED, "-"))
+    draw.metric_panels(axes, named, panels, styles)
     axes[0].legend(loc="best")
     return figure

@@ -1,18 +1,15 @@
 """Figures of the stored stress runs: chapters 09 and 10."""
 
-import statistics
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course.plots import BLACK, BLUE, COLOURS, GREEN, ORANGE, PINK, RED, SKY
+from course.plots import primitives as draw
+from course.plots import style
+from course.plots.style import BLACK, COLOURS, GREEN, GREY, ORANGE, RED, SKY
 
-ARMS = {  # the beginning of a label; the longest that fits counts
-    "GRPO": BLUE,
-    "GSPO": GREEN,
-    "GMPO": PINK,
-    "RSPO": COLOURS["rspo"],
+OWN = {  # where arms of one method stand side by side
     "SAPO": BLACK,
     "SAPO as published": COLOURS["sapo"],
     "SAPO 1.0": COLOURS["sapo"],
@@ -26,32 +23,25 @@ ARMS = {  # the beginning of a label; the longest that fits counts
 
 
 def colour(label: str) -> str:
-    """One colour for an arm in every figure of a chapter."""
-    return ARMS[max((a for a in ARMS if label.startswith(a)), key=len)]
+    """One colour for an arm in every figure of the two chapters."""
+    return style.colour(label, OWN, GREY)
 
 
 def accuracies(
     settings: dict[str, dict[str, Sequence[float]]], start: float | None = None
 ) -> Figure:
-    """Final accuracy of every seed, a panel a setting, a row an arm; bar: median."""
+    """Final accuracy of every seed: one panel per setting, one row per arm."""
     height = 0.36 * max(map(len, settings.values())) + 1.1
-    width = 8 if len(settings) == 1 else 10
-    figure, axes = plt.subplots(
-        1, len(settings), figsize=(width, height), squeeze=False
-    )
-    for axis, (setting, runs) in zip(axes[0], settings.items(), strict=True):
-        for row, values in enumerate(runs.values()):
-            axis.scatter(values, [row] * len(values), color=BLUE, alpha=0.7, s=24)
-            middle = statistics.median(values)
-            axis.plot([middle] * 2, [row - 0.3, row + 0.3], color=BLACK, linewidth=2)
-        if start is not None:
-            axis.axvline(
-                start, color=GREEN, linestyle=":", label="rewards of\nrollout 1"
-            )
-            axis.legend(loc="upper right")
-        axis.set_yticks(range(len(runs)), list(runs), fontsize=9)
+    size = (8 if len(settings) == 1 else 10, height)
+    figure, axes = draw.panel_grid(len(settings), size)
+    for axis, (setting, runs) in zip(axes, settings.items()):
+        draw.dots(axis, runs)
+        axis.tick_params("y", labelsize=9)
         axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)
-        axis.invert_yaxis()
+        if start is not None:
+            label = "rewards of\nrollout 1"
+            draw.rule(axis, x=start, colour=GREEN, width=1.8, label=label)
+            axis.legend(loc="upper right")
     return figure
 
 
@@ -60,18 +50,9 @@ def over_time(
 ) -> Figure:
     """Reward by rollout: median and range of the stored seeds, and a run made here."""
     figure, axis = plt.subplots(figsize=(8, 3.3))
-    for label, table in runs.items():
-        columns = list(zip(*table))
-        steps = range(1, len(columns) + 1)
-        middle = [statistics.median(c) for c in columns]
-        axis.plot(steps, middle, color=colour(label), label=label)
-        low, high = [min(c) for c in columns], [max(c) for c in columns]
-        axis.fill_between(
-            steps, low, high, color=colour(label), alpha=0.12, linewidth=0
-        )
-    axis.plot(
-        range(1, len(live) + 1), live, color=BLACK, marker="o", ms=4, label="live run"
-    )
+    for label, rewards in runs.items():
+        draw.band(axis, rewards, colour(label), label)
+    axis.plot(draw.steps(live), live, "o-", color=BLACK, ms=4, label="live run")
     axis.set(xlabel="rollout", ylabel="reward (training)", title=title, ylim=(0, 1))
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+    draw.legend_beside(axis)
     return figure

@@ -6,38 +6,41 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from refimpl.curves import Curve
-from refimpl.history import History
-from course.plots import (
+from course.plots import primitives as draw
+from course.plots.style import (
+    BAD,
     BLACK,
     BLUE,
     COLOURS,
+    GOOD,
     GREEN,
     GREY,
     ORANGE,
     PINK,
     RED,
     SKY,
+    colour,
 )
+from refimpl.curves import Curve
+from refimpl.history import History
 
-GOOD, BAD = BLUE, RED
-MINE = PINK
-KEPT = plt.get_cmap("Blues")
+SAPO = COLOURS["sapo"]
+STYLES = {  # a gate without a style of its own is SAPO's
+    "GRPO": (BLUE, "-."),
+    "SAPO, τ = 8.8": (BLACK, "--"),
+    "one-sided, τ = 1": (GREEN, ":"),
+    "mine": (PINK, "-"),
+    "one-sided, τ = 8.8": (PINK, "-"),
+}
 
 
 def _strip(axis, tokens: Sequence[str], z: Sequence[float], rows) -> None:
     """Characters above, their ratios below them, and what each method leaves."""
     cells = [[min(max(float(x), 0), 1) for x in values] for values in rows.values()]
-    axis.imshow(
-        cells,
-        cmap=KEPT,
-        vmin=0,
-        vmax=1.35,
-        aspect="auto",
-        extent=(-0.5, len(tokens) - 0.5, len(cells) - 0.5, -0.5),
-    )
+    extent = (-0.5, len(tokens) - 0.5, len(cells) - 0.5, -0.5)
+    shades = {"cmap": "Blues", "vmin": 0, "vmax": 1.35}
+    axis.imshow(cells, aspect="auto", extent=extent, **shades)
     centred = {"ha": "center", "va": "center", "in_layout": False}
     for row, values in enumerate(cells):
         for column, value in enumerate(values):
@@ -45,32 +48,24 @@ def _strip(axis, tokens: Sequence[str], z: Sequence[float], rows) -> None:
                 axis.text(column, row, "×", color=RED, **centred)
     for column, (token, x) in enumerate(zip(tokens, z)):
         far = abs(x) > 0.18
-        axis.text(
-            column,
-            -1.35,
-            token,
-            family="monospace",
-            weight="bold" if far else "normal",
-            color=BLACK if far else GREY,
-            **centred,
-        )
+        look = {"weight": "bold" if far else "normal", "color": BLACK if far else GREY}
+        axis.text(column, -1.35, token, family="monospace", **look, **centred)
         if far:
             shown = f"{math.exp(x):.1f}" if x < 2.25 else ">9"
             axis.text(column, -0.78, shown, fontsize=7.5, color=BLACK, **centred)
-    axis.set_yticks(range(len(rows)), list(rows), fontsize=9)
+    draw.row_labels(axis, rows, fontsize=9)
     axis.set_xticks([])
     axis.set_ylim(len(cells) - 0.5, -1.8)
     axis.grid(False)
     axis.tick_params(length=0)
-    for spine in axis.spines.values():
-        spine.set_visible(False)
+    axis.spines[:].set_visible(False)
 
 
 def strips(panels) -> Figure:
     """Responses as rows of cells; a panel is (title, tokens, z, {method: gates})."""
     height = sum(0.27 * len(rows) + 0.85 for *_, rows in panels)
-    figure, axes = plt.subplots(len(panels), 1, figsize=(9.5, height), squeeze=False)
-    for axis, (title, tokens, z, rows) in zip(axes[:, 0], panels):
+    figure, axes = draw.panel_grid(len(panels), (9.5, height), 1)
+    for axis, (title, tokens, z, rows) in zip(axes, panels):
         _strip(axis, tokens, z, rows)
         axis.set_title(title, fontsize=10, loc="left")
     return figure
@@ -81,32 +76,27 @@ def one_table(
 ) -> Figure:
     """Gradient weight of every method for both signs, and the normalisers.
 
-    `normalisers[label]` holds a token's weight × B for lengths 1 … L. A label with
-    "wider" in it gets axes twice as long.
+    `normalisers[label]` holds a token's weight × B for lengths 1 … L. Axes end at 3, or
+    at 6 where the weight of good tokens goes beyond 3.
     """
-    figure, axes = plt.subplots(2, 4, figsize=(11, 5.4))
-    for axis, (label, by_sign) in zip(axes.flat, families.items()):
-        r = by_sign[1].ratio
-        axis.plot(r, r, color=GREY, linewidth=1, linestyle=":", label="r, unclipped")
-        axis.plot(r, by_sign[-1].weight, color=BAD, linestyle="--", label="Â < 0")
-        axis.plot(r, by_sign[1].weight, color=GOOD, label="Â > 0")
-        axis.axvline(1, color=GREY, linewidth=0.7, linestyle=":")
+    figure, (*axes, last) = draw.panel_grid(8, (11, 5.4), 4)
+    for axis, (label, by_sign) in zip(axes, families.items()):
+        ratio = by_sign[1].ratio
+        axis.plot(ratio, ratio, ":", color=GREY, linewidth=1, label="r, unclipped")
+        weights = {"Â < 0": by_sign[-1].weight, "Â > 0": by_sign[1].weight}
+        draw.curve_panel(axis, ratio, weights, ((BAD, "--"), (GOOD, "-")))
+        draw.rule(axis, x=1, width=0.7)
         axis.set_title(label, fontsize=10)
-        top, step = (6, 2) if "wider" in label else (3, 1)
+        top, step = (6, 2) if by_sign[1].weight.max() > 3 else (3, 1)
         ticks = range(0, top + 1, step)
         axis.set(xlim=(0, top), ylim=(-0.03 * top, top), xticks=ticks, yticks=ticks)
-    axes[0, 0].legend(loc="upper left", fontsize=9)
-    for row in axes:
-        row[0].set_ylabel("gate × ratio")
-    for axis in axes.flat[4:7]:
+    axes[0].legend(loc="upper left", fontsize=9)
+    for axis in axes[::4]:
+        axis.set_ylabel("gate × ratio")
+    for axis in axes[3:]:
         axis.set_xlabel("token ratio r")
-    axes[0, 3].set_xlabel("token ratio r")
-    last = axes[1, 3]
     styles = ((BLACK, "-"), (GREEN, "--"), (ORANGE, "-."))
-    for (label, values), (colour, dash) in zip(normalisers.items(), styles):
-        lengths = range(1, len(values) + 1)
-        last.plot(lengths, values, color=colour, linestyle=dash, label=label)
-    last.set_yscale("log")
+    draw.curve_panel(last, None, normalisers, styles, yscale="log")
     last.set_title("normaliser: one token's share", fontsize=10)
     last.set_xlabel("response length |o|")
     last.legend(loc="upper right", fontsize=9)
@@ -117,12 +107,11 @@ def surrogates(ratio, named: dict[str, dict[int, Sequence[float]]]) -> Figure:
     """f(r) with f' = gate and f(1) = 1, for both signs."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
     dashes = ("-", "-", "--", "-.", ":", "-")
-    for axis, sign in zip(axes, (1, -1)):
-        for (label, by_sign), dash in zip(named.items(), dashes):
-            colour = COLOURS.get(label.lower(), GREY)
-            axis.plot(ratio, by_sign[sign], dash, color=colour, label=label)
+    styles = [(colour(label, default=GREY), dash) for label, dash in zip(named, dashes)]
+    for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
+        heights = {label: by_sign[sign] for label, by_sign in named.items()}
+        draw.curve_panel(axis, ratio, heights, styles, title=title)
         axis.plot([1], [1], "o", color=BLACK, markersize=4)
-        axis.set_title(f"advantage {'> 0' if sign > 0 else '< 0'}")
         axis.set(xlabel="ratio r", ylim=(0, 3), xlim=(0, 3))
     axes[0].set_ylabel("surrogate f(r) = 1 + ∫ w dr")
     axes[1].legend(loc="upper left", fontsize=9)
@@ -131,9 +120,9 @@ def surrogates(ratio, named: dict[str, dict[int, Sequence[float]]]) -> Figure:
 
 def two_tokens(z, gate, pairs, tau: float) -> Figure:
     """The gate, and pairs (z₁, z₂): their mean gate against the gate of their mean."""
-    figure, axes = plt.subplots(1, len(pairs), figsize=(9, 3.1), sharey=True)
+    figure, axes = draw.panel_grid(len(pairs), (9, 3.1), sharey=True)
     for axis, (title, points, heights, middle) in zip(axes, pairs):
-        axis.plot(z, gate, color=COLOURS["sapo"])
+        axis.plot(z, gate, color=SAPO)
         mean = sum(points) / 2
         axis.plot(points, heights, "o-", color=BLUE, label="two tokens")
         axis.plot([mean], [sum(heights) / 2], "s", color=BLUE, label="their mean")
@@ -143,34 +132,23 @@ def two_tokens(z, gate, pairs, tau: float) -> Figure:
         axis.plot([mean, mean], gap, color=RED, linewidth=2.5, label="the gap")
         axis.set(title=title, xlabel="log-ratio z")
     axes[0].set_ylabel(f"gate g(z), τ = {tau:g}")
-    lines = axes[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=4, fontsize=9)
+    draw.legend_outside(figure, axes[0], 4, "lower", 9)
     return figure
 
 
 def variances(named: dict[str, Sequence[float]], limit: float) -> Figure:
     """Histograms of Var_i on a log scale; small ones are gathered at the left."""
-    figure, axes = plt.subplots(1, len(named), figsize=(9, 2.9), sharey=True)
+    figure, axes = draw.panel_grid(len(named), (9, 2.9), sharey=True)
     edges = [limit * 10 ** (0.25 * k) for k in range(-13, 12)]
     for axis, (title, values) in zip(axes, named.items()):
-        inside = [min(max(v, edges[0] * 1.01), edges[-1] * 0.99) for v in values]
-        small = [v for v in inside if v < limit]
-        share = len(small) / len(inside)
-        weights = [1 / len(inside)] * len(inside)
-        axis.hist(inside, bins=edges, weights=weights, color=ORANGE)
-        axis.hist(small, bins=edges, weights=weights[: len(small)], color=SKY)
-        axis.axvline(limit, color=BLACK, linestyle="--", linewidth=1.2)
-        axis.text(
-            limit * 0.7,
-            0.97,
-            f"{share:.0%} below {limit:g}",
-            ha="right",
-            va="top",
-            transform=axis.get_xaxis_transform(),
-            fontsize=9,
-        )
-        axis.set_xscale("log")
-        axis.set(title=title, xlabel="Var of log r within a response")
+        small = [v for v in values if v < limit]
+        draw.hist(axis, values, edges, ORANGE, len(values))
+        draw.hist(axis, small, edges, SKY, len(values))
+        draw.rule(axis, x=limit, colour=BLACK, dash="--", width=1.2)
+        text = {"transform": axis.get_xaxis_transform(), "ha": "right", "va": "top"}
+        share = f"{len(small) / len(values):.0%} below {limit:g}"
+        axis.text(limit * 0.7, 0.97, share, fontsize=9, **text)
+        axis.set(xscale="log", title=title, xlabel="Var of log r within a response")
     axes[0].set_ylabel("share of responses")
     return figure
 
@@ -180,33 +158,31 @@ def gap_and_gradient(panels) -> Figure:
 
     A panel is (title, variances, gaps, gradient errors, bound, first-order bound).
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(9.5, 3.7), sharey=True)
+    figure, axes = draw.panel_grid(len(panels), (9.5, 3.7), sharey=True)
+    grid = [10 ** (-4 + 0.1 * k) for k in range(51)]
+    style = {"s": 16, "alpha": 0.75, "linewidths": 0}
+    errors_of = "error of the mean gate", "error of the gradient"
     for axis, (title, x, gaps, errors, second, first) in zip(axes, panels):
-        grid = [10 ** (-4 + 0.1 * k) for k in range(51)]
-        axis.plot(grid, [second(v) for v in grid], color=BLUE, label="(τ²/4) Var")
-        axis.plot(
-            grid, [first(v) for v in grid], "--", color=RED, label="(2τ/3√3) √Var"
-        )
-        style = {"s": 16, "alpha": 0.75, "linewidths": 0}
-        axis.scatter(x, gaps, color=BLUE, label="error of the mean gate", **style)
-        axis.scatter(
-            x, errors, color=RED, marker="^", label="error of the gradient", **style
-        )
+        bounds = {"(τ²/4) Var": second, "(2τ/3√3) √Var": first}
+        lines = {label: [bound(v) for v in grid] for label, bound in bounds.items()}
+        draw.curve_panel(axis, grid, lines, ((BLUE, "-"), (RED, "--")), title=title)
+        axis.scatter(x, gaps, color=BLUE, label=errors_of[0], **style)
+        axis.scatter(x, errors, color=RED, marker="^", label=errors_of[1], **style)
         axis.set(xscale="log", yscale="log", xlim=(1e-3, 10), ylim=(1e-4, 8))
-        axis.set(title=title, xlabel="Var of log r within a response")
+        axis.set_xlabel("Var of log r within a response")
     axes[0].legend(loc="lower right", fontsize=8.5)
     return figure
 
 
 def a1_error(ratio, panels) -> Figure:
     """The gate in r − 1 and the gate in log r; a panel is (title, one, other)."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(9, 3), sharey=True)
+    figure, axes = draw.panel_grid(len(panels), (9, 3), sharey=True)
     for axis, (title, in_ratio, in_log) in zip(axes, panels):
-        axis.plot(ratio, in_ratio, color=COLOURS["sapo"], label="in r − 1 (SAPO)")
-        axis.plot(ratio, in_log, "--", color=BLACK, label="in log r (theorem)")
+        lines = {"in r − 1 (SAPO)": in_ratio, "in log r (theorem)": in_log}
+        draw.curve_panel(axis, ratio, lines, ((SAPO, "-"), (BLACK, "--")), title=title)
         axis.fill_between(ratio, in_ratio, in_log, color=ORANGE, alpha=0.3)
-        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-        axis.set(title=title, xlabel="ratio r", ylim=(-0.03, 1.05))
+        draw.rule(axis, x=1)
+        axis.set(xlabel="ratio r", ylim=(-0.03, 1.05))
     axes[0].legend(loc="lower left", fontsize=9)
     axes[0].set_ylabel("gate")
     return figure
@@ -222,24 +198,22 @@ def explore(named: dict[str, tuple[Curve, Sequence[float]]], z, kept, text) -> F
     grid = figure.add_gridspec(3, 3, height_ratios=(2.3, 1.9, 1.3))
     top = [figure.add_subplot(grid[0, k]) for k in range(3)]
     styles = ((BLUE, "-"), (ORANGE, "--"))
-    titles = ("surrogate f", "gate w", "gate × ratio")
-    for (label, (one, f)), (colour, dash) in zip(named.items(), styles):
+    for (label, (one, f)), style in zip(named.items(), styles):
         for axis, values in zip(top, (f, one.weight / one.ratio, one.weight)):
-            axis.plot(one.ratio, values, dash, color=colour, label=label)
-    for axis, title, limit in zip(top, titles, (3, 1.5, 3)):
-        axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-        axis.set(title=title, xlim=(0, 3), ylim=(-0.06, limit))
-        axis.set_xlabel("ratio r")
+            draw.curve_panel(axis, one.ratio, {label: values}, [style])
+    titles = {"surrogate f": 3, "gate w": 1.5, "gate × ratio": 3}
+    for axis, (title, limit) in zip(top, titles.items()):
+        draw.rule(axis, x=1)
+        axis.set(title=title, xlim=(0, 3), ylim=(-0.06, limit), xlabel="ratio r")
     top[0].legend(loc="upper left", fontsize=8.5)
     lower = grid[1, :].subgridspec(1, len(kept))
     edges = [-1.2 + 0.05 * k - 0.025 for k in range(50)]
-    inside = [min(max(float(x), -1.2), 1.2) for x in z]
-    for place, ((label, gates), (colour, _)) in enumerate(zip(kept.items(), styles)):
+    for place, ((label, gates), (shade, _)) in enumerate(zip(kept.items(), styles)):
         axis = figure.add_subplot(lower[0, place])
         weights = [min(max(float(g), 0), 1) for g in gates]
-        axis.hist(inside, bins=edges, log=True, histtype="step", color=BLACK)
-        axis.hist(inside, bins=edges, weights=weights, log=True, color=colour)
-        far = [w for x, w in zip(inside, weights) if abs(x) > 0.2]
+        draw.hist(axis, z, edges, BLACK, log=True, histtype="step")
+        draw.hist(axis, z, edges, shade, log=True, weights=weights)
+        far = [w for x, w in zip(z, weights) if abs(x) > 0.2]
         left = statistics.fmean(far) if far else 1.0
         axis.set_title(f"{label}: keeps {left:.0%} where |log r| > 0.2", fontsize=9.5)
         axis.set(xlabel="log r of the stored rollout", ylim=(0.5, 5000))
@@ -255,33 +229,32 @@ def left_of_it(shares: dict[str, dict[str, float]]) -> Figure:
     """What each method leaves of the pushes of tokens that moved by over 0.2."""
     figure, axis = plt.subplots(figsize=(8, 0.34 * len(shares) + 1.1))
     parts = (("moving on", ORANGE, -0.2), ("coming back", GREEN, 0.2))
-    for label, colour, shift in parts:
-        rows = [row + shift for row in range(len(shares))]
+    for label, shade, offset in parts:
+        rows = [row + offset for row in range(len(shares))]
         values = [by_part[label] for by_part in shares.values()]
-        axis.barh(rows, values, height=0.38, color=colour, label=label)
-    axis.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-    axis.set_yticks(range(len(shares)), list(shares))
-    axis.invert_yaxis()
+        axis.barh(rows, values, height=0.38, color=shade, label=label)
+    draw.rule(axis, x=1)
+    draw.row_labels(axis, shares)
     axis.set_xlabel("mean gate of tokens with |log r| > 0.2  (1: nothing is taken)")
-    figure.legend(loc="outside upper center", ncols=2, fontsize=9)
+    draw.legend_outside(figure, axis, 2, fontsize=9)
     return figure
 
 
 def own_gate(named: dict[str, dict[int, Curve]]) -> Figure:
     """Gate and gate × ratio of a few methods, for both signs."""
     figure, axes = plt.subplots(2, 2, figsize=(9, 5), sharex=True)
-    for label, by_sign in named.items():
-        colour, dash = _style(label)
-        for column, sign in enumerate((1, -1)):
-            one = by_sign[sign]
-            style = {"color": colour, "linestyle": dash, "label": label}
-            axes[0, column].plot(one.ratio, one.weight / one.ratio, **style)
-            axes[1, column].plot(one.ratio, one.weight, **style)
-    for column, title in enumerate(("advantage > 0", "advantage < 0")):
-        axes[0, column].set(title=title, ylim=(-0.05, 1.1))
-        axes[1, column].set(xlabel="ratio r", ylim=(-0.1, 3))
-        for row in (0, 1):
-            axes[row, column].axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+    styles = [STYLES.get(label, (SAPO, "-")) for label in named]
+    for column, (sign, title) in zip(axes.T, draw.SIGNS.items()):
+        products = {label: by_sign[sign].weight for label, by_sign in named.items()}
+        ratio = next(iter(named.values()))[sign].ratio
+        gates = {label: weight / ratio for label, weight in products.items()}
+        draw.curve_panel(
+            column[0], ratio, gates, styles, title=title, ylim=(-0.05, 1.1)
+        )
+        draw.curve_panel(column[1], ratio, products, styles, ylim=(-0.1, 3))
+        column[1].set_xlabel("ratio r")
+        for axis in column:
+            draw.rule(axis, x=1)
     axes[0, 0].set_ylabel("gate w")
     axes[1, 0].set_ylabel("gate × ratio")
     axes[1, 1].legend(loc="upper left", fontsize=9)
@@ -292,45 +265,17 @@ def arms(
     runs: dict[str, Sequence[History]], panels: Sequence[tuple[str, str]]
 ) -> Figure:
     """Median over seeds and their range; the last panel is the final accuracy."""
-    figure, axes = plt.subplots(2, 3, figsize=(10, 5))
-    for label, histories in runs.items():
-        colour, dash = _style(label)
-        for axis, (name, _) in zip(axes.flat, panels):
-            columns = list(zip(*(h[name] for h in histories)))
-            steps = range(1, len(columns) + 1)
-            middle = [statistics.median(c) for c in columns]
-            axis.plot(steps, middle, color=colour, linestyle=dash, label=label)
-            low, high = [min(c) for c in columns], [max(c) for c in columns]
-            axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    for axis, (_, title) in zip(axes.flat, panels):
-        axis.set(title=title, xlabel="rollout")
-        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    last = axes.flat[5]
-    for row, (label, histories) in enumerate(runs.items()):
-        colour, _ = _style(label)
-        values = [h.accuracy for h in histories]
-        last.scatter(values, [row] * len(values), color=colour, zorder=3)
-        middle = statistics.median(values)
-        last.plot([middle] * 2, [row - 0.25, row + 0.25], color=BLACK, linewidth=1.5)
-    began = statistics.fmean(h["reward"][0] for hs in runs.values() for h in hs)
-    last.axvline(began, color=GREY, linestyle=":")
-    last.set_yticks(range(len(runs)), list(runs), fontsize=9)
-    last.set(
-        xlim=(-0.02, 1), title="final accuracy", xlabel="bar: median; dotted: rollout 1"
-    )
-    last.invert_yaxis()
-    lines = axes[0, 0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside upper center", ncols=5)
-    return figure
-
-
-def _style(label: str) -> tuple[str, str]:
-    """One colour and dash for a gate, in every figure of the chapter."""
-    styles = {
-        "GRPO": (BLUE, "-."),
-        "SAPO, τ = 8.8": (BLACK, "--"),
-        "one-sided, τ = 1": (GREEN, ":"),
-        "mine": (MINE, "-"),
-        "one-sided, τ = 8.8": (MINE, "-"),
+    figure, (*axes, last) = draw.panel_grid(len(panels) + 1, (10, 5), 3)
+    styles = [STYLES.get(label, (SAPO, "-")) for label in runs]
+    draw.metric_panels(axes, runs, panels, styles, from_zero=False)
+    final = {
+        label: [h.accuracy for h in histories] for label, histories in runs.items()
     }
-    return styles.get(label, (COLOURS["sapo"], "-"))
+    draw.dots(last, final, [shade for shade, _ in styles])
+    began = statistics.fmean(h["reward"][0] for hs in runs.values() for h in hs)
+    draw.rule(last, x=began, width=1.8)
+    last.tick_params("y", labelsize=9)
+    last.set(xlim=(-0.02, 1), title="final accuracy")
+    last.set_xlabel("bar: median; dotted: rollout 1")
+    draw.legend_outside(figure, axes[0], 5)
+    return figure
