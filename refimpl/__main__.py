@@ -12,6 +12,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from refimpl import algorithms, curves
 from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.checkpoint import NAME, CheckpointError
 from refimpl.config import TrainConfig
 from refimpl.experiments import bench as measure
 from refimpl.experiments import stress as stressed
@@ -121,7 +122,8 @@ def train(
     keep(found)
     if found.ended is not None:
         print(found.ended, file=sys.stderr)
-        if checkpoint_dir is not None:
+        can_go_on = isinstance(found.ended, KeyboardInterrupt | CheckpointError)
+        if can_go_on and checkpoint_dir and (checkpoint_dir / NAME).exists():
             print(
                 f"continue with --checkpoint-dir {checkpoint_dir} --resume",
                 file=sys.stderr,
@@ -237,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted before the first rollout was complete", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
 
 

@@ -5,12 +5,14 @@ the same prompt. Ids are any integers, in any order, and groups may differ in si
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 from torch import Tensor
+
+from refimpl.importance import Mask
 
 
 def group_relative(
-    rewards: Float[Tensor, " B"], group: Int[Tensor, " B"], eps: float = 1e-6
+    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"], eps: float = 1e-6
 ) -> Float[Tensor, " B"]:
     """Â_i = (R_i − mean R) / (std R + eps). GRPO (2402.03300), §4.1.2.
 
@@ -28,7 +30,7 @@ def group_relative(
 
 
 def group_centred(
-    rewards: Float[Tensor, " B"], group: Int[Tensor, " B"]
+    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
     """Ã_i = R_i − mean R, no division by the std. Dr. GRPO (2503.20783).
 
@@ -44,7 +46,7 @@ def group_centred(
 
 
 def leave_one_out(
-    rewards: Float[Tensor, " B"], group: Int[Tensor, " B"]
+    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
     """A_i = R_i − mean_{j≠i} R_j = G/(G−1) · (R_i − mean R). RLOO (2402.14740).
 
@@ -60,7 +62,7 @@ def leave_one_out(
 def gae(
     rewards: Float[Tensor, "B T"],
     values: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
     gamma: float = 1.0,
     lam: float = 0.95,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
@@ -92,7 +94,7 @@ def gae(
 
 
 def whiten(
-    advantages: Float[Tensor, "B T"], mask: Float[Tensor, "B T"], eps: float = 1e-8
+    advantages: Float[Tensor, "B T"], mask: Mask, eps: float = 1e-8
 ) -> Float[Tensor, "B T"]:
     """Mean 0 and standard deviation 1 over all response tokens; 0 elsewhere.
 

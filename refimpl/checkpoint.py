@@ -1,7 +1,9 @@
 """One file that a run can be continued from, bit for bit."""
 
+import contextlib
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -15,7 +17,12 @@ KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "optimizer"}
 KEYS |= {"model", "critic", "reference"}
 
 
-def claim(folder: str | Path, *, may_exist: bool) -> FileLock:
+class CheckpointError(OSError):
+    """A checkpoint could not be written; the one before it is untouched."""
+
+
+@contextlib.contextmanager
+def claim(folder: str | Path, *, may_exist: bool) -> Iterator[None]:
     """Take `folder` for this run: one process at a time, and no run over another.
 
     Raises `ValueError` if the folder cannot be written, another process trains in it,
@@ -30,19 +37,22 @@ def claim(folder: str | Path, *, may_exist: bool) -> FileLock:
             f"another process trains in {str(folder)!r}; wait for it, or give this run "
             "a checkpoint folder of its own"
         ) from None
-    if (folder / NAME).exists() and not may_exist:
+    try:
+        if (folder / NAME).exists() and not may_exist:
+            raise ValueError(
+                f"{str(folder)!r} holds a checkpoint already; go on from it with "
+                "resume (--resume), replace it with overwrite (--overwrite), or use "
+                "another folder"
+            )
+        yield
+    finally:
         lock.release()
-        raise ValueError(
-            f"{str(folder)!r} holds a checkpoint already; go on from it with resume "
-            "(--resume), replace it with overwrite (--overwrite), or use another folder"
-        )
-    return lock
 
 
 def save(folder: str | Path, state: dict) -> None:
     """Write beside the old checkpoint, then swap the two in one step.
 
-    Raises `OSError` if it cannot be written; the old one is then untouched.
+    Raises `CheckpointError` if it cannot be written; the old one is then untouched.
     """
     path = Path(folder) / NAME
     scratch = path.with_name(NAME + ".tmp")
@@ -52,10 +62,14 @@ def save(folder: str | Path, state: dict) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
-    except RuntimeError as error:  # how torch reports a disk that is full
-        raise OSError(f"{error}".split("\n")[0]) from error
+    except (OSError, RuntimeError) as error:  # torch's, if the disk is full
+        said = getattr(error, "strerror", None) or str(error).split("\n")[0]
+        raise CheckpointError(
+            f"no checkpoint could be written to {str(folder)!r} ({said})"
+        ) from error
     finally:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink()
 
 
 def load(folder: str | Path, device: torch.device) -> dict:

@@ -8,8 +8,11 @@ because differences of log-probs stay small where ratios overflow.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
+
+Mask = Shaped[Tensor, "B T"]
+"""1 on response tokens, 0 elsewhere: floats, ints or bools."""
 
 LOG_RATIO_LIMIT = 20.0
 """|z| beyond which `exp` is held constant: e^±20 ≈ 4.9e8 and 2.1e-9.
@@ -23,7 +26,7 @@ ratio has no gradient. verl uses the same number.
 def log_ratio(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
 ) -> Float[Tensor, "B T"]:
     """z = log π_θ − log π_old on response tokens, exactly 0 elsewhere.
 
@@ -44,16 +47,14 @@ def ratio(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def largest_deviation(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
 ) -> float:
     """max |r − 1| over response tokens: how stale the batch is. 0 if there are none."""
     z = log_ratio(logp, old_logp, mask).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return torch.expm1(z).abs().amax().item() if z.numel() else 0.0
 
 
-def sequence_log_ratio(
-    z: Float[Tensor, "B T"], mask: Float[Tensor, "B T"]
-) -> Float[Tensor, " B"]:
+def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B"]:
     """log s_i = (1/|o_i|) Σ_t z_{i,t}: the log of the *geometric mean* ratio.
 
     GSPO (2507.18071), Eq. 7. Without the 1/|o_i| the ratio grows with length and
@@ -65,7 +66,7 @@ def sequence_log_ratio(
 def gspo_token_log_ratio(
     logp: Float[Tensor, "B T"],
     z: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
 ) -> Float[Tensor, "B T"]:
     """log s_{i,t}, where s_{i,t} = sg[s_i] · π_θ(o_{i,t}) / sg[π_θ(o_{i,t})].
 
@@ -79,7 +80,7 @@ def gspo_token_log_ratio(
 def truncated_weight(
     old_logp: Float[Tensor, "B T"],
     rollout_logp: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
     cap: float = 2.0,
 ) -> Float[Tensor, "B T"]:
     """min(π_old / π_rollout, C), a constant that multiplies a loss's `weight`.

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.importance import LOG_RATIO_LIMIT, ratio
+from refimpl.importance import LOG_RATIO_LIMIT, Mask, ratio
 
 
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
@@ -80,7 +80,7 @@ def token_rewards(
     scores: Float[Tensor, " B"],
     logp: Float[Tensor, "B T"],
     ref_logp: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
     beta: float,
 ) -> Float[Tensor, "B T"]:
     """KL in the reward: r_t = −β (log π_rollout − log π_ref) + 1[t = last] · score.

@@ -150,7 +150,9 @@ def check_pair(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
 def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     """A critic V(q, o_<t) whose body starts as a copy of the policy's, its head at 0.
 
-    A head of zeros makes the first advantages plain returns instead of noise.
+    A head of zeros makes the first advantages plain returns instead of noise. All its
+    weights are trained, also where some of the policy's are frozen. Raises `ValueError`
+    if `transformers` has no such model of this kind.
     """
     if hasattr(policy, "merge_and_unload"):  # peft's: the critic has no LoRA
         policy = copy.deepcopy(policy).merge_and_unload()
@@ -158,7 +160,14 @@ def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     config.num_labels = 1
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
-        critic = AutoModelForTokenClassification.from_config(config)
+        try:
+            critic = AutoModelForTokenClassification.from_config(config)
+        except ValueError as error:
+            raise ValueError(
+                f"no critic can be made of {type(policy).__name__}: transformers has "
+                "no token-classification model of this kind; take a method without a "
+                "critic, or another model"
+            ) from error
     critic.base_model.load_state_dict(policy.base_model.state_dict())
     head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]
     nn.init.zeros_(head.weight)
@@ -204,7 +213,7 @@ def one_thread(model: PreTrainedModel) -> Iterator[None]:
     if it is set, is obeyed.
     """
     before = torch.get_num_threads()
-    on_cpu = model.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ
+    on_cpu = model.device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS")
     if on_cpu and count_parameters(model) < SMALL:
         torch.set_num_threads(1)
     try:

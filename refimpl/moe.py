@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from refimpl.importance import sequence_log_ratio
+from refimpl.importance import Mask, sequence_log_ratio
 
 FREE = -1
 """Stands for an expert that was not recorded: there the router chooses itself."""
@@ -237,7 +237,7 @@ PLACEMENTS = ("before_clip", "after_clip")
 def shifted(
     old_logp: Float[Tensor, "B T"],
     weight: Float[Tensor, "B T"],
-    mask: Float[Tensor, "B T"],
+    mask: Mask,
     gamma: Float[Tensor, "B T"],
     placement: str = "before_clip",
     one_ratio: bool = True,

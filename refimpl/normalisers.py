@@ -23,24 +23,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from refimpl.importance import Mask
 from refimpl.settings import plain
 
 
-def seq_mean_token_mean(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def seq_mean_token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / (B |o_i|): the mean over a response's tokens, then over responses."""
     mask = _wide(mask)
     return mask / (len(mask) * mask.sum(-1, keepdim=True).clamp(min=1))
 
 
-def token_mean(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / Σ_j |o_j|: the mean over all tokens of the batch."""
     mask = _wide(mask)
     return mask / mask.sum().clamp(min=1)
 
 
-def group_token_mean(
-    mask: Float[Tensor, "B T"], group: Int[Tensor, " B"]
-) -> Float[Tensor, "B T"]:
+def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T"]:
     """1 / Σ_{j in group} |o_j|, a group counting by its number of responses.
 
     Raises `ValueError` unless `group` holds an id for every row.
@@ -57,7 +56,7 @@ def group_token_mean(
     return mask * (share / tokens.clamp(min=1))
 
 
-def constant(mask: Float[Tensor, "B T"], max_length: int) -> Float[Tensor, "B T"]:
+def constant(mask: Mask, max_length: int) -> Float[Tensor, "B T"]:
     """1 / (B max_length): every token weighs the same, in a long response too.
 
     Raises `ValueError` unless `max_length` (tokens) is at least the longest response.
@@ -79,7 +78,7 @@ NORMALISERS: dict[str, Callable] = {
 }
 
 
-def apply(normaliser: Callable, mask: Float[Tensor, "B T"], **known) -> Tensor:
+def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:
     """`normaliser` of `mask`, given those of `known` (`group`, `max_length`) it takes.
 
     Raises `ValueError` if it needs one that is not known.

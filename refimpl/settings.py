@@ -155,7 +155,7 @@ def _sentences(error: ValidationError, fields: dict[str, Any], given: dict) -> s
     said = {}
     for fault in error.errors():
         if fault["loc"]:
-            name = fault["loc"][0]
+            name = str(fault["loc"][0])
             said[name] = sentence(name, fields[name], given[name])
         else:
             said[""] = str(fault["ctx"]["error"])

@@ -62,6 +62,10 @@ class WarmStart:
     habit_learning_rate: Positive = 5e-4
     batch_size: Count = 64
 
+    def __post_init__(self):
+        if abs(sum(self.skill_mix) - 1) > 1e-6:
+            raise ValueError(f"skill_mix must add up to 1, got {self.skill_mix}")
+
     def folder(self) -> Path:
         """Its place in the cache."""
         settings = [RECIPE, torch.__version__, asdict(self)]
@@ -156,7 +160,7 @@ def _read_cached(folder: Path):
         if _digest(folder / "model.safetensors") != start["sha256"]:
             raise ValueError("its weights do not fit their checksum")
         return *load(folder), start["losses"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # transformers raises many kinds for a damaged file
         said = " ".join(str(error).split())[:200]
         warnings.warn(
             f"the warm start in the cache, {folder}, is damaged ({said}); it is "

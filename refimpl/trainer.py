@@ -1,7 +1,7 @@
 """Training: K updates on every rollout, one row of history for each.
 
-    collect    problems → prompts → rollout → rewards → advantages    (experience.py)
-    update     K times: log-probs → loss → gradient → step            (optimise.py)
+    collect    problems → prompts → rollout → rewards → advantages    (collect.py)
+    update     K times: log-probs → loss → gradient → step            (update.py)
     evaluate   held-out problems
 
 Every random choice is drawn from a generator seeded by (run seed, rollout, purpose),
@@ -88,6 +88,8 @@ def train(
     reward = getattr(task, "reward", None) if reward is None else reward
     algorithm = _check_arguments(algorithm, config, task, reward)
     config = config.completed(algorithm)
+    if resume and overwrite:
+        raise ValueError("resume keeps a checkpoint, overwrite replaces it: choose one")
     with contextlib.ExitStack() as held:
         saved = None
         if checkpoint_dir is not None:
@@ -111,41 +113,40 @@ def _loop(run: Run, checkpoint_dir: str | Path | None, progress: bool) -> None:
     steps = range(len(history), config.rollouts)
     bar = tqdm(steps, desc=run.algorithm.name, disable=not progress)
     with _finish_on_interrupt() as interrupted:
-        for step in bar:
-            try:
+        try:
+            for step in bar:
                 row = _step(run, step, interrupted)
-            except ENDS_A_RUN as reason:
-                _end_early(run, reason)
-                break
-            history.rows.append(row)
-            bar.set_postfix(reward=f"{row['reward']:.2f}", refresh=False)
-            last = step + 1 == config.rollouts or interrupted.is_set()
-            if checkpoint_dir is not None and (
-                last or (step + 1) % config.checkpoint_every == 0
-            ):
-                try:
+                history.rows.append(row)
+                bar.set_postfix(reward=f"{row['reward']:.2f}", refresh=False)
+                last = step + 1 == config.rollouts or interrupted.is_set()
+                if checkpoint_dir is not None and (
+                    last or (step + 1) % config.checkpoint_every == 0
+                ):
                     checkpoint.save(checkpoint_dir, _state(run))
-                except OSError as error:
-                    _end_early(run, error, f"no checkpoint in {str(checkpoint_dir)!r}")
-                    break
-            if interrupted.is_set() and step + 1 < config.rollouts:
-                _end_early(run, KeyboardInterrupt())
-                break
-            if step + 1 in (5, config.rollouts):
-                _check_staleness(run)
+                if interrupted.is_set() and step + 1 < config.rollouts:
+                    raise KeyboardInterrupt
+                if step + 1 in (5, config.rollouts):
+                    _check_staleness(run)
+        except ENDS_A_RUN as reason:
+            _end_early(run, reason)
 
 
-ENDS_A_RUN = (KeyboardInterrupt, DynamicSamplingError, FloatingPointError)
+ENDS_A_RUN = (
+    KeyboardInterrupt,
+    DynamicSamplingError,
+    FloatingPointError,
+    checkpoint.CheckpointError,
+)
 
 
-def _end_early(run: Run, reason: BaseException, where: str = "") -> None:
+def _end_early(run: Run, reason: BaseException) -> None:
     """Note why the run ended; raise `reason` if there is nothing to hand back."""
     if not run.history.rows:
         raise reason
+    run.optimizer.zero_grad(set_to_none=True)  # an update may have been cut short
     said = "interrupted" if isinstance(reason, KeyboardInterrupt) else str(reason)
     run.history.ended = type(reason)(
-        f"stopped after {len(run.history)} of {run.config.rollouts} rollouts: "
-        f"{where + ': ' if where else ''}{said}"
+        f"stopped after {len(run.history)} of {run.config.rollouts} rollouts: {said}"
     )
 
 

@@ -1,5 +1,7 @@
 """Small models and runs that several test files share."""
 
+import os
+import signal
 import zlib
 from dataclasses import replace
 from functools import cache
@@ -17,7 +19,7 @@ from refimpl.algorithms import get
 from refimpl.models import build
 from refimpl.run import Batch, Run
 from refimpl.sft import warm_start
-from refimpl.tasks import make_tokenizer
+from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.trainer import TrainConfig, train
 
 TOKENIZER = make_tokenizer()
@@ -163,6 +165,20 @@ def always_one(completions, **_):
 def fixed_noise(completions, **_):
     """Rewards that never tie, whatever the policy writes."""
     return [zlib.crc32(f"{i}{c}".encode()) % 97 / 97 for i, c in enumerate(completions)]
+
+
+class Interrupting:
+    """The task's reward, which presses Ctrl-C `times` times at the `when`-th call."""
+
+    def __init__(self, when: int, times: int = 1):
+        self.when, self.times, self.calls = when, times, 0
+
+    def __call__(self, prompts, completions, **columns):
+        self.calls += 1
+        if self.calls == self.when:
+            for _ in range(self.times):
+                os.kill(os.getpid(), signal.SIGINT)
+        return Arithmetic.reward(prompts, completions, **columns)
 
 
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:

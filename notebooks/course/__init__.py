@@ -6,6 +6,7 @@ what it is for; the library itself changes nothing in the process that imports i
 """
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -16,5 +17,8 @@ style.use()
 # One thread is as fast as two for models this small. Two wait for each other by
 # spinning, and come to a crawl when another program wants a core. To use more, set
 # OMP_NUM_THREADS.
-if "OMP_NUM_THREADS" not in os.environ:
+if not os.environ.get("OMP_NUM_THREADS"):
     torch.set_num_threads(1)
+
+DATA = Path(__file__).resolve().parents[2] / "figures" / "data"
+"""Stored runs: what the chapters draw and do not train again."""

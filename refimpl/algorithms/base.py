@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.importance import largest_deviation, log_ratio
+from refimpl.importance import Mask, largest_deviation, log_ratio
 from refimpl.settings import Keywords, Positive
 
 EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
@@ -102,7 +102,7 @@ class Algorithm:
         logp: Float[Tensor, "B T"],
         old_logp: Float[Tensor, "B T"],
         advantages: Float[Tensor, " B"] | Float[Tensor, "B T"],
-        mask: Float[Tensor, "B T"],
+        mask: Mask,
         weight: Float[Tensor, "B T"] | None = None,
         **hyperparameters,
     ) -> LossResult:

@@ -51,6 +51,6 @@ GRPO = Algorithm(
     objective=objective,
     advantages=group_relative,
     normaliser=seq_mean_token_mean,
-    trl="loss_type=grpo, beta=0.04 for the paper's KL",
+    trl="loss_type=grpo; the paper's KL: beta=0.04, use_bias_correction_kl=False",
     verl="adv_estimator=grpo, loss_agg_mode=seq-mean-token-mean, clip_ratio_c=1e9",
 )

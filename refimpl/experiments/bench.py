@@ -34,8 +34,11 @@ def bench(
     """Print every figure as it is measured, then write them all to `out`.
 
     `chapters` is a folder of notebooks to be timed too. Raises `ValueError` before any
-    work if a name is unknown, there are no notebooks, or `out` cannot be written.
+    work if a name is unknown, `seeds` is no number ≥ 1, there are no notebooks, or
+    `out` cannot be written.
     """
+    if not (isinstance(seeds, int) and seeds >= 1):
+        raise ValueError(f"seeds must be a whole number ≥ 1, got {seeds!r}")
     for name in names:
         get(name)
     if chapters is not None and not list(chapters.glob("*.ipynb")):

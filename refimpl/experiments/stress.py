@@ -9,6 +9,7 @@ import csv
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -136,8 +137,9 @@ def stress(
     """Run every arm × setting × seed that `out` does not hold yet, whole.
 
     A run that was cut off in the file (the disk was full, the process killed) is
-    dropped from it and run again. Raises `ValueError` on an arm or a setting that does
-    not exist, or an arm that needs routers in a setting without.
+    dropped from it and run again. A run that ends early (it diverges, say) is not
+    stored, and a warning at the end names it. Raises `ValueError` on an arm or a
+    setting that does not exist, or an arm that needs routers in a setting without.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         for name in given:
@@ -161,9 +163,16 @@ def stress(
         for job in itertools.product(settings, arms, range(seeds))
         if job not in done
     ]
+    early = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for rows in tqdm(pool.map(_run, wanted), total=len(wanted), desc="runs"):
-            _append(out, rows)
+        runs = tqdm(pool.map(_run, wanted), total=len(wanted), desc="runs")
+        for job, (rows, ended) in zip(wanted, runs, strict=True):
+            if ended:
+                early.append(f"{', '.join(map(str, job))} {ended}")
+            else:
+                _append(out, rows)
+    if early:
+        warnings.warn(f"not stored: {'; '.join(early)}", stacklevel=2)
 
 
 def _whole_runs(out: Path) -> set[tuple[str, str, int]]:
@@ -186,7 +195,7 @@ def _whole_runs(out: Path) -> set[tuple[str, str, int]]:
     whole = {
         job: own
         for job, own in runs.items()
-        if job[0] in SETTINGS and len(own) == SETTINGS[job[0]].rollouts
+        if job[0] not in SETTINGS or len(own) == SETTINGS[job[0]].rollouts
     }
     kept = [lines[0], *(line for own in whole.values() for line in own)]
     if len(kept) < len(lines):
@@ -228,7 +237,8 @@ def column(
     return [values[:steps] for values in table.values()]
 
 
-def _run(job: tuple[str, str, int]) -> list[list]:
+def _run(job: tuple[str, str, int]) -> tuple[list[list], str]:
+    """The rows of a run, and why it ended early, if it did."""
     setting, arm, seed = job
     algorithm, changed = ARMS[arm].build()
     model, tokenizer, _ = _start(setting)
@@ -236,7 +246,8 @@ def _run(job: tuple[str, str, int]) -> list[list]:
     history = train(
         algorithm, config=config, model=model, tokenizer=tokenizer, progress=False
     )
-    return [[*job, *(_short(row.get(c)) for c in COLUMNS)] for row in history.rows]
+    rows = [[*job, *(_short(row.get(c)) for c in COLUMNS)] for row in history.rows]
+    return rows, str(history.ended or "")
 
 
 def _start(setting: str):

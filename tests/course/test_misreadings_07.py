@@ -7,8 +7,8 @@ import torch
 from torch import tensor
 from torch.autograd import grad
 
-from refimpl.algorithms import ALGORITHMS
 from course.misreadings import MISREADINGS
+from refimpl.algorithms import ALGORITHMS
 
 pytestmark = pytest.mark.usefixtures("float64")
 

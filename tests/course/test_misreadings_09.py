@@ -5,10 +5,12 @@ import torch
 from torch import tensor
 from torch.autograd import grad
 
-from refimpl.algorithms import ALGORITHMS
 from course.misreadings import MISREADINGS
+from refimpl import moe, normalisers
+from refimpl.algorithms import ALGORITHMS
 
 pytestmark = pytest.mark.usefixtures("float64")
+RSPO = ALGORITHMS["rspo"]
 
 CASES = pytest.mark.parametrize(
     ("z", "a"), [([0.9, -0.1, 0.2], 1.0), ([-0.2, 0.7, 0.0], -1.5)]
@@ -17,15 +19,10 @@ GAMMA = [0.9, 0.72, 1.0]
 
 
 def package(z, advantage, gamma):
-    logp, one = z[None], torch.ones(1, len(z))
-    loss = ALGORITHMS["rspo"].policy_loss(
-        logp,
-        0 * one,
-        advantage[None],
-        one,
-        router_shift=gamma[None],
-        placement="after_clip",
-    )
+    one = torch.ones(1, len(z))
+    weight = normalisers.seq_mean_token_mean(one)
+    old_logp, weight = moe.shifted(0 * one, weight, one, gamma[None], "after_clip")
+    loss = RSPO.policy_loss(z[None], old_logp, advantage[None], one, weight)
     return -loss.loss
 
 

@@ -6,8 +6,8 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.algorithms import ALGORITHMS
 from course.misreadings import MISREADINGS
+from refimpl.algorithms import ALGORITHMS
 
 pytestmark = pytest.mark.usefixtures("float64")
 MASK = tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])

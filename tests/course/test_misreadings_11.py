@@ -7,8 +7,8 @@ import torch
 from torch import tensor
 from torch.autograd import grad
 
-from refimpl.algorithms import ALGORITHMS
 from course.misreadings import MISREADINGS
+from refimpl.algorithms import ALGORITHMS
 
 pytestmark = pytest.mark.usefixtures("float64")
 SAPO, GRPO = ALGORITHMS["sapo"], ALGORITHMS["grpo"]
@@ -22,7 +22,7 @@ def package(algorithm, settings):
         logp = r.log()[:, None]
         one = torch.ones_like(logp)
         batch = (logp, 0 * one, advantage.expand(len(r)), one)
-        return -algorithm.policy_loss(*batch, batch_sequences=1, **settings).loss
+        return -algorithm.policy_loss(*batch, weight=one, **settings).loss
 
     return objective
 

@@ -2,25 +2,33 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+
+from refimpl import checkpoint
+from refimpl import collect as collecting
+from refimpl.checkpoint import NAME, check_matches, claim
+from refimpl.files import writable_file, writable_folder
+from refimpl.tasks import Arithmetic
+from refimpl.trainer import MAY_CHANGE_ON_RESUME, StalenessError, TrainConfig, train
 from tests.worlds import (
     SMALL,
     TOKENIZER,
+    Interrupting,
+    fixed_noise,
     gpt2,
     random_model,
     same_weights,
     small_run,
     warm_model,
 )
-
-from refimpl import checkpoint, collect
-from refimpl.checkpoint import NAME, check_matches, check_writable
-from refimpl.tasks import Arithmetic
-from refimpl.trainer import MAY_CHANGE_ON_RESUME, StalenessError, TrainConfig, train
 
 METHODS = {
     "grpo": ("grpo", {}),
@@ -90,15 +98,18 @@ def test_everything_that_learned_or_was_learned_from_is_in_the_file(tmp_path):
 
 def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
     whole = small_run(rollouts=2, checkpoint_dir=tmp_path)
-    monkeypatch.setattr(experience, "sample", None)
+    monkeypatch.setattr(collecting, "sample", None)
     again = small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
     assert again == whole
     assert same_weights(again.model, whole.model)
 
 
-def test_without_resume_a_run_starts_again(tmp_path):
-    first = small_run(rollouts=2, checkpoint_dir=tmp_path)
-    assert small_run(rollouts=2, checkpoint_dir=tmp_path) == first
+def test_numbers_of_numpy_can_be_resumed(tmp_path):
+    settings = {"seed": np.int64(1), "hyperparameters": {"epsilon": np.float64(0.1)}}
+    settings["checkpoint_dir"] = tmp_path
+    small_run(rollouts=1, **settings)
+    resumed = small_run(rollouts=2, resume=True, **settings)
+    assert resumed == small_run(rollouts=2, seed=1, hyperparameters={"epsilon": 0.1})
 
 
 def test_a_checkpoint_changes_nothing_in_the_run(tmp_path):
@@ -119,7 +130,7 @@ def test_the_number_of_rollouts_between_checkpoints(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "save", spy)
     small_run(rollouts=5, checkpoint_every=2, checkpoint_dir=tmp_path)
     assert saved == [2, 4, 5]
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert {path.name for path in tmp_path.iterdir()} == {NAME, ".lock"}
 
 
 def test_the_folder_is_made(tmp_path):
@@ -168,7 +179,13 @@ def test_a_damaged_file_is_one_clear_error(damage, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [{"weights": torch.zeros(2)}, torch.zeros(2), {"version": 0}, {"version": 1}],
+    [
+        {"weights": torch.zeros(2)},
+        torch.zeros(2),
+        {"version": 2},
+        {"version": checkpoint.VERSION},
+        dict.fromkeys(checkpoint.KEYS, 0) | {"version": checkpoint.VERSION - 1},
+    ],
 )
 def test_a_file_of_something_else_is_one_clear_error(content, tmp_path):
     torch.save(content, tmp_path / NAME)
@@ -183,7 +200,7 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "exploded"),))
 
-    torch.save({"version": 1, "model": Bomb()}, tmp_path / NAME)
+    torch.save({"version": checkpoint.VERSION, "model": Bomb()}, tmp_path / NAME)
     with pytest.raises(ValueError, match="not a readable checkpoint"):
         checkpoint.load(tmp_path, CPU)
     assert not (tmp_path / "exploded").exists()
@@ -194,7 +211,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(
     folder, tmp_path, monkeypatch
 ):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(experience, "sample", None)
+    monkeypatch.setattr(collecting, "sample", None)
     with pytest.raises(
         ValueError, match=r"cannot write checkpoints to .*choose a folder"
     ):
@@ -203,8 +220,67 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(
 
 
 def test_asking_whether_a_folder_is_writable_leaves_nothing_in_it(tmp_path):
-    check_writable(tmp_path / "new")
-    assert list((tmp_path / "new").iterdir()) == []
+    writable_folder(tmp_path / "new", "checkpoints")
+    writable_file(tmp_path / "new" / "er" / "file", "the history")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["er"]
+    assert list((tmp_path / "new" / "er").iterdir()) == []
+
+
+# A folder that is taken
+
+
+def test_a_checkpoint_is_not_overwritten_by_accident(tmp_path, monkeypatch):
+    small_run(rollouts=1, checkpoint_dir=tmp_path)
+    before = (tmp_path / NAME).read_bytes()
+    monkeypatch.setattr(collecting, "sample", None)
+    for algorithm in ("grpo", "ppo"):
+        with pytest.raises(ValueError, match=r"holds a checkpoint already; .*overwrit"):
+            small_run(algorithm, checkpoint_dir=tmp_path)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_overwrite_starts_anew(tmp_path):
+    small_run("ppo", rollouts=2, checkpoint_dir=tmp_path)
+    first = small_run(rollouts=1, checkpoint_dir=tmp_path, overwrite=True)
+    assert first == small_run(rollouts=1)
+    state = checkpoint.load(tmp_path, CPU)
+    assert state["algorithm"] == "grpo" and len(state["rows"]) == 1
+
+
+def test_what_is_to_be_overwritten_stays_until_there_is_something_new(tmp_path):
+    small_run("ppo", rollouts=1, checkpoint_dir=tmp_path)
+    with pytest.raises(ValueError, match="must return 16 numbers"):
+        small_run(reward=lambda **_: [], checkpoint_dir=tmp_path, overwrite=True)
+    assert checkpoint.load(tmp_path, CPU)["algorithm"] == "ppo"
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path, monkeypatch):
+    with claim(tmp_path, may_exist=False), monkeypatch.context() as patch:
+        patch.setattr(collecting, "sample", None)
+        with pytest.raises(ValueError, match="another process trains in"):
+            small_run(checkpoint_dir=tmp_path)
+    assert len(small_run(rollouts=1, checkpoint_dir=tmp_path)) == 1
+
+
+def test_the_folder_is_taken_as_long_as_a_run_lasts(tmp_path):
+    def reward(completions, **_):
+        with pytest.raises(ValueError, match="another process"):
+            claim(tmp_path, may_exist=True).__enter__()
+        return fixed_noise(completions)
+
+    small_run(rollouts=2, reward=reward, checkpoint_dir=tmp_path)
+    with claim(tmp_path, may_exist=True):
+        pass
+
+
+def test_a_run_that_fails_gives_the_folder_back(tmp_path):
+    with pytest.raises(ValueError, match="must return 16") as caught:
+        small_run(reward=lambda **_: [], checkpoint_dir=tmp_path)
+    with claim(tmp_path, may_exist=False):
+        assert caught.traceback  # the frames of the failed run are still there
+
+
+# Another run than the one that was saved
 
 
 def test_another_algorithm_is_refused(tmp_path):
@@ -233,6 +309,8 @@ CHANGES = {
     "weight_decay": 0.1,
     "max_grad_norm": 0.5,
     "hyperparameters": {"epsilon": 0.3},
+    "normaliser": "token_mean",
+    "max_length": 100,
     "entropy_bonus": 0.1,
     "beta": 0.1,
     "kl_in": "reward",
@@ -296,10 +374,23 @@ def test_settings_that_do_not_act_may_change(tmp_path):
 def test_another_task_or_fewer_rollouts_are_refused(tmp_path):
     small_run(rollouts=2, checkpoint_dir=tmp_path)
     again = {"checkpoint_dir": tmp_path, "resume": True}
-    with pytest.raises(ValueError, match=r"was trained on Arithmetic\(min_terms=2"):
+    with pytest.raises(ValueError, match=r"with the task Arithmetic\(min_terms=2"):
         small_run(rollouts=3, task=Arithmetic(min_terms=3), **again)
     with pytest.raises(ValueError, match="holds 2 rollouts already, more than the 1"):
         small_run(rollouts=1, **again)
+
+
+def test_another_reward_is_refused(tmp_path):
+    small_run(rollouts=1, reward=fixed_noise, checkpoint_dir=tmp_path)
+    again = {"rollouts": 2, "checkpoint_dir": tmp_path, "resume": True}
+    said = (
+        r"with the reward .*fixed_noise, not with .*correctness; give the same reward"
+    )
+    with pytest.raises(ValueError, match=said):
+        small_run(**again)
+    with pytest.raises(ValueError, match=r"fixed_noise, not with .*Interrupting"):
+        small_run(reward=Interrupting(when=9), **again)
+    assert len(small_run(reward=fixed_noise, **again)) == 2
 
 
 def test_a_run_does_not_go_on_with_other_dice(tmp_path, monkeypatch):
@@ -308,32 +399,59 @@ def test_a_run_does_not_go_on_with_other_dice(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="made with REFIMPL_SALT=0, now it is 4"):
         small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
     salted = small_run(rollouts=2)
-    small_run(rollouts=1, checkpoint_dir=tmp_path)
+    small_run(rollouts=1, checkpoint_dir=tmp_path, overwrite=True)
     assert small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True) == salted
 
 
 # All or nothing
 
 
-def test_a_failure_while_saving_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    """A full disk half-way through the second checkpoint."""
-    saves, save = [], torch.save
+KILLED = """
+import os, signal, sys, torch
+from tests.worlds import small_run
 
-    def full(state, file):
-        saves.append(len(state["rows"]))
-        if len(saves) == 2:
-            file.write(b"half a check")
-            raise OSError("No space left on device")
-        save(state, file)
+moment, folder, calls = sys.argv[1], sys.argv[2], []
 
-    whole = small_run(rollouts=3)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", full)
-        with pytest.raises(OSError, match="No space left"):
-            small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=tmp_path)
-    assert saves == [1, 2]
+def at(module, name, call, half=b""):
+    original = getattr(module, name)
+    def spy(*arguments, **keywords):
+        calls.append(None)
+        if len(calls) == call:
+            if half:
+                arguments[1].write(half)
+                arguments[1].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **keywords)
+    setattr(module, name, spy)
+
+if moment == "writing":
+    at(torch.save.__globals__["torch"], "save", 2, b"half a check")
+if moment == "swapping":
+    at(os, "replace", 2)
+if moment == "training":
+    at(torch.optim.AdamW, "step", 4)
+small_run(rollouts=4, checkpoint_every=1, checkpoint_dir=folder)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["writing", "swapping", "training"])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(moment, tmp_path):
+    """In the midst of the second save, or of the second rollout: nothing can be done
+    after SIGKILL."""
+    root = Path(__file__).parents[2]
+    child = [sys.executable, "-c", KILLED, moment, str(tmp_path)]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        child, cwd=root, env={**os.environ, "PYTHONPATH": path}, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert len(checkpoint.load(tmp_path, CPU)["rows"]) == 1
-    assert small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True) == whole
+    resumed = small_run(rollouts=4, checkpoint_dir=tmp_path, resume=True)
+    whole = small_run(rollouts=4)
+    assert resumed == whole
+    assert same_weights(resumed.model, whole.model)
+    assert {path.name for path in tmp_path.iterdir()} == {NAME, ".lock"}
 
 
 def test_an_error_in_a_later_rollout_leaves_the_checkpoint(tmp_path):
@@ -345,60 +463,34 @@ def test_an_error_in_a_later_rollout_leaves_the_checkpoint(tmp_path):
             raise RuntimeError("the judge is away")
         return Arithmetic.reward(prompts, completions, **columns)
 
+    settings = {"reward": fails_third, "rollouts": 4, "checkpoint_dir": tmp_path}
     with pytest.raises(ValueError, match="the judge is away"):
-        small_run(
-            reward=fails_third, rollouts=4, checkpoint_every=1, checkpoint_dir=tmp_path
-        )
-    resumed = small_run(rollouts=4, checkpoint_dir=tmp_path, resume=True)
-    assert resumed == small_run(rollouts=4)
+        small_run(checkpoint_every=1, **settings)
+    assert small_run(resume=True, **settings) == small_run(rollouts=4)
 
 
 # Ctrl-C
 
 
-class Interrupting:
-    """The task's reward, which presses Ctrl-C `times` times at the `when`-th call."""
-
-    def __init__(self, when: int, times: int = 1):
-        self.when, self.times, self.calls = when, times, 0
-
-    def __call__(self, prompts, completions, **columns):
-        self.calls += 1
-        if self.calls == self.when:
-            for _ in range(self.times):
-                os.kill(os.getpid(), signal.SIGINT)
-        return Arithmetic.reward(prompts, completions, **columns)
-
-
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_ctrl_c_finishes_the_rollout_and_the_run_can_go_on(algorithm, tmp_path):
+def test_an_interrupted_run_can_go_on(algorithm, tmp_path):
     reward = Interrupting(when=2)
-    with pytest.raises(KeyboardInterrupt, match="stopped after 2 rollouts"):
-        small_run(algorithm, rollouts=4, reward=reward, checkpoint_dir=tmp_path)
-    assert reward.calls == 2
-    assert len(checkpoint.load(tmp_path, CPU)["rows"]) == 2
-    resumed = small_run(algorithm, rollouts=4, checkpoint_dir=tmp_path, resume=True)
+    settings = {"rollouts": 4, "reward": reward, "checkpoint_dir": tmp_path}
+    with pytest.warns(UserWarning, match="stopped after 2 of 4 rollouts"):
+        first = small_run(algorithm, **settings)
+    assert len(checkpoint.load(tmp_path, CPU)["rows"]) == len(first) == 2
+    resumed = small_run(algorithm, resume=True, **settings)
     whole = small_run(algorithm, rollouts=4)
-    assert resumed == whole
+    assert resumed == whole and resumed.ended is None
     assert same_weights(resumed.model, whole.model)
 
 
-def test_a_second_ctrl_c_stops_at_once(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        small_run(
-            rollouts=4,
-            reward=Interrupting(when=2, times=2),
-            checkpoint_every=1,
-            checkpoint_dir=tmp_path,
-        )
-    assert len(checkpoint.load(tmp_path, CPU)["rows"]) == 1
-
-
-def test_ctrl_c_without_a_folder_stops_too():
-    reward = Interrupting(when=1)
-    with pytest.raises(KeyboardInterrupt, match="stopped after 1 rollout"):
-        small_run(rollouts=4, reward=reward)
-    assert reward.calls == 1
+def test_a_second_ctrl_c_leaves_the_last_checkpoint(tmp_path):
+    settings = {"reward": Interrupting(when=3, times=2), "checkpoint_dir": tmp_path}
+    with pytest.warns(UserWarning, match="stopped after 2 of 4 rollouts"):
+        small_run(rollouts=4, checkpoint_every=1, **settings)
+    assert len(checkpoint.load(tmp_path, CPU)["rows"]) == 2
+    assert small_run(rollouts=4, resume=True, **settings) == small_run(rollouts=4)
 
 
 def mine(*_):
@@ -422,7 +514,7 @@ def test_the_handler_of_ctrl_c_is_given_back(handler):
     small_run(rollouts=1, reward=spy)
     assert seen[0] is not handler  # it was taken during the run
     assert signal.getsignal(signal.SIGINT) is handler
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.warns(UserWarning, match="stopped after 1 of 3"):
         small_run(reward=Interrupting(when=1))
     assert signal.getsignal(signal.SIGINT) is handler
     with pytest.raises(ValueError, match="must return 16 numbers"):

@@ -1,3 +1,33 @@
+"""From problems to a batch: sampled, scored, compared, and described."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from refimpl import collect as collecting
+from refimpl import update as updating
+from refimpl.advantages import gae, group_relative, whiten
+from refimpl.algorithms import ALGORITHMS
+from refimpl.collect import DynamicSamplingError, collect
+from refimpl.dice import seed_for
+from refimpl.rollout import Rollout, log_probs, values
+from refimpl.tasks import Arithmetic
+from refimpl.update import update
+from tests.worlds import (
+    COURSE,
+    ROUNDING,
+    TOKENIZER,
+    always_one,
+    disturb,
+    fixed_noise,
+    prepared,
+    random_model,
+    small_run,
+    whole_loss,
+)
+
 # The dice
 
 
@@ -43,6 +73,30 @@ def test_in_bfloat16_old_log_probs_are_scored_and_not_the_samplers(monkeypatch):
     assert single["ratio/max_deviation"] == pytest.approx(1 - math.exp(-1), abs=0.01)
 
 
+@pytest.mark.parametrize("temperature", [0.6, 1.7])
+def test_every_log_prob_of_a_run_is_taken_at_its_temperature(temperature):
+    """π_old's, the reference's and the first update's are those of the sampler."""
+    run = prepared(temperature=temperature, beta=0.1, reward=fixed_noise)
+    batch, metrics = collect(run, 0)
+    near = ROUNDING / min(1.0, temperature)
+    assert (batch.ref_logp - batch.old_logp).abs().max() < near
+    assert abs(metrics["kl"]) < near
+    other, _ = log_probs(run.model, batch.rollout)
+    assert (other - batch.old_logp).abs().max() > 0.1
+    run.config = replace(run.config, minibatches=1, learning_rate=1e-12)
+    assert update(run, batch, 0)["ratio/max_deviation"] < near
+
+
+def test_scored_log_probs_are_taken_at_the_temperature_too():
+    """A sampler in bfloat16 is not π_old, so π_old's log-probs are scored."""
+    run = prepared(temperature=0.6, rollout_dtype="bfloat16")
+    batch, metrics = collect(run, 0)
+    with torch.no_grad():
+        right, _ = log_probs(run.model, batch.rollout, 0.6)
+    assert (batch.old_logp - right).abs().max() < 2 * ROUNDING
+    assert metrics["sampling/sampling_logp_difference/mean"] < 0.1
+
+
 def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16_before_and_after():
     run = prepared("ppo", dtype="bfloat16")
     torch.nn.init.normal_(run.critic.score.weight)
@@ -83,6 +137,29 @@ def test_the_critic_gives_every_token_an_advantage():
     assert torch.allclose(batch.old_values, old_values, atol=ROUNDING)
     assert torch.allclose(batch.targets, targets, atol=ROUNDING)
     assert torch.allclose(batch.advantages, whiten(advantages, mask), atol=ROUNDING)
+
+
+def test_a_method_with_a_critic_has_its_own_advantages():
+    """Called with token rewards, values, mask, γ and λ; only then whitened."""
+    seen = []
+
+    def reward_to_go(rewards, old_values, mask, gamma, lam):
+        seen.append((rewards, old_values, mask, gamma, lam))
+        back = rewards.flip(-1).cumsum(-1).flip(-1)
+        return (back - old_values) * mask, back * mask
+
+    mine = replace(ALGORITHMS["ppo"], name="mine", advantages=reward_to_go)
+    run = prepared(mine, reward=fixed_noise, gamma=0.9, lam=0.8)
+    disturb(run.critic)
+    batch, _ = collect(run, 0)
+    ((rewards, old_values, mask, gamma, lam),) = seen
+    scores = torch.tensor(fixed_noise(batch.rollout.texts(TOKENIZER)))
+    assert torch.equal(rewards.sum(-1), scores)
+    assert torch.equal(old_values, batch.old_values) and old_values.abs().max() > 0
+    assert torch.equal(mask, batch.rollout.mask) and (gamma, lam) == (0.9, 0.8)
+    expected = whiten((scores[:, None] - old_values) * mask, mask)
+    assert torch.allclose(batch.advantages, expected, atol=1e-6)
+    assert torch.allclose(batch.targets, scores[:, None] * mask)
 
 
 def test_a_reward_that_is_a_method_is_asked_once():
@@ -147,11 +224,22 @@ def test_kl_in_the_reward_takes_beta_times_the_log_ratio_off(algorithm):
     else:
         expected = whiten(gae(rewards, torch.zeros_like(mask), mask)[0], mask)
     assert torch.allclose(batch.advantages * mask, expected, atol=1e-4)
-    counts = {"batch_tokens": mask.sum().item(), "batch_sequences": len(rollout)}
-    free = replace(run.config, beta=0.0)
-    loss, _, _ = updating._loss(run, batch, counts)
-    run.config = free
-    assert updating._loss(run, batch, counts)[0] == loss  # nothing in the loss
+    loss = whole_loss(run, batch)
+    run.config = replace(run.config, beta=0.0)
+    assert whole_loss(run, batch) == loss  # nothing in the loss
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_kl_in_the_loss_is_not_paid_in_the_reward_as_well(algorithm):
+    settings = {"reward": fixed_noise, "kl_in": "loss"}
+    free, paid = (prepared(algorithm, beta=beta, **settings) for beta in (0.0, 3.0))
+    paid.reference.load_state_dict(random_model().state_dict())
+    without, batch = (collect(run, 0)[0] for run in (free, paid))
+    assert torch.equal(batch.advantages, without.advantages)
+    assert (batch.ref_logp - batch.old_logp).abs().max() > 1
+    loss = whole_loss(paid, batch)
+    paid.config = replace(paid.config, beta=0.0)
+    assert (loss - whole_loss(paid, batch)).item() > 1
 
 
 # Dynamic sampling
@@ -204,25 +292,70 @@ def test_refills_bring_new_problems_and_keep_the_order_of_drawing():
     assert rows.tolist() == sorted(rows.tolist())
 
 
+def one_group(completions, **_):
+    """Only the responses to the first prompt differ."""
+    return [float(i % 4) if i < 4 else 1.0 for i, _ in enumerate(completions)]
+
+
 def test_a_batch_that_can_not_be_filled_is_trained_on_as_it_is():
-    run = prepared(dynamic_sampling=True, reward=right_for_some, max_sampling_rounds=1)
-    for step in range(40):
-        try:
-            batch, metrics = collect(run, step)
-        except trainer.DynamicSamplingError:
-            continue
-        assert metrics["sampling/rounds"] == 1
-        assert 0 < len(batch.rollout) <= 16
-        assert set(terms_of(batch)) == {3}
-        if len(batch.rollout) < 16:
-            measured = update(run, batch, step)
-            assert measured["grad_norm"] > 0
-            return
-    raise AssertionError("every round was full")
+    run = prepared(dynamic_sampling=True, reward=one_group, max_sampling_rounds=2)
+    batch, metrics = collect(run, 0)
+    assert metrics["sampling/rounds"] == 2
+    assert batch.rollout.group.tolist() == [0] * 4 + [4] * 4  # one group per round
+    assert update(run, batch, 0)["grad_norm"] > 0
+
+
+def test_the_first_groups_that_differ_are_the_ones_trained_on():
+    """Two groups of three differ in each round; three are wanted, so the last waits."""
+
+    def two_groups(completions, **_):
+        return [float(i % 4) if 4 <= i < 12 else 1.0 for i, _ in enumerate(completions)]
+
+    size = {"prompts_per_rollout": 3, "minibatches": 1, "epochs": 2}
+    run = prepared(dynamic_sampling=True, reward=two_groups, **size)
+    drawn = [collecting._draw(run, 0, again=n) for n in range(2)]
+    batch, metrics = collect(run, 0)
+    assert metrics["sampling/rounds"] == 2
+    assert batch.rollout.group.unique().tolist() == [1, 2, 4]
+    texts = [*drawn[0].texts[4:12], *drawn[1].texts[4:8]]
+    assert batch.rollout.texts(TOKENIZER) == texts
+
+
+def test_a_full_first_round_is_the_last_one():
+    run = prepared(dynamic_sampling=True, reward=fixed_noise)
+    batch, metrics = collect(run, 0)
+    assert metrics["sampling/rounds"] == 1
+    assert len(batch.rollout) == metrics["num_samples"] == 16
+
+
+def test_every_refill_has_dice_of_its_own():
+    """On a task of one problem only the responses can tell the rounds apart."""
+
+    seeds = []
+
+    class OneProblem(Arithmetic):
+        def sample(self, n, seed):
+            seeds.append(seed)
+            return [{"prompt": "3+9=", "answer": 12}] * n
+
+    run = prepared(
+        task=OneProblem(),
+        reward=always_one,
+        dynamic_sampling=True,
+        max_sampling_rounds=4,
+    )
+    seeds.clear()
+    first = collecting._draw(run, 0)
+    with pytest.raises(DynamicSamplingError, match="4 rounds"):
+        collecting._refill(run, 0, first)
+    assert len(set(seeds)) == len(seeds) == 4  # other problems in every round
+    rounds = [collecting._draw(run, 0, again=n).texts for n in range(4)]
+    assert rounds[0] == first.texts
+    assert len({tuple(texts) for texts in rounds}) == 4
 
 
 def test_a_task_without_a_mixed_group_is_an_error_that_says_so():
-    with pytest.raises(trainer.DynamicSamplingError, match=r"2 rounds of 4 prompts"):
+    with pytest.raises(DynamicSamplingError, match=r"2 rounds of 4 prompts"):
         small_run("dapo", reward=always_one, max_sampling_rounds=2)
 
 
@@ -249,6 +382,15 @@ def test_the_punishment_is_added_before_the_advantages():
     assert metrics["reward"] == 1  # as the verifier paid
 
 
+def test_the_ramp_of_the_punishment_may_be_as_long_as_the_limit():
+    """L_cache = L_max: a token more always costs."""
+    run = prepared(reward=always_one, overlong_share=1.0)
+    batch, _ = collect(run, 0)
+    shaped = 1 - batch.rollout.length / 24
+    expected = group_relative(shaped, batch.rollout.group)
+    assert torch.allclose(batch.advantages[:, 0], expected, atol=1e-5)
+
+
 def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
     run = prepared(overlong_filtering=True, reward=fixed_noise)
     batch, _ = collect(run, 0)
@@ -257,19 +399,13 @@ def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
     assert (batch.mask[truncated] == 0).all()
     assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
     assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
-    counts = {"batch_tokens": batch.mask.sum(), "batch_sequences": 16}
-    loss, _, _ = updating._loss(run, batch, counts)
-    loss.backward()
+    whole_loss(run, batch).backward()
     whole = [p.grad.clone() for p in run.model.parameters()]
     run.model.zero_grad()
-    part = next(
-        updating._micro_batches(
-            replace_config(run, micro_batch_size=16),
-            batch,
-            (~truncated).nonzero()[:, 0],
-        )
-    )
-    updating._loss(run, part, counts)[0].backward()
+    batch, tokens = updating._weighed(run, batch, torch.arange(16))
+    run.config = replace(run.config, micro_batch_size=16)
+    (part,) = updating._micro_batches(run, batch, (~truncated).nonzero()[:, 0])
+    updating._loss(run, part, tokens)[0].backward()
     for one, other in zip(whole, run.model.parameters(), strict=True):
         assert torch.allclose(one, other.grad, atol=1e-6)
 
@@ -280,10 +416,6 @@ def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient():
     assert metrics["completions/clipped_ratio"] == 1
     measured = update(run, batch, 0)
     assert measured["grad_norm"] == measured["loss"] == 0
-
-
-def replace_config(run, **settings):
-    return replace(run, config=replace(run.config, **settings))
 
 
 # What is recorded
@@ -345,6 +477,13 @@ def test_a_rollout_without_wrong_answers_has_no_length_of_them():
     assert found["length/correct"] == 11 / 4
     assert found["frac_reward_zero_std"] == 1
     assert found["reward_std"] == 0
+
+
+def test_half_a_reward_is_not_a_right_answer():
+    run = prepared(prompts_per_rollout=2, group_size=2)
+    found = collecting._describe(run, hand_made_draw([0.0] * 4, [0.5, 0.51, 0.5, 0.0]))
+    assert found["length/correct"] == 4.0
+    assert found["length/wrong"] == (2 + 1 + 4) / 3
 
 
 @pytest.mark.parametrize("prompts", [1, 4])

@@ -12,13 +12,13 @@ import pytest
 import torch
 import transformers
 from make_starts import STARTS
-from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
 from refimpl import moe
 from refimpl import sft as module
 from refimpl.rollout import sample
-from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.sft import SHIPPED, WarmStart, cache_folder, warm_start
+from refimpl.tasks import Arithmetic, rare_careful
+from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
 QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)
 

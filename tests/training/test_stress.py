@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from refimpl.experiments import stress
+from course import DATA
 from refimpl.algorithms import from_gate
 from refimpl.curves import curve
+from refimpl.experiments import stress
 
 
 def test_every_arm_can_run_in_every_setting():
@@ -105,7 +106,7 @@ def test_stored_runs_are_read_by_arm_and_by_seed():
 
 
 def test_every_stored_run_is_whole_and_known():
-    rows = stress.read(stress.STORED)
+    rows = stress.read(DATA / "stress.csv")
     steps = {}
     for row in rows:
         assert row["arm"] in stress.ARMS

@@ -1,3 +1,39 @@
+"""K updates on a batch: each gradient, what it is averaged over, each step."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from refimpl import moe, normalisers
+from refimpl import update as updating
+from refimpl.algorithms import ALGORITHMS, Objective, value_loss
+from refimpl.collect import collect
+from refimpl.kl import ESTIMATORS
+from refimpl.models import frozen_copy
+from refimpl.normalisers import NORMALISERS
+from refimpl.rollout import log_probs, values
+from refimpl.run import Batch
+from refimpl.update import update
+from tests.worlds import (
+    COURSE,
+    EPSILON,
+    ROUNDING,
+    always_one,
+    disturb,
+    fixed_noise,
+    largest_difference,
+    prepared,
+    random_model,
+    random_moe,
+    same_weights,
+    small_run,
+    warm_model,
+    whole_loss,
+)
+
+
 @pytest.fixture
 def steps(monkeypatch):
     """At every optimiser step: (learning rate, gradient norm) of each model."""
@@ -65,7 +101,7 @@ def test_minibatches_are_whole_groups_reshuffled_every_epoch(monkeypatch):
 
 def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
     """torch's quantile takes 2²⁴ numbers at most."""
-    monkeypatch.setattr(updating, "MOST", 64)
+    monkeypatch.setattr(updating, "MAX_QUANTILE_INPUT", 64)
     row = small_run(rollouts=1).rows[0]
     assert row["log_ratio/q01"] <= row["log_ratio/q50"] <= row["log_ratio/q99"]
     assert row["log_ratio/q99"] > 0
@@ -84,8 +120,9 @@ def test_ratio_metrics_are_in_order():
 
 VARIANTS = {
     "plain": ("grpo", {}),
-    "per token": ("grpo", {"hyperparameters": {"aggregation": "token_mean"}}),
-    "per group": ("grpo", {"hyperparameters": {"aggregation": "group_token_mean"}}),
+    "per token": ("grpo", {"normaliser": "token_mean"}),
+    "per group": ("grpo", {"normaliser": "group_token_mean"}),
+    "by a constant": ("dr_grpo", {}),
     "with kl and entropy": ("reinforce", {"beta": 0.5, "entropy_bonus": 0.1}),
     "with a critic": ("ppo", {"beta": 0.5, "kl_in": "reward"}),
 }
@@ -112,9 +149,12 @@ def after_one_update(algorithm, micro_batch_size, dtype, **settings):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_micro_batch_size_changes_memory_and_not_the_update(variant):
-    """In float64, because a sum in another order rounds differently."""
+    """In float64, because a sum in another order rounds differently.
+
+    Groups have 8 responses: the first two sizes cut them.
+    """
     algorithm, settings = VARIANTS[variant]
-    sizes = (4, 16, 128) if variant != "per group" else (8, 16, 128)
+    sizes = (5, 12, 128)
     runs = [after_one_update(algorithm, n, "float64", **settings) for n in sizes]
     assert largest_difference(runs[0].model, frozen_copy(warm_model()).double()) > 1e-5
     for run in runs[:2]:
@@ -138,7 +178,162 @@ def test_in_float32_micro_batches_agree_to_rounding(algorithm):
         assert gap < 128 * 12 * EPSILON * largest
 
 
+# The gradient of one update
+
+CHOSEN = torch.cat([torch.arange(4, 8), torch.arange(12, 16)])
+"""Two of four groups: a mini-batch is not the rollout."""
+
+GRADIENTS = {
+    **{name: (name, {}) for name in ALGORITHMS if name != "rspo"},
+    **{name: ("grpo", {"normaliser": name}) for name in NORMALISERS},
+    "a longer constant": ("dr_grpo", {"max_length": 100}),
+    "wide": ("sapo", {"hyperparameters": {"tau_pos": 4.0, "tau_neg": 5.0}}),
+    "filtered": ("grpo", {"overlong_filtering": True, "normaliser": "token_mean"}),
+}
+
+
+def same_gradients(found, expected) -> bool:
+    """Up to rounding: also in float64 the models' norms are computed in float32."""
+    largest = max(g.abs().max().item() for g in expected)
+    gaps = [(f - e).abs().max().item() for f, e in zip(found, expected, strict=True)]
+    return largest > 0 and max(gaps) < 1e-5 * largest
+
+
+def grads(model) -> list:
+    return [p.grad for p in model.parameters()]
+
+
+def one_update(run, batch, chosen=CHOSEN) -> tuple[dict, torch.Tensor]:
+    """Metrics, and log-probs of the chosen rows from before; gradients stay."""
+    part = batch.rollout.rows(chosen)
+    logp, _ = log_probs(run.model, part)
+    run.optimizer.zero_grad()
+    run.optimizer.zero_grad = lambda **_: None
+    run.optimizer.step = lambda: None
+    return updating._one_update(run, batch, chosen, 0, []), logp
+
+
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_the_gradient_of_an_update_is_that_of_the_loss_on_its_rows(case):
+    """Micro-batches of 3 cut groups; every mean is over the 8 rows, not over all 16."""
+    algorithm, settings = GRADIENTS[case]
+    run = prepared(
+        algorithm,
+        dtype="float64",
+        reward=fixed_noise,
+        micro_batch_size=3,
+        max_grad_norm=1e9,
+        **{"dynamic_sampling": False, "overlong_share": 0.0, **settings},
+    )
+    batch, _ = collect(run, 0)
+    disturb(run.model)
+    metrics, logp = one_update(run, batch)
+    width = logp.shape[1]
+    old_logp, advantages, mask = (
+        x[CHOSEN, :width] for x in (batch.old_logp, batch.advantages, batch.mask)
+    )
+    named = NORMALISERS.get(settings.get("normaliser"), run.algorithm.normaliser)
+    longest, group = settings.get("max_length", 24), batch.rollout.group[CHOSEN]
+    weight = normalisers.apply(named, mask.double(), group=group, max_length=longest)
+    loss, _ = run.algorithm.policy_loss(
+        logp, old_logp, advantages, mask, weight, **run.config.hyperparameters
+    )
+    expected = torch.autograd.grad(loss, list(run.model.parameters()))
+    assert same_gradients(grads(run.model), expected)
+    if run.critic is None:
+        assert metrics["loss"] == pytest.approx(loss.item(), rel=1e-9)
+    assert metrics["grad_norm"] == pytest.approx(
+        torch.stack([g.norm() for g in expected]).norm().item()
+    )
+
+
+def test_the_critics_gradient_is_that_of_the_value_loss_on_its_rows():
+    """Each token of the mini-batch counts the same, as in PPO's policy loss."""
+    settings = {"dtype": "float64", "reward": fixed_noise, "max_grad_norm": 1e9}
+    run = prepared("ppo", micro_batch_size=3, value_clip=0.05, **settings)
+    batch, _ = collect(run, 0)
+    disturb(run.critic)
+    metrics, _ = one_update(run, batch)
+    predicted = values(run.critic, batch.rollout.rows(CHOSEN))
+    width = predicted.shape[1]
+    old, targets, mask = (
+        x[CHOSEN, :width] for x in (batch.old_values, batch.targets, batch.mask)
+    )
+    loss = value_loss(predicted, old, targets, mask, epsilon=0.05)
+    expected = torch.autograd.grad(loss, list(run.critic.parameters()))
+    assert same_gradients(grads(run.critic), expected)
+    assert metrics["value_loss"] == pytest.approx(loss.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_the_router_shift_has_a_gradient_only_if_asked_for(detach):
+    run = prepared(
+        "rspo",
+        model=random_moe(),
+        dtype="float64",
+        reward=fixed_noise,
+        router_aux_loss=0.0,
+        router_shift_floor=0.1,
+        detach_shift=detach,
+    )
+    batch, _ = collect(run, 0)
+    disturb(run.model)
+    own = list(run.model.parameters())
+    found = torch.autograd.grad(whole_loss(run, batch), own)
+    rollout = batch.rollout
+    with moe.routed(run.model) as routing:
+        logp, _ = log_probs(run.model, rollout)
+    drift = routing.log_probs(rollout.experts) - rollout.router_logp
+    shift = -drift.abs().mean((-1, -2)).clamp(max=-np.log(0.1))
+    shift = shift.gather(1, rollout.positions - 1) * batch.mask
+    assert shift.min() < -0.01
+
+    def expected(shift):
+        return torch.autograd.grad(
+            run.algorithm.policy_loss(
+                logp + shift, batch.old_logp, batch.advantages, batch.mask
+            ).loss,
+            own,
+            retain_graph=True,
+        )
+
+    right, wrong = expected(shift.detach()), expected(shift)
+    if not detach:
+        right, wrong = wrong, right
+    assert same_gradients(found, right)
+    assert not same_gradients(found, wrong)
+
+
+def test_padding_is_not_counted_in_the_load_of_the_experts():
+    """Each row alone has no padding."""
+    run = prepared(model=random_moe(), reward=fixed_noise, router_aux_loss=0.5)
+    batch, _ = collect(run, 0)
+    assert batch.rollout.end.unique().numel() > 3
+    batch, tokens = updating._weighed(run, batch, torch.arange(16))
+    _, metrics, _ = updating._loss(run, batch, tokens)
+    passes = []
+    with torch.no_grad(), moe.routed(run.model) as routing:
+        for i in range(16):
+            log_probs(run.model, batch.rollout.rows(torch.tensor([i])))
+            passes.append(routing.copy())
+    alone = moe.load_balance(moe.Routing.join(passes)).item()
+    assert metrics["router/load_balance"] == pytest.approx(alone, rel=1e-4)
+
+
 # The step
+
+
+def test_adam_remembers_a_tenth_and_a_twentieth():
+    """β₁ = 0.9 and β₂ = 0.95, of policy and critic alike."""
+    run = prepared("ppo", reward=fixed_noise, micro_batch_size=16, max_grad_norm=1e9)
+    batch, _ = collect(run, 0)
+    run.optimizer.zero_grad = lambda **_: None
+    updating._one_update(run, batch, CHOSEN, 0, [])
+    for model in (run.model, run.critic):
+        for p in model.parameters():
+            state = run.optimizer.state[p]
+            assert torch.allclose(state["exp_avg"], 0.1 * p.grad)
+            assert torch.allclose(state["exp_avg_sq"], 0.05 * p.grad**2)
 
 
 def test_the_learning_rates_rise_linearly_over_the_warm_up(steps):
@@ -194,33 +389,45 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step():
     assert all(map(torch.equal, before, run.model.parameters()))
 
 
+def test_a_critic_whose_gradient_is_not_finite_stops_the_run_before_the_step():
+    run = prepared("ppo", reward=fixed_noise)
+    batch, _ = collect(run, 0)
+    before = [p.clone() for m in (run.model, run.critic) for p in m.parameters()]
+    run.critic.score.weight.register_hook(lambda g: g * float("nan"))
+    with pytest.raises(FloatingPointError, match=r"update 1: .* the critic's gradient"):
+        update(run, batch, 0)
+    after = [p for m in (run.model, run.critic) for p in m.parameters()]
+    assert all(map(torch.equal, before, after))
+
+
 # KL, entropy
 
 
+@pytest.mark.parametrize("normaliser", [None, "token_mean"])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_kl_in_the_loss_adds_beta_times_the_estimate(estimator):
-    runs = [
-        prepared(beta=beta, kl_estimator=estimator, dtype="float64")
-        for beta in (1e-9, 0.3)
-    ]
-    for run in runs:
-        run.reference.load_state_dict(random_model().double().state_dict())
-    batch, metrics = collect(runs[0], 0)
-    counts = {
-        "batch_tokens": batch.rollout.mask.sum().item(),
-        "batch_sequences": len(batch.rollout),
-    }
-    without, with_kl = (updating._loss(run, batch, counts)[0] for run in runs)
-    logp, ref_logp = (
-        log_probs(model, batch.rollout)[0]
-        for model in (runs[0].model, runs[0].reference)
-    )
+def test_kl_in_the_loss_adds_beta_times_the_estimate(estimator, normaliser):
+    """In value and gradient, after the policy has moved away from π_old."""
+    settings = {"kl_estimator": estimator, "normaliser": normaliser, "beta": 0.3}
+    run = prepared(dtype="float64", **settings)
+    run.reference.load_state_dict(random_model().double().state_dict())
+    batch, metrics = collect(run, 0)
     mask = batch.rollout.mask
-    kl = aggregate(ESTIMATORS[estimator](logp, ref_logp), mask, "seq_mean_token_mean")
-    assert (with_kl - without).item() == pytest.approx(0.3 * kl.item(), rel=1e-4)
-    per_token = ((logp - ref_logp) * mask).sum() / mask.sum()
+    per_token = ((batch.old_logp - batch.ref_logp) * mask).sum() / mask.sum()
     assert metrics["kl"] == pytest.approx(per_token.item(), rel=1e-4)
     assert metrics["kl"] > 0.5
+    disturb(run.model)
+    logp, ref_logp = (
+        log_probs(model, batch.rollout)[0] for model in (run.model, run.reference)
+    )
+    weight = NORMALISERS[normaliser or "seq_mean_token_mean"](mask.double())
+    kl = 0.3 * (ESTIMATORS[estimator](logp, ref_logp, batch.old_logp) * weight).sum()
+    found = whole_loss(run, batch)
+    run.config = replace(run.config, beta=0.0)
+    found = found - whole_loss(run, batch)
+    assert found.item() == pytest.approx(kl.item(), rel=1e-6)
+    own = list(run.model.parameters())
+    found, expected = (torch.autograd.grad(x, own) for x in (found, kl))
+    assert same_gradients(found, expected)
 
 
 def test_beta_holds_the_policy_near_where_it_started():
@@ -240,7 +447,7 @@ def test_without_beta_there_is_no_reference_and_no_kl_column():
 
 def test_the_reference_never_moves():
     run = prepared(beta=0.1, epochs=3)
-    trainer._step(run, 0)
+    update(run, collect(run, 0)[0], 0)
     assert same_weights(run.reference, warm_model())
     assert not same_weights(run.model, warm_model())
     assert not any(p.requires_grad for p in run.reference.parameters())
@@ -259,20 +466,16 @@ def test_the_entropy_bonus_raises_entropy():
     assert after > before + 0.02
 
 
-def test_the_loss_is_less_the_entropy_bonus():
+@pytest.mark.parametrize("normaliser", ["seq_mean_token_mean", "token_mean"])
+def test_the_loss_is_less_the_entropy_bonus(normaliser):
     plain, bonus = (
-        prepared(dtype="float64"),
-        prepared(dtype="float64", entropy_bonus=0.2),
+        prepared(dtype="float64", entropy_bonus=c, normaliser=normaliser)
+        for c in (0.0, 0.2)
     )
     batch, _ = collect(plain, 0)
-    mask = batch.rollout.mask
-    counts = {"batch_tokens": mask.sum().item(), "batch_sequences": 16}
-    difference = (
-        updating._loss(bonus, batch, counts)[0]
-        - updating._loss(plain, batch, counts)[0]
-    )
+    difference = whole_loss(bonus, batch) - whole_loss(plain, batch)
     entropy = log_probs(plain.model, batch.rollout)[1]
-    mean = (entropy.sum(-1) / mask.sum(-1)).mean()
+    mean = (entropy * NORMALISERS[normaliser](batch.rollout.mask)).sum()
     assert difference.item() == pytest.approx(-0.2 * mean.item(), rel=1e-4)
 
 
@@ -316,9 +519,9 @@ def close_weights(one, other) -> bool:
     return all(torch.allclose(a, b, rtol=0, atol=1e-8) for a, b in pairs)
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("normaliser", NORMALISERS)
 def test_groups_of_equal_rewards_are_not_computed_and_change_nothing(
-    aggregation, monkeypatch
+    normaliser, monkeypatch
 ):
     """Nor do rows at exactly the mean: a group is kept or left out as a whole."""
 
@@ -329,14 +532,14 @@ def test_groups_of_equal_rewards_are_not_computed_and_change_nothing(
     settings = {
         "reward": rewards,
         "micro_batch_size": 4,
-        "hyperparameters": {"aggregation": aggregation},
+        "normaliser": normaliser,
         "dtype": "float64",  # six updates amplify what a sum's order changes
     }
     computed, every = [], updating._loss
 
-    def counted(run, part, counts):
+    def counted(run, part, tokens):
         computed.append(len(part.rollout))
-        return every(run, part, counts)
+        return every(run, part, tokens)
 
     monkeypatch.setattr(updating, "_loss", counted)
     quick = small_run(**settings)
@@ -358,3 +561,30 @@ def test_no_group_is_left_out_when_every_token_has_a_gradient(settings):
     batch, _ = collect(run, 0)
     chosen = torch.arange(8)
     assert updating._with_gradient(run, batch, chosen) is chosen
+
+
+def pulled_back(t) -> Objective:
+    """GRPO's surrogate without a clip, and a leash that does not ask for Â."""
+    return Objective(t.z.exp() * t.advantages - 0.5 * t.z**2)
+
+
+def test_an_objective_that_acts_without_an_advantage_acts_on_every_group():
+    mine = replace(ALGORITHMS["grpo"], name="mine", objective=pulled_back)
+    assert mine.acts_without_advantage()
+    run = prepared(mine, dtype="float64", reward=always_one, max_grad_norm=1e9)
+    batch, _ = collect(run, 0)
+    assert (batch.advantages == 0).all()
+    disturb(run.model)
+    metrics, logp = one_update(run, batch)
+    width, mask = logp.shape[1], batch.mask[CHOSEN]
+    loss, _ = mine.policy_loss(
+        logp, batch.old_logp[CHOSEN, :width], torch.zeros(8), mask[:, :width]
+    )
+    expected = torch.autograd.grad(loss, list(run.model.parameters()))
+    assert same_gradients(grads(run.model), expected)
+    assert metrics["grad_norm"] > 0.1
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_published_objective_acts_without_an_advantage(name):
+    assert not ALGORITHMS[name].acts_without_advantage()
