@@ -19,7 +19,7 @@ from refimpl.experiments import stress as stressed
 from refimpl.files import writable_file, writable_folder
 from refimpl.history import History
 from refimpl.models import Preset, load
-from refimpl.settings import annotations, expected, nearest, parse, table
+from refimpl.settings import Count, annotations, expected, nearest, parse, table
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, rare_careful
 from refimpl.trainer import DynamicSamplingError, StalenessError
@@ -32,9 +32,9 @@ WORLDS: dict[str, Callable[[], Arithmetic]] = {
 FIELDS = annotations(TrainConfig)
 
 
-def setting(name: str) -> PrimitiveConstructorSpec:
+def setting(name: str, kind: Any = None) -> PrimitiveConstructorSpec:
     """A flag for a setting of `TrainConfig`, read and refused as that is."""
-    kind = FIELDS[name]
+    kind = FIELDS[name] if kind is None else kind
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=f"({expected(kind)})",
@@ -47,6 +47,7 @@ def setting(name: str) -> PrimitiveConstructorSpec:
 Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
 Seed: TypeAlias = Annotated[Any, setting("seed")]
 Device: TypeAlias = Annotated[Any, setting("device")]
+Seeds: TypeAlias = Annotated[Any, setting("seeds", Count)]
 World: TypeAlias = Literal["arithmetic", "rare-careful"]
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 
@@ -162,7 +163,8 @@ def warm_start_(
     """
     settings = WarmStart(preset=preset, world=WORLDS[world](), seed=seed)
     _, _, losses = warm_start(settings, device=device, fresh=fresh)
-    print(f"{settings.folder()}  final loss {losses[-1]:.3f}")
+    folder = (None if fresh else settings.shipped()) or settings.folder()
+    print(f"{folder}  final loss {losses[-1]:.3f}")
     return 0
 
 
@@ -190,7 +192,7 @@ def curves_(
 
 def bench(
     *,
-    seeds: int = 10,
+    seeds: Seeds = 10,
     algorithms: tuple[str, ...] = measure.TRAINED,
     chapters: Path | None = None,
     out: Path = Path("bench.json"),
@@ -208,8 +210,8 @@ def stress(
     *,
     arms: tuple[str, ...] = stressed.ON_DENSE,
     settings: tuple[str, ...] = stressed.CALM,
-    seeds: int = 5,
-    workers: int = 1,
+    seeds: Seeds = 5,
+    workers: Annotated[Any, setting("workers", Count)] = 1,
     out: Path = Path("stress.csv"),
 ) -> int:
     """Many stale updates, every method; goes on where it stopped."""

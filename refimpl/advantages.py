@@ -8,11 +8,14 @@ import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
+from refimpl.arguments import guarded
 from refimpl.importance import Mask
+from refimpl.settings import Share, Weight
 
 
+@guarded
 def group_relative(
-    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"], eps: float = 1e-6
+    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"], eps: Weight = 1e-6
 ) -> Float[Tensor, " B"]:
     """Â_i = (R_i − mean R) / (std R + eps). GRPO (2402.03300), §4.1.2.
 
@@ -29,6 +32,7 @@ def group_relative(
     return centred / (variance.sqrt() + eps)[index]
 
 
+@guarded
 def group_centred(
     rewards: Real[Tensor, " B"], group: Int[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -45,6 +49,7 @@ def group_centred(
     return torch.where((low == high)[index], 0.0, centred)
 
 
+@guarded
 def leave_one_out(
     rewards: Real[Tensor, " B"], group: Int[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
@@ -59,12 +64,13 @@ def leave_one_out(
     return centred * (size / (size - 1))[index]
 
 
+@guarded
 def gae(
     rewards: Float[Tensor, "B T"],
     values: Float[Tensor, "B T"],
     mask: Mask,
-    gamma: float = 1.0,
-    lam: float = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Generalised advantage estimation (1506.02438, Eq. 16); returns (Â, targets).
 
@@ -73,12 +79,7 @@ def gae(
     V after the last response token is 0: an episode ends there, also a truncated one.
     t + 1 is the next *response* token: a hole in the mask is stepped over. λ = 1
     telescopes to return − V; λ = 0 is δ. Both outputs are detached.
-
-    Raises `ValueError` if γ or λ lies outside [0, 1].
     """
-    for name, value in (("gamma", gamma), ("lam", lam)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {value}")
     response = mask.bool()
     rewards = torch.where(response, rewards.detach(), 0.0)
     values = torch.where(response, values.detach(), 0.0)
@@ -93,8 +94,9 @@ def gae(
     return advantages, advantages + values
 
 
+@guarded
 def whiten(
-    advantages: Float[Tensor, "B T"], mask: Mask, eps: float = 1e-8
+    advantages: Float[Tensor, "B T"], mask: Mask, eps: Weight = 1e-8
 ) -> Float[Tensor, "B T"]:
     """Mean 0 and standard deviation 1 over all response tokens; 0 elsewhere.
 
@@ -108,11 +110,6 @@ def whiten(
 
 def _groups(rewards: Tensor, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, each row's group as an index, and the groups' sizes as floats."""
-    if rewards.ndim != 1 or group.shape != rewards.shape:
-        raise ValueError(
-            "rewards and group must both have shape (B,), got "
-            f"{tuple(rewards.shape)} and {tuple(group.shape)}"
-        )
     ids, index, size = group.unique(return_inverse=True, return_counts=True)
     if (size < 2).any():
         lone = ids[size < 2][0].item()

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 
+from refimpl.arguments import guarded
 from refimpl.files import writable_folder
 
 NAME = "checkpoint.pt"
@@ -72,6 +73,7 @@ def save(folder: str | Path, state: dict) -> None:
             scratch.unlink()
 
 
+@guarded
 def load(folder: str | Path, device: torch.device) -> dict:
     """Raises `ValueError` if there is none, or it is corrupt or of another version."""
     path = Path(folder) / NAME

@@ -24,8 +24,11 @@ def salt() -> int:
 
 
 def salted(seed: int) -> int:
-    """`seed` itself without a salt; with one, a number that both decide."""
-    return _digest(f"{seed} salt {salt()}") if salt() else seed
+    """`seed` itself without a salt; with one, a number that both decide.
+
+    As torch takes it: any whole number ≥ 0, less what exceeds 63 bits.
+    """
+    return _digest(f"{seed} salt {salt()}") if salt() else seed % 2**63
 
 
 def seed_for(seed: int, step: int, purpose: str) -> int:

@@ -4,11 +4,13 @@ import tempfile
 from pathlib import Path
 
 
-def writable_folder(path: str | Path, what: str) -> Path:
-    """`path` as a folder that can be written to, made if need be.
+def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
+    """`path` as a folder that can be written to, made if need be; `file` is for there.
 
     Raises `ValueError` now rather than after an hour of training.
     """
+    if not str(path):
+        raise ValueError(f"cannot write {what} to '', which is no name; name a folder")
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -16,8 +18,8 @@ def writable_folder(path: str | Path, what: str) -> Path:
             pass
     except OSError as error:
         raise ValueError(
-            f"cannot write {what} to {str(path)!r} ({error.strerror or error}); choose "
-            "a folder that you may write to"
+            f"cannot write {what} to {str(path / file)!r} ({error.strerror or error}); "
+            "choose a folder that you may write to"
         ) from error
     return path
 
@@ -33,5 +35,4 @@ def writable_file(path: str | Path, what: str) -> Path:
             f"cannot write {what} to {str(path)!r}, which is a folder; name a file "
             "in it"
         )
-    writable_folder(path.parent, what)
-    return path
+    return writable_folder(path.parent, what, path.name) / path.name

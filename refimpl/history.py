@@ -7,7 +7,13 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from refimpl.arguments import guarded
+from refimpl.files import writable_file
+from refimpl.settings import plain, shown
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -52,6 +58,7 @@ class History:
             )
         return measured[-1]
 
+    @guarded
     def reached(self, level: float, name: str = "accuracy") -> int | None:
         """Rollouts taken until `name` first reached `level`; None if it never did."""
         for i, value in enumerate(self[name]):
@@ -71,10 +78,10 @@ class History:
 
     __hash__ = None
 
+    @guarded
     def to_csv(self, path: str | Path) -> None:
         """Write every digit; `from_csv` gives an equal history back. Atomic."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = writable_file(path, "the history")
         scratch = path.with_name(path.name + ".tmp")
         with open(scratch, "w", newline="") as file:
             writer = csv.DictWriter(file, ["algorithm", *self.columns])
@@ -85,8 +92,9 @@ class History:
         os.replace(scratch, path)
 
     @classmethod
+    @guarded
     def from_csv(cls, path: str | Path) -> "History":
-        """Raises `ValueError` if the file is not one that `to_csv` wrote."""
+        """Raises `ValueError` if `path` is not a file that `to_csv` wrote."""
         try:
             with open(path, newline="") as file:
                 lines = list(csv.DictReader(file))
@@ -95,18 +103,23 @@ class History:
                 {k: None if v == "" else float(v) for k, v in line.items()}
                 for line in lines
             ]
-        except (KeyError, IndexError, ValueError, TypeError, csv.Error) as error:
+        except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
             raise ValueError(f"{path} is not a history written by to_csv") from error
         return cls(name, rows)
 
 
-def of_runs(values: Iterable[float], digits: int = 2) -> str:
+@guarded
+def of_runs(values: Iterable[float], digits: Annotated[int, Field(ge=0)] = 2) -> str:
     """What several runs gave, as text: "0.94 (0.91 to 0.96, n = 3)".
 
     The median, then the lowest and the highest, then how many. NaN counts as no run.
     Raises `ValueError` if nothing is left.
     """
-    values = sorted(float(v) for v in values if not math.isnan(v))
+    given = [plain(value) for value in values]
+    for value in given:
+        if not isinstance(value, int | float):
+            raise ValueError(f"values must be numbers, got {shown(value)} among them")
+    values = sorted(float(v) for v in given if not math.isnan(v))
     if not values:
         raise ValueError("of_runs needs at least one number that is not NaN")
     low, middle, high = (

@@ -11,6 +11,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from refimpl.arguments import guarded
+from refimpl.settings import Positive
+
 Mask = Shaped[Tensor, "B T"]
 """1 on response tokens, 0 elsewhere: floats, ints or bools."""
 
@@ -23,6 +26,7 @@ ratio has no gradient. verl uses the same number.
 """
 
 
+@guarded
 def log_ratio(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
@@ -44,6 +48,7 @@ def ratio(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 @torch.no_grad()
+@guarded
 def largest_deviation(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
@@ -54,6 +59,7 @@ def largest_deviation(
     return torch.expm1(z).abs().amax().item() if z.numel() else 0.0
 
 
+@guarded
 def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B"]:
     """log s_i = (1/|o_i|) Σ_t z_{i,t}: the log of the *geometric mean* ratio.
 
@@ -63,6 +69,7 @@ def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B
     return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
+@guarded
 def gspo_token_log_ratio(
     logp: Float[Tensor, "B T"],
     z: Float[Tensor, "B T"],
@@ -77,33 +84,19 @@ def gspo_token_log_ratio(
     return sequence_log_ratio(z, mask).detach()[:, None] + own.to(z.dtype)
 
 
+@guarded
 def truncated_weight(
     old_logp: Float[Tensor, "B T"],
     rollout_logp: Float[Tensor, "B T"],
     mask: Mask,
-    cap: float = 2.0,
+    cap: Positive = 2.0,
 ) -> Float[Tensor, "B T"]:
     """min(π_old / π_rollout, C), a constant that multiplies a loss's `weight`.
 
     Corrects for a sampler that is not π_old (another engine, another precision).
     Untruncated, the weight is unbiased and its variance unbounded; C = 2–3 is in use.
 
-    Raises `ValueError` if `cap` is not positive, or if the log-probs differ in shape or
-    are not finite on a response token: a clamp would make an ordinary weight of ∞.
+    Raises `ValueError` if a log-prob of a response token is not finite: the clamp of
+    the ratio would make an ordinary weight of ∞.
     """
-    if not cap > 0:
-        raise ValueError(f"cap must be > 0, got {cap}; 2.0 is usual")
-    if rollout_logp.shape != old_logp.shape:
-        raise ValueError(
-            f"rollout_logp must have old_logp's shape {tuple(old_logp.shape)}, got "
-            f"{tuple(rollout_logp.shape)}"
-        )
-    z = log_ratio(old_logp.detach(), rollout_logp, mask)
-    if not z.isfinite().all():
-        row, column = (~z.isfinite()).nonzero()[0].tolist()
-        pair = old_logp[row, column].item(), rollout_logp[row, column].item()
-        raise ValueError(
-            f"old_logp and rollout_logp must be finite on response tokens, got {pair} "
-            f"at row {row}, token {column}"
-        )
-    return ratio(z).clamp(max=cap)
+    return ratio(log_ratio(old_logp.detach(), rollout_logp, mask)).clamp(max=cap)

@@ -10,7 +10,7 @@ import copy
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -25,8 +25,14 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from refimpl.arguments import guarded
 from refimpl.dice import salted
-from refimpl.settings import nearest
+from refimpl.settings import Seed, nearest
+
+if TYPE_CHECKING:
+    Model: TypeAlias = PreTrainedModel
+else:  # a wrapped one too, as peft's
+    Model = nn.Module
 
 Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 
@@ -76,7 +82,8 @@ PRESETS: dict[str, dict] = {
 }
 
 
-def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0):
+@guarded
+def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
     """A freshly initialised Qwen3 or Qwen3-MoE of the preset, tied embeddings, float32.
 
     The global random generator is left as it was. Raises `ValueError` on an unknown
@@ -114,6 +121,7 @@ def no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@guarded
 def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Any causal LM and its tokenizer, by folder or by name on the Hugging Face hub.
 
@@ -125,18 +133,25 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if Path(path).is_dir() and not (Path(path) / "tokenizer_config.json").exists():
             raise ValueError("There is a model, but no tokenizer was saved beside it.")
         tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # transformers raises many kinds for a damaged file
+        said = " ".join(str(error).split())[:300]
         raise ValueError(
             f"no causal language model with a tokenizer at {str(path)!r}: expected a "
             "folder written by save_pretrained, or a name on the Hugging Face hub "
-            f"(which needs a network). {error}"
+            f"(which needs a network). {said}"
         ) from error
     check_pair(model, tokenizer)
     return model, tokenizer
 
 
-def check_pair(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+@guarded
+def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `ValueError` if the tokenizer can name a token that the model lacks."""
+    if not hasattr(model, "get_input_embeddings"):
+        raise ValueError(
+            "model must be a causal language model of transformers, got "
+            f"{type(model).__name__}"
+        )
     vocabulary = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > vocabulary:
         raise ValueError(
@@ -147,7 +162,8 @@ def check_pair(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
         raise ValueError("the tokenizer has no eos_token: a response could not end")
 
 
-def make_critic(policy: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
+@guarded
+def make_critic(policy: Model, seed: Seed = 0) -> PreTrainedModel:
     """A critic V(q, o_<t) whose body starts as a copy of the policy's, its head at 0.
 
     A head of zeros makes the first advantages plain returns instead of noise. All its
@@ -222,10 +238,10 @@ def one_thread(model: PreTrainedModel) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str | torch.device) -> torch.device:
     """'cpu', 'cuda', 'cuda:1', 'mps'. Raises `ValueError` if it is not there."""
     try:
-        device = torch.device(name)
+        device = torch.device(str(name))
     except RuntimeError as error:
         raise ValueError(f"unknown device {name!r}: 'cpu', 'cuda' or 'mps'") from error
     if device.type == "cuda" and not torch.cuda.is_available():

@@ -17,12 +17,16 @@ nothing is recorded, and it trains as a dense model does. (B, L) are positions o
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
+from pydantic import Field
 from torch import Tensor, nn
 
+from refimpl.arguments import guarded
 from refimpl.importance import Mask, sequence_log_ratio
+from refimpl.settings import Weight
 
 FREE = -1
 """Stands for an expert that was not recorded: there the router chooses itself."""
@@ -97,12 +101,13 @@ def _routers(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if type(m).__name__.endswith("Router")]
 
 
+@guarded
 @contextlib.contextmanager
 def routed(
     model: nn.Module,
     *,
     experts: Int[Tensor, "B L layers k"] | None = None,
-    noise: float = 0.0,
+    noise: Weight = 0.0,
     generator: torch.Generator | None = None,
 ) -> Iterator[Routing]:
     """Inside the block, every forward pass of `model` is recorded.
@@ -194,6 +199,7 @@ def _normalised(router, logits, scores, chosen) -> bool:
     )
 
 
+@guarded
 def overlap(
     old: Int[Tensor, "... k"], new: Int[Tensor, "... k"]
 ) -> Float[Tensor, "..."]:
@@ -201,6 +207,7 @@ def overlap(
     return (old[..., :, None] == new[..., None, :]).any(-1).float().mean(-1)
 
 
+@guarded
 def router_kl(
     old: Float[Tensor, "... E"], new: Float[Tensor, "... E"]
 ) -> Float[Tensor, "..."]:
@@ -209,10 +216,11 @@ def router_kl(
     return (p.exp() * (p - q)).sum(-1)
 
 
+@guarded
 def router_shift(
     logp: Float[Tensor, "... layers k"],
     old_logp: Float[Tensor, "... layers k"],
-    floor: float = 0.7,
+    floor: Annotated[float, Field(gt=0, le=1)] = 0.7,
 ) -> Float[Tensor, "..."]:
     """RSPO's γ (2510.23027): how far a token's router has moved, as a weight ≤ 1.
 
@@ -222,24 +230,22 @@ def router_shift(
     gradient: `shifted` detaches it.
 
     **Departures.** γ_min is not published; 0.7 is that of a public copy of the code.
-
-    Raises `ValueError` if `floor` is not in (0, 1].
     """
-    if not 0 < floor <= 1:
-        raise ValueError(f"the floor of the router shift lies in (0, 1], got {floor}")
     drift = (logp - old_logp).abs().mean((-1, -2))
     return (-drift).exp().clamp(min=floor)
 
 
-PLACEMENTS = ("before_clip", "after_clip")
+Placement = Literal["before_clip", "after_clip"]
+PLACEMENTS = get_args(Placement)
 
 
+@guarded
 def shifted(
     old_logp: Float[Tensor, "B T"],
-    weight: Float[Tensor, "B T"],
+    weight: Shaped[Tensor, "B T"],
     mask: Mask,
     gamma: Float[Tensor, "B T"],
-    placement: str = "before_clip",
+    placement: Placement = "before_clip",
     one_ratio: bool = True,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """RSPO's shift: the (old_logp, weight) that any loss is then called with.
@@ -249,19 +255,14 @@ def shifted(
     weight: by its token's γ, or, where a response has `one_ratio`
     (`Algorithm.one_ratio`), by the geometric mean of its tokens' γ. γ is a constant.
 
-    Raises `ValueError` if γ cannot be a router shift, or on an unknown placement.
+    Raises `ValueError` if γ cannot be a router shift.
     """
-    if placement not in PLACEMENTS:
-        raise ValueError(f"placement must be one of {PLACEMENTS}, got {placement!r}")
-    if gamma.shape != mask.shape:
-        raise ValueError(
-            f"gamma must have the mask's shape {tuple(mask.shape)}, got "
-            f"{tuple(gamma.shape)}"
-        )
     gamma = torch.where(mask.bool(), gamma.detach(), 1.0)
-    if not ((gamma > 0) & (gamma <= 1 + 1e-6)).all():
+    wrong = (gamma <= 0) | (gamma > 1 + 1e-6)
+    if wrong.any():
         raise ValueError(
-            "gamma must lie in (0, 1]: exp of minus a drift, above a floor > 0"
+            f"gamma must lie in (0, 1], got {gamma[wrong][0].item():g}: it is exp of "
+            "minus a drift, above a floor > 0"
         )
     shift = gamma.log()
     if placement == "before_clip":

@@ -23,50 +23,46 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from refimpl.arguments import guarded
 from refimpl.importance import Mask
-from refimpl.settings import plain
 
 
+@guarded
 def seq_mean_token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / (B |o_i|): the mean over a response's tokens, then over responses."""
     mask = _wide(mask)
     return mask / (len(mask) * mask.sum(-1, keepdim=True).clamp(min=1))
 
 
+@guarded
 def token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / Σ_j |o_j|: the mean over all tokens of the batch."""
     mask = _wide(mask)
     return mask / mask.sum().clamp(min=1)
 
 
+@guarded
 def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T"]:
-    """1 / Σ_{j in group} |o_j|, a group counting by its number of responses.
-
-    Raises `ValueError` unless `group` holds an id for every row.
-    """
+    """1 / Σ_{j in group} |o_j|, a group counting by its number of responses."""
     mask = _wide(mask)
-    if group is None or group.shape != mask.shape[:1]:
-        got = None if group is None else tuple(group.shape)
-        raise ValueError(
-            f"group must hold one id per row, shape ({len(mask)},), got {got}"
-        )
     same = (group[:, None] == group[None, :]).to(mask.dtype)
     share = same.sum(-1, keepdim=True) / len(mask)  # 1/number of groups, if equal
     tokens = same @ mask.sum(-1, keepdim=True)
     return mask * (share / tokens.clamp(min=1))
 
 
-def constant(mask: Mask, max_length: int) -> Float[Tensor, "B T"]:
+@guarded
+def constant(mask: Mask, max_length: float) -> Float[Tensor, "B T"]:
     """1 / (B max_length): every token weighs the same, in a long response too.
 
     Raises `ValueError` unless `max_length` (tokens) is at least the longest response.
     """
-    mask, max_length = _wide(mask), plain(max_length)
+    mask = _wide(mask)
     longest = max(1, int(mask.sum(-1).max())) if len(mask) else 1
-    if not (isinstance(max_length, int | float) and longest <= max_length < torch.inf):
+    if max_length < longest:
         raise ValueError(
             "max_length must be a number at least as large as the longest response "
-            f"({longest} tokens), got {max_length!r}"
+            f"({longest} tokens), got {max_length:g}"
         )
     return mask / (len(mask) * max_length)
 
@@ -78,6 +74,7 @@ NORMALISERS: dict[str, Callable] = {
 }
 
 
+@guarded
 def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:
     """`normaliser` of `mask`, given those of `known` (`group`, `max_length`) it takes.
 
@@ -94,8 +91,4 @@ def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:
 
 
 def _wide(mask: Tensor) -> Tensor:
-    if mask.ndim != 2:
-        raise ValueError(f"mask must have shape (B, T), got {tuple(mask.shape)}")
-    if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
     return mask.to(torch.promote_types(mask.dtype, torch.float32))

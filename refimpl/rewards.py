@@ -1,16 +1,21 @@
 """Calling a reward function that we did not write."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.settings import shown
+from refimpl.arguments import guarded
+from refimpl.settings import Count, shown
 
 
+@guarded
 def score(
-    reward: Callable, prompts: Sequence[str], completions: Sequence[str], columns: dict
+    reward: Callable,
+    prompts: Collection[str],
+    completions: Collection[str],
+    columns: dict,
 ) -> list[float]:
     """reward(prompts, completions, **columns), checked: one finite number each.
 
@@ -24,8 +29,9 @@ def score(
         )
     except Exception as error:
         raise ValueError(
-            f"the reward function {name} raised {type(error).__name__}: {error}. It is "
-            "called as f(prompts=…, completions=…, "
+            f"the reward function {name} raised {type(error).__name__}: "
+            f"{' '.join(str(error).split())}. It is called as f(prompts=…, "
+            f"completions=…, "
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
     try:
@@ -52,8 +58,9 @@ def score(
     return checked
 
 
+@guarded
 def overlong_punishment(
-    length: Float[Tensor, " B"], max_length: int, buffer: float
+    length: Real[Tensor, " B"], max_length: Count, buffer: float
 ) -> Float[Tensor, " B"]:
     """DAPO's soft punishment (2503.14476, Eq. 13), added to the correctness reward.
 
@@ -88,7 +95,7 @@ def check_rows(rows, method: str) -> list[dict]:
             raise ValueError(f"{said}; one of them is {shown(row)}")
         if row.keys() != rows[0].keys():
             raise ValueError(
-                f"{said} and the same keys throughout; one has {sorted(rows[0])}, "
-                f"another {sorted(row)}"
+                f"{said} and the same keys throughout; one has "
+                f"{sorted(rows[0], key=str)}, another {sorted(row, key=str)}"
             )
     return rows

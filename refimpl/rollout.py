@@ -6,7 +6,7 @@ divide the logits by the temperature, so π_old is the policy that really sample
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import dice, moe
+from refimpl.arguments import guarded
+from refimpl.models import Model
+from refimpl.settings import Count, Positive, Seed
 
 
 @dataclass(frozen=True)
@@ -214,15 +217,16 @@ def _lay_out(passes, rows, width: int, group_size: int) -> tuple[Tensor, Tensor]
     return experts, logp
 
 
+@guarded
 def sample(
-    model: PreTrainedModel,
+    model: Model,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str],
+    prompts: Collection[str],
     *,
-    group_size: int = 1,
-    max_new_tokens: int = 48,
-    temperature: float = 1.0,
-    seed: int = 0,
+    group_size: Count = 1,
+    max_new_tokens: Count = 48,
+    temperature: Positive = 1.0,
+    seed: Seed = 0,
     routing: moe.Routing | None = None,
 ) -> Rollout:
     """`group_size` responses to each prompt; rows of one prompt stand together.
@@ -231,19 +235,16 @@ def sample(
     `with moe.routed(model) as routing`, the `routing` makes the rollout keep the
     experts that were visited.
 
-    Raises `ValueError` if `temperature` ≤ 0, a prompt is empty, or a prompt and
-    `max_new_tokens` together are longer than the model allows.
+    Raises `ValueError` if a prompt is empty, or a prompt and `max_new_tokens` together
+    are longer than the model allows. There is no temperature 0, for it leaves no
+    distribution to take a log-prob of; 0.01 is close to it.
     """
-    if not temperature > 0:
-        raise ValueError(
-            f"temperature must be > 0, got {temperature}: at 0 there is no "
-            "distribution to take a log-prob of; for near-greedy sampling use 0.01"
-        )
+    prompts = list(prompts)
     check_prompts(model, tokenizer, prompts, max_new_tokens)
     with _without_dropout(model):
         return _sample(
             model,
-            tokenizer(list(prompts))["input_ids"],
+            tokenizer(prompts)["input_ids"],
             end_tokens(model, tokenizer),
             _pad_token(tokenizer),
             group_size,
@@ -327,8 +328,9 @@ def _pack(ids, attention, tokens, logp, entropy, done, eos, pad, visited) -> Rol
     return rollout.rows(group)
 
 
+@guarded
 def log_probs(
-    model: PreTrainedModel, rollout: Rollout, temperature: float = 1.0
+    model: Model, rollout: Rollout, temperature: Positive = 1.0
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Teacher-forced log-probs of the response tokens, and entropies, in nats.
 
@@ -347,9 +349,16 @@ def log_probs(
     return logp * rollout.mask, entropy * rollout.mask
 
 
-def values(critic: PreTrainedModel, rollout: Rollout) -> Float[Tensor, "B T"]:
+@guarded
+def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
     """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
-    every = _wide(critic(rollout.ids, use_cache=False).logits[:, :, 0])
+    logits = critic(rollout.ids, use_cache=False).logits
+    if logits.shape[-1] != 1:
+        raise ValueError(
+            f"critic must give one number per token, as make_critic's does; "
+            f"{type(critic).__name__} gives {logits.shape[-1]}"
+        )
+    every = _wide(logits[:, :, 0])
     return every.gather(1, rollout.positions - 1) * rollout.mask
 
 
@@ -392,19 +401,19 @@ def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
 def check_sampling(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `ValueError` if this architecture cannot be sampled from as we do it.
 
-    Eight short responses to prompts of two lengths: the cache must be one whose rows
+    Sixteen short responses to prompts of two lengths: the cache must be one whose rows
     can be copied and selected, and the sampler must agree with teacher forcing.
     """
     kind, hot = type(model).__name__, 10.0
     vocabulary = model.get_input_embeddings().weight.shape[0]
     prompts = [[n % vocabulary for n in row] for row in ([1, 2], [1, 2, 3, 4, 5])]
-    # Hot, and with every other token an end, so that rows leave at different times.
-    ends = torch.arange(0, vocabulary, 2, device=model.device)
+    # Hot, and with every third token an end, so that rows leave at different times.
+    ends = torch.arange(0, vocabulary, 3, device=model.device)
     generator = torch.Generator(model.device).manual_seed(0)
     pad = _pad_token(tokenizer)
     try:
         with _without_dropout(model):
-            rollout = _sample(model, prompts, ends, pad, 4, 3, hot, generator, None)
+            rollout = _sample(model, prompts, ends, pad, 8, 4, hot, generator, None)
             again, _ = log_probs(model, rollout, hot)
     except Exception as error:  # whatever a model raises that is no such transformer
         said = " ".join(str(error).split())[:100]

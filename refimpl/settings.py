@@ -9,11 +9,14 @@ NumPy and torch scalars become plain numbers, so that a setting can always be st
 """
 
 import difflib
+import functools
 import inspect
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from functools import wraps
+from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
@@ -27,7 +30,13 @@ from typing import (
 )
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass
 
 T = TypeVar("T")
@@ -82,10 +91,7 @@ class Keywords:
         }
         if {"epsilon_low", "epsilon_high"} <= self.annotations.keys():
             self.annotations.setdefault("epsilon", self.annotations["epsilon_low"])
-        self._adapters = {
-            name: TypeAdapter(kind, config=STRICT)
-            for name, kind in self.annotations.items()
-        }
+        self._checks = {n: checker(n, kind) for n, kind in self.annotations.items()}
 
     def check(self, given: Mapping) -> dict:
         """`given` as plain values; raises as `checked` does.
@@ -93,17 +99,50 @@ class Keywords:
         `epsilon` is written out as both bounds, where a function knows only those.
         """
         refuse_unknown(self.owner, given, self.annotations)
-        found = {name: self._value(name, value) for name, value in given.items()}
+        found = {name: self._checks[name](value) for name, value in given.items()}
         if "epsilon" in found and "epsilon" not in self.defaults:
             epsilon = found.pop("epsilon")
             found = {"epsilon_low": epsilon, "epsilon_high": epsilon, **found}
         return found
 
-    def _value(self, name: str, value: Any) -> Any:
+
+def checker(name: str, annotation: Any) -> Callable[[Any], Any]:
+    """A function that gives a value back as plain, or raises a sentence about it."""
+    adapter: TypeAdapter = TypeAdapter(_as_it_is(annotation), config=STRICT)
+
+    def check(value: Any) -> Any:
+        whole = isinstance(value, dict | list)  # given on as it is
         try:
-            return self._adapters[name].validate_python(plain(value))
+            return adapter.validate_python(value if whole else plain(value))
         except ValidationError:
-            raise ValueError(sentence(name, self.annotations[name], value)) from None
+            raise ValueError(sentence(name, annotation, value)) from None
+
+    return check
+
+
+def _as_it_is(kind: Any) -> Any:
+    """`kind`, with classes of which pydantic looks at nothing but the class."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return functools.reduce(operator.or_, map(_as_it_is, inner))
+    if origin is dict:
+        return dict.__class_getitem__((inner[0], _as_it_is(inner[1])))
+    if origin in (Collection, Iterable):
+        return _instance_of(origin, but=str)  # which is a collection of letters
+    return _instance_of(kind) if isinstance(kind, type) and kind not in WORDS else kind
+
+
+def _instance_of(cls: type, but: type | tuple = ()) -> Any:
+    def check(value: Any) -> Any:
+        if not isinstance(value, cls) or isinstance(value, but):
+            raise ValueError
+        return value
+
+    return Annotated[Any, AfterValidator(check)]
+
+
+WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+WORDS |= {NoneType: "None", dict: "a dictionary", Path: "a path", Any: "anything"}
 
 
 def parse(name: str, annotation: Any, text: str) -> Any:
@@ -131,7 +170,7 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """', did you mean …?' for an error message, or nothing."""
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
@@ -181,16 +220,22 @@ def expected(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         limits = [m for part in inner[1:] for m in getattr(part, "metadata", [part])]
-        return expected(inner[0]) + _range(limits)
+        said = [f", {part}" for part in inner[1:] if isinstance(part, str)]
+        return "".join([expected(inner[0]), _range(limits), *said])
     if origin in (Union, UnionType):
         return " or ".join(expected(part) for part in inner)
     if origin is Literal:
         return f"one of {', '.join(map(repr, inner))}" if inner[1:] else repr(inner[0])
-    words = {int: "a whole number", float: "a number", bool: "True or False"}
-    words |= {str: "text", NoneType: "None", dict: "a dictionary"}
     if origin is tuple:
         return f"{len(inner)} values, each {expected(inner[0])}"
-    return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
+    if Callable in (origin, annotation):
+        return "a function"
+    if origin in (Collection, Iterable):
+        return f"a list, each {expected(inner[0])}"
+    if origin is dict:
+        return f"a dictionary, each value {expected(inner[1])}"
+    name = getattr(annotation, "__name__", str(annotation))
+    return WORDS.get(annotation, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
 
 
 def _range(limits: list) -> str:

@@ -32,6 +32,7 @@ from transformers import (
 )
 
 from refimpl import dice, moe
+from refimpl.arguments import guarded
 from refimpl.models import (
     Preset,
     build,
@@ -40,8 +41,8 @@ from refimpl.models import (
     one_thread,
     pick_device,
 )
-from refimpl.settings import Count, Positive, Seed, Share, checked
-from refimpl.tasks import Arithmetic, make_tokenizer
+from refimpl.settings import Count, Positive, Seed, checked
+from refimpl.tasks import Arithmetic, Mix, make_tokenizer
 
 BALANCE = 1e-3  # weight of the load-balancing loss; Qwen3-MoE's
 RECIPE = 1  # raise it when the same settings would give another model
@@ -56,7 +57,7 @@ class WarmStart:
     world: Arithmetic = Arithmetic()
     seed: Seed = 0
     skill_steps: Count = 600
-    skill_mix: tuple[Share, Share, Share] = (0.9, 0.05, 0.05)
+    skill_mix: Mix = (0.9, 0.05, 0.05)
     skill_learning_rate: Positive = 5e-3
     habit_steps: Count = 100
     habit_learning_rate: Positive = 5e-4
@@ -76,7 +77,12 @@ class WarmStart:
         return cache_folder() / f"warm-start-{self.preset}-{digest}"
 
     def shipped(self) -> Path | None:
-        """The folder in the package that holds this policy, if one does."""
+        """The folder in the package that holds this policy, if one does.
+
+        With `REFIMPL_OWN_STARTS=1` none does.
+        """
+        if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
+            return None
         own = json.loads(json.dumps(asdict(self)))
         for folder in sorted(SHIPPED.glob("*")):
             if json.loads((folder / "start.json").read_text())["settings"] == own:
@@ -90,10 +96,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
 
 
+@guarded
 def warm_start(
     settings: WarmStart = WarmStart(),
     *,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     fresh: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[float]]:
     """The warm-started policy, its tokenizer, and the SFT loss (nats) of every step.
@@ -110,8 +117,7 @@ def warm_start(
     version of transformers does not read.
     """
     device = pick_device(device)
-    own = fresh or os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0")
-    shipped = None if own else settings.shipped()
+    shipped = None if fresh else settings.shipped()
     if shipped is not None:
         model, losses = _read_shipped(shipped)
         return model.to(device), make_tokenizer(), losses

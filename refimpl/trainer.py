@@ -13,20 +13,22 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, checkpoint, dice, moe
 from refimpl.algorithms import Algorithm
+from refimpl.arguments import guarded
 from refimpl.collect import DynamicSamplingError, collect
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import (
+    Model,
     check_pair,
     frozen_copy,
     make_critic,
@@ -37,7 +39,7 @@ from refimpl.models import (
 from refimpl.rewards import check_rows, columns, score
 from refimpl.rollout import check_prompts, check_sampling, sample
 from refimpl.run import Run
-from refimpl.settings import shown
+from refimpl.settings import Count, Positive, Seed, shown
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.update import update
@@ -49,11 +51,12 @@ class StalenessError(RuntimeError):
     history: History
 
 
+@guarded
 def train(
     algorithm: str | Algorithm,
     *,
     config: TrainConfig | None = None,
-    model: PreTrainedModel | None = None,
+    model: Model | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     task=None,
     reward: Callable | None = None,
@@ -88,6 +91,9 @@ def train(
     reward = getattr(task, "reward", None) if reward is None else reward
     algorithm = _check_arguments(algorithm, config, task, reward)
     config = config.completed(algorithm)
+    if (resume or overwrite) and checkpoint_dir is None:
+        said = "resume" if resume else "overwrite"
+        raise ValueError(f"{said}=True needs a checkpoint_dir, got None")
     if resume and overwrite:
         raise ValueError("resume keeps a checkpoint, overwrite replaces it: choose one")
     with contextlib.ExitStack() as held:
@@ -103,7 +109,7 @@ def train(
         held.enter_context(one_thread(run.model))
         _loop(run, checkpoint_dir, progress)
     if run.history.ended is not None:
-        warnings.warn(str(run.history.ended), stacklevel=2)
+        warnings.warn(str(run.history.ended), stacklevel=3)  # `guarded` is between
     return run.history
 
 
@@ -154,26 +160,33 @@ def _check_arguments(algorithm, config, task, reward) -> Algorithm:
     """The algorithm, or one sentence on the first argument that cannot be right."""
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm)
-    if not isinstance(algorithm, Algorithm):
-        raise TypeError(
-            f"algorithm must be a name of ALGORITHMS or an Algorithm, got {algorithm!r}"
-        )
-    if not isinstance(config, TrainConfig):
-        raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
-    parts = ("sample", "held_out", "reward", "habit", "habits")
-    missing = [name for name in parts if not hasattr(task, name)]
-    if missing:
-        raise TypeError(
-            f"task must have {', '.join(parts)} (see refimpl.tasks); "
-            f"{shown(task)} lacks {', '.join(missing)}"
-        )
-    if not callable(reward):
-        raise TypeError(
-            "reward must be a function f(prompts, completions, **columns), got "
-            f"{shown(reward)}"
-        )
+    _check_task(task)
     config.check(algorithm)
     return algorithm
+
+
+def _check_task(task) -> None:
+    parts = ("sample", "held_out", "reward", "habit")
+    missing = [name for name in parts if not callable(getattr(task, name, None))]
+    if not isinstance(getattr(task, "habits", None), Collection):
+        missing.append("habits")
+    if missing or isinstance(task, type):
+        raise TypeError(
+            f"task must have the functions {', '.join(parts)} and a list of habits "
+            f"(see refimpl.tasks); {shown(task)} "
+            + (f"lacks {', '.join(missing)}" if missing else "is a class, no object")
+        )
+
+
+def _rows(task, method: str, n: int) -> list[dict]:
+    """n rows from a task that we did not write."""
+    dice.salt()  # if it is wrong, that is not the task's fault
+    try:
+        rows = getattr(task, method)(n, 0)
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"task.{method}({n}, 0) raised {said}") from error
+    return check_rows(rows, method)
 
 
 def _step(run: Run, step: int, interrupted: threading.Event) -> dict:
@@ -203,18 +216,20 @@ def _step(run: Run, step: int, interrupted: threading.Event) -> dict:
     return row
 
 
+@guarded
 def evaluate(
-    model: PreTrainedModel,
+    model: Model,
     tokenizer: PreTrainedTokenizerBase,
     task=None,
     *,
-    problems: int = 256,
-    max_new_tokens: int = 48,
-    temperature: float = 1.0,
-    seed: int = 0,
+    problems: Count = 256,
+    max_new_tokens: Count = 48,
+    temperature: Positive = 1.0,
+    seed: Seed = 0,
 ) -> float:
     """Mean of the task's reward over one sampled answer to each held-out problem."""
     task = Arithmetic() if task is None else task
+    _check_task(task)
     rows = task.held_out(problems, seed)
     prompts = [row["prompt"] for row in rows]
     with one_thread(model):
@@ -230,8 +245,14 @@ def evaluate(
     return sum(rewards) / len(rewards)
 
 
+@guarded
 def prepare(
-    algorithm, config, model=None, tokenizer=None, task=None, reward=None
+    algorithm: str | Algorithm,
+    config: TrainConfig,
+    model: Model | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    task=None,
+    reward: Callable | None = None,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`)."""
     task = Arithmetic() if task is None else task
@@ -244,8 +265,13 @@ def prepare(
     if model is None:
         model, tokenizer, _ = warm_start(device=config.device)
     check_pair(model, tokenizer)
-    rows = check_rows(task.sample(config.prompts_per_rollout, 0), "sample")
-    rows = rows + check_rows(task.held_out(8), "held_out")
+    rows = _rows(task, "sample", config.prompts_per_rollout)
+    if len(rows) != config.prompts_per_rollout:
+        raise ValueError(
+            f"task.sample({config.prompts_per_rollout}, 0) must return as many rows, "
+            f"each with a prompt; it returned {len(rows)}"
+        )
+    rows = rows + _rows(task, "held_out", 8)
     check_prompts(model, tokenizer, [r["prompt"] for r in rows], config.max_new_tokens)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = trainable_copy(model).to(device, dtype)
@@ -332,8 +358,6 @@ def _name(part) -> str:
 
 def _saved(algorithm, config: TrainConfig, folder, task, reward) -> dict:
     """The checkpoint in `folder`, or `ValueError` if this run cannot go on from it."""
-    if folder is None:
-        raise ValueError("resume=True needs a checkpoint_dir to resume from")
     state = checkpoint.load(folder, torch.device("cpu"))
     checkpoint.check_matches(
         state, algorithm.name, asdict(config), MAY_CHANGE_ON_RESUME

@@ -1,5 +1,6 @@
 """Small models and runs that several test files share."""
 
+import math
 import os
 import signal
 import zlib
@@ -168,17 +169,63 @@ def fixed_noise(completions, **_):
 
 
 class Interrupting:
-    """The task's reward, which presses Ctrl-C `times` times at the `when`-th call."""
+    """A reward that presses Ctrl-C `times` times when it is called the `when`-th time.
 
-    def __init__(self, when: int, times: int = 1):
+    By default it then pays as the arithmetic world does.
+    """
+
+    def __init__(self, when: int, times: int = 1, reward=Arithmetic.reward):
         self.when, self.times, self.calls = when, times, 0
+        self.reward = reward
 
     def __call__(self, prompts, completions, **columns):
         self.calls += 1
         if self.calls == self.when:
             for _ in range(self.times):
                 os.kill(os.getpid(), signal.SIGINT)
-        return Arithmetic.reward(prompts, completions, **columns)
+        return self.reward(prompts=prompts, completions=completions, **columns)
+
+
+class Drying:
+    """Rewards that differ until the `when`-th call, and are equal from then on."""
+
+    def __init__(self, when: int):
+        self.when, self.calls = when, 0
+
+    def __call__(self, completions, **_):
+        self.calls += 1
+        reward = fixed_noise if self.calls < self.when else always_one
+        return reward(completions)
+
+
+def diverging(monkeypatch, when: int, model="model"):
+    """The gradient of `model` is infinite at the `when`-th backward pass."""
+    calls, prepare = [], trainer.prepare
+
+    def hook(gradient):
+        calls.append(None)
+        return gradient * math.inf if len(calls) == when else gradient
+
+    def spoil(*arguments, **keywords):
+        run = prepare(*arguments, **keywords)
+        [*getattr(run, model).parameters()][-1].register_hook(hook)
+        return run
+
+    monkeypatch.setattr(trainer, "prepare", spoil)
+
+
+def unwritable(monkeypatch, when: int):
+    """The disk is full at the `when`-th checkpoint, in the midst of it."""
+    saves, save = [], torch.save
+
+    def full(state, file):
+        saves.append(len(state["rows"]))
+        if len(saves) == when:
+            file.write(b"half a check")
+            raise OSError(28, "No space left on device")
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", full)
 
 
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:

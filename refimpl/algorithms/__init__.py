@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 def get(name: str) -> Algorithm:
     """The algorithm called `name`; `ValueError` with the nearest name if none is."""
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         raise ValueError(
             f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; "
             f"one of: {', '.join(ALGORITHMS)}"

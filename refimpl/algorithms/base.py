@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real, Shaped
 from pydantic import Field
 from torch import Tensor
 
 from refimpl import normalisers
+from refimpl.arguments import guarded
 from refimpl.importance import Mask, largest_deviation, log_ratio
 from refimpl.settings import Keywords, Positive
 
@@ -97,13 +98,14 @@ class Algorithm:
     one_ratio: bool = False
     training: Mapping = field(default_factory=dict)
 
+    @guarded
     def policy_loss(
         self,
         logp: Float[Tensor, "B T"],
         old_logp: Float[Tensor, "B T"],
-        advantages: Float[Tensor, " B"] | Float[Tensor, "B T"],
+        advantages: Real[Tensor, " B"] | Real[Tensor, "B T"],
         mask: Mask,
-        weight: Float[Tensor, "B T"] | None = None,
+        weight: Shaped[Tensor, "B T"] | None = None,
         **hyperparameters,
     ) -> LossResult:
         """−Σ weight · objective: the loss of a mini-batch, or a slice's share in it.
@@ -186,52 +188,17 @@ def dual_clipped(value: Tensor, advantages: Tensor, dual_clip: float | None) -> 
 
 
 def _tokens(logp, old_logp, advantages, mask, weight, normaliser) -> Tokens:
-    """All as (B, T) floats, 0 outside the mask, or a `ValueError` that says why."""
-    given = {"logp": logp, "old_logp": old_logp, "mask": mask, "advantages": advantages}
-    for name, tensor in {**given, "weight": weight}.items():
-        if not (isinstance(tensor, Tensor) or (name == "weight" and tensor is None)):
-            raise ValueError(
-                f"{name} must be a tensor, got {type(tensor).__name__}; "
-                "torch.as_tensor(…) makes one"
-            )
-    shape = tuple(logp.shape)
-    if len(shape) != 2:
-        raise ValueError(f"logp must have shape (B, T), got {shape}")
-    for name, tensor in (("old_logp", old_logp), ("mask", mask), ("weight", weight)):
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise ValueError(
-                f"{name} must have logp's shape {shape}, got {tuple(tensor.shape)}"
-            )
-    if not logp.is_floating_point():
-        raise ValueError(f"logp must hold floats, got {logp.dtype}")
-    if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
-    if tuple(advantages.shape) not in (shape[:1], shape):
-        raise ValueError(
-            f"advantages must have shape (B,) = {shape[:1]} or (B, T) = {shape}, got "
-            f"{tuple(advantages.shape)}"
-        )
+    """All as (B, T) floats, 0 outside the mask."""
     if advantages.ndim == 1:
-        advantages = advantages.unsqueeze(-1).expand(shape)
+        advantages = advantages.unsqueeze(-1).expand(logp.shape)
     wide, response = torch.promote_types(logp.dtype, torch.float32), mask.bool()
     if weight is None:
         weight = normalisers.apply(normaliser, mask.to(wide))
-    found = {}
-    for name, tensor in (
-        ("logp", logp),
-        ("old_logp", old_logp.detach()),
-        ("advantages", advantages),
-        ("weight", weight),
-    ):
-        bad = ~torch.isfinite(tensor) & response
-        if bad.any():
-            row, column = bad.nonzero()[0].tolist()
-            raise ValueError(
-                f"{name} is {tensor[row, column].item()} at row {row}, token {column}: "
-                "the model has diverged, or the mask covers padding"
-            )
-        found[name] = torch.where(response, tensor.to(wide), 0.0)
-    return Tokens(mask=mask.to(wide), **found)
+    every = logp, old_logp.detach(), advantages, weight
+    logp, old, advantages, weight = (
+        torch.where(response, tensor.to(wide), 0.0) for tensor in every
+    )
+    return Tokens(logp, old, advantages, mask.to(wide), weight)
 
 
 def _check_objective(name: str, objective: Objective, tokens: Tokens) -> None:

@@ -6,25 +6,33 @@ The gate w says how much of a token's unclipped gradient is kept. PPO's is 1 or 
 SAPO's sech²; r stays outside, or it would count twice.
 """
 
+import inspect
 from collections.abc import Callable
 
 import torch
 
 from refimpl.advantages import group_relative
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
+from refimpl.arguments import guarded
 from refimpl.importance import ratio
 from refimpl.normalisers import seq_mean_token_mean
 
 
+@guarded
 def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     """An algorithm that weighs r Â ∇log π_θ by `gate(r, advantages)`.
 
     `gate` gets two tensors (B, T) and returns the weights, (B, T); no gradient passes
     through it. `curves.curve`, `train` and the plots take the result as any other.
 
-    Raises `TypeError` or `ValueError`, at the first loss, if the gate returns no
-    tensor, another shape, or a number that is not finite.
+    Raises `TypeError` if the gate cannot be called so; `TypeError` or `ValueError`, at
+    the first loss, if it returns no tensor, another shape, or a number that is not
+    finite.
     """
+    try:
+        inspect.signature(gate).bind("r", "advantages")
+    except TypeError as error:
+        raise TypeError(f"gate must take (r, advantages): {error}") from None
 
     def objective(t: Tokens) -> Objective:
         r, response = ratio(t.z).detach(), t.mask.bool()

@@ -13,6 +13,8 @@ trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the reward or in the 
 """
 
 import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
 
 from refimpl.advantages import gae
 from refimpl.algorithms.base import (
@@ -25,8 +27,10 @@ from refimpl.algorithms.base import (
     dual_clipped,
     stopped,
 )
-from refimpl.importance import ratio
+from refimpl.arguments import guarded
+from refimpl.importance import Mask, ratio
 from refimpl.normalisers import token_mean
+from refimpl.settings import Positive
 
 
 def objective(
@@ -43,7 +47,16 @@ def objective(
     return Objective(value, *stopped(r, t.advantages, low, high))
 
 
-def value_loss(values, old_values, targets, mask, weight=None, *, epsilon=0.2):
+@guarded
+def value_loss(
+    values: Float[Tensor, "B T"],
+    old_values: Float[Tensor, "B T"],
+    targets: Float[Tensor, "B T"],
+    mask: Mask,
+    weight: Shaped[Tensor, "B T"] | None = None,
+    *,
+    epsilon: Positive | None = 0.2,
+) -> Float[Tensor, ""]:
     """½ Σ weight · max((V − R)², (clip(V, V_old ± ε) − R)²), over response tokens.
 
     V may not leave ±ε of the rollout's V in one go; ε in reward units, None: no clip.

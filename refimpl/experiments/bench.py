@@ -8,16 +8,18 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
 
 from refimpl import moe, sft
 from refimpl.algorithms import ALGORITHMS, get
+from refimpl.arguments import guarded
 from refimpl.files import writable_file
 from refimpl.models import count_parameters
 from refimpl.rollout import sample
+from refimpl.settings import Count
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
@@ -25,11 +27,12 @@ from refimpl.trainer import TrainConfig, evaluate, train
 TRAINED = tuple(a for a in ALGORITHMS if a not in ("reinforce", "rspo"))
 
 
+@guarded
 def bench(
-    seeds: int = 10,
+    seeds: Count = 10,
     out: Path = Path("bench.json"),
     chapters: Path | None = None,
-    names: Sequence[str] = TRAINED,
+    names: Collection[str] = TRAINED,
 ):
     """Print every figure as it is measured, then write them all to `out`.
 
@@ -37,8 +40,6 @@ def bench(
     work if a name is unknown, `seeds` is no number ≥ 1, there are no notebooks, or
     `out` cannot be written.
     """
-    if not (isinstance(seeds, int) and seeds >= 1):
-        raise ValueError(f"seeds must be a whole number ≥ 1, got {seeds!r}")
     for name in names:
         get(name)
     if chapters is not None and not list(chapters.glob("*.ipynb")):

@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -20,7 +20,9 @@ import torch
 from tqdm.auto import tqdm
 
 from refimpl.algorithms import Algorithm, from_gate, get
+from refimpl.arguments import guarded
 from refimpl.files import writable_file
+from refimpl.settings import Count
 from refimpl.sft import WarmStart, warm_start
 from refimpl.trainer import TrainConfig, train
 
@@ -51,6 +53,7 @@ COLUMNS = (
     "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy "
     "router/expert_change router/shift sampling/kl"
 ).split()
+HEAD = ["setting", "arm", "seed", *COLUMNS]
 
 
 def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable:
@@ -127,12 +130,13 @@ NEED_MOE = {name for name, arm in ARMS.items() if _needs_moe(arm)}
 ON_DENSE = tuple(name for name in ARMS if name not in NEED_MOE)
 
 
+@guarded
 def stress(
-    out: Path,
-    arms: Iterable[str] = ON_DENSE,
-    settings: Iterable[str] = CALM,
-    seeds: int = 5,
-    workers: int = 1,
+    out: str | Path,
+    arms: Collection[str] = ON_DENSE,
+    settings: Collection[str] = CALM,
+    seeds: Count = 5,
+    workers: Count = 1,
 ) -> None:
     """Run every arm × setting × seed that `out` does not hold yet, whole.
 
@@ -141,23 +145,18 @@ def stress(
     stored, and a warning at the end names it. Raises `ValueError` on an arm or a
     setting that does not exist, or an arm that needs routers in a setting without.
     """
-    for given, known in ((arms, ARMS), (settings, SETTINGS)):
-        for name in given:
-            if name not in known:
-                raise ValueError(f"unknown {name!r}; one of: {', '.join(known)}")
+    _check_names(arms, ARMS)
+    _check_names(settings, SETTINGS)
     dense = [name for name in settings if name not in ON_MOE]
     if dense and NEED_MOE.intersection(arms):
         raise ValueError(
             f"{', '.join(sorted(NEED_MOE.intersection(arms)))} need a mixture of "
             f"experts: leave out {', '.join(dense)}"
         )
-    for name, value in (("seeds", seeds), ("workers", workers)):
-        if not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"{name} must be a whole number ≥ 1, got {value!r}")
-    writable_file(out, "the runs")
+    out = writable_file(out, "the runs")
+    done = _whole_runs(out)
     for setting in settings:
         _start(setting)  # once, before the workers ask for it
-    done = _whole_runs(out)
     wanted = [
         job
         for job in itertools.product(settings, arms, range(seeds))
@@ -175,22 +174,25 @@ def stress(
         warnings.warn(f"not stored: {'; '.join(early)}", stacklevel=2)
 
 
+def _check_names(given: Collection[str], known: dict) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"unknown {name!r}; one of: {', '.join(known)}")
+
+
 def _whole_runs(out: Path) -> set[tuple[str, str, int]]:
     """The runs in `out` that are complete; what is left of others is removed.
 
     A new file gets its first line. Raises `ValueError` on a file of another kind.
     """
-    head = ["setting", "arm", "seed", *COLUMNS]
     if not out.exists() or not out.stat().st_size:
-        _append(out, [head])
+        _append(out, [HEAD])
         return set()
-    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
-    if next(csv.reader(lines[:1])) != head:
-        raise ValueError(f"{out} was not written by stress; choose another file")
+    lines = _lines(out)
     runs: dict[tuple, list[str]] = {}
     for line in lines[1:]:
         row = next(csv.reader([line]))
-        if len(row) == len(head) and line.endswith("\n"):
+        if len(row) == len(HEAD) and line.endswith("\n"):
             runs.setdefault((row[0], row[1], row[2]), []).append(line)
     whole = {
         job: own
@@ -205,16 +207,26 @@ def _whole_runs(out: Path) -> set[tuple[str, str, int]]:
     return {(setting, arm, int(seed)) for setting, arm, seed in whole}
 
 
-def read(path: Path) -> list[dict[str, str]]:
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; `ValueError` if `stress` did not write it."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, ValueError):
+        lines = []
+    if next(csv.reader(lines[:1]), None) != HEAD:
+        raise ValueError(f"{path} was not written by stress; choose another file")
+    return lines
+
+
+@guarded
+def read(path: str | Path) -> list[dict[str, str]]:
     """The rows of a file that `stress` wrote; none if there is no file."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(_lines(Path(path)))) if Path(path).exists() else []
 
 
 def final(rows: list[dict], setting: str) -> dict[str, list[float]]:
     """Held-out accuracy after the last rollout, by arm, one entry a seed."""
+    _check_names([setting], SETTINGS)
     last, found = str(SETTINGS[setting].rollouts - 1), {}
     for row in rows:
         if row["setting"] == setting and row["step"] == last:
@@ -229,6 +241,8 @@ def column(
 
     NaN where nothing was measured (accuracy between evaluations).
     """
+    _check_names([setting], SETTINGS)
+    _check_names([arm], ARMS)
     table: dict[str, list[float]] = {}
     for row in rows:
         if row["setting"] == setting and row["arm"] == arm:

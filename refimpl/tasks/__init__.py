@@ -6,6 +6,12 @@
 - `habit(completion) -> str` and `habits`: labels whose shares are logged.
 """
 
-from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful, verify
+from refimpl.tasks.arithmetic import (
+    Arithmetic,
+    Mix,
+    make_tokenizer,
+    rare_careful,
+    verify,
+)
 
-__all__ = ["Arithmetic", "make_tokenizer", "rare_careful", "verify"]
+__all__ = ["Arithmetic", "Mix", "make_tokenizer", "rare_careful", "verify"]

@@ -9,17 +9,20 @@ The first character of a response gives its habit away: `#` guess, `?` ramble, a
 careful. That is the **fork token**: one choice that decides the reward.
 """
 
+import operator
 import random
 import re
 import zlib
+from collections.abc import Collection
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from refimpl.arguments import guarded
 from refimpl.dice import salted
-from refimpl.settings import Share, checked
+from refimpl.settings import Count, Seed, Share, checked
 
 HABITS = ("careful", "guess", "ramble")
 CHARACTERS = "0123456789+=;#?"
@@ -34,15 +37,27 @@ def verify(response: str, answer: int) -> bool:
 
     One `#` only, so that listing every number pays nothing; no leading zeros; nothing
     after the digits. The response is matched, never evaluated, in linear time, and
-    anything malformed (not a string, too long) is simply wrong.
+    anything malformed (not a string, too long) is simply wrong. Raises `TypeError` on
+    an `answer` that is no whole number.
     """
+    try:
+        answer = operator.index(answer)
+    except TypeError:
+        raise TypeError(f"answer must be a whole number, got {answer!r}") from None
     if not isinstance(response, str) or len(response) > MAX_RESPONSE_CHECKED:
         return False
     match = _ANSWER.fullmatch(response)
     return match is not None and match.group(1) == str(answer)
 
 
-def correctness(prompts, completions, *, answer, **columns) -> list[float]:
+@guarded
+def correctness(
+    prompts: Collection[str],
+    completions: Collection[str],
+    *,
+    answer: Collection[int],
+    **columns,
+) -> list[float]:
     """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature."""
     return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
 
@@ -54,7 +69,15 @@ def habit(completion: str) -> str:
     return "careful" if completion[:1].isdigit() else "other"
 
 
+def _whole(mix: tuple[float, ...]) -> tuple[float, ...]:
+    if abs(sum(mix) - 1) > 1e-6:
+        raise ValueError
+    return mix
+
+
 Terms = Annotated[int, Field(ge=2, le=9)]
+Mix = Annotated[tuple[Share, Share, Share], AfterValidator(_whole), "that add up to 1"]
+"""Shares of careful, guess and ramble."""
 
 
 @checked
@@ -68,7 +91,7 @@ class Arithmetic:
 
     min_terms: Terms = 2
     max_terms: Terms = 5
-    habit_mix: tuple[Share, Share, Share] = (0.30, 0.45, 0.25)
+    habit_mix: Mix = (0.30, 0.45, 0.25)
 
     reward = staticmethod(correctness)
     habit = staticmethod(habit)
@@ -79,18 +102,21 @@ class Arithmetic:
             raise ValueError(
                 f"min_terms {self.min_terms} is above max_terms {self.max_terms}"
             )
-        if abs(sum(self.habit_mix) - 1) > 1e-6:
-            raise ValueError(f"habit_mix must add up to 1, got {self.habit_mix}")
 
-    def sample(self, n: int, seed: int) -> list[dict]:
+    @guarded
+    def sample(self, n: Count, seed: Seed) -> list[dict]:
         """n training problems as dataset rows: `prompt`, `answer`, `terms`."""
         return self._draw(n, _dice("train", seed), held_out=False)
 
-    def held_out(self, n: int, seed: int = 0) -> list[dict]:
+    @guarded
+    def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
         """n problems that are never trained on."""
         return self._draw(n, _dice("test", seed), held_out=True)
 
-    def demonstrations(self, n: int, seed: int, mix=None) -> list[dict]:
+    @guarded
+    def demonstrations(
+        self, n: Count, seed: Seed, mix: Mix | None = None
+    ) -> list[dict]:
         """n training problems, each with a `completion` in a habit drawn from `mix`."""
         rng = _dice("demonstrations", seed)
         rows = self._draw(n, rng, held_out=False)

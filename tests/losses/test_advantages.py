@@ -101,7 +101,8 @@ def test_a_group_of_one_has_no_baseline(function):
 @pytest.mark.parametrize("function", BASELINES)
 @pytest.mark.parametrize("shape", [(2, 2), (3,)])
 def test_rewards_and_group_must_be_of_one_shape(function, shape):
-    with pytest.raises(ValueError, match=r"both have shape \(B,\), got .* and \(4,\)"):
+    message = r"(rewards|group) must have shape \(B,\).*, got \((2, 2|4,)\)$"
+    with pytest.raises(ValueError, match=message):
         function(torch.zeros(shape), one_group(range(4)))
 
 
@@ -251,7 +252,7 @@ def test_gae_gives_the_critic_no_gradient():
 @pytest.mark.parametrize("name", ["gamma", "lam"])
 @pytest.mark.parametrize("value", [-0.1, 1.1, NAN])
 def test_gamma_and_lambda_lie_between_0_and_1(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must lie in \[0, 1\], got {value}"):
+    with pytest.raises(ValueError, match=rf"^{name} must be .*\[0, 1\], got {value}$"):
         gae(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), **{name: value})
 
 

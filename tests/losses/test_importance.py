@@ -187,7 +187,7 @@ def test_untruncated_weight_removes_the_mismatch_and_truncation_brings_some_back
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, NAN])
 def test_a_cap_must_be_positive(cap):
-    with pytest.raises(ValueError, match=rf"cap must be > 0, got {cap}"):
+    with pytest.raises(ValueError, match=rf"^cap must be a .*number > 0, got {cap}$"):
         truncated_weight(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), cap)
 
 
@@ -197,20 +197,17 @@ def test_a_truncated_weight_is_not_made_of_infinities(bad, of):
     """The clamp would turn log π_rollout = −∞ into the cap: an ordinary number."""
     given = [torch.zeros(2, 3), torch.zeros(2, 3)]
     given[of][1, 2] = bad
-    pair = tuple(x[1, 2].item() for x in given)
-    with pytest.raises(ValueError, match="must be finite") as caught:
+    name = ("old_logp", "rollout_logp")[of]
+    message = rf"^{name} is {bad} at row 1, token 2: it must be finite; .* mask"
+    with pytest.raises(ValueError, match=message):
         truncated_weight(*given, torch.ones(2, 3))
-    assert str(caught.value) == (
-        f"old_logp and rollout_logp must be finite on response tokens, got {pair} at "
-        "row 1, token 2"
-    )
     padding = torch.ones(2, 3)
     padding[1, 2] = 0
     assert truncated_weight(*given, padding).tolist() == [[1.0] * 3] * 2
 
 
 def test_a_truncated_weight_compares_two_log_probs_of_one_shape():
-    message = r"rollout_logp must have old_logp's shape \(2, 3\), got \(2, 1\)"
+    message = r"rollout_logp must have shape \(B, T\) = \(2, 3\), got \(2, 1\)"
     with pytest.raises(ValueError, match=message):
         truncated_weight(torch.zeros(2, 3), torch.zeros(2, 1), torch.ones(2, 3))
 

@@ -264,22 +264,33 @@ def test_what_a_normaliser_needs_is_named():
 
 
 @pytest.mark.parametrize(
-    ("group", "got"), [(tensor([0, 0, 1]), r"\(3,\)"), (None, "None")]
+    ("group", "message"),
+    [
+        (tensor([0, 0, 1]), r"group must have shape \(B,\) = \(2,\), got \(3,\)$"),
+        (tensor([0.0, 1.0]), "group must hold whole numbers, got torch.float32$"),
+        (None, "group must be a tensor, got NoneType; torch.as_tensor"),
+    ],
 )
-def test_group_must_name_every_row(group, got):
-    message = rf"group must hold one id per row, shape \(2,\), got {got}$"
+def test_group_must_name_every_row(group, message):
     with pytest.raises(ValueError, match=message):
         group_token_mean(torch.ones(2, 1), group)
 
 
-@pytest.mark.parametrize("max_length", [None, 0, -1, 1, math.nan, math.inf, "4"])
+@pytest.mark.parametrize("max_length", [0, -1, 1, 1.5])
 def test_constant_needs_a_length_no_response_exceeds(max_length):
     with pytest.raises(ValueError, match="longest response") as caught:
         constant(torch.ones(1, 2), max_length)
     assert str(caught.value) == (
         "max_length must be a number at least as large as the longest response "
-        f"(2 tokens), got {max_length!r}"
+        f"(2 tokens), got {max_length}"
     )
+
+
+@pytest.mark.parametrize("max_length", [None, math.nan, math.inf, "4"])
+def test_constant_needs_a_length_that_is_a_number(max_length):
+    message = rf"^max_length must be a (finite )?number, got '?{max_length}'?$"
+    with pytest.raises(ValueError, match=message):
+        constant(torch.ones(1, 2), max_length)
 
 
 def test_constant_needs_a_positive_length_even_for_an_empty_batch():

@@ -8,13 +8,21 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.worlds import SMALL, TOKENIZER, random_model, random_moe, small_run, warm_model
 
-from refimpl import dice, update
+from refimpl import dice
 from refimpl.models import build, make_critic
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic
-from refimpl.trainer import collect, evaluate, prepare, update
+from refimpl.trainer import collect, evaluate, prepare
+from refimpl.update import _one_update, update
+from tests.worlds import (
+    SMALL,
+    TOKENIZER,
+    random_model,
+    random_moe,
+    small_run,
+    warm_model,
+)
 
 WORLD = Arithmetic()
 
@@ -36,12 +44,10 @@ def shuffled() -> str:
         batch, _ = collect(run, 0)
     dealt = []
     with pytest.MonkeyPatch.context() as patch:
-        one = optimise._one_update
         patch.setattr(
-            optimise,
-            "_one_update",
+            "refimpl.update._one_update",
             lambda run, batch, chosen, *rest: (
-                dealt.append(chosen.tolist()) or one(run, batch, chosen, *rest)
+                dealt.append(chosen.tolist()) or _one_update(run, batch, chosen, *rest)
             ),
         )
         update(run, batch, 0)

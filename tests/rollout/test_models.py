@@ -1,8 +1,30 @@
 """Presets, loading, critics, and causal language models from elsewhere."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForTokenClassification
+from transformers.utils import logging
+
+from refimpl import models
+from refimpl.models import (
+    PRESETS,
+    build,
+    check_pair,
+    count_parameters,
+    frozen_copy,
+    load,
+    make_critic,
+    no_progress_bar,
+    one_thread,
+    pick_device,
+    trainable_copy,
+)
+from refimpl.rollout import check_sampling, log_probs, sample, values
+from refimpl.tasks import make_tokenizer
 from tests.worlds import (
     EOS,
     PROMPTS,
@@ -15,19 +37,6 @@ from tests.worlds import (
     same_weights,
     small_run,
 )
-
-from refimpl.models import (
-    PRESETS,
-    build,
-    check_pair,
-    count_parameters,
-    frozen_copy,
-    load,
-    make_critic,
-    pick_device,
-)
-from refimpl.rollout import log_probs, sample, values
-from refimpl.tasks import make_tokenizer
 
 IDS = torch.tensor(
     [TOKENIZER("1+2+3+4=")["input_ids"], TOKENIZER("?8+2=10;")["input_ids"]]
@@ -92,6 +101,163 @@ def test_a_frozen_copy_takes_no_gradient_and_shares_nothing():
     assert same_weights(copy, random_model())
 
 
+def test_a_trainable_copy_shares_nothing_and_has_no_dropout():
+    model = gpt2().train()
+    copied = trainable_copy(model)
+    assert not copied.training
+    assert model.training
+    assert same_weights(copied, model)
+    with torch.no_grad():
+        copied.get_input_embeddings().weight.add_(1)
+    assert same_weights(model, gpt2())
+
+
+# Weights that are not trained
+
+
+def frozen_below(model):
+    """Only the last layer and the final norm learn; the embedding is tied."""
+    model.requires_grad_(False)
+    model.model.layers[-1].requires_grad_(True)
+    model.model.norm.requires_grad_(True)
+    return model
+
+
+def trained(model) -> dict:
+    return {n: p for n, p in model.named_parameters() if p.requires_grad}
+
+
+def test_a_trainable_copy_keeps_frozen_weights_frozen():
+    model = frozen_below(random_model())
+    copied = trainable_copy(model)
+    assert trained(copied).keys() == trained(model).keys()
+    assert 0 < len(trained(copied)) < len(list(copied.parameters()))
+    whole = trainable_copy(random_model())
+    assert trained(whole).keys() == dict(random_model().named_parameters()).keys()
+
+
+def test_a_model_with_nothing_to_train_is_refused_before_any_work(monkeypatch):
+    model = random_model().requires_grad_(False)
+    with pytest.raises(ValueError, match=r"no weight .* model.requires_grad_\(True\)"):
+        trainable_copy(model)
+    monkeypatch.setattr("refimpl.collect.sample", None)
+    with pytest.raises(ValueError, match="no weight of the model needs a gradient"):
+        small_run(model=model)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_training_leaves_frozen_layers_alone(algorithm):
+    model = frozen_below(random_model())
+    history = small_run(algorithm, model=model, reward=by_length, beta=0.1)
+    before, after = random_model().state_dict(), history.model.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == trained(model).keys()
+    assert trained(history.model).keys() == trained(model).keys()
+    assert same_weights(model, random_model())
+
+
+def by_length(completions, **_):
+    return [float(len(c)) for c in completions]
+
+
+class LowRank(nn.Module):
+    """W x + B A x with W frozen: LoRA (2106.09685)."""
+
+    def __init__(self, base: nn.Linear, rank: int = 2):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a = nn.Parameter(torch.linspace(-1, 1, rank * base.in_features))
+        self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.a.view(self.b.shape[1], -1).T @ self.b.T
+
+    def merged(self) -> nn.Linear:
+        with torch.no_grad():
+            self.base.weight += self.b @ self.a.view(self.b.shape[1], -1)
+        return self.base
+
+
+class WithLora(nn.Module):
+    """A policy with low-rank weights beside its queries, wrapped as `peft` wraps it."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.base_model = policy.requires_grad_(False)
+        for layer in policy.model.layers:
+            layer.self_attn.q_proj = LowRank(layer.self_attn.q_proj)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base_model"), name)
+
+    def forward(self, *arguments, **settings):
+        return self.base_model(*arguments, **settings)
+
+    def merge_and_unload(self):
+        for layer in self.base_model.model.layers:
+            layer.self_attn.q_proj = layer.self_attn.q_proj.merged()
+        return self.base_model
+
+
+def by_hand_lora():
+    return WithLora(random_model())
+
+
+def peft_lora():
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return peft.get_peft_model(random_model(), settings)
+
+
+ANY_LORA = pytest.mark.parametrize("make", [by_hand_lora, peft_lora])
+
+
+@ANY_LORA
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_training_a_lora_moves_the_lora_alone(make, algorithm):
+    model = make()
+    check_sampling(model, TOKENIZER)
+    start = {name: x.clone() for name, x in model.state_dict().items()}
+    history = small_run(algorithm, model=model, reward=by_length, beta=0.1)
+    assert type(history.model) is type(model)
+    assert trained(history.model).keys() == trained(model).keys()
+    numbers = sum(p.numel() for p in trained(history.model).values())
+    assert numbers == 2 * (2 * 64 + 64 * 2)  # two layers, rank 2, 64 to 64
+    after = history.model.state_dict()
+    moved = {name for name in start if not torch.equal(start[name], after[name])}
+    assert moved
+    assert moved <= trained(model).keys()
+    assert max(history["ratio/max_deviation"]) > 1e-4
+    assert all(torch.equal(start[n], x) for n, x in model.state_dict().items())
+
+
+@ANY_LORA
+def test_the_critic_of_a_lora_starts_from_the_merged_body(make):
+    policy = make()
+    with torch.no_grad():
+        for p in trained(policy).values():
+            p.copy_(torch.linspace(-0.5, 0.5, p.numel()).view(p.shape))
+    start = {name: x.clone() for name, x in policy.state_dict().items()}
+    critic = make_critic(policy)
+    assert (critic(IDS).logits == 0).all()
+    assert all(p.requires_grad for p in critic.parameters())
+    assert critic.base_model.state_dict().keys() == (
+        random_model().base_model.state_dict().keys()
+    )
+    hidden = policy(IDS, output_hidden_states=True).hidden_states[-1]
+    own = critic.base_model(IDS).last_hidden_state
+    plain = random_model().base_model(IDS).last_hidden_state
+    assert (own - hidden).abs().max() < ROUNDING
+    assert (own - plain).abs().max() > 0.01
+    # The policy is still a LoRA, not merged.
+    assert all(torch.equal(start[n], x) for n, x in policy.state_dict().items())
+
+
 # Critics
 
 
@@ -145,6 +311,103 @@ def test_a_critic_saves_and_loads(tmp_path):
 def test_a_critic_takes_the_dtype_of_its_policy():
     critic = make_critic(random_model().to(torch.float64))
     assert {p.dtype for p in critic.parameters()} == {torch.float64}
+
+
+# The host process
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_small_model_works_on_one_thread_and_gives_the_others_back():
+    with one_thread(random_model()):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    with pytest.raises(KeyError), one_thread(random_model()):
+        raise KeyError
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_large_model_and_one_on_a_gpu_keep_their_threads(monkeypatch):
+    with torch.device("meta"):
+        elsewhere = build("tiny", TOKENIZER)
+    with one_thread(elsewhere):
+        assert torch.get_num_threads() == 2
+    monkeypatch.setattr(models, "SMALL", count_parameters(random_model()))
+    with one_thread(random_model()):
+        assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_users_number_of_threads_is_obeyed(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with one_thread(random_model()):
+        assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_training_runs_on_one_thread_and_leaves_two():
+    seen = []
+
+    def reward(completions, **_):
+        seen.append(torch.get_num_threads())
+        return by_length(completions)
+
+    small_run(model=random_model(), reward=reward)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_progress_bar_comes_back_if_it_was_there(on):
+    before = logging.is_progress_bar_enabled()
+    switch = {True: logging.enable_progress_bar, False: logging.disable_progress_bar}
+    try:
+        switch[on]()
+        with no_progress_bar():
+            assert not logging.is_progress_bar_enabled()
+        assert logging.is_progress_bar_enabled() is on
+        with pytest.raises(KeyError), no_progress_bar():
+            raise KeyError
+        assert logging.is_progress_bar_enabled() is on
+    finally:
+        switch[before]()
+
+
+def test_loading_shows_no_bar_and_leaves_the_switch(tmp_path, capfd):
+    before = logging.is_progress_bar_enabled()
+    random_model().save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    capfd.readouterr()
+    load(tmp_path)
+    assert "it/s" not in "".join(capfd.readouterr())
+    assert logging.is_progress_bar_enabled() is before
+
+
+IMPORT_CHANGES_NOTHING = """
+import torch
+from transformers.utils import logging
+
+torch.set_num_threads(2)
+state = torch.get_rng_state()
+import refimpl, refimpl.rollout, refimpl.models, refimpl.trainer
+
+assert torch.get_num_threads() == 2
+assert logging.is_progress_bar_enabled()
+assert torch.equal(torch.get_rng_state(), state)
+"""
+
+
+def test_importing_changes_nothing_in_the_host_process():
+    subprocess.run([sys.executable, "-c", IMPORT_CHANGES_NOTHING], check=True)
 
 
 # Causal language models from elsewhere

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from refimpl.rewards import overlong_punishment, score
+from refimpl.rewards import check_rows, columns, overlong_punishment, score
+from refimpl.tasks import Arithmetic
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -118,7 +119,7 @@ def test_a_value_that_is_no_finite_number_is_refused_with_its_completion(value):
         ((r for r in [1.0, 2.0]), "returned <generator"),
     ],
 )
-def test_anything_but_one_number_a_completion_is_refused(value, got):
+def test_anything_but_one_number_per_completion_is_refused(value, got):
     with pytest.raises(ValueError, match=f"stub must return 2 numbers, .*{got}"):
         call(returning(value))
 
@@ -166,7 +167,58 @@ def test_the_punishment_never_exceeds_one():
     assert overlong_punishment(torch.tensor([99.0]), 48, 8).item() == -1
 
 
+def test_the_ramp_may_be_as_long_as_the_limit():
+    """L_cache = L_max: every token costs."""
+    length = torch.tensor([0.0, 12.0, 48.0])
+    assert overlong_punishment(length, 48, 48).tolist() == [0.0, -0.25, -1.0]
+
+
 @pytest.mark.parametrize("buffer", [0, -1, 49])
 def test_a_ramp_must_fit_below_the_limit(buffer):
     with pytest.raises(ValueError, match="buffer must lie in"):
         overlong_punishment(torch.tensor([3.0]), 48, buffer)
+
+
+# A task's rows
+
+
+def test_the_rows_of_a_task_pass_as_they_are():
+    for rows in (
+        Arithmetic().sample(8, 0),
+        Arithmetic().held_out(3),
+        [{"prompt": "1+2="}],
+        [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}],
+    ):
+        assert check_rows(rows, "sample") is rows
+    assert columns(rows) == {"answer": [1, None]}
+
+
+GOOD = {"prompt": "1+2=", "answer": 3}
+BAD_ROWS = {
+    "nothing": (None, "it returned None"),
+    "no rows": ([], r"it returned \[\]"),
+    "a dictionary": (GOOD, r"it returned \{'prompt'"),
+    "columns": ({"prompt": ["1+2="]}, "it returned"),
+    "a text": ("1+2=", "it returned '1"),
+    "a generator": ((row for row in [GOOD]), "it returned <generator"),
+    "an array": (np.array([1, 2]), "it returned array"),
+    "texts": (["1+2="], "one of them is '1"),
+    "pairs": ([("prompt", "1+2=")], r"one of them is \('prompt'"),
+    "None among them": ([GOOD, None], "one of them is None"),
+    "no prompt": ([{"question": "1+2=", "answer": 3}], "one of them is {'question'"),
+    "a prompt of numbers": ([GOOD, {"prompt": [5, 7]}], r"one of them is .*\[5, 7\]"),
+    "a prompt that is None": ([{"prompt": None}], "one of them is"),
+    "a key that some lack": (
+        [GOOD, {"prompt": "3+4="}],
+        r"the same keys .*\['answer', 'prompt'\], another \['prompt'\]",
+    ),
+    "a key too many": ([GOOD, {**GOOD, "level": 1}], "the same keys .*'level'"),
+    "keys of two kinds": ([GOOD, {**GOOD, 7: 1}], "the same keys .*7"),
+}
+
+
+@pytest.mark.parametrize(("rows", "said"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_rows_that_are_no_rows_are_refused_with_the_method_that_made_them(rows, said):
+    start = r"^task\.held_out must return a list of dictionaries with a 'prompt' string"
+    with pytest.raises(ValueError, match=f"{start}.*{said}"):
+        check_rows(rows, "held_out")

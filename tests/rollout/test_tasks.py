@@ -1,7 +1,11 @@
 """The arithmetic world: problems, demonstrations, habits, tokenizer."""
 
+import pickle
 import random
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -81,16 +85,54 @@ def test_drawing_leaves_the_global_generators_alone():
     assert WORLD.sample(20, 0) == first
 
 
-@pytest.mark.parametrize("terms", [(1, 5), (4, 3), (2, 10)])
-def test_impossible_numbers_of_terms_are_refused(terms):
-    with pytest.raises(ValueError, match=f"got {terms[0]} and {terms[1]}"):
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ((1, 5), "min_terms must be a whole number in [2, 9], got 1"),
+        ((4, 3), "min_terms 4 is above max_terms 3"),
+        ((2, 10), "max_terms must be a whole number in [2, 9], got 10"),
+        ((2.5, 5), "min_terms must be a whole number in [2, 9], got 2.5"),
+        ((True, 5), "min_terms must be a whole number in [2, 9], got True"),
+        (("2", 5), "min_terms must be a whole number in [2, 9], got '2'"),
+        ((2, None), "max_terms must be a whole number in [2, 9], got None"),
+    ],
+)
+def test_impossible_numbers_of_terms_are_refused(terms, said):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         Arithmetic(*terms)
 
 
-@pytest.mark.parametrize("mix", [(0.5, 0.5), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        (0.5, 0.5),
+        (0.5, 0.5, 0.5),
+        (0.2, 0.2, 0.2),
+        (-0.5, 1.0, 0.5),
+        (float("nan"), 0.5, 0.5),
+        "abc",
+        None,
+    ],
+)
 def test_a_mix_that_is_not_three_shares_of_one_is_refused(mix):
-    with pytest.raises(ValueError, match="habit_mix"):
+    with pytest.raises(ValueError, match=r"^habit_mix must "):
         Arithmetic(habit_mix=mix)
+
+
+def test_a_world_keeps_plain_numbers_and_does_not_change():
+    """A checkpoint stores the world, and two equal worlds are one world."""
+    world = Arithmetic(np.int64(3), torch.tensor(4), (np.float64(0.5), 0.5, 0))
+    assert {type(n) for n in (world.min_terms, world.max_terms)} == {int}
+    assert {type(share) for share in world.habit_mix} == {float}
+    assert world == Arithmetic(3, 4, (0.5, 0.5, 0.0))
+    assert replace(Arithmetic(), min_terms=4) == Arithmetic(min_terms=4)
+    assert pickle.loads(pickle.dumps(world)) == world
+    with pytest.raises(AttributeError):
+        world.min_terms = 2
+    with pytest.raises(ValueError, match="min_terms 9 is above max_terms 5"):
+        replace(Arithmetic(), min_terms=9)
+    with pytest.raises(TypeError, match="did you mean 'min_terms'"):
+        Arithmetic(min_term=3)
 
 
 # Demonstrations

@@ -77,8 +77,8 @@ def test_four_rollouts_are_two_and_two_more(method, tmp_path):
 @pytest.mark.parametrize("eval_every", [2, 3])
 def test_evaluations_fall_on_the_same_rollouts(eval_every, tmp_path):
     """The shorter run measured its last rollout; the longer one need not."""
+    whole = small_run(rollouts=4, eval_every=eval_every)
     settings = {"eval_every": eval_every, "checkpoint_dir": tmp_path}
-    whole = small_run(rollouts=4, **settings)
     small_run(rollouts=2, **settings)
     assert small_run(rollouts=4, resume=True, **settings) == whole
 
@@ -383,9 +383,7 @@ def test_another_task_or_fewer_rollouts_are_refused(tmp_path):
 def test_another_reward_is_refused(tmp_path):
     small_run(rollouts=1, reward=fixed_noise, checkpoint_dir=tmp_path)
     again = {"rollouts": 2, "checkpoint_dir": tmp_path, "resume": True}
-    said = (
-        r"with the reward .*fixed_noise, not with .*correctness; give the same reward"
-    )
+    said = r"with the reward .*fixed_noise, not with .*correctness; give the same"
     with pytest.raises(ValueError, match=said):
         small_run(**again)
     with pytest.raises(ValueError, match=r"fixed_noise, not with .*Interrupting"):
@@ -425,7 +423,7 @@ def at(module, name, call, half=b""):
     setattr(module, name, spy)
 
 if moment == "writing":
-    at(torch.save.__globals__["torch"], "save", 2, b"half a check")
+    at(torch, "save", 2, b"half a check")
 if moment == "swapping":
     at(os, "replace", 2)
 if moment == "training":

@@ -1,6 +1,5 @@
 """A run that ends early hands back what it has, and says why it ended."""
 
-import math
 import os
 import signal
 import warnings
@@ -8,34 +7,25 @@ import warnings
 import pytest
 import torch
 
-from refimpl import checkpoint, trainer
+from refimpl import checkpoint
 from refimpl.collect import DynamicSamplingError
 from refimpl.history import History
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import evaluate
 from tests.worlds import (
     TOKENIZER,
+    Drying,
     Interrupting,
     always_one,
+    diverging,
     fixed_noise,
     same_weights,
     small_run,
+    unwritable,
     warm_model,
 )
 
 CPU = torch.device("cpu")
-
-
-class Drying:
-    """Rewards that differ until the `when`-th call, and are equal from then on."""
-
-    def __init__(self, when: int):
-        self.when, self.calls = when, 0
-
-    def __call__(self, completions, **_):
-        self.calls += 1
-        reward = fixed_noise if self.calls < self.when else always_one
-        return reward(completions)
 
 
 def ended(algorithm="grpo", **arguments) -> History:
@@ -45,36 +35,6 @@ def ended(algorithm="grpo", **arguments) -> History:
     assert str(history.ended) == str(said[0].message)
     assert said[0].filename.endswith("worlds.py")  # where `train` was called
     return history
-
-
-def diverging(monkeypatch, when: int, model="model"):
-    """The gradient of `model` is infinite at the `when`-th backward pass."""
-    calls, prepare = [], trainer.prepare
-
-    def hook(gradient):
-        calls.append(None)
-        return gradient * math.inf if len(calls) == when else gradient
-
-    def spoil(*arguments, **keywords):
-        run = prepare(*arguments, **keywords)
-        [*getattr(run, model).parameters()][-1].register_hook(hook)
-        return run
-
-    monkeypatch.setattr(trainer, "prepare", spoil)
-
-
-def unwritable(monkeypatch, when: int):
-    """The disk is full at the `when`-th checkpoint, in the midst of it."""
-    saves, save = [], torch.save
-
-    def full(state, file):
-        saves.append(len(state["rows"]))
-        if len(saves) == when:
-            file.write(b"half a check")
-            raise OSError(28, "No space left on device")
-        save(state, file)
-
-    monkeypatch.setattr(torch, "save", full)
 
 
 def whole(history, rollouts) -> bool:

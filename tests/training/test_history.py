@@ -53,6 +53,13 @@ def test_accuracy_is_the_last_one_measured():
     assert changed(2, "accuracy", None).accuracy == 0.75
 
 
+def test_without_an_accuracy_there_is_a_sentence():
+    for history in (History("grpo"), changed(1, "accuracy", None)):
+        history.rows[2:] = []
+        with pytest.raises(ValueError, match=r"no accuracy was measured in [02] roll"):
+            history.accuracy  # noqa: B018
+
+
 def test_reached_counts_rollouts_up_to_the_level():
     history = example()
     assert history.reached(0.75) == 2
@@ -164,8 +171,8 @@ def test_a_binary_file_is_refused(tmp_path):
         History.from_csv(path)
 
 
-def test_a_missing_file_stays_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
+def test_a_missing_file_is_no_history(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere\.csv is not a history"):
         History.from_csv(tmp_path / "nowhere.csv")
 
 

@@ -3,7 +3,9 @@
 import functools
 import json
 import shutil
+import threading
 import tomllib
+import warnings
 from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,13 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from make_starts import STARTS
+from filelock import FileLock
 
 from refimpl import moe
 from refimpl import sft as module
 from refimpl.rollout import sample
 from refimpl.sft import SHIPPED, WarmStart, cache_folder, warm_start
 from refimpl.tasks import Arithmetic, rare_careful
+from tests.make_starts import STARTS
 from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
 QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)
@@ -46,6 +49,11 @@ def never(*_, **__):
     raise AssertionError("trained again")
 
 
+def kept(cache) -> list[str]:
+    """What lies in a cache, locks apart."""
+    return [path.name for path in cache.iterdir() if path.suffix != ".lock"]
+
+
 # The cache
 
 
@@ -65,7 +73,23 @@ def test_fresh_trains_again_and_gets_the_same(cache, trainings):
     assert trainings == [QUICK, QUICK]
     assert again_losses == losses
     assert same_weights(again, model)
-    assert [path.name for path in cache.iterdir()] == [QUICK.folder().name]
+    assert kept(cache) == [QUICK.folder().name]
+
+
+def test_training_itself_asks_no_cache(cache, trainings):
+    model, tokenizer, losses = module.train(QUICK)
+    again = module.train(QUICK)[0]
+    assert trainings == [QUICK, QUICK]
+    assert same_weights(again, model) and len(losses) == 7
+    assert len(tokenizer) == model.config.vocab_size and not model.training
+    assert not cache.exists()
+
+
+def test_training_itself_trains_what_is_shipped_too(cache, monkeypatch):
+    seen = []
+    monkeypatch.setattr(module, "_train", lambda settings, *_: seen.append(settings))
+    module.train(WarmStart())
+    assert seen == [WarmStart()]
 
 
 def test_training_depends_on_the_seed_alone(cache):
@@ -125,6 +149,135 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "own"
 
 
+# A damaged cache
+
+
+def flip_a_bit(folder):
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def cut(name):
+    def damage(folder):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:-40])
+
+    return damage
+
+
+def without_losses(folder):
+    record = json.loads((folder / "start.json").read_text())
+    (folder / "start.json").write_text(json.dumps({"sha256": record["sha256"]}))
+
+
+DAMAGE = {
+    "a bit of a weight": flip_a_bit,
+    "weights cut off": cut("model.safetensors"),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "empty weights": lambda folder: (folder / "model.safetensors").write_bytes(b""),
+    "record cut off": cut("start.json"),
+    "record of another kind": lambda folder: (folder / "start.json").write_text("[]"),
+    "record without losses": without_losses,
+    "configuration cut off": cut("config.json"),
+    "another shape": lambda folder: (folder / "config.json").write_text(
+        (folder / "config.json").read_text().replace(": 192", ": 100")
+    ),
+    "no tokenizer": lambda folder: (folder / "tokenizer_config.json").unlink(),
+    "tokenizer cut off": cut("tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_policy_in_the_cache_is_trained_again(cache, trainings, damage):
+    model, _, losses = warm_start(QUICK)
+    DAMAGE[damage](QUICK.folder())
+    with pytest.warns(UserWarning, match=r"is damaged .*; it is trained again") as said:
+        healed, _, healed_losses = warm_start(QUICK)
+    assert str(QUICK.folder()) in str(said[0].message)
+    assert trainings == [QUICK, QUICK]
+    assert same_weights(healed, model) and healed_losses == losses
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same_weights(warm_start(QUICK)[0], model)
+    assert trainings == [QUICK, QUICK] and kept(cache) == [QUICK.folder().name]
+
+
+def test_what_an_older_version_left_in_the_cache_is_replaced(cache, trainings):
+    """Without a record there is nothing to check; it is no damage either."""
+    folder = QUICK.folder()
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text("old")
+    (folder / "losses.json").write_text("[1.0]")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warm_start(QUICK)
+        warm_start(QUICK)
+    assert trainings == [QUICK] and not (folder / "losses.json").exists()
+
+
+# Several processes (here threads: the locks are on files)
+
+
+def in_threads(*works) -> list:
+    """What each returns; they run at the same time, and none may wait for ever."""
+    found = [None] * len(works)
+
+    def do(i, work):
+        found[i] = work()
+
+    threads = [
+        threading.Thread(target=do, args=pair, daemon=True) for pair in enumerate(works)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive(), "still waiting"
+    return found
+
+
+def test_three_that_need_the_same_policy_train_it_once(cache, trainings):
+    models = [m for m, *_ in in_threads(*[lambda: warm_start(QUICK)] * 3)]
+    assert trainings == [QUICK]
+    assert all(same_weights(models[0], model) for model in models)
+    assert kept(cache) == [QUICK.folder().name]
+
+
+def test_another_policy_need_not_wait(cache):
+    other = replace(QUICK, seed=1)
+    cache.mkdir()
+    with FileLock(QUICK.folder().with_name(QUICK.folder().name + ".lock")):
+        assert in_threads(lambda: warm_start(other))[0] is not None
+
+
+def test_whoever_waits_reads_what_the_first_one_trained(cache, monkeypatch):
+    """The lock is asked for before the cache is looked at."""
+    model = warm_start(QUICK)[0]
+    hidden = QUICK.folder().with_name("hidden")
+    QUICK.folder().rename(hidden)
+    monkeypatch.setattr(module, "_train", never)
+    waiting, acquire = threading.Event(), FileLock.acquire
+
+    def spy(self, *arguments, **keywords):
+        waiting.set()
+        return acquire(self, *arguments, **keywords)
+
+    lock = FileLock(QUICK.folder().with_name(QUICK.folder().name + ".lock"))
+    with lock:
+        monkeypatch.setattr(FileLock, "acquire", spy)
+        found = []
+        thread = threading.Thread(
+            target=lambda: found.append(warm_start(QUICK)), daemon=True
+        )
+        thread.start()
+        assert waiting.wait(timeout=60)
+        hidden.rename(QUICK.folder())
+    thread.join(timeout=60)
+    assert same_weights(found[0][0], model)
+
+
 # All or nothing
 
 
@@ -156,7 +309,7 @@ def test_an_interrupted_run_leaves_nothing_behind(cache, monkeypatch, interrupt)
         interrupt(patch)
         with pytest.raises(KeyboardInterrupt):
             warm_start(QUICK)
-    assert list(cache.glob("*")) == []
+    assert kept(cache) == []
     assert len(warm_start(QUICK)[2]) == 7
 
 
@@ -238,13 +391,12 @@ def test_a_salt_changes_what_is_trained_not_what_is_shipped(cache, monkeypatch):
 
 
 def test_starts_of_ones_own_are_trained_once(cache, monkeypatch, trainings):
-    monkeypatch.setattr(WarmStart, "shipped", lambda self: SHIPPED / "dense")
     monkeypatch.setenv("REFIMPL_OWN_STARTS", "1")
+    assert all(settings.shipped() is None for settings in STARTS.values())
     own = warm_start(QUICK)[0]
     assert same_weights(warm_start(QUICK)[0], own) and trainings == [QUICK]
     monkeypatch.setenv("REFIMPL_OWN_STARTS", "0")
-    assert not same_weights(warm_start(QUICK)[0], own)
-    assert trainings == [QUICK]
+    assert WarmStart().shipped() == SHIPPED / "dense"
 
 
 @pytest.fixture
@@ -292,9 +444,10 @@ def test_a_policy_that_transformers_cannot_read_is_named(broken, changed):
 def test_the_shipped_files_go_into_a_wheel():
     root = SHIPPED.parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    (pattern,) = project["tool"]["setuptools"]["package-data"]["refimpl"]
-    files = [path for path in SHIPPED.rglob("*") if path.is_file()]
-    assert sorted(files) == sorted(SHIPPED.parent.glob(pattern)) and len(files) == 9
+    patterns = project["tool"]["setuptools"]["package-data"]["refimpl"]
+    files = {path for path in SHIPPED.rglob("*") if path.is_file()}
+    packed = {path for pattern in patterns for path in SHIPPED.parent.glob(pattern)}
+    assert files <= packed and len(files) == 9
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_a_warning(

@@ -1,14 +1,18 @@
 """The stress command: its arms are what they say, and it goes on where it stopped."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from course import DATA
 from refimpl.algorithms import from_gate
 from refimpl.curves import curve
 from refimpl.experiments import stress
+from tests.worlds import SMALL, TOKENIZER, warm_model
+
+STORED = Path(__file__).parents[2] / "figures" / "data" / "stress.csv"
 
 
 def test_every_arm_can_run_in_every_setting():
@@ -51,17 +55,131 @@ def test_the_gate_is_finite_for_every_ratio_the_loss_can_see():
         assert torch.isfinite(stress.one_sided(8.8)(r, sign * torch.ones(1, 3))).all()
 
 
-def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
+class InProcess:
+    """A pool of no processes, so that a run is short and can be watched."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    map = staticmethod(map)
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """Runs of two rollouts, 16 responses each; a list of those that were made."""
+    jobs, run = [], stress._run
+    monkeypatch.setattr(stress, "ProcessPoolExecutor", InProcess)
+    monkeypatch.setattr(stress, "_run", lambda job: jobs.append(job) or run(job))
+    monkeypatch.setattr(stress, "_start", lambda _: (warm_model(), TOKENIZER, []))
+    for name in ("hard", "mild"):
+        rate = stress.SETTINGS[name].learning_rate
+        monkeypatch.setitem(
+            stress.SETTINGS, name, replace(SMALL, rollouts=2, learning_rate=rate)
+        )
+    return jobs
+
+
+ARMS = ["GRPO", "PPO"]
+
+
+def test_a_run_leaves_a_row_for_every_rollout(tmp_path, done):
+    out = tmp_path / "new" / "stress.csv"
+    stress.stress(out, ARMS, ["hard", "mild"], seeds=2)
+    rows = stress.read(out)
+    assert done == [(s, a, n) for s in ("hard", "mild") for a in ARMS for n in (0, 1)]
+    assert [row["step"] for row in rows] == ["0", "1"] * 8
+    assert list(rows[0]) == ["setting", "arm", "seed", *stress.COLUMNS]
+    found = stress.final(rows, "hard")
+    assert {arm: len(values) for arm, values in found.items()} == {"PPO": 2, "GRPO": 2}
+    one, other = (
+        stress.column(rows, name, "GRPO", "reward") for name in ("hard", "mild")
+    )
+    assert [column[0] for column in one] == [column[0] for column in other]
+    assert one != other  # the settings act
+
+
+def test_what_is_in_the_file_is_not_run_again(tmp_path, done):
     out = tmp_path / "stress.csv"
-    header = ["setting", "arm", "seed", *stress.COLUMNS]
-    row = ["hard", "GRPO", 0, *["0.5"] * len(stress.COLUMNS)]
-    stress._append(out, [header, row])
-    before = out.read_text(encoding="utf-8")
-    monkeypatch.setattr(stress, "_run", None)  # any run would fail
     stress.stress(out, ["GRPO"], ["hard"], seeds=1)
-    assert out.read_text(encoding="utf-8") == before
-    assert stress.read(out)[0]["accuracy"] == "0.5"
+    before = out.read_text(encoding="utf-8")
+    done.clear()
+    stress.stress(out, ["GRPO"], ["hard"], seeds=1)
+    assert done == [] and out.read_text(encoding="utf-8") == before
+    stress.stress(out, ARMS, ["hard"], seeds=2)
+    assert done == [("hard", "GRPO", 1), ("hard", "PPO", 0), ("hard", "PPO", 1)]
+    assert out.read_text(encoding="utf-8").startswith(before)
     assert stress.read(tmp_path / "none.csv") == []
+
+
+CUTS = {
+    "in the last line": lambda text: text[:-20],
+    "before the last newline": lambda text: text[:-1],
+    "after the first rollout": lambda text: text[: text[:-1].rindex("\n") + 1],
+    "a rollout from the midst": lambda text: "".join(
+        line for i, line in enumerate(text.splitlines(keepends=True)) if i != 3
+    ),
+    "all but the header": lambda text: text[: text.index("\n") + 1],
+    "in the header": lambda text: "",
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_run_that_was_cut_off_is_made_again(cut, tmp_path, done):
+    """Neither counted as done nor glued to the next one."""
+    out = tmp_path / "stress.csv"
+    stress.stress(out, ARMS, ["hard"], seeds=1)
+    whole, text = stress.read(out), out.read_text(encoding="utf-8")
+    out.write_text(CUTS[cut](text), encoding="utf-8")
+    done.clear()
+    stress.stress(out, ARMS, ["hard"], seeds=1)
+    assert len(done) == (2 if "header" in cut else 1)
+    assert sorted(map(str, stress.read(out))) == sorted(map(str, whole))
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 5
+    assert [path.name for path in tmp_path.iterdir()] == ["stress.csv"]
+
+
+def test_rows_of_a_setting_that_is_not_known_here_stay(tmp_path, done):
+    out = tmp_path / "stress.csv"
+    stress.stress(out, ["GRPO"], ["hard"], seeds=1)
+    mine = out.read_text(encoding="utf-8").splitlines()[-1].replace("hard", "mine")
+    with out.open("a", encoding="utf-8") as file:
+        file.write(mine + "\nhard,PPO,0,cut")
+    stress.stress(out, ["GRPO"], ["hard"], seeds=1)
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert lines[-1] == mine and len(lines) == 4
+
+
+def test_another_file_is_refused_and_left_alone(tmp_path, done):
+    out = tmp_path / "notes.csv"
+    out.write_text("setting,arm\nhard,GRPO\n")
+    with pytest.raises(ValueError, match=r"notes\.csv was not written by stress"):
+        stress.stress(out, ["GRPO"], ["hard"], seeds=1)
+    assert out.read_text() == "setting,arm\nhard,GRPO\n" and done == []
+
+
+def test_a_run_that_ends_early_is_named_and_not_stored(tmp_path, done, monkeypatch):
+    """A part of a run would look like a run; leaving it out in silence, like luck."""
+    train = stress.train
+
+    def diverges(algorithm, **arguments):
+        history = train(algorithm, **arguments)
+        if algorithm.name == "ppo":
+            history.rows.pop()
+            history.ended = FloatingPointError("stopped after 1 of 2 rollouts: inf")
+        return history
+
+    monkeypatch.setattr(stress, "train", diverges)
+    out = tmp_path / "stress.csv"
+    with pytest.warns(UserWarning, match=r"not stored: hard, PPO, 0 stopped after 1"):
+        stress.stress(out, ["PPO", "GRPO"], ["hard"], seeds=1)
+    assert {row["arm"] for row in stress.read(out)} == {"GRPO"}
+    assert len(done) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,8 +223,18 @@ def test_stored_runs_are_read_by_arm_and_by_seed():
     assert stress.column(rows, "hard", "GRPO", "reward", 1) == [[0.1], [0.8]]
 
 
+def test_a_cell_that_is_empty_is_nan():
+    """Accuracy is measured every few rollouts."""
+    rows = [
+        {"setting": "hard", "arm": "GRPO", "seed": "0", "step": str(i), "accuracy": a}
+        for i, a in enumerate(["", "0.5", ""])
+    ]
+    ((first, second, third),) = stress.column(rows, "hard", "GRPO", "accuracy")
+    assert math.isnan(first) and second == 0.5 and math.isnan(third)
+
+
 def test_every_stored_run_is_whole_and_known():
-    rows = stress.read(DATA / "stress.csv")
+    rows = stress.read(STORED)
     steps = {}
     for row in rows:
         assert row["arm"] in stress.ARMS

@@ -1,0 +1,141 @@
+"""Arguments that check themselves: one clear sentence for what cannot be meant.
+
+    @guarded
+    def mean(x: Float[Tensor, "B T"], mask: Mask, eps: Positive = 1e-6):
+
+Numbers and objects are checked as the fields of a `settings.checked` class are. A
+tensor must have the dtype and the shape of its annotation, where a letter is one size
+throughout a call, and be finite: if there is a `mask`, where it is 1.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import cache, wraps
+from types import NoneType
+from typing import Any, TypeVar, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int, Real
+from torch import Tensor
+
+from refimpl.settings import checker
+
+F = TypeVar("F", bound=Callable)
+
+HOLDS: dict[Any, tuple[str, Callable[[torch.dtype], bool]]] = {
+    Float: ("floats", lambda dtype: dtype.is_floating_point),
+    Int: ("whole numbers", lambda d: d != torch.bool and not d.is_floating_point),
+    Real: ("numbers", lambda dtype: dtype != torch.bool),
+    Bool: ("True and False", lambda dtype: dtype == torch.bool),
+}
+"""What a tensor of a jaxtyping kind holds. `Shaped` holds anything."""
+
+
+def guarded(function: F) -> F:
+    """`function`, which raises `ValueError` on arguments that do not fit."""
+    signature = inspect.signature(function)
+
+    @cache  # when it is first called, so that every class in an annotation exists
+    def checks() -> tuple[dict[str, list], dict[str, Callable]]:
+        kinds = inspect.get_annotations(function, eval_str=True)
+        kinds = {name: kinds[name] for name in signature.parameters if name in kinds}
+        tensors = {name: _of_tensors(kind) for name, kind in kinds.items()}
+        rest = {n: checker(n, kind) for n, kind in kinds.items() if not tensors[n]}
+        return {name: kind for name, kind in tensors.items() if kind}, rest
+
+    @wraps(function)
+    def call(*args, **given):
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}: {error}") from None
+        tensors, rest = checks()
+        for name, value in bound.arguments.items():
+            if name in rest:
+                bound.arguments[name] = rest[name](value)
+        _check_tensors(bound.arguments, tensors)
+        return function(*bound.args, **bound.kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _of_tensors(kind: Any) -> list:
+    """The tensors among the alternatives of an annotation, with None if allowed."""
+    every = get_args(kind) or [kind]
+    found = [one for one in every if hasattr(one, "dim_str")]
+    return [*found, None] if found and NoneType in every else found
+
+
+def _check_tensors(arguments: dict[str, Any], kinds: dict[str, list]) -> None:
+    given = {
+        name: arguments[name]
+        for name, allowed in kinds.items()
+        if name in arguments and not (arguments[name] is None and None in allowed)
+    }
+    sizes: dict[str, Any] = {}  # of the letters seen so far
+    for name, value in given.items():
+        _check_kind(name, value, [kind for kind in kinds[name] if kind], sizes)
+    for name, value in given.items():
+        _check_finite(name, value, given.get("mask"))
+
+
+def _check_kind(name: str, value: Any, kinds: list, sizes: dict[str, Any]) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor, got {type(value).__name__}; "
+            "torch.as_tensor(…) makes one"
+        )
+    words, holds = HOLDS.get(kinds[0].dtype, ("", lambda _: True))
+    if not holds(value.dtype):
+        raise ValueError(f"{name} must hold {words}, got {value.dtype}")
+    if name == "mask" and not ((value == 0) | (value == 1)).all():
+        raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
+    every = [kind.dim_str.split() for kind in kinds]
+    if not any(_fits(dims, tuple(value.shape), sizes) for dims in every):
+        wanted = " or ".join(_shape(dims, sizes) for dims in every)
+        raise ValueError(f"{name} must have shape {wanted}, got {tuple(value.shape)}")
+
+
+def _fits(dims: list[str], shape: tuple, sizes: dict[str, Any]) -> bool:
+    """Whether a tensor's shape is `dims`; letters that are new enter `sizes`."""
+    if dims[0] == "...":  # any number of them
+        rest = len(shape) - len(dims) + 1
+        shape = (shape[: max(rest, 0)], *shape[max(rest, 0) :])
+    found = dict(zip(dims, shape, strict=False))
+    if len(shape) != len(dims) or any(sizes.get(d, n) != n for d, n in found.items()):
+        return False
+    sizes |= found
+    return True
+
+
+def _shape(dims: list[str], sizes: dict[str, Any]) -> str:
+    """'(B, T)', and '(B, T) = (4, T)' if B is 4 in the tensors before."""
+
+    def text(parts: list) -> str:
+        comma = "," if len(parts) == 1 and parts != ["..."] else ""
+        return f"({', '.join(map(str, parts))}{comma})"
+
+    known: list = []
+    for name in dims:
+        size = sizes.get(name, name)
+        known += size if isinstance(size, tuple) else [size]
+    same = known == dims
+    return text(dims) if same else f"{text(dims)} = {text(known)}"
+
+
+def _check_finite(name: str, value: Tensor, mask: Tensor | None) -> None:
+    if not value.is_floating_point():
+        return
+    bad = ~value.isfinite()
+    masked = mask is not None and mask.shape[: value.ndim] == value.shape
+    if masked:
+        bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)
+    if not bad.any():
+        return
+    place = bad.nonzero()[0].tolist()
+    where = [f"{what} {at}" for what, at in zip(("row", "token"), place)]
+    raise ValueError(
+        f"{name} is {value[tuple(place)].item()} at "
+        f"{', '.join(where) if masked else f'index {place}'}: it must be finite"
+        + ("; the model has diverged, or the mask covers padding" if masked else "")
+    )
