@@ -9,10 +9,11 @@ throughout a call, and be finite: if there is a `mask`, where it is 1.
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from functools import cache, wraps
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int, Real
@@ -31,17 +32,26 @@ HOLDS: dict[Any, tuple[str, Callable[[torch.dtype], bool]]] = {
 """What a tensor of a jaxtyping kind holds. `Shaped` holds anything."""
 
 
+class Wanted(NamedTuple):
+    """What an annotation asks of a tensor; `shapes` are alternatives, in letters."""
+
+    words: str
+    holds: Callable[[torch.dtype], bool]
+    shapes: list[list[str]]
+    optional: bool
+
+
 def guarded(function: F) -> F:
     """`function`, which raises `ValueError` on arguments that do not fit."""
     signature = inspect.signature(function)
 
     @cache  # when it is first called, so that every class in an annotation exists
-    def checks() -> tuple[dict[str, list], dict[str, Callable]]:
+    def checks() -> tuple[dict[str, Wanted], dict[str, Callable]]:
         kinds = inspect.get_annotations(function, eval_str=True)
         kinds = {name: kinds[name] for name in signature.parameters if name in kinds}
-        tensors = {name: _of_tensors(kind) for name, kind in kinds.items()}
-        rest = {n: checker(n, kind) for n, kind in kinds.items() if not tensors[n]}
-        return {name: kind for name, kind in tensors.items() if kind}, rest
+        tensors = {n: w for n, kind in kinds.items() if (w := _wanted(kind))}
+        rest = {n: checker(n, kind) for n, kind in kinds.items() if n not in tensors}
+        return tensors, rest
 
     @wraps(function)
     def call(*args, **given):
@@ -49,62 +59,64 @@ def guarded(function: F) -> F:
             bound = signature.bind(*args, **given)
         except TypeError as error:
             raise TypeError(f"{function.__name__}: {error}") from None
-        tensors, rest = checks()
-        for name, value in bound.arguments.items():
+        (tensors, rest), found = checks(), bound.arguments
+        for name, value in found.items():
             if name in rest:
-                bound.arguments[name] = rest[name](value)
-        _check_tensors(bound.arguments, tensors)
+                found[name] = rest[name](value)
+        _check_tensors({n: found[n] for n in tensors if n in found}, tensors)
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def _of_tensors(kind: Any) -> list:
-    """The tensors among the alternatives of an annotation, with None if allowed."""
-    every = get_args(kind) or [kind]
-    found = [one for one in every if hasattr(one, "dim_str")]
-    return [*found, None] if found and NoneType in every else found
+def _wanted(kind: Any) -> Wanted | None:
+    """What `kind` asks of a tensor; None if it names no tensor."""
+    every = get_args(kind) or (kind,)
+    kinds = [one for one in every if hasattr(one, "dim_str")]
+    if not kinds:
+        return None
+    words, holds = HOLDS.get(kinds[0].dtype, ("", lambda _: True))
+    shapes = [one.dim_str.split() for one in kinds]
+    return Wanted(words, holds, shapes, NoneType in every)
 
 
-def _check_tensors(arguments: dict[str, Any], kinds: dict[str, list]) -> None:
-    given = {
-        name: arguments[name]
-        for name, allowed in kinds.items()
-        if name in arguments and not (arguments[name] is None and None in allowed)
-    }
+def _check_tensors(given: dict[str, Any], kinds: dict[str, Wanted]) -> None:
     sizes: dict[str, Any] = {}  # of the letters seen so far
-    for name, value in given.items():
-        _check_kind(name, value, [kind for kind in kinds[name] if kind], sizes)
-    for name, value in given.items():
-        _check_finite(name, value, given.get("mask"))
+    there = {n: v for n, v in given.items() if v is not None or not kinds[n].optional}
+    for name, value in there.items():
+        _check_kind(name, value, kinds[name], sizes)
+    for name, value in there.items():
+        _check_finite(name, value, there.get("mask"))
 
 
-def _check_kind(name: str, value: Any, kinds: list, sizes: dict[str, Any]) -> None:
+def _check_kind(name: str, value: Any, kind: Wanted, sizes: dict[str, Any]) -> None:
     if not isinstance(value, Tensor):
         raise ValueError(
             f"{name} must be a tensor, got {type(value).__name__}; "
             "torch.as_tensor(…) makes one"
         )
-    words, holds = HOLDS.get(kinds[0].dtype, ("", lambda _: True))
-    if not holds(value.dtype):
-        raise ValueError(f"{name} must hold {words}, got {value.dtype}")
+    if not kind.holds(value.dtype):
+        raise ValueError(f"{name} must hold {kind.words}, got {value.dtype}")
     if name == "mask" and not ((value == 0) | (value == 1)).all():
         raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
-    every = [kind.dim_str.split() for kind in kinds]
-    if not any(_fits(dims, tuple(value.shape), sizes) for dims in every):
-        wanted = " or ".join(_shape(dims, sizes) for dims in every)
-        raise ValueError(f"{name} must have shape {wanted}, got {tuple(value.shape)}")
+    for dims in kind.shapes:
+        if _fits(dims, tuple(value.shape), sizes):
+            return
+    wanted = " or ".join(_shape(dims, sizes) for dims in kind.shapes)
+    raise ValueError(f"{name} must have shape {wanted}, got {tuple(value.shape)}")
 
 
 def _fits(dims: list[str], shape: tuple, sizes: dict[str, Any]) -> bool:
     """Whether a tensor's shape is `dims`; letters that are new enter `sizes`."""
     if dims[0] == "...":  # any number of them
-        rest = len(shape) - len(dims) + 1
-        shape = (shape[: max(rest, 0)], *shape[max(rest, 0) :])
-    found = dict(zip(dims, shape, strict=False))
-    if len(shape) != len(dims) or any(sizes.get(d, n) != n for d, n in found.items()):
+        rest = max(0, len(shape) - len(dims) + 1)
+        shape = (shape[:rest], *shape[rest:])
+    if len(shape) != len(dims):
         return False
-    sizes |= found
+    for name, size in zip(dims, shape, strict=True):
+        if sizes.get(name, size) != size:
+            return False
+    sizes.update(zip(dims, shape, strict=True))
     return True
 
 
@@ -119,12 +131,14 @@ def _shape(dims: list[str], sizes: dict[str, Any]) -> str:
     for name in dims:
         size = sizes.get(name, name)
         known += size if isinstance(size, tuple) else [size]
-    same = known == dims
-    return text(dims) if same else f"{text(dims)} = {text(known)}"
+    return text(dims) if known == dims else f"{text(dims)} = {text(known)}"
 
 
 def _check_finite(name: str, value: Tensor, mask: Tensor | None) -> None:
-    if not value.is_floating_point():
+    if not (value.is_floating_point() and value.numel()):
+        return
+    low, high = value.detach().aminmax()  # one pass; either is NaN if any number is
+    if math.isfinite((high - low).item()):
         return
     bad = ~value.isfinite()
     masked = mask is not None and mask.shape[: value.ndim] == value.shape

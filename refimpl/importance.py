@@ -48,7 +48,6 @@ def ratio(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 @torch.no_grad()
-@guarded
 def largest_deviation(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],

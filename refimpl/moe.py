@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import Field
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from refimpl.arguments import guarded
 from refimpl.importance import Mask, sequence_log_ratio
@@ -91,7 +92,7 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def try_out(model: nn.Module) -> None:
+def try_out(model: PreTrainedModel) -> None:
     """One token through `routed`: raises `ValueError` where routing has no softmax."""
     with routed(model):
         model(torch.zeros(1, 1, dtype=torch.long, device=model.device))

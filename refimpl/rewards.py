@@ -35,7 +35,7 @@ def score(
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
     try:
-        got = len(rewards)
+        got: int | str = len(rewards)
     except TypeError:  # None, one number, a generator, a tensor without dimensions
         got = repr(rewards)
     if got != len(completions):

@@ -97,7 +97,8 @@ class Rollout:
         longest = max(part.mask.shape[1] for part in parts)
         total = max(part.ids.shape[1] for part in parts)
         width = dict.fromkeys(TO_THE_END, total) | dict.fromkeys(PER_TOKEN, longest)
-        joined, groups = {}, []
+        joined: dict[str, Tensor] = {}
+        groups: list[Tensor] = []
         for part in parts:
             first = groups[-1].max() + 1 if groups else 0
             groups.append(part.group + first)
@@ -260,18 +261,21 @@ def _sample(
 ) -> Rollout:
     """`sample` on prompts that are token ids already."""
     device, longest = model.device, max(map(len, encoded))
-    ids = [[pad] * (longest - len(row)) + row for row in encoded]
-    attention = [[0] * (longest - len(row)) + [1] * len(row) for row in encoded]
-    ids = torch.tensor(ids, device=device)
-    attention = torch.tensor(attention, device=device)
-    decoded = _decode(
+    padding = [longest - len(row) for row in encoded]
+    ids = torch.tensor(
+        [[pad] * n + row for n, row in zip(padding, encoded)], device=device
+    )
+    attention = torch.tensor(
+        [[0] * n + [1] * len(row) for n, row in zip(padding, encoded)], device=device
+    )
+    *decoded, visited = _decode(
         model, ids, attention, group_size, limit, temperature, generator, eos, routing
     )
     # Tensors born in inference mode cannot enter a graph; ordinary copies can.
-    *decoded, visited = decoded
-    ids, attention = (x.repeat_interleave(group_size, 0) for x in (ids, attention))
+    tokens, logp, entropy, done = (x.clone() for x in decoded)
     visited = None if visited is None else [x.clone() for x in visited]
-    rollout = _pack(ids, attention, *(x.clone() for x in decoded), eos, pad, visited)
+    ids, attention = (x.repeat_interleave(group_size, 0) for x in (ids, attention))
+    rollout = _pack(ids, attention, tokens, logp, entropy, done, eos, pad, visited)
     return replace(rollout, group=rollout.group // group_size)
 
 

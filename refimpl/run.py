@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -24,7 +25,7 @@ class Run:
     algorithm: Algorithm
     config: TrainConfig
     tokenizer: PreTrainedTokenizerBase
-    task: object
+    task: Any  # see `refimpl.tasks`
     reward: Callable
     model: PreTrainedModel
     critic: PreTrainedModel | None

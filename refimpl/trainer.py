@@ -91,11 +91,11 @@ def train(
     reward = getattr(task, "reward", None) if reward is None else reward
     algorithm = _check_arguments(algorithm, config, task, reward)
     config = config.completed(algorithm)
+    if resume and overwrite:
+        raise ValueError("resume keeps a checkpoint, overwrite replaces it: choose one")
     if (resume or overwrite) and checkpoint_dir is None:
         said = "resume" if resume else "overwrite"
         raise ValueError(f"{said}=True needs a checkpoint_dir, got None")
-    if resume and overwrite:
-        raise ValueError("resume keeps a checkpoint, overwrite replaces it: choose one")
     with contextlib.ExitStack() as held:
         saved = None
         if checkpoint_dir is not None:
@@ -277,8 +277,9 @@ def prepare(
     model = trainable_copy(model).to(device, dtype)
     if dtype == torch.float64 and moe.is_moe(model):
         model.set_experts_implementation("eager")  # the fused one has no float64
-    check_sampling(model, tokenizer)
-    routers_known = _check_routers(algorithm, config, model)
+    with one_thread(model):
+        check_sampling(model, tokenizer)
+        routers_known = _check_routers(algorithm, config, model)
     critic = None
     if algorithm.critic:
         critic = make_critic(model, dice.seed_for(config.seed, 0, "critic"))

@@ -22,7 +22,8 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     """K optimiser steps over shuffled mini-batches of whole groups."""
     config, rollout = run.config, batch.rollout
     generator = dice.generator(dice.seed_for(config.seed, step, "shuffle"))
-    totals, log_ratios = [], []
+    totals: list[dict] = []
+    log_ratios: list[Tensor] = []
     for _ in range(config.epochs):
         groups = rollout.group.unique().cpu()
         order = groups[torch.randperm(len(groups), generator=generator)]

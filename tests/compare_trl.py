@@ -18,9 +18,9 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from refimpl.models import frozen_copy
+from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
-from refimpl.sft import warm_start
 
 ROLLOUTS = 12
 OURS = TrainConfig(rollouts=ROLLOUTS)

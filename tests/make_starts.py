@@ -12,8 +12,8 @@ from dataclasses import asdict
 import torch
 import transformers
 
-from refimpl.tasks import rare_careful
 from refimpl.sft import SHIPPED, WarmStart, warm_start
+from refimpl.tasks import rare_careful
 
 STARTS = {
     "dense": WarmStart(),

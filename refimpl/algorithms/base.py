@@ -19,7 +19,7 @@ from torch import Tensor
 
 from refimpl import normalisers
 from refimpl.arguments import guarded
-from refimpl.importance import Mask, largest_deviation, log_ratio
+from refimpl.importance import Mask, largest_deviation
 from refimpl.settings import Keywords, Positive
 
 EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
@@ -43,7 +43,8 @@ class Tokens(NamedTuple):
     @property
     def z(self) -> Float[Tensor, "B T"]:
         """log π_θ − log π_old, nats."""
-        return log_ratio(self.logp, self.old_logp, self.mask)
+        z = self.logp - self.old_logp.detach()
+        return torch.where(self.mask.bool(), z, 0.0)
 
 
 class Objective(NamedTuple):

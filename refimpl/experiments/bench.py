@@ -137,7 +137,7 @@ def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]
     They run in turn, so that a machine that slows down slows both.
     """
     found = [work() for work in works]  # the first call pays for set-up
-    seconds = [[] for _ in works]
+    seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, taken in zip(works, seconds):
             start = time.perf_counter()

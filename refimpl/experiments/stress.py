@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -81,7 +82,7 @@ class Arm:
     training: tuple[tuple[str, object], ...] = ()
 
     def build(self) -> tuple[Algorithm, dict]:
-        settings = dict(self.hyperparameters)
+        settings: dict[str, Any] = dict(self.hyperparameters)
         if self.algorithm == "one_sided":
             return from_gate(one_sided(**settings), "one_sided"), dict(self.training)
         return get(self.algorithm), {"hyperparameters": settings, **dict(self.training)}
@@ -227,7 +228,8 @@ def read(path: str | Path) -> list[dict[str, str]]:
 def final(rows: list[dict], setting: str) -> dict[str, list[float]]:
     """Held-out accuracy after the last rollout, by arm, one entry a seed."""
     _check_names([setting], SETTINGS)
-    last, found = str(SETTINGS[setting].rollouts - 1), {}
+    last = str(SETTINGS[setting].rollouts - 1)
+    found: dict[str, list[float]] = {}
     for row in rows:
         if row["setting"] == setting and row["step"] == last:
             found.setdefault(row["arm"], []).append(float(row["accuracy"]))
@@ -265,8 +267,7 @@ def _run(job: tuple[str, str, int]) -> tuple[list[list], str]:
 
 
 def _start(setting: str):
-    preset = "tiny-moe" if setting in ON_MOE else "tiny"
-    return warm_start(WarmStart(preset=preset))
+    return warm_start(WarmStart(preset="tiny-moe" if setting in ON_MOE else "tiny"))
 
 
 def _short(value: float | None) -> str:

@@ -14,7 +14,7 @@ import random
 import re
 import zlib
 from collections.abc import Collection
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -52,13 +52,16 @@ def verify(response: str, answer: int) -> bool:
 
 @guarded
 def correctness(
-    prompts: Collection[str],
-    completions: Collection[str],
+    prompts: Any,
+    completions: Collection[Any],
     *,
     answer: Collection[int],
     **columns,
 ) -> list[float]:
-    """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature."""
+    """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature.
+
+    The prompts are not looked at; a completion that is no text is wrong.
+    """
     return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
 
 
@@ -126,7 +129,7 @@ class Arithmetic:
         return rows
 
     def _draw(self, n: int, rng: random.Random, held_out: bool) -> list[dict]:
-        rows = []
+        rows: list[dict] = []
         while len(rows) < n:
             count = rng.randint(self.min_terms, self.max_terms)
             terms = rng.choices(range(10), k=count)

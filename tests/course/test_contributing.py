@@ -44,7 +44,9 @@ def test_the_examples_own_test_can_fail(topr, monkeypatch):
     names = {}
     exec(compile(TEST, "test_topr.py", "exec"), names)
     with pytest.raises(AssertionError):
-        names["test_good_tokens_learn_at_full_weight_and_bad_ones_by_the_ratio_up_to_1"]()
+        names[
+            "test_good_tokens_learn_at_full_weight_and_bad_ones_by_the_ratio_up_to_1"
+        ]()
 
 
 def test_the_example_trains(topr):

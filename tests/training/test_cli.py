@@ -272,7 +272,7 @@ WRONG = [
     (["curves", "--algorithm", "ppo", "--set", "epsilon=-1"], "a number in (0, 1]"),
     (["curves", "--algorithm", "ppo", "--set", "seed=1"], "neither a setting"),
     (["bench", "--algorithms", "grpp"], "did you mean 'grpo'"),
-    (["bench", "--seeds", "0"], "seeds must be a whole number ≥ 1, got 0"),
+    (["bench", "--seeds", "0"], "seeds must be a whole number ≥ 1, got '0'"),
     (["bench", "--chapters", "no/such"], "there are no notebooks in 'no/such'"),
     (["stress", "--arms", "GROP"], "unknown 'GROP'; one of: PPO, GRPO"),
     (["stress", "--workers", "0"], "workers must be a whole number ≥ 1"),
@@ -301,10 +301,10 @@ def test_every_output_is_tried_before_any_work(policy, tmp_path, capsys, monkeyp
     folder.mkdir()
     for words, what, path in (
         (train(policy, "--history", folder), "the history", folder),
-        (train(policy, "--history", file / "h.csv"), "the history", file),
+        (train(policy, "--history", file / "h.csv"), "the history", file / "h.csv"),
         (train(policy, "--save", file), "the policy", file),
         (["bench", "--out", folder], "the measurements", folder),
-        (["bench", "--out", file / "b.json"], "the measurements", file),
+        (["bench", "--out", file / "b.json"], "the measurements", file / "b.json"),
         (["stress", "--out", folder], "the runs", folder),
         (["curves", "--algorithm", "grpo", "--out", folder], "the curves", folder),
     ):
