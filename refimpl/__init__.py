@@ -7,7 +7,8 @@ The path of the data is one line, and the rooms are named after its steps:
 
 No import runs upward, none in a circle. Floors, lowest first:
 
-1. `settings` (values that check themselves), `dice` (random numbers), `files`.
+1. `settings` and `arguments` (which check themselves), `dice` (random numbers),
+   `files`.
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `moe`, `rollout`, `rewards`, `sft`: world and policy; `starts/`:

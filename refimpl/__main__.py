@@ -1,5 +1,6 @@
 """The command line: `python -m refimpl {train,settings,warm-start,curves,…}`."""
 
+import errno
 import sys
 import traceback
 import warnings
@@ -97,12 +98,24 @@ def train(
         start = WarmStart(preset=preset, world=task)
         policy, tokenizer, _ = warm_start(start, device=config.device)
 
+    def save_policy(found: History) -> None:
+        found.model.save_pretrained(save)
+        tokenizer.save_pretrained(save)
+
     def keep(found: History) -> None:
-        if history is not None:
-            found.to_csv(history)
-        if save is not None:
-            found.model.save_pretrained(save)
-            tokenizer.save_pretrained(save)
+        """Write both if they are asked for; the one though the other cannot be."""
+        lost = []
+        for path, write in (
+            (history, lambda: found.to_csv(history)),
+            (save, lambda: save_policy(found)),
+        ):
+            try:
+                if path is not None:
+                    write()
+            except Exception as error:  # OSError, or what safetensors makes of one
+                lost.append(f"{str(path)!r} could not be written ({error})")
+        if lost:
+            raise ValueError("; ".join(lost))
 
     try:
         with warnings.catch_warnings():
@@ -120,7 +133,6 @@ def train(
     except StalenessError as error:
         keep(error.history)
         raise
-    keep(found)
     if found.ended is not None:
         print(found.ended, file=sys.stderr)
         can_go_on = isinstance(found.ended, KeyboardInterrupt | CheckpointError)
@@ -136,6 +148,7 @@ def train(
         f"seconds {sum(found['step_time']):.1f}  reward {last['reward']:.2f}  "
         + (f"accuracy {measured[-1]:.2f}" if measured else "accuracy not measured")
     )
+    keep(found)
     if found.ended is None or isinstance(found.ended, DynamicSamplingError):
         return 0  # as far as it could be trained
     return 130 if isinstance(found.ended, KeyboardInterrupt) else 2
@@ -236,7 +249,8 @@ def main(arguments: list[str] | None = None) -> int:
             COMMANDS, prog="python -m refimpl", args=arguments
         )
     except Exception as error:
-        if not said_by_us(error):
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        if not (full or said_by_us(error)):
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -97,8 +97,11 @@ def _check_kind(name: str, value: Any, kind: Wanted, sizes: dict[str, Any]) -> N
         )
     if not kind.holds(value.dtype):
         raise ValueError(f"{name} must hold {kind.words}, got {value.dtype}")
-    if name == "mask" and not ((value == 0) | (value == 1)).all():
-        raise ValueError("mask must hold only 0 and 1: 1 on response tokens, EOS in")
+    if name == "mask" and (other := (value != 0) & (value != 1)).any():
+        raise ValueError(
+            "mask must hold only 0 and 1 (1 on response tokens, EOS in), got "
+            f"{value[other][0].item():g}"
+        )
     for dims in kind.shapes:
         if _fits(dims, tuple(value.shape), sizes):
             return

@@ -74,7 +74,7 @@ def save(folder: str | Path, state: dict) -> None:
 
 
 @guarded
-def load(folder: str | Path, device: torch.device) -> dict:
+def load(folder: str | Path, device: str | torch.device) -> dict:
     """Raises `ValueError` if there is none, or it is corrupt or of another version."""
     path = Path(folder) / NAME
     if not path.exists():

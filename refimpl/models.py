@@ -147,19 +147,24 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 @guarded
 def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `ValueError` if the tokenizer can name a token that the model lacks."""
+    known = vocabulary(model)
+    if len(tokenizer) > known:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, the model only {known}: "
+            "load both from the same place, or model.resize_token_embeddings(...)"
+        )
+    if tokenizer.eos_token_id is None:
+        raise ValueError("the tokenizer has no eos_token: a response could not end")
+
+
+def vocabulary(model: Model) -> int:
+    """How many tokens the model knows; `ValueError` if it is no language model."""
     if not hasattr(model, "get_input_embeddings"):
         raise ValueError(
             "model must be a causal language model of transformers, got "
             f"{type(model).__name__}"
         )
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > vocabulary:
-        raise ValueError(
-            f"the tokenizer has {len(tokenizer)} tokens, the model only {vocabulary}: "
-            "load both from the same place, or model.resize_token_embeddings(...)"
-        )
-    if tokenizer.eos_token_id is None:
-        raise ValueError("the tokenizer has no eos_token: a response could not end")
+    return model.get_input_embeddings().weight.shape[0]
 
 
 @guarded

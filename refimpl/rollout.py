@@ -17,7 +17,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import dice, moe
 from refimpl.arguments import guarded
-from refimpl.models import Model
+from refimpl.models import Model, vocabulary
 from refimpl.settings import Count, Positive, Seed
 
 
@@ -384,13 +384,19 @@ def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
     for prompt in prompts:
         if not isinstance(prompt, str) or not prompt:
             raise ValueError(f"a prompt must be a non-empty string, got {prompt!r}")
+    known, encoded = vocabulary(model), tokenizer(list(prompts))["input_ids"]
     limit = getattr(model.config, "max_position_embeddings", None)
-    lengths = [len(ids) for ids in tokenizer(list(prompts))["input_ids"]]
+    lengths = [len(ids) for ids in encoded]
     if min(lengths) == 0:
         empty = prompts[lengths.index(0)]
         raise ValueError(
             f"the tokenizer makes no token of the prompt {empty!r}: a response needs "
             "something to follow"
+        )
+    if (largest := max(map(max, encoded))) >= known:
+        raise ValueError(
+            f"the tokenizer gives the token {largest}, the model has only {known}: "
+            "load both from the same place"
         )
     longest = max(lengths)
     if limit is not None and longest + max_new_tokens > limit:

@@ -5,6 +5,11 @@ from the annotations: every setting, every hyperparameter and every argument of 
 function, each with everything that its type does not allow. The others stand in tables
 below: tasks, rewards and models, files, the command line. NumPy and torch scalars are
 no bad input, and become plain numbers.
+
+Left out, for nobody meets it or Python's own sentence is as clear: an error inside a
+function of the reader's (its traceback shows where), a task whose rows change later on,
+more positional settings than there are, `importance.ratio` (finite for every number),
+and the routing's inner functions, whose shapes `losses/test_shapes.py` enforces.
 """
 
 import inspect
@@ -377,7 +382,6 @@ FUNCTIONS: list[tuple[Callable, dict[str, Any], dict[str, dict[str, Any]]]] = [
         curves.curve,
         {"algorithm": "grpo", "advantage": 1.0, "ratios": tensor([0.5, 1.0, 2.0])},
         {
-            "algorithm": {"nearly": "gropo"},
             "advantage": {"zero": 0},
             "ratios": {"zero": tensor([0.0, 1.0]), "negative": tensor([-1.0, 1.0])},
         },
@@ -445,6 +449,17 @@ def wrong_numbers(good) -> dict[str, Any]:
     return bad
 
 
+def of_argument(name: str, label: str, value, out_of_range: bool) -> Words:
+    """What a sentence about an argument must hold."""
+    if out_of_range:
+        return name, "must"
+    if label == "another rank":  # of two tensors that differ, the second is named
+        return "must have shape", "got "
+    if isinstance(value, torch.Tensor) and label in ("NaN", "inf", "-inf"):
+        return (name, "0 and 1") if name == "mask" else (f"{name} is ", "finite")
+    return f"{name} must ", "got "
+
+
 def of_function(function, given: dict, out_of_range: dict) -> list[Row]:
     owner = getattr(function, "__self__", None)
     title = f"{owner.name}." if isinstance(owner, Algorithm) else ""
@@ -465,7 +480,7 @@ def of_function(function, given: dict, out_of_range: dict) -> list[Row]:
             Row(
                 f"{title}({name}: {label})",
                 lambda given={**given, name: value}: function(**given),
-                ("shape",) if label == "another rank" else (name,),
+                of_argument(name, label, value, label in out_of_range.get(name, ())),
             )
             for label, value in bad.items()
         ]
@@ -607,13 +622,6 @@ def model():
 @cache
 def sampled() -> rollout.Rollout:
     return rollout.sample(model(), TOKENIZER, PROMPTS, group_size=2, max_new_tokens=6)
-
-
-@cache
-def routed_experts() -> torch.Tensor:
-    with moe.routed(random_moe()) as routing:
-        random_moe()(torch.zeros(1, 3, dtype=torch.long))
-    return routing
 
 
 def endless():
@@ -914,6 +922,8 @@ SAMPLES = [
         for value in (None, "tiny", 3)
     ),
     sampling(("routing", "'R3'"), routing="R3"),
+    sampling(("token 18", "only 18"), ("<extra>",), tokenizer=larger()),
+    sampling(("causal language model", "Linear"), model=torch.nn.Linear(2, 2)),
     evaluation(("task must have", "'arithmetic'"), task="arithmetic"),
     *(
         Row(
@@ -1413,8 +1423,12 @@ WRITERS: dict[str, tuple[Callable[[Path], Any], Words]] = {
     "load(3)": (lambda folder: models.load(3), ("path must be", "3")),
     "load('')": (lambda folder: models.load(""), ("no causal language model", "''")),
     "checkpoint.load(None)": (
-        lambda folder: checkpoint.load(None, torch.device("cpu")),
+        lambda folder: checkpoint.load(None, "cpu"),
         ("folder must be", "None"),
+    ),
+    "checkpoint.load(device=None)": (
+        lambda folder: checkpoint.load(folder, None),
+        ("device must be", "None"),
     ),
 }
 
@@ -1492,6 +1506,19 @@ def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
         history = small_train(checkpoint_dir=tmp_path)
     assert len(history) == 1 and history.ended is not None
     assert "\n" not in str(caught[0].message)
+
+
+def test_a_disk_that_fills_up_costs_one_output_and_not_the_other(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(Arithmetic, "reward", staticmethod(by_length))
+    (tmp_path / "h.csv.tmp").symlink_to("/dev/full")
+    history, policy = str(tmp_path / "h.csv"), str(tmp_path / "policy")
+    assert main(command("--history", history, "--save", policy)) == 2
+    printed = capsys.readouterr()
+    assert "h.csv' could not be written ([Errno 28]" in printed.err.splitlines()[-1]
+    assert "accuracy" in printed.out.splitlines()[-1] and "Trace" not in printed.err
+    assert models.load(policy)
 
 
 # The command line

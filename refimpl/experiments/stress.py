@@ -78,7 +78,7 @@ class Arm:
     """A method, its hyperparameters, and its settings of `TrainConfig`."""
 
     algorithm: str
-    hyperparameters: tuple[tuple[str, float], ...] = ()
+    hyperparameters: tuple[tuple[str, float | bool], ...] = ()
     training: tuple[tuple[str, object], ...] = ()
 
     def build(self) -> tuple[Algorithm, dict]:

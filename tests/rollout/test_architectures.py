@@ -303,7 +303,15 @@ def test_a_cache_that_is_compressed_by_fours_is_refused():
     if config is None:
         pytest.skip("this transformers has no DeepSeek-V4")
     assert "cannot be sampled" in refusal(
-        build("DeepseekV4Config", {**ROUTED, "q_lora_rank": 8, **HEADS})
+        build(
+            "DeepseekV4Config",
+            {
+                "layer_types": ["compressed_sparse_attention"] * 2,
+                "q_lora_rank": 8,
+                **ROUTED,
+                **HEADS,
+            },
+        )
     )
 
 
@@ -319,6 +327,16 @@ def test_a_model_that_is_not_finite_is_refused():
     with torch.no_grad():
         model.model.norm.weight.fill_(float("nan"))
     assert "nan" in refusal(model)
+
+
+def test_an_error_of_many_lines_becomes_one_sentence(monkeypatch):
+    model = random_model()
+
+    def forward(*_, **__):
+        raise ImportError("\nNo kernels.\n  Install them:\n" + "and wait " * 500)
+
+    monkeypatch.setattr(model, "forward", forward)
+    assert "(ImportError: No kernels. Install them: and wait" in refusal(model)
 
 
 @pytest.mark.parametrize("name", ["batch_repeat_interleave", "batch_select_indices"])

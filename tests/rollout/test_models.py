@@ -1,8 +1,5 @@
 """Presets, loading, critics, and causal language models from elsewhere."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -353,19 +350,6 @@ def test_the_users_number_of_threads_is_obeyed(monkeypatch):
         assert torch.get_num_threads() == 2
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_training_runs_on_one_thread_and_leaves_two():
-    seen = []
-
-    def reward(completions, **_):
-        seen.append(torch.get_num_threads())
-        return by_length(completions)
-
-    small_run(model=random_model(), reward=reward)
-    assert set(seen) == {1}
-    assert torch.get_num_threads() == 2
-
-
 @pytest.mark.parametrize("on", [True, False])
 def test_the_progress_bar_comes_back_if_it_was_there(on):
     before = logging.is_progress_bar_enabled()
@@ -390,24 +374,6 @@ def test_loading_shows_no_bar_and_leaves_the_switch(tmp_path, capfd):
     load(tmp_path)
     assert "it/s" not in "".join(capfd.readouterr())
     assert logging.is_progress_bar_enabled() is before
-
-
-IMPORT_CHANGES_NOTHING = """
-import torch
-from transformers.utils import logging
-
-torch.set_num_threads(2)
-state = torch.get_rng_state()
-import refimpl, refimpl.rollout, refimpl.models, refimpl.trainer
-
-assert torch.get_num_threads() == 2
-assert logging.is_progress_bar_enabled()
-assert torch.equal(torch.get_rng_state(), state)
-"""
-
-
-def test_importing_changes_nothing_in_the_host_process():
-    subprocess.run([sys.executable, "-c", IMPORT_CHANGES_NOTHING], check=True)
 
 
 # Causal language models from elsewhere

@@ -496,25 +496,29 @@ def test_without_mismatch_the_sampler_is_the_old_policy():
 
 @pytest.mark.parametrize("placement", moe.PLACEMENTS)
 def test_router_shift_reaches_the_loss(placement):
-    run = moe_run("rspo", placement=placement)
+    narrow = {"epsilon": 0.01}  # it clips, so that the placement matters
+    run = moe_run("rspo", placement=placement, hyperparameters=narrow)
     batch, _ = collect(run, 0)
     # Shifted, or what γ takes from good and from bad responses would nearly cancel.
     batch = replace(batch, advantages=batch.advantages + 1)
     move_routers(run.model, 0.03)
+    with torch.no_grad():  # the ratios leave 1 to both sides
+        run.model.get_output_embeddings().weight.mul_(1.2)
     loss, found, _ = whole_loss(run, batch)
     logp, routing = scored(run.model, batch.rollout)
     here = batch.rollout.positions - 1  # where the token's log-prob arises
     drift = routing.log_probs(batch.rollout.experts) - batch.rollout.router_logp
     gamma = (-drift.abs().mean((-1, -2))).exp().clamp(min=0.7).gather(1, here)
     gamma = gamma.clamp(max=1)
-    expected = shifted_loss(
-        RSPO,
-        (logp, batch.old_logp, batch.advantages, batch.mask, gamma),
-        placement,
-    )
+    tensors = logp, batch.old_logp, batch.advantages, batch.mask
+    by_hand = {
+        name: shifted_loss(RSPO, (*tensors, gamma), name, **narrow).item()
+        for name in moe.PLACEMENTS
+    }
     aux = run.config.router_aux_loss * found["router/load_balance"]
-    assert loss.item() == pytest.approx(expected.item() + aux, abs=ROUNDING)
-    plain = GMPO.policy_loss(logp, batch.old_logp, batch.advantages, batch.mask).loss
+    assert loss.item() == pytest.approx(by_hand[placement] + aux, abs=ROUNDING)
+    assert abs(by_hand["before_clip"] - by_hand["after_clip"]) > 10 * ROUNDING
+    plain = GMPO.policy_loss(*tensors, **narrow).loss
     assert abs(loss.item() - plain.item() - aux) > 100 * ROUNDING
     mean = (gamma * batch.mask).sum() / batch.mask.sum()
     assert found["router/shift"] == pytest.approx(mean.item(), abs=1e-5)
@@ -523,7 +527,7 @@ def test_router_shift_reaches_the_loss(placement):
     assert found["router/expert_change"] == pytest.approx(at_tokens.item(), abs=1e-5)
 
 
-def shifted_loss(algorithm, batch, placement="before_clip"):
+def shifted_loss(algorithm, batch, placement="before_clip", **hyper):
     """The loss of (logp, old_logp, advantages, mask, γ) under the router shift."""
     logp, old_logp, a, mask, gamma = batch
     old_logp, weight = moe.shifted(
@@ -534,7 +538,7 @@ def shifted_loss(algorithm, batch, placement="before_clip"):
         placement,
         algorithm.one_ratio,
     )
-    return algorithm.policy_loss(logp, old_logp, a, mask, weight).loss
+    return algorithm.policy_loss(logp, old_logp, a, mask, weight, **hyper).loss
 
 
 def test_the_load_balancing_loss_is_in_the_gradient():

@@ -349,6 +349,26 @@ def test_the_loss_falls_on_the_response_and_its_end_alone():
         assert labels.tolist() == [-100] * len(prompt) + response + [-100] * padding
 
 
+def test_adam_remembers_a_tenth_and_a_twentieth(monkeypatch):
+    """β₁ = 0.9 and β₂ = 0.95, as in RL."""
+    seen, step = [], torch.optim.AdamW.step
+
+    def spy(self, *arguments, **keywords):
+        found = step(self, *arguments, **keywords)
+        if not seen:
+            for p in self.param_groups[0]["params"]:
+                state = self.state[p]
+                seen.append((p.grad, state["exp_avg"], state["exp_avg_sq"]))
+            seen[:] = [tuple(x.clone() for x in found) for found in seen]
+        return found
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    module.train(QUICK)
+    for gradient, first, second in seen:
+        assert torch.allclose(first, 0.1 * gradient)
+        assert torch.allclose(second, 0.05 * gradient**2)
+
+
 def test_the_two_stages_show_the_mixes_that_were_asked_for(cache, monkeypatch):
     shown = []
     demonstrations = Arithmetic.demonstrations
