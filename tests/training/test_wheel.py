@@ -60,8 +60,6 @@ def run(*words, **settings) -> str:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with what the wheel installs and nothing else."""
-    pytest.importorskip("pip")
-    pytest.importorskip("setuptools", "77")
     folder = tmp_path_factory.mktemp("wheel")
     source, site = folder / "source", folder / "site"
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
