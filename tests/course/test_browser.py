@@ -112,7 +112,11 @@ def lab(tmp_path_factory):
             f"--ServerApp.root_dir={root}",
             "--LabApp.expose_app_in_browser=True",
         ],
-        env={**os.environ, "REFIMPL_FIGURES": str(root / "figures")},
+        env={
+            **os.environ,
+            "REFIMPL_FIGURES": str(root / "figures"),
+            "PYTHONPATH": str(NOTEBOOKS[0].parent),  # where `course` is
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
