@@ -60,11 +60,8 @@ def objective(
     dual_clip: DualClip = None,
 ) -> Objective:
     """min(s Â, clip(s, 1−ε_low, 1+ε_high) Â),   s = exp(mean_t z)"""
-    s, low, high = (
-        ratio(sequence_log_ratio(t.z, t.mask)[:, None]),
-        1 - epsilon_low,
-        1 + epsilon_high,
-    )
+    s = ratio(sequence_log_ratio(t.z, t.mask)[:, None])  # (B, 1)
+    low, high = 1 - epsilon_low, 1 + epsilon_high
     value = torch.minimum(s * t.advantages, s.clamp(low, high) * t.advantages)
     value = dual_clipped(value, t.advantages, dual_clip)
     return Objective(value, *stopped(s, t.advantages, low, high))

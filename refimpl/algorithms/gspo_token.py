@@ -33,11 +33,8 @@ def objective(
     dual_clip: DualClip = None,
 ) -> Objective:
     """min(s Â, clip(s, 1−ε_low, 1+ε_high) Â),   s = sg[s_i] · π_θ / sg[π_θ]"""
-    s, low, high = (
-        ratio(gspo_token_log_ratio(t.logp, t.z, t.mask)),
-        1 - epsilon_low,
-        1 + epsilon_high,
-    )
+    s = ratio(gspo_token_log_ratio(t.logp, t.z, t.mask))
+    low, high = 1 - epsilon_low, 1 + epsilon_high
     value = torch.minimum(s * t.advantages, s.clamp(low, high) * t.advantages)
     value = dual_clipped(value, t.advantages, dual_clip)
     return Objective(value, *stopped(s, t.advantages, low, high))
