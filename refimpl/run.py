@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -33,6 +34,16 @@ class Run:
     optimizer: torch.optim.Optimizer
     history: History
     routers_known: bool = False  # a mixture of experts whose routing can be recorded
+
+    @cached_property
+    def acts_on_every_token(self) -> bool:
+        """Whether a KL, an entropy bonus, a critic or the objective itself has a
+        gradient also where the advantage is 0."""
+        config = self.config
+        kl = config.beta > 0 and config.kl_in == "loss"
+        if kl or config.entropy_bonus or self.critic is not None:
+            return True
+        return self.algorithm.acts_without_advantage(**config.hyperparameters)
 
     def precision(self, dtype: str | None = None):
         """Autocast for bfloat16, nothing otherwise."""

@@ -108,15 +108,11 @@ def _weighed(run: Run, batch: Batch, chosen: Tensor) -> tuple[Batch, float]:
 def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
     """The groups of `chosen` that move a weight; at least a row, so a step is taken.
 
-    A group of equal rewards has advantage 0 throughout: unless a KL, an entropy bonus,
-    a critic or the objective itself acts on every token, its gradient is exactly 0.
+    A group of equal rewards has advantage 0 throughout, and mostly no gradient then.
     Once a policy is good that is most of a rollout. (A mixture of experts balances its
     load over the rest.)
     """
-    config = run.config
-    on_every_token = config.beta > 0 and config.kl_in == "loss"
-    on_every_token |= run.algorithm.acts_without_advantage(**config.hyperparameters)
-    if on_every_token or config.entropy_bonus or run.critic is not None:
+    if run.acts_on_every_token:
         return chosen
     group = batch.rollout.group.cpu()
     moving = group[(batch.advantages * batch.mask != 0).any(-1).cpu()]
