@@ -184,7 +184,7 @@ def warm_start_(
 def curves_(
     *, algorithm: Method, set: Sets = (), out: Path = Path("curves.csv")
 ) -> int:
-    """Write objective and gradient weight against the ratio as CSV.
+    """Write objective and gradient coefficient against the ratio as CSV.
 
     Args:
         set: NAME=VALUE, a hyperparameter; repeatable.
@@ -222,7 +222,7 @@ def bench(
 def stress(
     *,
     arms: tuple[str, ...] = stressed.ON_DENSE,
-    settings: tuple[str, ...] = stressed.CALM,
+    settings: tuple[str, ...] = stressed.DENSE,
     seeds: Seeds = 5,
     workers: Annotated[Any, setting("workers", Count)] = 1,
     out: Path = Path("stress.csv"),

@@ -1,4 +1,4 @@
-"""Objective and gradient weight against the ratio, taken from the code that trains.
+"""Objective and gradient coefficient against the ratio, from the code that trains.
 
 A curve here is not drawn from a formula: ratios go in as log-probs, the real objective
 comes out, and autograd takes its slope. If the implementation drifts, so does the
@@ -22,11 +22,20 @@ GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
 
 
 class Curve(NamedTuple):
-    """`weight` is w in ∇J = w · Â · ∇log π_θ: what is left of the token's gradient."""
+    """`coefficient` is c in ∇J = c · Â · ∇log π_θ, as a function of the ratio r.
+
+    It is gate × ratio: c = g · r. DeepSeekMath (2402.03300, §5.2.1) calls what stands
+    before ∇log π_θ, here c · Â, the gradient coefficient.
+    """
 
     ratio: Float[Tensor, " N"]
     objective: Float[Tensor, " N"]
-    weight: Float[Tensor, " N"]
+    coefficient: Float[Tensor, " N"]
+
+    @property
+    def gate(self) -> Float[Tensor, " N"]:
+        """g = c / r: 1 where the token's whole gradient passes, 0 where none does."""
+        return self.coefficient / self.ratio
 
 
 @guarded
@@ -38,8 +47,8 @@ def curve(
 ) -> Curve:
     """One-token responses with the given ratios, float64.
 
-    Raises `ValueError` if the advantage is 0 (the weight is then undefined), or a ratio
-    is not positive.
+    Raises `ValueError` if the advantage is 0 (the coefficient is then undefined), or a
+    ratio is not positive.
     """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
     if advantage == 0:
@@ -58,7 +67,7 @@ def curve(
 
 @guarded
 def to_csv(path: str | Path, curves: dict[str, Curve]) -> None:
-    """Columns: name, ratio, objective, weight."""
+    """Columns: name, ratio, objective, coefficient."""
     with open(writable_file(path, "the curves"), "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["name", *Curve._fields])

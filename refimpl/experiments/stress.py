@@ -43,11 +43,11 @@ SETTINGS = {
     # The same on a mixture of experts; noise: the sampler's routers are not π_old's.
     "moe-mild": replace(HARD, learning_rate=2e-4),
     "moe-hard": HARD,
-    "moe-noise": replace(HARD, learning_rate=2e-4, router_noise=0.2),
-    "moe-loud": replace(HARD, learning_rate=2e-4, router_noise=0.5),
+    "moe-noise-0.2": replace(HARD, learning_rate=2e-4, router_noise=0.2),
+    "moe-noise-0.5": replace(HARD, learning_rate=2e-4, router_noise=0.5),
 }
 ON_MOE = {name for name in SETTINGS if name.startswith("moe")}
-CALM = tuple(name for name in SETTINGS if name not in ON_MOE)
+DENSE = tuple(name for name in SETTINGS if name not in ON_MOE)
 """The settings on the dense model."""
 COLUMNS = (
     "step reward entropy habit/careful habit_accuracy/careful length/wrong "
@@ -135,7 +135,7 @@ ON_DENSE = tuple(name for name in ARMS if name not in NEED_MOE)
 def stress(
     out: str | Path,
     arms: Collection[str] = ON_DENSE,
-    settings: Collection[str] = CALM,
+    settings: Collection[str] = DENSE,
     seeds: Count = 5,
     workers: Count = 1,
 ) -> None:

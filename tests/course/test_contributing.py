@@ -61,7 +61,7 @@ def test_the_examples_figure_shows_the_taper(topr):
     names = {}
     exec(compile(FIGURE, "figure", "exec"), names)
     bad = curve("topr", -1)
-    assert bad.weight[bad.ratio > 1].max() == 1 and bad.weight.min() < 0.05
+    assert bad.coefficient[bad.ratio > 1].max() == 1 and bad.coefficient.min() < 0.05
     plots.plt.close("all")
 
 

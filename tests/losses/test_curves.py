@@ -13,7 +13,7 @@ RATIOS = torch.tensor([0.1, 0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 2.0, 5.0]).double(
 
 
 def expected_ppo(sign: int, low: float = 0.2, high: float = 0.2):
-    """Objective and weight by hand: the weight is r where the gradient lives."""
+    """Objective and coefficient by hand: the latter is r where the gradient lives."""
     r = RATIOS
     if sign > 0:
         return r.clamp(max=1 + high), torch.where(r <= 1 + high, r, 0.0)
@@ -24,50 +24,50 @@ def expected_ppo(sign: int, low: float = 0.2, high: float = 0.2):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_clip_curves_match_the_closed_form(name, sign):
     found = curves.curve(name, sign, RATIOS)
-    objective, weight = expected_ppo(sign)
+    objective, coefficient = expected_ppo(sign)
     torch.testing.assert_close(found.objective, objective, rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.weight, weight, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.coefficient, coefficient, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_bounds_move_apart(sign):
     found = curves.curve("ppo", sign, RATIOS, epsilon_low=0.6, epsilon_high=1.5)
-    objective, weight = expected_ppo(sign, 0.6, 1.5)
+    objective, coefficient = expected_ppo(sign, 0.6, 1.5)
     torch.testing.assert_close(found.objective, objective, rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.weight, weight, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.coefficient, coefficient, rtol=0, atol=1e-12)
 
 
 def test_epsilon_alone_moves_both_bounds():
     found = curves.curve("dapo", 1, RATIOS, epsilon=0.2)
-    assert torch.equal(found.weight, curves.curve("grpo", 1, RATIOS).weight)
+    assert torch.equal(found.coefficient, curves.curve("grpo", 1, RATIOS).coefficient)
 
 
-def test_weight_does_not_depend_on_the_size_of_the_advantage():
+def test_the_coefficient_does_not_depend_on_the_size_of_the_advantage():
     one, three = (curves.curve("ppo", a, RATIOS) for a in (1.0, 3.0))
-    torch.testing.assert_close(one.weight, three.weight)
+    torch.testing.assert_close(one.coefficient, three.coefficient)
     torch.testing.assert_close(3 * one.objective, three.objective)
 
 
 def test_dual_clip_stops_the_gradient_beyond_c():
     found = curves.curve("ppo", -1, RATIOS, dual_clip=3.0)
-    assert found.objective[-1] == -3 and found.weight[-1] == 0
-    assert found.weight[-2] == 2
+    assert found.objective[-1] == -3 and found.coefficient[-1] == 0
+    assert found.coefficient[-2] == 2
 
 
-def test_reinforce_has_weight_one_and_with_the_ratio_weight_r():
+def test_reinforce_has_coefficient_one_and_with_the_ratio_r():
     torch.testing.assert_close(
-        curves.curve("reinforce", 1, RATIOS).weight, torch.ones_like(RATIOS)
+        curves.curve("reinforce", 1, RATIOS).coefficient, torch.ones_like(RATIOS)
     )
     corrected = curves.curve("reinforce", 1, RATIOS, correct=True)
-    torch.testing.assert_close(corrected.weight, RATIOS)
+    torch.testing.assert_close(corrected.coefficient, RATIOS)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_every_method_has_weight_one_on_policy(name, sign):
+def test_every_method_has_coefficient_one_on_policy(name, sign):
     """At r = 1 all gradients coincide: Â ∇log π."""
     found = curves.curve(name, sign, torch.ones(1).double())
-    assert found.weight.item() == pytest.approx(1.0, abs=1e-12)
+    assert found.coefficient.item() == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -82,7 +82,7 @@ def test_a_curve_is_the_loss_that_trains_and_its_slope(name, sign):
         objective = -algorithm.policy_loss(*batch).loss
         (slope,) = torch.autograd.grad(objective, logp)
         assert found.objective[i].item() == pytest.approx(objective.item(), abs=1e-12)
-        assert found.weight[i].item() == pytest.approx(slope.item() / a, abs=1e-12)
+        assert found.coefficient[i].item() == pytest.approx(slope.item() / a, abs=1e-12)
 
 
 def test_a_curve_follows_an_objective_of_ones_own():
@@ -93,9 +93,9 @@ def test_a_curve_follows_an_objective_of_ones_own():
 
     found = curves.curve(replace(ALGORITHMS["grpo"], objective=cubed), 1.0, RATIOS)
     torch.testing.assert_close(found.objective, RATIOS**3)
-    torch.testing.assert_close(found.weight, 3 * RATIOS**3)
+    torch.testing.assert_close(found.coefficient, 3 * RATIOS**3)
     half = curves.curve(from_gate(lambda r, a: 0.5 * torch.ones_like(r)), 1.0, RATIOS)
-    torch.testing.assert_close(half.weight, RATIOS / 2)
+    torch.testing.assert_close(half.coefficient, RATIOS / 2)
 
 
 def test_a_curve_takes_hyperparameters_and_nothing_else():
@@ -117,7 +117,7 @@ def test_csv_holds_the_curve(tmp_path):
     curves.to_csv(tmp_path / "c.csv", {"up": found})
     with open(tmp_path / "c.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["weight"]) for row in rows] == pytest.approx(
-        found.weight.tolist()
+    assert [float(row["coefficient"]) for row in rows] == pytest.approx(
+        found.coefficient.tolist()
     )
     assert {row["name"] for row in rows} == {"up"}

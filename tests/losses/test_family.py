@@ -154,10 +154,10 @@ def test_sapo_by_hand():
 
 def test_sapo_at_the_papers_tau():
     """τ = 1: w(0.8) = 0.990, never below 0.786 for r < 1; r·w peaks at 1.575."""
-    weight = curve("sapo", 1.0, tensor([0.8, 1e-6])).weight / tensor([0.8, 1e-6])
+    weight = curve("sapo", 1.0, tensor([0.8, 1e-6])).coefficient / tensor([0.8, 1e-6])
     assert weight.tolist() == pytest.approx([0.990, 0.786], abs=5e-4)
     grid = torch.linspace(1, 4, 30_001)
-    found = curve("sapo", 1.0, grid).weight
+    found = curve("sapo", 1.0, grid).coefficient
     assert found.max().item() == pytest.approx(1.575, abs=1e-3)
     assert grid[found.argmax()].item() == pytest.approx(2.06, abs=5e-3)
 

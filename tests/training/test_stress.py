@@ -30,8 +30,8 @@ def test_the_one_sided_gate_is_sapos_moving_on_and_open_coming_back():
     r = torch.tensor([0.4, 0.9, 1.1, 1.8], dtype=torch.float64)
     mine = from_gate(stress.one_sided(8.8))
     for sign, open_below in ((1.0, True), (-1.0, False)):
-        gated = curve("sapo", sign, r, tau_pos=8.8, tau_neg=8.8).weight
-        found = curve(mine, sign, r).weight
+        gated = curve("sapo", sign, r, tau_pos=8.8, tau_neg=8.8).coefficient
+        found = curve(mine, sign, r).coefficient
         back = (r < 1) if open_below else (r > 1)
         expected = torch.where(back, r, gated)
         assert torch.allclose(found, expected, atol=1e-10)
@@ -39,7 +39,7 @@ def test_the_one_sided_gate_is_sapos_moving_on_and_open_coming_back():
 
 def test_a_one_sided_gate_can_be_open_for_one_sign_only():
     r = torch.tensor([0.4, 1.8], dtype=torch.float64)
-    soft = curve("sapo", 1.0, r, tau_pos=8.8).weight / r
+    soft = curve("sapo", 1.0, r, tau_pos=8.8).coefficient / r
     for rising, falling in ((True, False), (False, True), (False, False)):
         gate = stress.one_sided(8.8, rising, falling)
         found = torch.stack([gate(r, torch.ones(2)), gate(r, -torch.ones(2))])

@@ -90,7 +90,7 @@ def fork_shares(
 
 
 def loss_value(chances, values: dict[str, Sequence[float]], weights) -> Figure:
-    """Loss (left) and gradient weight (right) of a good token at 1 % as it rises."""
+    """A good token at 1 % as it rises: its loss (left), its coefficient (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.3))
     for axis, lines in ((left, values), (right, weights)):
         styles = [ARMS[label] for label in lines]
@@ -99,7 +99,7 @@ def loss_value(chances, values: dict[str, Sequence[float]], weights) -> Figure:
         axis.set_xlabel("probability π of the token now")
         draw.rule(axis, x=0.01)
     left.set(title="loss of one good token", ylabel="loss")
-    right.set(title="its gradient weight", ylabel="w")
+    right.set(title="its gradient coefficient", ylabel="w")
     right.legend(loc="upper left")
     return figure
 
@@ -111,7 +111,7 @@ def weight(lines: dict[str, tuple[Sequence[float], Sequence[float]]], title: str
     for (label, (r, w)), style in zip(lines.items(), styles):
         draw.curve_panel(axis, r, {label: w}, [style], title=title, ylim=(-0.3, 8))
     draw.rule(axis, x=1)
-    axis.set(xlabel="ratio r", ylabel="gradient weight w")
+    axis.set(xlabel="ratio r", ylabel="gradient coefficient c")
     axis.legend(loc="upper left")
     return figure
 
@@ -129,7 +129,7 @@ def fork_dots(curves: dict[str, tuple], dots: dict[str, Sequence[float]], title:
         axis.set_title(f"{label}, {title}: {live} of {len(heights)} have a gradient")
         axis.set_ylim(-0.4, 6)
         draw.plain_ticks(axis.xaxis, (0.5, 1, 2, 5, 20, 100))
-    axes[0].set_ylabel("gradient weight w")
+    axes[0].set_ylabel("gradient coefficient c")
     return figure
 
 

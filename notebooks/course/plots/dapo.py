@@ -49,7 +49,7 @@ def headroom(
 
 
 def one_token(p: float, epsilon: float, grid: Sequence[float], weight) -> Figure:
-    """The gradient weight of a good token against its probability, from `p` on."""
+    """The gradient coefficient of a good token against its probability, from `p` on."""
     figure, axis = plt.subplots(figsize=(7, 2.8))
     top = min(1.0, p * (1 + epsilon))
     axis.axvspan(p, top, color=GREEN, alpha=0.2, linewidth=0)
@@ -59,7 +59,7 @@ def one_token(p: float, epsilon: float, grid: Sequence[float], weight) -> Figure
     stopped = f"stops at {top:.3f}" if p * (1 + epsilon) < 1 else "never clipped"
     axis.set_title(f"from {p:.3f}: {stopped}  (room {top - p:.3f})")
     axis.set_xlabel("probability of the token now (its advantage is positive)")
-    axis.set(ylabel="gradient weight", xlim=(0, 1), ylim=(0, 2.5))
+    axis.set(ylabel="gradient coefficient", xlim=(0, 1), ylim=(0, 2.5))
     return figure
 
 

@@ -65,7 +65,7 @@ def weights(ratios, panels: dict[str, dict[str, Sequence[float]]]) -> Figure:
     styles = ((GMPO, "-"), (RSPO, "--"), (BLACK, "-."))
     for axis, (title, named) in zip(axes, panels.items()):
         draw.curve_panel(axis, ratios, named, styles, title=title, xlabel="ratio r")
-    axes[0].set_ylabel("gradient weight w")
+    axes[0].set_ylabel("gradient coefficient c")
     draw.legend_beside(axes[-1])
     return figure
 

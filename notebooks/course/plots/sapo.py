@@ -23,10 +23,10 @@ def gates(ratios, named: dict[str, tuple[Sequence[float], str]], title="") -> Fi
 
 
 def kept(shares: dict[str, dict[str, float]]) -> Figure:
-    """Stacked bars: where the gradient weight that a gate keeps comes from."""
+    """Stacked bars: where the gradient coefficient that a gate keeps comes from."""
     figure, axis = plt.subplots(figsize=(8, 3.2))
     draw.stacked(axis, shares, {"near 1": GREY, "coming back": GREEN, "moving on": RED})
-    axis.set_xlabel("gradient weight kept, as a share of the unclipped total")
+    axis.set_xlabel("gradient coefficient kept, as a share of the unclipped total")
     axis.legend(loc="lower right")
     return figure
 

@@ -23,7 +23,7 @@ PANELS = (
 def curves(
     named: Mapping[str, Mapping[int, Curve]], colours: Sequence[str] = ()
 ) -> Figure:
-    """Objective (top) and gradient weight (bottom), for Â > 0 and Â < 0.
+    """Objective (top) and gradient coefficient (bottom), for Â > 0 and Â < 0.
 
     `named[label][+1]` and `named[label][-1]` are curves for the two signs.
     """
@@ -33,13 +33,13 @@ def curves(
         for (label, by_sign), colour, dash in zip(named.items(), colours, DASHES * 6):
             one, line = by_sign[sign], {"color": colour, "label": label}
             column[0].plot(one.ratio, one.objective, dash, **line)
-            column[1].plot(one.ratio, one.weight, dash, **line)
+            column[1].plot(one.ratio, one.coefficient, dash, **line)
         for axis in column:
             draw.rule(axis, x=1)
         column[0].set_title(title)
         column[1].set_xlabel("ratio  r = π_θ / π_old")
     axes[0, 0].set_ylabel("objective")
-    axes[1, 0].set_ylabel("gradient weight  w")
+    axes[1, 0].set_ylabel("gradient coefficient  c = g·r")
     axes[0, 0].legend(loc="best")
     return figure
 

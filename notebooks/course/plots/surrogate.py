@@ -83,11 +83,11 @@ def one_table(
     for axis, (label, by_sign) in zip(axes, families.items()):
         ratio = by_sign[1].ratio
         axis.plot(ratio, ratio, ":", color=GREY, linewidth=1, label="r, unclipped")
-        weights = {"Â < 0": by_sign[-1].weight, "Â > 0": by_sign[1].weight}
+        weights = {"Â < 0": by_sign[-1].coefficient, "Â > 0": by_sign[1].coefficient}
         draw.curve_panel(axis, ratio, weights, ((BAD, "--"), (GOOD, "-")))
         draw.rule(axis, x=1, width=0.7)
         axis.set_title(label, fontsize=10)
-        top, step = (6, 2) if by_sign[1].weight.max() > 3 else (3, 1)
+        top, step = (6, 2) if by_sign[1].coefficient.max() > 3 else (3, 1)
         ticks = range(0, top + 1, step)
         axis.set(xlim=(0, top), ylim=(-0.03 * top, top), xticks=ticks, yticks=ticks)
     axes[0].legend(loc="upper left", fontsize=9)
@@ -199,7 +199,7 @@ def explore(named: dict[str, tuple[Curve, Sequence[float]]], z, kept, text) -> F
     top = [figure.add_subplot(grid[0, k]) for k in range(3)]
     styles = ((BLUE, "-"), (ORANGE, "--"))
     for (label, (one, f)), style in zip(named.items(), styles):
-        for axis, values in zip(top, (f, one.weight / one.ratio, one.weight)):
+        for axis, values in zip(top, (f, one.coefficient / one.ratio, one.coefficient)):
             draw.curve_panel(axis, one.ratio, {label: values}, [style])
     titles = {"surrogate f": 3, "gate w": 1.5, "gate × ratio": 3}
     for axis, (title, limit) in zip(top, titles.items()):
@@ -245,7 +245,9 @@ def own_gate(named: dict[str, dict[int, Curve]]) -> Figure:
     figure, axes = plt.subplots(2, 2, figsize=(9, 5), sharex=True)
     styles = [STYLES.get(label, (SAPO, "-")) for label in named]
     for column, (sign, title) in zip(axes.T, draw.SIGNS.items()):
-        products = {label: by_sign[sign].weight for label, by_sign in named.items()}
+        products = {
+            label: by_sign[sign].coefficient for label, by_sign in named.items()
+        }
         ratio = next(iter(named.values()))[sign].ratio
         gates = {label: weight / ratio for label, weight in products.items()}
         draw.curve_panel(
