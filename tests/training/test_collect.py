@@ -97,6 +97,25 @@ def test_scored_log_probs_are_taken_at_the_temperature_too():
     assert metrics["sampling/sampling_logp_difference/mean"] < 0.1
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rollout_dtype", "half"),
+    [("float32", "bfloat16", True), ("bfloat16", "float32", False)],
+)
+def test_the_sampler_computes_in_the_rollouts_dtype(
+    dtype, rollout_dtype, half, monkeypatch
+):
+    """Seen by autocast: by how far its numbers differ is the processor's affair."""
+    seen, sampled = [], collecting.sample
+
+    def spy(*arguments, **keywords):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return sampled(*arguments, **keywords)
+
+    monkeypatch.setattr(collecting, "sample", spy)
+    collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
+    assert seen == [half]
+
+
 def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16_before_and_after():
     run = prepared("ppo", dtype="bfloat16")
     torch.nn.init.normal_(run.critic.score.weight)
@@ -319,6 +338,18 @@ def test_the_first_groups_that_differ_are_the_ones_trained_on():
     assert batch.rollout.group.unique().tolist() == [1, 2, 4]
     texts = [*drawn[0].texts[4:12], *drawn[1].texts[4:8]]
     assert batch.rollout.texts(TOKENIZER) == texts
+
+
+def test_rounds_are_joined_with_what_is_paid_apart_from_what_is_right():
+    settings = {"dynamic_sampling": True, "max_sampling_rounds": 9}
+    run = prepared(reward=right_for_some, **settings)
+    first = collecting._draw(run, 0)
+    joined, _, rounds = collecting._refill(run, 0, first)
+    again = [collecting._draw(run, 0, again=n) for n in range(1, int(rounds))]
+    for name in ("scores", "correct"):
+        parts = [getattr(part, name) for part in (first, *again)]
+        assert torch.equal(getattr(joined, name), torch.cat(parts))
+    assert not torch.equal(joined.scores, joined.correct)
 
 
 def test_a_full_first_round_is_the_last_one():

@@ -345,6 +345,11 @@ def test_the_learning_rates_rise_linearly_over_the_warm_up(steps):
     assert history["learning_rate"] == pytest.approx([1.5e-4, 3.5e-4, 4e-4])
 
 
+def test_the_warm_up_counts_the_updates_of_all_epochs(steps):
+    small_run(rollouts=2, minibatches=1, epochs=2, warmup_updates=4, learning_rate=4e-4)
+    assert [s[0][0] for s in steps] == pytest.approx([1e-4, 2e-4, 3e-4, 4e-4])
+
+
 def test_without_warm_up_the_first_step_is_a_full_one(steps):
     small_run(rollouts=1, learning_rate=5e-4)
     assert [s[0][0] for s in steps] == [5e-4, 5e-4]
