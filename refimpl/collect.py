@@ -128,7 +128,7 @@ def _refill(run: Run, step: int, drawn: Drawn) -> tuple[Drawn, Tensor, float]:
             f"{config.group_size} responses whose rewards differ (mean reward "
             f"{by_group.mean():.2f}): nothing can be learned from them. Give problems "
             "that are sometimes solved, a larger group_size, more max_sampling_rounds, "
-            "or dynamic_sampling=False"
+            "or dynamic_sampling=False (chapter 11 goes from symptoms to causes)"
         )
     used = alive[: config.prompts_per_rollout]
     return drawn, torch.isin(drawn.rollout.group, used).nonzero()[:, 0], float(done)

@@ -429,7 +429,8 @@ def _check_staleness(run: Run) -> None:
             f"after {len(run.history)} rollouts with K = "
             f"{run.config.updates_per_rollout} updates each, the largest |ratio − 1| "
             f"is {largest:.1e}: the policy does not move, or old log-probs are taken "
-            "from the policy being trained. Check the rewards and the learning rate"
+            "from the policy being trained. Check the rewards and the learning rate "
+            "(chapter 11 goes from symptoms to causes)"
         )
         error.history = run.history
         raise error

@@ -84,7 +84,7 @@ def _clip_gradient(model, name: str, limit: float, done: int) -> Tensor:
         raise FloatingPointError(
             f"update {done + 1}: the norm of the {name}'s gradient is {norm.item()}, "
             "training has diverged; lower the learning rate, or clip ratios more "
-            "tightly"
+            "tightly (chapter 11 goes from symptoms to causes)"
         )
     return norm
 

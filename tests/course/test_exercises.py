@@ -23,6 +23,20 @@ def test_each_mistake_gets_its_own_message(key, says):
     assert verdict(key, ALL[key].mistakes[says]) == f"✗ {key}  {says}"
 
 
+@pytest.mark.parametrize(
+    ("key", "other"), [(key, other) for key, e in ALL.items() for other in e.also]
+)
+def test_a_right_answer_written_another_way_passes(key, other):
+    assert verdict(key, other) == f"✓ {key}  Right."
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_three_wrong_answers_are_known_by_name(key):
+    assert len(ALL[key].mistakes) >= 3
+    if ALL[key].kind == "write":
+        assert ALL[key].also, "one right answer written another way"
+
+
 @pytest.mark.parametrize("key", ALL)
 def test_a_stub_is_not_an_attempt(key):
     def stub(*_): ...

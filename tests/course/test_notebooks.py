@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from course.exercises import exercises
+from course.exercises import KINDS, exercises
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 HEADINGS = ["play", "exercises", "misreading", "elsewhere"]
@@ -108,3 +108,89 @@ def test_every_picture_of_the_gallery_is_there(path):
         r'plots\.save\(\w+, "([^"]+)"\)', "".join(map(source, code(path)))
     ):
         assert (figures / f"{name}.png").exists(), name
+
+
+def chapter_of(path: Path) -> str:
+    return str(int(path.stem[:2]))
+
+
+def lines_of(code: str) -> list[str]:
+    """Lines that are neither blank nor a comment."""
+    return [x for x in code.splitlines() if x.strip() and not x.strip().startswith("#")]
+
+
+def printed_lines(path: Path) -> list[str]:
+    return [
+        line
+        for cell in code(path)
+        for output in cell["outputs"]
+        if output["output_type"] == "stream"
+        for line in "".join(output["text"]).splitlines()
+        if line.strip()
+    ]
+
+
+def test_the_page_shows_numbers_and_not_booleans():
+    """True and False stand only where they are the subject: what a verifier accepts."""
+    lines = [line for path in NOTEBOOKS for line in printed_lines(path)]
+    verdicts = [x for x in lines if re.search(r"\b(True|False)\b", x)]
+    assert len(lines) > 1000 and len(verdicts) <= 0.02 * len(lines), verdicts
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_self_checks_are_not_on_the_page(path):
+    shown = "\n".join(printed_lines(path)).lower()
+    assert not re.search(r"digest|sha|picture changed|\b[0-9a-f]{16,}\b", shown)
+    assert "moves(" not in "".join(map(source, code(path)))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_chapter_opens_with_little_code(path):
+    cells = code(path)
+    assert len(lines_of(source(cells[0]))) <= 6, "the import cell"
+    before = 0
+    for cell in cells:
+        before += len(lines_of(source(cell)))
+        if any("image/png" in o.get("data", {}) for o in cell["outputs"]):
+            break
+    assert before <= 25, "code up to the first figure"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda p: p.stem)
+def test_the_method_is_typed_on_the_page(path):
+    """Twelve lines of plain torch, then the comparison with the library."""
+    sources = [source(cell) for cell in code(path)]
+    compared = [i for i, text in enumerate(sources) if "compare(" in text]
+    assert compared, "no cell compares the typed method with refimpl"
+    typed = sources[compared[0] - 1]
+    assert len(lines_of(typed)) <= 12 and "def " in typed
+    assert not re.search(r"refimpl|policy_loss|ALGORITHMS|normalisers", typed)
+
+
+def exercises_asked(path: Path) -> dict[str, str]:
+    """The Markdown cell of every exercise, by its key."""
+    asked = {}
+    for cell in load(path):
+        found = re.match(r"\*\*(\d+\.\d+) · ", source(cell))
+        if cell["cell_type"] == "markdown" and found:
+            asked[found[1]] = source(cell)
+    return asked
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_an_exercise_says_its_kind_and_difficulty_and_has_a_hint(path):
+    """`**3.6 · Title** · predict, then run · difficulty 2 of 5 · 5 minutes.`"""
+    asked, known = exercises_asked(path), exercises()
+    assert set(asked) >= {k for k in known if k.split(".")[0] == chapter_of(path)}
+    kinds = set()
+    for key, text in asked.items():
+        head = text.splitlines()[0]
+        kind = known[key].kind if key in known else "open"
+        kinds.add(kind)
+        assert f" · {KINDS[kind]} · difficulty " in head, head
+        if key in known:
+            assert f"difficulty {known[key].difficulty} of 5" in head, head
+            assert f"· {known[key].minutes} minutes" in head, head
+        assert text.count("<summary>Hint</summary>") == 1, head
+        assert (kind == "open") == ("<summary>Rubric</summary>" in text), head
+    assert kinds == set(KINDS)
