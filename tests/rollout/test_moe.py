@@ -541,6 +541,16 @@ def shifted_loss(algorithm, batch, placement="before_clip", **hyper):
     return algorithm.policy_loss(logp, old_logp, a, mask, weight, **hyper).loss
 
 
+@pytest.mark.parametrize("kind", ["R2", "R3"])
+def test_under_replay_the_experts_that_would_have_been_chosen_are_compared(kind):
+    """Replay fixes those that are visited, so these would never show a change."""
+    run = moe_run(replay=kind)
+    batch, _ = collect(run, 0)
+    assert whole_loss(run, batch)[1]["router/expert_change"] < 1e-3
+    move_routers(run.model, 1.0)
+    assert whole_loss(run, batch)[1]["router/expert_change"] > 0.05
+
+
 def test_the_load_balancing_loss_is_in_the_gradient():
     found = {}
     for weight in (0.0, 1.0):
