@@ -1,0 +1,219 @@
+"""The stored stale rollout, and what the token template computes from it."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from PIL import Image
+
+from course import stale
+from course.plots import animation, tokens
+from refimpl import normalisers
+from refimpl.advantages import group_relative
+from refimpl.algorithms import from_gate, get
+
+FIGURES = Path(__file__).parents[2] / "figures"
+UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def rollout():
+    return stale.load()
+
+
+def close(one, other):
+    torch.testing.assert_close(one.double(), other.double(), rtol=1e-9, atol=1e-12)
+
+
+def test_the_file_is_small():
+    assert stale.FILE.stat().st_size < 300_000
+
+
+def test_shapes(rollout):
+    assert rollout.z.shape == (17, *rollout.mask.shape)
+    rows = len(rollout.mask)
+    assert rows == 64 and len(rollout.prompts) == len(rollout.tokens) == rows
+
+
+def test_before_the_first_update_nothing_has_moved(rollout):
+    assert not rollout.z[0].any()
+
+
+def test_masks_are_as_long_as_the_tokens(rollout):
+    for mask, row, z in zip(rollout.mask, rollout.tokens, rollout.z.transpose(0, 1)):
+        assert mask[: len(row)].all() and not mask[len(row) :].any()
+        assert not z[:, len(row) :].any()
+        ended, full = row[-1] == stale.END, len(row) == rollout.mask.shape[1]
+        assert ended or full
+
+
+def test_rewards_and_advantages_follow_from_the_text(rollout):
+    for prompt, row, reward in zip(rollout.prompts, rollout.tokens, rollout.rewards):
+        total = sum(map(int, prompt.rstrip("=").split("+")))
+        assert reward == "".join(row).endswith(f"#{total}{stale.END}")
+    close(rollout.advantages, group_relative(rollout.rewards, rollout.group))
+
+
+def test_groups_are_live_and_of_one_prompt(rollout):
+    for n in range(8):
+        rows = (rollout.group == n).nonzero()[:, 0].tolist()
+        assert len(rows) == 8
+        assert len({rollout.prompts[i] for i in rows}) == 1
+    assert (rollout.advantages != 0).all()
+
+
+def test_the_ratio_leaves_1_and_the_clip_bites(rollout):
+    r, A = rollout.z[16].exp(), rollout.advantages[:, None]
+    beyond = torch.where(A > 0, r > 1.2, r < 0.8) & rollout.mask.bool()
+    assert beyond.sum() / rollout.mask.sum() > 0.05
+
+
+def test_the_example_is_one_prompt_with_a_right_and_a_wrong_answer():
+    two = stale.example(3)
+    assert two.z.shape == (4, 2, 19)
+    assert two.prompts[0] == two.prompts[1]
+    assert two.rewards.tolist() == [1, 0]
+    assert [a != b for a, b in zip(*two.tokens)].index(True) == DOWN
+    assert sum(a != b for a, b in zip(*two.tokens)) == 1
+
+
+def parts(name, **settings):
+    found = tokens.numbers(name, **settings)
+    z = stale.example().z[16].double()
+    close(found["r"], z.exp())
+    close(found["push"], found["w"] * found["g"] * found["r"] * found["A"])
+    close(found["c"], found["g"] * found["r"])
+    return found, z.exp(), z
+
+
+def test_reinforce_with_its_ratio_has_no_gate():
+    found, _, _ = parts("reinforce", correct=True)
+    close(found["g"], torch.ones(2, 19))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("ppo", 0.8, 1.2), ("grpo", 0.8, 1.2), ("dapo", 0.8, 1.28)],
+)
+def test_a_clip_is_1_inside_and_0_beyond_on_one_side(name, low, high):
+    found, r, _ = parts(name)
+    close(found["g"], torch.stack([r[0] <= high, r[1] >= low]))
+    assert found["g"][0, UP] == 0 and found["g"][1, DOWN] == 0
+    assert found["g"][1, UP] == pytest.approx(1)  # the same r: it may come back
+
+
+def test_dr_grpo_needs_its_weight():
+    mask = stale.example().mask.double()
+    weight = normalisers.constant(mask, 48)
+    found, _, _ = parts("dr_grpo", weight=weight)
+    close(found["w"], torch.ones(2, 19).double() / 96)
+    close(found["g"], parts("grpo")[0]["g"])
+
+
+def test_cispo_caps():
+    found, r, _ = parts("cispo", max_ratio=1.28)
+    close(found["c"], r.clamp(max=1.28))
+
+
+def test_sapo_is_sech_squared():
+    found, r, _ = parts("sapo", tau_pos=8.8, tau_neg=3.0)
+    tau = torch.tensor([[8.8], [3.0]], dtype=torch.float64)
+    close(found["g"], 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
+
+
+def test_gspo_has_one_coefficient_per_response():
+    found, _, z = parts("gspo", epsilon_low=0.03, epsilon_high=0.04)
+    close(found["c"], z.mean(-1, keepdim=True).exp().expand(2, 19))
+    closed, _, _ = parts("gspo")
+    assert not closed["g"].any()
+
+
+def test_gmpo_drops_tokens_and_keeps_them_in_the_mean():
+    found, _, z = parts("gmpo")
+    held = torch.stack([z[0].clamp(max=0.4), z[1].clamp(min=-0.4)])
+    s = held.mean(-1, keepdim=True).exp()
+    close(found["c"], torch.where(held == z, s, 0.0))
+
+
+def test_rspo_shifts_the_ratio():
+    gamma = torch.ones(2, 19).double()
+    gamma[:, 3] = 0.7
+    found, _, z = parts("rspo", gamma=gamma)
+    moved = z + gamma.log()
+    held = torch.stack([moved[0].clamp(max=0.4), moved[1].clamp(min=-0.4)])
+    s = held.mean(-1, keepdim=True).exp()
+    close(found["c"], torch.where(held == moved, s, 0.0))
+    after, _, _ = parts("rspo", gamma=gamma, placement="after_clip")
+    shrunk = torch.full((2, 19), 0.7 ** (1 / 19) / 38, dtype=torch.float64)
+    close(after["w"], shrunk)
+
+
+def test_a_gate_of_ones_own():
+    found, r, _ = parts(from_gate(lambda r, A: 1 / r**2, "mine"))
+    close(found["g"], 1 / r**2)
+
+
+def test_advantages_may_differ_by_token():
+    own = torch.linspace(-1, 1, 38).reshape(2, 19).double()
+    found, r, _ = parts("ppo", advantages=own)
+    stopped = torch.where(own > 0, r > 1.2, r < 0.8)
+    close(found["g"], ~stopped)
+
+
+@pytest.mark.parametrize("name", ["ppo", "gspo", "cispo", "gmpo", "sapo"])
+def test_the_template_draws(name):
+    figure = tokens.responses(name, title="What is left")
+    assert figure.get_figwidth() <= 8.5
+    written = [text.get_text() for text in figure.axes[0].texts]
+    assert written.count("9") == 4 and "What is left" in written
+
+
+def test_closed_gates_are_crossed():
+    gates = torch.zeros(2, 19)
+    figure = tokens.methods({"GRPO": "grpo", "mine": gates}, title="Gates")
+    written = [text.get_text() for text in figure.axes[0].texts]
+    assert written.count(tokens.CROSS) == 2 * 19 + 2 + 1  # mine, GRPO, the key
+
+
+def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():
+    known = animation.tokens_with_gradient()
+    z, A = known["z"][16], known["A"]
+    for gate, name, settings in (
+        (animation.gate(0.0, 8.8), "grpo", {}),
+        (animation.gate(1.0, 8.8), "sapo", {"tau_pos": 8.8, "tau_neg": 8.8}),
+        (animation.gate(1.0, 1.0), "sapo", {"tau_pos": 1.0, "tau_neg": 1.0}),
+    ):
+        x = z.clone()[:, None].requires_grad_()
+        one = torch.ones_like(x)
+        loss = get(name).policy_loss(x, 0 * one, A, one, one, **settings).loss
+        (c,) = torch.autograd.grad(-loss, x)
+        close(gate(z.exp(), A), c[:, 0] / A / z.exp())
+
+
+def test_the_first_frame_cuts_nothing_and_the_clip_cuts_some():
+    known = animation.tokens_with_gradient()
+    clip = animation.gate(0, animation.NARROW)
+    shares = [
+        animation.passes(clip(z.exp(), known["A"]), push)
+        for z, push in zip(known["z"], known["push"])
+    ]
+    assert shares[0] == 1 and 0.5 < shares[16] < 0.95
+
+
+def test_the_animation_is_a_loop_of_ten_to_fifteen_seconds():
+    path = FIGURES / "clip_to_gate.gif"
+    assert path.stat().st_size <= 2_000_000
+    with Image.open(path) as picture:
+        assert picture.info["loop"] == 0 and 650 <= picture.width <= 850
+        seconds = 0.0
+        for n in range(picture.n_frames):
+            picture.seek(n)
+            seconds += picture.info["duration"] / 1000
+    assert 10 <= seconds <= 16
