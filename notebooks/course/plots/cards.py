@@ -1,0 +1,208 @@
+"""The README's gallery: six small figures, one finding each.
+
+A card is drawn for a width of 400 px and needs no run: its curves come from the losses
+by autograd, its runs from `figures/data/stress.csv`. `draw_all()` saves all six.
+"""
+
+import textwrap
+from collections.abc import Callable
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+
+from course import DATA, plots
+from course.plots import primitives as draw
+from course.plots.style import (
+    BAD,
+    COLOURS,
+    GOOD,
+    INK,
+    LOOKS,
+    PAPER,
+    arms,
+)
+from refimpl import normalisers
+from refimpl.algorithms import ALGORITHMS
+from refimpl.curves import curve
+from refimpl.experiments import stress
+
+SIZE = (4.0, 3.0)  # inches: at 400 px a point is 1.4 px
+DPI = 200
+TITLE, TEXT = 13.5, 12
+FAINT = "#E4E7EC"
+
+
+def _card(title: str) -> tuple[Figure, plt.Axes]:
+    """A card's panel under its finding."""
+    figure, axis = plt.subplots(figsize=SIZE)
+    title = textwrap.fill(title, 33)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=TITLE, linespacing=1.15)
+    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
+    axis.grid(False)
+    axis.tick_params(labelsize=TEXT)
+    axis.xaxis.label.set_size(TEXT)
+    axis.yaxis.label.set_size(TEXT)
+    return figure, axis
+
+
+def _say(axis, x, y, text, colour=INK, **look) -> None:
+    axis.text(x, y, text, color=colour, **{"fontsize": TEXT, "va": "center"} | look)
+
+
+def clip_or_fade() -> Figure:
+    """The gate g of GRPO and of SAPO against the ratio, for Â > 0."""
+    figure, axis = _card("The clip drops a token at once, the soft gate fades it out")
+    hard, soft = curve("grpo"), curve("sapo", tau_pos=8.8, tau_neg=8.8)
+    (blue, _), (red, _) = LOOKS["grpo"], LOOKS["sapo 8.8"]
+    axis.fill_between(hard.ratio, hard.gate, color=blue, alpha=0.1, linewidth=0)
+    axis.plot(hard.ratio, hard.gate, color=blue, linewidth=3)
+    axis.plot(soft.ratio, soft.gate, "--", color=red, linewidth=3)
+    _say(axis, 0.06, 1.1, "GRPO: clip", blue, weight="bold")
+    _say(axis, 1.32, 0.62, r"SAPO, $\tau$ = 8.8", red, weight="bold")
+    axis.set(xlim=(0, 2.2), ylim=(0, 1.2), xticks=[0, 1, 2], yticks=[0, 1])
+    axis.set(xlabel="ratio $r$", ylabel="gate $g$")
+    return figure
+
+
+def sign_trap() -> Figure:
+    """Where PPO's clip passes a token, for both signs of Â."""
+    figure, axis = _card("The sign of the advantage decides which side the clip cuts")
+    for row, (sign, ink) in enumerate(((1, GOOD), (-1, BAD))):
+        one = curve("ppo", sign, torch.linspace(0.002, 2, 500))
+        passed = one.ratio[one.gate > 0.5]
+        low, high = passed.min().item(), passed.max().item()
+        axis.barh(row, 2, 0.56, color=FAINT)
+        axis.barh(row, high - low, 0.56, low, color=ink)
+        _say(axis, (low + high) / 2, row, "learns", PAPER, ha="center", weight="bold")
+        cut = (high + 2) / 2 if low < 0.1 else low / 2
+        _say(axis, cut, row, "cut", "#555555", ha="center")
+    axis.axvline(1, color=INK, linewidth=1, linestyle=":")
+    draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
+    axis.tick_params("y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set(xlim=(0, 2), xticks=[0, 0.8, 1.2, 2], xlabel="ratio $r$")
+    return figure
+
+
+def weight_by_length() -> Figure:
+    """A token's weight against its response's length, relative to the batch's mean."""
+    figure, axis = _card("What a token weighs depends on how long its answer is")
+    lengths = torch.arange(8, 49)
+    mask = (torch.arange(48) < lengths[:, None]).double()
+    named = {
+        "grpo": (normalisers.seq_mean_token_mean(mask), "GRPO: 1/|o|", 12.1, 2.75),
+        "dapo": (normalisers.token_mean(mask), "DAPO: token mean", 48, 1.24),
+        "dr_grpo": (normalisers.constant(mask, 48), "Dr. GRPO: constant", 12.2, 0.37),
+    }
+    even = 1 / mask.sum()
+    for name, (weight, label, x, y) in named.items():
+        ink, dash = LOOKS[name]
+        share = (weight[:, 0] / even).tolist()
+        draw.line(axis, lengths, share, ink, dash, lw=3)
+        dark = {"dapo": "#A36F00", "dr_grpo": "#2E86C1"}.get(name, ink)
+        side = "right" if x > 40 else "left"
+        _say(axis, x, y, label, dark, weight="bold", ha=side)
+    axis.set(xlim=(6, 48), ylim=(0, 3.7), yticks=[0, 1, 2, 3], xticks=[8, 24, 48])
+    axis.set(xlabel="length of the answer (tokens)", ylabel="weight (mean: 1)")
+    return figure
+
+
+ANSWER = "3+9=12;#12"
+DRIFT = (0.01, -0.02, 0.03, 0.0, 0.55, 0.04, -0.01, 0.02, 0.0, 0.01)
+"""Log-ratios of its tokens: one of them moved."""
+
+
+def one_ratio() -> Figure:
+    """Which tokens of one response have a gradient, under token and sequence ratios."""
+    figure, axis = _card("One token drifts: GRPO cuts it, GSPO cuts the whole answer")
+    rows = {"GRPO": _passes("grpo"), "GSPO": _passes("gspo")}
+    for column, (token, z) in enumerate(zip(ANSWER, DRIFT)):
+        bold = "bold" if abs(z) > 0.2 else "normal"
+        look = {"ha": "center", "family": "monospace", "weight": bold}
+        _say(axis, column, -0.95, token, **look, fontsize=15)
+        for row, (name, passes) in enumerate(rows.items()):
+            face = COLOURS[name.lower()] if passes[column] else FAINT
+            corner = (column - 0.45, row - 0.36)
+            axis.add_patch(plt.Rectangle(corner, 0.9, 0.72, facecolor=face))
+            if not passes[column]:
+                _say(axis, column, row, "×", "#777777", ha="center")
+    moved = max(range(len(DRIFT)), key=lambda i: abs(DRIFT[i]))
+    ratio = torch.tensor(DRIFT[moved]).exp().item()
+    _say(axis, moved, -1.6, f"$r$ = {ratio:.1f}", ha="center")
+    draw.row_labels(axis, rows, fontsize=TEXT, weight="bold")
+    axis.set(xlim=(-0.6, len(ANSWER) - 0.4), ylim=(1.5, -2), xticks=[])
+    axis.set_xlabel(r"filled: the token has a gradient ($\hat{A} > 0$)")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    return figure
+
+
+def _passes(name: str) -> list[bool]:
+    """Token by token: has it a gradient, with Â = 1?"""
+    z = torch.tensor([DRIFT], dtype=torch.float64, requires_grad=True)
+    one = torch.ones_like(z)
+    ALGORITHMS[name].policy_loss(z, 0 * one, one, mask=one).loss.backward()
+    return [x != 0 for x in z.grad[0].tolist()]
+
+
+def capped() -> Figure:
+    """The gradient coefficient of DAPO and CISPO for a good token, up to r = 8."""
+    figure, axis = _card(
+        "DAPO drops a token that has\nmoved far, CISPO caps its weight"
+    )
+    ratios = torch.linspace(0.01, 8, 800)
+    for name in ("cispo", "dapo"):
+        ink, dash = LOOKS[name]
+        one = curve(name, 1, ratios)
+        axis.fill_between(one.ratio, one.coefficient, color=ink, alpha=0.1, lw=0)
+        draw.line(axis, one.ratio, one.coefficient, ink, dash, lw=3)
+    _say(axis, 7.9, 4.4, "CISPO", COLOURS["cispo"], ha="right", weight="bold")
+    _say(axis, 7.9, 0.45, "DAPO", "#A36F00", ha="right", weight="bold")
+    axis.set(xlim=(0, 8), ylim=(-0.12, 5.6), xticks=[0, 1, 4, 8], yticks=[0, 1, 5])
+    axis.set(xlabel=r"ratio $r$   ($\hat{A} > 0$)", ylabel="coefficient $c$")
+    return figure
+
+
+def stale_updates() -> Figure:
+    """Reward by rollout of the stored runs at the hard setting."""
+    figure, axis = _card(
+        "Stale data, hard setting: the\ntwo-sided soft gate falls"
+    )
+    rows = stress.read(DATA / "stress.csv")
+    labels = ("GRPO", "one-sided 8.8", "SAPO 8.8")
+    looks, counts = arms(labels), {}
+    for label, (ink, dash) in zip(labels, looks):
+        runs = stress.column(rows, "hard", label, "reward")
+        draw.band(axis, runs, ink, label, dash, what="", linewidth=2.8)
+        counts[label] = len(runs)
+    _say(axis, 30, 0.97, "GRPO", looks[0][0], ha="right", weight="bold")
+    _say(axis, 4.5, 0.97, "one-sided 8.8", looks[1][0], weight="bold")
+    _say(axis, 17, 0.15, "SAPO 8.8", looks[2][0], weight="bold")
+    axis.set(xlim=(0, 30.5), ylim=(-0.03, 1.06), xticks=[1, 15, 30], yticks=[0, 0.5, 1])
+    axis.set_ylabel("reward")
+    axis.set_xlabel(f"rollout  ({draw.how_many(counts)}: median and range)")
+    return figure
+
+
+CARDS: dict[str, Callable[[], Figure]] = {
+    one.__name__: one
+    for one in (
+        clip_or_fade,
+        sign_trap,
+        weight_by_length,
+        one_ratio,
+        capped,
+        stale_updates,
+    )
+}
+
+
+def draw_all() -> None:
+    """Save every card as `figures/card_<name>.png`."""
+    plots.folder().mkdir(parents=True, exist_ok=True)
+    for name, make in CARDS.items():
+        figure = make()
+        path = plots.folder() / f"card_{name}.png"
+        figure.savefig(path, dpi=DPI, metadata={"Software": None})
+        plt.close(figure)

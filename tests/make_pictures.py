@@ -1,0 +1,16 @@
+"""The README's pictures that no chapter draws: `python -m tests.make_pictures`.
+
+Six cards and the animation. Both rest on stored data and exact curves, so that a second
+run writes the same pictures.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
+
+from course.plots import animation, cards
+
+if __name__ == "__main__":
+    cards.draw_all()
+    animation.clip_to_gate()
