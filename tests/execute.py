@@ -1,7 +1,8 @@
 """Execute notebooks in place: `python -m tests.execute [CHAPTER …]`, e.g. `02 05`.
 
 Outputs and figures are committed as this writes them: cells in order from a fresh
-kernel, no time stamps, no widget state, no progress bars, cells numbered anew.
+kernel, no time stamps, of a widget its picture alone, no progress bars, cells numbered
+anew.
 """
 
 import json
@@ -13,6 +14,8 @@ import nbformat
 from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""A widget that no kernel holds any more; its picture stays."""
 METADATA = {
     "kernelspec": {
         "display_name": "Python 3",
@@ -38,6 +41,8 @@ def execute(path: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if not is_progress_bar(o)]
+            for output in cell.outputs:
+                output.get("data", {}).pop(WIDGET, None)
     notebook.metadata = nbformat.from_dict(METADATA)
     text = nbformat.writes(notebook, version=4)
     path.write_text(

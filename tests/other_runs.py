@@ -137,6 +137,7 @@ def execute(path: Path) -> dict:
     from IPython.core.interactiveshell import InteractiveShell
 
     os.chdir(path.parent)
+    sys.path.insert(0, str(path.parent))  # as a kernel does: `from course import …`
     shell, claims = InteractiveShell.instance(), Claims()
     shell.user_ns.update(claims.namespace())
     shell.ast_transformers.append(claims)
@@ -169,8 +170,10 @@ def streams(cell: dict) -> Iterator[str]:
     for output in cell["outputs"]:
         if output["output_type"] == "stream" and output["name"] == "stdout":
             yield from output["text"]
-        elif "application/vnd.jupyter.widget-view+json" in output.get("data", {}):
-            yield "".join(output["data"]["text/plain"]) + "\n"
+        elif (name := "".join(output.get("data", {}).get("text/plain", ""))).startswith(
+            "Explorer("
+        ):
+            yield name + "\n"
 
 
 def one(job: tuple[Path, str, dict], out: Path) -> None:

@@ -1,96 +1,227 @@
-"""Sliders that redraw a figure.
+"""Sliders that move a picture while they are dragged.
 
-One pure function from parameters to a figure, one image, and `observe` between them:
-the picture changes in JupyterLab, and a test can set a slider and read the image.
+The figure is drawn once. `update(**values)` gives its moving artists new data and
+returns them, as for matplotlib's `FuncAnimation(blit=True)`; the rest is a saved
+background. An explorer is plain ipywidgets, so JupyterLab, VS Code and Colab show it,
+and a test can set a slider and read the image.
 """
 
-from collections.abc import Callable
+import io
+import itertools
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from course import plots
-from refimpl import curves
+from course.plots.style import GREY
+from refimpl.algorithms import ALGORITHMS
+from refimpl.curves import Curve, curve
+
+VISIBLE = 300
+"""Pixels that differ when a reader can see it: more than a number in a title."""
 
 
 class Explorer(widgets.VBox):
-    """`controls` by name above an `image` of `draw(**values)`."""
+    """`controls` by name, buttons for `presets`, and the `image` of a figure.
+
+    What `update` changes and does not return is drawn too, but then the whole figure
+    is drawn again, which takes several times as long.
+    """
 
     def __init__(
-        self, draw: Callable[..., Figure], controls: dict[str, widgets.Widget]
+        self,
+        figure: Figure,
+        update: Callable[..., Iterable[Artist]],
+        controls: Mapping[str, widgets.Widget],
+        presets: Mapping[str, Mapping[str, object]] | None = None,
     ):
-        self.draw, self.controls = draw, controls
+        plt.close(figure)  # the notebook would show it a second time
+        self.figure, self.update, self.controls = figure, update, dict(controls)
+        self.canvas = FigureCanvasAgg(figure)
         self.image = widgets.Image(format="png", layout={"max_width": "100%"})
-        for control in controls.values():
-            control.observe(self.redraw, names="value")
+        moving = list(update(**self.values))
+        figure.draw_without_rendering()  # the layout makes room for all artists
+        figure.set_layout_engine("none")  # and stays as it is
+        for artist in moving:
+            artist.set_animated(True)  # not in the background
+        self.draw_background()
+        # Neither an artist that moves nor an empty one (stale: there was nothing to
+        # draw) is part of the background: its changes must not make that stale.
+        parts = itertools.chain(*(artist.findobj() for artist in moving))
+        for artist in [*parts, *figure.findobj(lambda artist: artist.stale)]:
+            artist.stale_callback = None
         self.redraw()
-        super().__init__([*controls.values(), self.image])
+        for control in self.controls.values():
+            control.observe(self.redraw, names="value")
+        rows = list(self.controls.values())
+        if presets:
+            rows.insert(0, widgets.HBox([self.button(*one) for one in presets.items()]))
+        super().__init__([*rows, self.image])
+
+    @property
+    def values(self) -> dict:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def draw_background(self) -> None:
+        self.canvas.draw()
+        self.background = self.canvas.copy_from_bbox(self.figure.bbox)
 
     def redraw(self, _=None) -> None:
-        values = {name: control.value for name, control in self.controls.items()}
-        self.image.value = plots.png(self.draw(**values))
+        moved = sorted(self.update(**self.values), key=Artist.get_zorder)
+        if self.figure.stale:  # something changed that is in the background
+            self.draw_background()
+        self.canvas.restore_region(self.background)
+        for artist in moved:
+            self.figure.draw_artist(artist)
+        buffer = io.BytesIO()
+        Image.fromarray(self.pixels()).save(buffer, "png", compress_level=1)
+        self.image.value = buffer.getvalue()
+
+    def pixels(self) -> np.ndarray:
+        """The picture, (height, width, RGB)."""
+        return np.array(self.canvas.buffer_rgba())[..., :3]
+
+    def set(self, **values) -> None:
+        """Set several controls, and draw once."""
+        for name, value in values.items():
+            self.controls[name].unobserve(self.redraw, names="value")
+            self.controls[name].value = value
+            self.controls[name].observe(self.redraw, names="value")
+        self.redraw()
+
+    def button(self, label: str, values: Mapping) -> widgets.Button:
+        button = widgets.Button(description=label, layout={"width": "auto"})
+        button.on_click(lambda _: self.set(**values))
+        return button
 
     def moves(self, name: str, value) -> bool:
-        """Whether setting a control to `value` changes the picture; sets it back."""
-        control, before = self.controls[name], self.image.value
-        usual, control.value = control.value, value
-        changed = self.image.value != before
-        control.value = usual
-        return changed
+        """Whether a reader sees it when a control is set to `value`; sets it back."""
+        usual, before = self.values[name], self.pixels()
+        self.set(**{name: value})
+        changed = (self.pixels() != before).any(-1).sum() > VISIBLE
+        self.set(**{name: usual})
+        return bool(changed)
+
+    def idle(self) -> list[str]:
+        """The controls that move nothing, wherever they are set from where they are."""
+        return [
+            name
+            for name, control in self.controls.items()
+            if not any(self.moves(name, value) for value in reach(control))
+        ]
+
+    def _repr_mimebundle_(self, **options) -> dict:
+        """The widget, and its picture where no kernel runs: GitHub, nbviewer."""
+        buffer = io.BytesIO()
+        Image.fromarray(self.pixels()).quantize(256).save(buffer, "png", optimize=True)
+        picture = b64encode(buffer.getvalue()).decode()
+        return {"image/png": picture, **super()._repr_mimebundle_(**options)}
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"
 
 
-def slider(label: str, value: float, low: float, high: float, step: float):
-    """A float slider, or an integer one if every number is an int."""
-    whole = all(isinstance(x, int) for x in (value, low, high, step))
-    kind = widgets.IntSlider if whole else widgets.FloatSlider
+def reach(control: widgets.Widget) -> list:
+    """The values that a control can be set to: both ends, or every option."""
+    if hasattr(control, "options"):
+        return [o[1] if isinstance(o, tuple) else o for o in control.options]
+    return [control.min, control.max]
+
+
+def control(kind: type[widgets.Widget], label: str, value, **settings):
+    """Any of ipywidgets' controls, as wide as the others."""
     return kind(
         value=value,
-        min=low,
-        max=high,
-        step=step,
         description=label,
-        continuous_update=False,
         style={"description_width": "170px"},
         layout={"width": "520px"},
+        **settings,
     )
 
 
-def choice(label: str, options: list[str], value: str):
+def slider(label: str, value: float, low: float, high: float, step: float):
+    """A float slider, or an integer one if every number is an int.
+
+    Raises `ValueError` if no whole number of steps leads from `low` to `value`: the
+    browser would move the slider, and the picture with it, as soon as it is shown.
+    """
+    if abs((value - low) / step - round((value - low) / step)) > 1e-6:
+        raise ValueError(f"{label}: {value:g} is not {low:g} plus steps of {step:g}")
+    whole = all(isinstance(x, int) for x in (value, low, high, step))
+    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    return control(kind, label, value, min=low, max=high, step=step)
+
+
+def stops(label: str, options: Sequence, value):
+    """A slider over these values alone."""
+    return control(widgets.SelectionSlider, label, value, options=options)
+
+
+def log_slider(label: str, value: float, low: float, high: float):
+    """A slider over round numbers from `low` to `high`, 75 to a factor of ten.
+
+    They are 1, 1.05, 1.1 … 2, 2.1 … 5, 5.2 … 9.8 and their tenfolds, so that a value
+    is what its label says: ipywidgets' FloatLogSlider makes 8.71 of 8.8.
+    """
+    digits = (*range(100, 200, 5), *range(200, 500, 10), *range(500, 1000, 20))
+    decades = range(math.floor(math.log10(low)) - 2, math.ceil(math.log10(high)) - 1)
+    round_ = [float(f"{m}e{d}") for d in decades for m in digits]
+    every = sorted({low, value, high, *(x for x in round_ if low < x < high)})
+    return stops(label, [(f"{x:g}", x) for x in every], value)
+
+
+def choice(label: str, options: Sequence[str], value: str):
     """A drop-down menu."""
-    return widgets.Dropdown(
-        options=options,
-        value=value,
-        description=label,
-        style={"description_width": "170px"},
-        layout={"width": "520px"},
-    )
+    return control(widgets.Dropdown, label, value, options=options)
 
 
 def clip_explorer(algorithm: str = "ppo", compare: tuple[str, ...] = ()) -> Explorer:
     """Bend the clip: ε below and above 1, and the size of the advantage.
 
-    Drawn beside the unclipped ratio, and beside `compare` at their defaults.
+    Drawn over the unclipped ratio, and over `compare` at their defaults.
     """
+    shown = {"unclipped": "reinforce"}
+    shown |= {ALGORITHMS[name].title: name for name in compare}
+    shown[f"{ALGORITHMS[algorithm].title}, your ε"] = algorithm
 
-    def draw(epsilon_low: float, epsilon_high: float, size: float) -> Figure:
-        def both(name: str, **settings) -> dict:
-            return {s: curves.curve(name, s * size, **settings) for s in (1, -1)}
+    def named(size: float, **bounds) -> dict[str, dict[int, Curve]]:
+        settings = [{"correct": True}, *({} for _ in compare), bounds]
+        return {
+            label: {sign: curve(name, sign * size, **own) for sign in (1, -1)}
+            for (label, name), own in zip(shown.items(), settings)
+        }
 
-        named = {"unclipped": both("reinforce", correct=True)}
-        named |= {name: both(name) for name in compare}
-        named[algorithm] = both(
-            algorithm, epsilon_low=epsilon_low, epsilon_high=epsilon_high
-        )
-        return plots.curves(named)
+    figure = plots.curves(named(1.0))
+    signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
+    rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
+    for axis in figure.axes[:2]:
+        axis.set_ylim(-4.2, 4.2)
 
-    return Explorer(
-        draw,
-        {
-            "epsilon_low": slider("ε low", 0.2, 0.02, 0.9, 0.02),
-            "epsilon_high": slider("ε high", 0.2, 0.02, 1.5, 0.02),
-            "size": slider("|advantage|", 1.0, 0.25, 3.0, 0.25),
-        },
-    )
+    def update(epsilon_low: float, epsilon_high: float, size: float) -> list:
+        found = named(size, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+        moved = []
+        for i, (axis, sign) in enumerate(zip(figure.axes, signs)):
+            for line, one in zip(axis.lines, found.values()):
+                y = one[sign].coefficient if i > 1 else one[sign].objective
+                line.set_ydata(y.numpy())
+                moved.append(line)
+            rules[i].set_xdata([1 + epsilon_high if sign > 0 else 1 - epsilon_low] * 2)
+        good, bad = figure.axes[:2]
+        good.set_title(f"Â > 0: no gradient above {1 + epsilon_high:.2f}")
+        bad.set_title(f"Â < 0: no gradient below {1 - epsilon_low:.2f}")
+        return [*moved, *rules, good.title, bad.title]
+
+    controls = {
+        "epsilon_low": slider("ε low", 0.2, 0.02, 0.9, 0.02),
+        "epsilon_high": slider("ε high", 0.2, 0.02, 1.5, 0.02),
+        "size": slider("|advantage|", 1.0, 0.25, 2.0, 0.25),
+    }
+    return Explorer(figure, update, controls)

@@ -1,28 +1,34 @@
 """In JupyterLab a reader moves a slider of each chapter, and the picture changes.
 
-The cells that one widget of each chapter needs, and no others, are put together into
+The cells that one explorer of each chapter needs, and no others, are put together into
 one notebook, so that a browser and a kernel start once.
 """
 
+import base64
+import io
 import os
 import shutil
 import socket
 import subprocess
-import symtable
 import sys
 import time
 import urllib.request
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
+from PIL import Image
+
+from course.explorer import VISIBLE
+from tests import sliders
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
     None,
 )
 DRIVER = shutil.which("chromedriver")
-NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("*.ipynb"))
 PATIENCE = 120  # seconds
 
 pytestmark = [
@@ -35,60 +41,16 @@ pytestmark = [
 ]
 
 
-def scopes(table):
-    yield table
-    for child in table.get_children():
-        yield from scopes(child)
-
-
-def makes(code: str) -> set[str]:
-    """The global names that a cell assigns, imports or defines."""
-    symbols = symtable.symtable(code, "cell", "exec").get_symbols()
-    return {
-        s.get_name()
-        for s in symbols
-        if s.is_assigned() or s.is_imported() or s.is_namespace()
-    }
-
-
-def uses(code: str) -> set[str]:
-    """The global names that a cell, or a function in it, reads and does not make."""
-    top, *inner = scopes(symtable.symtable(code, "cell", "exec"))
-    found = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
-    for scope in inner:
-        found |= {s.get_name() for s in scope.get_symbols() if s.is_global()}
-    return found - makes(code)
-
-
-def needed(cells: list[str], at: int) -> list[int]:
-    """The cells that cell `at` depends on, directly or not, and itself."""
-    todo, chosen = [at], set()
-    while todo:
-        here = todo.pop()
-        chosen.add(here)
-        for name in uses(cells[here]):
-            makers = [j for j in range(here) if name in makes(cells[j])]
-            todo += [j for j in makers[-1:] if j not in chosen]
-    return sorted(chosen)
-
-
-def smallest_widget(path: Path) -> list[str]:
-    """The cells that lead to the chapter's widget with the least to compute."""
-    cells = [
-        cell.source
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.cell_type == "code" and cell.source.strip()
-    ]
-    shown = [i for i, code in enumerate(cells) if "display(" in code and i > 0]
-    assert shown, f"{path.name} shows no widget"
+def smallest_explorer(path: Path) -> str:
+    """The cells that lead to the chapter's explorer with the least to compute."""
+    cells = sliders.code(path)
+    slow = ("train(", "warm_start()", "collect(")
 
     def cost(chosen: list[int]) -> tuple[int, int]:
-        slow = ("train(", "warm_start()", "collect(")
         return sum(word in cells[i] for i in chosen for word in slow), len(chosen)
 
-    chosen = min((needed(cells, i) for i in shown), key=cost)
-    # A live warm start is shown by the notebook itself; here the shipped one will do.
-    return [cells[i].replace("fresh=True", "fresh=False") for i in chosen]
+    chosen = min((sliders.needed(cells, i) for i in sliders.shown(cells)), key=cost)
+    return "\n\n".join(cells[i] for i in chosen)
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +60,7 @@ def lab(tmp_path_factory):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     for path in NOTEBOOKS:
-        code = "\n\n".join(smallest_widget(path))
-        notebook.cells.append(nbformat.v4.new_code_cell(code))
+        notebook.cells.append(nbformat.v4.new_code_cell(smallest_explorer(path)))
     nbformat.write(notebook, root / "sliders.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -181,19 +142,30 @@ CELL = """
 """
 
 
+PIXELS = """
+    const image = jupyterapp.shell.currentWidget.content.widgets[arguments[0]]
+        .node.querySelector('img.widget-image');
+    const canvas = document.createElement('canvas');
+    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+    canvas.getContext('2d').drawImage(image, 0, 0);
+    return canvas.toDataURL('image/png').split(',')[1];
+"""
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_moving_a_slider_changes_the_picture(path, page):
     index = NOTEBOOKS.index(path)
     page.execute_script(RUN, index)
 
-    def picture():
-        return page.execute_script(CELL, index, "img.widget-image").get_attribute("src")
+    def picture() -> np.ndarray:
+        png = base64.b64decode(page.execute_script(PIXELS, index))
+        return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
-    before = wait(picture, "the widget's picture")
+    before = wait(lambda: [picture()], "the explorer's picture")[0]
     handle = wait(
         lambda: page.execute_script(CELL, index, ".widget-slider .noUi-handle"),
         "a slider",
     )
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     handle.send_keys("\ue014" * 5)  # arrow right
-    wait(lambda: picture() not in (None, before), "the picture to change")
+    wait(lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change")

@@ -31,3 +31,20 @@ def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
     assert made["metadata"].keys() == {"kernelspec", "language_info"}
     execute(path)
     assert path.read_text(encoding="utf-8") == text
+
+
+def test_of_a_widget_the_picture_is_kept(tmp_path):
+    """A kernel's widget is gone with the kernel, and its id is new every time."""
+    code = (
+        "import ipywidgets\nfrom IPython.display import display\n"
+        "class Seen(ipywidgets.HTML):\n"
+        "    def _repr_mimebundle_(self, **options):\n"
+        "        return {'image/png': 'AA==', **super()._repr_mimebundle_(**options)}\n"
+        "display(Seen())"
+    )
+    path = tmp_path / "small.ipynb"
+    cells = [nbformat.v4.new_code_cell(code)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    execute(path)
+    (output,) = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["outputs"]
+    assert output["data"].keys() == {"image/png", "text/plain"}

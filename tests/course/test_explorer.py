@@ -1,32 +1,158 @@
-"""Sliders, driven in the kernel: the image is what `draw` gives for their values."""
+"""Sliders, driven in the kernel: the image is what `update` makes of their values."""
 
+import base64
+import io
+import itertools
+
+import ipywidgets as widgets
 import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from PIL import Image
 
 from course import explorer, plots
+from course.plots.sapo_explorer import sapo_explorer
+from tests import sliders
+
+CHAPTERS = sorted(sliders.NOTEBOOKS.glob("*.ipynb"))
+
+
+def seesaw(returns=("line",), presets=None, **more) -> explorer.Explorer:
+    """A line from (0, 0) to (b, a), under a title, on 200 × 200 pixels."""
+    figure, axis = plt.subplots(figsize=(2, 2), dpi=100)
+    (line,) = axis.plot([0, 1], [0, 1])
+    axis.set(xlim=(0, 3), ylim=(0, 3), title="0.0")
+    artists = {"line": line, "title": axis.title, "axis": axis}
+
+    def update(a, b, **_):
+        line.set_data([0, b], [0, a])
+        axis.set_title(f"{a:.1f}")
+        return [artists[name] for name in returns]
+
+    controls = {
+        "a": explorer.slider("a", 1.0, 0.0, 2.0, 0.5),
+        "b": explorer.slider("b", 1, 0, 3, 1),
+    }
+    return explorer.Explorer(figure, update, controls | more, presets)
+
+
+def pixels(png: bytes) -> np.ndarray:
+    return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def test_moving_a_slider_redraws_with_its_value():
-    seen = []
-
-    def draw(a, b):
-        seen.append((a, b))
-        figure, axis = plt.subplots(figsize=(1, 1))
-        axis.plot([0, a], [0, b])
-        return figure
-
-    play = explorer.Explorer(
-        draw,
-        {
-            "a": explorer.slider("a", 1.0, 0.0, 2.0, 0.5),
-            "b": explorer.slider("b", 1, 0, 3, 1),
-        },
-    )
+    play = seesaw()
     before = play.image.value
     play.controls["b"].value = 3
-    assert seen == [(1.0, 1), (1.0, 3)]
     assert play.image.value != before
+    assert (pixels(play.image.value) == play.pixels()).all()
     play.controls["b"].value = 1
     assert play.image.value == before, "the same values draw the same picture"
+
+
+@pytest.mark.parametrize(
+    "returns", [("line", "title"), ("title", "line"), ("axis",), ("line",), ()]
+)
+def test_the_picture_is_that_of_a_figure_drawn_from_scratch(returns):
+    """Also where `update` forgets to return what it moved: that is only slower."""
+    play = seesaw(returns)
+    play.controls["a"].value = 2.0
+    for artist in play.figure.findobj():
+        artist.set_animated(False)
+    play.canvas.draw()
+    whole = np.array(play.canvas.buffer_rgba())[..., :3]
+    assert (pixels(play.image.value) != whole).any(-1).sum() <= 50
+
+
+def test_only_what_moved_is_drawn(monkeypatch):
+    play = seesaw(("line", "title"))
+    monkeypatch.setattr(play, "draw_background", lambda: pytest.fail("drawn again"))
+    play.controls["a"].value = 2.0
+    slow = seesaw(("line",))
+    monkeypatch.setattr(slow, "draw_background", lambda: 1 / 0)
+    slow.figure.axes[0].set_xlim(0, 2)
+    with pytest.raises(ZeroDivisionError):
+        slow.redraw()
+
+
+def test_a_preset_sets_several_controls_and_draws_once():
+    play = seesaw(presets={"steep": {"a": 2.0, "b": 3}})
+    drawn = []
+    play.image.observe(drawn.append, names="value")
+    row = play.children[0]
+    row.children[0].click()
+    assert play.values == {"a": 2.0, "b": 3} and len(drawn) == 1
+    play.controls["a"].value = 1.0
+    assert len(drawn) == 2, "the controls are still listened to"
+
+
+def test_moves_looks_and_sets_back():
+    play = seesaw()
+    before = play.image.value
+    assert play.moves("a", 2.0) and not play.moves("a", 1.0)
+    assert play.image.value == before and play.values == {"a": 1.0, "b": 1}
+
+
+def test_idle_names_the_controls_that_do_nothing():
+    play = seesaw(
+        c=explorer.slider("c", 0.0, 0.0, 1.0, 0.1),
+        d=explorer.choice("d", ["x", "y"], "x"),
+        e=explorer.log_slider("e", 1.0, 0.1, 10.0),
+    )
+    assert play.idle() == ["c", "d", "e"]
+    assert seesaw().idle() == []
+
+
+def test_a_number_in_a_title_is_not_a_movement():
+    figure, axis = plt.subplots(figsize=(4, 4))
+
+    def update(a):
+        axis.set_title(f"a = {a:.2f}")
+        return [axis.title]
+
+    slider = explorer.slider("a", 0.5, 0.4, 0.6, 0.1)
+    assert explorer.Explorer(figure, update, {"a": slider}).idle() == ["a"]
+
+
+def test_all_controls_follow_the_drag():
+    made = [
+        explorer.slider("a", 0.5, 0.0, 1.0, 0.1),
+        explorer.slider("a", 5, 0, 10, 1),
+        explorer.log_slider("a", 1.0, 0.1, 10.0),
+        explorer.stops("a", [1, 2, 4], 2),
+    ]
+    assert all(one.continuous_update for one in made)
+    assert isinstance(made[1], widgets.IntSlider)
+
+
+def test_a_log_slider_runs_over_round_numbers_and_its_own():
+    values = explorer.reach(explorer.log_slider("τ", 1.763, 0.1, 100.0))
+    assert values == sorted(values)
+    assert (values[0], values[-1]) == (0.1, 100.0)
+    assert {1.0, 1.05, 1.763, 2.2, 8.8, 17.0} <= set(values)
+    steps = [b / a for a, b in itertools.pairwise(values) if 1.763 not in (a, b)]
+    assert min(steps) > 1.015 and max(steps) < 1.06
+    values = explorer.reach(explorer.log_slider("ε", 3e-4, 1e-4, 0.5))
+    assert {3e-4, 4e-4, 0.03, 0.04, 0.2} <= set(values)
+    assert (values[0], values[-1]) == (1e-4, 0.5)
+
+
+def test_a_slider_that_the_browser_would_move_is_refused():
+    with pytest.raises(ValueError, match=r"β: 0.05 is not 0 plus steps of 0.02"):
+        explorer.slider("β", 0.05, 0.0, 1.0, 0.02)
+
+
+def test_the_saved_page_has_the_picture():
+    play = seesaw()
+    bundle = play._repr_mimebundle_()
+    assert bundle.keys() == {
+        "text/plain",
+        "image/png",
+        "application/vnd.jupyter.widget-view+json",
+    }
+    saved = pixels(base64.b64decode(bundle["image/png"]))
+    assert abs(saved.astype(int) - play.pixels()).max() < 32  # 256 colours
+    assert bundle["text/plain"] == "Explorer(a, b)"
 
 
 def test_figures_are_closed_after_drawing():
@@ -35,12 +161,63 @@ def test_figures_are_closed_after_drawing():
     assert len(plt.get_fignums()) == count
 
 
-def test_every_slider_of_the_clip_explorer_shows():
-    play = explorer.clip_explorer("ppo", compare=("grpo",))
-    for name, value in (("epsilon_low", 0.6), ("epsilon_high", 0.9), ("size", 2.0)):
-        before = play.image.value
-        play.controls[name].value = value
-        assert play.image.value != before, name
+@pytest.mark.parametrize(("algorithm", "compare"), [("ppo", ("grpo",)), ("grpo", ())])
+def test_every_slider_of_the_clip_explorer_shows(algorithm, compare):
+    play = explorer.clip_explorer(algorithm, compare)
+    assert play.idle() == []
+    for axis in play.figure.axes:
+        assert axis.lines[0].get_color() == plots.COLOURS["reinforce"]
+        assert axis.lines[1].get_color() != plots.COLOURS["reinforce"]
+
+
+def test_the_clip_explorer_draws_the_bounds_that_act():
+    play = explorer.clip_explorer("ppo")
+    play.set(epsilon_low=0.4, epsilon_high=0.9, size=2.0)
+    titles = [axis.get_title() for axis in play.figure.axes[:2]]
+    assert titles == [
+        "Â > 0: no gradient above 1.90",
+        "Â < 0: no gradient below 0.60",
+    ]
+    objectives = [axis.lines[1].get_ydata() for axis in play.figure.axes[:2]]
+    assert objectives[0].max() == pytest.approx(1.9 * 2)
+    assert objectives[1].max() == pytest.approx(-0.6 * 2)
+    for axis, values in zip(play.figure.axes, objectives):
+        low, high = axis.get_ylim()
+        assert low < values[len(values) // 2] < high, "in view"
+
+
+def test_sapos_explorer_moves_with_every_control_and_starts_in_the_open():
+    play = sapo_explorer()
+    assert play.idle() == []
+    upper = play.figure.axes[0]
+    published, mine = upper.lines[1], upper.lines[3]
+    assert abs(published.get_ydata() - mine.get_ydata()).max() > 0.5, "not hidden"
+    play.children[0].children[0].click()
+    assert play.values == {"tau_pos": 1.0, "tau_neg": 1.05, "gate": "SAPO", "k": 16}
+    assert published.get_ydata() == pytest.approx(mine.get_ydata())
+
+
+def shares(axis) -> list[int]:
+    texts = [text.get_text() for text in axis.get_legend().get_texts()]
+    return [int(text.split()[0].strip("\u2007")) for text in texts]
+
+
+def test_sapos_explorer_counts_what_the_gates_keep():
+    play = sapo_explorer()
+    good, bad = play.figure.axes[2:]
+    play.set(tau_pos=1.0, tau_neg=1.05)
+    for axis in (good, bad):
+        clip, published, mine = shares(axis)
+        assert clip < published == mine
+    play.set(k=0)
+    assert shares(good) == shares(bad) == [100, 100, 100], "every ratio is 1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_control_of_every_explorer_moves_its_picture(path):
+    for name, play in sliders.explorers(path).items():
+        assert play.idle() == [], name
 
 
 def test_figures_are_saved_where_asked(tmp_path, monkeypatch):

@@ -73,12 +73,14 @@ def test_rspo_shift_per_token(z, a):
     right, wrong = slopes(pair.right, z, a)[1], slopes(pair.wrong, z, a)[1]
     moved = [g for g in right if g]
     assert len(moved) > 1
-    assert moved == pytest.approx([moved[0]] * len(moved))  # one weight a response
+    assert moved == pytest.approx(
+        [moved[0]] * len(moved)
+    )  # one coefficient per response
     assert len({round(g, 6) for g in wrong if g}) == len(moved)
 
 
-def test_replay_freezes_gate_weights():
-    pair = MISREADINGS["replay_freezes_gate_weights"]
+def test_replay_freezes_router_weights():
+    pair = MISREADINGS["replay_freezes_router_weights"]
     logits, experts = tensor([[2.0, 1.0, 0.0, -1.0]]), tensor([[3, 1]])
     logits.requires_grad_()
     right = pair.right(logits, experts)

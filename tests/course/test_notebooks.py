@@ -39,7 +39,7 @@ def test_every_picture_of_the_readme_is_there():
     root = NOTEBOOKS[0].parents[1]
     readme = (root / "README.md").read_text(encoding="utf-8")
     shown = re.findall(r"\((figures/[^)]+)\)", readme)
-    assert len(shown) > 10
+    assert len(shown) >= 8
     assert [name for name in shown if not (root / name).exists()] == []
 
 
@@ -54,7 +54,9 @@ def test_every_cell_was_run_in_order_from_a_fresh_kernel(path):
 def test_no_cell_failed(path):
     kinds = [o["output_type"] for cell in code(path) for o in cell["outputs"]]
     assert "error" not in kinds
-    assert "%|" not in json.dumps([cell["outputs"] for cell in code(path)])  # a bar
+    shown = json.dumps([cell["outputs"] for cell in code(path)])
+    assert "%|" not in shown  # a bar
+    assert "stderr" not in shown, "a warning, with a path of this machine"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -140,8 +142,19 @@ def test_the_page_shows_numbers_and_not_booleans():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_self_checks_are_not_on_the_page(path):
     shown = "\n".join(printed_lines(path)).lower()
-    assert not re.search(r"digest|sha|picture changed|\b[0-9a-f]{16,}\b", shown)
+    assert not re.search(r"digest|\bsha\d*\b|picture changed|\b[0-9a-f]{16,}\b", shown)
     assert "moves(" not in "".join(map(source, code(path)))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_what_is_compared_as_text_holds_no_rounding_errors(path):
+    """2e-16 on one processor is 3e-16 on the next."""
+    for cell in code(path):
+        printed = "".join(
+            "".join(o["text"]) for o in cell["outputs"] if o["output_type"] == "stream"
+        )
+        noise = re.findall(r"\d(?:\.\d+)?e-(?:0[89]|[1-9]\d)\b", printed)
+        assert ignored(cell) or not noise, source(cell)[:60]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

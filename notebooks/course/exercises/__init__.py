@@ -13,7 +13,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -23,6 +23,7 @@ class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value.
 
     `mistakes` maps what to say to the wrong function (or value) that deserves it.
+    `also` are right answers written another way, which must pass.
     """
 
     key: str
@@ -32,6 +33,18 @@ class Exercise:
     solution: Any
     cases: tuple[tuple, ...] = ()
     mistakes: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["write", "predict", "read", "debug"] = "write"
+    also: tuple = ()
+
+
+KINDS = {
+    "write": "write it",
+    "predict": "predict, then run",
+    "read": "read this plot",
+    "debug": "find the bug in this run",
+    "open": "open experiment",
+}
+"""What a chapter calls each kind. An open experiment has a rubric and no check."""
 
 
 def exercises() -> dict[str, Exercise]:

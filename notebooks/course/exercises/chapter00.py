@@ -1,4 +1,4 @@
-"""Exercises of chapter 00: verifier, expectation, mask, temperature."""
+"""Exercises of chapter 00: verifier, mask, temperature, the map, a bug."""
 
 import torch
 
@@ -8,6 +8,26 @@ from course.exercises.solutions import chapter00 as solutions
 _LOGP = torch.tensor([[-0.5, -1.0, -3.0], [-0.2, -9.0, -9.0]])
 _MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
 _LOGITS = torch.tensor([2.0, 0.0, -1.0])
+
+
+def _by_count(response, answer):
+    end = f"#{answer}"
+    return response.count("#") == 1 and response[response.index("#") :] == end
+
+
+def _by_partition(response, answer):
+    _, mark, after = response.partition("#")
+    return bool(mark) and "#" not in after and after == f"{answer}"
+
+
+def _row_by_row(logp, mask):
+    return torch.stack([row[m > 0].mean() for row, m in zip(logp, mask)])
+
+
+def _by_logsumexp(logits, temperature):
+    scaled = logits / temperature
+    return scaled - scaled.logsumexp(-1)
+
 
 EXERCISES = (
     Exercise(
@@ -27,6 +47,7 @@ EXERCISES = (
             ("#", 0),
             ("#3+9", 12),
         ),
+        also=(_by_count, _by_partition),
         mistakes={
             "`in` pays for listing every number: '#1#12' and '#112' contain 12 too.": (
                 lambda response, answer: str(answer) in response
@@ -48,20 +69,17 @@ EXERCISES = (
     ),
     Exercise(
         "0.2",
-        "What a mix of habits earns",
+        "The coldest policy",
         difficulty=1,
         minutes=5,
-        solution=solutions.expected_reward,
-        cases=(
-            ([0.3, 0.45, 0.25], [0.96, 0.08, 0.02]),
-            ([1.0, 0.0, 0.0], [0.96, 0.08, 0.02]),
-        ),
+        kind="predict",
+        solution="guess",
         mistakes={
-            "You averaged the accuracies: weigh each by how often the habit occurs.": (
-                lambda shares, accuracies: sum(accuracies) / len(accuracies)
-            ),
-            "That is what the best habit would earn, not this mix.": (
-                lambda shares, accuracies: max(accuracies)
+            "Careful is the best habit, not the favourite one. A temperature sharpens "
+            "what the policy prefers, and knows nothing of rewards.": "careful",
+            "Rambling is the rarest of the three; cooling makes it rarer.": "ramble",
+            "Cooling does not keep the mix: it raises the share of the likeliest.": (
+                "the mix stays"
             ),
         },
     ),
@@ -72,6 +90,7 @@ EXERCISES = (
         minutes=5,
         solution=solutions.mean_logp,
         cases=((_LOGP, _MASK),),
+        also=(_row_by_row,),
         mistakes={
             "You divide by T, the padded width. Divide by |o_i|, the row's own.": (
                 lambda logp, mask: (logp * mask).mean(-1)
@@ -94,6 +113,7 @@ EXERCISES = (
         minutes=5,
         solution=solutions.log_probs_at,
         cases=((_LOGITS, 0.5), (_LOGITS, 1.0), (_LOGITS, 2.0)),
+        also=(_by_logsumexp,),
         mistakes={
             "A temperature divides: T < 1 sharpens, T > 1 flattens.": (
                 lambda logits, t: (logits * t).log_softmax(-1)
@@ -107,6 +127,39 @@ EXERCISES = (
             "You ignore the temperature: right only at T = 1.": (
                 lambda logits, t: logits.log_softmax(-1)
             ),
+        },
+    ),
+    Exercise(
+        "0.5",
+        "Who still learns?",
+        difficulty=1,
+        minutes=5,
+        kind="read",
+        solution="CISPO",
+        mistakes={
+            "GRPO's blue line is at 0 there: the clip has cut the token off.": "GRPO",
+            "SAPO's soft gate has faded the token: its line bends down again.": "SAPO",
+            "REINFORCE's line is flat at 1, and was not among the three.": "REINFORCE",
+        },
+    ),
+    Exercise(
+        "0.6",
+        "A loss that is too good",
+        difficulty=3,
+        minutes=10,
+        kind="debug",
+        solution=6,
+        mistakes={
+            "Line 2 is right: other demonstrations in every step.": 2,
+            "Line 3 is right: the end-of-sequence token must be learned too.": 3,
+            "Line 4 is right: rows of unequal length must be padded. But what does the "
+            "loss make of the padding?": 4,
+            "Line 5 is right: the prompt is given, and is not learned.": 5,
+            "Line 7 is right: the model shifts the labels by one itself.": 7,
+            "Line 8 is right: it differentiates the loss.": 8,
+            "Line 9 is right: a norm above 1 is scaled down.": 9,
+            "Line 10 is right: one step per batch.": 10,
+            "Line 11 is right: gradients are cleared in every step.": 11,
         },
     ),
 )

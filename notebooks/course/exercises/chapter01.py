@@ -1,4 +1,4 @@
-"""Exercises of chapter 01: score function, baselines, importance weights."""
+"""Exercises of chapter 01: score function, importance weights, baselines, a bug."""
 
 import torch
 
@@ -8,8 +8,6 @@ from course.exercises.solutions import chapter01 as solutions
 _PROBS = torch.tensor([0.5, 0.3, 0.2])
 _ACTIONS = torch.tensor([0, 2, 2, 1])
 _PAID = torch.tensor([1.0, 0.0, 2.0, -1.0])
-_LOGITS = torch.tensor([2.0, 0.0, -1.0])
-_REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.5], [1.0, 1.0, 0.0, 1.0]])
 _LOGP = torch.tensor([[-0.5, -1.0, -3.0], [-0.2, -7.0, -9.0]])
 _OLD = torch.tensor([[-0.9, -0.4, -2.5], [-0.7, -9.0, -9.0]])
 _MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
@@ -20,32 +18,50 @@ def _onehot(actions: torch.Tensor, size: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(actions, size).float()
 
 
-def _pushes_only_itself(logits, token, advantage):
-    push = torch.zeros_like(logits)
-    push[token] = (1 - logits.softmax(-1)[token]) * advantage
-    return push
+def _score_by_counts(probs, actions, rewards):
+    """Σ over the samples of each arm, then the mean reward times −π."""
+    sums = torch.zeros_like(probs).index_add_(0, actions, rewards)
+    return sums / len(actions) - rewards.mean() * probs
 
 
-def _pushes_evenly(logits, token, advantage):
-    push = torch.full_like(logits, -1 / len(logits))
-    push[token] += 1
-    return push * advantage
+def _weight_by_product(logp, old_logp, mask):
+    """The product of the ratios, with 1 on padding."""
+    ratio = (logp - old_logp).exp()
+    return torch.where(mask.bool(), ratio, torch.ones_like(ratio)).prod(-1)
 
 
-def _raw_logits(logits, token, advantage):
-    push = -logits.clone()
-    push[token] += 1
-    return push * advantage
+def _baseline_by_parabola(probs, rewards, scores):
+    """The lowest point of the parabola through three baselines."""
+    length = scores.norm(dim=-1)
+    low, middle, high = (
+        (probs * (length * (rewards - b)) ** 2).sum() for b in (-1.0, 0.0, 1.0)
+    )
+    return (low - high) / (2 * (low + high - 2 * middle))
 
 
 EXERCISES = (
     Exercise(
         "1.1",
+        "Who profits from a punishment?",
+        difficulty=1,
+        minutes=5,
+        kind="predict",
+        solution="guess",
+        mistakes={
+            "The update does not know that 'careful' is better: nobody rewarded it. "
+            "What is taken from 'ramble' goes where the policy already is.": "careful",
+            "Its advantage is negative, so its own logit is pushed down.": "ramble",
+            "They do not share evenly: each gives way, or gains, by its own π.": "both",
+        },
+    ),
+    Exercise(
+        "1.2",
         "The score-function estimator",
         difficulty=2,
         minutes=10,
         solution=solutions.score_gradient,
         cases=((_PROBS, _ACTIONS, _PAID), (_PROBS, _ACTIONS[:1], _PAID[:1])),
+        also=(_score_by_counts,),
         mistakes={
             "You left out −π: pushing one logit up must pull the others down.": (
                 lambda probs, actions, rewards: (
@@ -71,93 +87,26 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "1.2",
-        "The push on the logits",
-        difficulty=2,
-        minutes=5,
-        solution=solutions.logit_push,
-        cases=((_LOGITS, 0, 1.0), (_LOGITS, 2, -2.0)),
-        mistakes={
-            "Only the sampled token moves in your answer; the others must give way.": (
-                _pushes_only_itself
-            ),
-            "You pull all tokens down evenly. Each gives way by its own π(v).": (
-                _pushes_evenly
-            ),
-            "You subtract the logits. Subtract the probabilities: softmax first.": (
-                _raw_logits
-            ),
-            "The sign is that of a loss. A > 0 must push the sampled token up.": (
-                lambda logits, token, advantage: (
-                    -solutions.logit_push(logits, token, advantage)
-                )
-            ),
-        },
-    ),
-    Exercise(
         "1.3",
-        "Leave-one-out",
+        "How long may a response be?",
         difficulty=2,
         minutes=5,
-        solution=solutions.leave_one_out,
-        cases=((_REWARDS,), (torch.tensor([[1.0, 0.0], [0.0, 0.5]]),)),
+        kind="read",
+        solution=70,
         mistakes={
-            "Your baseline contains R_i itself: that is the group mean.": (
-                lambda rewards: rewards - rewards.mean(-1, keepdim=True)
-            ),
-            "You left R_i out of the sum but divide by G; only G − 1 are left.": (
-                lambda rewards: (
-                    rewards
-                    - (rewards.sum(-1, keepdim=True) - rewards) / rewards.shape[1]
-                )
-            ),
-            "You divide by the std as well. That is GRPO, chapter 03.": (
-                lambda rewards: (
-                    (rewards - rewards.mean(-1, keepdim=True))
-                    / rewards.std(-1, keepdim=True)
-                )
-            ),
-            "You compare with all prompts. Keep the rows apart with dim=-1.": (
-                lambda rewards: (
-                    rewards - (rewards.sum() - rewards) / (rewards.numel() - 1)
-                )
-            ),
-            "That is the baseline. The advantage is R minus it.": (
-                lambda rewards: (
-                    (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-                )
-            ),
+            "That is the curve for 30 %.": 8,
+            "At 230 tokens a tenth is left. Half is higher up on the same curve.": 230,
+            "That is the curve for 2 %.": 1700,
         },
     ),
     Exercise(
         "1.4",
-        "Effective sample size",
-        difficulty=1,
-        minutes=5,
-        solution=solutions.effective_samples,
-        cases=((torch.ones(4),), (torch.tensor([4.0, 1.0, 1.0, 0.0]),)),
-        mistakes={
-            "Upside down: equal weights should give N.": (
-                lambda weights: (weights**2).sum() / weights.sum() ** 2
-            ),
-            "That is the share of N. The question asks for the number.": (
-                lambda weights: weights.sum() ** 2 / (weights**2).sum() / len(weights)
-            ),
-            "You count the weights that are not 0, however small they are.": (
-                lambda weights: (weights > 0).sum()
-            ),
-            "Square the sum, not each weight, in the numerator.": (
-                lambda weights: weights.sum() / (weights**2).sum()
-            ),
-        },
-    ),
-    Exercise(
-        "1.5",
         "The importance weight of a response",
         difficulty=3,
         minutes=10,
         solution=solutions.response_weight,
         cases=((_LOGP, _OLD, _MASK),),
+        also=(_weight_by_product,),
         mistakes={
             "That is the mean of the token ratios. Probabilities multiply.": (
                 lambda logp, old, mask: (
@@ -184,14 +133,15 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "1.6",
+        "1.5",
         "The baseline with the least noise",
         difficulty=4,
         minutes=15,
         solution=solutions.best_baseline,
         cases=((_PROBS, _PAID[:3], _SCORES),),
+        also=(_baseline_by_parabola,),
         mistakes={
-            "That is the mean reward: right only if all gradients are equally long.": (
+            "That is the mean reward: right only if all scores are equally long.": (
                 lambda probs, rewards, scores: (probs * rewards).sum()
             ),
             "You forgot the probabilities: both expectations are under π.": (
@@ -199,17 +149,41 @@ EXERCISES = (
                     (rewards * (scores**2).sum(-1)).sum() / (scores**2).sum()
                 )
             ),
-            "Divide by E[‖g‖²], or the baseline is not in units of reward.": (
+            "Divide by E[‖ψ‖²], or the baseline is not in units of reward.": (
                 lambda probs, rewards, scores: (
                     probs * rewards * (scores**2).sum(-1)
                 ).sum()
             ),
-            "Weigh by the squared length ‖g‖², not by the length.": (
+            "Weigh by the squared length ‖ψ‖², not by the length.": (
                 lambda probs, rewards, scores: (
                     (probs * rewards * scores.norm(dim=-1)).sum()
                     / (probs * scores.norm(dim=-1)).sum()
                 )
             ),
+        },
+    ),
+    Exercise(
+        "1.6",
+        "A run that unlearns",
+        difficulty=3,
+        minutes=10,
+        kind="debug",
+        solution=3,
+        mistakes={
+            "Line 1 is right: the warm start must not be changed by the run.": 1,
+            "Line 2 is right: one optimiser for the whole run, or it forgets its "
+            "moments.": 2,
+            "Line 5 is right: a fresh rollout from the current policy, and other dice "
+            "in every step.": 5,
+            "Line 6 is right: the log-probs of the current policy carry the "
+            "gradient.": 6,
+            "Line 7 is right: on fresh data the ratio is 1, and A log π is enough.": 7,
+            "Line 8 is right: `backward` fills the gradients. But what do they hold "
+            "before it?": 8,
+            "Line 9 is right: it limits the norm of what is there. Ask why so much is "
+            "there.": 9,
+            "Line 10 is right: AdamW descends, and the loss has its minus sign.": 10,
+            "Line 4 is right: 24 rollouts, one update each.": 4,
         },
     ),
 )

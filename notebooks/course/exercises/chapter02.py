@@ -1,4 +1,4 @@
-"""Exercises of chapter 02: clip, cases, GAE, KL, value loss, KL in the reward."""
+"""Exercises of chapter 02: the gate, critic and GAE, KL, value loss, a bug."""
 
 import torch
 
@@ -11,6 +11,7 @@ _UP, _DOWN = torch.full((5,), 2.0), torch.full((5,), -2.0)
 _REWARDS = torch.tensor([[0.0, 0.0, 1.0, 0.0], [-0.2, 0.5, 0.0, 0.0]])
 _VALUES = torch.tensor([[0.3, 0.6, 0.9, 0.7], [0.4, 0.2, 0.8, 0.5]])
 _MASK = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+_LAST = torch.tensor([0.25, 0.6])
 
 _LOGP = torch.tensor([-0.1, -1.0, -3.0])
 _REF = torch.tensor([-0.5, -1.0, -1.5])
@@ -20,140 +21,191 @@ _V_OLD = torch.tensor([0.0, 0.0, 0.3, 0.2])
 _TARGET = torch.tensor([1.0, 0.8, 0.5, 1.0])
 
 
-def _gae(rewards, values, mask, gamma, lam, *, decay=None, end=0.0, padding=False):
-    """GAE with one thing done differently."""
+def _by_min(r, advantage, epsilon):
+    """The gate as autograd finds it."""
+    z = r.log().requires_grad_()
+    inside = z.exp().clamp(1 - epsilon, 1 + epsilon)
+    J = torch.minimum(z.exp() * advantage, inside * advantage)
+    return torch.autograd.grad(J.sum(), z)[0] / (r * advantage)
+
+
+def _gate_where(r, advantage, epsilon):
+    return torch.where(advantage > 0, r <= 1 + epsilon, r >= 1 - epsilon).float()
+
+
+def _outside(r, epsilon):
+    return (r < 1 - epsilon) | (r > 1 + epsilon)
+
+
+def _gae(rewards, values, mask, last, gamma, lam, *, decay=None, after="last"):
+    """GAE with one thing done differently.
+
+    `after` is what V is behind a response's last token: "last", "zero", the "padding"
+    that stands there, or "own", the last token's value again.
+    """
     decay = gamma * lam if decay is None else decay
-    result = torch.zeros_like(values)
-    following = torch.zeros_like(values[:, 0])
-    after = end * values[:, -1]
+    behind = torch.cat([values[:, 1:], last[:, None]], 1)
+    ends = mask * (1 - torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1))
+    given = {
+        "last": last[:, None].expand_as(values),
+        "zero": torch.zeros_like(values),
+        "padding": behind,
+        "own": values,
+    }
+    following_value = torch.where(ends.bool(), given[after], behind)
+    delta = rewards + gamma * following_value - values
+    result, following = torch.zeros_like(values), torch.zeros_like(last)
     for t in reversed(range(values.shape[1])):
-        last = mask[:, t] * (1 - (mask[:, t + 1] if t + 1 < mask.shape[1] else 0))
-        here = torch.where(last.bool(), end * values[:, t], after)
-        delta = rewards[:, t] + gamma * (after if padding else here) - values[:, t]
-        following = (delta + decay * following) * (1 if padding else mask[:, t])
-        after = values[:, t]
+        following = (delta[:, t] + decay * following) * mask[:, t]
         result[:, t] = following
-    return result * mask
+    return result
 
 
-def _forward(rewards, values, mask, gamma, lam):
-    following = torch.cat([values[:, 1:] * mask[:, 1:], values[:, :1] * 0], 1)
-    delta = (rewards + gamma * following - values) * mask
-    result, carried = torch.zeros_like(values), torch.zeros_like(values[:, 0])
+def _summed_gae(rewards, values, mask, last, gamma, lam):
+    """Σ_l (γλ)^l δ_{t+l}, written as the sum that it is."""
+    result = torch.zeros_like(values)
+    for i, n in enumerate(mask.sum(-1).long().tolist()):
+        V = torch.cat([values[i, :n], last[i : i + 1]])
+        delta = rewards[i, :n] + gamma * V[1:] - V[:-1]
+        for t in range(n):
+            powers = (gamma * lam) ** torch.arange(n - t)
+            result[i, t] = (powers * delta[t:]).sum()
+    return result
+
+
+def _forward(rewards, values, mask, last, gamma, lam):
+    delta = _gae(rewards, values, mask, last, gamma, 0.0)
+    result, carried = torch.zeros_like(values), torch.zeros_like(last)
     for t in range(values.shape[1]):
         carried = delta[:, t] + gamma * lam * carried
         result[:, t] = carried
     return result * mask
 
 
+def _larger_half(value, old, target, epsilon):
+    held = value.clamp(min=old - epsilon, max=old + epsilon)
+    errors = torch.stack([value - target, held - target])
+    return 0.5 * errors.square().amax(0)
+
+
 def _add_to_last(rewards, score):
     return torch.cat([rewards[:-1], rewards[-1:] + score])
+
+
+def _paid_at_the_end(score, logp, ref_logp, beta):
+    paid = torch.zeros_like(logp)
+    paid[-1] = score
+    return paid + beta * (ref_logp - logp)
 
 
 EXERCISES = (
     Exercise(
         "2.1",
-        "The clipped objective",
+        "The gate of the clip",
         difficulty=2,
         minutes=10,
-        solution=solutions.clipped_objective,
+        solution=solutions.clip_gate,
+        also=(_by_min, _gate_where),
         cases=((_R, _UP, 0.2), (_R, _DOWN, 0.2)),
         mistakes={
-            "min for A ≥ 0 but max for A < 0 (min(r, clip r) · A is the same): a bad "
-            "token past 1+ε gets no gradient back, one below 1−ε is pushed on for "
-            "ever. Take the min for both signs, after multiplying by A.": (
-                lambda r, a, e: torch.where(
-                    a >= 0,
-                    torch.minimum(r * a, r.clamp(1 - e, 1 + e) * a),
-                    torch.maximum(r * a, r.clamp(1 - e, 1 + e) * a),
-                )
+            "You close the gate wherever r is outside 1 ± ε. Then the corrections die "
+            "too: a good token below 1−ε and a bad one above 1+ε must come back.": (
+                lambda r, a, e: (~_outside(r, e)).float()
             ),
-            "clip(r) A alone is flat on both sides: corrections die too. Take the min "
-            "with r A.": lambda r, a, e: r.clamp(1 - e, 1 + e) * a,
-            "You clip the log-ratio at ±ε. PPO clips r itself to [1−ε, 1+ε]; GMPO is "
-            "the one that clips logs.": (
-                lambda r, a, e: torch.minimum(r * a, r.log().clamp(-e, e).exp() * a)
+            "For a bad token you close the wrong side. Its gate closes *below* 1−ε, "
+            "where it has fallen far enough.": (lambda r, a, e: (r <= 1 + e).float()),
+            "The other way round: those are the corrections. The gate closes where the "
+            "token has moved far enough in the direction that A asks for.": (
+                lambda r, a, e: torch.where(a > 0, r >= 1 - e, r <= 1 + e).float()
             ),
-            "max takes the optimistic one: nothing stops the ratio. Take the min.": (
-                lambda r, a, e: torch.maximum(r * a, r.clamp(1 - e, 1 + e) * a)
+            "That is where the clip *stops* the token. The gate is 1 minus this.": (
+                lambda r, a, e: 1 - _gate_where(r, a, e)
             ),
-            "That is the unclipped r A.": lambda r, a, e: r * a,
-            "That is the loss: the objective has the opposite sign.": (
-                lambda r, a, e: -torch.minimum(r * a, r.clamp(1 - e, 1 + e) * a)
-            ),
+            "That is the coefficient c = g r. The gate is what is left when r is "
+            "divided out.": lambda r, a, e: _gate_where(r, a, e) * r,
+            "That is the clipped objective. The gate is what its gradient leaves: 1 or "
+            "0.": lambda r, a, e: torch.minimum(r * a, r.clamp(1 - e, 1 + e) * a),
         },
     ),
     Exercise(
         "2.2",
-        "Which of the six cases have no gradient",
+        "A critic that knows nothing",
         difficulty=2,
         minutes=5,
-        solution=solutions.NO_GRADIENT,
+        kind="predict",
+        solution=solutions.NOTHING_KNOWN,
         mistakes={
-            "Not every case outside 1 ± ε: in 1 and 6 the step would be a correction, "
-            "and the min lets it through.": [True, False, True, True, False, True],
-            "The other way round: 1 and 6 are the corrections.": (
-                [True, False, False, False, False, True]
+            "With λ = 0 the first token gets its own δ alone. V does not change there "
+            "and nothing is paid, so δ is 0: only the last token is praised.": (
+                (0.5, 0.5)
             ),
-            "Case 6 is A < 0 with a ratio that *rose*: the gradient pulls it back, "
-            "with weight r. The dual clip exists because that weight has no bound.": (
-                [False, False, True, False, False, True]
-            ),
-            "Inside the bounds the clip does nothing: cases 2 and 5 are alive.": (
-                [False, True, False, False, True, False]
-            ),
+            "The other way round: λ = 0 is δ alone, λ = 1 is the whole return minus "
+            "V.": (0.5, 0.0),
+            "With λ = 1 you forgot to subtract V: the advantage is the return minus "
+            "0.5.": (0.0, 1.0),
+            "With λ = 1 nothing fades on the way back: every token gets the return "
+            "minus V.": (0.0, 0.0),
         },
     ),
     Exercise(
         "2.3",
-        "Generalised advantage estimation",
+        "GAE for answers that go on",
         difficulty=3,
         minutes=15,
-        solution=solutions.advantages,
-        cases=((_REWARDS, _VALUES, _MASK, 0.9, 0.8), (_REWARDS, _VALUES, _MASK, 1, 1)),
+        solution=solutions.cut_off_gae,
+        also=(_gae, _summed_gae),
+        cases=(
+            (_REWARDS, _VALUES, _MASK, _LAST, 0.9, 0.8),
+            (_REWARDS, _VALUES, _MASK, _LAST, 1, 1),
+        ),
         mistakes={
-            "You ignore the mask: the value of padding flows into the last token. An "
-            "episode ends at its last response token, V after it is 0.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, g, lam, padding=True)
+            "After the last token you use 0. These answers go on: V there is "
+            "last_value.": lambda *given: _gae(*given, after="zero"),
+            "After the last token you use what stands in the padding. last_value "
+            "belongs behind each answer's own last token, not at the tensor's end.": (
+                lambda *given: _gae(*given, after="padding")
             ),
-            "What stands behind the mask enters: rewards and values are 0 there.": (
-                lambda r, v, m, g, lam: _gae(r, v, torch.ones_like(m), g, lam)
+            "After the last token you use that token's own V again, not "
+            "last_value.": lambda *given: _gae(*given, after="own"),
+            "What stands behind the mask enters: rewards and values are no part of the "
+            "answer there.": (
+                lambda r, v, m, last, g, lam: _gae(
+                    r, v, torch.ones_like(m), last, g, lam
+                )
             ),
-            "You bootstrap past the end: after the last token V is 0, not V of that "
-            "token again.": lambda r, v, m, g, lam: _gae(r, v, m, g, lam, end=1.0),
             "The sum decays by γλ, not by γ alone: λ has no effect in yours.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, g, lam, decay=g)
+                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, lam, decay=g)
             ),
             "The sum decays by γλ, not by λ alone.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, g, lam, decay=lam)
+                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, lam, decay=lam)
             ),
             "You go forward: a token would be credited for what came *before* it. Run "
             "t from the end.": _forward,
             "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, g, 0.0)
+                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, 0.0)
             ),
             "Those are the targets Â + V of the critic. Subtract V.": (
-                lambda r, v, m, g, lam: _gae(r, v, m, g, lam) + v * m
+                lambda r, v, m, last, g, lam: _gae(r, v, m, last, g, lam) + v * m
             ),
         },
     ),
     Exercise(
         "2.4",
-        "k3",
+        "Who pulls where?",
         difficulty=1,
         minutes=5,
-        solution=solutions.k3,
-        cases=((_LOGP, _REF),),
+        kind="read",
+        solution=solutions.PULLS_AND_PUSHES,
         mistakes={
-            "Swapped: π_ref belongs on top. Yours has mean χ² − KL under π_θ.": (
-                lambda logp, ref: (logp - ref).exp() - 1 - (logp - ref)
+            "The first is right. k2 pulls back too, only less hard: its slope at d = "
+            "−2 is −2. Look for a slope above 0.": ("k3", "k2"),
+            "At d = −2 look how far below 0 each slope lies: k3's is −6.4, k2's −2.": (
+                ("k2", "k1")
             ),
-            "That is k2, ½ d².": lambda logp, ref: (logp - ref) ** 2 / 2,
-            "That is k1, the plain log-ratio: it can be negative.": (
-                lambda logp, ref: logp - ref
-            ),
-            "The sign of the log is wrong: π_ref/π_θ − 1 − log(π_ref/π_θ) = "
-            "e^−d − 1 + d.": (lambda logp, ref: (ref - logp).exp() - 1 - (logp - ref)),
+            "The other way round: a loss with a positive slope falls when d falls, and "
+            "d = −2 is already too low.": ("k1", "k3"),
+            "That is right for d = +2, where all three push the token down again. At d "
+            "= −2 look at the left end.": ("k2", "k3"),
         },
     ),
     Exercise(
@@ -162,6 +214,7 @@ EXERCISES = (
         difficulty=2,
         minutes=10,
         solution=solutions.clipped_value_loss,
+        also=(_larger_half,),
         cases=((_V, _V_OLD, _TARGET, 0.2),),
         mistakes={
             "min rewards the clip with a smaller loss. A loss takes the max, as the "
@@ -197,6 +250,7 @@ EXERCISES = (
         difficulty=2,
         minutes=5,
         solution=solutions.token_rewards,
+        also=(_paid_at_the_end,),
         cases=((1.0, _LOGP, _REF, 0.1), (0.0, _LOGP, _REF, 0.5)),
         mistakes={
             "The score is paid once, at the last token.": (
@@ -213,9 +267,33 @@ EXERCISES = (
             "In the reward k1 is right: the score function turns it into the KL's "
             "gradient. k3 there would not.": (
                 lambda score, logp, ref, beta: _add_to_last(
-                    -beta * solutions.k3(logp, ref), score
+                    -beta * ((ref - logp).exp() - 1 + logp - ref), score
                 )
             ),
+        },
+    ),
+    Exercise(
+        "2.7",
+        "The critic that drifts",
+        difficulty=4,
+        minutes=10,
+        kind="debug",
+        solution=solutions.WRONG_LINE,
+        mistakes={
+            "Line 1 is right: the log-probs and values of the rollout, detached, stay "
+            "constants during the updates.": 1,
+            "Line 2 is right: the raw advantages, in units of reward.": 2,
+            "Line 3 is right: the policy learns from whitened advantages. But who else "
+            "uses them?": 3,
+            "Line 5 is right: four passes over the rollout.": 5,
+            "Line 6 is right: the ratio to the policy that sampled.": 6,
+            "Line 7 is right: ε = 0.2 on both sides.": 7,
+            "Line 8 is right: the min of two products, for both signs of the "
+            "advantage.": 8,
+            "Line 9 is right: a squared error to the targets. Are they the right "
+            "targets?": 9,
+            "Line 10 is right: half the squared error minus the objective is "
+            "minimised. In tables, policy and critic share no parameters.": 10,
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of chapter 03: group advantage, dead groups, first loss, K, weights."""
+"""Exercises of chapter 03: groups, weights, K in two frameworks, a plot, a bug."""
 
 import torch
 
@@ -17,6 +17,27 @@ def _centred(rewards: torch.Tensor) -> torch.Tensor:
     return rewards - rewards.mean(-1, keepdim=True)
 
 
+def _row_by_row(rewards: torch.Tensor) -> torch.Tensor:
+    rows = []
+    for row in rewards:
+        mean = sum(row) / len(row)
+        variance = sum((x - mean) ** 2 for x in row) / (len(row) - 1)
+        rows.append(torch.stack([(x - mean) / (variance**0.5 + 1e-6) for x in row]))
+    return torch.stack(rows)
+
+
+def _weights_as_rows(lengths: list[int]) -> list[list[float]]:
+    n = torch.tensor(lengths, dtype=torch.float64)
+    own = 1 / n / len(n)
+    return [own.tolist(), (torch.ones_like(n) / n.sum()).tolist()]
+
+
+def _by_two_quotients(prompts, n, minibatch, epochs, per_device, processes):
+    updates = prompts // minibatch  # in one epoch
+    accumulation = minibatch * n / per_device / processes
+    return accumulation, accumulation * updates, epochs
+
+
 EXERCISES = (
     Exercise(
         "3.1",
@@ -25,6 +46,7 @@ EXERCISES = (
         minutes=10,
         solution=solutions.group_advantages,
         cases=((_MIXED,), (_EQUAL,), (_SMALL,)),
+        also=(_row_by_row,),
         mistakes={
             "You compare with the mean of the batch: a prompt's baseline is its row.": (
                 lambda rewards: (
@@ -72,10 +94,15 @@ EXERCISES = (
     Exercise(
         "3.2",
         "Dead groups",
-        difficulty=2,
+        difficulty=1,
         minutes=5,
         solution=solutions.dead_share,
         cases=((_HALVES,), (_MIXED,), (_EQUAL,)),
+        also=(
+            lambda rewards: (
+                (rewards == rewards[:, :1]).all(-1).sum().item() / len(rewards)
+            ),
+        ),
         mistakes={
             "You count only the groups that are all wrong. All right is dead too.": (
                 lambda rewards: (rewards == 0).all(-1).double().mean().item()
@@ -104,43 +131,64 @@ EXERCISES = (
     ),
     Exercise(
         "3.3",
-        "The first loss",
+        "Beside a dead group",
         difficulty=2,
         minutes=5,
-        solution=solutions.FIRST_LOSS,
+        kind="predict",
+        solution=solutions.HALVED,
         mistakes={
-            "Rewards enter only through Â, and Â adds up to 0 in each group.": -0.34,
-            "The objective is not the reward: the mean reward was subtracted.": 0.34,
-            "Each ratio is 1, but it multiplies an Â, and those cancel.": -1.0,
-            "Each ratio is 1, but it multiplies an Â, and those cancel out.": 1.0,
-            "ε is a bound on the ratio. At r = 1 no clip is active.": -0.2,
-            "0.66 is 1 minus the mean; only Â enters, and its sum is 0.": 0.66,
+            "The sum stays, but GRPO divides by B, dead answers included.": 1.0,
+            "A dead group makes the others weaker, not stronger: B doubles.": 2.0,
+            "Only the dead group's gradient is 0. The live group keeps its own.": 0.0,
+            "B counts once: the gradient falls with the share of live groups.": 0.25,
+            "Norms do not average as noise does: the sum is divided by B, not √B.": (
+                0.5**0.5
+            ),
         },
     ),
     Exercise(
         "3.4",
-        "How many updates?",
-        difficulty=1,
-        minutes=5,
-        solution=solutions.updates_per_rollout,
-        cases=((16, 8, 32, 1), (64, 8, 128, 2), (32, 4, 128, 1), (8, 16, 32, 3)),
+        "From verl to TRL",
+        difficulty=4,
+        minutes=15,
+        solution=solutions.from_verl,
+        cases=((32, 8, 8, 1, 8, 4), (64, 4, 16, 2, 2, 8), (128, 16, 32, 3, 16, 2)),
+        also=(_by_two_quotients,),
         mistakes={
-            "You left out the epochs: each pass over the rollout updates again.": (
-                lambda prompts, size, minibatch, epochs: prompts * size // minibatch
-            ),
-            "Epochs alone are not K: each mini-batch is an update of its own.": (
-                lambda prompts, size, minibatch, epochs: epochs
-            ),
-            "A mini-batch is counted in responses: a prompt has group_size of them.": (
-                lambda prompts, size, minibatch, epochs: prompts // minibatch * epochs
-            ),
-            "Mini-batches and epochs multiply; you added them.": (
-                lambda prompts, size, minibatch, epochs: (
-                    prompts * size // minibatch + epochs
+            "verl counts prompts and TRL completions: multiply both sizes by n.": (
+                lambda prompts, n, minibatch, epochs, per_device, processes: (
+                    minibatch // (per_device * processes),
+                    prompts // (per_device * processes),
+                    epochs,
                 )
             ),
-            "That is the size of a mini-batch in prompts, not how many there are.": (
-                lambda prompts, size, minibatch, epochs: minibatch // size * epochs
+            "You left out the processes: each of them has a batch of its own.": (
+                lambda prompts, n, minibatch, epochs, per_device, processes: (
+                    minibatch * n // per_device,
+                    prompts * n // per_device,
+                    epochs,
+                )
+            ),
+            "steps_per_generation counts backward passes, not optimiser steps.": (
+                lambda prompts, n, minibatch, epochs, per_device, processes: (
+                    minibatch * n // (per_device * processes),
+                    prompts // minibatch,
+                    epochs,
+                )
+            ),
+            "The epochs are num_iterations already: do not count them twice.": (
+                lambda prompts, n, minibatch, epochs, per_device, processes: (
+                    minibatch * n // (per_device * processes),
+                    prompts * n // (per_device * processes) * epochs,
+                    epochs,
+                )
+            ),
+            "You swapped them: accumulation makes one update, the steps a rollout.": (
+                lambda prompts, n, minibatch, epochs, per_device, processes: (
+                    prompts * n // (per_device * processes),
+                    minibatch * n // (per_device * processes),
+                    epochs,
+                )
             ),
         },
     ),
@@ -151,6 +199,7 @@ EXERCISES = (
         minutes=10,
         solution=solutions.token_weights,
         cases=(([10, 2, 3, 30],), ([4, 4],), ([1, 7, 16],)),
+        also=(_weights_as_rows,),
         mistakes={
             "You swapped them: GRPO looks at its own length, PPO at the batch's.": (
                 lambda lengths: solutions.token_weights(lengths)[::-1]
@@ -179,6 +228,45 @@ EXERCISES = (
                     [1 / (len(lengths) * sum(lengths)) for _ in lengths],
                 )
             ),
+        },
+    ),
+    Exercise(
+        "3.6",
+        "Where the push turns",
+        difficulty=3,
+        minutes=5,
+        kind="read",
+        solution=solutions.SIGN_CHANGES_AT,
+        mistakes={
+            "At r = 1 the KL pulls with 0 and the advantage pushes with −1: not yet.": (
+                1.0
+            ),
+            "That is where the good token's push turns: you read the left panel.": 1.2,
+            "There an unclipped push and the KL would balance. The clip comes first.": (
+                0.618
+            ),
+            "At r = 0.5 the push is up already: follow the curve to its jump.": 0.5,
+        },
+    ),
+    Exercise(
+        "3.7",
+        "Nothing to be paid for",
+        difficulty=4,
+        minutes=10,
+        kind="debug",
+        solution=solutions.BROKEN_LINE,
+        mistakes={
+            "Line 1 is right: sixteen new problems for every rollout.": 1,
+            "Line 2 is right: one prompt per problem; `sample` makes the copies.": 2,
+            "Line 3 is right: the 8 answers to a prompt come one below another.": 3,
+            "Line 5 is right, if `truth` is: it compares one answer with one sum.": 5,
+            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": 6,
+            "Line 7 is right: mean and std of each row, which is one group.": 7,
+            "Line 8 is right: four mini-batches of four whole groups.": 8,
+            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": 9,
+            "Line 10 is right: the log-probs of the policy as it is now.": 10,
+            "Line 11 is right: `mini.logp` is the sampler's, which is π_old.": 11,
+            "Line 12 is right: clear, back-propagate, step.": 12,
         },
     ),
 )

@@ -1,47 +1,44 @@
-"""Exercises of chapter 04: token weights, length pressure, the loss, the pull."""
-
-import math
+"""Exercises of chapter 04: a plot, token weights, the token mean, a bug."""
 
 import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter04 as solutions
 
-_RATIO = torch.tensor(
-    [[1.5, 1.0, 0.6, 0.9], [0.6, 1.5, 1.0, 1.0], [1.1, 0.7, 1.3, 1.0]]
-)
-_MASK = torch.tensor([[1.0, 1, 1, 1], [1.0, 1, 0, 0], [1.0, 1, 1, 0]])
-_REWARDS = torch.tensor([1.0, 0.0, 0.0])
 
-
-def _loss(ratio, rewards, mask, limit, *, std=False, how="constant", clip="min"):
-    """The loss with one thing changed."""
-    advantages = rewards - rewards.mean()
-    if std:
-        advantages = advantages / (rewards.std() + 1e-6)
-    free = ratio * advantages[:, None]
-    held = ratio.clamp(0.8, 1.2) * advantages[:, None]
-    value = {"min": torch.minimum(free, held), "none": free, "held": held}[clip]
-    totals = (value * mask).sum(-1)
-    if how == "mean":
-        return -(totals / mask.sum(-1)).mean().item()
-    divisor = {
-        "constant": len(rewards) * limit,
-        "longest": len(rewards) * mask.sum(-1).max(),
-        "tokens": mask.sum(),
-        "sum": len(rewards),
-        "group": limit,
-    }[how]
-    return -(totals.sum() / divisor).item()
+def _as_tensors(lengths, limit):
+    """4.2 with tensors for lists."""
+    own = 1.0 / torch.tensor(lengths) / len(lengths)
+    return own, torch.full((len(lengths),), 1.0 / limit / len(lengths))
 
 
 EXERCISES = (
     Exercise(
         "4.1",
+        "What a hard prompt gains",
+        kind="read",
+        difficulty=1,
+        minutes=5,
+        solution=solutions.GAIN,
+        mistakes={
+            "That is Dr. GRPO's straight line. GRPO's curve is steeper near p = 0.": (
+                "as much"
+            ),
+            "The slope at p = 0 is large, but read the two heights: 0.06 and 0.22.": (
+                "ten times as much"
+            ),
+            "The rise from 0.01 to 0.11 is 0.15, that from 0.45 to 0.55 is 0.06.": (
+                "half as much"
+            ),
+        },
+    ),
+    Exercise(
+        "4.2",
         "The weight of a token",
         difficulty=2,
         minutes=10,
         solution=solutions.token_weights,
+        also=(_as_tensors,),
         cases=(([10, 2, 3, 30], 48), ([4, 4], 8), ([1, 7, 16], 64)),
         mistakes={
             "You swapped them: GRPO looks at the length, Dr. GRPO does not.": (
@@ -71,107 +68,52 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "4.2",
-        "Which way does the length go?",
-        difficulty=3,
-        minutes=5,
-        solution=solutions.LENGTH_PRESSURE,
-        mistakes={
-            "Right and wrong are exchanged: −b/|o| is nearest 0 where |o| is large.": (
-                ["shorter", "longer", "none", "none"]
-            ),
-            "1/|o| acts on right answers too: (1 − b)/|o| is more if |o| is small.": (
-                ["longer", "none", "none", "none"]
-            ),
-            "R − b is positive for a right answer: a long one shares it out thinly.": (
-                ["longer", "longer", "none", "none"]
-            ),
-            "A constant does not press the other way: E[R − b] has no length in it.": (
-                ["longer", "shorter", "shorter", "longer"]
-            ),
-            "Not for a constant: the same divisor for all lengths favours none.": (
-                ["longer", "shorter", "longer", "shorter"]
-            ),
-            "Equal tokens let long answers count more, but no length pays better.": (
-                ["longer", "shorter", "shorter", "shorter"]
-            ),
-        },
-    ),
-    Exercise(
         "4.3",
-        "Dr. GRPO's loss",
+        "And the token mean?",
+        kind="predict",
         difficulty=3,
-        minutes=15,
-        solution=solutions.dr_grpo_loss,
-        cases=(
-            (_RATIO, _REWARDS, _MASK, 8),
-            (torch.ones(3, 4), _REWARDS, _MASK, 48),
-            (_RATIO, torch.zeros(3), _MASK, 8),
-        ),
+        minutes=10,
+        solution=solutions.TOKEN_MEAN,
         mistakes={
-            "The sign: a loss is minimised, the objective is maximised.": (
-                lambda *case: -_loss(*case)
+            "Within a batch the weights are equal, but the divisor holds the "
+            "response's own length: a long response makes all tokens weigh less.": (
+                ["none", "none"]
             ),
-            "The std is still there: Ã = R − mean R.": (
-                lambda *case: _loss(*case, std=True)
+            "Exchanged. A longer response divides its fine by more, so a wrong one "
+            "gets longer. A payment shrinks too, so a right one gets shorter.": (
+                ["longer", "shorter"]
             ),
-            "That is GRPO's mean per response: sum the tokens, divide by the limit.": (
-                lambda *case: _loss(*case, how="mean")
+            "Both are divided by the same sum, so the right one is pushed as well.": (
+                ["none", "longer"]
             ),
-            "GRPO's mean per response, and the std: this is GRPO.": (
-                lambda *case: _loss(*case, how="mean", std=True)
+            "Both are divided by the same sum, so the wrong one is pushed as well.": (
+                ["shorter", "none"]
             ),
-            "You divide by the longest response: it changes from batch to batch.": (
-                lambda *case: _loss(*case, how="longest")
+            "Right and wrong have advantages of opposite sign, so opposite pushes.": (
+                ["shorter", "shorter"]
             ),
-            "You divide by the number of tokens: that is the token mean (DAPO).": (
-                lambda *case: _loss(*case, how="tokens")
-            ),
-            "The constant is missing: divide the sum by the limit as well.": (
-                lambda *case: _loss(*case, how="sum")
-            ),
-            "The mean over the G responses is missing.": (
-                lambda *case: _loss(*case, how="group")
-            ),
-            "The clip is missing: min(r Ã, clip(r) Ã).": (
-                lambda *case: _loss(*case, clip="none")
-            ),
-            "The min is missing: clip(r) Ã alone has no way back (chapter 02).": (
-                lambda *case: _loss(*case, clip="held")
-            ),
-            "The mask is missing: padding is no text.": (
-                lambda ratio, rewards, mask, limit: _loss(
-                    ratio, rewards, torch.ones_like(mask), limit
-                )
+            "A payment that is divided by more is smaller: the right one shrinks.": (
+                ["longer", "longer"]
             ),
         },
     ),
     Exercise(
         "4.4",
-        "The pull of a prompt",
-        difficulty=2,
-        minutes=5,
-        solution=solutions.pull,
-        cases=((0, 8), (1, 8), (4, 8), (15, 16)),
+        "Right answers that never end",
+        kind="debug",
+        difficulty=4,
+        minutes=10,
+        solution=solutions.BUG,
         mistakes={
-            "That is with the std (ddof 0): √(k(G−k)). Dr. GRPO does not divide.": (
-                lambda k, size: 2 * math.sqrt(k * (size - k))
-            ),
-            "That is with the sample std (ddof 1). Dr. GRPO does not divide.": (
-                lambda k, size: 2 * math.sqrt(k * (size - k) * (size - 1) / size)
-            ),
-            "Only the right answers: the wrong ones push as hard, the other way.": (
-                lambda k, size: k * (size - k) / size
-            ),
-            "That is the mean over the group. Asked is the sum.": (
-                lambda k, size: 2 * k * (size - k) / size**2
-            ),
-            "That is leave-one-out, larger by G/(G−1).": (
-                lambda k, size: 2 * k * (size - k) / (size - 1)
-            ),
-            "Without |·| the advantages of a group always add up to 0.": (
-                lambda k, size: 0.0
-            ),
+            "Line 1 is right: responses of unequal length must be padded.": 1,
+            "Line 3 is right: one row per prompt, with its G rewards.": 3,
+            "Line 4 is right: Dr. GRPO subtracts the group's mean, without the std.": 4,
+            "Line 5 is right: old log-probs are taken once, before the updates.": 5,
+            "Line 6 is right: K updates on one rollout, old log-probs unchanged.": 6,
+            "Line 7 is right: the ratio is that of each token.": 7,
+            "Line 8 is right: the smaller of r·A and clip(r)·A, as in PPO.": 8,
+            "Line 9 is right: a constant divisor favours no length.": 9,
+            "Line 10 is right: the gradient is cleared, computed and followed.": 10,
         },
     ),
 )

@@ -1,11 +1,13 @@
 """Exercises of chapter 05: sequence ratio, its clip, its scale, token advantages."""
 
 import math
+from dataclasses import replace
 
 import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter05 as solutions
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens, gspo
 
 _Z = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.5, 0.1, 0.0, 0.0], [-0.4, 0.0, 0.0, 0.0]])
 _MASK = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
@@ -19,13 +21,45 @@ def _outside(s, advantages, low, high):
     return [x > 1 + high or x < 1 - low for x in s]
 
 
+def _fresh(t: Tokens) -> Objective:
+    """GSPO's objective, if π_old were read anew at every update: s is always 1."""
+    return gspo.objective(t._replace(old_logp=t.logp.detach()))
+
+
+BROKEN = replace(ALGORITHMS["gspo"], objective=_fresh)
+"""The run of exercise 5.7, for `train`."""
+
+
+def _by_rows(z, mask):
+    return torch.stack([x[m > 0].mean().exp() for x, m in zip(z, mask, strict=True)])
+
+
+def _by_signs(s, advantages, low, high):
+    """The clip as min(s Â, clip(s) Â): a gradient is lost where the second is less."""
+    inside = [min(max(x, 1 - low), 1 + high) for x in s]
+    return [a * c < a * x for x, c, a in zip(s, inside, advantages, strict=True)]
+
+
+def _by_autograd(z, advantages):
+    """Both methods' losses, unclipped, through autograd."""
+    a = torch.tensor(advantages, dtype=torch.float64)
+    found = []
+    for own in (False, True):
+        logp = torch.tensor(z, dtype=torch.float64).requires_grad_()
+        s = logp.mean().exp()
+        s = s.detach() * (logp - logp.detach()).exp() if own else s
+        found.append(torch.autograd.grad((s * a).mean(), logp)[0].tolist())
+    return tuple(found)
+
+
 EXERCISES = (
     Exercise(
         "5.1",
         "The ratio of a response",
-        difficulty=2,
-        minutes=10,
+        difficulty=1,
+        minutes=5,
         solution=solutions.sequence_ratio,
+        also=(_by_rows,),
         cases=((_Z, _MASK), _ONE),
         mistakes={
             "The root is missing: divide the sum of log-ratios by |o| before exp.": (
@@ -54,6 +88,7 @@ EXERCISES = (
         difficulty=2,
         minutes=10,
         solution=solutions.is_clipped,
+        also=(_by_signs,),
         cases=((_S, _A, 0.2, 0.3), (_S, _A, 0.3, 0.2), (_S, _A, 0.2, 0.6)),
         mistakes={
             "You count every s outside the range. The clip is one-sided: what has "
@@ -92,6 +127,7 @@ EXERCISES = (
         difficulty=3,
         minutes=10,
         solution=solutions.room_for_one_token,
+        also=(lambda length, epsilon: (1 + epsilon) ** length,),
         cases=((30, 0.04), (4, 0.2), (1000, 4e-4)),
         mistakes={
             "You return the log-ratio z; asked is the ratio r = e^z.": (
@@ -117,9 +153,10 @@ EXERCISES = (
     Exercise(
         "5.4",
         "Who pushes whom?",
-        difficulty=3,
+        difficulty=4,
         minutes=15,
         solution=solutions.pushes,
+        also=(_by_autograd,),
         cases=(
             ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0]),
             ([0.3, -0.1, 0.4], [1.0, 0.5, -0.9]),
@@ -157,19 +194,53 @@ EXERCISES = (
     ),
     Exercise(
         "5.5",
-        "The spread of a mean",
-        difficulty=1,
+        "One wild token",
+        difficulty=2,
         minutes=5,
-        solution=solutions.SPREAD,
+        kind="predict",
+        solution=solutions.WILD_TOKEN,
         mistakes={
-            "The spread of a mean falls with the root of the number: √400 = 20.": (
-                0.04 / 400
+            "That is GRPO's count, token by token. GSPO asks the mean of the logs.": 7,
+            "s is far from 1, but below it: a good response is stopped above 1 + ε "
+            "only.": 8,
+            "The wild token has fallen, against its Â > 0: no clip stops that; and "
+            "GSPO never stops a single token.": 1,
+        },
+    ),
+    Exercise(
+        "5.6",
+        "Unbiased, or quiet?",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.WILL_DO,
+        mistakes={
+            "Its mean is 1, but its standard deviation at 64 tokens is above 3.": (
+                "product"
             ),
-            "That is the spread of one token. The mean of 400 is narrower.": 0.04,
-            "That is the spread of the sum: the |o|-th root divides it by 400.": (
-                0.04 * 20
+            "Its mean is 1, but its standard deviation is 0.2 at every length.": (
+                "token"
             ),
-            "That is the sum's if all tokens moved together.": 16.0,
+            "It is quiet, but its mean at 64 tokens is 0.98: read the left panel.": (
+                "mean"
+            ),
+        },
+    ),
+    Exercise(
+        "5.7",
+        "Better, and wrong",
+        difficulty=3,
+        minutes=15,
+        kind="debug",
+        solution=solutions.BUG,
+        mistakes={
+            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
+            "Line 5 is right: the log-probs of the policy as it is now.": 5,
+            "Line 7 is right, if old_logp is that of the policy that sampled.": 7,
+            "Line 8 is right: the geometric mean over the response's own tokens.": 8,
+            "Line 9 is right: the paper's bounds, and the min. Ask why it never "
+            "acts.": 9,
+            "Line 10 is right: the mean over responses, to be maximised.": 10,
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of chapter 06: room, climb, kept groups, punishment, price, K."""
+"""Exercises of chapter 06: room, climb, kept groups, punishment, prompts, a bug."""
 
 import math
 
@@ -10,30 +10,37 @@ from course.exercises.solutions import chapter06 as solutions
 _FIRST = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
 _SECOND = torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0] * 4])
 
+
+def _step_by_step(start, target, epsilon):
+    """6.2 as a loop."""
+    rollouts = 0
+    while start < target:
+        start, rollouts = start * (1 + epsilon), rollouts + 1
+    return rollouts
+
+
+def _in_three_cases(correct, length, max_length, buffer):
+    """6.4 as Eq. 13 is printed."""
+    start = max_length - buffer
+    if length <= start:
+        return correct
+    if length > max_length:
+        return correct - 1
+    return correct + (start - length) / buffer
+
+
 EXERCISES = (
     Exercise(
         "6.1",
-        "Room to rise",
+        "Where the wider clip no longer helps",
+        kind="read",
         difficulty=1,
         minutes=5,
-        solution=solutions.highest,
-        cases=((0.01, 0.2), (0.5, 0.28), (0.9, 0.2), (0.8, 0.28)),
+        solution=solutions.SAME_ROOM_FROM,
         mistakes={
-            "A probability cannot pass 1: take the smaller of the two.": (
-                lambda p, epsilon: p * (1 + epsilon)
-            ),
-            "ε bounds the ratio, not the difference: multiply by 1 + ε.": (
-                lambda p, epsilon: min(1.0, p + epsilon)
-            ),
-            "ε bounds the ratio, not the difference; and 1 is the end in any case.": (
-                lambda p, epsilon: p + epsilon
-            ),
-            "That is how far it may rise. Asked is where it ends: add π_old.": (
-                lambda p, epsilon: min(1.0, p * (1 + epsilon)) - p
-            ),
-            "1 − ε is the lower bound. A good token meets the upper one.": (
-                lambda p, epsilon: p * (1 - epsilon)
-            ),
+            "That is ε, the bound on the ratio. Read where the curves meet.": 0.2,
+            "At 0.5 the room is 0.10 for GRPO and 0.14 for DAPO.": 0.5,
+            "There DAPO's clip ceases to matter, at 1/1.28. GRPO's still does.": 0.78,
         },
     ),
     Exercise(
@@ -42,6 +49,7 @@ EXERCISES = (
         difficulty=2,
         minutes=10,
         solution=solutions.rollouts_to_climb,
+        also=(_step_by_step,),
         cases=((0.01, 0.5, 0.2), (0.01, 0.5, 0.28), (0.001, 0.5, 0.4), (0.2, 0.5, 0.2)),
         mistakes={
             "Growth is by a factor each time, not by the same amount: use logs.": (
@@ -72,6 +80,7 @@ EXERCISES = (
         difficulty=2,
         minutes=5,
         solution=solutions.kept,
+        also=(lambda rewards: rewards.std(-1) > 0,),
         cases=((_FIRST,), (_SECOND,)),
         mistakes={
             "You kept the groups that are all right: they have no gradient either.": (
@@ -83,7 +92,7 @@ EXERCISES = (
             "That is what is thrown away. Asked is what stays.": (
                 lambda rewards: ~solutions.kept(rewards)
             ),
-            "One answer a prompt, not one a response: a group stays whole.": (
+            "One answer per prompt, not per response: a group stays whole.": (
                 lambda rewards: (
                     solutions.kept(rewards)[:, None].expand_as(rewards).clone()
                 )
@@ -96,9 +105,10 @@ EXERCISES = (
     Exercise(
         "6.4",
         "The punished reward",
-        difficulty=2,
+        difficulty=3,
         minutes=10,
         solution=solutions.punished,
+        also=(_in_three_cases,),
         cases=(
             (1.0, 10000, 20480, 4096),
             (1.0, 17408, 20480, 4096),
@@ -107,7 +117,7 @@ EXERCISES = (
             (0.0, 25000, 20480, 4096),
         ),
         mistakes={
-            "One point a token past the limit: the ramp lies before L_max, and ends.": (
+            "One point per token past L_max? The ramp lies before it, and ends.": (
                 lambda correct, length, max_length, buffer: (
                     correct - max(0, length - max_length)
                 )
@@ -142,38 +152,39 @@ EXERCISES = (
     ),
     Exercise(
         "6.5",
-        "The price of a live group",
+        "What dynamic sampling trains on",
+        kind="predict",
         difficulty=3,
         minutes=10,
-        solution=solutions.price,
-        cases=((0.5, 8), (0.95, 8), (0.1, 16), (0.3, 2)),
+        solution=solutions.EASY_SHARE,
         mistakes={
-            "All wrong is dead too: subtract (1 − p)^G as well.": (
-                lambda p, size: size / (1 - p**size)
+            "Half of what is drawn; but at 0.99 most groups are all right: dead.": (
+                "half"
             ),
-            "All right is dead too: subtract p^G as well.": (
-                lambda p, size: size / (1 - (1 - p) ** size)
+            "Of 16 answers at 0.99 one is sometimes wrong: 15 % of groups live.": (
+                "none"
             ),
-            "That is how many groups it takes. Count responses: times G.": (
-                lambda p, size: 1 / (1 - p**size - (1 - p) ** size)
-            ),
-            "That is the chance that a group is live. Its inverse says how many.": (
-                lambda p, size: 1 - p**size - (1 - p) ** size
+            "At 0.99 a group of 16 is live in 15 % of cases, at 0.5 always.": (
+                "a quarter"
             ),
         },
     ),
     Exercise(
         "6.6",
-        "One epoch, many updates",
-        difficulty=1,
-        minutes=5,
-        solution=solutions.UPDATES,
+        "Full of dead ends",
+        kind="debug",
+        difficulty=4,
+        minutes=15,
+        solution=solutions.BUG,
         mistakes={
-            "One pass over the data is not one update: count the mini-batches.": 1,
-            "That is as if the 512 were prompts. A mini-batch is counted in responses,"
-            " and there are 16 to a prompt.": 512,
-            "That is the number of responses in the rollout. Divide it by 512.": 8192,
-            "The first update has ratio 1, but it is an update too.": 15,
+            "Line 2 is right: it draws until the batch is full.": 2,
+            "Line 3 is right: new prompts in every round, G answers to each.": 3,
+            "Line 4 is right: the verifier's verdict, without any punishment.": 4,
+            "Line 5 is right: Eq. 13 is added to the correctness reward. "
+            "But who reads R next, and should it?": 5,
+            "Line 7 is right: whole groups are kept, with their punished rewards.": 7,
+            "Line 8 is right: what was drawn beyond the batch is dropped.": 8,
+            "Line 9 is right: the punishment belongs in the advantages.": 9,
         },
     ),
 )

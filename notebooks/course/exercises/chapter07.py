@@ -1,11 +1,13 @@
-"""Exercises of chapter 07: weights, the mask, the stop-gradient, the two bounds."""
+"""Exercises of chapter 07: the cap, the mask, the stop-gradient, the two bounds."""
 
-import math
+from dataclasses import replace
 
 import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter07 as solutions
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+from refimpl.importance import ratio
 
 _RATIOS = torch.tensor([0.3, 0.9, 1.0, 1.25, 2.0, 7.0])
 _SIGNS = torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
@@ -23,23 +25,50 @@ def _kept(inside):
     return lambda r, a, low, high: inside(r, a, low, high).float()
 
 
-def _weighed(weight):
-    """Â times `weight(r, log π)` over T, the gradient written out."""
+def _with(coefficient):
+    """Â times `coefficient(r, log π, cap)` over T, the gradient written out."""
 
     def gradient(logp, old_logp, advantages, cap):
         r = (logp - old_logp).exp()
-        return weight(r, logp, cap) * advantages / len(logp)
+        return coefficient(r, logp, cap) * advantages / len(logp)
 
     return gradient
 
 
+def _mask_by_minimum(ratios, advantages, epsilon_low, epsilon_high):
+    """1 where min(r Â, clip(r) Â) is the first of the two."""
+    inside = ratios.clamp(1 - epsilon_low, 1 + epsilon_high)
+    return (ratios * advantages <= inside * advantages).float()
+
+
+def _detached_elsewhere(t: Tokens) -> Objective:
+    """The gradient goes through the ratio, and log π < 0 is a constant factor."""
+    capped = ratio(t.z).clamp(max=5.0)
+    return Objective(capped * t.advantages * t.logp.detach())
+
+
+BROKEN = replace(ALGORITHMS["cispo"], objective=_detached_elsewhere)
+"""The run of exercise 7.7."""
+
+
+_CAP_OF_ONE = {
+    "The forks are not silenced, so they go on learning at every turn.": (
+        "like DAPO or below"
+    ),
+    "They are pushed with 1 and no longer with up to 5: that must cost something.": (
+        "like CISPO or above"
+    ),
+    "A number, or another word? Answer with one of the three sentences.": "above",
+}
+
 EXERCISES = (
     Exercise(
         "7.1",
-        "What each token weighs",
+        "How hard each token pushes",
         difficulty=1,
         minutes=5,
-        solution=solutions.token_weights,
+        solution=solutions.capped_ratios,
+        also=(lambda r, cap: torch.minimum(r, torch.full_like(r, cap)),),
         cases=((_RATIOS, 5.0), (_RATIOS, 1.28)),
         mistakes={
             "There is no lower bound: a token below 1 keeps its own ratio.": (
@@ -48,7 +77,7 @@ EXERCISES = (
             "The cap is the ratio itself here, not 1 + cap.": (
                 lambda r, cap: r.clamp(max=1 + cap)
             ),
-            "A capped token is not dropped: it weighs the cap.": (
+            "A capped token is not dropped: its coefficient is the cap.": (
                 lambda r, cap: r.masked_fill(r > cap, 0)
             ),
             "You left out the importance ratio: only the part above the cap goes.": (
@@ -63,6 +92,7 @@ EXERCISES = (
         difficulty=2,
         minutes=10,
         solution=solutions.ppo_mask,
+        also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
             "You mask both sides for both signs. A token that comes back stays.": _kept(
@@ -83,24 +113,25 @@ EXERCISES = (
     ),
     Exercise(
         "7.3",
-        "The gradient of the objective",
+        "The gradient",
         difficulty=3,
         minutes=15,
         solution=solutions.cispo_gradient,
+        also=(_with(lambda r, logp, cap: r.clamp(max=cap)),),
         cases=((_LOGP, _OLD, _VALUES, 5.0), (_LOGP, _OLD, _VALUES, 1.5)),
         mistakes={
-            "A gradient went through the weight: detach it before the product.": (
-                _weighed(
+            "A gradient went through the ratio: detach it before the product.": (
+                _with(
                     lambda r, logp, cap: torch.where(
                         r < cap, r * (1 + logp), torch.full_like(r, cap)
                     )
                 )
             ),
             "You clipped the surrogate: a capped token must keep its gradient.": (
-                _weighed(lambda r, logp, cap: r.masked_fill(r > cap, 0))
+                _with(lambda r, logp, cap: r.masked_fill(r > cap, 0))
             ),
             "You returned the objective's terms, not its gradient.": (
-                _weighed(lambda r, logp, cap: r.clamp(max=cap) * logp)
+                _with(lambda r, logp, cap: r.clamp(max=cap) * logp)
             ),
             "Take the mean over the tokens, not the sum.": (
                 lambda *case: solutions.cispo_gradient(*case) * len(case[0])
@@ -117,27 +148,55 @@ EXERCISES = (
     ),
     Exercise(
         "7.4",
-        "The same cap in verl",
+        "The same cap elsewhere",
         difficulty=1,
         minutes=5,
         solution=solutions.BOUND,
+        also=(7,),
         mistakes={
-            "verl adds 1: with 5 its cap would be 6.": 5.0,
-            "That is the cap you would get with 5. Which number gives 5?": 6.0,
+            "verl adds 1: with 8 its cap would be 9.": 8.0,
+            "You added 1; verl adds it for you.": 9.0,
             "That is verl's default for PPO; the cap would be 1.2.": 0.2,
         },
     ),
     Exercise(
         "7.5",
-        "Where the loss turns round",
+        "A cap of 1",
         difficulty=3,
         minutes=10,
-        solution=solutions.TURNING_POINT,
+        kind="predict",
+        solution=solutions.CAP_OF_ONE,
+        mistakes=_CAP_OF_ONE,
+    ),
+    Exercise(
+        "7.6",
+        "Who pushes hardest?",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.HARDEST,
         mistakes={
-            "That is log π there; the probability was asked for.": -1.0,
-            "1 is where the loss is 0, not where it turns.": 1.0,
-            "Half is where the entropy of one choice turns, not π log π.": 0.5,
-            "You solved log π = +1; a probability is never above 1.": math.e,
+            "The cap holds it at 2. Look for a line above, in the right panel.": (
+                "CISPO"
+            ),
+            "The mask keeps this token, and the cap holds it at 2.": "CISPO, mask on",
+            "Those two are held at 2 by the cap; the third has none.": "both",
+        },
+    ),
+    Exercise(
+        "7.7",
+        "The wrong way",
+        difficulty=4,
+        minutes=15,
+        kind="debug",
+        solution=solutions.BUG,
+        mistakes={
+            "Line 1 is right: group-relative advantages.": 1,
+            "Line 4 is right: π_θ/π_old, from log-probs.": 4,
+            "Line 5 is right: a cap, and the stop-gradient may come later. Does it, "
+            "and on which factor?": 5,
+            "Line 7 is right: the mean over the batch's tokens, to be maximised.": 7,
+            "Line 8 is right. Ask what the gradient is that it computes.": 8,
         },
     ),
 )

@@ -1,11 +1,14 @@
-"""Exercises of chapter 11: PPO as a gate, a half-width, who drops it, CISPO's f."""
+"""Exercises of chapter 11: PPO as a gate, seeds, who drops it, CISPO's objective."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter11 as solutions
+from refimpl.algorithms import Algorithm, Objective, from_gate
 
 _R = torch.tensor([[0.5, 0.9, 1.1, 1.5], [0.5, 0.9, 1.1, 1.5]])
 _GOOD_BAD = torch.tensor([[1.0], [-0.5]]).expand(2, 4)
@@ -33,6 +36,41 @@ def _who(r, s, a, two_sided=False, gspo=True, gmpo=_GMPO):
     ]
 
 
+def broken(gate: Callable) -> Algorithm:
+    """The run of exercise 11.7: neither gate nor ratio is held constant."""
+
+    def objective(t):
+        r = t.z.exp()
+        return Objective(gate(r, t.advantages) * r * t.advantages * t.logp)
+
+    return replace(from_gate(gate), objective=objective)
+
+
+def _gate_by_min(r, advantages):
+    """1 where the min takes the unclipped term."""
+    return (r * advantages <= r.clamp(0.8, 1.2) * advantages).double()
+
+
+def _seeds_one_by_one(sd, effect):
+    n = 1
+    while (1.96 + 0.84) * sd / math.sqrt(n) > effect:
+        n += 1
+    return n
+
+
+def _drops_by_sign(r, s, advantage):
+    """How far each ratio has moved in the direction of Â, on a log scale."""
+    sign = 1 if advantage > 0 else -1
+    rooms = {
+        "ppo": (r, 1.2 if sign > 0 else 0.8),
+        "dapo": (r, 1.28 if sign > 0 else 0.8),
+        "gspo": (s, 1.0004 if sign > 0 else 0.9997),
+        "gmpo": (r, math.exp(sign * 0.4)),
+    }
+    far = {k: sign * (math.log(x) - math.log(b)) for k, (x, b) in rooms.items()}
+    return [k for k in rooms if far[k] > 0]
+
+
 EXERCISES = (
     Exercise(
         "11.1",
@@ -40,6 +78,7 @@ EXERCISES = (
         difficulty=2,
         minutes=10,
         solution=solutions.ppo_gate,
+        also=(_gate_by_min,),
         cases=((_R, _GOOD_BAD), (_R.flip(0), -_GOOD_BAD)),
         mistakes={
             "You close both sides: a token on its way back keeps its gradient.": (
@@ -64,24 +103,27 @@ EXERCISES = (
     ),
     Exercise(
         "11.2",
-        "The half-width of SAPO's gate",
-        difficulty=2,
+        "Seeds for an effect",
+        difficulty=3,
         minutes=10,
-        solution=solutions.half_width,
-        cases=((1.0,), (8.8,), (0.5,)),
+        solution=solutions.seeds_needed,
+        also=(_seeds_one_by_one,),
+        cases=((0.1, 0.1), (0.13, 0.09), (0.02, 0.05), (0.3, 0.05)),
         mistakes={
-            "That is the full width; the distance from 1 is half of it.": (
-                lambda tau: 4 * math.acosh(math.sqrt(2)) / tau
+            "That n finds the effect every other time: add 0.84 for the power.": (
+                lambda sd, effect: math.ceil((1.96 * sd / effect) ** 2)
             ),
-            "1.763 is rounded: use 2·acosh(√2).": lambda tau: 1.763 / tau,
-            "You forgot the 2 in τ(r − 1)/2.": (
-                lambda tau: math.acosh(math.sqrt(2)) / tau
+            "The differences are paired already; 2 sd² is for unpaired arms.": (
+                lambda sd, effect: math.ceil(2 * (2.8 * sd / effect) ** 2)
             ),
-            "That is where sech is ½; the gate is its square.": (
-                lambda tau: 2 * math.acosh(2) / tau
+            "The standard error falls with √n: square the quotient.": (
+                lambda sd, effect: math.ceil(2.8 * sd / effect)
             ),
-            "That is the ratio; its distance from 1 was asked for.": (
-                lambda tau: 1 + 2 * math.acosh(math.sqrt(2)) / tau
+            "Round up: with fewer seeds the power is below 0.8.": (
+                lambda sd, effect: math.floor((2.8 * sd / effect) ** 2)
+            ),
+            "Effect and standard deviation have changed places.": (
+                lambda sd, effect: math.ceil((2.8 * effect / sd) ** 2)
             ),
         },
     ),
@@ -91,6 +133,7 @@ EXERCISES = (
         difficulty=3,
         minutes=15,
         solution=solutions.who_drops,
+        also=(_drops_by_sign,),
         cases=(
             (1.3, 1.02, 1.0),
             (1.25, 0.99, 1.0),
@@ -122,6 +165,7 @@ EXERCISES = (
         difficulty=4,
         minutes=15,
         solution=solutions.cispo_surrogate,
+        also=(lambda r: r.clamp(max=5) + 5 * (r.clamp(min=5) / 5).log(),),
         cases=((_RATIOS,),),
         mistakes={
             "min(r, 5) has no gradient above 5: that is a clip, and drops the token.": (
@@ -136,6 +180,50 @@ EXERCISES = (
             "You integrated over log r: d log r = dr/r, so a factor r is missing.": (
                 lambda r: torch.where(r < 5, 1 + r.log(), 1 + math.log(5) + 1 - 5 / r)
             ),
+        },
+    ),
+    Exercise(
+        "11.5",
+        "Findings out of nothing",
+        difficulty=1,
+        minutes=5,
+        kind="predict",
+        solution=solutions.FALSE_FINDINGS,
+        mistakes={
+            "That is one test. Eight arms make 8 · 7 / 2 pairs.": 0.05,
+            "8 · 5 % counts the arms; it is the pairs that are tested.": 0.4,
+            "8 · 7 counts each pair twice.": 2.8,
+            "Nothing is there, and yet 5 % of the tests say otherwise.": 0,
+        },
+    ),
+    Exercise(
+        "11.6",
+        "A tenth",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.SEEDS,
+        mistakes={
+            "With 5 seeds the hard setting shows effects of about 0.2.": 5,
+            "With 10 seeds the smallest effect is near 0.13.": 10,
+            "Enough, but not the smallest: the lines pass 0.1 before 20.": 50,
+            "More than enough: at 100 seeds the lines are below 0.04.": 100,
+        },
+    ),
+    Exercise(
+        "11.7",
+        "The product, typed in a hurry",
+        difficulty=4,
+        minutes=15,
+        kind="debug",
+        solution=solutions.BUG,
+        mistakes={
+            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
+            "Line 5 is right: the log-probs of the policy as it is now, with their "
+            "gradient. Where else does that gradient pass?": 5,
+            "Line 7 is right: 1/(B|o|).": 7,
+            "Line 8 is right: minus the weighed objective.": 8,
+            "Line 9 is right: the usual step.": 9,
         },
     ),
 )

@@ -81,7 +81,7 @@ MISREADINGS = [
         "collapse_from_common_tokens",
         "Entropy collapses because the clip stops high-probability tokens.",
         "The upper clip stops *low*-probability tokens: 0.01 may rise to 0.012, while "
-        "0.9 would have to pass 1.08. Above 1/(1+ε) it can not act.",
+        "0.9 would have to pass 1.08. Above 1/(1+ε) it cannot act.",
         clip_stops_common_tokens,
         clip_can_stop,
     ),

@@ -11,34 +11,34 @@ LOW = 0.2
 
 def cispo(logp, old_logp, advantages, cap=CAP):
     """sg[min(r, cap)] Â log π: no lower bound (M1, Eq. 4 and 5)."""
-    weight = (logp - old_logp).exp().detach().clamp(max=cap)
-    return (weight * advantages * logp).mean()
+    capped = (logp - old_logp).exp().detach().clamp(max=cap)
+    return (capped * advantages * logp).mean()
 
 
 def cispo_clipped_on_both_sides(logp, old_logp, advantages, cap=CAP):
     """sg[clip(r, 1−ε_low, cap)] Â log π with PPO's ε_low."""
-    weight = (logp - old_logp).exp().detach().clamp(1 - LOW, cap)
-    return (weight * advantages * logp).mean()
+    capped = (logp - old_logp).exp().detach().clamp(1 - LOW, cap)
+    return (capped * advantages * logp).mean()
 
 
 def cispo_with_a_cap_above_one(logp, old_logp, advantages, cap=CAP):
     """sg[min(r, 1 + cap)] Â log π: the ratio itself taken for its distance from 1."""
-    weight = (logp - old_logp).exp().detach().clamp(max=1 + cap)
-    return (weight * advantages * logp).mean()
+    capped = (logp - old_logp).exp().detach().clamp(max=1 + cap)
+    return (capped * advantages * logp).mean()
 
 
 def cispo_without_stop_gradient(logp, old_logp, advantages, cap=CAP):
-    """min(r, cap) Â log π, with a gradient through the weight as well."""
-    weight = (logp - old_logp).exp().clamp(max=cap)
-    return (weight * advantages * logp).mean()
+    """min(r, cap) Â log π, with a gradient through the ratio as well."""
+    capped = (logp - old_logp).exp().clamp(max=cap)
+    return (capped * advantages * logp).mean()
 
 
 MISREADINGS = [
     Misreading(
         "cispo_clips_both_sides",
-        "CISPO clips the weight on both sides, to [1 − ε_low, 1 + ε_high].",
+        "CISPO clips the ratio on both sides, to [1 − ε_low, 1 + ε_high].",
         "Eq. 5 is printed with both, but M1 sets no lower bound: a floor of 0.8 "
-        "makes tokens that have become unlikely count more than their ratio.",
+        "makes tokens that have become unlikely push harder than their ratio says.",
         cispo_clipped_on_both_sides,
         cispo,
     ),
@@ -53,8 +53,8 @@ MISREADINGS = [
     Misreading(
         "cispo_without_stop_gradient",
         "J = min(r, cap) Â log π, differentiated as it stands.",
-        "The weight is a constant. Through it the gradient is r Â (1 + log π): a good "
-        "token below 1/e would be pushed *down*, and a rare one hardest.",
+        "The capped ratio is a constant. With a gradient through it the coefficient is "
+        "r (1 + log π): a good token below 1/e is pushed *down*, a rare one hardest.",
         cispo_without_stop_gradient,
         cispo,
     ),

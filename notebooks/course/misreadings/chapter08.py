@@ -7,26 +7,26 @@ from course.misreadings.base import Misreading
 LIMIT = 0.4
 
 
-def held(z, advantage):
+def clipped(z, advantage):
     """The log-ratios, clipped on the side that the advantage moves them to."""
     return torch.where(advantage > 0, z.clamp(max=LIMIT), z.clamp(min=-LIMIT))
 
 
 def gmpo(z, advantage):
     """Â exp(mean of the clipped log-ratios) for one response; z is (T,)."""
-    return advantage * held(z, advantage).mean().exp()
+    return advantage * clipped(z, advantage).mean().exp()
 
 
 def gmpo_with_offsets_for_bounds(z, advantage):
     """clip(r, ε_low, ε_high) with DAPO's 0.2 and 0.28 put in as they stand."""
     r = z.exp()
-    clipped = torch.minimum(r * advantage, r.clamp(0.2, 0.28) * advantage)
-    return clipped.abs().log().mean().exp() * advantage.sign()
+    smaller = torch.minimum(r * advantage, r.clamp(0.2, 0.28) * advantage)
+    return smaller.abs().log().mean().exp() * advantage.sign()
 
 
 def gmpo_without_clipped_tokens(z, advantage):
     """The geometric mean over the tokens that were not clipped."""
-    free = held(z, advantage) == z
+    free = clipped(z, advantage) == z
     return advantage * z[free].mean().exp()
 
 

@@ -8,36 +8,36 @@ from refimpl.moe import gate_weights
 LIMIT = 0.4
 
 
-def held(z, advantage):
+def clipped(z, advantage):
     """GMPO's one-sided clip of the log-ratio."""
     return torch.where(advantage > 0, z.clamp(max=LIMIT), z.clamp(min=-LIMIT))
 
 
 def rspo(z, advantage, gamma):
     """[Π_t clip(r_t) γ_t]^(1/|o|) Â: γ after the clip, outside the sign; z is (T,)."""
-    return advantage * (held(z, advantage) + gamma.detach().log()).mean().exp()
+    return advantage * (clipped(z, advantage) + gamma.detach().log()).mean().exp()
 
 
 def rspo_inside_the_sign(z, advantage, gamma):
     """[Π_t (clip(r_t) γ_t)^sgn Â]^(1/|o|) |Â|: for Â < 0, γ < 1 makes it larger."""
-    inside = held(z, advantage) + gamma.detach().log()
+    inside = clipped(z, advantage) + gamma.detach().log()
     sign = advantage.sign()
     return sign * advantage.abs() * (sign * inside).mean().exp()
 
 
 def rspo_with_gradient(z, advantage, gamma):
     """No stop-gradient: lowering γ of a bad response now lowers the loss."""
-    return advantage * (held(z, advantage) + gamma.log()).mean().exp()
+    return advantage * (clipped(z, advantage) + gamma.log()).mean().exp()
 
 
 def each_token_by_its_own_shift(z, advantage, gamma):
     """Token t's gradient scaled by γ_t alone."""
-    weight = (advantage * held(z, advantage).mean().exp() * gamma).detach()
-    return (weight * held(z, advantage)).mean()
+    weight = (advantage * clipped(z, advantage).mean().exp() * gamma).detach()
+    return (weight * clipped(z, advantage)).mean()
 
 
-def frozen_gate_weights(logits, experts):
-    """Replay of the gate weights with the indices: the router gets no gradient."""
+def frozen_router_weights(logits, experts):
+    """Replay of the router weights with the indices: no gradient for the router."""
     return gate_weights(logits.detach(), experts)
 
 
@@ -66,11 +66,11 @@ MISREADINGS = [
         rspo,
     ),
     Misreading(
-        "replay_freezes_gate_weights",
-        "Routing replay reuses the old experts and their old gate weights.",
-        "Only the indices freeze. The weights come from live scores, and the router "
+        "replay_freezes_router_weights",
+        "Routing replay reuses the old experts and their old router weights.",
+        "Only the indices freeze. The weights come from live logits, and the router "
         "keeps its gradient.",
-        frozen_gate_weights,
+        frozen_router_weights,
         gate_weights,
     ),
 ]

@@ -10,12 +10,12 @@ TAU = {"pos": 1.0, "neg": 1.05}
 def sapo(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     """(1/G) Σ_i (1/|o_i|) Σ_t (4/τ) σ(τ(r − 1)) Â; z, advantages, mask are (B, T)."""
     tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
-    gate = 4 / tau * torch.sigmoid(tau * (z.exp() - 1))
-    return _mean(gate * advantages, mask)
+    f = 4 / tau * torch.sigmoid(tau * (z.exp() - 1))
+    return _mean(f * advantages, mask)
 
 
 def sapo_on_the_sequence_ratio(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
-    """The same gate, with one ratio for the whole response."""
+    """The same f, with one ratio for the whole response."""
     mean = (z * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
     return sapo(mean.expand_as(z), advantages, mask, tau_pos, tau_neg)
 
@@ -47,7 +47,7 @@ MISREADINGS = [
     Misreading(
         "sapo_tau_scales_advantage",
         "SAPO divides advantages by τ.",
-        "τ is the slope of the gate. On policy the gradient does not depend on τ.",
+        "τ sets how fast the gate closes. On policy the gradient does not know it.",
         sapo_with_tau_on_the_advantage,
         sapo,
     ),
@@ -55,7 +55,7 @@ MISREADINGS = [
         "sapo_taus_exchanged",
         "τ_neg < τ_pos: bad tokens get the gentler gate.",
         "τ_neg > τ_pos: 1.05 against 1.0, so the gate of bad tokens is the narrower "
-        "one. The paper's reason: pushing a token down lifts tokens nobody sampled.",
+        "one. The paper's reason: pushing a token down lifts the logits of all others.",
         sapo_with_the_gates_exchanged,
         sapo,
     ),

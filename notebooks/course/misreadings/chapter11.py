@@ -10,17 +10,17 @@ TAU, EPSILON = 1.0, 0.2
 
 
 def soft(r):
-    """f(r) = (4/τ) σ(τ(r − 1)), with f'(r) = sech²(τ(r − 1)/2)."""
+    """f(r) = (4/τ) σ(τ(r − 1)); its slope is the gate sech²(τ(r − 1)/2)."""
     return 4 / TAU * torch.sigmoid(TAU * (r - 1))
 
 
-def soft_gate(r, advantage):
+def sapo(r, advantage):
     """SAPO's objective of one token: f(r) Â."""
     return soft(r) * advantage
 
 
-def soft_gate_times_ratio(r, advantage):
-    """f(r) · r · Â: the gate f applied to the surrogate r Â."""
+def sapo_times_ratio(r, advantage):
+    """f(r) · r · Â: f taken for a factor of the surrogate r Â."""
     return soft(r) * r * advantage
 
 
@@ -49,11 +49,11 @@ def first_order(z, scores, tau):
 MISREADINGS = [
     Misreading(
         "sapo_counts_ratio_twice",
-        "SAPO's surrogate is the gate times r Â, f(r) · r · Â.",
+        "SAPO's objective is f(r) times r Â.",
         "f already is the surrogate; its slope brings the ratio, f'(r) r Â ∇log π. "
         "With another r in front, the step on policy is 1 + 2/τ times as long.",
-        soft_gate_times_ratio,
-        soft_gate,
+        sapo_times_ratio,
+        sapo,
     ),
     Misreading(
         "sapo_without_four_over_tau",
@@ -61,7 +61,7 @@ MISREADINGS = [
         "4/τ makes the slope at r = 1 exactly 1. Without it the step on policy is τ/4 "
         "times as long, and changing τ changes the learning rate.",
         plain_sigmoid,
-        soft_gate,
+        sapo,
     ),
     Misreading(
         "sapo_becomes_grpo",
@@ -69,12 +69,12 @@ MISREADINGS = [
         "It stays a soft gate on each token. GRPO cuts a token that moves on and keeps "
         "one that comes back whole; SAPO does neither.",
         hard_clip,
-        soft_gate,
+        sapo,
     ),
     Misreading(
         "mean_gate_bounds_gradient",
         "The gates differ by (τ²/4) Var z, so the gradients do as well.",
-        "Only the mean gate. Weighed by scores, the first-order term does not cancel: "
+        "Only the means of the gates. Weighed by scores, the first-order term stays: "
         "the gradient differs by up to (2τ/3√3) √Var z times their RMS.",
         second_order,
         first_order,

@@ -17,8 +17,8 @@ def clipped(r, advantage):
 
 def clipped_on_wrong_sides(r, advantage):
     """min(r A, clip(r) A) where A ≥ 0, but max(…) where A < 0."""
-    free, held = r * advantage, r.clamp(1 - EPSILON, 1 + EPSILON) * advantage
-    worst, best = torch.minimum(free, held), torch.maximum(free, held)
+    plain, inside = r * advantage, r.clamp(1 - EPSILON, 1 + EPSILON) * advantage
+    worst, best = torch.minimum(plain, inside), torch.maximum(plain, inside)
     return torch.where(advantage >= 0, worst, best)
 
 
@@ -140,23 +140,23 @@ MISREADINGS = [
     Misreading(
         "clip_on_wrong_sides",
         "Clipping takes the min for A ≥ 0 and the max for A < 0.",
-        "The min is for both signs: of two objectives, the more pessimistic.",
+        "Take the min for both signs: it is the more pessimistic of two objectives.",
         clipped_on_wrong_sides,
         clipped,
     ),
     Misreading(
         "clip_without_min",
         "PPO's objective is clip(r, 1−ε, 1+ε) A.",
-        "Without the min a bad token that rose past 1+ε, or a good one that fell past "
-        "1−ε, has no gradient back. The clip is one-sided.",
+        "Without the min, a bad token that rose above 1+ε or a good one that fell "
+        "below 1−ε gets no gradient back. The clip is one-sided.",
         clipped_without_min,
         clipped,
     ),
     Misreading(
         "ratio_is_bounded",
         "Clipping keeps the ratio within [1−ε, 1+ε].",
-        "It removes the reward for going further. Other tokens share the parameters, "
-        "and momentum remembers: the ratio goes on without a gradient of its own.",
+        "It removes the reward for going further. Because other tokens share the "
+        "parameters, and because of momentum, the ratio moves on all the same.",
         ratios_if_clipping_bounded_them,
         ratios_after_updates,
     ),
@@ -171,15 +171,15 @@ MISREADINGS = [
     Misreading(
         "summed_log_ratio",
         "A response's ratio is the exponential of its summed log-ratios.",
-        "GRPO's ratio is a token's. The sum grows with length: ten tokens at 1.05 give "
-        "1.63 and are clipped, though no token is near its bound.",
+        "GRPO's ratio belongs to a token. The sum grows with the length: ten tokens at "
+        "1.05 give 1.63 and are clipped, though no token is near its bound.",
         loss_with_summed_log_ratio,
         loss_with_stored_old_logp,
     ),
     Misreading(
         "swapped_kl",
         "k3 = π_θ/π_ref − log(π_θ/π_ref) − 1.",
-        "π_ref is on top. Swapped, the mean under π_θ is χ² − KL, not a KL at all.",
+        "π_ref is on top. Swapped, the mean under π_θ is χ² − KL, which is no KL.",
         k3_swapped,
         k3,
     ),
@@ -193,23 +193,25 @@ MISREADINGS = [
     Misreading(
         "grpo_as_kl",
         "GRPO minimises KL(π_old‖π_θ) − R̄ A.",
-        "Ratio, clip, group advantage. The formula's only gradient is the KL's, which "
-        "raises every sampled token whatever it was paid.",
+        "GRPO has a ratio, a clip and an advantage for each response. The formula's "
+        "only gradient is the KL's, which raises every sampled token, whatever it "
+        "was paid.",
         grpo_as_kl_minus_reward,
         grpo,
     ),
     Misreading(
         "std_upweights_extremes",
         "Dividing by the std upweights easy and impossible prompts.",
-        "A group of equal rewards counts exactly 0. Near-extreme mixed groups gain by "
-        "1/√(p(1−p)) against no std, and still weigh less than even ones.",
+        "A group of equal rewards counts exactly 0. Uneven groups gain a factor of "
+        "1/√(p(1−p)) over no std, and still weigh less than even ones.",
         boost_of_the_std,
         total_advantage,
     ),
     Misreading(
         "k1_as_a_loss",
         "k1 is unbiased, so adding β k1 to the loss pulls towards π_ref.",
-        "Unbiased as a value; its expected gradient is 0. k2's is ∇KL(π_θ‖π_ref).",
+        "Its value is unbiased, but its expected gradient is 0. That of k2 is "
+        "∇KL(π_θ‖π_ref).",
         expected_k1_loss,
         expected_k2_loss,
     ),

@@ -1,166 +1,286 @@
-"""Figures of chapter 04: weights against length and difficulty, lengths in training."""
+"""Figures of chapter 04: lengths in training, what each division climbs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import BLACK, BLUE, GREY, HABIT_COLOURS, RED, RIGHT, WRONG
+from course.plots.style import (
+    BAD,
+    COLOURS,
+    FREE,
+    GOOD,
+    GREY,
+    HABIT_COLOURS,
+    INK,
+    RIGHT,
+    WRONG,
+    arms,
+    colour,
+)
+from refimpl.advantages import group_centred, group_relative
+from refimpl.history import History
 
-METHODS = (BLUE, RED)  # with the division, without
-STYLES = ((BLUE, "-"), (BLUE, ":"), (RED, "-"), (RED, ":"))
+PANELS = (
+    ("reward", "reward (training)"),
+    ("length/wrong", "length of wrong answers"),
+    ("length/correct", "length of right answers"),
+    ("habit/careful", "share of careful answers"),
+    ("entropy", "entropy (nats/token)"),
+    ("clip_ratio/region_mean", "clipped (sign-aware)"),
+)
 
 
-def growth(right, wrong, crowds: dict[str, dict[str, float]]) -> Figure:
-    """Lengths of right and wrong answers, and which habits the wrong ones have.
+def wrong_habits(runs: Sequence[History], rollouts: Sequence[int]) -> dict[str, float]:
+    """The share of each habit among the wrong answers of these rollouts."""
+    counts = dict.fromkeys(HABIT_COLOURS, 0.0)
+    for history in runs:
+        for row in (history.rows[i] for i in rollouts):
+            for name in counts:
+                right = row[f"habit_accuracy/{name}"]
+                wrong = 1 - right if right == right and right is not None else 0.0
+                counts[name] += row[f"habit/{name}"] * wrong
+    return {name: count / sum(counts.values()) for name, count in counts.items()}
 
-    `crowds[when][habit]` is a share of the wrong answers.
-    """
-    figure, (left, second) = plt.subplots(1, 2, figsize=(9, 3), width_ratios=(1.15, 1))
-    draw.band(left, wrong, WRONG, "wrong answers", "--")
-    draw.band(left, right, RIGHT, "right answers")
+
+def growth(runs: Sequence[History]) -> Figure:
+    """Lengths of right and wrong answers, and which habits the wrong ones have."""
+    figure, (left, second) = plt.subplots(
+        1, 2, figsize=(8, 3.7), width_ratios=(1.1, 1), layout="constrained"
+    )
+    for kind, shade, dash in (("correct", RIGHT, "-"), ("wrong", WRONG, "--")):
+        label = f"{'right' if kind == 'correct' else 'wrong'} answers"
+        draw.band(left, [h[f"length/{kind}"] for h in runs], shade, label, dash)
     draw.rollout_axis(left)
-    left.set_title("length (tokens)")
-    left.set_ylim(bottom=0)
+    left.set(title="length (tokens)", ylim=(0, 42))
     left.legend(loc="lower right")
+    crowds = {"rollouts\n1–2": range(2), "rollouts\n8–10": range(7, 10)}
+    crowds = {when: wrong_habits(runs, rows) for when, rows in crowds.items()}
     draw.stacked(second, crowds, HABIT_COLOURS)
     for bar in second.patches:
         if bar.get_width() > 0.08:
-            middle = bar.get_center()
-            second.text(*middle, f"{bar.get_width():.0%}", ha="center", va="center")
-    second.set(title="who is wrong", xlabel="share of the wrong answers", xlim=(0, 1))
-    second.set_ylim(2.0, -0.5)
+            text = f"{bar.get_width():.0%}"
+            second.text(*bar.get_center(), text, ha="center", va="center")
+    second.set(title="who is wrong", xlim=(0, 1), xticks=[], ylim=(2.1, -0.5))
     second.grid(False)
-    second.legend(loc="lower center", ncols=3, fontsize=9)
+    second.spines[["bottom", "left"]].set_visible(False)
+    second.legend(loc="lower center", ncols=3, columnspacing=1, handlelength=1.2)
+    draw.finding(figure, "Wrong answers grow, but they are no longer the same answers")
     return figure
 
 
-def token_weights(lengths, weights: dict[str, Sequence[float]]) -> Figure:
-    """Weight of one token and of the whole response, under each division."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    for (label, values), colour, mark in zip(weights.items(), METHODS, "o^"):
-        style = {"color": colour, "marker": mark, "markersize": 5, "linewidth": 1.2}
-        axes[0].plot(lengths, values, label=label, **style)
-        axes[1].plot(lengths, [n * w for n, w in zip(lengths, values)], **style)
-    for axis, name in zip(axes, ("one token", "the whole response")):
-        axis.set(title=f"weight of {name}", xlabel="response length |o| (tokens)")
-        axis.set_ylim(bottom=0)
-    axes[0].legend(loc="upper right")
-    return figure
-
-
-def walk(named: dict[str, dict[str, Sequence[float]]], limit: int) -> Figure:
+def walk(
+    named: Mapping[str, Mapping[str, Sequence[float]]], limit: int, title: str
+) -> Figure:
     """Mean lengths of right and wrong responses while the expected loss is followed."""
-    figure, axes = draw.panel_grid(len(named), (4.5 * len(named), 2.9), sharey=True)
-    for axis, (title, lengths) in zip(axes, named.items()):
+    figure, axes = draw.panel_grid(len(named), (8, 3.7), sharey=True)
+    for axis, (label, lengths) in zip(axes, named.items()):
         draw.rule(axis, y=limit, width=1)
         axis.plot(lengths["right"], color=RIGHT, label="right responses")
         axis.plot(lengths["wrong"], "--", color=WRONG, label="wrong responses")
-        axis.set(title=title, xlabel="step", ylim=(0, limit * 1.08))
-    axes[0].set_ylabel("mean length (tokens)")
-    where = {"xycoords": ("axes fraction", "data"), "va": "top"}
-    axes[0].annotate("limit", (0.01, limit), color=GREY, **where)
-    axes[-1].legend(loc="upper right", bbox_to_anchor=(1, 0.9))
-    return figure
-
-
-def difficulty(size: int, plain, scaled, chosen: int | None = None) -> Figure:
-    """What a prompt weighs beside the heaviest, and the factor that the std adds.
-
-    `chosen` marks one k, with its Σ|A|.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-    share = [k / size for k in range(size + 1)]
-    pulls = {"with the std (GRPO)": scaled, "without (Dr. GRPO)": plain}
-    for (label, values), colour, mark in zip(pulls.items(), METHODS, ("o-", "^-")):
-        shown = [v / max(values) for v in values]
-        left.plot(share, shown, mark, color=colour, markersize=5, label=label)
-    left.set(title="weight, the heaviest prompt = 1", ylim=(0, 1.05))
-    left.legend(loc="lower center")
-    inside = [x for x, p in zip(share, plain) if p]
-    boost = [s / p for p, s in zip(plain, scaled) if p]
-    boost = [b / min(boost) for b in boost]
-    right.plot(inside, boost, color=BLACK, marker="o", markersize=5)
-    note = "0 and G right: no push,\nnothing to boost"
-    right.annotate(note, (0.5, 0.2), ha="center", color=RED)
-    right.set(title="boost by the std, smallest = 1", xlim=(-0.03, 1.03))
-    right.set_ylim(bottom=0)
-    for axis in (left, right):
-        axis.set_xlabel("share right  k/G")
-        if chosen is not None:
-            draw.rule(axis, x=chosen / size, dash="--", width=1)
-    if chosen is not None:
-        figure.suptitle(
-            f"{chosen} of {size} right:  Σ|A| = {plain[chosen]:.2f} without the std, "
-            f"{scaled[chosen]:.2f} with it",
+        axis.set(title=label, xlabel="step", ylim=(0, limit * 1.16))
+        axis.annotate(
+            f"limit: {limit} tokens",
+            (0.02, limit + 1),
+            xycoords=("axes fraction", "data"),
+            color="#666666",
             fontsize=11,
         )
+    axes[0].set_ylabel("mean length (tokens)")
+    draw.legend_outside(figure, axes[0], 2, "lower")
+    draw.finding(figure, title)
     return figure
 
 
-def climbed(p, pulls: dict[str, Sequence[float]], heights: dict[str, Sequence[float]]):
+def climbed(
+    p, pulls: Mapping[str, Sequence[float]], heights: Mapping[str, Sequence[float]]
+) -> Figure:
     """Expected pull on the log-odds of being right, and the objective it climbs."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    styles = ((BLACK, "-"), (RED, "--"), (BLUE, "-"), (GREY, ":"))
-    draw.curve_panel(axes[0], p, pulls, styles, title="expected pull on the log-odds")
-    axes[0].set_ylim(0, 0.8)
-    axes[0].legend(loc="upper center", ncols=2, fontsize=9)
-    draw.curve_panel(
-        axes[1], p, heights, styles[1:], "upper left", title="what is climbed"
+    figure, axes = plt.subplots(1, 2, figsize=(8, 4.1))
+    for axis, curves in zip(axes, (pulls, heights)):
+        for label, y in curves.items():
+            look = {"color": colour(label, default=GREY)}
+            dash = {"Dr.": "--", "GRP": "-"}.get(label[:3], ":")
+            axis.plot(p, y, dash, label=label, zorder=1 if dash == ":" else 2, **look)
+        axis.set_xlabel("probability $p$ of a right answer")
+        axis.legend(loc="upper left", fontsize=11)
+    axes[0].set(title="expected pull on the log-odds", ylim=(0, 0.95))
+    axes[1].set(title="what is climbed", ylim=(0, 1.5), yticks=(0, 0.5, 1))
+    draw.finding(
+        figure, "The std makes GRPO climb another objective, steep at the ends"
     )
-    for axis in axes:
-        axis.set_xlabel("probability p of a right answer")
     return figure
 
 
-def four(runs: dict[str, Sequence], panels: Sequence[tuple[str, str]]) -> Figure:
-    """Columns of the four variants' histories: median over seeds, and their range."""
-    rows = -(-len(panels) // 3)
-    figure, axes = draw.panel_grid(len(panels), (9.6, 2.6 * rows + 0.5), 3)
-    draw.metric_panels(axes, runs, panels, STYLES)
-    draw.legend_outside(figure, axes[0], 4, "lower")
+def climb_explorer(pull_of: Callable) -> explorer.Explorer:
+    """The pulls of Dr. GRPO and GRPO for every group size, and what GRPO climbs.
+
+    `pull_of(advantages, size, p)` is the expected pull on the log-odds.
+    """
+    p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
+    sizes = (2, 3, 4, 6, 8, 16, 32, 64)
+    true = p * (1 - p)
+    table = {
+        size: [pull_of(f, size, p) for f in (group_centred, group_relative)]
+        for size in sizes
+    }
+
+    def height(pull):
+        """∫ pull dx, as a function of p, from 0 to 1: x is the log-odds."""
+        summed = torch.cumulative_trapezoid(pull, torch.logit(p))
+        summed = torch.cat([torch.zeros(1), summed])
+        return summed / summed[-1]
+
+    limit = true.sqrt()
+    figure = climbed(
+        p,
+        {"Dr. GRPO": true, "GRPO": true, r"GRPO's limit, $\sqrt{p(1-p)}$": limit},
+        {"Dr. GRPO: p": p, "GRPO": p, r"its limit, $(2/\pi)\arcsin\sqrt{p}$": p},
+    )
+    left, right = figure.axes
+    right.lines[2].set_ydata(2 / torch.pi * torch.asin(p.sqrt()))
+    for axis in (left, right):
+        for line in (axis.lines[2], *axis.legend_.get_lines()[2:]):
+            line.set(color=GREY, linestyle=":")
+    figure.suptitle("")
+    draw.finding(figure, "With G = 64, GRPO weighs 1 of 10 right 1.0 times as 5 of 10")
+
+    def update(size: int) -> list:
+        centred, divided = table[size]
+        left.lines[0].set_ydata(centred)
+        left.lines[1].set_ydata(divided)
+        right.lines[1].set_ydata(height(divided))
+        tenth, half = (draw.nearest(p, x) for x in (0.1, 0.5))
+        shares = [100 * (y[tenth] / y[half]).item() for y in (divided, centred)]
+        figure._suptitle.set_text(
+            f"G = {size}: a prompt at p = 0.1 is pulled {shares[0]:.0f} % as hard\n"
+            f"as one at 0.5 by GRPO, {shares[1]:.0f} % by Dr. GRPO"
+        )
+        return [*left.lines[:2], right.lines[1], figure._suptitle]
+
+    size = explorer.stops("group size G", sizes, 8)
+    return explorer.Explorer(figure, update, {"size": size})
+
+
+def corners(runs: Mapping[str, Sequence[History]]) -> Figure:
+    """The four combinations: median over seeds, and their range."""
+    figure, axes = draw.panel_grid(len(PANELS), (8, 6.2), 3)
+    draw.metric_panels(axes, runs, PANELS, arms(runs), ticks=5)
+    for axis in axes[:3]:
+        axis.set_xlabel("")
+    draw.legend_outside(figure, axes[0], 4, "upper")
+    title = "Wrong answers are shorter without 1/|o|; nothing else differs much"
+    draw.finding(figure, title)
     return figure
 
 
-def ends(runs: dict[str, Sequence[Sequence[float]]], start: float, limit: int):
-    """Curves of every seed, one panel per variant, and the start as a line."""
-    figure, axes = draw.panel_grid(len(runs), (9.6, 2.9), sharey=True)
-    for axis, (title, curves), (colour, dash) in zip(axes, runs.items(), STYLES):
-        draw.rule(axis, y=start, dash="--", width=1)
-        draw.rule(axis, y=limit, width=1)
-        for one in curves:
-            axis.plot(range(1, len(one) + 1), one, dash, color=colour, linewidth=1.2)
-        axis.set(title=title, ylim=(0, limit * 1.06))
-        draw.rollout_axis(axis, 4)
+def held(
+    runs: Mapping[str, Sequence[Sequence[float]]], start: float, limit: int
+) -> Figure:
+    """Length of rambles by rollout, every run: GRPO's arms left, Dr. GRPO's right."""
+    figure, axes = draw.panel_grid(2, (8, 4), sharey=True)
+    styles = arms(runs)
+    names = [r"divided by $|o|$", r"divided by $L_{\max}$"]
+    for i, (axis, name) in enumerate(zip(axes, names)):
+        for y, text in ((limit, f"limit:\n{limit}"), (start, f"start:\n{start:.0f}")):
+            draw.rule(axis, y=y, dash=":", width=1.2)
+            if i:
+                place = {"transform": axis.get_yaxis_transform(), "va": "center"}
+                axis.text(1.02, y, text, color="#666666", fontsize=11, **place)
+        for (label, curves), (shade, dash) in zip(runs.items(), styles):
+            if label.startswith("Dr.") == bool(i):
+                for k, one in enumerate(curves):
+                    said = None if k else label
+                    draw.line(
+                        axis, draw.steps(one), one, shade, dash, said, linewidth=1.6
+                    )
+                draw.count_runs(axis, label, len(curves), "lines: single runs")
+        axis.set(title=name, ylim=(0, limit * 1.12))
+        axis.legend(loc="lower left")
+        draw.rollout_axis(axis, 8)
     axes[0].set_ylabel("length of rambles (tokens)")
-    text = {"transform": axes[0].get_yaxis_transform(), "ha": "right", "va": "top"}
-    axes[0].text(0.98, start - 1, "start", color=GREY, **text)
+    draw.finding(
+        figure, "With the habits fixed, only 1/|o| drives rambles to the limit"
+    )
     return figure
 
 
-def pushes(responses: Sequence[str], named: dict[str, tuple]) -> Figure:
-    """Push on one token, and on all tokens, of each response; two methods as bars."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    for i, (axis, what) in enumerate(zip(axes, ("one token", "the whole response"))):
-        bars = {label: panels[i] for label, panels in named.items()}
-        draw.grouped_bars(axis, bars, METHODS, responses)
-        axis.set_title(f"push on {what}")
-        axis.grid(axis="x", visible=False)
-        axis.margins(y=0.12)
-    axes[0].legend(loc="lower left")
-    return figure
+KINDS = ("right", "right", "wrong", "wrong")
 
 
-def constants(lengths, per_batch, fixed) -> Figure:
+def push_explorer() -> explorer.Explorer:
+    """Four answers as blocks: width tokens, height push on a token, area the whole."""
+    paid, one = torch.tensor([1.0, 1, 0, 0]).double(), torch.zeros(4, dtype=torch.long)
+    tops = {"GRPO": 0.062, "Dr. GRPO": 0.0031}
+    values = {"GRPO": group_relative(paid, one), "Dr. GRPO": group_centred(paid, one)}
+    figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), sharex=True)
+    blocks, texts = {}, {}
+    for axis, (name, top) in zip(axes, tops.items()):
+        shades = [GOOD if kind == "right" else BAD for kind in KINDS]
+        blocks[name] = axis.bar([0] * 4, [0.0] * 4, 1.0, color=shades, align="edge")
+        look = {"ha": "center", "fontsize": 11}
+        texts[name] = [axis.text(0, 0, "", **look) for _ in KINDS]
+        draw.rule(axis, y=0, colour=INK, dash="-")
+        axis.set(xlim=(0, 150), ylim=(-1.5 * top, 1.5 * top), ylabel="push on a token")
+        axis.grid(False)
+        axis.yaxis.set_major_locator(MaxNLocator(5))
+        axis.set_title("GRPO", color=INK)
+    axes[1].set_xlabel("tokens of the four answers, side by side")
+    draw.finding(
+        figure, "GRPO: equal areas (answers). Dr. GRPO: equal heights (tokens)"
+    )
+
+    def update(short: int, long: int, limit: int) -> list:
+        lengths = (short, long, short, long)
+        moved = []
+        for axis, name in zip(axes, tops):
+            place = 4.0
+            for i, n in enumerate(lengths):
+                divisor = 4 * (n if name == "GRPO" else limit)
+                push = values[name][i].item() / divisor
+                block, text = blocks[name][i], texts[name][i]
+                block.set_x(place)
+                block.set_width(n)
+                block.set_height(push)
+                above = push > 0
+                gap = 0.06 * tops[name] * (1 if above else -1)
+                text.set_position((place + n / 2, push + gap))
+                text.set_verticalalignment("bottom" if above else "top")
+                text.set_text(f"{n * push:+.2f}".replace("-", "−"))
+                place += n + 1
+                moved += [block, text]
+            w = r"1/(4\,|o_i|)" if name == "GRPO" else rf"1/(4 \cdot {limit})"
+            axis.set_title(f"{name}, $w = {w}$; numbers: sum over the answer")
+            moved.append(axis.title)
+        return moved
+
+    controls = {
+        "short": explorer.slider("short answers (tokens)", 8, 4, 24, 1),
+        "long": explorer.slider("long answers (tokens)", 32, 24, 48, 1),
+        "limit": explorer.slider("L_max (tokens)", 48, 48, 200, 4),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+def constants(longest: Sequence[int], per_batch, fixed) -> Figure:
     """Weight of one token from batch to batch, under two constants."""
-    figure, axis = plt.subplots(figsize=(7.5, 2.7))
-    steps = range(1, len(lengths) + 1)
-    axis.plot(steps, per_batch, "o-", color=RED, ms=4, label="1/(B · longest of batch)")
-    axis.plot(steps, fixed, "-", color=BLUE, label="1/(B · L_max)")
-    axis.set(xlabel="batch", title="weight of one token")
-    axis.set_ylim(0, 1.08 * max(*per_batch, *fixed))
+    figure, axis = plt.subplots(figsize=(8, 3.3))
+    steps = range(1, len(longest) + 1)
+    look = {"color": COLOURS["dr_grpo"], "linewidth": 5}
+    axis.plot(steps, fixed, label=r"$1/(B\,L_{\max})$: Dr. GRPO", **look)
+    look = {"color": FREE[0], "markersize": 5, "linewidth": 1}
+    axis.plot(
+        steps, per_batch, "o-", label=r"$1/(B\cdot$ longest of the batch)", **look
+    )
+    axis.set(xlabel="mini-batch", title="weight $w$ of one token, $B = 2$")
+    axis.set_ylim(0, 1.3 * max(*per_batch, *fixed))
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axis.legend(loc="lower right")
+    title = "A token's weight jumps whenever no response of the batch is long"
+    draw.finding(figure, title)
+    draw.caption(figure, "1 run, seed 0")
     return figure

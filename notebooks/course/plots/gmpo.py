@@ -1,81 +1,170 @@
-"""Figures of chapter 08: wild tokens, one token among T, ranges of log-ratios."""
+"""Figures and explorer of chapter 08: wild tokens, one token among T, two means."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import BLACK, COLOURS, GREEN, ORANGE, RED, colour
+from course.plots.style import COLOURS, FREE, arms
+from refimpl.algorithms import ALGORITHMS
 from refimpl.history import History
 
 GRPO, GMPO = COLOURS["grpo"], COLOURS["gmpo"]
-OWN = {"GRPO, wide clip": ORANGE}
+RATIOS = torch.linspace(0.02, 2.5, 249, dtype=torch.float64)
+WIDE = {"epsilon_low": 0.33, "epsilon_high": 0.49}
 
 
-def wild_tokens(largest, arithmetic, geometric, rows: dict[str, Sequence[float]]):
-    """Left: the means against a response's largest ratio. Right: shares of weight."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4))
-    style = {"s": 14, "alpha": 0.6, "linewidths": 0}
-    left.scatter(largest, arithmetic, color=GRPO, label="arithmetic mean", **style)
-    left.scatter(largest, geometric, color=GMPO, label="geometric mean", **style)
+def wild_tokens(largest: Tensor, arithmetic: Tensor, geometric: Tensor) -> Figure:
+    """Left: both means against a response's largest ratio. Right: largest / mean."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
+    shares = (largest / arithmetic).sort(descending=True).values
+    for label, means, heavy, colour, mark, dash in (
+        ("arithmetic mean: GRPO, unclipped", arithmetic, shares, GRPO, "o", "-"),
+        ("geometric mean: GMPO", geometric, torch.ones_like(shares), GMPO, "s", "--"),
+    ):
+        style = {"s": 26, "alpha": 0.75, "linewidths": 0, "marker": mark}
+        left.scatter(largest, means, color=colour, label=label, **style)
+        draw.line(right, draw.steps(heavy), heavy, colour, dash)
     draw.rule(left, y=1)
-    left.set(xlabel="largest token ratio of the response", title="a response's mean")
-    left.set_ylabel("mean of its token ratios")
-    left.legend(loc="upper left")
-    ordered = {label: sorted(shares, reverse=True) for label, shares in rows.items()}
-    draw.curve_panel(right, None, ordered, ((GRPO, "-"), (GMPO, "-")), ylim=(0, None))
-    right.set(xlabel="responses, sorted", ylabel="largest ratio / mean ratio")
-    right.set_title("how much the heaviest token outweighs the mean")
-    right.legend(loc="lower left")
+    left.set(xlabel="largest token ratio", ylabel="mean of the token ratios")
+    right.set(xlabel="responses, sorted", ylabel="heaviest / mean coefficient")
+    right.set_ylim(0, None)
+    draw.heading(figure, left, "In GRPO one token weighs up to three times the mean")
+    draw.caption(figure, f"{len(largest)} responses of one stored rollout")
     return figure
 
 
-def one_among(ratios, weights: dict[str, Sequence[float]], title: str = "") -> Figure:
-    """The weight of one token against its own ratio, the others at 1."""
-    figure, axis = plt.subplots(figsize=(7, 3.4))
-    styles = ((GRPO, "-"), (BLACK, "-"), (GMPO, "--"), (RED, "-."))
-    draw.curve_panel(axis, ratios, weights, styles, "upper left", title=title)
-    draw.rule(axis, x=1)
-    axis.set(xlabel="ratio of this token", ylabel="its weight × |o|")
+def alone(name: str, length: int, sign: int, **settings) -> Tensor:
+    """Coefficient c of a token with each of `RATIOS`; its companions stay at 1."""
+    logp = torch.zeros(len(RATIOS), length, dtype=torch.float64)
+    logp[:, 0] = RATIOS.log()
+    logp.requires_grad_()
+    zero, one = torch.zeros_like(logp), torch.ones_like(logp)
+    loss = ALGORITHMS[name].policy_loss(logp, zero, sign * one, one, one, **settings)
+    return torch.autograd.grad(-loss.loss, logp)[0][:, 0] / sign
+
+
+def one_among(title: str = "", explored: bool = False) -> Figure:
+    """The coefficient of one moving token against its ratio, for both signs."""
+    shown = {"GRPO": ("grpo", 8, {})}
+    if explored:
+        shown |= {"GMPO": ("gmpo", 8, {})}
+    else:
+        shown |= {"GRPO, wide clip": ("grpo", 8, WIDE)}
+        shown |= {f"GMPO, |o| = {n}": ("gmpo", n, {}) for n in (8, 2)}
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
+    for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
+        named = {k: alone(a, n, sign, **own) for k, (a, n, own) in shown.items()}
+        draw.curve_panel(axis, RATIOS, named, arms(named), title=name)
+        draw.rule(axis, x=1)
+        axis.set(xlabel="ratio $r$ of this token", ylim=(-0.06, 2.55), xlim=(0, 2.5))
+    axes[0].set_ylabel("its coefficient $c$")
+    draw.heading(figure, axes[0], title)
     return figure
+
+
+def wild_token_explorer() -> explorer.Explorer:
+    """Bend GMPO's bounds, and change how many tokens share the mean."""
+    figure = one_among("One token moves, the others stay at ratio 1", explored=True)
+    signs, axes = tuple(draw.SIGNS), figure.axes
+    mine = [axis.lines[1] for axis in axes]
+    edges = [
+        axis.axvline(1, color=GMPO, linewidth=1, linestyle=":", alpha=0.9)
+        for axis in axes
+    ]
+
+    def update(epsilon_low: float, epsilon_high: float, length: int) -> list:
+        bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
+        at = math.exp(epsilon_high), math.exp(-epsilon_low)
+        for axis, line, edge, sign, x in zip(axes, mine, edges, signs, at):
+            line.set_ydata(alone("gmpo", length, sign, **bounds).numpy())
+            edge.set_xdata([x, x])
+            side = "above" if sign > 0 else "below"
+            axis.set_title(f"{draw.SIGNS[sign]}: clipped {side} {x:.2f}")
+        return [*mine, *edges, *(axis.title for axis in axes)]
+
+    lengths = (1, 2, 4, 8, 16, 32, 64)
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "epsilon_low": explorer.log_slider("ε low (on log r)", 0.4, 0.02, 3),
+            "epsilon_high": explorer.log_slider("ε high (on log r)", 0.4, 0.02, 0.9),
+            "length": explorer.stops("response length |o|", lengths, 8),
+        },
+        {
+            "paper (0.4, 0.4)": {"epsilon_low": 0.4, "epsilon_high": 0.4},
+            "as wide as PPO's": {"epsilon_low": 0.22, "epsilon_high": 0.18},
+        },
+    )
 
 
 def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
-    """Two responses and their sum, under both means."""
-    figure, axis = plt.subplots(figsize=(6.5, 3))
-    ticks = ["Â = +1\nr = 2, ½", "Â = −1\nr = 1¼, 1¼", "mean J"]
-    draw.grouped_bars(
-        axis, {"arithmetic": grpo, "geometric": gmpo}, (GRPO, GMPO), ticks
+    """Two responses and the mean of their objectives, under both means of ratios."""
+    figure, axis = plt.subplots(figsize=(7.5, 3.4))
+    ticks = [
+        "$\\hat{A} = +1$\n$r = 2, \\frac{1}{2}$",
+        "$\\hat{A} = -1$\n$r = 1\\frac{1}{4}, 1\\frac{1}{4}$",
+        "batch:\nmean of both",
+    ]
+    named = {"arithmetic mean (GRPO)": grpo, "geometric mean (GMPO)": gmpo}
+    draw.grouped_bars(axis, named, (GRPO, GMPO), ticks)
+    axis.set_ylabel("objective $J$")
+    draw.heading(
+        figure, axis, "Of two responses that cancel in GRPO, GMPO keeps a rest"
     )
-    axis.set_ylabel("objective")
-    axis.legend(loc="lower left")
     return figure
 
 
-def stale_runs(
-    runs: dict[str, Sequence[History]], panels: Sequence[tuple[str, str]]
-) -> Figure:
-    """Median and range over seeds; the first panel is the range of log-ratios."""
-    figure, (first, *axes) = draw.panel_grid(1 + len(panels), (10, 5), 3)
-    for label, histories in runs.items():
+def stale_runs(runs: Mapping[str, Sequence[History]]) -> Figure:
+    """The 1 % and 99 % quantiles of the log-ratio, then three metrics, by rollout."""
+    panels = (
+        ("reward", "reward (training)"),
+        ("entropy", "entropy (nats/token)"),
+        ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
+    )
+    figure, (first, *axes) = draw.panel_grid(4, (8, 5.6), 2)
+    looks = arms(runs)
+    for (label, histories), look in zip(runs.items(), looks):
         for name in ("log_ratio/q01", "log_ratio/q99"):
-            middle, _, _ = draw.summary([h[name] for h in histories])
-            first.plot(draw.steps(middle), middle, color=colour(label, OWN))
+            shown = label if name.endswith("99") else None
+            draw.band(first, [h[name] for h in histories], look[0], shown, look[1])
     first.set_title("log-ratio: 1 % and 99 % quantile")
     draw.rule(first, y=0)
     draw.rollout_axis(first)
-    styles = [(colour(label, OWN), "-") for label in runs]
-    draw.metric_panels(axes, runs, panels, styles, from_zero=False)
-    axes[0].legend(loc="lower right", fontsize=9)
+    draw.metric_panels(axes, runs, panels, looks)
+    draw.heading(figure, first, "A wider clip lets the first rollouts drift further")
     return figure
 
 
-def accuracies(runs: dict[str, Sequence[float]], before: float) -> Figure:
-    """Held-out accuracy of every seed, one row per arm."""
-    figure, axis = plt.subplots(figsize=(7, 2.2))
-    draw.dots(axis, runs, [colour(label, OWN) for label in runs])
-    draw.rule(axis, x=before, colour=GREEN, width=1.8, label="warm start")
-    axis.set(xlim=(0, 1.02), xlabel="held-out accuracy (bar: median)")
-    axis.legend(loc="upper left")
+def at_equal_width(
+    spread: Mapping[str, Sequence[float]], accuracy: Mapping[str, Sequence[float]]
+) -> Figure:
+    """Stored runs: how far log-ratios spread, and the accuracy at the end."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
+    for axis, rows in zip(axes, (spread, accuracy)):
+        draw.dots(axis, rows, [colour for colour, _ in arms(rows)])
+        axis.set_xlim(left=0)
+    axes[0].set_xlabel("range of log-ratios (nats)")
+    axes[1].set_xlabel("accuracy after 30 rollouts")
+    axes[1].set_xlim(right=1)
+    draw.finding(figure, "At equal width, GMPO's log-ratios stay closer together")
+    return figure
+
+
+def compared(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
+    """Two training runs side by side: reward, and the share of clipped tokens."""
+    panels = (
+        ("reward", "reward (training)"),
+        ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
+    )
+    figure, axes = draw.panel_grid(2, (8, 3.2))
+    looks = [(GMPO, "-"), (FREE[0], "--")]
+    draw.metric_panels(axes, runs, panels, looks)
+    draw.heading(figure, axes[0], title)
     return figure

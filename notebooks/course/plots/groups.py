@@ -1,216 +1,367 @@
-"""Figures of chapter 03: critics, groups, dead groups, ratios over the updates."""
+"""Figures of chapter 03: critics, groups, dead groups, answers before and after RL."""
 
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import (
-    BLACK,
-    BLUE,
     COLOURS,
+    DASHES,
+    FREE,
     GREY,
-    ORANGE,
-    RED,
+    HABIT_COLOURS,
+    INK,
+    METHOD_DASHES,
     RIGHT,
-    SKY,
     WRONG,
-    colour,
+    arms,
 )
+from refimpl.history import History
+from refimpl.tasks.arithmetic import habit
+
+RATIO = r"ratio $r = \pi_\theta / \pi_{old}$"
+SHARE = "share of right answers  $p$"
 
 
-def critic(explained, group_mean, losses) -> Figure:
+def critic(explained: draw.Runs, others: draw.Runs, title: str) -> Figure:
     """What a critic, and the mean of the other answers, know about the reward."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-    draw.rule(left, y=0, width=1)
-    draw.band(left, explained, COLOURS["ppo"], "critic V")
-    draw.band(left, group_mean, COLOURS["grpo"], "mean of the other 7 answers")
-    left.set(title="share of the reward's variance explained", xlabel="rollout")
-    left.set_ylim(-0.4, 1)
-    left.legend(loc="upper left")
-    draw.band(right, losses, COLOURS["ppo"])
-    right.set(title="value loss", xlabel="rollout")
-    right.set_ylim(bottom=0)
+    figure, axis = plt.subplots(figsize=(8, 3.5))
+    draw.rule(axis, y=0, width=1)
+    looks = (COLOURS["ppo"], "critic $V$", "-"), (FREE[1], "the other answers", "--")
+    for runs, (shade, label, dash) in zip((explained, others), looks):
+        draw.band(axis, runs, shade, label, dash)
+    axis.set(ylim=(-0.45, 1), ylabel="variance explained")
+    draw.rollout_axis(axis, 8)
+    draw.heading(figure, axis, title)
     return figure
 
 
-def one_group(prompt: str, texts, rewards, advantages) -> Figure:
-    """The responses to one prompt, what each was paid, and its advantage."""
-    figure, axis = plt.subplots(figsize=(9, 0.36 * len(texts) + 1.1))
-    for row, (text, paid, a) in enumerate(zip(texts, rewards, advantages)):
-        axis.barh(row, a, color=RIGHT if paid else WRONG)
-        shown = text if len(text) <= 34 else text[:33] + "…"
-        axis.text(-2.95, row, shown, family="monospace", fontsize=9, va="center")
-        axis.text(2.1, row, f"R = {paid:.0f}", fontsize=9, va="center")
-        axis.text(2.55, row, f"Â = {a:+.2f}", fontsize=9, va="center")
+def one_group(
+    texts: Sequence[str],
+    rewards: Sequence[float],
+    advantages: Sequence[float],
+    title: str,
+) -> Figure:
+    """Responses to one prompt, what each was paid, and its advantage."""
+    figure, axis = plt.subplots(figsize=(8, 0.36 * len(texts) + 1.5))
+    for row, (paid, a) in enumerate(zip(rewards, advantages)):
+        axis.barh(row, a, color=RIGHT if paid else WRONG, height=0.72)
+        side = {"ha": "left" if a > 0 else "right", "va": "center", "fontsize": 12}
+        axis.text(
+            a + math.copysign(0.06, a), row, f"{a:+.2f}".replace("-", "−"), **side
+        )
+    rows = [f"{shortened(text)}   R = {paid:.0f}" for text, paid in zip(texts, rewards)]
+    draw.row_labels(axis, rows, family="monospace", fontsize=12)
+    for label, paid in zip(axis.get_yticklabels(), rewards):
+        label.set_color(RIGHT if paid else INK)
     draw.rule(axis, x=0, dash="-", width=1)
-    axis.invert_yaxis()
-    axis.set(xlim=(-3, 3.1), yticks=[], xticks=[-1, 0, 1, 2])
+    low, high = min(0, *advantages), max(0, *advantages)
+    axis.set(xlim=(low - 0.75, high + 0.75), xlabel=r"advantage $\hat{A}$")
     axis.grid(False)
+    axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    axis.set_title(f"{len(texts)} responses to  {prompt}")
-    axis.set_xlabel("advantage: how far from the group's mean, in its std")
+    draw.finding(figure, title)
     return figure
 
 
-def prompt_weight(named: dict[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
+def shortened(text: str, length: int = 26) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def prompt_weight(
+    small: tuple[Sequence[float], Sequence[float]],
+    large: tuple[Sequence[float], Sequence[float]],
+    title: str,
+) -> Figure:
     """How hard a prompt pulls, without and with the std, and the factor between.
 
-    `named[label]` holds Σ|Ã|/G and Σ|Â|/G for k = 0 … G correct responses.
+    Each argument holds Σ|Ã|/G and Σ|Â|/G for k = 0 … G right answers; the small group
+    is drawn as dots, the large one as lines.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    for (label, (plain, scaled)), mark in zip(named.items(), ("o-", ".-")):
-        share = [k / (len(plain) - 1) for k in range(len(plain))]
-        pulls = {f"no std, {label}": plain, f"with std, {label}": scaled}
-        draw.curve_panel(left, share, pulls, ((GREY, mark), (BLUE, mark)))
-        boost = [s / p for p, s in zip(plain[1:-1], scaled[1:-1])]
-        right.plot(share[1:-1], boost, mark, color=BLUE, label=label)
-    left.set(title="pull of a prompt,  Σ|A| / G", ylim=(0, 1.5))
-    left.legend(loc="upper center", ncols=2, fontsize=8.5)
-    note = "p = 0 and p = 1: no pull,\nnothing to boost"
-    right.annotate(note, (0.5, 0.3), ha="center", color=RED)
-    right.set(title="with std / without", xlim=(-0.03, 1.03))
-    right.set_ylim(bottom=0)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
+    looks = ("dr_grpo", "without the std"), ("grpo", "with the std")
+    for group, mark in ((large, ""), (small, "o")):
+        share = [k / (len(group[0]) - 1) for k in range(len(group[0]))]
+        for pulls, (name, label) in zip(group, looks):
+            look = {"color": COLOURS[name], "label": "" if mark else label}
+            dash = {"linestyle": "" if mark else METHOD_DASHES[name], "marker": mark}
+            left.plot(share, pulls, **look, **dash)
+        boost = [s / p for p, s in zip(group[0][1:-1], group[1][1:-1])]
+        look = {"marker": mark, "linestyle": "" if mark else "-", "color": FREE[0]}
+        label = f"$G = {len(group[0]) - 1}$"
+        right.plot(share[1:-1], boost, label=label, **look)
+    left.set(title=r"pull of a prompt, $\Sigma |A| / G$", ylim=(0, 1.08))
+    note = "at $p = 0$ and $p = 1$ there is\nno pull, so nothing to boost"
+    right.text(0.5, 0.5, note, ha="center", fontsize=11)
+    right.set(title="boost: with / without", xlim=(-0.03, 1.03), ylim=(0, 8.4))
     right.legend(loc="upper center")
     for axis in (left, right):
-        axis.set_xlabel("share of right answers  p")
+        axis.set_xlabel(SHARE)
+    draw.heading(figure, left, title)
     return figure
 
 
-def dead_groups(surveys: dict[str, dict[int, tuple[float, float]]]) -> Figure:
+def dead_groups(
+    surveys: dict[str, dict[int, tuple[float, float]]], title: str, note: str
+) -> Figure:
     """Share of groups that are all wrong or all right, by number of terms.
 
-    `surveys[title][terms]` is (share all wrong, share all right).
+    `surveys[title][terms]` is (share all wrong, share all right); `note` says how many
+    groups there were.
     """
-    figure, axes = draw.panel_grid(len(surveys), (9, 2.8), sharey=True)
-    for axis, (title, by_terms) in zip(axes, surveys.items()):
+    figure, axes = draw.panel_grid(len(surveys), (8, 3.5), sharey=True)
+    for axis, (name, by_terms) in zip(axes, surveys.items()):
         terms = list(by_terms)
         wrong, right = zip(*by_terms.values())
         axis.bar(terms, wrong, color=WRONG, label="all wrong")
         axis.bar(terms, right, bottom=wrong, color=RIGHT, label="all right")
         for x, share in zip(terms, map(sum, by_terms.values())):
-            axis.text(x, share + 0.02, f"{share:.0%}", ha="center", fontsize=9)
-        axis.set(title=title, xlabel="terms in the sum", ylim=(0, 1.05), xticks=terms)
-    axes[0].set_ylabel("share of groups that are dead")
-    axes[0].legend(loc="upper left")
+            axis.text(x, share + 0.02, f"{share:.0%}", ha="center", fontsize=12)
+        axis.set(title=name, xlabel="terms in the sum", ylim=(0, 1), xticks=terms)
+        axis.grid(False, axis="x")
+    axes[0].set_ylabel("share of groups")
+    draw.heading(figure, axes[0], title)
+    draw.caption(figure, note)
     return figure
 
 
-def losses(named: dict[str, Sequence[float]]) -> Figure:
-    """The logged loss of several runs."""
-    figure, axis = plt.subplots(figsize=(7.5, 2.8))
-    styles = ((BLACK, ".-"), (RED, ".--"), (BLUE, ".-."))
-    draw.curve_panel(axis, None, named, styles, title="the loss that is logged")
-    draw.rule(axis, y=0)
-    axis.set_xlabel("rollout")
-    draw.legend_beside(axis, 10)
+def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
+    """The logged loss of several runs, and the reward of the same runs."""
+    panels = (("loss", "logged loss"), ("reward", "reward (training)"))
+    figure, axes = draw.panel_grid(2, (8, 3.6))
+    runs = {label: [history] for label, history in named.items()}
+    looks = [(shade, dash) for shade, dash in zip(FREE, DASHES)]
+    draw.metric_panels(axes, runs, panels, looks, from_zero=False)
+    axes[1].set_ylim(0, 1)
+    draw.heading(figure, axes[0], title)
     return figure
 
 
-def token_weights(lengths, right, per_response, per_batch) -> Figure:
-    """Weight of one token, and of a whole response, under two averages."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    marks = (
-        ("GRPO: 1/(B|o|)", per_response, BLUE, "o"),
-        ("PPO: 1/Σ|o|", per_batch, BLACK, "x"),
-    )
-    for label, weights, shade, mark in marks:
-        style = {"color": shade, "alpha": 0.7, "s": 24, "marker": mark}
-        axes[0].scatter(lengths, weights, label=label, **style)
-        totals = [n * w for n, w in zip(lengths, weights)]
+def token_weights(lengths, per_response, per_batch, title: str) -> Figure:
+    """Weight of one token, and of a whole response, under two averages; per cent."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6))
+    for name, weights, mark in (("grpo", per_response, "o"), ("ppo", per_batch, "x")):
+        label = {"grpo": r"GRPO: $1/(B\,|o_i|)$", "ppo": r"PPO: $1/\Sigma_j|o_j|$"}[
+            name
+        ]
+        style = {"color": COLOURS[name], "alpha": 0.7, "s": 30, "marker": mark}
+        axes[0].scatter(lengths, [100 * w for w in weights], label=label, **style)
+        totals = [100 * n * w for n, w in zip(lengths, weights)]
         axes[1].scatter(lengths, totals, **style)
     for axis, name in zip(axes, ("one token", "the whole response")):
-        axis.set(title=f"weight of {name}", xlabel="response length |o| (tokens)")
+        axis.set(title=f"weight of {name}", xlabel="response length (tokens)")
         axis.set_ylim(bottom=0)
-    axes[0].legend(title="weight of a token", loc="upper right")
-    means = []
-    for kind, name, shade in ((True, "right", RIGHT), (False, "wrong", WRONG)):
-        own = [n for n, r in zip(lengths, right) if bool(r) == kind]
-        means.append((statistics.fmean(own), name, shade))
-    text = {"transform": axes[1].get_xaxis_transform(), "va": "top", "fontsize": 9}
-    for (mean, name, shade), side in zip(sorted(means), ("right", "left")):
-        draw.rule(axes[1], x=mean, colour=shade, dash="--", width=1.8)
-        beside = mean - 0.6 if side == "right" else mean + 0.6
-        note = f"mean length,\n{name}"
-        axes[1].text(beside, 0.93, note, ha=side, color=shade, **text)
+    axes[0].set_ylabel("% of the batch")
+    draw.heading(figure, axes[0], title)
     return figure
 
 
-def advantages(panels: Sequence[tuple[str, Sequence[float], Sequence[float]]]):
-    """Bars of the advantages in a group; a panel is (title, rewards, advantages)."""
-    figure, axes = draw.panel_grid(len(panels), (max(5.0, 3.0 * len(panels)), 2.7))
-    for axis, (title, rewards, values) in zip(axes, panels):
-        draw.advantage_bars(axis, values, rewards)
-        axis.set(title=title, ylim=(-5, 5), xticks=[1, len(values)])
-        for value in sorted({round(float(v), 2) for v in values} - {0.0}):
-            place = (
-                len(values) if value < 0 else 1,
-                value + math.copysign(0.15, value),
-            )
-            text = {"ha": "center", "va": "bottom" if value > 0 else "top"}
-            axis.annotate(f"{value:+.2f}", place, fontsize=9, **text)
-    axes[0].set_ylabel("advantage")
-    return figure
+def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:
+    """Left the advantages in a group of G with k right answers, right its pull.
+
+    `advantages(k, size)` gives (Ã, Â), without and with the std, as lists.
+    """
+    most = 16
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    bars = left.bar(range(1, most + 1), [0.0] * most, width=0.8)
+    marks = left.plot([], [], "_", color=INK, markersize=11, markeredgewidth=2)
+    draw.rule(left, y=0, dash="-", width=1)
+    label = left.text(most + 0.4, 3.6, "", ha="right", va="top")
+    left.set(xlim=(0.3, most + 0.7), ylim=(-4.2, 4.2), xlabel="response")
+    left.set(title=r"bars: $\hat{A}$; dashes: without the std", xticks=[1, 4, 8, 16])
+    lines, dots = [], []
+    for name, text in (("grpo", "with the std"), ("dr_grpo", "without")):
+        shade = COLOURS[name]
+        lines += right.plot([], [], color=shade, label=text)
+        lines[-1].set_linestyle(METHOD_DASHES[name])
+        dots += right.plot([], [], "o", color=shade, markersize=9)
+    right.set(title=r"pull of the prompt, $\Sigma |A| / G$", xlabel=SHARE)
+    right.set(xlim=(-0.03, 1.03), ylim=(0, 1.05))
+    right.legend(loc="lower center")
+    tables = {
+        size: [advantages(k, size) for k in range(size + 1)]
+        for size in range(2, most + 1)
+    }
+
+    def update(k: int, size: int) -> list:
+        k = min(k, size)
+        plain, scaled = tables[size][k]
+        for i, bar in enumerate(bars):
+            bar.set_height(scaled[i] if i < size else 0.0)
+            bar.set_facecolor(RIGHT if i < k else WRONG)
+        marks[0].set_data(range(1, size + 1), plain)
+        if k in (0, size):
+            label.set_text("dead: every advantage is 0")
+        else:
+            label.set_text(f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}")
+        share = [n / size for n in range(size + 1)]
+        for line, dot, side in zip(lines, dots, (1, 0)):
+            pulls = [sum(map(abs, pair[side])) / size for pair in tables[size]]
+            line.set_data(share, pulls)
+            dot.set_data([share[k]], [pulls[k]])
+        return [*bars, *marks, label, *lines, *dots]
+
+    controls = {
+        "k": explorer.slider("right answers k", 1, 0, most, 1),
+        "size": explorer.slider("group size G", 8, 2, most, 1),
+    }
+    return explorer.Explorer(figure, update, controls)
 
 
-def log_ratios(snapshots: dict[str, Sequence[float]], epsilon: float) -> Figure:
-    """Histograms of log r, with the clip's bounds; counts on a log scale."""
-    size = (max(5.5, 2.4 * len(snapshots)), 2.7)
-    figure, axes = draw.panel_grid(len(snapshots), size, sharey=True)
-    low, high = math.log(1 - epsilon), math.log(1 + epsilon)
+def ratio_explorer(snapshots: Sequence[Sequence[float]]) -> explorer.Explorer:
+    """Histogram of log r after k updates, with the clip's bounds; a log scale.
+
+    `snapshots[k]` holds log r of all tokens of a rollout after k updates.
+    """
+    figure, axis = plt.subplots(figsize=(7.5, 3.9))
     edges = [-0.9 + 0.05 * i - 0.025 for i in range(38)]
-    for axis, (title, z) in zip(axes, snapshots.items()):
+    middles = [x + 0.025 for x in edges[:-1]]
+    bars = axis.bar(middles, [1.0] * len(middles), 0.05, color=FREE[1])
+    counts = []
+    for z in snapshots:
+        table = [0] * len(middles)
+        for x in z:
+            held = min(max(float(x), middles[0]), middles[-1])
+            table[min(int((held - edges[0]) / 0.05), len(table) - 1)] += 1
+        counts.append(table)
+    bounds = [axis.axvline(0, color=COLOURS["grpo"], linestyle="--") for _ in "ab"]
+    most = 3 * max(map(max, counts))
+    axis.set(yscale="log", xlim=(-1, 1), ylim=(0.7, most))
+    axis.set(xlabel=r"$\log r$", ylabel="tokens")
+    text = "88 updates: 88.8 % of the tokens outside the clip (dashed)"
+    axis.set_title(text)
+
+    def update(k: int, epsilon: float) -> list:
+        low, high = math.log(1 - epsilon), math.log(1 + epsilon)
+        for bar, count in zip(bars, counts[k]):
+            bar.set_height(max(count, 0.1))
+        for bound, x in zip(bounds, (low, high)):
+            bound.set_xdata([x, x])
+        z = snapshots[k]
         outside = sum(not low <= float(x) <= high for x in z) / len(z)
-        draw.hist(axis, z, edges, SKY, log=True)
-        for bound in (low, high):
-            draw.rule(axis, x=bound, colour=RED, dash="--", width=1.2)
-        axis.set(xlabel="log r", xlim=(-1, 1), ylim=(0.7, 6000))
-        axis.set_title(f"{title}\n{outside:.1%} of tokens outside", fontsize=10)
-        axis.set_xticks([-0.5, 0, 0.5])
-    axes[0].set_ylabel("tokens")
-    return figure
+        axis.set_title(f"{k} updates: {outside:.1%} of the tokens outside the clip")
+        return [*bars, *bounds, axis.title]
+
+    controls = {
+        "k": explorer.slider("updates taken, k", len(snapshots) - 1, 0, 16, 1),
+        "epsilon": explorer.log_slider("ε", 0.2, 0.02, 0.5),
+    }
+    return explorer.Explorer(figure, update, controls)
 
 
-def penalty(ratio, named: dict[str, dict[int, Sequence[float]]]) -> Figure:
-    """Gradient weight of a token with the KL inside, for Â = +1 and Â = −1."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 2.9), sharey=True)
-    styles = ((BLACK, "-"), (BLUE, "--"), (ORANGE, "-."), (RED, ":"))
-    for axis, sign, title in zip(axes, (1, -1), ("advantage +1", "advantage −1")):
-        pushes = {label: by_sign[sign] for label, by_sign in named.items()}
-        draw.curve_panel(axis, ratio, pushes, styles, title=title, ylim=(-4, 4))
+def _push_panels(figure, axes) -> None:
+    """Titles, limits and labels of the two panels that show the push on a token."""
+    for axis, sign in zip(axes, (1, -1)):
         draw.rule(axis, y=0, dash="-")
         draw.rule(axis, x=1)
-        axis.set_xlabel("ratio  r = π_θ / π_old")
-    axes[0].set_ylabel("push on log π_θ")
+        axis.set(title=draw.SIGNS[sign], xlabel=RATIO, ylim=(-4, 4), xlim=(0, 3))
+    axes[0].set_ylabel(r"push on $\log \pi_\theta$")
+
+
+def penalty(ratio, named: dict[str, dict[int, Sequence[float]]], title: str) -> Figure:
+    """What pushes log π_θ of a token with the KL inside, for Â = +1 and Â = −1."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+    styles = list(zip((COLOURS["grpo"], *FREE), DASHES))
+    for axis, sign in zip(axes, (1, -1)):
+        pushes = {label: by_sign[sign] for label, by_sign in named.items()}
+        draw.curve_panel(axis, ratio, pushes, styles)
+    _push_panels(figure, axes)
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
+    """The same, for any β and any lead of π_old over π_ref.
+
+    `push(beta, sign, lead)` gives the push at every ratio, as a list.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+    lines = []
+    for axis, sign in zip(axes, (1, -1)):
+        plain = {"color": COLOURS["grpo"], "label": "β = 0"}
+        axis.plot(ratio, push(0.0, sign, 0.0), **plain)
+        (line,) = axis.plot(ratio, ratio, "--", color=FREE[1], label="your β")
+        lines.append(line)
+    _push_panels(figure, axes)
     axes[1].legend(loc="upper right")
+
+    def update(beta: float, lead: float) -> list:
+        for line, sign in zip(lines, (1, -1)):
+            line.set_ydata(push(beta, sign, lead))
+        return lines
+
+    controls = {
+        "beta": explorer.log_slider("β", 1.0, 0.01, 5.0),
+        "lead": explorer.slider("log π_old − log π_ref", 0.0, -1.5, 1.5, 0.1),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+Answers = Sequence[tuple[str, Sequence[tuple[str, bool]]]]
+
+
+def answers(before: Answers, after: Answers, title: str) -> Figure:
+    """The same prompts, answered by the policy before and after training.
+
+    Each side is [(prompt, [(answer, right), …]), …]. The block before an answer has
+    its habit's colour.
+    """
+    each = len(before[0][1])
+    rows = len(before) * (each + 1.25)
+    height = 0.27 * rows + 1.2
+    figure = plt.figure(figsize=(8, height))
+    figure.set_layout_engine("none")  # everything is placed in inches
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set(xlim=(0, 8), ylim=(height, 0))
+    axis.axis("off")
+    axis.text(0.1, 0.22, title, fontsize=13.5, weight="bold", va="center")
+    x = 0.1
+    for name, shade in HABIT_COLOURS.items():
+        axis.add_patch(plt.Rectangle((x, 0.5), 0.2, 0.2, color=shade))
+        axis.text(x + 0.28, 0.6, name, va="center")
+        x += 1.35
+    axis.text(x + 0.2, 0.6, "✓ right", color=RIGHT, va="center", weight="bold")
+    axis.text(x + 1.2, 0.6, "✗ wrong", color=WRONG, va="center", weight="bold")
+    for x, side, name in ((0.1, before, "before"), (4.1, after, "after")):
+        axis.text(x, 1.02, name, va="center", weight="bold", fontsize=13)
+        y = 1.32
+        for prompt, given in side:
+            axis.text(x, y, prompt, va="center", color="#555555", family="monospace")
+            for text, right in given:
+                y += 0.27
+                shade = HABIT_COLOURS.get(habit(text), GREY)
+                axis.add_patch(plt.Rectangle((x, y - 0.1), 0.12, 0.2, color=shade))
+                mark = ("✓", RIGHT) if right else ("✗", WRONG)
+                axis.text(
+                    x + 0.18, y, mark[0], color=mark[1], va="center", weight="bold"
+                )
+                look = {"va": "center", "family": "monospace", "fontsize": 11.5}
+                axis.text(x + 0.42, y, shortened(text, 33), **look)
+            y += 1.25 * 0.27
     return figure
 
 
-def against_seconds(
-    rewards: dict[str, Sequence[Sequence[float]]], seconds: dict[str, float]
+def runs_by(
+    named: dict[str, Sequence[History]], panels: Sequence[tuple[str, str]], title: str
 ) -> Figure:
-    """Median reward against rollouts, and against the seconds they take."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
-    for name, runs in rewards.items():
-        draw.band(left, runs, colour(name), name)
-        middle, _, _ = draw.summary(runs)
-        spent = [seconds[name] * (i + 1) for i in range(len(middle))]
-        right.plot(spent, middle, color=colour(name), marker=".")
-    left.set(xlabel="rollout", ylabel="reward (training)", ylim=(0, 1.02))
-    left.set_title("per rollout: median and range")
-    left.legend(loc="lower right")
-    right.set(xlabel="seconds", title="per second: median")
-    right.set_xlim(left=0)
+    """Columns of histories, one panel each, one look per setting."""
+    figure, axes = draw.panel_grid(len(panels), (8, 3.7))
+    draw.metric_panels(axes, named, panels, arms(named))
+    draw.heading(figure, axes[0], title)
     return figure
 
 
-def runs_by(named: dict[str, Sequence], panels: Sequence[tuple[str, str]]) -> Figure:
-    """Columns of histories, one panel each, in colours that go from cold to warm."""
-    figure, axes = draw.panel_grid(len(panels), (9, 3))
-    styles = ((SKY, "-"), (BLUE, "--"), (BLACK, "-."), (ORANGE, ":"), (RED, "-"))
-    draw.metric_panels(axes, named, panels, styles)
-    axes[0].legend(loc="best")
+def two_runs(named: dict[str, Sequence[float]], title: str) -> Figure:
+    """The reward of single runs, by rollout."""
+    figure, axis = plt.subplots(figsize=(7.5, 3.4))
+    for (label, rewards), look in zip(named.items(), arms(named)):
+        draw.line(axis, draw.steps(rewards), rewards, *look, label)
+        draw.count_runs(axis, label, 1, draw.BAND)
+    axis.set(ylabel="reward (training)", ylim=(0, 1))
+    draw.rollout_axis(axis, 8)
+    draw.heading(figure, axis, title)
     return figure

@@ -1,76 +1,79 @@
 """Figures of chapter 05: token ratios against sequence ratios, and what is clipped."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
-from matplotlib.colors import TwoSlopeNorm
+import torch
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from course import explorer
 from course.plots import primitives as draw
-from course.plots import shared
-from course.plots.style import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, PINK, RED, SKY
+from course.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES, arms
+from course.stale import Stale
+from refimpl import dice
 from refimpl.curves import Curve
 
 TOKEN, SEQUENCE = COLOURS["grpo"], COLOURS["gspo"]
+SHIFT = LinearSegmentedColormap.from_list(
+    "shift", ("#6A3D9A", "#B9A3D0", "#F1F1EF", "#F0B56B", "#C2570C")
+)
+"""Less likely than when it was sampled, the same, more likely."""
+BOUND = {"colour": FREE[0], "dash": "--", "width": 1.6}
 
 
-def responses(rows: Sequence[dict], shares: Mapping[str, float]) -> Figure:
-    """Token by token, what has become of some responses; and which tokens clip.
+def responses(rollout: Stale, z: Tensor, clipped: Tensor, rows: Sequence[int]):
+    """Some responses token by token: how far each moved, and where the clip bites.
 
-    A row has `characters`, `log_ratios`, `clipped` (a bool per token), `advantage` and
-    `s`. `shares[kind]` is the share of all tokens of that kind that are clipped.
+    `z` and `clipped` are (B, T), of the whole rollout.
     """
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(10, 0.42 * len(rows) + 1.3), width_ratios=(5, 1.3)
+    figure, axis = plt.subplots(figsize=(8, 0.42 * len(rows) + 1.25))
+    centred = {"va": "center", "ha": "center", "zorder": 5}
+    for y, i in enumerate(rows):
+        axis.text(-0.4, y + 0.45, rollout.prompts[i], ha="right", va="center")
+        for x, character in enumerate(rollout.tokens[i]):
+            far = max(-1.0, min(1.0, z[i, x].item() / 1.2))
+            box = plt.Rectangle((x, y), 0.94, 0.86, color=SHIFT((1 + far) / 2), lw=0)
+            axis.add_patch(box)
+            if clipped[i, x]:
+                frame = {"fill": False, "edgecolor": BLACK, "lw": 2.2, "zorder": 4}
+                axis.add_patch(plt.Rectangle((x, y), 0.94, 0.86, **frame))
+            shade = "white" if abs(far) > 0.75 else BLACK
+            look = {"family": "monospace", "fontsize": 13, "color": shade}
+            axis.text(x + 0.47, y + 0.45, character, **look, **centred)
+        signed = f"{rollout.advantages[i]:+.1f}".replace("-", "−")
+        end = len(rollout.tokens[i]) + 0.3
+        axis.text(end, y + 0.45, rf"$\hat{{A}}$ = {signed}", va="center")
+    widest = max(len(rollout.tokens[i]) for i in rows)
+    axis.set(xlim=(-3.3, widest + 3.6), ylim=(len(rows), -0.15), xticks=[], yticks=[])
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.set_xlabel(
+        "orange: more likely than when sampled, purple: less likely\n"
+        "framed: clipped, the token has lost its gradient"
     )
-    norm = TwoSlopeNorm(0, -1.2, 1.2)
-    colours = plt.get_cmap("PuOr_r")
-    framed = {"fill": False, "edgecolor": BLACK, "lw": 2, "zorder": 4}
-    centred = {"ha": "center", "va": "center", "fontsize": 9, "zorder": 5}
-    for y, row in enumerate(rows):
-        cells = zip(row["characters"], row["log_ratios"], row["clipped"])
-        for x, (character, z, cut) in enumerate(cells):
-            box = {"xy": (x, y), "width": 0.94, "height": 0.86}
-            face = colours(norm(max(-1.2, min(1.2, z))))
-            left.add_patch(plt.Rectangle(**box, facecolor=face, zorder=2))
-            if cut:
-                left.add_patch(plt.Rectangle(**box, **framed))
-            centred["color"] = "white" if abs(z) > 0.85 else BLACK
-            left.text(x + 0.47, y + 0.45, character, family="monospace", **centred)
-        signed = f"Â {row['advantage']:+.1f}".replace("-", "−")
-        left.text(-0.5, y + 0.45, signed, ha="right", va="center")
-        text = f"s = {row['s']:.3f}"
-        left.text(len(row["characters"]) + 0.4, y + 0.45, text, va="center", fontsize=9)
-    widest = max(len(row["characters"]) for row in rows)
-    left.set(xlim=(-4.5, widest + 5.5), ylim=(len(rows) + 0.1, -0.1))
-    left.set(xticks=[], yticks=[])
-    left.grid(False)
-    left.spines[["left", "bottom"]].set_visible(False)
-    left.set_title("orange: more likely now, purple: less likely, framed: clipped")
-    _share_bars(right, shares, (RED, GREY))
-    right.set_title("share clipped")
-    right.set_ylim(0, max(shares.values()) * 1.2)
+    draw.finding(figure, "The reward judges an answer, the clip one token of it")
     return figure
-
-
-def _share_bars(axis, shares: Mapping[str, float], colours) -> None:
-    """One bar per share, with its value on top."""
-    bars = axis.bar(list(shares), list(shares.values()), color=colours, width=0.6)
-    axis.bar_label(bars, [f"{value:.1%}" for value in shares.values()], fontsize=9)
 
 
 def importance_weights(
     lengths: Sequence[int], table: Mapping[str, tuple[Sequence[float], Sequence[float]]]
 ) -> Figure:
-    """Mean and standard deviation of three weights under π_old, against length."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-    styles = zip(table.items(), (BLACK, TOKEN, SEQUENCE), ("o-", "s--", "^-."))
+    """Mean and standard deviation of three ratios under π_old, against length."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4))
+    styles = zip(table.items(), (FREE[0], TOKEN, SEQUENCE), ("o-", "s--", "^-."))
     for (label, (means, deviations)), colour, mark in styles:
-        left.plot(lengths, means, mark, color=colour, label=label, markersize=4)
-        right.plot(lengths, deviations, mark, color=colour, markersize=4)
-    left.set(title="mean under π_old", xlabel="response length |o|", ylim=(0.9, 1.1))
-    right.set(title="standard deviation", xlabel="response length |o|", yscale="log")
-    left.legend(loc="upper right", fontsize=9)
+        left.plot(lengths, means, mark, color=colour, label=label, markersize=6)
+        right.plot(lengths, deviations, mark, color=colour, markersize=6)
+    for axis in (left, right):
+        axis.set(xlabel="response length |o|", xscale="log")
+        draw.plain_ticks(axis.xaxis, lengths)
+    left.set(title=r"mean under $\pi_{\rm old}$", ylim=(0.975, 1.005))
+    right.set(title="standard deviation", yscale="log")
+    draw.plain_ticks(right.yaxis, (0.03, 0.1, 0.3, 1, 3))
+    draw.heading(figure, left, "The product has mean 1 and a growing spread, s neither")
     return figure
 
 
@@ -82,20 +85,25 @@ def beyond(
 
     `named[label]` is (|log-ratios| of each seed, colour).
     """
-    figure, axis = plt.subplots(figsize=(8.5, 3.3))
-    for label, (seeds, colour) in named.items():
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    for (label, (seeds, colour)), dash in zip(named.items(), ("-", "--")):
         for i, values in enumerate(seeds):
             ordered = sorted(max(float(v), 1e-7) for v in values)
             share = [1 - k / len(ordered) for k in range(len(ordered))]
-            style = {"linewidth": 1.4, "alpha": 0.85, "label": None if i else label}
-            axis.step(ordered, share, color=colour, **style)
+            style = {"linewidth": 1.8, "label": None if i else label}
+            axis.plot(ordered, share, dash, color=colour, **style)
     for text, x in marks.items():
-        draw.rule(axis, x=x, colour=RED, width=1.4)
-        axis.text(x * 0.93, 1.03, text, color=RED, ha="center", fontsize=9)
-    axis.set(xscale="log", xlim=(1e-6, 2), ylim=(0, 1.12))
+        draw.rule(axis, x=x, **BOUND)
+        axis.annotate(
+            text, (x, 1), (0, 3), xycoords=("data", "axes fraction"),
+            textcoords="offset points", ha="center", va="bottom", color=FREE[0],
+        )  # fmt: skip
+    axis.set(xscale="log", xlim=(1e-6, 3), ylim=(0, 1))
     axis.set_xlabel("distance from 1:  |log ratio|")
     axis.set_ylabel("share that is farther")
     axis.legend(loc="lower left")
+    draw.finding(figure, "Hardly a response stays within the paper's ε of 1")
+    draw.caption(figure, f"One line per run, {len(seeds)} runs; K = 4")
     return figure
 
 
@@ -104,116 +112,171 @@ def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
 
     `predicted` holds (length, σ_z/√|o|, root mean square of log s) of each bin.
     """
-    figure, axis = plt.subplots(figsize=(8.5, 3.4))
-    shown = [max(abs(float(v)), 1e-5) for v in log_s]
-    axis.scatter(lengths, shown, s=12, alpha=0.35, color=SEQUENCE, linewidths=0)
+    figure, axis = plt.subplots(figsize=(8, 4))
+    floor = 1e-4
+    shown = [max(abs(float(v)), floor) for v in log_s]
+    axis.scatter(lengths, shown, s=14, alpha=0.35, color=SEQUENCE, linewidths=0)
     n, noise, found = zip(*predicted)
-    lines = {"measured: rms of log s": found, "predicted: σ_z / √|o|": noise}
-    draw.curve_panel(axis, n, lines, ((BLACK, "^-"), (TOKEN, "o--")), yscale="log")
-    draw.rule(axis, y=4e-4, colour=RED, width=1.8, label="the paper's ε_high")
-    axis.set(xlabel="response length |o| (tokens)", ylabel="|log s|")
-    axis.set_ylim(bottom=1e-5)
-    draw.legend_beside(axis, 10)
+    draw.line(axis, n, found, BLACK, "^-", r"measured: rms of $\log s$")
+    draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $\sigma_z/\sqrt{|o|}$")
+    draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\rm high}$")
+    axis.set(xlabel="response length |o| (tokens)", ylabel=r"$|\log s|$")
+    axis.set(yscale="log", ylim=(0.8 * floor, 1.5))
+    draw.heading(figure, axis, "Short responses move farther than long ones")
+    draw.caption(figure, "One dot per response of 3 runs")
     return figure
 
 
-def models_of_drift(lengths, table: Mapping[str, Sequence[float]]) -> Figure:
-    """Spread of log s against length, for three ways in which tokens may move."""
-    figure, axis = plt.subplots(figsize=(7.5, 2.9))
-    styles = ((PINK, "-"), (BLUE, "--"), (ORANGE, "-."))
-    draw.curve_panel(axis, lengths, table, styles, xscale="log", yscale="log")
-    axis.set(xlabel="response length |o|", ylabel="spread of log s")
-    draw.rule(axis, y=4e-4, colour=RED, width=1.2)
-    axis.text(1.1, 4.6e-4, "ε = 4e-4", color=RED, fontsize=9)
-    draw.legend_beside(axis, 10)
-    return figure
-
-
-def curves(named: dict[str, dict[int, Curve]], colours: Sequence[str]) -> Figure:
-    """The four panels of every chapter, near ratio 1 and with s on the axis."""
-    figure = shared.curves(named, colours)
-    for axis in figure.axes[2:]:
-        axis.set_xlabel("ratio of the response  s   (one token: s = r)")
-    for axis in figure.axes:
+def coefficients(named: Mapping[str, Mapping[int, Curve]]) -> Figure:
+    """The gradient coefficient near ratio 1, for both signs."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.3), sharey=True)
+    looks = arms(named)
+    for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
+        for (label, by_sign), (colour, dash) in zip(named.items(), looks):
+            one = by_sign[sign]
+            draw.line(axis, one.ratio, one.coefficient, colour, dash, label)
+        draw.rule(axis, x=1)
+        axis.set(title=title, xlabel=r"ratio (one token: $s = r$)", ylim=(-0.08, 1.25))
         axis.ticklabel_format(axis="x", useOffset=False)
-        axis.locator_params(axis="x", nbins=5)
+        axis.locator_params(axis="x", nbins=4)
+    axes[0].set_ylabel("coefficient  c")
+    draw.heading(figure, axes[0], "GSPO's bounds are about a thousandth of GRPO's")
     return figure
 
 
 def coupling(ratios, named: Mapping[str, Sequence[float]]) -> Figure:
-    """Gradient weight of a token that stays at r = 1 while its neighbour moves."""
-    figure, axis = plt.subplots(figsize=(8, 3))
-    styles = ((TOKEN, "-"), (SEQUENCE, "--"), (BLACK, "-."), (ORANGE, ":"))
-    draw.curve_panel(axis, ratios, named, styles, xscale="log", ylim=(-0.05, 1.3))
+    """Gradient coefficient of a token that stays at r = 1 while its neighbour moves."""
+    figure, axis = plt.subplots(figsize=(8, 3.4))
+    draw.curve_panel(axis, ratios, named, arms(named), xscale="log", ylim=(-0.05, 1.3))
     draw.rule(axis, x=1)
-    axis.set(xlabel="ratio of the other token", ylabel="weight of this one")
+    axis.set(xlabel="ratio of the other token", ylabel="coefficient of this one")
     draw.plain_ticks(axis.xaxis, (0.5, 1, 2, 4))
-    draw.legend_beside(axis, 10)
-    return figure
-
-
-def bent(log_r, log_s, low: float, high: float, share: Mapping[str, float]) -> Figure:
-    """Distributions of r and s, the clip's range, and the shares that are clipped."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(2.4, 1))
-    reach = max(1e-4, 1.05 * max(map(abs, log_r)), 3 * low, 3 * high)
-    edges = [-reach + 2 * reach * k / 80 for k in range(81)]
-    named = {"log r, a token": (log_r, TOKEN), "log s, a response": (log_s, SEQUENCE)}
-    for label, (values, colour) in named.items():
-        draw.hist(left, values, edges, colour, len(values), alpha=0.65, label=label)
-    left.axvspan(-low, high, color=RED, alpha=0.15, linewidth=0, label="not clipped")
-    for bound in (-low, high):
-        draw.rule(left, x=bound, colour=RED, dash="--", width=1)
-    left.set(yscale="log", xlabel="log-ratio", ylabel="share", xlim=(-reach, reach))
-    left.set_ylim(5e-5, 2)
-    left.legend(loc="upper right", fontsize=8.5)
-    _share_bars(right, share, (TOKEN, SEQUENCE))
-    right.set(title="clipped (sign-aware)", ylim=(0, 1.1))
+    title = "In GSPO a neighbour decides whether a token learns"
+    draw.heading(figure, axis, title)
     return figure
 
 
 def by_update(named: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     """Share of tokens clipped at each update of a rollout: median and range."""
-    figure, axis = plt.subplots(figsize=(7.5, 3))
-    styles = ((TOKEN, "o-"), (SEQUENCE, "^--"), (ORANGE, "s-."))
-    for (label, seeds), (colour, mark) in zip(named.items(), styles):
-        draw.band(axis, seeds, colour, label, mark)
+    figure, axis = plt.subplots(figsize=(8, 3.2))
+    for (label, seeds), (colour, dash) in zip(named.items(), arms(named)):
+        draw.band(axis, seeds, colour, label, dash)
         axis.set_xticks(draw.steps(seeds[0]))
     axis.set(xlabel="update of the rollout", ylabel="tokens clipped", ylim=(-0.02, 1))
-    draw.legend_beside(axis, 10)
+    draw.heading(figure, axis, "One update carries most responses past the paper's ε")
     return figure
 
 
-def scan(
-    epsilons: Sequence[float],
-    clipped: Sequence[Sequence[float]],
-    rewards: Sequence[Sequence[float]],
-    grpo: tuple[Sequence[float], Sequence[float]],
-) -> Figure:
-    """GSPO over ε: what it clips and how fast it learns; GRPO as a band.
-
-    One dot per seed, the line through the medians.
-    """
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2))
-    for axis, values, reference in zip(axes, (clipped, rewards), grpo):
-        for x, column in zip(epsilons, values):
-            axis.plot([x] * len(column), column, ".", color=SEQUENCE, alpha=0.6)
-        middle = {"GSPO": [draw.median(column) for column in values]}
-        draw.curve_panel(axis, epsilons, middle, [(SEQUENCE, "^-")], xscale="log")
-        axis.axhspan(min(reference), max(reference), color=TOKEN, alpha=0.2, lw=0)
-        centre = {"y": draw.median(reference), "label": "GRPO, ε = 0.2"}
-        draw.rule(axis, **centre, colour=TOKEN, dash="--", width=1.8)
-        axis.set_xlabel("ε_high of GSPO  (ε_low is ¾ of it)")
-    axes[0].set(yscale="log", title="tokens clipped, mean of the run")
-    axes[1].set(title="mean reward of the run")
-    axes[0].legend(loc="upper right")
-    return figure
-
-
-def seeds(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """One panel per quantity, one row per method, one dot per seed."""
-    figure, axes = draw.panel_grid(len(panels), (9, 2.6), sharey=True)
+def scan(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """GRPO beside GSPO at several ε: one panel per quantity, one dot per run."""
+    figure, axes = draw.panel_grid(len(panels), (8, 3.8))
     for axis, (title, named) in zip(axes, panels.items()):
-        draw.dots(axis, named, (TOKEN, SKY, SEQUENCE, GREEN, ORANGE))
-        axis.set_title(title)
-        axis.set_xlim(left=0)
+        colours = [TOKEN if label.startswith("GRPO") else SEQUENCE for label in named]
+        marks = ["s" if label.startswith("GRPO") else "o" for label in named]
+        draw.dots(axis, named, colours, marks, vertical=True)
+        axis.set(title=title, xlabel="GSPO: multiple of the paper's ε")
+    axes[0].set_yscale("log")
+    draw.plain_ticks(axes[0].yaxis, (0.003, 0.01, 0.03, 0.1, 0.3, 1))
+    draw.finding(figure, "The more GSPO clips, the slower it learns here")
     return figure
+
+
+def seeds(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
+    """One panel per quantity, one row per method, one dot per run."""
+    figure, axes = draw.panel_grid(len(panels), (8, 2.9), sharey=True)
+    for axis, (name, named) in zip(axes, panels.items()):
+        draw.dots(axis, named, [colour for colour, _ in arms(named)], "os^")
+        axis.set_title(name)
+        axis.set_xlim(left=0)
+    draw.finding(figure, title)
+    return figure
+
+
+# The explorer: responses drawn from a model, and whom each clip silences
+
+RESPONSES, LONGEST = 256, 400  # responses per sign
+REACH = 3.0  # |log-ratio|, nats
+_STEPS = torch.logspace(-4, math.log10(REACH), 28, dtype=torch.float64)
+EDGES = torch.cat([-_STEPS.flip(0), _STEPS])
+"""Bins on a logarithmic scale to both sides; one bin holds what is nearer than 1e-4."""
+
+
+def shares(values: Tensor) -> Tensor:
+    """The share of the values in each bin; the end bins hold what is beyond them."""
+    inside = values.flatten().clamp(-0.999 * REACH, 0.999 * REACH)
+    counts = torch.bincount(torch.bucketize(inside, EDGES) - 1, minlength=len(EDGES))
+    return counts[: len(EDGES) - 1] / len(inside)
+
+
+def gspo_explorer() -> explorer.Explorer:
+    """Tokens' and responses' log-ratios, drawn anew from a model, and both clips.
+
+    Every token's log-ratio is noise of spread σ; the first one, the fork, gets Δ more,
+    in the direction of its advantage. Good responses left, bad ones right.
+    """
+    generator = dice.generator(0)
+    noise = torch.randn(2, RESPONSES, LONGEST, generator=generator).double()
+    figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
+    moves = [_side(*side) for side in zip(axes, (1, -1), noise)]
+    axes[0].set_ylabel("share per bin")
+    draw.heading(figure, axes[0], columns=2)
+
+    def update(low: float, high: float, n: int, sigma: float, fork: float) -> list:
+        return [artist for move in moves for artist in move(low, high, n, sigma, fork)]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "low": explorer.log_slider("ε low (GSPO)", 3e-4, 1e-4, 0.5),
+            "high": explorer.log_slider("ε high (GSPO)", 4e-4, 1e-4, 0.5),
+            "n": explorer.slider("length |o|", 30, 1, LONGEST, 1),
+            "sigma": explorer.log_slider("spread σ of log r", 0.05, 0.005, 0.3),
+            "fork": explorer.slider("fork Δ", 0.3, 0.0, 2.0, 0.05),
+        },
+        {
+            "paper's ε": {"low": 3e-4, "high": 4e-4},
+            "paper's ε × 100": {"low": 0.03, "high": 0.04},
+            "a chain of thought": {"n": LONGEST, "sigma": 0.01, "fork": 0.0},
+            "a short guess": {"n": 4, "sigma": 0.05, "fork": 1.0},
+        },
+    )
+
+
+def _side(axis, sign: int, noise: Tensor):
+    """One sign's panel; returns what moves it."""
+    names = {"log r of tokens": TOKEN, "log s of responses": SEQUENCE}
+    empty, edges = torch.zeros(len(EDGES) - 1), EDGES.tolist()
+    steps = [
+        axis.stairs(empty, edges, fill=True, color=colour, alpha=0.6, label=label)
+        for label, colour in names.items()
+    ]
+    far = axis.axvspan(0, REACH, color=SEQUENCE, alpha=0.13, lw=0)
+    far.set_label("GSPO: no gradient")
+    stop = math.log(1.2) if sign > 0 else math.log(0.8)
+    dash = METHOD_DASHES["ppo"]
+    draw.rule(axis, x=stop, colour=TOKEN, dash=dash, width=1.8, label="GRPO's bound")
+    axis.set_xscale("symlog", linthresh=1e-4, linscale=0.6)
+    axis.set(xlim=(-REACH, REACH), ylim=(0, 0.42), xlabel="log-ratio")
+    ticks = [-1, -0.01, 0, 0.01, 1]
+    axis.set_xticks(ticks, [f"{x:g}".replace("-", "−") for x in ticks])
+    axis.minorticks_off()
+    axis.set_title(f"{draw.SIGNS[sign]}\nclipped: GRPO 100.0 %, GSPO 100 %")
+
+    def move(low: float, high: float, n: int, sigma: float, fork: float) -> list:
+        z = noise[:, :n] * sigma
+        z[:, 0] += sign * fork
+        log_s = z.mean(-1)
+        # The eye needs no more than some thousand tokens.
+        for patch, values in zip(steps, (z[: max(32, 8192 // n)], log_s)):
+            patch.set_data(shares(values).numpy())
+        bound = math.log1p(high) if sign > 0 else math.log1p(-low)
+        far.set_x(min(bound, sign * REACH))
+        far.set_width(abs(sign * REACH - bound))
+        grpo = (sign * z > sign * stop).double().mean().item()
+        gspo = (sign * log_s > sign * bound).double().mean().item()
+        text = f"clipped: GRPO {grpo:.1%}, GSPO {gspo:.0%}"
+        axis.set_title(f"{draw.SIGNS[sign]}\n{text}")
+        return [*steps, far, axis.title]
+
+    return move

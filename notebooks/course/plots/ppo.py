@@ -1,53 +1,78 @@
-"""Figures of chapter 02: the clip's six cases, credit, stale ratios, the KL leash."""
+"""Figures, tables and explorers of chapter 02: the clip, credit, ratios, the leash."""
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import torch
 from matplotlib.figure import Figure
+from tabulate import tabulate
+from torch import Tensor
 
+from course import explorer
 from course.plots import primitives as draw
 from course.plots.shared import training
 from course.plots.style import (
     BAD,
     BLACK,
-    BLUE,
+    FREE,
     GOOD,
-    GREEN,
     GREY,
     HABIT_COLOURS,
-    ORANGE,
-    PINK,
-    RED,
+    arms,
 )
+from refimpl.advantages import gae
 from refimpl.curves import Curve
+from refimpl.history import History, of_runs
 
 WANTED = {1: ("correction", "wanted", "enough"), -1: ("enough", "wanted", "correction")}
-PROBLEM = (
-    ("habit/careful", "share of careful answers"),
-    ("habit_accuracy/careful", "accuracy of careful answers"),
-    ("ratio/max_deviation", "largest |ratio − 1|"),
-)
-LADDER = (
-    ("reward", "reward (training)"),
-    *PROBLEM,
-    ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
-    ("entropy", "entropy (nats/token)"),
-)
+ARROWS = {1: "r should rise", -1: "r should fall"}
+EPSILON = 0.2
 
 
-def stale_runs(runs: dict[str, Sequence], panels) -> Figure:
-    """`plots.training`, with shares on a common scale."""
-    figure = training(runs, panels)
-    shown = figure.axes[0].get_legend_handles_labels()
-    figure.axes[0].get_legend().remove()
-    for axis, (name, _) in zip(figure.axes, panels):
-        if name in draw.LOG_METRICS:
-            axis.set_ylim(bottom=0.5)
-        elif name.startswith(("habit", "reward")):
-            axis.set_ylim(0, 1.03)
-        if name == "habit/careful":
-            axis.legend(*shown, loc="lower right")
-    return figure
+def last_three(name: str):
+    return lambda history: statistics.fmean(history[name][-3:])
+
+
+MEASURES = {
+    "accuracy": ("held-out\naccuracy", lambda history: history.accuracy),
+    "careful": ("careful answers,\nlast 3 rollouts", last_three("habit/careful")),
+    "at once": ("careful answers,\nrollout 2", lambda h: h["habit/careful"][1]),
+    "skill before": (
+        "of these right,\nrollout 1",
+        lambda history: history["habit_accuracy/careful"][0],
+    ),
+    "skill": ("of these right,\nlast 3 rollouts", last_three("habit_accuracy/careful")),
+    "largest": ("largest\n|r − 1|", lambda h: max(h["ratio/max_deviation"])),
+    "value loss before": (
+        "value loss,\nfirst 3 rollouts",
+        lambda history: statistics.fmean(history["value_loss"][:3]),
+    ),
+    "value loss": ("value loss,\nlast 3 rollouts", last_three("value_loss")),
+}
+"""What the chapter's tables say about a run: heading, and how to compute it."""
+
+Runs = Mapping[str, Sequence[History]]
+
+
+def measured(name: str, histories: Sequence[History]) -> list[float]:
+    """One of `MEASURES`, for every run."""
+    return [MEASURES[name][1](history) for history in histories]
+
+
+def mean(name: str, histories: Sequence[History]) -> float:
+    return statistics.fmean(measured(name, histories))
+
+
+def table(runs: Runs, names: Sequence[str], digits: int = 2) -> None:
+    """Print a row for each method and a column for each of these `MEASURES`."""
+    rows = []
+    for method, histories in runs.items():
+        texts = [of_runs(measured(name, histories), digits) for name in names]
+        rows.append([method, len(histories), *(t.split(", n")[0] + ")" for t in texts)])
+    print(tabulate(rows, headers=["", "n", *(MEASURES[name][0] for name in names)]))
+    print("\nmedian (lowest to highest) of n seeds")
 
 
 def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) -> Figure:
@@ -55,195 +80,420 @@ def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) ->
 
     The cases are numbered from left to right, first for Â > 0, then for Â < 0.
     """
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8))
+    figure, axes = plt.subplots(1, 2, figsize=(8, 4))
     for column, (axis, sign) in enumerate(zip(axes, (1, -1))):
-        ratio, objective, weight = by_sign[sign]
+        ratio, objective, coefficient = by_sign[sign]
         top = float(ratio.max())
         edges = (0, 1 - low, 1 + high, top)
-        bottom, ceiling = (0, 1.9) if sign > 0 else (-2.0, 0)
+        bottom, ceiling = (0, 2.0) if sign > 0 else (-2.0, 0)
         axis.plot(ratio, objective, color=GREY, linestyle=":", linewidth=2)
-        shown = objective.masked_fill(weight == 0, float("nan"))
+        shown = objective.masked_fill(coefficient == 0, float("nan"))
         axis.plot(ratio, shown, color=GOOD if sign > 0 else BAD, linewidth=4)
         for i, word in enumerate(WANTED[sign]):
             dead = word == "enough"
             axis.axvspan(edges[i], edges[i + 1], color=GREY, alpha=0.22 * dead, lw=0)
-            note = "no gradient" if dead else ("pull back" if i != 1 else "push")
+            note = "no\ngradient" if dead else ("pull back" if i != 1 else "push")
             arrow = "" if dead else ("\n→" if sign > 0 else "\n←")
-            label = f"{3 * column + i + 1}\n{word}\n{note}{arrow}"
-            place = (edges[i] + edges[i + 1]) / 2, bottom + 0.86 * (ceiling - bottom)
-            axis.text(*place, label, ha="center", va="center", fontsize=9)
+            place = (edges[i] + edges[i + 1]) / 2, bottom + 0.97 * (ceiling - bottom)
+            centre = {"ha": "center", "va": "top"}
+            number = str(3 * column + i + 1)
+            axis.text(*place, number, fontsize=15, weight="bold", **centre)
+            below = place[0], bottom + 0.87 * (ceiling - bottom)
+            label = f"{word if i != 1 else ''}\n{note}{arrow}"
+            narrow = {"fontsize": 11, "linespacing": 1.15}
+            axis.text(*below, label, **narrow, **centre)
         for edge in (1 - low, 1 + high):
             draw.rule(axis, x=edge, colour=BLACK, dash="-")
-        ticks = ["0", "1−ε", "1", "1+ε", f"{top:g}"]
-        axis.set_xticks([0, 1 - low, 1, 1 + high, top], ticks)
-        axis.set(xlim=(0, top), ylim=(bottom, ceiling), xlabel="ratio  r")
-        way = "raise r" if sign > 0 else "lower r"
-        axis.set_title(f"{draw.SIGNS[sign]}:  the token wants to {way}")
+        ticks = ["0", r"$1-\varepsilon$", r"$1+\varepsilon$", f"{top:g}"]
+        axis.set_xticks([0, 1 - low, 1 + high, top], ticks)
+        axis.set(xlim=(0, top), ylim=(bottom, ceiling), xlabel="ratio $r$")
+        axis.set_yticks(range(int(bottom), int(ceiling) + 1))
+        axis.set_title(rf"$\hat{{A}}{'>' if sign > 0 else '<'}0$: {ARROWS[sign]}")
         axis.grid(False)
     axes[0].set_ylabel("objective")
+    draw.finding(
+        figure, "The clip is one-sided: only cases 3 and 4 lose their gradient"
+    )
     return figure
 
 
-def credit(responses: Sequence[tuple[str, Sequence, Sequence]]) -> Figure:
+def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> Figure:
     """V before each token (line) and the advantage of each token (bars).
 
     `responses` holds (title, tokens as text, values, advantages).
     """
-    size = (10, 1.6 * len(responses))
+    size = (8, 1.55 * len(responses) + 0.9)
     figure, axes = draw.panel_grid(len(responses), size, 1, sharey=True)
     width = max(len(tokens) for _, tokens, _, _ in responses)
-    for axis, (title, tokens, values, advantages) in zip(axes, responses):
+    for axis, (name, tokens, values, advantages) in zip(axes, responses):
         where = range(len(tokens))
         colours = [GOOD if a >= 0 else BAD for a in advantages]
         axis.bar(where, advantages, color=colours, width=0.75)
-        axis.step(where, values, color=BLACK, where="mid", linewidth=1.4)
+        axis.step(where, values, color=BLACK, where="mid", linewidth=1.6)
         draw.rule(axis, y=0, colour=BLACK, dash="-", width=0.6)
-        axis.set_xticks(where, tokens, fontsize=10, family="monospace")
+        axis.set_xticks(where, tokens, fontsize=12, family="monospace")
         axis.set(xlim=(-0.7, width - 0.3), ylim=(-1.25, 1.25), yticks=[-1, 0, 1])
-        axis.set_title(title, loc="left", fontsize=10)
+        axis.set_title(name, loc="left", fontsize=12)
         axis.grid(False, axis="x")
     axes[0].plot([], [], color=BLACK, label="V before the token")
-    axes[0].bar([0], [0], color=GOOD, label="advantage > 0")
-    axes[0].bar([0], [0], color=BAD, label="advantage < 0")
-    draw.legend_outside(figure, axes[0], 3, "lower", 9)
+    axes[0].bar([0], [0], color=GOOD, label=r"$\hat{A}>0$")
+    axes[0].bar([0], [0], color=BAD, label=r"$\hat{A}<0$")
+    draw.legend_outside(figure, axes[0], 3, "lower", 11)
+    draw.finding(figure, title)
     return figure
 
 
-def gae_terms(tokens, delta, advantages, title: str) -> Figure:
-    """δ_t beside Â_t, token by token."""
-    figure, axis = plt.subplots(figsize=(9, 3))
-    draw.grouped_bars(axis, {"δ_t": delta, "Â_t": advantages}, (GREY, BLUE), tokens)
-    axis.set_xticks(range(len(tokens)), tokens, family="monospace")
-    axis.set(ylim=(-1.25, 1.25), title=title)
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    axis.grid(False, axis="x")
-    return figure
+def credit_explorer(
+    answers: Mapping[str, tuple[Sequence[str], Tensor, Tensor]],
+) -> explorer.Explorer:
+    """δ and Â of every token of some answers, under sliders for γ and λ.
+
+    `answers[title]` is (tokens as text, rewards (1, T), values (1, T)).
+    """
+    size = (8, 2.1 * len(answers) + 0.5)
+    figure, axes = draw.panel_grid(len(answers), size, 1, sharey=True)
+    for axis, (title, (tokens, rewards, _)) in zip(axes, answers.items()):
+        empty = {r"$\delta_t$": rewards[0], r"$\hat{A}_t$": rewards[0]}
+        draw.grouped_bars(axis, empty, (GREY, BLACK), tokens)
+        axis.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=12)
+        axis.set_title(title, loc="left")
+        axis.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1])
+        axis.grid(False, axis="x")
+    axes[0].legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 0.98))
+
+    def update(lam: float, gamma: float) -> list:
+        moved = []
+        for axis, (_, rewards, values) in zip(axes, answers.values()):
+            own = [
+                gae(rewards, values, torch.ones_like(values), gamma, decay)[0][0]
+                for decay in (0.0, lam)
+            ]
+            for bar, height in zip(axis.patches, torch.cat(own).tolist()):
+                bar.set_height(height)
+                moved.append(bar)
+        return moved
+
+    controls = {
+        "lam": explorer.slider("λ", 0.95, 0.0, 1.0, 0.05),
+        "gamma": explorer.slider("γ", 1.0, 0.5, 1.0, 0.01),
+    }
+    return explorer.Explorer(figure, update, controls)
 
 
 def lambda_tradeoff(lams, bias, variance) -> Figure:
     """Squared bias, variance and their sum against λ."""
-    figure, axis = plt.subplots(figsize=(6.4, 3.2))
+    figure, axis = plt.subplots(figsize=(6.4, 3.6))
     errors = {"bias²": bias**2, "variance": variance, "sum": bias**2 + variance}
-    styles = ((RED, "--"), (BLUE, "-."), (BLACK, "-"))
+    styles = ((FREE[1], "--"), (FREE[3], "-."), (BLACK, "-"))
     draw.curve_panel(
         axis, lams, errors, styles, "center left", ylim=(0, None), xlim=(0, 1)
     )
-    axis.set(xlabel="λ", ylabel="squared error of Â")
+    best = lams[errors["sum"].argmin()].item()
+    draw.rule(axis, x=best, colour=BLACK, width=1.2)
+    axis.set(xlabel="λ", ylabel=r"squared error of $\hat{A}$")
+    draw.finding(figure, f"The best λ lies in between, here at {best:.2f}")
     return figure
 
 
-def drift(
-    updates: dict[str, tuple[Sequence, Sequence]], epsilon: float = 0.2
-) -> Figure:
-    """Share of tokens outside 1 ± ε, and the largest |r − 1|, after each update."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3))
-    for (name, columns), style in zip(updates.items(), ((BLACK, "-"), (GREY, "--"))):
-        for axis, values in zip(axes, columns):
-            axis.plot(values, style[1], color=style[0], label=name)
-    axes[0].set_title("share of tokens with |r − 1| > ε")
-    axes[1].set_title("largest |r − 1|")
+Spread = tuple[Sequence[float], Sequence[float]]
+
+
+def drift(arms_: Mapping[str, Sequence[Spread]], epsilon: float = EPSILON) -> Figure:
+    """Share of tokens outside 1 ± ε, and the largest |r − 1|, after each update.
+
+    `arms_[label]` has the two sequences for every seed.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.7))
+    for (label, seeds), (colour, dash) in zip(arms_.items(), arms(arms_)):
+        for axis, runs in zip(axes, zip(*seeds)):
+            after = [run[1:] for run in runs]  # before, it is 0: no place on a log axis
+            draw.band(axis, after, colour, label, dash)
+    axes[0].set_title(r"share of tokens with $|r-1|>\varepsilon$")
+    axes[0].set_ylim(bottom=0)
+    axes[1].set(title=r"largest $|r-1|$ (log scale)", yscale="log", ylim=(0.1, 300))
     for axis in axes:
-        axis.set(xlabel="update", ylim=(0, None))
-    draw.rule(axes[1], y=epsilon, colour=RED, dash="-", width=1.2)
-    axes[1].text(len(values) - 1, epsilon + 0.15, "ε", color=RED, ha="right")
+        axis.set(xlabel="update", xticks=[0, 4, 8, 12, 16])
+    draw.plain_ticks(axes[1].yaxis, (0.1, 1, 10, 100))
+    draw.rule(axes[1], y=epsilon, colour=BLACK, width=1.4)
+    axes[1].text(16.3, epsilon, r"$\varepsilon$", va="bottom", ha="right")
     axes[0].legend(loc="upper left")
+    draw.finding(figure, "Ratios leave 1 ± ε with the clip, too")
     return figure
 
 
-def ratio_histogram(ratios, advantages, epsilon: float, title: str) -> Figure:
-    """Ratios of all tokens on a log scale; grey where a token has no gradient."""
-    figure, axes = plt.subplots(2, 1, figsize=(8, 4), sharex=True)
-    low, high, top = 1 - epsilon, 1 + epsilon, 8.0
-    edges = [top ** (i / 40) for i in range(-40, 41)]
-    sides = (
-        (1, GOOD, (high, top), 0.98, "right"),
-        (-1, BAD, (1 / top, low), 0.02, "left"),
-    )
-    for axis, (sign, colour, beyond, place, side) in zip(axes, sides):
-        own = ratios[advantages * sign > 0]
-        dead = (own > high) if sign > 0 else (own < low)
-        share = dead.float().mean().item() if len(dead) else 0.0
-        draw.hist(axis, own.tolist(), edges, colour, alpha=0.85)
-        axis.axvspan(*beyond, color=GREY, alpha=0.25)
-        axis.set(xscale="log", yscale="log", ylim=(0.7, 4000), xlim=(1 / top, top))
-        text = {"transform": axis.transAxes, "ha": side, "va": "top"}
-        axis.text(place, 0.9, f"clipped: {share:.0%}", **text)
-        axis.set_ylabel(f"tokens, Â {'> 0' if sign > 0 else '< 0'}")
-        for bound in (low, high):
-            draw.rule(axis, x=bound, colour=BLACK, dash="-")
-    ticks = [0.125, 0.25, 0.5, low, 1, high, 2, 4, 8]
-    names = ["≤⅛", "¼", "½", f"{low:.1f}", "1", f"{high:.1f}", "2", "4", "≥8"]
+def ratio_explorer(
+    clipped: Sequence[Tensor], free: Sequence[Tensor], advantages: Tensor
+) -> explorer.Explorer:
+    """Histograms of the tokens' ratios after each update, with and without the clip.
+
+    `clipped[k]` and `free[k]` are the ratios of all tokens after k updates, (tokens,).
+    """
+    low, high, top = 1 - EPSILON, 1 + EPSILON, 8.0
+    edges = torch.tensor([top ** (i / 40) for i in range(-40, 41)])
+    signs = [(1, GOOD, (high, top)), (-1, BAD, (1 / top, low))]
+
+    def counts(ratios: Tensor, sign: int) -> list[float]:
+        inside = ratios[advantages * sign > 0].clamp(edges[0], edges[-1] - 1e-3)
+        return torch.histogram(inside, edges).hist.clamp(min=0.5).tolist()
+
+    held = [[counts(r, sign) for r in clipped] for sign, *_ in signs]
+    wild = [[counts(r, sign) for r in free] for sign, *_ in signs]
+
+    figure, axes = plt.subplots(2, 1, figsize=(8, 5), sharex=True)
+    stairs, shares = [], []
+    for axis, (sign, colour, beyond), ours, theirs in zip(axes, signs, held, wild):
+        axis.axvspan(*beyond, color=GREY, alpha=0.22, linewidth=0)
+        filled = {"fill": True, "color": colour, "alpha": 0.85, "baseline": 0.5}
+        stairs.append(axis.stairs(ours[0], edges, label="with the clip", **filled))
+        outline = {"color": BLACK, "linewidth": 1.2, "baseline": 0.5}
+        stairs.append(axis.stairs(theirs[0], edges, label="without", **outline))
+        axis.set(xscale="log", yscale="log", ylim=(0.5, 4000), xlim=(1 / top, top))
+        axis.set_ylabel(rf"tokens, $\hat{{A}}{'>' if sign > 0 else '<'}0$")
+        x, side = (0.98, "right") if sign > 0 else (0.02, "left")
+        place = {"transform": axis.transAxes, "ha": side, "va": "top"}
+        shares.append(axis.text(x, 0.93, "no gradient (clip): 88%", **place))
+        axis.legend(loc="upper left" if sign > 0 else "upper right")
+    ticks = [0.125, 0.25, 0.5, low, high, 2, 4, 8]
+    names = ["≤⅛", "¼", "½", f"{low:.1f}", f"{high:.1f}", "2", "4", "≥8"]
     axes[1].set_xticks(ticks, names)
     axes[1].set_xticks([], minor=True)
-    axes[1].set_xlabel("ratio r (grey: no gradient)")
-    axes[0].set_title(title)
-    return figure
+    axes[1].set_xlabel("ratio $r$ (grey: no gradient)")
+    axes[0].set_title("after 16 updates")
+    draw.finding(
+        figure, "Ratios go far beyond the bounds, and without the clip further"
+    )
+
+    def update(updates: int) -> list:
+        for i, (sign, *_) in enumerate(signs):
+            stairs[2 * i].set_data(held[i][updates])
+            stairs[2 * i + 1].set_data(wild[i][updates])
+            own = clipped[updates][advantages * sign > 0]
+            dead = (own > high) if sign > 0 else (own < low)
+            shares[i].set_text(f"no gradient (clip): {dead.float().mean():.0%}")
+        axes[0].set_title(f"after {updates} updates")
+        return [*stairs, *shares, axes[0].title]
+
+    controls = {"updates": explorer.slider("updates so far", 16, 0, 16, 1)}
+    return explorer.Explorer(figure, update, controls)
 
 
 def kl_estimators(d, values: dict, slopes: dict) -> Figure:
     """k1, k2, k3 as functions of the log-ratio d, and their slopes."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    styles = ((GREY, "--"), (ORANGE, "-."), (BLUE, "-"))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
+    styles = ((GREY, "--"), (FREE[1], "-."), (BLACK, "-"))
+    names = [rf"$k_{name[1]}$" for name in values]
+    left_curves = dict(zip(names, values.values()))
+    right_curves = dict(zip(names, slopes.values()))
+    draw.curve_panel(left, d, left_curves, styles, title="value", ylim=(-2.5, 6))
     draw.curve_panel(
-        left, d, values, styles, "upper center", title="value", ylim=(-2, 4)
+        right, d, right_curves, styles, "lower right", title="slope, as a loss"
     )
-    draw.curve_panel(right, d, slopes, styles, title="slope in log π_θ, as a loss")
-    right.set_ylim(-4, 3)
+    right.set_ylim(-8, 3)
     for axis in (left, right):
         draw.rule(axis, y=0, colour=BLACK, dash="-", width=0.6)
         draw.rule(axis, x=0, colour=BLACK, dash="-", width=0.6)
-        axis.set_xlabel("d = log π_θ − log π_ref")
+        axis.set_xlabel(r"$d=\log\pi_\theta-\log\pi_{\mathrm{ref}}$")
+    draw.finding(
+        figure, "As a loss, k₁ never pulls back, and k₃ pulls hardest at the left"
+    )
     return figure
 
 
-def tilt(betas, accuracy, nats, shares: dict[str, float], beta: float) -> Figure:
-    """What a KL leash of strength β leaves: the best policy's habits, reward and KL."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+def leash_explorer(
+    shares: Mapping[str, float], right: Mapping[str, float]
+) -> explorer.Explorer:
+    """The best policy under a KL of price β: its habits, its accuracy, its distance.
+
+    `shares[habit]` of the reference policy's answers, of which `right[habit]` are.
+    """
+    p = sum(shares[h] * right[h] for h in shares)
+    betas = torch.logspace(-1, 1, 101)
+    lift = torch.exp(1 / betas)  # of a right answer
+    accuracy = p * lift / (p * lift + 1 - p)
+    nats = accuracy / betas - (p * lift + 1 - p).log()
+
+    figure, (left, middle) = plt.subplots(1, 2, figsize=(8, 3.4))
     colours = [HABIT_COLOURS.get(name, GREY) for name in shares]
-    left.barh(range(len(shares)), list(shares.values()), color=colours)
+    bars = left.barh(range(len(shares)), list(shares.values()), color=colours)
     draw.row_labels(left, shares)
     left.set(xlim=(0, 1), xlabel="share of answers")
-    left.set_title(f"habits of the best policy at β = {beta:.2f}")
+    left.set_title("habits of the best policy")
     lines = {"accuracy": accuracy, "KL (nats/response)": nats}
-    styles = ((BLUE, "-"), (RED, "--"))
-    draw.curve_panel(right, betas, lines, styles, "upper right", ylim=(0, 1.15))
-    draw.rule(right, x=beta, colour=BLACK, dash="-", width=1)
-    right.set(xlabel="β (reward per nat)", title="price of staying near")
+    styles = ((FREE[0], "-"), (FREE[3], "--"))
+    draw.curve_panel(middle, betas, lines, styles, "upper right", ylim=(0, 1.6))
+    middle.set(xlabel="β (reward per nat)", xscale="log")
+    draw.plain_ticks(middle.xaxis, (0.1, 0.3, 1, 3, 10))
+    rule = middle.axvline(1, color=BLACK, linewidth=1)
+    middle.set_title("accuracy 0.00, KL 0.00 nats")
+
+    def update(beta: float) -> list:
+        up = math.exp(1 / beta)
+        kept = [shares[h] * (right[h] * up + 1 - right[h]) for h in shares]
+        for bar, one in zip(bars, kept):
+            bar.set_width(one / sum(kept))
+        rule.set_xdata([beta, beta])
+        at = draw.nearest(betas, beta)
+        middle.set_title(f"accuracy {accuracy[at]:.2f}, KL {nats[at]:.2f} nats")
+        return [*bars, rule, middle.title]
+
+    controls = {"beta": explorer.log_slider("β (reward per nat)", 1.0, 0.1, 10)}
+    return explorer.Explorer(figure, update, controls)
+
+
+def ladder(runs: Runs) -> Figure:
+    """What each part of PPO keeps of the skill, and what it takes in speed."""
+    panels = ("skill", "at once", "largest")
+    titles = {
+        "skill": "careful answers\nthat are right, at the end",
+        "at once": "careful answers\nin rollout 2",
+        "largest": "largest $|r-1|$\n(log scale)",
+    }
+    figure, axes = draw.panel_grid(3, (8, 3.3), sharey=True)
+    colours = [colour for colour, _ in arms(runs)]
+    for axis, name in zip(axes, panels):
+        rows = {label: measured(name, h) for label, h in runs.items()}
+        draw.dots(axis, rows, colours)
+        axis.set_title(titles[name])
+        if name == "largest":
+            axis.set(xscale="log", xlim=(1, 300))
+            draw.plain_ticks(axis.xaxis, (1, 10, 100))
+        else:
+            axis.set(xlim=(0, 1.03), xticks=[0, 0.5, 1])
+    draw.finding(
+        figure, "The clip keeps most of the skill, and finds the habit more slowly"
+    )
     return figure
 
 
-def leash_runs(runs: dict[str, Sequence], level: float) -> Figure:
-    """Reward and KL of runs with and without a KL term; `level`: predicted accuracy."""
-    reward = ("reward", "reward (training)")
-    figure = training(runs, (reward, ("kl", "KL to the warm start (nats/token)")))
-    figure.set_size_inches(9, 3.2)
-    first = figure.axes[0]
-    draw.rule(first, y=level, colour=BLACK, width=1, label="best, β in reward")
-    first.set_ylim(0, 1.03)
-    first.legend(loc="lower right", fontsize=8.5)
+def fresh_runs(runs: Runs) -> Figure:
+    """REINFORCE and PPO where the data are fresh."""
+    panels = (
+        ("reward", "reward (training)"),
+        ("clip_ratio/region_mean", "share of tokens clipped"),
+        ("value_loss", "value loss (PPO)"),
+    )
+    figure = training(runs, panels, "At K = 4 the two learn alike")
+    figure.axes[0].set_ylim(0, 1.03)
+    return figure
+
+
+def leash_runs(runs: Runs, level: float) -> Figure:
+    """Reward and KL of every run with a KL term; `level`: predicted accuracy."""
+    panels = (("reward", "reward (training)"), ("kl", "KL (nats/token)"))
+    figure, axes = draw.panel_grid(2, (8, 3.6))
+    draw.metric_panels(axes, runs, panels, arms(runs), draw.strands)
+    draw.rule(axes[0], y=level, colour=BLACK, width=1.6, label="predicted, in reward")
+    axes[0].set_ylim(0, 1.03)
+    axes[0].legend(loc="lower right", fontsize=11)
+    told = "The same β = 1 holds tighter in the reward than in the loss"
+    draw.finding(figure, told)
     return figure
 
 
 def value_clip(values, losses: dict, low: float, high: float) -> Figure:
     """The critic's loss against V, with and without its clip."""
-    figure, axis = plt.subplots(figsize=(6.4, 3))
+    figure, axis = plt.subplots(figsize=(6.4, 3.4))
     axis.axvspan(low, high, color=GREY, alpha=0.2, linewidth=0)
-    styles = ((GREY, "--"), (GREEN, "-"))
+    styles = ((GREY, "--"), (BLACK, "-"))
     draw.curve_panel(axis, values, losses, styles, "upper right", ylim=(0, None))
-    axis.text((low + high) / 2, 0.02, "V_old ± ε", ha="center", fontsize=9)
+    axis.text((low + high) / 2, 0.05, r"$V_{\mathrm{old}}\pm\varepsilon$", ha="center")
+    draw.rule(axis, x=1)
+    axis.text(1.02, 1.2, "target", ha="left")
     axis.set(xlabel="V", ylabel="value loss")
+    draw.finding(figure, "Value clip: flat once V is nearer by ε")
     return figure
 
 
 def return_paths(panels: dict[str, dict[str, Sequence]]) -> Figure:
     """One token's ratio under gradient steps of three objectives, from each start."""
-    figure, axes = draw.panel_grid(len(panels), (10, 3), sharex=True)
-    styles = ((BLACK, "-"), (RED, "--"), (PINK, "-."))
+    figure, axes = draw.panel_grid(len(panels), (8, 3.6), sharex=True, sharey=True)
+    styles = ((BLACK, "-"), (FREE[1], "--"), (FREE[3], "-."))
     for axis, (title, paths) in zip(axes, panels.items()):
         axis.axhspan(0.8, 1.2, color=GREY, alpha=0.2, linewidth=0)
         for (name, path), (colour, dash) in zip(paths.items(), styles):
             axis.plot(path, dash, color=colour, label=name)
         axis.set(title=title, xlabel="gradient step", ylim=(0, 2.2))
-    axes[0].set_ylabel("ratio  r")
-    axes[0].legend(loc="upper right", fontsize=9)
+    axes[0].set_ylabel("ratio $r$")
+    draw.legend_outside(figure, axes[0], 3, "lower", 11)
+    draw.finding(figure, "Only PPO's min brings a token back that went the wrong way")
     return figure
+
+
+LISTING = """\
+old_logp, V = log_prob(actions).detach(), value(states).detach()
+raw = gae(rewards, V)
+advantages = (raw - raw.mean()) / raw.std()
+targets = advantages + V
+for _ in range(4):
+    r = (log_prob(actions) - old_logp).exp()
+    clipped = r.clamp(0.8, 1.2)
+    gain = torch.minimum(r * advantages, clipped * advantages)
+    error = (value(states) - targets) ** 2
+    step((error / 2 - gain).mean())
+"""
+"""One rollout's updates, with one line wrong: the exercise "find the bug"."""
+MENDED = {4: "targets = raw + V"}
+
+
+def find_the_bug(seeds: Sequence[int] = (0, 1, 2)) -> Figure:
+    """Print `LISTING` with line numbers, and run it beside the mended one."""
+    lines = LISTING.splitlines()
+    for number, line in enumerate(lines, 1):
+        print(f"{number:>2}  {line}")
+    mended = [MENDED.get(number, line) for number, line in enumerate(lines, 1)]
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.5))
+    looks = {"this run": (lines, FREE[0], "--"), "the right one": (mended, GREY, "-")}
+    for label, (code, colour, dash) in looks.items():
+        runs = [_tiny_run("\n".join(code), seed) for seed in seeds]
+        for axis, columns in zip(axes, zip(*runs)):
+            draw.band(axis, columns, colour, label, dash)
+    axes[0].set(title="mean reward of a rollout", ylim=(0, 1.03))
+    axes[1].set_title("V before the first token")
+    for axis in axes:
+        draw.rollout_axis(axis)
+    axes[0].legend(loc="lower right")
+    draw.finding(figure, "The reward looks healthy; what about V?")
+    return figure
+
+
+def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:
+    """PPO on answers of three tokens, 0 or 1 each; tables for policy and critic.
+
+    The first token decides: a 1 pays with probability 0.9, a 0 with 0.3. `code` is what
+    happens after every rollout of 32 answers.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    policy = torch.zeros(3, 2, requires_grad=True)  # logits by position
+    critic = torch.zeros(5, requires_grad=True)  # by position and first token
+    optimizer = torch.optim.Adam([policy, critic], lr=0.05)
+    one = torch.ones(32, 3)
+
+    def step(loss: Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    paid, first = [], []
+    for _ in range(rollouts):
+        odds = policy.detach().softmax(-1)
+        actions = torch.multinomial(odds, 32, True, generator=dice).T
+        luck = torch.rand(32, generator=dice)
+        score = (luck < 0.3 + 0.6 * actions[:, 0]).float()
+        rewards = torch.zeros(32, 3)
+        rewards[:, -1] = score
+        start = torch.zeros(32, dtype=torch.long)
+        states = torch.stack([start, 1 + actions[:, 0], 3 + actions[:, 0]], 1)
+        room = {
+            "torch": torch,
+            "step": step,
+            "actions": actions,
+            "states": states,
+            "rewards": rewards,
+            "gae": lambda rewards, V: gae(rewards, V, one)[0],
+            "value": lambda states: critic[states],
+            "log_prob": lambda actions: policy.log_softmax(-1)[range(3), actions],
+        }
+        exec(code, room)
+        paid.append(score.mean().item())
+        first.append(critic[0].item())
+    return paid, first

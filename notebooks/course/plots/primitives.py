@@ -2,16 +2,23 @@
 
 Each takes an axis and draws on it; `panel_grid` makes the axes. `styles` is one
 (colour, dash) per label, begun again when it runs out; a dash is any format that
-`axis.plot` knows ("--", "o-").
+`axis.plot` knows ("--", "o-"), or a pattern (0, (dash, gap, …)).
+
+What draws runs (`band`, `strands`, `dots`) also says at the lower right of the figure
+how many they are and what is drawn of them.
 """
 
 import math
+import re
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, zip_longest
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import PlaceHolderLayoutEngine
 from matplotlib.ticker import (
     FixedLocator,
     LogLocator,
@@ -20,15 +27,28 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from course.plots.style import BLACK, BLUE, GREY, RED, RIGHT, WRONG
+from course.plots.style import (
+    BAD,
+    BLACK,
+    FREE,
+    GREY,
+    RIGHT,
+    WRONG,
+    Dash,
+)
+from course.plots.style import colour as colour_of
 from refimpl.history import History
 
-SIGNS = {1: "advantage > 0", -1: "advantage < 0"}
+SIGNS = {1: r"$\hat{A} > 0$", -1: r"$\hat{A} < 0$"}
 LOG_METRICS = ("ratio/max_deviation",)
 """Metrics on a log scale: one wild token would flatten the rest."""
 
 Runs = Sequence[Sequence[float]]
-Styles = Iterable[tuple[str, str]]
+Styles = Iterable[tuple[str, Dash]]
+
+BAND = "line: median, band: range"
+STRANDS = "thin: single runs, thick: median"
+DOTS = "dots: single runs, bar: median"
 
 
 def median(values: Iterable[float]) -> float:
@@ -60,6 +80,16 @@ def nearest(grid: Sequence[float], x: float) -> int:
     return min(range(len(grid)), key=lambda i: abs(float(grid[i]) - x))
 
 
+def canvas(width: float, height: float):
+    """A figure and one bare axis that fills it and counts in inches."""
+    # Without an engine of its own a figure gets rcParams' when it is saved.
+    free = PlaceHolderLayoutEngine(adjust_compatible=True, colorbar_gridspec=True)
+    figure = plt.figure(figsize=(width, height), layout=free)
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(0, height))
+    axis.axis("off")
+    return figure, axis
+
+
 def panel_grid(
     count: int, size: tuple[float, float], columns: int = 0, **settings
 ) -> tuple[Figure, list]:
@@ -73,43 +103,131 @@ def panel_grid(
     return figure, axes[:count]
 
 
-def band(axis, runs: Runs, colour: str, label=None, dash="-", x=None, **line) -> None:
+def line(axis, x, y, colour: str, dash: Dash = "-", label=None, **style) -> None:
+    """One curve; the dash is a format ("--", "o-") or a pattern (0, (dash, gap, …))."""
+    style |= {"color": colour, "label": label}
+    if isinstance(dash, str):
+        axis.plot(x, y, dash, **style)
+    else:
+        axis.plot(x, y, linestyle=dash, **style)
+
+
+def wrapped(text: str, width: float, size: float) -> str:
+    """The text in lines of at most `width` inches of bold letters of `size` points."""
+    letters = int(width * 72 / (0.6 * size))  # a bold letter is about 0.6 em wide
+    return textwrap.fill(text, letters, break_on_hyphens=False)
+
+
+def finding(figure: Figure, text: str) -> None:
+    """The figure's title, from its left edge: a sentence that says what is seen.
+
+    Where the figure has a legend above its panels, the title stands on top of it.
+    """
+    size = mpl.rcParams["figure.titlesize"]
+    text = wrapped(text, figure.get_figwidth(), size)
+    if figure.legends:
+        (legend, *_) = figure.legends
+        legend.set_title(text, {"size": size, "weight": "bold"})
+        legend.set_alignment("left")
+        legend.set_loc("outside upper left")
+    else:
+        figure.suptitle(text, x=0.01, ha="left", linespacing=1.15)
+
+
+def caption(figure: Figure, text: str) -> None:
+    """A small line at the lower right, below everything."""
+    size = mpl.rcParams["xtick.labelsize"] - 1
+    figure.supxlabel(text, x=0.995, ha="right", fontsize=size, color="#555555")
+
+
+def how_many(counts: Mapping[str, int]) -> str:
+    """ "3 runs", or where arms differ "10 runs (GRPO, SAPO), 5 runs (GMPO)"."""
+    groups: dict[int, list[str]] = {}
+    for label, n in counts.items():
+        groups.setdefault(n, []).append(label)
+    number = {n: f"{n} runs" if n > 1 else "1 run" for n in groups}
+    if len(groups) == 1:
+        return "".join(number.values())
+    told = ", ".join(f"{number[n]} ({', '.join(g)})" for n, g in groups.items())
+    return told if len(told) < 60 else f"{min(groups)} to {max(groups)} runs"
+
+
+def count_runs(axis, label: str | None, n: int, drawn: str, what: str = "run") -> None:
+    """Say below the figure how many runs it shows, and what is `drawn` of them.
+
+    Called for every label; one line tells of them all. Of a single run there is neither
+    median nor range to speak of. `what` names the runs where they are something else;
+    "" says nothing.
+    """
+    if not what or n == 0:
+        return
+    figure = axis.get_figure(root=True)
+    told = figure.__dict__.setdefault("runs_told", {})
+    counts = told.setdefault(drawn, {})
+    counts[label or ""] = max(n, counts.get(label or "", 0))
+    number = [how_many(counts) for counts in told.values()]
+    plural = [drawn for drawn, counts in told.items() if max(counts.values()) > 1]
+    text = "; ".join([*dict.fromkeys(number), *plural])
+    caption(figure, re.sub(r"\brun(?=s?\b)", what, text))
+
+
+def band(
+    axis,
+    runs: Runs,
+    colour: str,
+    label=None,
+    dash: Dash = "-",
+    x=None,
+    what: str = "run",
+    **style,
+) -> None:
     """The median over runs by step, and a band from the lowest run to the highest.
 
-    Steps at which no run has a value are passed over.
+    Steps at which no run has a value are passed over. `what` is what a run is called
+    in the line below the figure.
     """
     table = summary(runs)
     x = steps(table[0]) if x is None else x
     known = [row for row in zip(x, *table) if row[1] == row[1]]
     x, middle, low, high = zip(*known) if known else ((),) * 4
-    axis.plot(x, middle, dash, color=colour, label=label, **line)
-    axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    line(axis, x, middle, colour, dash, label, **style)
+    axis.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
+    count_runs(axis, label, len(runs), BAND, what)
 
 
-def strands(axis, runs: Runs, colour: str, label=None, dash="-") -> None:
+def strands(
+    axis, runs: Runs, colour: str, label=None, dash: Dash = "-", what: str = "run"
+) -> None:
     """Every run as a thin line, the median over them as a thick one."""
     for run in runs:
         axis.plot(steps(run), run, color=colour, linewidth=0.8, alpha=0.5)
     middle, _, _ = summary(runs)
-    axis.plot(steps(middle), middle, dash, color=colour, label=label, linewidth=2.2)
+    line(axis, steps(middle), middle, colour, dash, label, linewidth=2.6)
+    count_runs(axis, label, len(runs), STRANDS, what)
 
 
 def dots(
     axis,
     rows: Mapping[str, Sequence[float]],
-    colours: Iterable[str] = (BLUE,),
+    colours: Iterable[str] = (),
     marks: Iterable[str] = "o",
     vertical: bool = False,
+    what: str = "run",
 ) -> None:
-    """One dot per run, one row per label (`vertical`: column), a bar at the median."""
+    """One dot per run, one row per label (`vertical`: column), a bar at the median.
+
+    Without `colours`, a method's rows have its colour.
+    """
+    colours = list(colours) or [colour_of(label, default=FREE[1]) for label in rows]
     styles = zip(cycle(colours), cycle(marks))
-    for i, (values, (colour, mark)) in enumerate(zip(rows.values(), styles)):
+    for i, ((label, values), (face, mark)) in enumerate(zip(rows.items(), styles)):
         cloud = values, [i] * len(values)
         bar = [median(values)] * 2, [i - 0.3, i + 0.3]
         if vertical:
             cloud, bar = cloud[::-1], bar[::-1]
-        axis.plot(*cloud, mark, color=colour, alpha=0.75, markersize=5.5)
+        axis.plot(*cloud, mark, color=face, alpha=0.75, markersize=6.5)
         axis.plot(*bar, color=BLACK, linewidth=2)
+        count_runs(axis, label, len(values), DOTS, what)
     if vertical:
         axis.set_xticks(range(len(rows)), list(rows))
         axis.set_xlim(-0.5, len(rows) - 0.5)
@@ -130,7 +248,7 @@ def curve_panel(
     """Curves by label, over `x` or (None) by step; `axes` goes to `axis.set`."""
     for (label, y), (colour, dash) in zip(curves.items(), cycle(styles)):
         over = steps(y) if x is None else x
-        axis.plot(over, y, dash, color=colour, label=label)
+        line(axis, over, y, colour, dash, label)
     axis.set(**axes)
     if legend:
         axis.legend(loc=legend)
@@ -156,7 +274,9 @@ def metric_panels(
         rollout_axis(axis, ticks)
         if metric in LOG_METRICS:
             axis.set_yscale("log")
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axis.get_ylim()
+            subs = (1, 2, 5) if high < 50 * low else (1,)
+            axis.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter(NullFormatter())
         elif from_zero:
@@ -194,7 +314,7 @@ def advantage_bars(axis, advantages: Sequence[float], right: Sequence) -> None:
     axis.set_xlabel("response")
     if not any(advantages):
         middle = (len(advantages) + 1) / 2
-        axis.text(middle, 0.4, "dead: every Â is 0", ha="center", color=RED)
+        axis.text(middle, 0.4, "dead: every Â is 0", ha="center", color=BAD)
 
 
 def stacked(axis, rows: Mapping[str, Mapping[str, float]], colours: Mapping) -> None:
@@ -227,15 +347,31 @@ def plain_ticks(side, ticks: Sequence[float]) -> None:
     side.set_minor_locator(NullLocator())
 
 
-def legend_beside(axis, fontsize: float = 9) -> None:
+def legend_beside(axis, fontsize: float = 11) -> None:
     """The legend at the right of the panel."""
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=fontsize)
 
 
 def legend_outside(
-    figure: Figure, axis, columns: int, side="upper", fontsize: float = 10
+    figure: Figure, axis, columns: int, side="upper", fontsize: float = 11
 ) -> None:
     """One legend for all panels, above or below them, from what `axis` shows."""
     shown = axis.get_legend_handles_labels()
     where = f"outside {side} center"
     figure.legend(*shown, loc=where, ncols=columns, fontsize=fontsize)
+
+
+def heading(figure: Figure, axis, title: str = "", columns: int = 0) -> None:
+    """Above all panels: the finding, and a legend of what `axis` shows.
+
+    One label needs no legend. `columns` are as many as fit, unless given.
+    """
+    handles, labels = axis.get_legend_handles_labels()
+    if len(labels) > 1:
+        letters = max(map(len, labels)) + 6  # what the line and the gap take
+        fit = int(figure.get_figwidth() * 72 / (0.55 * 11 * letters))
+        columns = columns or min(len(labels), max(1, fit))
+        columns = -(-len(labels) // -(-len(labels) // columns))  # rows of one length
+        figure.legend(handles, labels, loc="outside upper left", ncols=columns)
+    if title:
+        finding(figure, title)

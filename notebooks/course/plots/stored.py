@@ -1,47 +1,39 @@
 """Figures of the stored stress runs: chapters 09 and 10."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.plots import primitives as draw
-from course.plots import style
-from course.plots.style import BLACK, COLOURS, GREEN, GREY, ORANGE, RED, SKY
-
-OWN = {  # where arms of one method stand side by side
-    "SAPO": BLACK,
-    "SAPO as published": COLOURS["sapo"],
-    "SAPO 1.0": COLOURS["sapo"],
-    "SAPO, τ = 1": COLOURS["sapo"],
-    "SAPO 8.8": RED,
-    "SAPO, τ = 8.8": RED,
-    "one-sided": GREEN,
-    "one-sided 8.8, Â > 0": SKY,
-    "one-sided 8.8, Â < 0": ORANGE,
-}
+from course.plots.style import BLACK, GREY, INK, arms
+from course.plots.style import colour as colour_of
 
 
 def colour(label: str) -> str:
     """One colour for an arm in every figure of the two chapters."""
-    return style.colour(label, OWN, GREY)
+    return colour_of(label, default=GREY)
 
 
 def accuracies(
-    settings: dict[str, dict[str, Sequence[float]]], start: float | None = None
+    settings: dict[str, dict[str, Sequence[float]]],
+    start: float | None = None,
+    title: str = "",
 ) -> Figure:
     """Final accuracy of every seed: one panel per setting, one row per arm."""
-    height = 0.36 * max(map(len, settings.values())) + 1.1
-    size = (8 if len(settings) == 1 else 10, height)
-    figure, axes = draw.panel_grid(len(settings), size)
+    height = 0.36 * max(map(len, settings.values())) + (1.8 if title else 1.4)
+    figure, axes = draw.panel_grid(len(settings), (8, height))
     for axis, (setting, runs) in zip(axes, settings.items()):
-        draw.dots(axis, runs)
-        axis.tick_params("y", labelsize=9)
+        rows = {f"{arm}, n = {len(values)}": values for arm, values in runs.items()}
+        draw.dots(axis, rows, [shade for shade, _ in arms(runs)], what="")
         axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)
         if start is not None:
-            label = "rewards of\nrollout 1"
-            draw.rule(axis, x=start, colour=GREEN, width=1.8, label=label)
-            axis.legend(loc="upper right")
+            draw.rule(axis, x=start, colour=INK, dash="--", width=1.2)
+            where = {"transform": axis.get_xaxis_transform(), "va": "bottom"}
+            axis.text(start + 0.01, 0.01, "start", **where)
+    if title:
+        draw.finding(figure, title)
+    draw.caption(figure, draw.DOTS)
     return figure
 
 
@@ -55,4 +47,33 @@ def over_time(
     axis.plot(draw.steps(live), live, "o-", color=BLACK, ms=4, label="live run")
     axis.set(xlabel="rollout", ylabel="reward (training)", title=title, ylim=(0, 1))
     draw.legend_beside(axis)
+    return figure
+
+
+def panels(
+    stored: Mapping[str, Sequence[Sequence[float]]],
+    here: Mapping[str, Sequence[Sequence[float]]],
+    title: str,
+) -> Figure:
+    """Reward by rollout, one panel per arm: the stored runs, and those made here."""
+    columns = min(3, len(stored))
+    size = (8, 2.1 * -(-len(stored) // columns) + 0.9)
+    shared = {"sharex": True, "sharey": True}
+    figure, axes = draw.panel_grid(len(stored), size, columns, **shared)
+    for axis, (label, runs), look in zip(axes, stored.items(), arms(stored)):
+        draw.band(axis, runs, look[0], label, what="")
+        for run in here.get(label, ()):
+            axis.plot(draw.steps(run), run, color=BLACK, linewidth=1.3)
+        if label in here:
+            made = f"black: {len(here[label])} made here"
+            axis.text(30, 0.98, made, size=11, ha="right", va="top")
+        axis.set(title=f"{label}, n = {len(runs)}", ylim=(0, 1), xlim=(0, 31))
+    for i, axis in enumerate(axes):
+        if i + columns >= len(axes):
+            axis.set_xlabel("rollout")
+            axis.xaxis.set_tick_params(labelbottom=True)
+        if i % columns == 0:
+            axis.set_ylabel("reward")
+    draw.finding(figure, title)
+    draw.caption(figure, draw.BAND)
     return figure

@@ -1,6 +1,10 @@
 """One style for every figure: colours, dashes, matplotlib's settings.
 
-The named colours are Okabe and Ito's, safe for colour-blind readers.
+A method has one colour and one dash in all chapters, and what is no method never has
+them. The colours were searched for numerically: hues were kept near familiar ones
+(GRPO blue; a method near the one it was made from), lightness and chroma were free.
+`tests/course/test_style.py` states the distances that were asked for, also in greyscale
+and as a deuteranope sees them.
 """
 
 import re
@@ -8,57 +12,127 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import matplotlib as mpl
+from matplotlib.colors import to_hex, to_rgb
 
 from refimpl.algorithms import ALGORITHMS
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
-    "#000000 #E69F00 #56B4E9 #009E73 #F0E442 #0072B2 #D55E00 #CC79A7".split()
-)
-GREY = "#8C8C8C"
-COLOURS = {
-    "reinforce": GREY,
-    "ppo": BLACK,
-    "grpo": BLUE,
-    "dr_grpo": SKY,
-    "gspo": GREEN,
-    "gspo_token": "#66C2A5",
-    "dapo": ORANGE,
-    "cispo": RED,
-    "gmpo": PINK,
-    "rspo": "#7B3294",
-    "sapo": "#A6761D",
-}
-HABIT_COLOURS = {"careful": GREEN, "guess": ORANGE, "ramble": PINK}
-RIGHT, WRONG = GREEN, ORANGE  # a response
-GOOD, BAD = BLUE, RED  # a token with Â > 0, with Â < 0
-CYCLE = (BLUE, RED, GREEN, ORANGE, PINK, SKY, BLACK)
-DASHES = ("-", "--", "-.", ":")
+Dash = str | tuple[float, tuple[float, ...]]
+"""A format of `axis.plot` ("--", "o-"), or (0, lengths of dashes and gaps)."""
 
-BEGINNINGS = {
-    "unclipped": COLOURS["reinforce"],
-    **COLOURS,
-    **{a.title.lower(): COLOURS[a.name] for a in ALGORITHMS.values()},
+COLOURS = {
+    "reinforce": "#A4A4A4",
+    "ppo": "#1D1718",
+    "grpo": "#2366B0",
+    "dr_grpo": "#85C6F4",
+    "gspo": "#4E8440",
+    "gspo_token": "#61DC6B",
+    "dapo": "#F3AF2D",
+    "cispo": "#58351B",
+    "gmpo": "#DD69D5",
+    "rspo": "#442674",
+    "sapo": "#EF511E",
 }
-"""What a label may begin with, in lower case: a method's name or its title."""
+METHOD_DASHES: dict[str, Dash] = {
+    "reinforce": ":",
+    "ppo": (0, (5, 1.5)),
+    "grpo": "-",
+    "dr_grpo": (0, (3, 1.2)),
+    "gspo": (0, (5, 1.2, 1.2, 1.2)),
+    "gspo_token": (0, (2.2, 1, 1, 1)),
+    "dapo": (0, (1.8, 1)),
+    "cispo": (0, (8, 1.3, 1.3, 1.3, 1.3, 1.3)),
+    "gmpo": (0, (3, 1, 1, 1, 1, 1)),
+    "rspo": (0, (4, 1, 2, 1)),
+    "sapo": (0, (9, 1.6)),
+}
+SAPO_NARROW = ("#AD1815", (0, (6, 1.2, 2.4, 1.2)))
+"""SAPO with τ = 8.8, half as wide as GRPO's clip."""
+ONE_SIDED = ("#09554A", (0, (7, 1.2, 1.2, 1.2)))
+"""The gate that is soft where a token moves on and 1 where it comes back."""
+YOURS = ("#C93B97", (0, (3.2, 1.6)))
+"""The reader's own gate."""
+
+RIGHT, WRONG = "#2C8F66", "#E17769"  # a response
+GOOD, BAD = "#5470E1", "#C71F3F"  # a token with Â > 0, with Â < 0
+HABIT_COLOURS = {"careful": "#219F8F", "guess": "#BEB529", "ramble": "#C78AD6"}
+MEANINGS = (RIGHT, WRONG, GOOD, BAD, *HABIT_COLOURS.values())
+FREE = ("#442443", "#7381A9", "#5A623E", "#BAAF82")
+"""Muted colours for what is neither a method nor a meaning: quantities, settings."""
+GREY = "#8C8C8C"
+"""Lines that only guide the eye."""
+INK = "#262626"
+PAPER = "#FFFFFF"
+
+BLACK, BLUE, SKY = "#000000", COLOURS["grpo"], COLOURS["dr_grpo"]
+GREEN, RED = RIGHT, BAD
+ORANGE, PINK, YELLOW = WRONG, HABIT_COLOURS["ramble"], HABIT_COLOURS["guess"]
+"""Old names, now of the meaning nearest to them. Use the meaning's name, or `FREE`."""
+
+CYCLE = FREE
+DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")
+
+LOOKS: dict[str, tuple[str, Dash]] = {
+    **{name: (COLOURS[name], METHOD_DASHES[name]) for name in COLOURS},
+    "sapo 8.8": SAPO_NARROW,
+    "one-sided": ONE_SIDED,
+    "yours": YOURS,
+}
+"""Colour and dash of everything that has its own."""
+
+BEGINNINGS = {name: name for name in LOOKS} | {
+    **{a.title.lower(): a.name for a in ALGORITHMS.values()},
+    "unclipped": "reinforce",
+    "ppo, grpo": "grpo",
+    "sapo, τ = 8.8": "sapo 8.8",
+    "one_sided": "one-sided",
+    **dict.fromkeys(("mine", "my gate", "your gate"), "yours"),
+}
+"""What a label may begin with, in lower case, and whose look it then has."""
 
 
 def use() -> None:
-    """Make this matplotlib's style in the running process."""
+    """Make this matplotlib's style in the running process.
+
+    Sizes are for figures of at most 8 inches: shown 400 px wide, 12 pt are 8 px high.
+    """
     mpl.rcParams.update(
         {
             "figure.dpi": 110,
             "savefig.dpi": 110,
             "figure.constrained_layout.use": True,
-            "font.size": 10,
-            "axes.titlesize": 11,
+            "figure.titlesize": 13.5,
+            "figure.titleweight": "bold",
+            "font.size": 12,
+            "axes.titlesize": 12.5,
+            "axes.labelsize": 12,
+            "xtick.labelsize": 11,
+            "ytick.labelsize": 11,
+            "legend.fontsize": 11,
+            "text.color": INK,
+            "axes.labelcolor": INK,
+            "axes.edgecolor": "#777777",
+            "xtick.color": "#555555",
+            "ytick.color": "#555555",
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
+            "axes.axisbelow": True,
             "grid.alpha": 0.25,
             "legend.frameon": False,
-            "lines.linewidth": 1.8,
+            "legend.handlelength": 2.8,
+            "lines.linewidth": 2.2,
+            "mathtext.fontset": "dejavusans",
         }
     )
+
+
+def method(label: str) -> str | None:
+    """Whose look a label has: a key of `LOOKS`, by what the label begins with.
+
+    "Dr. GRPO, G = 8" is `dr_grpo`'s. The longest beginning that fits counts.
+    """
+    fits = [k for k in BEGINNINGS if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
+    return BEGINNINGS[max(fits, key=len)] if fits else None
 
 
 def colour(
@@ -66,28 +140,58 @@ def colour(
 ) -> str | None:
     """The colour of the method that the label begins with, whatever follows it.
 
-    `own` adds beginnings for one chapter; the longest that fits counts. `default` is
-    for a label that begins with none.
+    `own` adds beginnings for one figure, and they come first. `default` is for a label
+    that begins with none.
     """
-    known = BEGINNINGS | {k.lower(): c for k, c in (own or {}).items()}
-    fits = [k for k in known if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
-    return known[max(fits, key=len)] if fits else default
+    fits = [k for k in own or () if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
+    if fits:
+        return own[max(fits, key=len)]
+    name = method(label)
+    return LOOKS[name][0] if name else default
 
 
-def arms(labels: Iterable[str]) -> list[tuple[str, str]]:
+def shade(colour: str, step: int) -> str:
+    """The same hue, lighter or darker: the look of a method's arm number `step`.
+
+    Step 0 is the colour itself. A light colour only grows darker and a dark one only
+    lighter, so that every arm is seen on white; others take turns.
+    """
+    if step == 0:
+        return colour
+    red, green, blue = to_rgb(colour)
+    luma = 0.3 * red + 0.59 * green + 0.11 * blue
+    if luma > 0.62:
+        towards, far = 0.0, step
+    elif luma < 0.22:
+        towards, far = 1.0, step
+    else:
+        towards, far = float(step % 2), (step + 1) // 2
+    share = 1 - 0.62**far
+    return to_hex([c + share * (towards - c) for c in (red, green, blue)])
+
+
+def arms(labels: Iterable[str]) -> list[tuple[str, Dash]]:
     """A colour and a dash for every label of a figure, no two alike.
 
-    A method has its own colour, and the shortest of its labels the solid line; what
-    is no method takes a colour that is free.
+    A method has its own look, and so has the shortest of its labels; its other arms
+    have another lightness of the colour and a dash that is free. What is no method
+    takes a free colour.
     """
     labels = list(labels)
-    colours = [colour(label) for label in labels]
-    for i, known in enumerate(colours):
-        if known is None:
-            cycle = [CYCLE[(i + k) % len(CYCLE)] for k in range(len(CYCLE))]
-            colours[i] = next((c for c in cycle if c not in colours), cycle[0])
-    dashes, used = [""] * len(labels), Counter()
-    for i in sorted(range(len(labels)), key=lambda i: len(labels[i])):
-        dashes[i] = DASHES[used[colours[i]] % len(DASHES)]
-        used[colours[i]] += 1
-    return list(zip(colours, dashes))
+    owners = [method(label) for label in labels]
+    known = [i for i, owner in enumerate(owners) if owner]
+    known.sort(key=lambda i: len(labels[i]))
+    others = [i for i, owner in enumerate(owners) if not owner]
+    every = [*DASHES, *(dash for _, dash in LOOKS.values())]
+    taken = {LOOKS[owners[i]][1] for i in known}
+    dashes = iter([d for d in every if d not in taken] + every * len(labels))
+    colours = iter([shade(c, k) for k in range(len(labels)) for c in FREE])
+    steps: Counter[str] = Counter()
+    looks: dict[int, tuple[str, Dash]] = {}
+    for i in known:
+        face, dash = LOOKS[owners[i]]
+        step = steps[owners[i]]
+        looks[i] = (shade(face, step), next(dashes) if step else dash)
+        steps[owners[i]] += 1
+    looks |= {i: (next(colours), next(dashes)) for i in others}
+    return [looks[i] for i in range(len(labels))]

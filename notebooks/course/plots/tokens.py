@@ -15,7 +15,6 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -23,6 +22,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from course import stale
+from course.plots import primitives as draw
 from course.plots import style
 from refimpl import moe, normalisers
 from refimpl.algorithms import Algorithm, get
@@ -230,11 +230,8 @@ class _Page:
         self.answers, self.k, self.y = answers, k, height - top
         longest = max(map(len, answers.tokens))
         self.width = min(0.45, (WIDTH - LEFT - 0.1) / longest)
-        self.figure = plt.figure(figsize=(WIDTH, height), layout="none")
-        self.axis = self.figure.add_axes((0, 0, 1, 1))
-        self.axis.axis("off")
+        self.figure, self.axis = draw.canvas(WIDTH, height)
         self.text(0.12, height - 0.1, title, 13.5, va="top", weight="bold")
-        self.axis.set(xlim=(0, WIDTH), ylim=(0, height))
 
     def text(self, x: float, y: float, text: str, size: float, **look) -> None:
         look = {"color": INK, "va": "center", **look}

@@ -1,4 +1,8 @@
-"""Solutions to the exercises of chapter 00."""
+"""Solutions to the exercises of chapter 00 in which something is written.
+
+0.2: "guess". 0.5: "CISPO". 0.6: line 6; the padding must be masked as well, or the
+mean counts the easiest tokens of all.
+"""
 
 import torch
 
@@ -7,11 +11,6 @@ def my_verify(response: str, answer: int) -> bool:
     """Split at '#': exactly two parts, and the second is the answer as written."""
     parts = response.split("#")
     return len(parts) == 2 and parts[1] == str(answer)
-
-
-def expected_reward(shares: list[float], accuracies: list[float]) -> float:
-    """Σ_h share_h · accuracy_h: the law of total expectation."""
-    return sum(s * a for s, a in zip(shares, accuracies))
 
 
 def mean_logp(logp: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

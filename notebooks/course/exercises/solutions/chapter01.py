@@ -1,4 +1,8 @@
-"""Solutions to the exercises of chapter 01."""
+"""Solutions to the exercises of chapter 01 in which something is written.
+
+1.1: "guess". 1.3: 70. 1.6: line 3; the gradients must be cleared in every step, so
+`zero_grad` belongs inside the loop.
+"""
 
 import torch
 from torch import Tensor
@@ -10,31 +14,12 @@ def score_gradient(probs: Tensor, actions: Tensor, rewards: Tensor) -> Tensor:
     return (rewards[:, None] * (chosen - probs)).mean(0)
 
 
-def logit_push(logits: Tensor, token: int, advantage: float) -> Tensor:
-    """(1[v = y] − π(v)) · A."""
-    push = -logits.softmax(-1)
-    push[token] += 1
-    return push * advantage
-
-
-def leave_one_out(rewards: Tensor) -> Tensor:
-    """R_i minus the mean of the other responses of its row."""
-    group_size = rewards.shape[1]
-    others = (rewards.sum(-1, keepdim=True) - rewards) / (group_size - 1)
-    return rewards - others
-
-
-def effective_samples(weights: Tensor) -> Tensor:
-    """(Σ w)² / Σ w²: N if all weights are equal, 1 if one has everything."""
-    return weights.sum() ** 2 / (weights**2).sum()
-
-
 def response_weight(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
     """Π_t π_θ / π_old over the response's own tokens: the exp of a masked sum."""
     return ((logp - old_logp) * mask).sum(-1).exp()
 
 
 def best_baseline(probs: Tensor, rewards: Tensor, scores: Tensor) -> Tensor:
-    """E[R ‖g‖²] / E[‖g‖²]: the mean reward, weighted by how long the gradients are."""
+    """E[R ‖ψ‖²] / E[‖ψ‖²]: the mean reward, weighted by how long the scores are."""
     weight = probs * (scores**2).sum(-1)
     return (weight * rewards).sum() / weight.sum()

@@ -3,32 +3,31 @@
 import torch
 
 
-def clipped_objective(r, advantage, epsilon):
-    """min(r A, clip(r, 1−ε, 1+ε) A): the more pessimistic, for both signs."""
-    return torch.minimum(r * advantage, r.clamp(1 - epsilon, 1 + epsilon) * advantage)
+def clip_gate(r, advantage, epsilon):
+    """Closed in case 3 (Â > 0, r above 1+ε) and case 4 (Â < 0, r below 1−ε)."""
+    risen = (advantage > 0) & (r > 1 + epsilon)
+    fallen = (advantage < 0) & (r < 1 - epsilon)
+    return (~(risen | fallen)).float()
 
 
-NO_GRADIENT = [False, False, True, True, False, False]
-"""Cases 3 and 4: far enough in the direction that the advantage asks for."""
+NOTHING_KNOWN = (0.0, 0.5)
+"""λ = 0: its own δ, where nothing changes. λ = 1: the return minus V, 1 − 0.5."""
 
 
-def advantages(rewards, values, mask, gamma, lam):
-    """Backwards: Â_t = δ_t + γλ Â_{t+1}, with V = 0 after the last response token."""
+def cut_off_gae(rewards, values, mask, last_value, gamma, lam):
+    """Backwards: Â_t = δ_t + γλ Â_{t+1}; padding leaves `last_value` as it is."""
     result = torch.zeros_like(values)
-    value_after = torch.zeros_like(values[:, 0])
-    following = torch.zeros_like(values[:, 0])
+    next_value, next_advantage = last_value, torch.zeros_like(last_value)
     for t in reversed(range(values.shape[1])):
-        delta = rewards[:, t] + gamma * value_after - values[:, t]
-        following = (delta + gamma * lam * following) * mask[:, t]
-        value_after = values[:, t] * mask[:, t]
-        result[:, t] = following
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        next_advantage = (delta + gamma * lam * next_advantage) * mask[:, t]
+        next_value = torch.where(mask[:, t] > 0, values[:, t], next_value)
+        result[:, t] = next_advantage
     return result
 
 
-def k3(logp, ref_logp):
-    """π_ref/π_θ − log(π_ref/π_θ) − 1 ≥ 0, π_ref on top."""
-    d = logp - ref_logp
-    return (-d).exp() - 1 + d
+PULLS_AND_PUSHES = ("k3", "k1")
+"""At d = −2 the slopes are 1 (k1), −2 (k2) and 1 − e² = −6.4 (k3)."""
 
 
 def clipped_value_loss(value, old_value, target, epsilon):
@@ -42,3 +41,11 @@ def token_rewards(score, logp, ref_logp, beta):
     rewards = -beta * (logp - ref_logp)
     rewards[-1] += score
     return rewards
+
+
+WRONG_LINE = 4
+"""The targets are *raw* + V. Whitened advantages have mean 0, whatever V is.
+
+So nothing ties V to the reward: it may drift anywhere, and the clip and the whitening
+hide it from the policy.
+"""

@@ -4,14 +4,18 @@ import math
 
 import torch
 
-UPDATES = 16
-"""512 · 16 = 8192 responses in mini-batches of 512, one pass. The first of them has
-ratio 1; at the other fifteen the clip can act."""
+SAME_ROOM_FROM = 0.83
+"""1/1.2: from there on even GRPO's clip lies beyond probability 1, so both tokens are
+limited by 1 alone."""
 
+EASY_SHARE = "an eighth"
+"""A group of 16 is live with probability 1.00 at p = 0.5, and 0.149 at p = 0.99. So the
+easy prompts are 0.149/(1.00 + 0.149) = 13 % of the batch."""
 
-def highest(p: float, epsilon: float) -> float:
-    """The push ends at ratio 1 + ε; a probability ends at 1."""
-    return min(1.0, p * (1 + epsilon))
+BUG = 6
+"""Dead or alive is a matter of being right: `live = right.std(1) > 0`. With the
+punishment in it, a group of wrong answers of which one runs long counts as live, and
+trains the policy on brevity alone."""
 
 
 def rollouts_to_climb(start: float, target: float, epsilon: float) -> int:
@@ -29,8 +33,3 @@ def punished(correct: float, length: int, max_length: int, buffer: int) -> float
     """The correctness reward plus Eq. 13."""
     over = length - (max_length - buffer)
     return correct - min(max(over / buffer, 0.0), 1.0)
-
-
-def price(p: float, size: int) -> float:
-    """A group costs G responses and is live with probability 1 − p^G − (1−p)^G."""
-    return size / (1 - p**size - (1 - p) ** size)

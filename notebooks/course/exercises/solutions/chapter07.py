@@ -1,11 +1,9 @@
 """Solutions to the exercises of chapter 07."""
 
-import math
-
 import torch
 
 
-def token_weights(ratios, cap):
+def capped_ratios(ratios, cap):
     """min(r, cap) for every token: the sign of Â does not matter, and no floor."""
     return ratios.clamp(max=cap)
 
@@ -20,14 +18,23 @@ def ppo_mask(ratios, advantages, epsilon_low, epsilon_high):
 def cispo_gradient(logp, old_logp, advantages, cap):
     """∇ of the mean of sg[min(r, cap)] Â log π with respect to log π, by autograd."""
     leaf = logp.clone().requires_grad_()
-    weight = torch.exp(leaf - old_logp).detach().clamp(max=cap)
-    objective = (weight * advantages * leaf).mean()
+    capped = torch.exp(leaf - old_logp).detach().clamp(max=cap)
+    objective = (capped * advantages * leaf).mean()
     return torch.autograd.grad(objective, leaf)[0]
 
 
-BOUND = 4.0
-"""verl clamps at 1 + clip_ratio_high: 1 + 4 = 5."""
+BOUND = 7.0
+"""verl clamps at 1 + clip_ratio_high: 1 + 7 = 8."""
 
 
-TURNING_POINT = math.exp(-1)
-"""J = (π/π_old) log π; its derivative (log π + 1)/π_old is 0 at π = 1/e."""
+CAP_OF_ONE = "between"
+"""A coefficient of 1 is more than DAPO's 0, and less than a ratio of up to 5."""
+
+
+HARDEST = "DAPO"
+"""A correction has c = r = 3 under DAPO; the cap holds the other two at 2."""
+
+
+BUG = 6
+"""The stop-gradient stands on log π: through r the gradient is r Â log π ∇log π, and
+log π < 0 turns its sign. It belongs on `capped`."""

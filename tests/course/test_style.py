@@ -1,0 +1,221 @@
+"""The palette: methods drawn together can be told apart, by anyone, on any printer.
+
+Distances are CIELAB ΔE (1976). About 2 is the least that is seen of two patches side by
+side. Thin lines that are compared across a panel need several times as much: 15 is
+roughly the distance of neighbouring colours in matplotlib's own cycle as a deuteranope
+sees it. In greyscale only lightness is left (0 to 100), and nine methods must share the
+part of it that stands out from white; steps of 5 are then what there is, and dashes
+have to do the rest.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from course.plots import style
+from refimpl.algorithms import ALGORITHMS
+
+DEUTERANOPIA = np.array(  # Machado et al. 2009, severity 1, linear RGB
+    [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+)
+TO_XYZ = np.array(  # linear sRGB, D65
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+)
+LEAST = {"deuteranopia": 18.0, "greyscale": 5.0, "as it is": 25.0}
+"""Between two methods that some figure draws together."""
+LEAST_ANYWHERE = 11.0
+"""As a deuteranope sees them, between any two methods."""
+LEAST_FROM_A_MEANING = 16.0
+"""As it is, between a method's colour and a colour that means something else."""
+LEAST_WITHIN_A_MEANING = 20.0
+"""As a deuteranope sees them: right and wrong, Â > 0 and Â < 0, the habits."""
+TOGETHER = {
+    "02": "reinforce ppo grpo",
+    "03": "reinforce ppo grpo",
+    "04": "reinforce grpo dr_grpo",
+    "05": "reinforce grpo gspo gspo_token",
+    "06": "reinforce grpo dapo",
+    "07": "reinforce grpo dapo cispo",
+    "08": "reinforce grpo gmpo",
+    "09": "grpo gspo gmpo rspo sapo",
+    "10": "reinforce grpo gspo dapo cispo gmpo sapo sapo_narrow one_sided",
+    "11": "reinforce grpo dapo cispo gmpo sapo sapo_narrow one_sided",
+    "own gate": "reinforce grpo sapo sapo_narrow one_sided yours",
+}
+LABELS = {"sapo_narrow": "sapo 8.8", "one_sided": "one-sided"}
+PAIRS = sorted(
+    {
+        tuple(sorted(LABELS.get(name, name) for name in pair))
+        for names in TOGETHER.values()
+        for pair in itertools.combinations(names.split(), 2)
+    }
+)
+
+
+def linear(colour):
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    """CIELAB of linear sRGB; white is (100, 0, 0)."""
+    xyz = (TO_XYZ @ np.clip(rgb, 0, 1)) / TO_XYZ.sum(1)
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+SEEN = {
+    "as it is": lambda colour: lab(linear(colour)),
+    "deuteranopia": lambda colour: lab(DEUTERANOPIA @ linear(colour)),
+    "greyscale": lambda colour: lab(linear(colour)) * [1, 0, 0],
+}
+
+
+def distance(one, other, seen="as it is"):
+    return float(np.linalg.norm(SEEN[seen](one) - SEEN[seen](other)))
+
+
+def look(name):
+    return style.LOOKS[name]
+
+
+def test_the_eye_of_this_file_sees_what_is_known():
+    assert lab(linear("white")) == pytest.approx([100, 0, 0], abs=1e-2)
+    assert lab(linear("#FF0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.1)
+    red, green = "#B04020", "#507020"
+    assert distance(red, green, "deuteranopia") < distance(red, green) / 2
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_methods_drawn_together_are_told_apart(seen):
+    found = {pair: distance(*(look(n)[0] for n in pair), seen) for pair in PAIRS}
+    worst = min(found, key=found.get)
+    assert found[worst] >= LEAST[seen], (worst, found[worst])
+
+
+def test_any_two_methods_are_told_apart_by_a_deuteranope():
+    for one, other in itertools.combinations(style.LOOKS, 2):
+        apart = distance(look(one)[0], look(other)[0], "deuteranopia")
+        assert apart >= LEAST_ANYWHERE, (one, other, apart)
+
+
+def test_no_two_methods_have_the_same_dash():
+    dashes = [dash for _, dash in style.LOOKS.values()]
+    assert len(set(dashes)) == len(dashes)
+
+
+def test_every_method_stands_out_from_white():
+    for name, (colour, _) in style.LOOKS.items():
+        assert distance(colour, style.PAPER, "greyscale") >= 20, name
+
+
+def test_meanings_have_colours_that_no_method_has():
+    for meaning in (*style.MEANINGS, *style.FREE):
+        for name, (colour, _) in style.LOOKS.items():
+            apart = distance(colour, meaning)
+            assert apart >= LEAST_FROM_A_MEANING, (name, meaning, apart)
+
+
+@pytest.mark.parametrize(
+    "colours",
+    [
+        (style.RIGHT, style.WRONG),
+        (style.GOOD, style.BAD),
+        tuple(style.HABIT_COLOURS.values()),
+        style.FREE,
+    ],
+)
+def test_what_is_contrasted_is_told_apart(colours):
+    for one, other in itertools.combinations(colours, 2):
+        assert distance(one, other, "deuteranopia") >= LEAST_WITHIN_A_MEANING
+        assert distance(one, other, "greyscale") >= LEAST["greyscale"]
+
+
+@pytest.mark.parametrize(
+    ("label", "owner"),
+    [
+        ("Dr. GRPO", "dr_grpo"),
+        ("dr_grpo", "dr_grpo"),
+        ("GRPO, ε = 0.2", "grpo"),
+        ("GRPO (0.67, 1.49)", "grpo"),
+        ("PPO, GRPO", "grpo"),
+        ("GSPO-token, fork", "gspo_token"),
+        ("GSPO, 3e-4 / 4e-4", "gspo"),
+        ("GSPO 0.03", "gspo"),
+        ("ppo, dual clip c = 3", "ppo"),
+        ("DAPO's loss", "dapo"),
+        ("SAPO", "sapo"),
+        ("SAPO 1.0", "sapo"),
+        ("SAPO, τ = 1", "sapo"),
+        ("SAPO 8.8", "sapo 8.8"),
+        ("SAPO, τ = 8.8", "sapo 8.8"),
+        ("SAPO 8.8, neg ½", "sapo 8.8"),
+        ("one-sided, τ = 8.8", "one-sided"),
+        ("one-sided 8.8", "one-sided"),
+        ("unclipped r", "reinforce"),
+        ("yours", "yours"),
+        ("mine", "yours"),
+        ("grpoish", None),
+        ("warm start", None),
+    ],
+)
+def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
+    assert style.method(label) == owner
+    assert style.colour(label) == (owner and look(owner)[0])
+    if owner:
+        assert style.arms([label]) == [look(owner)]
+
+
+def test_every_method_of_the_registry_has_a_look():
+    assert set(style.COLOURS) == set(ALGORITHMS) == set(style.METHOD_DASHES)
+
+
+def test_a_default_is_for_labels_of_no_method():
+    assert style.colour("warm start", default=style.GREY) == style.GREY
+
+
+def test_the_longest_beginning_counts_and_a_figures_own_come_first():
+    own = {"SAPO": "black", "SAPO 8.8": "red"}
+    assert style.colour("SAPO 8.8, neg ½", own) == "red"
+    assert style.colour("SAPO 3", own) == "black"
+    assert style.colour("GRPO", own) == style.COLOURS["grpo"]
+
+
+def hue(colour):
+    _, a, b = SEEN["as it is"](colour)
+    return np.degrees(np.arctan2(b, a))
+
+
+def test_arms_of_a_method_keep_its_hue_and_differ_in_lightness_and_dash():
+    arms = style.arms(["GRPO + R3 + TIS", "GRPO + R3", "GRPO", "GRPO + TIS"])
+    assert arms[2] == look("grpo"), "the plain name has the method's own look"
+    assert len({dash for _, dash in arms}) == len(arms)
+    for (one, _), (other, _) in itertools.combinations(arms, 2):
+        assert distance(one, other, "greyscale") > 5
+        assert abs(hue(one) - hue(other)) < 25
+
+
+@pytest.mark.parametrize("name", style.LOOKS)
+def test_three_arms_of_any_method_are_told_apart_and_seen_on_white(name):
+    shades = [style.shade(look(name)[0], step) for step in range(3)]
+    for one, other in itertools.combinations(shades, 2):
+        assert distance(one, other, "greyscale") >= 4, (name, shades)
+    assert min(distance(c, style.PAPER, "greyscale") for c in shades) > 12, name
+
+
+def test_no_two_labels_look_alike():
+    labels = ["GSPO, ε × 100", "GRPO", "a", "GSPO", "b", "c", "unclipped", "d", "e"]
+    arms = style.arms(labels)
+    assert len(set(arms)) == len(labels)
+    assert arms[1] == look("grpo") and arms[3] == look("gspo")
+    assert not {colour for colour, _ in arms[4:6]} & set(style.COLOURS.values())
