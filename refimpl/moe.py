@@ -1,7 +1,7 @@
 """Mixture of experts: which experts a token visits, replayed, disturbed, compared.
 
 In each sparse layer a *router* gives every token a distribution over E experts; the
-token visits the k most probable, and their outputs are mixed by *gate weights*. The
+token visits the k most probable, and their outputs are mixed by *router weights*. The
 choice is discrete: a small change of the weights can send a token to another expert,
 and then its log-prob jumps. All of it is seen through one hook on each router.
 
@@ -116,7 +116,7 @@ def routed(
     **Arguments:**
 
     - `experts`: visit these instead of the router's own choice (routing replay).
-      Only the *choice* is frozen. The gate weights of the visited experts come from
+      Only the *choice* is frozen. The router weights of the visited experts come from
       the live logits, so the router keeps its gradient.
     - `noise`: standard deviation of normal noise on the router logits, drawn from
       `generator`: a stand-in for an inference engine whose numbers differ.
@@ -151,7 +151,7 @@ def routed(
             routing.logits.append(logits)
             routing.experts.append(chosen)
             if noise or experts is not None:
-                weights = gate_weights(logits, chosen, normalised)
+                weights = router_weights(logits, chosen, normalised)
                 return logits, weights.to(scores.dtype), chosen
 
         return watch
@@ -164,7 +164,7 @@ def routed(
             handle.remove()
 
 
-def gate_weights(
+def router_weights(
     logits: Float[Tensor, "N E"], experts: Int[Tensor, "N k"], normalised: bool = True
 ) -> Float[Tensor, "N k"]:
     """g_i = e^{s_i} / Σ_{j in experts} e^{s_j}; not `normalised`: Σ over all experts.
@@ -191,7 +191,7 @@ def _three(router, output) -> tuple[Tensor, Tensor, Tensor]:
 def _normalised(router, logits, scores, chosen) -> bool:
     """Which softmax this router's scores are, found by trying both."""
     for normalised in (True, False):
-        again = gate_weights(logits, chosen, normalised)
+        again = router_weights(logits, chosen, normalised)
         if torch.allclose(again, scores.float(), atol=1e-2, rtol=1e-2):
             return normalised
     raise ValueError(

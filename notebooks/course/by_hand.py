@@ -50,7 +50,7 @@ def show(columns: str = "ratio", **rows: Tensor) -> None:
         table.append([paid, *text])
         for name, values in rows.items():
             wide = values.detach().expand(3, 4)[i, : len(text)]
-            table.append([f"  {name}", *(f"{x:.3g}" for x in wide.tolist())])
+            table.append([f"  {name}", *(f"{x + 0.0:.3g}" for x in wide.tolist())])
     print(tabulate(table, tablefmt="plain", disable_numparse=True, stralign="right"))
 
 

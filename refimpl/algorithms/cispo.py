@@ -41,14 +41,14 @@ def objective(
     has a gradient.
     """
     r = ratio(t.z).detach()
-    weight, low, high = r.clamp(max=max_ratio), None, r > max_ratio
+    c, low, high = r.clamp(max=max_ratio), None, r > max_ratio
     if mask_epsilon_low is not None:
         low = (t.advantages < 0) & (r < 1 - mask_epsilon_low)
-        weight = weight.masked_fill(low, 0)
+        c = c.masked_fill(low, 0)
     if mask_epsilon_high is not None:
         high = (t.advantages > 0) & (r > 1 + mask_epsilon_high)
-        weight = weight.masked_fill(high, 0)
-    return Objective(weight * t.advantages * t.logp, low, high)
+        c = c.masked_fill(high, 0)
+    return Objective(c * t.advantages * t.logp, low, high)
 
 
 CISPO = Algorithm(
@@ -56,7 +56,7 @@ CISPO = Algorithm(
     title="CISPO",
     paper="MiniMax 2025, 2506.13585",
     parent="dapo",
-    changed="the ratio becomes a capped, constant weight; no token is dropped",
+    changed="the ratio becomes a capped constant; no token is dropped",
     objective=objective,
     advantages=group_relative,
     normaliser=token_mean,

@@ -1,8 +1,8 @@
 """Your own method from one function: a gate on the token ratio.
 
-    ∇J = (1/G) Σ_i (1/|o_i|) Σ_t  w(r, Â) · r · Â_i ∇log π_θ(o_{i,t})
+    ∇J = (1/G) Σ_i (1/|o_i|) Σ_t  g(r, Â) · r · Â_i ∇log π_θ(o_{i,t})
 
-The gate w says how much of a token's unclipped gradient is kept. PPO's is 1 or 0,
+The gate g says how much of a token's unclipped gradient is kept. PPO's is 1 or 0,
 SAPO's sech²; r stays outside, or it would count twice.
 """
 
@@ -20,9 +20,9 @@ from refimpl.normalisers import seq_mean_token_mean
 
 @guarded
 def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
-    """An algorithm that weighs r Â ∇log π_θ by `gate(r, advantages)`.
+    """An algorithm whose gate on r Â ∇log π_θ is `gate(r, advantages)`.
 
-    `gate` gets two tensors (B, T) and returns the weights, (B, T); no gradient passes
+    `gate` gets two tensors (B, T) and returns g, (B, T); no gradient passes
     through it. `curves.curve`, `train` and the plots take the result as any other.
 
     Raises `TypeError` if the gate cannot be called so; `TypeError` or `ValueError`, at
@@ -36,26 +36,26 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
 
     def objective(t: Tokens) -> Objective:
         r, response = ratio(t.z).detach(), t.mask.bool()
-        weight = gate(r, t.advantages)
-        if not isinstance(weight, torch.Tensor):
+        g = gate(r, t.advantages)
+        if not isinstance(g, torch.Tensor):
             raise TypeError(
-                f"the gate must return a tensor, got {type(weight).__name__}; for a "
+                f"the gate must return a tensor, got {type(g).__name__}; for a "
                 "constant use torch.ones_like(r)"
             )
-        if weight.shape != r.shape:
+        if g.shape != r.shape:
             raise ValueError(
-                f"the gate must return one weight per token, shape {tuple(r.shape)}, "
-                f"got {tuple(weight.shape)}"
+                f"the gate must return one number per token, shape {tuple(r.shape)}, "
+                f"got {tuple(g.shape)}"
             )
-        bad = ~torch.isfinite(weight) & response
+        bad = ~torch.isfinite(g) & response
         if bad.any():
             raise ValueError(
-                f"the gate is {weight[bad][0].item()} at r = {r[bad][0].item():.3g}, "
+                f"the gate is {g[bad][0].item()} at r = {r[bad][0].item():.3g}, "
                 f"advantage {t.advantages[bad][0].item():.3g}: it must be finite for "
                 "every r > 0; torch.where computes both branches, so clamp r first"
             )
-        weight = torch.where(response, weight.detach(), 0.0)
-        return Objective(weight * r * t.advantages * t.logp)
+        g = torch.where(response, g.detach(), 0.0)
+        return Objective(g * r * t.advantages * t.logp)
 
     return Algorithm(
         name=name,

@@ -3,11 +3,12 @@
     J = (1/G) Σ_i (1/|o_i|) Σ_t f(r_{i,t}) Â_i,     f(r) = (4/τ) σ( τ (r − 1) )
     τ = τ_pos where Â > 0, τ_neg elsewhere
 
-**Changed against GRPO:** the hard clip becomes a gate. The weight left on r Â ∇log π is
-f'(r) = sech²( τ (r − 1) / 2 ): 1 at r = 1 for every τ, falling on *both* sides, also
-where a step would bring the ratio back. Larger τ, narrower gate; τ → 0 is no clip.
+**Changed against GRPO:** the hard clip becomes a soft gate. Of r Â ∇log π the share
+g = f'(r) = sech²( τ (r − 1) / 2 ) is left: 1 at r = 1 for every τ, falling on *both*
+sides, also where a step would bring the ratio back. Larger τ, narrower gate; τ → 0 is
+no clip.
 
-**Departures.** None. The paper's τ of 1.0 and 1.05 are wide: the weight halves only at
+**Departures.** None. The paper's τ of 1.0 and 1.05 are wide: the gate is ½ only at
 |r − 1| = 1.76/τ.
 """
 
@@ -25,8 +26,8 @@ def objective(
 ) -> Objective:
     """f(r) Â at every token."""
     tau = torch.full_like(t.z, tau_neg).masked_fill(t.advantages > 0, tau_pos)
-    gate = 4 / tau * torch.sigmoid(tau * (ratio(t.z) - 1))
-    return Objective(gate * t.advantages)
+    f = 4 / tau * torch.sigmoid(tau * (ratio(t.z) - 1))
+    return Objective(f * t.advantages)
 
 
 SAPO = Algorithm(

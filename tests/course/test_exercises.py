@@ -37,6 +37,23 @@ def test_three_wrong_answers_are_known_by_name(key):
         assert ALL[key].also, "one right answer written another way"
 
 
+WORDS = [key for key, e in ALL.items() if isinstance(e.solution, str)]
+NUMBERS = [
+    key for key, e in ALL.items() if not e.cases and isinstance(e.solution, int | float)
+]
+
+
+@pytest.mark.parametrize("key", WORDS)
+def test_a_word_may_be_written_in_any_case(key):
+    word = ALL[key].solution
+    assert verdict(key, f" {word.swapcase()} ") == f"✓ {key}  Right."
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_number_in_quotation_marks_is_told_so(key):
+    assert "without quotation marks" in verdict(key, str(ALL[key].solution))
+
+
 @pytest.mark.parametrize("key", ALL)
 def test_a_stub_is_not_an_attempt(key):
     def stub(*_): ...

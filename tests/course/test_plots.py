@@ -274,7 +274,7 @@ def test_a_tokens_own_turns_follow_the_number_of_mini_batches():
     assert [x for line in turns for x in line.get_xdata()] == [2, 5]
 
 
-def test_the_table_widens_where_a_good_tokens_weight_goes_beyond_three():
+def test_the_table_widens_where_a_good_tokens_coefficient_goes_beyond_three():
     ratios = torch.linspace(0.021, 5.999, 300)
     names = ("grpo", "dapo", "cispo", "sapo")
     named = {name: {s: curve(name, s, ratios) for s in (1, -1)} for name in names}

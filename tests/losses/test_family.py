@@ -407,7 +407,7 @@ def test_no_gradient_passes_through_the_gate():
     ("gate", "error", "message"),
     [
         (lambda r, a: 1.0, TypeError, "must return a tensor, got float"),
-        (lambda r, a: r.mean(), ValueError, r"one weight per token, shape \(1, 1\)"),
+        (lambda r, a: r.mean(), ValueError, r"one number per token, shape \(1, 1\)"),
         (lambda r, a: r / 0 * 0, ValueError, r"the gate is nan at r = 2, advantage 1"),
         (lambda r, a: r / 0, ValueError, "the gate is inf"),
     ],

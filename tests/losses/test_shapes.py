@@ -173,8 +173,8 @@ def wrong_shapes():
     left_to_the_hook = [
         lambda: importance.ratio(logp.long()),
         lambda: importance.ratio("z"),
-        lambda: moe.gate_weights(logp, torch.zeros(2, 1).long()),
-        lambda: moe.gate_weights(logp[0], torch.zeros(3, 1).long()),
+        lambda: moe.router_weights(logp, torch.zeros(2, 1).long()),
+        lambda: moe.router_weights(logp[0], torch.zeros(3, 1).long()),
         lambda: moe.Routing(logits=logp),
     ]
     checked = [

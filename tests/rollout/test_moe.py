@@ -165,7 +165,7 @@ def test_replay_of_its_own_experts_gives_the_old_policy_exactly():
     assert result.metrics["ratio/max_deviation"] == 0
 
 
-def test_replay_visits_the_given_experts_with_live_gate_weights():
+def test_replay_visits_the_given_experts_with_live_router_weights():
     """Against a block computed by hand: Σ_e g_e · expert_e(x)."""
     model = random_moe()
     rollout = recorded(model)

@@ -83,6 +83,8 @@ def verdict(key: str, attempt: Any) -> str:
         if _same(answers, _answers(exercise, wrong)):
             return f"✗ {key}  {says}"
     if not exercise.cases:
+        if isinstance(attempt, str) and not isinstance(exercise.solution, str):
+            return f"✗ {key}  Answer with a number, without quotation marks."
         return f"✗ {key}  Not that. Your answer: {_show(attempt)}."
     at = next(i for i, (a, b) in enumerate(zip(answers, right)) if not _same(a, b))
     return (
@@ -101,7 +103,12 @@ def _answers(exercise: Exercise, attempt: Any) -> list:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal up to 1e-4 relative (1e-6 absolute), through lists, tuples and tensors."""
+    """Equal up to 1e-4 relative (1e-6 absolute), through lists, tuples and tensors.
+
+    Words are equal whatever their case.
+    """
+    if isinstance(a, str) and isinstance(b, str):
+        return a.strip().casefold() == b.strip().casefold()
     if isinstance(a, str | bool) or isinstance(b, str | bool):
         return type(a) is type(b) and a == b
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):

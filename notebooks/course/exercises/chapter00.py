@@ -127,6 +127,9 @@ EXERCISES = (
             "You ignore the temperature: right only at T = 1.": (
                 lambda logits, t: logits.log_softmax(-1)
             ),
+            "Those are still logits: after dividing, normalise.": (
+                lambda logits, t: logits / t
+            ),
         },
     ),
     Exercise(
@@ -150,6 +153,7 @@ EXERCISES = (
         kind="debug",
         solution=6,
         mistakes={
+            "Line 1 is right: both runs take 40 steps.": 1,
             "Line 2 is right: other demonstrations in every step.": 2,
             "Line 3 is right: the end-of-sequence token must be learned too.": 3,
             "Line 4 is right: rows of unequal length must be padded. But what does the "

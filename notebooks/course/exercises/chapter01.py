@@ -73,7 +73,7 @@ EXERCISES = (
                     rewards[:, None] * (_onehot(actions, len(probs)) - probs)
                 ).sum(0)
             ),
-            "You weigh by π(a) once more. Sampling did that already: ∇log π, not ∇π.": (
+            "You weight by π(a) again. Sampling did that already: ∇log π, not ∇π.": (
                 lambda probs, actions, rewards: (
                     (rewards * probs[actions])[:, None]
                     * (_onehot(actions, len(probs)) - probs)
@@ -113,13 +113,17 @@ EXERCISES = (
                     ((logp - old).exp() * mask).sum(-1) / mask.sum(-1)
                 )
             ),
-            "That is the geometric mean (GSPO, chapter 05). It does not reweigh.": (
+            "That is the geometric mean (GSPO, chapter 05). It does not re-weigh.": (
                 lambda logp, old, mask: (
                     ((logp - old) * mask).sum(-1) / mask.sum(-1)
                 ).exp()
             ),
             "You multiply padding in: mask the log-ratios before the sum.": (
                 lambda logp, old, mask: (logp - old).sum(-1).exp()
+            ),
+            "A product of masked ratios is 0 as soon as a row has padding: there, each "
+            "factor must be 1.": (
+                lambda logp, old, mask: ((logp - old).exp() * mask).prod(-1)
             ),
             "Upside down: the data came from π_old, so π_old is below.": (
                 lambda logp, old, mask: ((old - logp) * mask).sum(-1).exp()
@@ -154,7 +158,7 @@ EXERCISES = (
                     probs * rewards * (scores**2).sum(-1)
                 ).sum()
             ),
-            "Weigh by the squared length ‖ψ‖², not by the length.": (
+            "Weight by the squared length ‖ψ‖², not by the length.": (
                 lambda probs, rewards, scores: (
                     (probs * rewards * scores.norm(dim=-1)).sum()
                     / (probs * scores.norm(dim=-1)).sum()
@@ -173,8 +177,8 @@ EXERCISES = (
             "Line 1 is right: the warm start must not be changed by the run.": 1,
             "Line 2 is right: one optimiser for the whole run, or it forgets its "
             "moments.": 2,
-            "Line 5 is right: a fresh rollout from the current policy, and other dice "
-            "in every step.": 5,
+            "Line 5 is right: a fresh rollout from the current policy, and another "
+            "seed in every step.": 5,
             "Line 6 is right: the log-probs of the current policy carry the "
             "gradient.": 6,
             "Line 7 is right: on fresh data the ratio is 1, and A log π is enough.": 7,

@@ -204,8 +204,8 @@ EXERCISES = (
             ),
             "The other way round: a loss with a positive slope falls when d falls, and "
             "d = −2 is already too low.": ("k1", "k3"),
-            "That is right for d = +2, where all three push the token down again. At d "
-            "= −2 look at the left end.": ("k2", "k3"),
+            "k2 pulls hardest at d = +2, where the slopes are positive and push the "
+            "token down again. For d = −2 look at the left end.": ("k2", "k3"),
         },
     ),
     Exercise(
@@ -259,6 +259,12 @@ EXERCISES = (
             "The KL is a price: subtract it.": (
                 lambda score, logp, ref, beta: _add_to_last(beta * (logp - ref), score)
             ),
+            "The last token pays its KL, too: add the score to that, do not replace "
+            "it.": (
+                lambda score, logp, ref, beta: torch.cat(
+                    [-beta * (logp - ref)[:-1], torch.tensor([score])]
+                )
+            ),
             "Every token pays its own KL, not only the last.": (
                 lambda score, logp, ref, beta: _add_to_last(
                     torch.zeros_like(logp), score - beta * (logp - ref).sum()
@@ -274,7 +280,7 @@ EXERCISES = (
     ),
     Exercise(
         "2.7",
-        "The critic that drifts",
+        "A critic gone wrong",
         difficulty=4,
         minutes=10,
         kind="debug",

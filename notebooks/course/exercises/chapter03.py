@@ -56,6 +56,9 @@ EXERCISES = (
             "Mean and std of the whole batch: use dim=-1, one row is one prompt.": (
                 lambda rewards: (rewards - rewards.mean()) / (rewards.std() + 1e-6)
             ),
+            "You compare answers to different prompts: dim=0 runs down a column.": (
+                lambda rewards: (rewards - rewards.mean(0)) / (rewards.std(0) + 1e-6)
+            ),
             "The mean is the row's, the std is the batch's: use the row's for both.": (
                 lambda rewards: _centred(rewards) / (rewards.std() + 1e-6)
             ),
@@ -181,6 +184,13 @@ EXERCISES = (
                     minibatch * n // (per_device * processes),
                     prompts * n // (per_device * processes) * epochs,
                     epochs,
+                )
+            ),
+            "Epochs in the steps enlarge the rollout: they are num_iterations.": (
+                lambda prompts, n, minibatch, epochs, per_device, processes: (
+                    minibatch * n // (per_device * processes),
+                    prompts * n // (per_device * processes) * epochs,
+                    1,
                 )
             ),
             "You swapped them: accumulation makes one update, the steps a rollout.": (

@@ -170,13 +170,13 @@ EXERCISES = (
                     [len(z) * x for x in p] for p in solutions.pushes(z, a)
                 )
             ),
-            "The weight is s_i, the same at every token; you used each token's r.": (
+            "The ratio is s_i, the same at every token; you used each token's r.": (
                 lambda z, a: (
                     [math.exp(x) * sum(a) / len(a) / len(z) for x in z],
                     [math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],
                 )
             ),
-            "Those are GRPO's weights: in GSPO one ratio serves all tokens.": (
+            "Those are GRPO's pushes: in GSPO one ratio serves all tokens.": (
                 lambda z, a: (
                     ([math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],) * 2
                 )
@@ -235,6 +235,8 @@ EXERCISES = (
         solution=solutions.BUG,
         mistakes={
             "Line 3 is right: these are GRPO's advantages, group by group.": 3,
+            "Line 4 is right: four mini-batches, so that three of the four updates "
+            "see a policy that has moved.": 4,
             "Line 5 is right: the log-probs of the policy as it is now.": 5,
             "Line 7 is right, if old_logp is that of the policy that sampled.": 7,
             "Line 8 is right: the geometric mean over the response's own tokens.": 8,

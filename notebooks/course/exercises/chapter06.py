@@ -41,6 +41,7 @@ EXERCISES = (
             "That is ε, the bound on the ratio. Read where the curves meet.": 0.2,
             "At 0.5 the room is 0.10 for GRPO and 0.14 for DAPO.": 0.5,
             "There DAPO's clip ceases to matter, at 1/1.28. GRPO's still does.": 0.78,
+            "Right place: 1/1.2. Of the four answers that is 0.83.": 1 / 1.2,
         },
     ),
     Exercise(

@@ -95,7 +95,7 @@ EXERCISES = (
         also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
-            "You mask both sides for both signs. A token that comes back stays.": _kept(
+            "You mask both sides for both signs. A move against Â is not masked.": _kept(
                 lambda r, a, low, high: (r >= 1 - low) & (r <= 1 + high)
             ),
             "The signs are swapped: Â > 0 stops above, Â < 0 below.": _kept(
@@ -192,6 +192,7 @@ EXERCISES = (
         solution=solutions.BUG,
         mistakes={
             "Line 1 is right: group-relative advantages.": 1,
+            "Line 3 is right: the policy as it is now, with its gradient.": 3,
             "Line 4 is right: π_θ/π_old, from log-probs.": 4,
             "Line 5 is right: a cap, and the stop-gradient may come later. Does it, "
             "and on which factor?": 5,

@@ -3,7 +3,7 @@
 import torch
 
 from course.misreadings.base import Misreading
-from refimpl.moe import gate_weights
+from refimpl.moe import router_weights
 
 LIMIT = 0.4
 
@@ -38,7 +38,7 @@ def each_token_by_its_own_shift(z, advantage, gamma):
 
 def frozen_router_weights(logits, experts):
     """Replay of the router weights with the indices: no gradient for the router."""
-    return gate_weights(logits.detach(), experts)
+    return router_weights(logits.detach(), experts)
 
 
 MISREADINGS = [
@@ -71,6 +71,6 @@ MISREADINGS = [
         "Only the indices freeze. The weights come from live logits, and the router "
         "keeps its gradient.",
         frozen_router_weights,
-        gate_weights,
+        router_weights,
     ),
 ]

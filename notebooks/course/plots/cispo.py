@@ -245,7 +245,7 @@ def training(
     counts = [len(next(iter(runs[k].values()))) for k in (*panels, "hard")]
     said = "runs per arm, from left to right; band: range, bar: median"
     draw.caption(figure, f"{counts[0]}, {counts[1]} and {counts[2]} {said}")
-    title = "CISPO leads where good tokens are rare, and loses the skill in hard runs"
+    title = "CISPO leads in the rare world, and loses the skill in hard runs"
     draw.heading(figure, axes[1], title)
     return figure
 
@@ -265,7 +265,7 @@ def speeds(rows: Mapping[str, Sequence[float]], never: float = 1.5) -> Figure:
     axis.plot([], [], ">", color=look["color"], label="later, or never in the run")
     axis.set(xlim=(0, never + 0.05), xlabel="CISPO's time to DAPO's best / DAPO's time")
     draw.row_labels(axis, rows)
-    title = "Half the time where good tokens are rare, no gain by default"
+    title = "Half the time to the rare habit, hardly a gain by default"
     draw.heading(figure, axis, title)
     draw.caption(figure, "One mark per run, 3 runs")
     return figure

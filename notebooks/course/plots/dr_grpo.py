@@ -203,9 +203,7 @@ def held(
         axis.legend(loc="lower left")
         draw.rollout_axis(axis, 8)
     axes[0].set_ylabel("length of rambles (tokens)")
-    draw.finding(
-        figure, "With the habits fixed, only 1/|o| drives rambles to the limit"
-    )
+    draw.finding(figure, "With the habits fixed, only 1/|o| makes rambles longer")
     return figure
 
 

@@ -106,7 +106,7 @@ def baseline(grid, noise, marks: dict, chosen, pushes: Callable, mean, b) -> Fig
     """
     figure, update = _baseline(grid, noise, marks, chosen, pushes, mean)
     update(b)
-    title = "The baseline moves the draws, their noise, and not their mean"
+    title = "A baseline moves the draws and their noise, but not their mean"
     draw.finding(figure, title)
     return figure
 
@@ -181,7 +181,7 @@ def gradients(projections: dict, noise: dict) -> Figure:
     left.set(title="along the mean gradient", xlabel="projection")
     right.set(title="noise, all directions", xlabel="sd / size of the gradient")
     right.set_xlim(0, 1.25 * max(noise.values()))
-    draw.finding(figure, "One mean, and a noise that hangs on the reward's zero")
+    draw.finding(figure, "One mean, and a noise that depends on the reward's zero")
     one = len(next(iter(projections.values())))
     draw.caption(figure, f"dots: {one} rollouts of one policy, bar: mean")
     return figure
@@ -201,7 +201,7 @@ def habits(histories: Sequence[History], title: str) -> Figure:
         draw.band(left, runs, colour, name, dash)
         right.plot(*pooled(histories, name), color=colour, marker="o")
     left.set(title="share of each habit", ylim=(-0.02, 1.02))
-    right.set_title(f"right, {WINDOW} rollouts of all runs together")
+    right.set_title(f"share right, {WINDOW} rollouts pooled")
     for axis in (left, right):
         draw.rollout_axis(axis, 7)
     draw.heading(figure, left, title)
@@ -249,7 +249,7 @@ def unclipped(with_ratio, without) -> Figure:
     for axis in (left, right):
         draw.rule(axis, x=1)
         axis.set_xlabel(r"ratio  $r = \pi_\theta\, /\, \pi_\mathrm{old}$")
-    draw.heading(figure, left, "Nothing here ever says stop")
+    draw.heading(figure, left, "Neither form ever lets a token go")
     return figure
 
 
@@ -332,7 +332,7 @@ def promise(updates, surrogate, accuracy) -> Figure:
     right.set(title="true: held-out accuracy", ylim=(0, 1))
     for axis in (left, right):
         on_updates(axis, updates)
-    draw.finding(figure, "The promise grows on; the truth turns around")
+    draw.finding(figure, "The promise keeps growing; the accuracy turns around")
     return figure
 
 

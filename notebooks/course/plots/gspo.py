@@ -54,7 +54,7 @@ def responses(rollout: Stale, z: Tensor, clipped: Tensor, rows: Sequence[int]):
         "orange: more likely than when sampled, purple: less likely\n"
         "framed: clipped, the token has lost its gradient"
     )
-    draw.finding(figure, "The reward judges an answer, the clip one token of it")
+    draw.finding(figure, "The reward judges a response, the clip each token of it")
     return figure
 
 
@@ -102,7 +102,7 @@ def beyond(
     axis.set_xlabel("distance from 1:  |log ratio|")
     axis.set_ylabel("share that is farther")
     axis.legend(loc="lower left")
-    draw.finding(figure, "Hardly a response stays within the paper's ε of 1")
+    draw.finding(figure, "Nearly every response is beyond the paper's ε")
     draw.caption(figure, f"One line per run, {len(seeds)} runs; K = 4")
     return figure
 
