@@ -972,6 +972,19 @@ def test_a_non_finite_number_on_a_response_token_is_located(algorithm, name, bad
         algorithm.policy_loss(**tensors, mask=torch.ones(2, 3))
 
 
+@every
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_a_non_finite_advantage_is_located_beside_padding_and_not_in_it(algorithm, bad):
+    """A response's advantage counts if any of its tokens does."""
+    z, mask = torch.zeros(3, 3), torch.ones(3, 3)
+    mask[1, 1:] = 0
+    mask[2] = 0
+    weight = mask / mask.sum()
+    with pytest.raises(ValueError, match=rf"^advantages is {bad} at row 1: "):
+        algorithm.policy_loss(z, z, torch.tensor([1.0, bad, 0.0]), mask, weight)
+    algorithm.policy_loss(z, z, torch.tensor([1.0, 0.0, bad]), mask, weight)
+
+
 def test_dr_grpo_says_which_weight_it_needs():
     with pytest.raises(ValueError, match="needs max_length") as caught:
         ALGORITHMS["dr_grpo"].policy_loss(*random_batch([2]))
