@@ -79,6 +79,13 @@ EXERCISES = (
                     * (_onehot(actions, len(probs)) - probs)
                 ).mean(0)
             ),
+            "No baseline is asked for. The mean of all samples contains each one's own "
+            "reward, and shrinks the estimate.": (
+                lambda probs, actions, rewards: (
+                    (rewards - rewards.mean())[:, None]
+                    * (_onehot(actions, len(probs)) - probs)
+                ).mean(0)
+            ),
             "The sign is that of a loss. The question asks for the ascent direction.": (
                 lambda probs, actions, rewards: (
                     -(rewards[:, None] * (_onehot(actions, len(probs)) - probs)).mean(0)

@@ -95,7 +95,7 @@ EXERCISES = (
         also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
-            "You mask both sides for both signs. A move against Â is not masked.": _kept(
+            "You mask both sides for both signs. A move against Â stays open.": _kept(
                 lambda r, a, low, high: (r >= 1 - low) & (r <= 1 + high)
             ),
             "The signs are swapped: Â > 0 stops above, Â < 0 below.": _kept(

@@ -42,8 +42,8 @@ def _without_exp(t: Tokens) -> Objective:
 BROKEN = replace(ALGORITHMS["sapo"], objective=_without_exp)
 """The run of exercise 10.6, for `train`."""
 
-_MOVED = [1.3, 0.7, 1.3, 0.7, 1.0]
-_PAID = [1.0, 1.0, -1.0, -1.0, 1.0]
+_MOVED = [1.3, 0.7, 1.3, 0.7, 1.0, 1.05]
+_PAID = [1.0, 1.0, -1.0, -1.0, 1.0, -1.0]
 
 EXERCISES = (
     Exercise(
@@ -71,6 +71,11 @@ EXERCISES = (
                     (4 / _tau(a, p, n) * torch.sigmoid(_tau(a, p, n) * r) * a)
                     .mean()
                     .item()
+                )
+            ),
+            "That has the gate f'(r), which is in the gradient. You need f itself.": (
+                lambda r, a, p, n: (
+                    (a / torch.cosh(_tau(a, p, n) * (r - 1) / 2) ** 2).mean().item()
                 )
             ),
             "That is the sum; SAPO averages over the response.": (
@@ -129,6 +134,11 @@ EXERCISES = (
             ),
             "All tokens off 1 are damped; the question is which PPO lets through.": (
                 lambda r, a: sum(x != 1 for x in r)
+            ),
+            "Those within 0.2 of 1 count too: SAPO damps every correction.": (
+                lambda r, a: sum(
+                    (y > 0 and x < 0.8) or (y < 0 and x > 1.2) for x, y in zip(r, a)
+                )
             ),
             "Bad tokens that rose are corrections too.": (
                 lambda r, a: sum(y > 0 and x < 1 for x, y in zip(r, a))

@@ -36,6 +36,12 @@ def _who(r, s, a, two_sided=False, gspo=True, gmpo=_GMPO):
     ]
 
 
+def _with(other: str, names: list[str]) -> list[str]:
+    """`names` and another one, in the order that the exercise asks for."""
+    order = ("ppo", "dapo", "gspo", "cispo", "gmpo", "sapo")
+    return [name for name in order if name in (*names, other)]
+
+
 def broken(gate: Callable) -> Algorithm:
     """The run of exercise 11.7: neither gate nor ratio is held constant."""
 
@@ -79,7 +85,7 @@ EXERCISES = (
         minutes=10,
         solution=solutions.ppo_gate,
         also=(_gate_by_min,),
-        cases=((_R, _GOOD_BAD), (_R.flip(0), -_GOOD_BAD)),
+        cases=((_R, _GOOD_BAD), (_R.flip(0), -_GOOD_BAD), (_R, 3 * _GOOD_BAD)),
         mistakes={
             "You close both sides: a token on its way back keeps its gradient.": (
                 lambda r, a: _where((r > 1.2) | (r < 0.8))
@@ -92,6 +98,9 @@ EXERCISES = (
             ),
             "The gate is what multiplies r Â; r is counted twice.": (
                 lambda r, a: r * solutions.ppo_gate(r, a)
+            ),
+            "Only the sign of Â matters. Its size does not move the bounds.": (
+                lambda r, a: _where((r - 1) * a > 0.2)
             ),
             "You close only the upper side: bad tokens are clipped below.": (
                 lambda r, a: _where((a > 0) & (r > 1.2))
@@ -142,6 +151,7 @@ EXERCISES = (
             (1.6, 1.01, -1.0),
             (1.45, 1.01, 1.0),
             (1.6, 1.0001, 1.0),
+            (6.0, 1.01, 1.0),
         ),
         mistakes={
             "Only a token that moves on is dropped: look at the sign of Â.": (
@@ -153,10 +163,13 @@ EXERCISES = (
             "GMPO's bounds are on log r: e^±0.4, not 1 ± 0.4.": (
                 lambda r, s, a: _who(r, s, a, gmpo=(0.6, 1.4))
             ),
-            "CISPO caps a weight; it drops no token.": (
-                lambda r, s, a: [*_who(r, s, a), "cispo"]
+            "CISPO caps the coefficient; it drops no token.": (
+                lambda r, s, a: _with("cispo", _who(r, s, a))
             ),
-            "SAPO's gate is never 0.": (lambda r, s, a: [*_who(r, s, a), "sapo"]),
+            "Beyond its cap CISPO keeps 5/r of a token's gradient, not nothing.": (
+                lambda r, s, a: _with("cispo" if r > 5 else "", _who(r, s, a))
+            ),
+            "SAPO's gate is never 0.": (lambda r, s, a: _with("sapo", _who(r, s, a))),
         },
     ),
     Exercise(
@@ -193,6 +206,7 @@ EXERCISES = (
             "That is one test. Eight arms make 8 · 7 / 2 pairs.": 0.05,
             "8 · 5 % counts the arms; it is the pairs that are tested.": 0.4,
             "8 · 7 counts each pair twice.": 2.8,
+            "That is the number of pairs. How many of them mislead?": 28,
             "Nothing is there, and yet 5 % of the tests say otherwise.": 0,
         },
     ),

@@ -105,7 +105,7 @@ def differences(
             axis.plot(intervals[outcome][name], [i - 0.15] * 2, color=shade, lw=3)
             axis.plot(statistics.fmean(values), i - 0.15, "D", color=BLACK, ms=5.5)
         draw.rule(axis, x=0, colour=INK, dash="-", width=1)
-        axis.set(title=outcome, xlabel="difference")
+        axis.set(title=outcome, xlabel="one-sided 8.8 minus the other arm")
         draw.row_labels(axis, [f"{k}, n = {len(v)}" for k, v in rows.items()])
     draw.finding(figure, title)
     draw.caption(figure, "dots: seeds; diamond and bar: mean and 95 % interval")
@@ -116,7 +116,7 @@ def why(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figu
     """One panel per outcome, one row per arm, one dot per seed."""
     figure, axes = draw.panel_grid(len(panels), (8, 3.3), sharey=True)
     for axis, (outcome, rows) in zip(axes, panels.items()):
-        looks = arms(rows)
+        looks = arms(reversed(rows))[::-1]  # so that arms look as in `10_stress`
         draw.dots(axis, rows, [shade for shade, _ in looks])
         axis.set_title(outcome, fontsize=12)
         axis.set_xlabel("nats")
@@ -129,11 +129,14 @@ def asymmetry(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> 
     """Final accuracy by arm, one panel per setting."""
     figure, axes = draw.panel_grid(len(runs), (8, 3.2), sharey=True)
     for axis, (setting, by_arm) in zip(axes, runs.items()):
-        draw.dots(axis, by_arm, [colour("SAPO, τ = 8.8")], vertical=True)
+        draw.dots(axis, by_arm, [colour("SAPO, τ = 8.8")], vertical=True, what="")
         axis.set(title=setting, ylim=(-0.03, 1.03))
         axis.set_xlabel(r"$\tau_{neg}$ as a multiple of $\tau_{pos}$")
     axes[0].set_ylabel("held-out accuracy")
     draw.finding(figure, title)
+    counts = sorted({len(v) for by_arm in runs.values() for v in by_arm.values()})
+    number = " or ".join(map(str, counts))
+    draw.caption(figure, f"dots: single runs ({number} per column), bar: median")
     return figure
 
 
