@@ -23,12 +23,12 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize("a, b, p", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize(("a", "b", "p"), COUNTED.values(), ids=COUNTED)
 def test_counted_by_hand(a, b, p):
     assert p_value(a, b) == pytest.approx(p, abs=1e-15)
 
 
-@pytest.mark.parametrize("a, b, p", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize(("a", "b", "p"), COUNTED.values(), ids=COUNTED)
 def test_neither_order_nor_side_nor_sign_nor_unit_matters(a, b, p):
     same = pytest.approx(p, abs=1e-15)
     assert p_value(b, a) == same

@@ -38,6 +38,11 @@ def _by_two_quotients(prompts, n, minibatch, epochs, per_device, processes):
     return accumulation, accumulation * updates, epochs
 
 
+# What one may read off the plot of 3.6, where the jump is.
+_NEAR_THE_CLIP = [
+    n / 1000 for n in (*range(750, 800, 10), 785, 795, 796, 805, *range(810, 860, 10))
+]
+
 EXERCISES = (
     Exercise(
         "3.1",
@@ -256,6 +261,11 @@ EXERCISES = (
                 0.618
             ),
             "At r = 0.5 the push is up already: follow the curve to its jump.": 0.5,
+            **{
+                f"{near} is the right place. The jump is at the clip's bound: which "
+                "number is that exactly, with ε = 0.2?": near
+                for near in _NEAR_THE_CLIP
+            },
         },
     ),
     Exercise(
@@ -276,7 +286,8 @@ EXERCISES = (
             "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": 9,
             "Line 10 is right: the log-probs of the policy as it is now.": 10,
             "Line 11 is right: `mini.logp` is the sampler's, which is π_old.": 11,
-            "Line 12 is right: clear, back-propagate, step.": 12,
+            "Line 12 is right: clear, back-propagate, step. The norm's clip is left "
+            "out, but the first reward is too low before any update.": 12,
         },
     ),
 )

@@ -47,7 +47,7 @@ EXERCISES = (
             "The longest response of the batch is no constant: use the limit.": (
                 lambda lengths, limit: solutions.token_weights(lengths, max(lengths))
             ),
-            "1/Σ|o| is the token mean (DAPO). Dr. GRPO's number knows no lengths.": (
+            "1/Σ|o| is the token mean (DAPO). Dr. GRPO's divisor is a constant.": (
                 lambda lengths, limit: (
                     [1 / (len(lengths) * n) for n in lengths],
                     [1 / sum(lengths) for _ in lengths],

@@ -234,6 +234,8 @@ EXERCISES = (
         kind="debug",
         solution=solutions.BUG,
         mistakes={
+            "Line 1 is right: it only counts the rollouts.": 1,
+            "Line 2 is right: the policy as it is now samples the rollout.": 2,
             "Line 3 is right: these are GRPO's advantages, group by group.": 3,
             "Line 4 is right: four mini-batches, so that three of the four updates "
             "see a policy that has moved.": 4,

@@ -40,7 +40,7 @@ EXERCISES = (
         mistakes={
             "That is ε, the bound on the ratio. Read where the curves meet.": 0.2,
             "At 0.5 the room is 0.10 for GRPO and 0.14 for DAPO.": 0.5,
-            "There DAPO's clip ceases to matter, at 1/1.28. GRPO's still does.": 0.78,
+            "From 1/1.28 on DAPO's clip has no effect, but GRPO's still has one.": 0.78,
             "Right place: 1/1.2. Of the four answers that is 0.83.": 1 / 1.2,
         },
     ),
@@ -90,7 +90,7 @@ EXERCISES = (
             "You kept the groups that are all wrong: they have no gradient either.": (
                 lambda rewards: rewards.sum(-1) < rewards.shape[-1]
             ),
-            "That is what is thrown away. Asked is what stays.": (
+            "That is what is thrown away. The question is what stays.": (
                 lambda rewards: ~solutions.kept(rewards)
             ),
             "One answer per prompt, not per response: a group stays whole.": (
@@ -162,7 +162,7 @@ EXERCISES = (
             "Half of what is drawn; but at 0.99 most groups are all right: dead.": (
                 "half"
             ),
-            "Of 16 answers at 0.99 one is sometimes wrong: 15 % of groups live.": (
+            "Of 16 answers at 0.99 one is sometimes wrong: 15 % of groups are live.": (
                 "none"
             ),
             "At 0.99 a group of 16 is live in 15 % of cases, at 0.5 always.": (
@@ -178,6 +178,7 @@ EXERCISES = (
         minutes=15,
         solution=solutions.BUG,
         mistakes={
+            "Line 1 is right: the batch starts empty and is filled below.": 1,
             "Line 2 is right: it draws until the batch is full.": 2,
             "Line 3 is right: new prompts in every round, G answers to each.": 3,
             "Line 4 is right: the verifier's verdict, without any punishment.": 4,

@@ -192,12 +192,14 @@ EXERCISES = (
         solution=solutions.BUG,
         mistakes={
             "Line 1 is right: group-relative advantages.": 1,
+            "Line 2 is right: sixteen updates on one rollout.": 2,
             "Line 3 is right: the policy as it is now, with its gradient.": 3,
             "Line 4 is right: π_θ/π_old, from log-probs.": 4,
             "Line 5 is right: a cap, and the stop-gradient may come later. Does it, "
             "and on which factor?": 5,
             "Line 7 is right: the mean over the batch's tokens, to be maximised.": 7,
             "Line 8 is right. Ask what the gradient is that it computes.": 8,
+            "Line 9 is right: one step, and the gradients are cleared.": 9,
         },
     ),
 )

@@ -72,6 +72,8 @@ EXERCISES = (
                 1.5
             ),
             "That is the arithmetic mean of the ratios.": 5.8,
+            "That is it, with two decimals; asked is one.": 1.11,
+            "That is it, with three decimals; asked is one.": 1.105,
             "That is the coefficient of the clipped token. Asked is its neighbours'.": (
                 0.0
             ),
@@ -103,6 +105,9 @@ EXERCISES = (
             "You take the product, not its |o|-th root: divide the sum by |o|.": (
                 lambda r, a: a * _one_sided(r.log(), a).sum().exp().item()
             ),
+            "You bound bad responses from above too; they move down.": (
+                lambda r, a: _mean_of(r.log().clamp(max=0.4), a)
+            ),
             "The clip looks at the sign of Â: max for Â > 0, min for Â < 0.": (
                 lambda r, a: _mean_of(_one_sided(r.log(), -a), a)
             ),
@@ -130,6 +135,12 @@ EXERCISES = (
             ),
             "Clipped tokens stay in the mean, and in the count |o|.": (
                 lambda r, a: _coefficients(r, a, "free")
+            ),
+            "Leave Â out: in the formula it stands beside x.": (
+                lambda r, a: [a * w for w in _coefficients(r, a)]
+            ),
+            "That is the gate, s / r: x is what stands before Â, gate times ratio.": (
+                lambda r, a: [(w / x).item() for w, x in zip(_coefficients(r, a), r)]
             ),
             "Divide by |o|: the exponent 1/|o| comes down in front.": (
                 lambda r, a: [w * len(r) for w in _coefficients(r, a)]

@@ -84,6 +84,7 @@ EXERCISES = (
             "1.5 is the arithmetic mean's answer, 30 / 20; asked is a whole number.": (
                 1.5
             ),
+            "That is it, to one decimal; asked is a whole number.": 1.8,
             "It falls, though not by much: s is multiplied by 0.7^(1/20).": 0,
             "0.7^(1/20) is what is left, 98 %; asked is by how much it falls.": 98,
         },
@@ -146,7 +147,7 @@ EXERCISES = (
     ),
     Exercise(
         "9.4",
-        "RSPO's objective, γ before the clip",
+        "RSPO's objective",
         difficulty=3,
         minutes=15,
         solution=solutions.rspo_objective,
@@ -157,6 +158,9 @@ EXERCISES = (
                 lambda r, g, a: _gmpo(r.log(), a) * g.log().mean().exp().item()
             ),
             "You forgot γ: that is GMPO.": lambda r, g, a: _gmpo(r.log(), a),
+            "You forgot the clip: ±0.4 on log(γ r).": (
+                lambda r, g, a: a * (r * g).log().mean().exp().item()
+            ),
             "You divide by γ: drift would then make the ratio larger.": (
                 lambda r, g, a: _gmpo((r / g).log(), a)
             ),
@@ -189,6 +193,7 @@ EXERCISES = (
             "That is k = 8: here two experts share the mean.": 2.9,
             "1 − 0.7 is where a straight line would be; γ is an exponential.": 0.3,
             "1.4 would be right for four experts.": 1.4,
+            "That is it, with two decimals; asked is one.": 0.71,
         },
     ),
     Exercise(
@@ -205,6 +210,7 @@ EXERCISES = (
             "Line 7 is right: π_θ is scored by the training engine, without noise.": 7,
             "Line 8 is right: log π_θ − log π_old. But which policy is old_logp of?": 8,
             "Line 9 is right: PPO's clip. Its ratio is wrong before it gets there.": 9,
+            "Line 10 is right: the mean over tokens, descended with a minus.": 10,
         },
     ),
 )

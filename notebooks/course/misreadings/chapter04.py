@@ -62,8 +62,9 @@ MISREADINGS = [
     Misreading(
         "long_weighs_less",
         "Removing 1/|o| makes long answers weigh less.",
-        "More. Every token weighs the same, so a response weighs as its length; under "
-        "1/|o| all responses weighed the same, and the tokens of long ones little.",
+        "More. Every token weighs the same, so a response weighs in proportion to its "
+        "length; under 1/|o| all responses weighed the same, and the tokens of long "
+        "ones little.",
         shares_falling_with_length,
         shares_growing_with_length,
     ),

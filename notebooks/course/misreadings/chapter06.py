@@ -72,8 +72,8 @@ MISREADINGS = [
     Misreading(
         "dapo_drops_samples",
         "Dynamic sampling discards samples whose reward is 0 or 1.",
-        "Whole groups whose accuracy is 0 or 1, and it samples new prompts until the "
-        "batch is full. Of 0/1 rewards the claim would keep nothing.",
+        "It discards whole groups whose accuracy is 0 or 1, and samples new prompts "
+        "until the batch is full. Of 0/1 rewards the claim would keep nothing.",
         samples_not_0_or_1,
         groups_of_mixed_accuracy,
     ),

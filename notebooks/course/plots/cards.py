@@ -36,7 +36,7 @@ FAINT = "#E4E7EC"
 def _card(title: str) -> tuple[Figure, plt.Axes]:
     """A card's panel under its finding."""
     figure, axis = plt.subplots(figsize=SIZE)
-    title = textwrap.fill(title, 33)
+    title = title if "\n" in title else textwrap.fill(title, 33)
     figure.suptitle(title, x=0.02, ha="left", fontsize=TITLE, linespacing=1.15)
     figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
     axis.grid(False)
@@ -61,7 +61,7 @@ def clip_or_fade() -> Figure:
     _say(axis, 0.06, 1.1, "GRPO: clip", blue, weight="bold")
     _say(axis, 1.32, 0.62, r"SAPO, $\tau$ = 8.8", red, weight="bold")
     axis.set(xlim=(0, 2.2), ylim=(0, 1.2), xticks=[0, 1, 2], yticks=[0, 1])
-    axis.set(xlabel="ratio $r$", ylabel="gate $g$")
+    axis.set(xlabel=r"ratio $r$   ($\hat{A} > 0$)", ylabel="gate $g$")
     return figure
 
 
@@ -87,7 +87,9 @@ def sign_trap() -> Figure:
 
 def weight_by_length() -> Figure:
     """A token's weight against its response's length, relative to the batch's mean."""
-    figure, axis = _card("What a token weighs depends on how long its answer is")
+    figure, axis = _card(
+        "GRPO: the longer the answer,\nthe less each of its tokens weighs"
+    )
     lengths = torch.arange(8, 49)
     mask = (torch.arange(48) < lengths[:, None]).double()
     named = {
@@ -166,9 +168,7 @@ def capped() -> Figure:
 
 def stale_updates() -> Figure:
     """Reward by rollout of the stored runs at the hard setting."""
-    figure, axis = _card(
-        "Stale data, hard setting: the\ntwo-sided soft gate falls"
-    )
+    figure, axis = _card("Stale data, hard setting: the\ntwo-sided soft gate falls")
     rows = stress.read(DATA / "stress.csv")
     labels = ("GRPO", "one-sided 8.8", "SAPO 8.8")
     looks, counts = arms(labels), {}

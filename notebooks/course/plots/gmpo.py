@@ -115,9 +115,7 @@ def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
     named = {"arithmetic mean (GRPO)": grpo, "geometric mean (GMPO)": gmpo}
     draw.grouped_bars(axis, named, (GRPO, GMPO), ticks)
     axis.set_ylabel("objective $J$")
-    draw.heading(
-        figure, axis, "Of two responses that cancel in GRPO, GMPO keeps a rest"
-    )
+    draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
     return figure
 
 

@@ -23,6 +23,7 @@ from course.plots.style import (
     arms,
 )
 from refimpl.advantages import gae
+from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import Curve
 from refimpl.history import History, of_runs
 
@@ -65,12 +66,18 @@ def mean(name: str, histories: Sequence[History]) -> float:
     return statistics.fmean(measured(name, histories))
 
 
+def titled(name: str) -> str:
+    """A method's name as figures and tables write it; other labels stay."""
+    return ALGORITHMS[name].title if name in ALGORITHMS else name
+
+
 def table(runs: Runs, names: Sequence[str], digits: int = 2) -> None:
     """Print a row for each method and a column for each of these `MEASURES`."""
     rows = []
     for method, histories in runs.items():
         texts = [of_runs(measured(name, histories), digits) for name in names]
-        rows.append([method, len(histories), *(t.split(", n")[0] + ")" for t in texts)])
+        texts = [text.split(", n")[0] + ")" for text in texts]
+        rows.append([titled(method), len(histories), *texts])
     print(tabulate(rows, headers=["", "n", *(MEASURES[name][0] for name in names)]))
     print("\nmedian (lowest to highest) of n seeds")
 
@@ -92,14 +99,14 @@ def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) ->
         for i, word in enumerate(WANTED[sign]):
             dead = word == "enough"
             axis.axvspan(edges[i], edges[i + 1], color=GREY, alpha=0.22 * dead, lw=0)
-            note = "no\ngradient" if dead else ("pull back" if i != 1 else "push")
+            note = "no gradient" if dead else ("pull back" if i != 1 else "push")
             arrow = "" if dead else ("\n→" if sign > 0 else "\n←")
             place = (edges[i] + edges[i + 1]) / 2, bottom + 0.97 * (ceiling - bottom)
             centre = {"ha": "center", "va": "top"}
             number = str(3 * column + i + 1)
             axis.text(*place, number, fontsize=15, weight="bold", **centre)
             below = place[0], bottom + 0.87 * (ceiling - bottom)
-            label = f"{word if i != 1 else ''}\n{note}{arrow}"
+            label = f"{word + ':' if i != 1 else ''}\n{note}{arrow}"
             narrow = {"fontsize": 11, "linespacing": 1.15}
             axis.text(*below, label, **narrow, **centre)
         for edge in (1 - low, 1 + high):
@@ -207,7 +214,7 @@ def drift(arms_: Mapping[str, Sequence[Spread]], epsilon: float = EPSILON) -> Fi
     for (label, seeds), (colour, dash) in zip(arms_.items(), arms(arms_)):
         for axis, runs in zip(axes, zip(*seeds)):
             after = [run[1:] for run in runs]  # before, it is 0: no place on a log axis
-            draw.band(axis, after, colour, label, dash)
+            draw.band(axis, after, colour, label, dash, what="rollout")
     axes[0].set_title(r"share of tokens with $|r-1|>\varepsilon$")
     axes[0].set_ylim(bottom=0)
     axes[1].set(title=r"largest $|r-1|$ (log scale)", yscale="log", ylim=(0.1, 300))
@@ -259,6 +266,7 @@ def ratio_explorer(
     axes[1].set_xticks([], minor=True)
     axes[1].set_xlabel("ratio $r$ (grey: no gradient)")
     axes[0].set_title("after 16 updates")
+    draw.caption(figure, "1 rollout")
     draw.finding(
         figure, "Ratios go far beyond the bounds, and without the clip further"
     )
@@ -349,7 +357,7 @@ def ladder(runs: Runs) -> Figure:
     figure, axes = draw.panel_grid(3, (8, 3.3), sharey=True)
     colours = [colour for colour, _ in arms(runs)]
     for axis, name in zip(axes, panels):
-        rows = {label: measured(name, h) for label, h in runs.items()}
+        rows = {titled(label): measured(name, h) for label, h in runs.items()}
         draw.dots(axis, rows, colours)
         axis.set_title(titles[name])
         if name == "largest":
@@ -370,6 +378,7 @@ def fresh_runs(runs: Runs) -> Figure:
         ("clip_ratio/region_mean", "share of tokens clipped"),
         ("value_loss", "value loss (PPO)"),
     )
+    runs = {titled(label): histories for label, histories in runs.items()}
     figure = training(runs, panels, "At K = 4 the two learn alike")
     figure.axes[0].set_ylim(0, 1.03)
     return figure
@@ -413,7 +422,7 @@ def return_paths(panels: dict[str, dict[str, Sequence]]) -> Figure:
         axis.set(title=title, xlabel="gradient step", ylim=(0, 2.2))
     axes[0].set_ylabel("ratio $r$")
     draw.legend_outside(figure, axes[0], 3, "lower", 11)
-    draw.finding(figure, "Only PPO's min brings a token back that went the wrong way")
+    draw.finding(figure, "Only PPO's min corrects tokens of both signs, and stops")
     return figure
 
 
