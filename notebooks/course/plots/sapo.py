@@ -105,7 +105,7 @@ def differences(
             axis.plot(intervals[outcome][name], [i - 0.15] * 2, color=shade, lw=3)
             axis.plot(statistics.fmean(values), i - 0.15, "D", color=BLACK, ms=5.5)
         draw.rule(axis, x=0, colour=INK, dash="-", width=1)
-        axis.set(title=outcome, xlabel="one-sided 8.8 minus it")
+        axis.set(title=outcome, xlabel="one-sided 8.8 minus this arm")
         draw.row_labels(axis, [f"{k}, n = {len(v)}" for k, v in rows.items()])
     draw.finding(figure, title)
     draw.caption(figure, "dots: seeds; diamond and bar: mean and 95 % interval")
