@@ -55,7 +55,7 @@ def show(columns: str = "ratio", **rows: Tensor) -> None:
 
 
 def compare(mine: Tensor, library: Tensor, logp: Tensor) -> None:
-    """Print two losses and their gradients by `logp`, token by token.
+    """Print two losses and their gradients with respect to `logp`, token by token.
 
     Raises `AssertionError` if they differ by more than float64's rounding.
     """
@@ -63,7 +63,7 @@ def compare(mine: Tensor, library: Tensor, logp: Tensor) -> None:
     (theirs,) = torch.autograd.grad(library, logp, retain_graph=True)
     print(f"loss, typed above   {mine.item():+.6f}")
     print(f"loss, refimpl       {library.item():+.6f}")
-    print("gradient of the loss by log π:")
+    print("gradient of the loss with respect to log π:")
     show(typed=own, refimpl=theirs)
     gap = max((own - theirs).abs().max().item(), abs((mine - library).item()))
     assert gap < 1e-12, f"the two differ by {gap:.1g}"

@@ -13,8 +13,8 @@ _Z = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.5, 0.1, 0.0, 0.0], [-0.4, 0.0, 0.0,
 _MASK = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
 _ONE = torch.tensor([[0.2, 0.6]]), torch.tensor([[1.0, 1.0]])
 
-_S = [1.5, 1.5, 0.6, 0.6, 1.05, 0.95, 1.5, 0.9, 1.2]
-_A = [1.0, -1.0, 1.0, -1.0, 0.5, -0.5, 0.0, -2.0, 1.0]
+_S = [1.5, 1.5, 0.6, 0.6, 1.05, 0.95, 1.5, 0.6, 0.9, 1.2]
+_A = [1.0, -1.0, 1.0, -1.0, 0.5, -0.5, 0.0, 0.0, -2.0, 1.0]
 
 
 def _outside(s, advantages, low, high):
@@ -110,6 +110,20 @@ EXERCISES = (
             "Â = 0 has no gradient to lose: neither bound counts it.": (
                 lambda s, a, low, high: [
                     (b >= 0 and x > 1 + high) or (b <= 0 and x < 1 - low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "You treat Â = 0 as bad. It has no gradient to lose: the lower bound "
+            "stops Â < 0 only.": (
+                lambda s, a, low, high: [
+                    (b > 0 and x > 1 + high) or (b <= 0 and x < 1 - low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "You treat Â = 0 as good. It has no gradient to lose: the upper bound "
+            "stops Â > 0 only.": (
+                lambda s, a, low, high: [
+                    (b >= 0 and x > 1 + high) or (b < 0 and x < 1 - low)
                     for x, b in zip(s, a, strict=True)
                 ]
             ),

@@ -13,7 +13,6 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.plots.shared import PANELS, curves, habits, training  # noqa: F401
-from course.plots.style import BLACK, BLUE, COLOURS, GREY, RED, SKY  # noqa: F401
 
 
 def folder() -> Path:

@@ -29,6 +29,7 @@ from refimpl.rewards import overlong_punishment
 GRPO, DAPO = COLOURS["grpo"], COLOURS["dapo"]
 WIDTHS = (GRPO, DAPO, shade(DAPO, 1), FREE[0])
 """ε_high = 0.2 (GRPO's), 0.28 (DAPO's), 0.4 and none, in every figure."""
+MARKS = "osx^"
 STYLES = tuple(zip(WIDTHS, ("-", METHOD_DASHES["dapo"], "-.", ":")))
 EPSILON = r"$\varepsilon_{\mathrm{high}}$"
 
@@ -82,7 +83,10 @@ def headroom(
     draw.rule(right, y=0.5, width=1)
     right.set(title="a token at 1 %, always good", xlabel="rollout", ylim=(0, 0.75))
     right.set_ylabel("its probability")
-    draw.finding(figure, "A wider upper bound lifts rare tokens, and only those")
+    title = (
+        "A wider bound lets a rare token climb sooner; a nearly sure one gains nothing"
+    )
+    draw.finding(figure, title)
     return figure
 
 
@@ -209,11 +213,13 @@ def ramp(
         lower.plot(range(61), share, dash, color=colour, label=name, ds="steps-pre")
     lower.set(ylabel="share at least as long", ylim=(0, 1.03))
     lower.set_xlabel("length of the response (tokens)")
-    lower.legend(loc="upper right")
+    lower.legend(loc="upper right", bbox_to_anchor=(0.62, 1))  # beside the ramp
     for axis in (upper, lower):
         axis.axvspan(limit - cache, limit, color=DAPO, alpha=0.2, linewidth=0)
         draw.rule(axis, x=limit, colour=INK, width=1)
     draw.finding(figure, "The ramp touches wrong answers, and hardly any right one")
+    number = len(right) + len(wrong)
+    draw.caption(figure, f"{number} answers of the hasty policy and the warm start")
     return figure
 
 
@@ -282,13 +288,15 @@ def widths(
     """Columns of histories for several ε_high; last, entropy against reward."""
     figure, (*axes, last) = draw.panel_grid(4, (8, 6.2), 2)
     draw.metric_panels(axes, runs, panels, STYLES)
-    for histories, colour, mark in zip(runs.values(), WIDTHS, "osx^"):
+    for histories, colour, mark in zip(runs.values(), WIDTHS, MARKS):
         style = {"color": colour, "alpha": 0.8, "markersize": 5}
         for h in histories:
             last.plot(h["reward"], h["entropy"], mark, **style)
     last.set(title="entropy (nats/token) at equal reward", xlabel="reward (training)")
     last.set_ylim(bottom=0)
     draw.legend_outside(figure, axes[0], 4)
+    for handle, mark in zip(figure.legends[0].get_lines(), MARKS):
+        handle.set_marker(mark)  # the dots of the last panel
     draw.finding(
         figure, "Only a missing bound changes what is learned, not 0.28 or 0.4"
     )

@@ -203,7 +203,8 @@ def held(
         axis.legend(loc="lower left")
         draw.rollout_axis(axis, 8)
     axes[0].set_ylabel("length of rambles (tokens)")
-    draw.finding(figure, "With the habits fixed, only 1/|o| makes rambles longer")
+    title = "With the habits fixed, rambles grow under 1/|o|; the constant has no trend"
+    draw.finding(figure, title)
     return figure
 
 

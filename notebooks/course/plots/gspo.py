@@ -137,10 +137,10 @@ def coefficients(named: Mapping[str, Mapping[int, Curve]]) -> Figure:
             draw.line(axis, one.ratio, one.coefficient, colour, dash, label)
         draw.rule(axis, x=1)
         axis.set(title=title, xlabel=r"ratio (one token: $s = r$)", ylim=(-0.08, 1.25))
-        axis.ticklabel_format(axis="x", useOffset=False)
-        axis.locator_params(axis="x", nbins=4)
+        axis.set_xticks((0.999, 1, 1.001), ("0.999", "1", "1.001"))
     axes[0].set_ylabel("coefficient  c")
-    draw.heading(figure, axes[0], "GSPO's bounds are about a thousandth of GRPO's")
+    title = "GSPO's bounds are hundreds of times tighter than GRPO's"
+    draw.heading(figure, axes[0], title)
     return figure
 
 

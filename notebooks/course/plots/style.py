@@ -63,12 +63,8 @@ GREY = "#8C8C8C"
 INK = "#262626"
 PAPER = "#FFFFFF"
 
-BLACK, BLUE, SKY = "#000000", COLOURS["grpo"], COLOURS["dr_grpo"]
-GREEN, RED = RIGHT, BAD
-ORANGE, PINK, YELLOW = WRONG, HABIT_COLOURS["ramble"], HABIT_COLOURS["guess"]
-"""Old names, now of the meaning nearest to them. Use the meaning's name, or `FREE`."""
+BLACK = "#000000"
 
-CYCLE = FREE
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")
 
 LOOKS: dict[str, tuple[str, Dash]] = {

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from course.paired import p_value
+from course.permutation import p_value
 
 COUNTED = {
     # The 6 splits of 1 2 3 4 differ by 2 1 0 0 1 2.
