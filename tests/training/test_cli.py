@@ -352,7 +352,7 @@ def test_curves_writes_csv(tmp_path, capsys):
     with open(out, newline="") as file:
         rows = list(csv.DictReader(file))
     clipped = [r for r in rows if r["name"] == "grpo A>0" and float(r["ratio"]) > 1.21]
-    assert clipped and all(float(row["weight"]) == 0 for row in clipped)
+    assert clipped and all(float(row["coefficient"]) == 0 for row in clipped)
 
 
 def test_warm_start_says_where_the_policy_is(capsys):
