@@ -1,8 +1,8 @@
 """How easily chance alone sets two arms of runs apart: an exact permutation test.
 
-Nothing is paired here: the runs of the two arms are treated as unrelated, even where
-they share a seed. (Flipping signs of paired differences would be another test. With
-five pairs it never reaches p = 0.05, because its smallest p is 2/32.)
+The runs of the two arms are treated as unrelated, even where they share a seed.
+(Flipping signs of paired differences would be another test. With five pairs it never
+reaches p = 0.05, because its smallest p is 2/32.)
 """
 
 from collections.abc import Sequence

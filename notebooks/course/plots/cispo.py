@@ -61,9 +61,7 @@ def fork_path(
     right.yaxis.set_major_formatter(PercentFormatter(1))
     for axis in (left, right):
         _updates_axis(axis, len(updates), minibatches)
-    draw.finding(
-        figure, "DAPO's clip silences the good forks, and hardly another token"
-    )
+    draw.finding(figure, "DAPO's clip silences the good forks, and few other tokens")
     draw.caption(figure, f"Grey lines: the {len(paths)} good forks of 3 rollouts")
     return figure
 
@@ -260,12 +258,18 @@ def speeds(rows: Mapping[str, Sequence[float]], never: float = 1.5) -> Figure:
     for row, ratios in enumerate(rows.values()):
         for x in ratios:
             axis.plot(min(x, never), row, ">" if x > never else "o", **look)
-    draw.rule(axis, x=1, dash="-", width=1.5, label="as long as DAPO")
-    draw.rule(axis, x=0.5, colour=BLACK, dash="--", width=1.5, label="half as long")
-    axis.plot([], [], ">", color=look["color"], label="later, or never in the run")
+        if max(ratios) > never:
+            axis.text(never - 0.03, row, "later, or never", ha="right", va="center")
+    above = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    for x, name, colour, dash in (
+        (0.5, "half as long", BLACK, "--"),
+        (1, "as long as DAPO", GREY, "-"),
+    ):
+        draw.rule(axis, x=x, colour=colour, dash=dash, width=1.5)
+        axis.text(x, 1.01, name, fontsize=11, **above)
     axis.set(xlim=(0, never + 0.05), xlabel="CISPO's time to DAPO's best / DAPO's time")
     draw.row_labels(axis, rows)
     title = "Half the time to the rare habit, hardly a gain by default"
-    draw.heading(figure, axis, title)
+    draw.finding(figure, title)
     draw.caption(figure, "One mark per run, 3 runs")
     return figure

@@ -83,9 +83,7 @@ def headroom(
     draw.rule(right, y=0.5, width=1)
     right.set(title="a token at 1 %, always good", xlabel="rollout", ylim=(0, 0.75))
     right.set_ylabel("its probability")
-    title = (
-        "A wider bound lets a rare token climb sooner; a nearly sure one gains nothing"
-    )
+    title = "A wider bound lifts rare tokens sooner, nearly sure ones no further"
     draw.finding(figure, title)
     return figure
 

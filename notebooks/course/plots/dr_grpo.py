@@ -203,7 +203,7 @@ def held(
         axis.legend(loc="lower left")
         draw.rollout_axis(axis, 8)
     axes[0].set_ylabel("length of rambles (tokens)")
-    title = "With the habits fixed, rambles grow under 1/|o|; the constant has no trend"
+    title = "With the habits fixed, rambles grow reliably only under 1/|o|"
     draw.finding(figure, title)
     return figure
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import COLOURS, FREE, arms
+from course.plots.style import COLOURS, arms
 from refimpl.algorithms import ALGORITHMS
 from refimpl.history import History
 
@@ -115,6 +115,10 @@ def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
     named = {"arithmetic mean (GRPO)": grpo, "geometric mean (GMPO)": gmpo}
     draw.grouped_bars(axis, named, (GRPO, GMPO), ticks)
     axis.set_ylabel("objective $J$")
+    for x, value in ((1.8, grpo[-1]), (2.2, gmpo[-1])):
+        side = {"va": "bottom"} if value >= 0 else {"va": "top"}
+        place = value + (0.03 if value >= 0 else -0.05)
+        axis.text(x, place, f"{value:g}".replace("-", "−"), ha="center", **side)
     draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
     return figure
 
@@ -162,7 +166,6 @@ def compared(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
         ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
     )
     figure, axes = draw.panel_grid(2, (8, 3.2))
-    looks = [(GMPO, "-"), (FREE[0], "--")]
-    draw.metric_panels(axes, runs, panels, looks)
+    draw.metric_panels(axes, runs, panels, arms(runs))
     draw.heading(figure, axes[0], title)
     return figure

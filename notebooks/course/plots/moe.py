@@ -55,7 +55,7 @@ def routing(
                 for e in old | new | own:
                     _cell(axis, t, e, old, new, own)
             axis.set(ylim=(size + 0.02, -0.04), xlim=(0, len(text)))
-            axis.set_yticks([k + 0.5 for k in (0, size - 1)], ["1", f"{size}"])
+            axis.set_yticks([k + 0.5 for k in (0, size - 1)], ["0", f"{size - 1}"])
             axis.set_xticks([])
             axis.grid(False)
             if not layer:
@@ -227,6 +227,7 @@ def mismatch(free: Sequence[float], replayed: Sequence[float], title: str) -> Fi
         r"$\log\pi_{\rm old} - \log\pi_{\rm rollout}$, nats (end bins: beyond)"
     )
     draw.heading(figure, axis, title)
+    draw.caption(figure, f"{len(free)} tokens of 1 rollout")
     return figure
 
 
@@ -240,6 +241,7 @@ def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Expl
     """`gaps[noise]`: log π_old − log π_rollout of every token, free and with R3."""
     title = "Noise on the sampler's routers moves the log-probs, less under replay"
     figure = mismatch(*gaps[0.2], title)
+    draw.caption(figure, "all tokens of 1 rollout for each noise")
     (axis,) = figure.axes
     counts = {noise: [histogram(g) for g in pair] for noise, pair in gaps.items()}
 
@@ -262,6 +264,8 @@ def final_accuracies(
         draw.dots(axis, runs)
         axis.set(xlim=(low, 1 if low else 1.02), title=setting)
         axis.set_xlabel("held-out accuracy")
+        if low:  # without a tick at 1, which would touch the next panel's first
+            axis.set_xticks([low + 0.05 * k for k in range(3)])
     draw.finding(figure, title)
     return figure
 
@@ -285,7 +289,7 @@ def anchored(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
         ("clip_ratio/region_mean", "clipped tokens"),
     )
     figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, [(COLOURS["grpo"], "-"), (FREE[0], "--")])
+    draw.metric_panels(axes, runs, panels, arms(runs))
     axes[1].set_ylim(-0.002, None)
     draw.heading(figure, axes[0], title)
     return figure

@@ -19,7 +19,6 @@ from refimpl.curves import Curve, curve
 from refimpl.experiments.stress import one_sided
 from refimpl.history import History
 
-SAPO = style.COLOURS["sapo"]
 MEAN, GRADIENT = FREE[1], FREE[0]
 """Errors of the mean gate, and of the gradient."""
 
@@ -68,7 +67,7 @@ def surrogates(
         draw.curve_panel(axis, ratio, heights, style.arms(named), title=name)
         axis.plot([1], [1], "o", color=BLACK, markersize=5)
         axis.set(xlabel="ratio $r$", ylim=(0, 3), xlim=(0, 3))
-    axes[0].set_ylabel(r"$f(r) = 1 + \int_1^r g\,dr$")
+    axes[0].set_ylabel("objective $f(r)$")
     draw.heading(figure, axes[0], title, columns=3)
     return figure
 
@@ -77,7 +76,7 @@ def two_tokens(z, gate, pairs, tau: float, title: str) -> Figure:
     """The gate, and pairs (z₁, z₂): their mean gate against the gate of their mean."""
     figure, axes = draw.panel_grid(len(pairs), (8, 4.2), sharey=True)
     for axis, (name, points, heights, middle) in zip(axes, pairs):
-        axis.plot(z, gate, color=SAPO)
+        axis.plot(z, gate, color=style.SAPO_NARROW[0])
         mean = sum(points) / 2
         axis.plot(points, heights, "o-", color=MEAN, label="two tokens")
         axis.plot([mean], [sum(heights) / 2], "s", color=MEAN, label="mean of gates")
@@ -180,11 +179,12 @@ def arms(
     final = {
         label: [h.accuracy for h in histories] for label, histories in runs.items()
     }
-    draw.dots(last, final, [shade for shade, _ in looks], what="")
+    draw.dots(last, final, [shade for shade, _ in looks])
     began = statistics.fmean(h["reward"][0] for hs in runs.values() for h in hs)
     draw.rule(last, x=began, colour=INK, dash="--", width=1.2)
-    last.set_yticklabels([])
-    last.set(xlim=(-0.02, 1), title="final accuracy (dashed: at the start)")
+    last.set(xlim=(-0.02, 1), title="final accuracy (dashed: at the start)", yticks=())
+    for row, label in enumerate(final):
+        last.text(0.99, row, label, ha="right", va="center", size=11)
     draw.heading(figure, axes[0], title)
     return figure
 
