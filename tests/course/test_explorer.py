@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from course import explorer, plots
+from course.plots import style
 from course.plots.sapo_explorer import sapo_explorer
 from tests import sliders
 
@@ -166,8 +167,8 @@ def test_every_slider_of_the_clip_explorer_shows(algorithm, compare):
     play = explorer.clip_explorer(algorithm, compare)
     assert play.idle() == []
     for axis in play.figure.axes:
-        assert axis.lines[0].get_color() == plots.COLOURS["reinforce"]
-        assert axis.lines[1].get_color() != plots.COLOURS["reinforce"]
+        assert axis.lines[0].get_color() == style.COLOURS["reinforce"]
+        assert axis.lines[1].get_color() != style.COLOURS["reinforce"]
 
 
 def test_the_clip_explorer_draws_the_bounds_that_act():
