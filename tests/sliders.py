@@ -84,12 +84,17 @@ def shown(cells: list[str]) -> list[int]:
 
 def explorers(path: Path) -> dict[str, Explorer]:
     """The explorers that a chapter displays, by the code that displays them."""
-    cells, displayed, space = code(path), [], {"__name__": "__main__"}
+    cells, displayed = code(path), []
+
+    def display(*every) -> None:
+        displayed.extend(every)
+
+    space = {"__name__": "__main__", "display": display}  # a notebook has both
     chosen = sorted({j for i in shown(cells) for j in needed(cells, i)})
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, REFIMPL_FIGURES=folder),
-        mock.patch("IPython.display.display", lambda *every: displayed.extend(every)),
+        mock.patch("IPython.display.display", display),
         contextlib.chdir(path.parent),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),

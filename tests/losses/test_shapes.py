@@ -62,7 +62,7 @@ def losses():
                 algorithm.policy_loss(logp, old_logp, a, mask)
         algorithm.acts_without_advantage()
         for advantage in (1.0, -1.0):
-            curves.curve(algorithm, advantage)
+            assert torch.isfinite(curves.curve(algorithm, advantage).gate).all()
     for logp, old_logp, _, mask in batches():
         value_loss(logp, old_logp, old_logp + 1, mask)
         value_loss(logp, old_logp, old_logp, mask, normalisers.token_mean(mask))
