@@ -13,8 +13,9 @@ No import runs upward, none in a circle. Floors, lowest first:
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `moe`, `rollout`, `rewards`, `sft`: world and policy; `starts/`:
    the warm-started policies that every machine begins with.
-5. `collect` (makes a batch of all that), `update` (K steps on it), `trainer` (the
-   loop), with `config`, `run`, `history` and `checkpoint` beside them.
+5. `collect` (makes a batch of all that), `update` (K steps on it), `evaluation`
+   (held-out problems), `trainer` (the loop), with `config`, `run`, `history`,
+   `samples` and `checkpoint` beside them.
 6. `experiments`: stored evidence and measurements. `__main__`: the command line.
 
 Importing it changes nothing in the host process. What only the notebooks use is in
@@ -23,8 +24,9 @@ Importing it changes nothing in the host process. What only the notebooks use is
 
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
+from refimpl.evaluation import evaluate
 from refimpl.history import History
-from refimpl.trainer import evaluate, train
+from refimpl.trainer import train
 
 __version__ = "0.2.0"
 

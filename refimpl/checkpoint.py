@@ -13,9 +13,9 @@ from refimpl.arguments import guarded
 from refimpl.files import writable_folder
 
 NAME = "checkpoint.pt"
-VERSION = 3
-KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "optimizer"}
-KEYS |= {"model", "critic", "reference"}
+VERSION = 4
+KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
+KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
 
 
 class CheckpointError(OSError):

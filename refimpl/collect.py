@@ -3,6 +3,7 @@
 What comes out is a `Batch`: all that stays constant during the K updates.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from refimpl import dice, moe
 from refimpl.advantages import whiten
 from refimpl.kl import k1, token_rewards
-from refimpl.rewards import columns, overlong_punishment, score
+from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.rollout import Rollout, sample, values
 from refimpl.run import (
     Batch,
@@ -23,6 +24,8 @@ from refimpl.run import (
     token_mean,
     without_gradient,
 )
+from refimpl.samples import chosen
+from refimpl.tasks.judge import TaskWarning
 
 
 class DynamicSamplingError(RuntimeError):
@@ -33,13 +36,15 @@ class DynamicSamplingError(RuntimeError):
 class Drawn:
     """Sampled responses and their scores, before anything is chosen from them.
 
-    `correct` is the task's own reward, `scores` that of the run's reward function.
+    `correct` is the task's own reward, `scores` that of the run's reward function, and
+    `components` what this is made of, if it says so.
     """
 
     rollout: Rollout
     texts: list[str]
     scores: Float[Tensor, " B"]
     correct: Float[Tensor, " B"]
+    components: dict[str, Float[Tensor, " B"]]
 
     @classmethod
     def join(cls, parts: list["Drawn"]) -> "Drawn":
@@ -48,6 +53,10 @@ class Drawn:
             [text for part in parts for text in part.texts],
             torch.cat([part.scores for part in parts]),
             torch.cat([part.correct for part in parts]),
+            {
+                name: torch.cat([part.components[name] for part in parts])
+                for name in parts[0].components
+            },
         )
 
 
@@ -55,6 +64,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     """Sample a rollout, score it, and turn scores into advantages."""
     config = run.config
     drawn = _draw(run, step)
+    if step == 0:
+        _warn_if_never_right(drawn)
     metrics = {"sampling/rounds": 1.0}
     rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
     if config.dynamic_sampling:
@@ -87,22 +98,42 @@ def _draw(run: Run, step: int, again: int = 0) -> Drawn:
             run.tokenizer,
             [row["prompt"] for row in rows],
             group_size=config.group_size,
-            max_new_tokens=config.max_new_tokens,
-            temperature=config.temperature,
+            **config.sampling,
             seed=dice.seed_for(config.seed, step, "sample" + suffix),
             routing=routing,
         )
     rows = [row for row in rows for _ in range(config.group_size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
-    scores = correct = score(run.reward, prompts, texts, columns(rows))
+    scores, parts = scored(run.reward, prompts, texts, columns(rows))
+    correct = scores
     if run.reward != run.task.reward:
         correct = score(run.task.reward, prompts, texts, columns(rows))
+    if config.samples_every and step % config.samples_every == 0 and not again:
+        run.history.samples += chosen(step, prompts, texts, scores, config.group_size)
     device = rollout.ids.device
     return Drawn(
         rollout,
         texts,
         torch.tensor(scores, device=device),
         torch.tensor(correct, device=device),
+        {name: torch.tensor(part, device=device) for name, part in parts.items()},
+    )
+
+
+def _warn_if_never_right(drawn: Drawn) -> None:
+    """Say so, with two samples, where a first rollout has nothing to learn from."""
+    if drawn.correct.max() > 0 or drawn.scores.min() < drawn.scores.max():
+        return
+    shown = [f"{drawn.texts[i]!r:.100}" for i in (0, len(drawn.texts) // 2)]
+    warnings.warn(
+        f"none of the {len(drawn.texts)} answers of the first rollout is right, and "
+        f"all have the same reward ({drawn.scores[0].item():g}): there is nothing to "
+        f"learn from. Two of them: {', '.join(shown)}. If they are nearly right, look "
+        "at how the answer is extracted and at max_new_tokens (a cut-off answer is "
+        "seldom right); else take easier settings of the task, a larger group_size, or "
+        "another prompt (the chat template, a system message)",
+        TaskWarning,
+        stacklevel=2,
     )
 
 
@@ -182,10 +213,8 @@ def _advantages(
     if config.overlong_filtering:
         kept = mask * ~rollout.truncated[:, None]
     ref_logp, metrics = None, {}
-    if run.reference is not None:
-        ref_logp = without_gradient(
-            run, lambda part: score_with(run, run.reference, part)[0], rollout
-        )
+    if config.beta > 0:
+        ref_logp = without_gradient(run, run.score_reference, rollout)
         kl = k1(old_logp, ref_logp) * mask
         metrics["kl"] = (kl.sum() / mask.sum()).item()
     in_reward = config.beta if config.kl_in == "reward" else 0.0
@@ -236,6 +265,8 @@ def _describe(run: Run, drawn: Drawn) -> dict:
         "length/correct": mean(right),
         "length/wrong": mean(wrong),
     }
+    for name, part in drawn.components.items():
+        metrics[f"rewards/{name}/mean"] = part.mean().item()
     shown = [run.task.habit(text) for text in texts]
     for habit in run.task.habits:
         own = [c for c, h in zip(correct, shown, strict=True) if h == habit]

@@ -1,5 +1,6 @@
 """Settings of a training run, checked when they are made."""
 
+import math
 from dataclasses import field, replace
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from refimpl import normalisers
 from refimpl.algorithms import Algorithm
 from refimpl.normalisers import NORMALISERS
+from refimpl.rollout import Nucleus, Truncation
 from refimpl.settings import Count, Positive, Seed, Share, Weight, checked
 
 DType = Literal["float32", "bfloat16", "float64"]
@@ -30,6 +32,12 @@ class TrainConfig:
     """responses to each prompt, G"""
     max_new_tokens: Count = 48
     temperature: Positive = 1.0
+    top_p: Nucleus | None = None
+    """draw from the fewest most likely tokens with this much probability; None: all"""
+    top_k: Count | None = None
+    """draw from this many, the most likely; None: all"""
+    min_p: Share | None = None
+    """draw from tokens with this share of the largest probability; None: all"""
     dynamic_sampling: bool | None = None
     """DAPO's: groups of equal rewards are replaced; None: as the paper"""
     max_sampling_rounds: Count = 6
@@ -65,9 +73,15 @@ class TrainConfig:
     """passes over the rollout"""
     micro_batch_size: Count = 16
     """responses per pass; changes memory, not results"""
+    share_prompts: bool | None = None
+    """read a prompt once for all its responses; None: where it pays"""
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass: less memory, same results"""
     learning_rate: Positive = 2e-4
     warmup_updates: Annotated[int, Field(ge=0)] = 0
     """the learning rate rises linearly over these"""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """how it then falls to 0, over all `rollouts` × K updates"""
     weight_decay: Weight = 0.0
     max_grad_norm: Positive = 1.0
     # Loss
@@ -95,6 +109,10 @@ class TrainConfig:
     eval_every: Count = 10
     """rollouts; the last is always evaluated"""
     eval_problems: Count = 256
+    eval_samples: Count = 1
+    """answers to each problem, k: mean@k, and from 2 on pass@k too"""
+    samples_every: Annotated[int, Field(ge=0)] = 0
+    """rollouts; a few responses are printed and kept; 0: never"""
     allow_on_policy: bool = False
     """accept K = 1, where the ratio is always 1"""
     # Machine
@@ -108,14 +126,39 @@ class TrainConfig:
     def updates_per_rollout(self) -> int:
         return self.minibatches * self.epochs
 
+    def rate(self, done: int) -> float:
+        """The share of the learning rate after `done` updates, W of them warm-up.
+
+            (n + 1) / W  while n < W;    then, with x = (n − W) / (N − W):
+            1 (constant)    1 − x (linear)    (1 + cos πx) / 2 (cosine)
+
+        N is `rollouts` × K: the rate would be 0 at the update after the last.
+        """
+        warmup = self.warmup_updates
+        if done < warmup or self.schedule == "constant":
+            return min(1.0, (done + 1) / max(1, warmup))
+        x = (done - warmup) / (self.rollouts * self.updates_per_rollout - warmup)
+        x = min(x, 1.0)
+        return 1 - x if self.schedule == "linear" else (1 + math.cos(math.pi * x)) / 2
+
     @property
     def mismatch(self) -> bool:
         """Whether the sampler's log-probs cannot stand for π_old's.
 
         In bfloat16 decoding and scoring round differently, by more than GSPO's clip.
+        A sampler that leaves tokens out gives the others more than the policy does:
+        π_old / π_rollout ≤ 1, the probability of those that it kept.
         """
         other = self.rollout_dtype not in (None, self.dtype)
-        return other or self.router_noise > 0 or self.dtype == "bfloat16"
+        if other or self.router_noise > 0 or self.dtype == "bfloat16":
+            return True
+        return Truncation(self.top_k, self.top_p, self.min_p).on
+
+    @property
+    def sampling(self) -> dict:
+        """What `sample` and `evaluate` take from here, but for the seed."""
+        names = ("max_new_tokens", "temperature", "top_p", "top_k", "min_p")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def needs_moe(self) -> list[str]:
@@ -141,6 +184,13 @@ class TrainConfig:
                 f"{self.prompts_per_rollout} prompts cannot be split into "
                 f"{self.minibatches} equal mini-batches of whole groups; make "
                 "prompts_per_rollout a multiple of minibatches"
+            )
+        total = self.rollouts * self.updates_per_rollout
+        if self.schedule != "constant" and self.warmup_updates >= total:
+            raise ValueError(
+                f"warmup_updates is {self.warmup_updates} and the run has only {total} "
+                f"updates: the {self.schedule} schedule would never begin; warm up for "
+                "fewer, or take schedule='constant'"
             )
         if self.max_length is not None and self.max_length < self.max_new_tokens:
             raise ValueError(

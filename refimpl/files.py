@@ -1,7 +1,21 @@
 """Files that a run writes: tried before the work, so that nothing is lost after it."""
 
+import hashlib
+import os
 import tempfile
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """`$REFIMPL_CACHE`, else `refimpl` under the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
+
+
+def digest(file: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def writable_folder(path: str | Path, what: str, file: str = "") -> Path:

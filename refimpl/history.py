@@ -1,6 +1,7 @@
 """What a run recorded: one row of plain numbers per rollout."""
 
 import csv
+import json
 import math
 import os
 import statistics
@@ -27,12 +28,17 @@ class History:
     answers when none was wrong) is NaN in a column, None in a row, and empty in CSV.
     `model` is the trained policy, where the run is at hand. `ended` is what ended a run
     early, with a sentence as its message; None if nothing did.
+
+    `samples` are responses of some rollouts (`TrainConfig.samples_every`), also of one
+    that the run ended in: dictionaries of step, prompt, completion and reward. They are
+    not in the CSV, and equality leaves them out.
     """
 
     algorithm: str
     rows: list[dict[str, float | None]] = field(default_factory=list)
     model: Any = field(default=None, repr=False)
     ended: BaseException | None = field(default=None, repr=False)
+    samples: list[dict] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -89,6 +95,19 @@ class History:
             for row in self.rows:
                 shown = {k: "" if v is None else repr(v) for k, v in row.items()}
                 writer.writerow({"algorithm": self.algorithm, **shown})
+        os.replace(scratch, path)
+
+    @guarded
+    def samples_to_jsonl(self, path: str | Path) -> None:
+        """Write the samples, a JSON object a line, all but ASCII escaped. Atomic.
+
+        A run without samples gives an empty file. Raises `ValueError` if `path` cannot
+        be written to.
+        """
+        path = writable_file(path, "the samples")
+        scratch = path.with_name(path.name + ".tmp")
+        with open(scratch, "w", encoding="ascii", newline="\n") as file:
+            file.writelines(f"{json.dumps(sample)}\n" for sample in self.samples)
         os.replace(scratch, path)
 
     @classmethod

@@ -7,13 +7,17 @@ with `save_pretrained` and `from_pretrained`.
 
 import contextlib
 import copy
+import functools
+import json
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
@@ -23,11 +27,14 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
 from refimpl.arguments import guarded
 from refimpl.dice import salted
-from refimpl.settings import Seed, nearest
+from refimpl.pretrained import PACKAGED, resolve
+from refimpl.settings import Count, Positive, Seed, nearest, shown
 
 if TYPE_CHECKING:
     Model: TypeAlias = PreTrainedModel
@@ -125,8 +132,15 @@ def no_progress_bar() -> Iterator[None]:
 def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Any causal LM and its tokenizer, by folder or by name on the Hugging Face hub.
 
-    Raises `ValueError` if there is nothing there, or if the two do not fit together.
+    A name in `pretrained.PACKAGED` (`smollm2`) is a model that `python -m refimpl
+    fetch` has put into the cache, unless there is a folder of that name.
+    A folder with a LoRA in it (`peft`'s `save_pretrained`) gives the base model with
+    that adapter, to be trained on. Raises `ValueError` if there is nothing there, or if
+    the two do not fit together.
     """
+    name, path = str(path), resolve(path)
+    if (Path(path) / ADAPTER).exists():
+        return _load_adapter(Path(path))
     try:
         with no_progress_bar():
             model = AutoModelForCausalLM.from_pretrained(path)
@@ -135,13 +149,40 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except Exception as error:  # transformers raises many kinds for a damaged file
         said = " ".join(str(error).split())[:300]
+        mend = nearest(name, PACKAGED) or "."
+        if name in PACKAGED:
+            mend = f"; remove it, then run `python -m refimpl fetch {name}`."
         raise ValueError(
             f"no causal language model with a tokenizer at {str(path)!r}: expected a "
             "folder written by save_pretrained, or a name on the Hugging Face hub "
-            f"(which needs a network). {said}"
+            f"(which needs a network){mend} {said}"
         ) from error
     check_pair(model, tokenizer)
     return model, tokenizer
+
+
+ADAPTER = "adapter_config.json"
+
+
+def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
+    """The base model that the adapter names, with the adapter on it."""
+    peft = _peft()
+    try:
+        base = json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"]
+        model, tokenizer = load(base)
+        if (folder / "tokenizer_config.json").exists():
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of peft about transformers
+            model = peft.PeftModel.from_pretrained(model, folder, is_trainable=True)
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"{str(folder)!r} holds a LoRA, which could not be put onto its base model "
+            f"(base_model_name_or_path in {ADAPTER} names it): {said}"
+        ) from error
+    check_pair(model, tokenizer)
+    return model.eval(), tokenizer
 
 
 @guarded
@@ -154,7 +195,10 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
             "load both from the same place, or model.resize_token_embeddings(...)"
         )
     if tokenizer.eos_token_id is None:
-        raise ValueError("the tokenizer has no eos_token: a response could not end")
+        raise ValueError(
+            "the tokenizer has no eos_token: a response could not end; set "
+            "tokenizer.eos_token to the token that ends an answer"
+        )
 
 
 def vocabulary(model: Model) -> int:
@@ -200,10 +244,11 @@ def make_critic(policy: Model, seed: Seed = 0) -> PreTrainedModel:
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy to train, in eval mode: dropout would make π_θ differ from the sampler.
 
-    Weights that need no gradient stay so: frozen layers, the base of a LoRA. Raises
-    `ValueError` if none needs one.
+    Weights that need no gradient stay so: frozen layers, the base of a LoRA. Their
+    memory is that of `model`: they are read, never written. Raises `ValueError` if no
+    weight needs a gradient.
     """
-    copied = copy.deepcopy(model).eval()
+    copied = _copy(model, [p for p in model.parameters() if not p.requires_grad]).eval()
     if not any(p.requires_grad for p in copied.parameters()):
         raise ValueError(
             "no weight of the model needs a gradient, so nothing could be trained; "
@@ -213,8 +258,186 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """π_ref: a copy that takes no gradient."""
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    """π_ref: a copy that takes no gradient; what `model` keeps frozen, it shares."""
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    return _copy(model, frozen).eval().requires_grad_(False)
+
+
+def _copy(model: Model, shared: Collection[nn.Parameter]) -> Model:
+    """A deep copy, but for the memory of `shared`; none of those needs a gradient.
+
+    The parameters themselves are new, so that `.to(torch.float64)` gives the copy
+    other memory and leaves `model` as it was. Quantised ones are copied whole.
+    """
+    plain = [p for p in shared if type(p) is nn.Parameter]
+    memo = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in plain}
+    return copy.deepcopy(model, memo)
+
+
+# LoRA
+
+
+@guarded
+def lora(
+    model: Model,
+    r: Count = 16,
+    alpha: Positive = 32.0,
+    target_modules: str | Collection[str] = "all-linear",
+    seed: Seed = 0,
+) -> Model:
+    """`model` with trainable low-rank matrices beside its linear layers (`peft`).
+
+        W x  →  W x + (alpha / r) B A x,      A (r, in), B (out, r) = 0 at first
+
+    LoRA (2106.09685). Only A and B are trained: at first the function is unchanged, and
+    with the adapter off it stays so. No dropout. The frozen weights are those of
+    `model`, in the same memory; `model` itself is left as it was, and the global random
+    generator too.
+
+    **Arguments:**
+
+    - `target_modules`: names of linear layers, as a list or with commas (`"q_proj,
+      v_proj"`); `"all-linear"`: every one but the output layer.
+    - `seed`: decides A.
+
+    Raises `ValueError` if a named layer does not exist, or if `model` has an adapter
+    already; `ImportError` without `peft`.
+    """
+    peft = _peft()
+    if hasattr(model, "peft_config"):
+        raise ValueError(
+            f"this {type(model).__name__} has an adapter already; train that, or give "
+            "the base model"
+        )
+    targets = _linear_layers(model, target_modules)
+    settings = peft.LoraConfig(
+        r=r,
+        lora_alpha=alpha,
+        target_modules=targets,
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+    base = _copy(model, list(model.parameters()))
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of peft about transformers
+        torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
+        adapted = peft.get_peft_model(base, settings)
+    if (name := model.name_or_path) and Path(name).is_dir():  # found from anywhere
+        settings.base_model_name_or_path = str(Path(name).resolve())
+    return adapted
+
+
+def _peft():
+    try:
+        import peft
+    except ImportError as error:
+        raise ImportError(
+            'a LoRA needs peft: pip install "refimpl[real]", or in a clone '
+            'pip install -e ".[real]"'
+        ) from error
+    return peft
+
+
+def _linear_layers(
+    model: PreTrainedModel, asked: str | Collection[str]
+) -> str | list[str]:
+    """`asked` as `peft` takes it; `ValueError` if a name is that of no linear layer."""
+    if asked == "all-linear":
+        return asked
+    names = asked.split(",") if isinstance(asked, str) else list(asked)
+    names = [name.strip() if isinstance(name, str) else name for name in names]
+    linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)]
+    short = sorted({name.rpartition(".")[2] for name in linear})
+    for name in names:
+        if not any(f".{full}".endswith(f".{name}") for full in linear):
+            raise ValueError(
+                f"target_modules: {type(model).__name__} has no linear layer "
+                f"{shown(name)}{nearest(name, short)}; it has {', '.join(short)}"
+            )
+    if not names:
+        raise ValueError(
+            f"target_modules must name at least one linear layer: {', '.join(short)}, "
+            "or 'all-linear'"
+        )
+    return names
+
+
+@guarded
+def merged(model: Model) -> PreTrainedModel:
+    """An ordinary model with W + (alpha / r) B A in place of W; `model` stays a LoRA.
+
+    Raises `ValueError` if `model` has no adapter.
+    """
+    if not hasattr(model, "merge_and_unload"):
+        raise ValueError(
+            f"this {type(model).__name__} has no adapter that could be merged"
+        )
+    # A copy of everything: the frozen weights may be in another model's memory.
+    return copy.deepcopy(model).merge_and_unload().requires_grad_(True)
+
+
+def off_is_start(model: Model) -> bool:
+    """Whether `peft`'s adapter, switched off, is the policy that `model` is now.
+
+    So it is if nothing but A and B is trained and every B is 0, as at first. It is then
+    the reference of the whole run, at no memory.
+    """
+    if not hasattr(model, "disable_adapter"):
+        return False
+    weights = dict(model.named_parameters())
+    trained = [name for name, p in weights.items() if p.requires_grad]
+    return all(".lora_A." in n or ".lora_B." in n for n in trained) and not any(
+        p.any() for name, p in weights.items() if ".lora_B." in name
+    )
+
+
+def frozen_names(model: Model) -> set[str]:
+    """What `model.state_dict()` calls the parameters that need no gradient."""
+    every = model.named_parameters(remove_duplicate=False)
+    return {name for name, p in every if not p.requires_grad}
+
+
+def fingerprint(model: Model, each: int = 64) -> Tensor:
+    """Some numbers of each frozen weight, by which another base is recognised."""
+    frozen = [p.detach() for p in model.parameters() if not p.requires_grad]
+    seen = [p.flatten()[:: 1 + p.numel() // each].double().cpu() for p in frozen]
+    return torch.cat(seen) if seen else torch.zeros(0)
+
+
+# Gradient checkpointing
+
+
+@contextlib.contextmanager
+def checkpointed(model: Model) -> Iterator[None]:
+    """Layers that run in here keep no activations: `backward` computes them again.
+
+    Memory for time: what is kept is the input of each layer, (B, L, d), and one forward
+    pass more is paid. The gradient is the same. Unlike `transformers`' own switch this
+    works in eval mode, where there is no dropout. Raises `ValueError` if the model has
+    no such layers.
+    """
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"gradient_checkpointing: {type(model).__name__} has no layers that "
+            "can be computed again (transformers' GradientCheckpointingLayer); leave "
+            "it off"
+        )
+    own = [vars(layer).get("forward") for layer in layers]
+    for layer in layers:
+        layer.forward = functools.partial(
+            checkpoint,
+            layer.forward,
+            use_reentrant=False,
+            preserve_rng_state=False,  # nothing is drawn
+        )
+    try:
+        yield
+    finally:
+        for layer, before in zip(layers, own):
+            del layer.forward
+            if before is not None:
+                layer.forward = before
 
 
 def count_parameters(model: nn.Module) -> int:

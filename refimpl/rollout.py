@@ -6,19 +6,23 @@ divide the logits by the temperature, so π_old is the policy that really sample
 """
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl import dice, moe
+from refimpl import dice, moe, sharing
 from refimpl.arguments import guarded
 from refimpl.models import Model, vocabulary
-from refimpl.settings import Count, Positive, Seed
+from refimpl.settings import Count, Positive, Seed, Share
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,10 @@ class Rollout:
 
     `ids` holds prompt and response without a gap, right-padded: every real token then
     sits at its true position, and causal attention needs no mask. `logp` is the
-    sampler's, `entropy` that of the distribution each token was drawn from, nats;
-    `mask` is 1 through EOS, and may have holes (tokens that the policy did not write).
-    `group` numbers the prompts.
+    sampler's, `entropy` that of the distribution each token was drawn from (after
+    top_k, top_p and min_p, where one of them is on), nats; `mask` is 1 through EOS,
+    and may have holes (tokens that the policy did not write). `group` numbers the
+    prompts.
 
     Of a mixture of experts, if recorded: `experts`, the ones that each token of `ids`
     visited (FREE where it was never read), and the router's log-probs of them, nats.
@@ -135,9 +140,65 @@ def _widen(x: Tensor, to: int, fill: int | float) -> Tensor:
     return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
 
 
+Nucleus = Annotated[float, Field(gt=0, le=1)]
+"""top_p: a nucleus holds at least one token, so 0 is no share of it."""
+
+
+class Truncation(NamedTuple):
+    """Which tokens may be drawn. None, top_p = 1 and min_p = 0 remove none."""
+
+    top_k: Count | None = None
+    top_p: Nucleus | None = None
+    min_p: Share | None = None
+
+    @property
+    def on(self) -> bool:
+        own_p = self.top_p not in (None, 1)
+        return self.top_k is not None or own_p or self.min_p not in (None, 0)
+
+
+WHOLE = Truncation()
+
+
+def truncated(
+    logits: Float[Tensor, "... V"], keep: Truncation
+) -> Float[Tensor, "... V"]:
+    """Log-probs, nats, of the distribution that is left; −∞ for what is removed.
+
+    In this order, as in transformers, each on what the one before it left:
+
+        top_k   the k most likely, and all that tie with the k-th
+        top_p   the fewest of the most likely with Σ p ≥ top_p (Holtzman et al. 2019,
+                1904.09751)
+        min_p   those with p ≥ min_p · max p (Nguyen et al. 2024, 2407.01082)
+
+    The most likely token always stays. Σ p = 1 over those that are kept.
+    """
+    if keep.top_k is not None:
+        kth = logits.topk(min(keep.top_k, logits.shape[-1])).values[..., -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    if keep.top_p not in (None, 1):
+        prob, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
+        enough = prob.cumsum(-1) - prob >= keep.top_p  # without the token itself
+        logits = logits.masked_fill(enough.scatter(-1, order, enough), -torch.inf)
+    if keep.min_p not in (None, 0):
+        least = logits.amax(-1, keepdim=True) + math.log(keep.min_p)
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    return logits.log_softmax(-1)
+
+
 @torch.inference_mode()
 def _decode(
-    model, ids, attention, group_size, limit, temperature, generator, eos, routing
+    model,
+    ids,
+    attention,
+    group_size,
+    limit,
+    temperature,
+    generator,
+    eos,
+    routing,
+    truncation=WHOLE,
 ):
     """Sample up to `limit` tokens a row; rows leave the batch when they end.
 
@@ -175,11 +236,15 @@ def _decode(
                 x.repeat_interleave(group_size, 0)
                 for x in (logits, attention, position)
             )
-        log_prob = (_wide(logits) / temperature).log_softmax(-1)
+        logits = _wide(logits) / temperature
+        cut = truncation.on
+        log_prob = truncated(logits, truncation) if cut else logits.log_softmax(-1)
         prob = log_prob.exp()
         step = torch.multinomial(prob, 1, generator=generator)
         tokens[row, t] = step[:, 0]
         logp[row, t] = log_prob.gather(1, step)[:, 0]
+        if cut:  # 0 · log 0 = 0
+            log_prob = log_prob.masked_fill(prob == 0, 0.0)
         entropy[row, t] = -(prob * log_prob).sum(-1)
         start = end
         ended = (step == eos).any(-1)
@@ -227,6 +292,9 @@ def sample(
     group_size: Count = 1,
     max_new_tokens: Count = 48,
     temperature: Positive = 1.0,
+    top_p: Nucleus | None = None,
+    top_k: Count | None = None,
+    min_p: Share | None = None,
     seed: Seed = 0,
     routing: moe.Routing | None = None,
 ) -> Rollout:
@@ -235,6 +303,10 @@ def sample(
     The same seed gives the same responses; the global generator is not touched. Inside
     `with moe.routed(model) as routing`, the `routing` makes the rollout keep the
     experts that were visited.
+
+    `top_k`, `top_p` and `min_p` draw from a part of the vocabulary, after the
+    temperature (see `truncated`; None: all of it). `logp` and `entropy` are then those
+    of the distribution drawn from, no longer the policy's: `log_probs` gives less.
 
     Raises `ValueError` if a prompt is empty, or a prompt and `max_new_tokens` together
     are longer than the model allows. There is no temperature 0, for it leaves no
@@ -245,7 +317,7 @@ def sample(
     with _without_dropout(model):
         return _sample(
             model,
-            tokenizer(prompts)["input_ids"],
+            encode(tokenizer, prompts),
             end_tokens(model, tokenizer),
             _pad_token(tokenizer),
             group_size,
@@ -253,11 +325,21 @@ def sample(
             temperature,
             dice.generator(seed, model.device),
             routing,
+            Truncation(top_k, top_p, min_p),
         )
 
 
 def _sample(
-    model, encoded, eos, pad, group_size, limit, temperature, generator, routing
+    model,
+    encoded,
+    eos,
+    pad,
+    group_size,
+    limit,
+    temperature,
+    generator,
+    routing,
+    truncation=WHOLE,
 ) -> Rollout:
     """`sample` on prompts that are token ids already."""
     device, longest = model.device, max(map(len, encoded))
@@ -269,7 +351,16 @@ def _sample(
         [[0] * n + [1] * len(row) for n, row in zip(padding, encoded)], device=device
     )
     *decoded, visited = _decode(
-        model, ids, attention, group_size, limit, temperature, generator, eos, routing
+        model,
+        ids,
+        attention,
+        group_size,
+        limit,
+        temperature,
+        generator,
+        eos,
+        routing,
+        truncation,
     )
     # Tensors born in inference mode cannot enter a graph; ordinary copies can.
     tokens, logp, entropy, done = (x.clone() for x in decoded)
@@ -334,23 +425,73 @@ def _pack(ids, attention, tokens, logp, entropy, done, eos, pad, visited) -> Rol
 
 @guarded
 def log_probs(
-    model: Model, rollout: Rollout, temperature: Positive = 1.0
+    model: Model,
+    rollout: Rollout,
+    temperature: Positive = 1.0,
+    share_prompts: bool = False,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Teacher-forced log-probs of the response tokens, and entropies, in nats.
 
     Differentiable. Both are 0 outside the mask. The entropy is that of the whole
     next-token distribution, exact, at the sampling temperature.
+
+    `share_prompts` reads each group's prompt once (see `sharing.py`): the same numbers
+    up to rounding, at a fraction of the work where prompts are long.
     """
+    if share_prompts:
+        states = sharing.states(model, rollout)
+        return _by_slices(model, states, rollout, temperature)
+    if rollout.mask.numel() * vocabulary(model) > SLICE and sharing.has_plain_head(
+        model
+    ):
+        states = model.get_decoder()(rollout.ids, use_cache=False).last_hidden_state
+        where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
+        return _by_slices(model, states.gather(1, where), rollout, temperature)
     total = rollout.ids.shape[1]
     keep = total - int(rollout.prompt_length.min()) + 1  # the earliest that is needed
     logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
     first = total - logits.shape[1]  # some models keep all, whatever they are told
     where = (rollout.positions - 1 - first)[:, :, None]
     chosen = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
-    distribution = (_wide(chosen) / temperature).log_softmax(-1)
-    logp = distribution.gather(2, rollout.tokens[:, :, None])[:, :, 0]
-    entropy = -(distribution.exp() * distribution).sum(-1)
+    logp, entropy = _of_logits(chosen, rollout.tokens, temperature)
     return logp * rollout.mask, entropy * rollout.mask
+
+
+SLICE = 2**24
+"""Logits that may stand in memory at once: 64 MiB in float32, and its copies."""
+
+
+def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
+    """`log_probs` from the last hidden states (B, T, H), a slice of tokens at a time.
+
+    A large vocabulary makes (B, T, V) logits the largest tensor of an update. A slice's
+    are made again in the backward pass instead of kept.
+    """
+    head, real = model.get_output_embeddings(), rollout.mask.bool()
+    states, tokens = states[real], rollout.tokens[real]
+    size = max(1, SLICE // vocabulary(model))
+
+    def score(states, tokens):
+        return _of_logits(head(states), tokens, temperature)
+
+    parts = [
+        checkpoint(score, s, t, use_reentrant=False)
+        if len(tokens) > size and torch.is_grad_enabled()
+        else score(s, t)
+        for s, t in zip(states.split(size), tokens.split(size))
+    ]
+    found = []
+    for part in zip(*parts, strict=True):
+        values = torch.cat(part)
+        found.append(values.new_zeros(real.shape).masked_scatter(real, values))
+    return found[0], found[1]
+
+
+def _of_logits(logits: Tensor, tokens: Tensor, temperature: float):
+    """Log-probs of `tokens` (…) and entropies of `logits` (…, V), nats."""
+    distribution = (_wide(logits) / temperature).log_softmax(-1)
+    logp = distribution.gather(-1, tokens[..., None])[..., 0]
+    return logp, -(distribution.exp() * distribution).sum(-1)
 
 
 @guarded
@@ -377,6 +518,21 @@ def _pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
     return tokenizer.eos_token_id if pad is None else pad
 
 
+def encode(
+    tokenizer: PreTrainedTokenizerBase, prompts: Collection[str]
+) -> list[list[int]]:
+    """The prompts as token ids, with one BOS token where both would write one.
+
+    Many chat templates begin with it, and many tokenizers add it: a model that finds
+    two was never trained on that.
+    """
+    rows = tokenizer(list(prompts))["input_ids"]
+    bos = [tokenizer.bos_token_id]
+    if bos == [None] or tokenizer("")["input_ids"][:1] != bos:
+        return rows  # the tokenizer adds none
+    return [row[1:] if row[:2] == 2 * bos else row for row in rows]
+
+
 def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
     """Raise `ValueError` if a prompt is no text, empty, or leaves too little room."""
     if not len(prompts):
@@ -384,7 +540,7 @@ def check_prompts(model, tokenizer, prompts, max_new_tokens: int) -> None:
     for prompt in prompts:
         if not isinstance(prompt, str) or not prompt:
             raise ValueError(f"a prompt must be a non-empty string, got {prompt!r}")
-    known, encoded = vocabulary(model), tokenizer(list(prompts))["input_ids"]
+    known, encoded = vocabulary(model), encode(tokenizer, prompts)
     limit = getattr(model.config, "max_position_embeddings", None)
     lengths = [len(ids) for ids in encoded]
     if min(lengths) == 0:

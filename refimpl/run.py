@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,10 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl import moe
+from refimpl import moe, sharing
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
 from refimpl.history import History
+from refimpl.models import checkpointed
 from refimpl.rollout import Rollout, log_probs
 
 
@@ -30,10 +31,11 @@ class Run:
     reward: Callable
     model: PreTrainedModel
     critic: PreTrainedModel | None
-    reference: PreTrainedModel | None
+    reference: PreTrainedModel | None  # also None if it is the policy, its adapter off
     optimizer: torch.optim.Optimizer
     history: History
     routers_known: bool = False  # a mixture of experts whose routing can be recorded
+    share_prompts: bool = False  # where it pays
 
     @cached_property
     def acts_on_every_token(self) -> bool:
@@ -50,6 +52,22 @@ class Run:
         if (dtype or self.config.dtype) != "bfloat16":
             return contextlib.nullcontext()
         return torch.autocast(self.model.device.type, torch.bfloat16)
+
+    def score_reference(self, rollout: Rollout) -> Float[Tensor, "B T"]:
+        """log π_ref: the frozen copy's, or the policy's with its adapter off."""
+        if self.reference is not None:
+            return score_with(self, self.reference, rollout)[0]
+        with self.model.disable_adapter():
+            return score_with(self, self.model, rollout)[0]
+
+    @contextlib.contextmanager
+    def recomputed(self) -> Iterator[None]:
+        """`models.checkpointed`, policy and critic, where it is asked for."""
+        with contextlib.ExitStack() as held:
+            if self.config.gradient_checkpointing:
+                for model in filter(None, (self.model, self.critic)):
+                    held.enter_context(checkpointed(model))
+            yield
 
     def routed(self, experts: Tensor | None = None, **disturbance):
         """`moe.routed` where routing can be recorded, nothing (None) elsewhere."""
@@ -80,8 +98,9 @@ class Batch:
 
 
 def score_with(run: Run, model: PreTrainedModel, rollout: Rollout):
+    shared = run.share_prompts and sharing.pays(rollout)
     with run.precision():
-        return log_probs(model, rollout, run.config.temperature)
+        return log_probs(model, rollout, run.config.temperature, shared)
 
 
 @torch.no_grad()

@@ -33,6 +33,7 @@ from transformers import (
 
 from refimpl import dice, moe
 from refimpl.arguments import guarded
+from refimpl.files import cache_folder, digest
 from refimpl.models import (
     Preset,
     build,
@@ -88,12 +89,6 @@ class WarmStart:
             if json.loads((folder / "start.json").read_text())["settings"] == own:
                 return folder
         return None
-
-
-def cache_folder() -> Path:
-    """`$REFIMPL_CACHE`, else `refimpl` under the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
 
 
 @guarded
@@ -163,7 +158,7 @@ def _read_cached(folder: Path):
         return None
     try:
         start = json.loads(record.read_text())
-        if _digest(folder / "model.safetensors") != start["sha256"]:
+        if digest(folder / "model.safetensors") != start["sha256"]:
             raise ValueError("its weights do not fit their checksum")
         return *load(folder), start["losses"]
     except Exception as error:  # transformers raises many kinds for a damaged file
@@ -176,14 +171,10 @@ def _read_cached(folder: Path):
         return None
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def _read_shipped(folder: Path) -> tuple[PreTrainedModel, list[float]]:
     start = json.loads((folder / "start.json").read_text())
     weights = folder / "model.safetensors"
-    found = _digest(weights) if weights.exists() else ""
+    found = digest(weights) if weights.exists() else ""
     if found != start["sha256"]:
         raise ValueError(
             f"the shipped policy {weights} is damaged: its SHA-256 is "
@@ -218,7 +209,7 @@ def _cache(folder: Path, model, tokenizer, losses) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-        start = {"sha256": _digest(Path(scratch) / "model.safetensors")}
+        start = {"sha256": digest(Path(scratch) / "model.safetensors")}
         start |= {"losses": losses}
         (Path(scratch) / "start.json").write_text(json.dumps(start))
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,33 +13,38 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, checkpoint, dice, moe
+from refimpl import algorithms, checkpoint, dice, moe, sharing
 from refimpl.algorithms import Algorithm
 from refimpl.arguments import guarded
 from refimpl.collect import DynamicSamplingError, collect
 from refimpl.config import TrainConfig
+from refimpl.evaluation import evaluate, mean_at, pass_at, scores
 from refimpl.history import History
 from refimpl.models import (
     Model,
     check_pair,
+    checkpointed,
+    fingerprint,
     frozen_copy,
+    frozen_names,
     make_critic,
+    off_is_start,
     one_thread,
     pick_device,
     trainable_copy,
 )
-from refimpl.rewards import check_rows, columns, score
-from refimpl.rollout import check_prompts, check_sampling, sample
+from refimpl.rewards import check_rows, check_task, identity
+from refimpl.rollout import check_prompts, check_sampling
 from refimpl.run import Run
-from refimpl.settings import Count, Positive, Seed, shown
+from refimpl.samples import show
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.update import update
@@ -71,7 +76,8 @@ def train(
 
     - `algorithm`: a name of `ALGORITHMS`, or an `Algorithm` of your own.
     - `model`, `tokenizer`: any causal LM; default: the warm-started tiny model.
-      Weights that need no gradient (frozen layers, a LoRA's base) stay as they are.
+      Weights that need no gradient (frozen layers, a LoRA's base) stay as they are,
+      and are the trained model's too, in the same memory.
     - `task`: see `refimpl.tasks`; default: the arithmetic world. `reward`: a function
       with TRL's signature in place of the task's own.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
@@ -116,12 +122,18 @@ def train(
 def _loop(run: Run, checkpoint_dir: str | Path | None, progress: bool) -> None:
     """Rollout after rollout, until all are done or something ends the run early."""
     config, history = run.config, run.history
+    special = getattr(run.tokenizer, "all_special_tokens", ())
     steps = range(len(history), config.rollouts)
     bar = tqdm(steps, desc=run.algorithm.name, disable=not progress)
     with _finish_on_interrupt() as interrupted:
         try:
             for step in bar:
-                row = _step(run, step, interrupted)
+                seen = len(history.samples)
+                try:
+                    row = _step(run, step, interrupted)
+                finally:  # also of a rollout that the run ends in
+                    if progress:
+                        show(history.samples[seen:], special)
                 history.rows.append(row)
                 bar.set_postfix(reward=f"{row['reward']:.2f}", refresh=False)
                 last = step + 1 == config.rollouts or interrupted.is_set()
@@ -160,22 +172,9 @@ def _check_arguments(algorithm, config, task, reward) -> Algorithm:
     """The algorithm, or one sentence on the first argument that cannot be right."""
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm)
-    _check_task(task)
+    check_task(task)
     config.check(algorithm)
     return algorithm
-
-
-def _check_task(task) -> None:
-    parts = ("sample", "held_out", "reward", "habit")
-    missing = [name for name in parts if not callable(getattr(task, name, None))]
-    if not isinstance(getattr(task, "habits", None), Collection):
-        missing.append("habits")
-    if missing or isinstance(task, type):
-        raise TypeError(
-            f"task must have the functions {', '.join(parts)} and a list of habits "
-            f"(see refimpl.tasks); {shown(task)} "
-            + (f"lacks {', '.join(missing)}" if missing else "is a class, no object")
-        )
 
 
 def _rows(task, method: str, n: int) -> list[dict]:
@@ -201,48 +200,23 @@ def _step(run: Run, step: int, interrupted: threading.Event) -> dict:
         described[name] += run.history.rows[-1][name] if run.history.rows else 0.0
     row = {"step": float(step), **described, **measured}
     row["step_time"] = time.perf_counter() - start
-    row["accuracy"] = None
+    several = config.eval_samples > 1
+    row |= dict.fromkeys(["accuracy", "accuracy/pass"] if several else ["accuracy"])
     last = step + 1 == config.rollouts or interrupted.is_set()
     if (step + 1) % config.eval_every == 0 or last:
         with run.precision():
-            row["accuracy"] = evaluate(
+            found = scores(
                 run.model,
                 run.tokenizer,
                 run.task,
                 problems=config.eval_problems,
-                max_new_tokens=config.max_new_tokens,
-                temperature=config.temperature,
+                samples=config.eval_samples,
+                **config.sampling,
             )
+        row["accuracy"] = mean_at(found)
+        if several:
+            row["accuracy/pass"] = pass_at(found, config.eval_samples)
     return row
-
-
-@guarded
-def evaluate(
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase,
-    task=None,
-    *,
-    problems: Count = 256,
-    max_new_tokens: Count = 48,
-    temperature: Positive = 1.0,
-    seed: Seed = 0,
-) -> float:
-    """Mean of the task's reward over one sampled answer to each held-out problem."""
-    task = Arithmetic() if task is None else task
-    _check_task(task)
-    rows = task.held_out(problems, seed)
-    prompts = [row["prompt"] for row in rows]
-    with one_thread(model):
-        rollout = sample(
-            model,
-            tokenizer,
-            prompts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            seed=seed,
-        )
-    rewards = score(task.reward, prompts, rollout.texts(tokenizer), columns(rows))
-    return sum(rewards) / len(rewards)
 
 
 @guarded
@@ -280,9 +254,15 @@ def prepare(
     with one_thread(model):
         check_sampling(model, tokenizer)
         routers_known = _check_routers(algorithm, config, model)
+        share_prompts = _shares_prompts(config, model)
+    if config.gradient_checkpointing:
+        _check_checkpointing(model, routers_known)
     critic = None
     if algorithm.critic:
         critic = make_critic(model, dice.seed_for(config.seed, 0, "critic"))
+    reference = None
+    if config.beta > 0 and not off_is_start(model):
+        reference = frozen_copy(model)
     own = [p for p in model.parameters() if p.requires_grad]
     settings = [{"params": own, "peak": config.learning_rate}]
     if critic is not None:
@@ -299,7 +279,7 @@ def prepare(
         reward=reward,
         model=model,
         critic=critic,
-        reference=frozen_copy(model) if config.beta > 0 else None,
+        reference=reference,
         optimizer=torch.optim.AdamW(
             settings,
             lr=config.learning_rate,
@@ -309,6 +289,7 @@ def prepare(
         ),
         history=history,
         routers_known=routers_known,
+        share_prompts=share_prompts,
     )
 
 
@@ -331,30 +312,57 @@ def _check_routers(algorithm: Algorithm, config: TrainConfig, model) -> bool:
     return True
 
 
+def _shares_prompts(config: TrainConfig, model: Model) -> bool:
+    """Whether this run shares prompts; `ValueError` if it must and cannot."""
+    if config.share_prompts is None:
+        return sharing.worthwhile(model) and sharing.agrees(model)
+    if config.share_prompts and not (sharing.possible(model) and sharing.agrees(model)):
+        raise ValueError(
+            f"share_prompts=True: {type(model).__name__} cannot read a prompt once for "
+            "several responses, which takes a dense model with full attention in every "
+            "layer, by PyTorch's own attention; leave share_prompts at None"
+        )
+    return config.share_prompts
+
+
+def _check_checkpointing(model: Model, routers_known: bool) -> None:
+    """Raise `ValueError` if the layers of `model` cannot be computed again."""
+    if routers_known:
+        raise ValueError(
+            "gradient_checkpointing: the experts that are recorded or replayed in the "
+            f"forward pass of {type(model).__name__} would be chosen anew when its "
+            "layers are computed again; leave it off for a mixture of experts, and "
+            "make micro_batch_size smaller"
+        )
+    with checkpointed(model):
+        pass
+
+
+def _trained(model: Model, frozen: set[str]) -> dict:
+    """The state of `model` without what is never trained: that is given again."""
+    return {n: x for n, x in model.state_dict().items() if n not in frozen}
+
+
 def _state(run: Run) -> dict:
+    frozen = frozen_names(run.model)
     return {
         "algorithm": run.algorithm.name,
         "config": asdict(run.config),
-        "task": _name(run.task),
-        "reward": _name(run.reward),
+        "task": identity(run.task),
+        "reward": identity(run.reward),
         "salt": dice.salt(),
-        "model": run.model.state_dict(),
+        "model": _trained(run.model, frozen),
         "critic": run.critic.state_dict() if run.critic is not None else None,
-        "reference": run.reference.state_dict() if run.reference is not None else None,
+        "reference": None if run.reference is None else _trained(run.reference, frozen),
+        "frozen": fingerprint(run.model),
         "optimizer": run.optimizer.state_dict(),
         "rows": run.history.rows,
+        "samples": run.history.samples,
     }
 
 
 MAY_CHANGE_ON_RESUME = {"rollouts", "checkpoint_every", "device"}
-
-
-def _name(part) -> str:
-    """What tells one task or reward from another: its settings, or else its name."""
-    if is_dataclass(part):
-        return repr(part)
-    named = part if hasattr(part, "__qualname__") else type(part)
-    return f"{named.__module__}.{named.__qualname__}"
+MAY_CHANGE_ON_RESUME |= {"gradient_checkpointing", "samples_every"}
 
 
 def _saved(algorithm, config: TrainConfig, folder, task, reward) -> dict:
@@ -363,7 +371,15 @@ def _saved(algorithm, config: TrainConfig, folder, task, reward) -> dict:
     checkpoint.check_matches(
         state, algorithm.name, asdict(config), MAY_CHANGE_ON_RESUME
     )
-    for what, now in (("task", _name(task)), ("reward", _name(reward))):
+    planned = state["config"]["rollouts"]
+    if config.schedule != "constant" and planned != config.rollouts:
+        raise ValueError(
+            f"the {config.schedule} schedule of the checkpoint reaches 0 after "
+            f"{planned} rollouts; with {config.rollouts} the learning rates so far "
+            f"would have been others. Resume with rollouts={planned}, or use another "
+            "checkpoint folder"
+        )
+    for what, now in (("task", identity(task)), ("reward", identity(reward))):
         if state[what] != now:
             raise ValueError(
                 f"the checkpoint was trained with the {what} {state[what]}, not with "
@@ -383,21 +399,28 @@ def _saved(algorithm, config: TrainConfig, folder, task, reward) -> dict:
 
 
 def _restore(run: Run, state: dict) -> None:
+    now = _state(run)
+    same_base = torch.equal(now["frozen"], state["frozen"])
     try:
         for name in ("model", "critic", "reference"):
-            if getattr(run, name) is not None:
-                getattr(run, name).load_state_dict(state[name])
+            if (part := getattr(run, name)) is None:
+                continue
+            if state[name].keys() != now[name].keys() or not same_base:
+                raise RuntimeError("what is trained, or what is frozen, was another")
+            part.load_state_dict(state[name], strict=False)
     except RuntimeError as error:
         raise ValueError(
-            "the checkpoint holds a model of another shape; give the model that the "
-            "run began with, or use another checkpoint folder"
+            "the checkpoint holds a model of another shape, or with other frozen "
+            "weights; give the model that the run began with, or use another "
+            "checkpoint folder"
         ) from error
     run.optimizer.load_state_dict(state["optimizer"])
     run.history.rows[:] = state["rows"]
+    run.history.samples[:] = state["samples"]
     for row in run.history.rows:  # measured only because that run was to end there
         done = row["step"] + 1
         if done % run.config.eval_every and done != run.config.rollouts:
-            row["accuracy"] = None
+            row |= {name: None for name in row if name.split("/")[0] == "accuracy"}
 
 
 @contextlib.contextmanager

@@ -46,14 +46,15 @@ def _one_update(run: Run, batch: Batch, chosen: Tensor, done: int, log_ratios) -
     Rows without a gradient are left out of the passes, never out of the counts.
     """
     config = run.config
-    share = min(1.0, (done + 1) / max(1, config.warmup_updates))
+    share = config.rate(done)
     for settings in run.optimizer.param_groups:
         settings["lr"] = settings["peak"] * share
     batch, tokens = _weighed(run, batch, chosen)
     total: dict[str, float] = {}
     passed = 0.0  # share of the tokens that went through the model
     for part in _micro_batches(run, batch, _with_gradient(run, batch, chosen)):
-        loss, metrics, z = _loss(run, part, tokens)
+        with run.recomputed():
+            loss, metrics, z = _loss(run, part, tokens)
         loss.backward()
         weight = part.mask.sum().item() / max(1.0, tokens)
         passed += weight
@@ -121,11 +122,17 @@ def _with_gradient(run: Run, batch: Batch, chosen: Tensor) -> Tensor:
 
 
 def _micro_batches(run: Run, batch: Batch, chosen: Tensor) -> Iterator[Batch]:
-    """Slices of the mini-batch, sorted by length so that little of each is padding."""
+    """Slices of the mini-batch, sorted by length so that little of each is padding.
+
+    Where prompts are shared, groups stay together; the longest is the length of all.
+    """
     rollout = batch.rollout
-    chosen = chosen[
-        rollout.end[chosen.to(rollout.ids.device)].cpu().argsort(stable=True)
-    ]
+    length = rollout.end
+    if run.share_prompts:
+        of_row = rollout.group.unique(return_inverse=True)[1]
+        longest = torch.zeros_like(length).scatter_reduce(0, of_row, length, "amax")
+        length = longest[of_row] * len(rollout) + of_row
+    chosen = chosen[length[chosen.to(length.device)].cpu().argsort(stable=True)]
     for rows in chosen.split(run.config.micro_batch_size):
         rows = rows.to(rollout.ids.device)
         part = rollout.rows(rows)

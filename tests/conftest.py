@@ -1,7 +1,9 @@
 """Shared by all tests: property tests that repeat exactly, and float64 on request."""
 
+import contextlib
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +15,27 @@ os.environ.setdefault("REFIMPL_FIGURES", tempfile.mkdtemp(prefix="refimpl-figure
 # The committed outputs were made with these dice; others are for tests.other_runs.
 for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
     os.environ.pop(name, None)
-# Each worker has a cache of its own, and nobody's home folder is written to.
-os.environ["REFIMPL_CACHE"] = tempfile.mkdtemp(prefix="refimpl-cache-")
 
 # No test needs a network; without one, asking the hub only costs time.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def own_cache() -> None:
+    """Each worker has a cache of its own, and nobody's home folder is written to.
+
+    Only a pretrained model is the user's, if it has been fetched: it is a download.
+    """
+    from refimpl.pretrained import PACKAGED, fetched, folder
+
+    models = [folder(name).resolve() for name in PACKAGED if fetched(name)]
+    os.environ["REFIMPL_CACHE"] = tempfile.mkdtemp(prefix="refimpl-cache-")
+    for model in models:
+        with contextlib.suppress(OSError):  # where it may not, what needs it is skipped
+            link = Path(os.environ["REFIMPL_CACHE"], model.name)
+            link.symlink_to(model, target_is_directory=True)
+
+
+own_cache()
 
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")

@@ -46,6 +46,7 @@ from refimpl import (
 from refimpl.__main__ import main, said_by_us
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.config import TrainConfig
+from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.experiments import bench, stress
 from refimpl.history import History, of_runs
 from refimpl.settings import annotations
@@ -391,6 +392,12 @@ FUNCTIONS: list[tuple[Callable, dict[str, Any], dict[str, dict[str, Any]]]] = [
         {**CRITIC, "epsilon": 0.2},
         {"epsilon": NOT_POSITIVE},
     ),
+    (mean_at, {"scores": LOGP.exp()}, {}),
+    (
+        pass_at,
+        {"scores": LOGP.exp(), "k": 2},
+        {"k": {"above n": 4, **NOT_A_COUNT}},
+    ),
     (of_runs, {"values": [0.5, 0.7], "digits": 2}, {"digits": {"negative": -1}}),
     (History("grpo", [{"reward": 1.0}]).reached, {"level": 0.9, "name": "reward"}, {}),
     (
@@ -581,6 +588,23 @@ MORE = [
         "curve: a hyperparameter out of range",
         lambda: curves.curve("ppo", epsilon=-0.2),
         ("epsilon must be a number in (0, 1], got -0.2",),
+    ),
+    *(
+        Row(f"Sum: {label}", lambda given=given: rewards.Sum(*given), words)
+        for label, given, words in (
+            ("a list", ([len],), ("components must be a dictionary", "got [")),
+            ("None", (None,), ("components must be a dictionary", "got None")),
+            ("nothing", ({},), ("at least one reward function", "got {}")),
+            ("a name that is a number", ({3: len},), ("name must be text", "got 3")),
+            ("no function", ({"a": "b"},), ("'a' must be a function", "got 'b'")),
+            (
+                "a weight short",
+                ({"a": len, "b": len}, [1]),
+                ("weights must be 2", "a, b"),
+            ),
+            ("an infinite weight", ({"a": len}, [INF]), ("weight of 'a'", "got inf")),
+            ("a weight of text", ({"a": len}, ["1"]), ("weight of 'a'", "got '1'")),
+        )
     ),
     Row("of_runs: none", lambda: of_runs([]), ("at least one number",)),
     Row("of_runs: NaN alone", lambda: of_runs([NAN]), ("at least one number",)),
@@ -870,12 +894,12 @@ def test_what_only_the_first_rollout_can_show(call, words):
     the_sentence(call, words)
 
 
-def evaluation(words: Words, **changed) -> Row:
+def evaluation(words: Words, function=evaluate, **changed) -> Row:
     label = ", ".join(f"{name}={value!r}" for name, value in changed.items())
     given = {"problems": 4, "max_new_tokens": 4} | changed
     return Row(
-        f"evaluate({label})",
-        lambda: evaluate(
+        f"{function.__name__}({label})",
+        lambda: function(
             given.get("model", model()),
             given.get("tokenizer", TOKENIZER),
             **{k: v for k, v in given.items() if k not in ("model", "tokenizer")},
@@ -911,9 +935,26 @@ def numbers(row: Callable[..., Row], ranges: dict[str, dict]) -> list[Row]:
 BAD_PROMPTS = (None, 3, "1+2=", [], [""], [3], [None], ["1+2=", ["3"]], ["1" * 200])
 SEED = {"negative": -1, "a fraction": 1.5}
 COUNTS = {"max_new_tokens": NOT_A_COUNT, "temperature": NOT_POSITIVE, "seed": SEED}
+CUT = {"top_k": NOT_A_COUNT, "top_p": NOT_A_SHARE, "min_p": NOT_A_SHARE}
+MEASURED = {"problems": NOT_A_COUNT, "samples": NOT_A_COUNT, **COUNTS}
+
+
+def scored(words: Words, **changed) -> Row:
+    return evaluation(words, scores, **changed)
+
+
+def cut(row: Callable[..., Row]) -> list[Row]:
+    """What may be drawn: None draws from all, and a nucleus of 0 holds no token."""
+    bad = [r for r in numbers(row, CUT) if "=None" not in r.what]
+    return [*bad, row(("top_p must be a number in (0, 1] or None, got 0",), top_p=0)]
+
+
 SAMPLES = [
     *numbers(sampling, {"group_size": NOT_A_COUNT, **COUNTS}),
-    *numbers(evaluation, {"problems": NOT_A_COUNT, **COUNTS}),
+    *numbers(evaluation, MEASURED),
+    *numbers(scored, MEASURED),
+    *(made for row in (sampling, evaluation, scored) for made in cut(row)),
+    *(evaluation(("batch must be", "got"), batch=b) for b in (0, -1, 1.5, "all", NAN)),
     *(sampling(("prompt",), prompts) for prompts in BAD_PROMPTS),
     *(
         row((name, repr(value)), **{name: value})
@@ -1587,7 +1628,7 @@ LINES = [
             "--dtype": ("int8", "float", "None"),
             "--device": ("gpu", "tpu"),
             "--preset": ("tinny", "large"),
-            "--world": ("arithmetics", "chess"),
+            "--task": ("arithmetics", "chess"),
         }.items()
         for value in values
     ),
@@ -1633,7 +1674,7 @@ LINES = [
         ("128 positions", "999"),
     ),
     Line("warm-start: a preset", ["warm-start", "--preset", "tinny"], ("tinny",)),
-    Line("warm-start: a world", ["warm-start", "--world", "chess"], ("chess",)),
+    Line("warm-start: a world", ["warm-start", "--task", "chess"], ("chess",)),
     Line("warm-start: a seed", ["warm-start", "--seed", "x"], ("seed must be", "'x'")),
     Line("warm-start: no seed", ["warm-start", "--seed", "-1"], ("seed must be",)),
     Line("warm-start: a device", ["warm-start", "--device", "gpu"], ("'gpu'",)),

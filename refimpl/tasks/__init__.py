@@ -4,6 +4,10 @@
   `prompt` string; every other key is a column that the reward function receives.
 - `reward(prompts, completions, **columns) -> list[float]`: TRL's signature.
 - `habit(completion) -> str` and `habits`: labels whose shares are logged.
+
+`arithmetic`: the course's own world. `gym`: any dataset of reasoning-gym. `chat`: a
+task in a model's chat template. `answers`: what in a text is the answer. `judge`:
+where scorers run that are not ours.
 """
 
 from refimpl.tasks.arithmetic import (
@@ -13,5 +17,15 @@ from refimpl.tasks.arithmetic import (
     rare_careful,
     verify,
 )
+from refimpl.tasks.chat import Chat
+from refimpl.tasks.gym import ReasoningGym
 
-__all__ = ["Arithmetic", "Mix", "make_tokenizer", "rare_careful", "verify"]
+__all__ = [
+    "Arithmetic",
+    "Chat",
+    "Mix",
+    "ReasoningGym",
+    "make_tokenizer",
+    "rare_careful",
+    "verify",
+]

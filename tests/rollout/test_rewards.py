@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from refimpl.rewards import check_rows, columns, overlong_punishment, score
+from refimpl.rewards import (
+    Sum,
+    check_rows,
+    columns,
+    identity,
+    overlong_punishment,
+    score,
+    scored,
+)
 from refimpl.tasks import Arithmetic
+from tests.worlds import small_run
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -148,6 +157,134 @@ def test_ctrl_c_inside_the_function_is_not_an_error_of_the_function():
 
     with pytest.raises(KeyboardInterrupt):
         call(interrupted)
+
+
+# Several rewards as one
+
+
+def shortness(completions, **_):
+    return [1 / len(c) if c else 1.0 for c in completions]
+
+
+def longness(completions, **_):
+    return [float(len(c)) for c in completions]
+
+
+def test_a_sum_by_hand():
+    both = Sum({"near": closeness, "size": longness}, weights=(2, -0.25))
+    assert call(both, answer=[3, 7]) == [2 * 1 - 0.5, 2 * 0.5 - 0.5]
+    plain = Sum({"near": closeness, "size": longness})
+    assert call(plain, answer=[3, 7]) == [3.0, 2.5]
+    totals, parts = scored(both, PROMPTS, COMPLETIONS, {"answer": [3, 7]})
+    assert totals == [1.5, 0.5]
+    assert parts == {"near": [1.0, 0.5], "size": [2.0, 2.0]}
+
+
+def test_a_component_is_called_once():
+    calls = []
+
+    def counted(completions, **_):
+        calls.append(len(completions))
+        return [0.0] * len(completions)
+
+    scored(Sum({"a": counted, "b": longness}), PROMPTS, COMPLETIONS, {})
+    assert calls == [2]
+
+
+@pytest.mark.parametrize(
+    "weights", [np.array([1, 0.5]), torch.tensor([1, 0.5]), [1, 0.5]]
+)
+def test_weights_of_any_kind_become_plain_numbers(weights):
+    assert Sum({"a": longness, "b": closeness}, weights).weights == (1.0, 0.5)
+
+
+BROKEN = {
+    "raises": (lambda **_: 1 / 0, "raised ZeroDivisionError"),
+    "one value": (returning([1.0]), "must return 2 numbers"),
+    "NaN": (returning([0.0, math.nan]), "returned nan for '#8'"),
+}
+
+
+@pytest.mark.parametrize(("part", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_component_at_fault_is_named(part, said):
+    both = Sum({"near": longness, "format": part})
+    with pytest.raises(ValueError, match=rf"\(component 'format'\) {said}"):
+        scored(both, PROMPTS, COMPLETIONS, {})
+    with pytest.raises(ValueError, match=rf"\(component 'format'\) {said}"):
+        both(PROMPTS, COMPLETIONS)
+
+
+NO_SUM = {
+    "a list": ([longness], None, "components must be a dictionary"),
+    "nothing": ({}, None, "at least one reward function"),
+    "no text": ({3: longness}, None, "name must be text of one line, got 3"),
+    "two lines": ({"a\nb": longness}, None, "name must be text of one line"),
+    "no name": ({"": longness}, None, "name must be text of one line"),
+    "no function": ({"a": 1.0}, None, "'a' must be a function, got 1.0"),
+    "a class": ({"a": Arithmetic}, None, "'a' must be a function"),
+    "a weight too few": ({"a": len, "b": len}, [1.0], r"2 numbers.* a, b; got \[1"),
+    "a number": ({"a": len}, 1.0, "weights must be 1 numbers"),
+    "text": ({"a": len}, "1", "weights must be 1 numbers"),
+    "NaN": ({"a": len}, [math.nan], "weight of 'a' must be a finite number"),
+    "words": ({"a": len}, ["one"], "weight of 'a' must be a finite number, got 'one'"),
+    "True": ({"a": len}, [True], "weight of 'a' must be a finite number"),
+}
+
+
+@pytest.mark.parametrize(("parts", "weights", "said"), NO_SUM.values(), ids=NO_SUM)
+def test_what_is_no_sum(parts, weights, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        Sum(parts, weights)
+
+
+def test_a_sum_is_told_from_another_in_any_process():
+    """A checkpoint must know it again: no address in memory, but the weights."""
+    one = Sum({"near": closeness, "size": longness}, (1, 0.5))
+    name = f"{__name__}."
+    assert identity(one) == f"Sum(1·near={name}closeness + 0.5·size={name}longness)"
+    assert identity(one) != identity(Sum(one.components, (1, 0.25)))
+
+
+def test_a_run_logs_the_components_apart():
+    """Without their weights, over all that was sampled; the reward is their sum."""
+    parts = {"correct": Arithmetic.reward, "short": shortness}
+    history = small_run(rollouts=2, reward=Sum(parts, (1.0, 0.5)))
+    reward, correct, short = (
+        history[name]
+        for name in ("reward", "rewards/correct/mean", "rewards/short/mean")
+    )
+    for total, right, brief in zip(reward, correct, short):
+        assert total == pytest.approx(right + 0.5 * brief, abs=1e-6)
+        assert 0 < right < 1 and 0 < brief < 1
+    assert "rewards/short/mean" not in small_run(rollouts=1).columns
+
+
+def test_a_function_of_the_readers_own_may_have_components():
+    """They are recorded, and pay nothing."""
+
+    def lenient(completions, **_):
+        return longness(completions)
+
+    plain = small_run(rollouts=1, reward=lenient)
+    lenient.components = {"short": shortness}
+    recorded = small_run(rollouts=1, reward=lenient)
+    row = {**recorded.rows[0], "step_time": plain["step_time"][0]}
+    assert 0 < row.pop("rewards/short/mean") < 1
+    assert row == plain.rows[0]
+
+
+def test_components_of_all_rounds_are_counted():
+    """Dynamic sampling draws again; the means are over what was drawn in all."""
+    both = Sum({"correct": Arithmetic.reward, "none": returning_zeros})
+    history = small_run(
+        "dapo", rollouts=1, reward=both, group_size=2, max_sampling_rounds=4
+    )
+    assert history["sampling/rounds"][0] > 1
+    assert history["rewards/correct/mean"] == pytest.approx(history["reward"])
+
+
+def returning_zeros(completions, **_):
+    return [0.0] * len(completions)
 
 
 # Eq. 13 of DAPO

@@ -35,6 +35,8 @@ WRONG = {
     "micro_batch_size": [0, -16],
     "learning_rate": [0, -1e-3, math.nan],
     "warmup_updates": [-1],
+    "schedule": ["Linear", "", None],
+    "gradient_checkpointing": ["yes", 1, None],
     "weight_decay": [-0.1, math.nan],
     "max_grad_norm": [0, -1.0],
     "entropy_bonus": [-0.1],

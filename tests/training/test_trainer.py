@@ -215,13 +215,13 @@ def test_bfloat16_computes_in_bfloat16():
 
 
 def test_the_last_accuracy_of_a_bfloat16_run_is_measured_in_bfloat16(monkeypatch):
-    seen, evaluate = [], trainer.evaluate
+    seen, scores = [], trainer.scores
 
     def spy(*args, **kwargs):
         seen.append(torch.is_autocast_enabled("cpu"))
-        return evaluate(*args, **kwargs)
+        return scores(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "evaluate", spy)
+    monkeypatch.setattr(trainer, "scores", spy)
     small_run(rollouts=1, dtype="bfloat16")
     small_run(rollouts=1)
     assert seen == [True, False]
@@ -405,7 +405,7 @@ def no_work(monkeypatch):
     def work(*_, **__):
         raise AssertionError("work was done")
 
-    for name in ("sample", "warm_start", "evaluate"):
+    for name in ("warm_start", "scores"):
         monkeypatch.setattr(trainer, name, work)
     monkeypatch.setattr(collecting, "sample", work)
 

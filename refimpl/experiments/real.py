@@ -1,0 +1,236 @@
+"""`python -m refimpl real`: every method on a pretrained model, SmolLM2-135M-Instruct.
+
+Sums of two digits from reasoning-gym, in words that nobody here wrote; the last number
+of an answer is judged. Every arm starts from the same weights and meets the same
+problems. A run takes minutes; what is stored already is not run again.
+"""
+
+import functools
+import os
+import random
+import re
+import time
+import warnings
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from refimpl.arguments import guarded
+from refimpl.config import TrainConfig
+from refimpl.dice import salted
+from refimpl.evaluation import mean_at, scores
+from refimpl.experiments import stress
+from refimpl.experiments.store import Store, key, provenance
+from refimpl.models import load, lora
+from refimpl.settings import Count, nearest
+from refimpl.tasks import Chat, ReasoningGym
+from refimpl.tasks.answers import contains_answer
+from refimpl.trainer import train
+
+MODEL = "smollm2"
+SYSTEM = "Answer with the number only."
+TASKS: dict[str, Callable[[], ReasoningGym]] = {
+    "two terms": functools.partial(
+        ReasoningGym,
+        "chain_sum",
+        max_terms=2,
+        max_digits=1,
+        extract="last",
+        partial_credit=False,
+    ),
+    "three terms": functools.partial(
+        ReasoningGym,
+        "chain_sum",
+        min_terms=3,
+        max_terms=3,
+        max_digits=1,
+        extract="last",
+        partial_credit=False,
+    ),
+    "products": functools.partial(
+        ReasoningGym, "products", max_digits=1, extract="last", partial_credit=False
+    ),
+}
+TRAINED_ON = "two terms"
+
+GENTLE = TrainConfig(
+    rollouts=24,
+    prompts_per_rollout=8,
+    group_size=8,
+    max_new_tokens=12,
+    minibatches=2,
+    learning_rate=1e-5,
+    eval_every=8,
+    eval_problems=24,
+    eval_samples=4,
+    samples_every=0,
+    dynamic_sampling=False,
+    overlong_share=0.0,
+)
+SETTINGS = {
+    "gentle": GENTLE,
+    "stale": replace(GENTLE, minibatches=8, epochs=2),
+}
+COLUMNS = (
+    "step reward entropy completions/mean_length completions/clipped_ratio grad_norm "
+    "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation "
+    "habit/bare habit/equation habit/sentence habit/other accuracy accuracy/pass "
+    "step_time"
+).split()
+AFTER = [f"after/{name}" for name in TASKS]
+"""mean@4 on each task when a run has ended."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method of `stress.ARMS`; another reward, a LoRA, for the controls."""
+
+    method: str = "GRPO"
+    reward: str = "right"
+    lora: int = 0
+    training: tuple[tuple[str, object], ...] = ()
+
+
+METHODS = (
+    "GRPO",
+    "SAPO 1.0",
+    "SAPO 8.8",
+    "one-sided 8.8",
+    "GSPO 3e-4",
+    "CISPO 5",
+    "GMPO",
+    "DAPO",
+    "Dr. GRPO",
+    "PPO",
+)
+ARMS = {name: Arm(name) for name in METHODS} | {
+    "random reward": Arm(reward="random"),
+    "format only": Arm(reward="format"),
+    "lax scorer": Arm(reward="lax"),
+    "LoRA": Arm(lora=16, training=(("learning_rate", 2e-4),)),
+}
+
+
+def random_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
+    """A coin for every answer, whatever it says."""
+    dice = random.Random(f"{salted(0)} {prompts} {completions}")
+    return [float(dice.random() < 0.5) for _ in completions]
+
+
+def format_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
+    """1.0 for an answer that ends in a number, right or wrong."""
+    return [float(bool(re.search(r"\d\W*$", text))) for text in completions]
+
+
+REWARDS = {
+    "right": None,
+    "random": random_reward,
+    "format": format_reward,
+    "lax": contains_answer,
+}
+
+
+@guarded
+def real(
+    out: str | Path,
+    arms: Collection[str] = tuple(ARMS),
+    settings: Collection[str] = tuple(SETTINGS),
+    seeds: Count = 3,
+    workers: Count = 1,
+) -> None:
+    """Run every arm × setting × seed that `out` does not hold yet.
+
+    `out` names two files, see `store`. A run that ends early (it diverges, say) is
+    stored as far as it came, with the reason. Raises `ValueError` on an arm or setting
+    that does not exist, or if the model has not been fetched.
+    """
+    for given, known in ((arms, ARMS), (settings, SETTINGS)):
+        for name in given:
+            if name not in known:
+                raise ValueError(
+                    f"unknown {name!r}{nearest(name, known)}; one of: "
+                    f"{', '.join(known)}"
+                )
+    load(MODEL)
+    store = Store(out, [*COLUMNS, *AFTER])
+    for said in store.dropped:
+        warnings.warn(f"{said}; that run is made again", stacklevel=3)
+    done = store.done()
+    jobs = [
+        (setting, arm, seed)
+        for seed in range(seeds)
+        for setting in settings
+        for arm in arms
+    ]
+    jobs = [job for job in jobs if key(spec(*job)) not in done]
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), torch.set_num_threads, (threads,)
+    ) as pool:
+        waiting = {pool.submit(_run, *job): job for job in jobs}
+        for ended in tqdm(as_completed(waiting), total=len(jobs), desc="runs"):
+            store.add(spec(*waiting[ended]), *ended.result())
+
+
+def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
+    """A run's whole configuration as plain values."""
+    return {
+        "experiment": "real",
+        "setting": setting,
+        "arm": arm,
+        "model": MODEL,
+        "lora": ARMS[arm].lora,
+        "reward": ARMS[arm].reward,
+        "task": repr(TASKS[TRAINED_ON]()),
+        "system": SYSTEM,
+        **asdict(configured(setting, arm, seed)),
+    }
+
+
+def configured(setting: str, arm: str, seed: int) -> TrainConfig:
+    """The settings of one run."""
+    _, changed = stress.ARMS[ARMS[arm].method].build()
+    return replace(SETTINGS[setting], seed=seed, **changed, **dict(ARMS[arm].training))
+
+
+def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
+    """A run's rows, and what else is to be known of it."""
+    warnings.simplefilter("ignore")  # `ended` is stored
+    start = time.perf_counter()
+    model, tokenizer = load(MODEL)
+    if ARMS[arm].lora:
+        model = lora(model, r=ARMS[arm].lora)
+    algorithm, _ = stress.ARMS[ARMS[arm].method].build()
+    config = configured(setting, arm, seed)
+    history = train(
+        algorithm,
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        task=Chat(TASKS[TRAINED_ON](), tokenizer, SYSTEM),
+        reward=REWARDS[ARMS[arm].reward],
+        progress=False,
+    )
+    rows = history.rows
+    for name, task in TASKS.items():
+        found = scores(
+            history.model,
+            tokenizer,
+            Chat(task(), tokenizer, SYSTEM),
+            problems=config.eval_problems,
+            samples=config.eval_samples,
+            max_new_tokens=config.max_new_tokens,
+        )
+        rows[-1][f"after/{name}"] = mean_at(found)
+    said = {
+        **provenance(),
+        "seconds": f"{time.perf_counter() - start:.1f}",
+        "ended": str(history.ended or ""),
+    }
+    return rows, said

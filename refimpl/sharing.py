@@ -1,0 +1,163 @@
+"""A prompt read once for all its responses: one packed row per group.
+
+    repeated   q o₁ · · | q o₂ o₂ · | q o₃ o₃ o₃        G rows, G times the prompt
+    packed     q o₁ o₂ o₂ o₃ o₃ o₃                      one row
+
+In the packed row every token keeps the position that it has in its own response, and a
+token of oᵢ attends to the prompt and to earlier tokens of oᵢ alone. Causal attention
+gives it the same state as in a row of its own, up to the order of summation; so do
+gradients. With prompts of 50 tokens and 8 answers of 12, that is 138 tokens for 496.
+"""
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from refimpl import moe
+from refimpl.models import SMALL, Model, count_parameters
+
+if TYPE_CHECKING:
+    from refimpl.rollout import Rollout
+
+PAYS = 0.75
+"""Share the prompts where packed rows have at most this many of the tokens."""
+
+_PLAIN: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+def pack(
+    rollout: "Rollout",
+) -> tuple[
+    Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "B T"]
+]:
+    """N groups as packed rows: ids, positions, owners, and `source`.
+
+    A token's owner is 0 in the prompt, i in the group's i-th response, −1 in the
+    padding. `source[i, t]` is where, in the flattened rows, the state stands that
+    predicts token t of response i. The last token of a response predicts nothing, and
+    is left out.
+    """
+    device, span = rollout.ids.device, rollout.span.tolist()
+    prompt = rollout.prompt_length.tolist()
+    groups, of_row = rollout.group.unique(return_inverse=True)
+    ids: list[list[Tensor]] = [[] for _ in groups]
+    position: list[list[Tensor]] = [[] for _ in groups]
+    owner: list[list[Tensor]] = [[] for _ in groups]  # 0: prompt, i: its i-th response
+    place = []  # (group, column of the first token) of each response
+    for i, g in enumerate(of_row.tolist()):
+        start = prompt[i]
+        if not ids[g]:
+            ids[g] = [rollout.ids[i, :start]]
+            position[g] = [torch.arange(start, device=device)]
+            owner[g] = [torch.zeros(start, dtype=torch.long, device=device)]
+        end = start + max(0, span[i] - 1)
+        place.append((g, sum(map(len, ids[g]))))
+        ids[g].append(rollout.ids[i, start:end])
+        position[g].append(torch.arange(start, end, device=device))
+        owner[g].append(torch.full_like(position[g][-1], len(owner[g])))
+    pad = nn.utils.rnn.pad_sequence
+    packed = pad([torch.cat(row) for row in ids], True)
+    at = pad([torch.cat(row) for row in position], True)
+    whose = pad([torch.cat(row) for row in owner], True, padding_value=-1)
+    row, first = torch.tensor(place, device=device).T
+    steps = torch.arange(rollout.mask.shape[1], device=device)
+    before = torch.where(
+        steps == 0, rollout.prompt_length[:, None] - 1, first[:, None] + steps - 1
+    )
+    length = packed.shape[1]
+    return packed, at, whose, row[:, None] * length + before.clamp(max=length - 1)
+
+
+def states(model: Model, rollout: "Rollout") -> Float[Tensor, "B T H"]:
+    """The last hidden state before each response token, prompts read once."""
+    ids, positions, owner, source = pack(rollout)
+    return _read(model, ids, positions, owner).flatten(0, 1)[source]
+
+
+def _read(model: Model, ids: Tensor, positions: Tensor, owner: Tensor) -> Tensor:
+    """The last hidden states (N, L, H) of packed rows."""
+    allowed = attends(owner)[:, None]  # for all heads
+    if model.config._attn_implementation == "eager":  # which adds its mask
+        least = torch.finfo(model.dtype).min
+        allowed = torch.zeros_like(allowed, dtype=model.dtype).masked_fill(
+            ~allowed, least
+        )
+    return model.get_decoder()(
+        ids, attention_mask=allowed, position_ids=positions, use_cache=False
+    ).last_hidden_state
+
+
+def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
+    """Who attends to whom: to what stands before, of the prompt or one's own."""
+    own = owner[:, :, None] == owner[:, None]
+    return (own | (owner[:, None] == 0)).tril()
+
+
+def pays(rollout: "Rollout") -> bool:
+    """Whether packed rows are much shorter than the repeated, padded ones."""
+    span = rollout.span.clamp(min=1)
+    groups, of_row = rollout.group.unique(return_inverse=True)
+    prompts = torch.zeros_like(groups).scatter_reduce(
+        0, of_row, rollout.prompt_length, "amax"
+    )
+    answers = torch.zeros_like(groups).scatter_add(0, of_row, span - 1)
+    packed = len(groups) * int((prompts + answers).max())
+    return packed <= PAYS * len(rollout) * int(rollout.end.max())
+
+
+def possible(model: Model) -> bool:
+    """Whether the model takes a mask of ours: dense, with full attention everywhere."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    return (
+        kinds == {"full_attention"}
+        and config._attn_implementation in ("sdpa", "eager")
+        and not getattr(config, "sliding_window", None)
+        and has_plain_head(model)
+    )
+
+
+def worthwhile(model: Model) -> bool:
+    """Whether the work of a pass is in its tokens, not in launching operations."""
+    return count_parameters(model) >= SMALL and possible(model)
+
+
+@torch.no_grad()
+def has_plain_head(model: Model) -> bool:
+    """Whether logits are the output embedding of the last hidden state, no more.
+
+    Tried once per model, on two tokens: some models scale or cap their logits. A
+    mixture of experts is not tried, for its routing may be on record.
+    """
+    if moe.is_moe(model) or not hasattr(model, "get_decoder"):
+        return False
+    if model not in _PLAIN:
+        ids = torch.tensor([[0, 1]], device=model.device)
+        try:
+            found = model(ids, use_cache=False).logits
+            body = model.get_decoder()(ids, use_cache=False).last_hidden_state
+            again = model.get_output_embeddings()(body)
+            _PLAIN[model] = torch.allclose(found, again, rtol=1e-3, atol=1e-4)
+        except Exception:  # whatever a model raises that has other parts
+            _PLAIN[model] = False
+    return _PLAIN[model]
+
+
+@torch.no_grad()
+def agrees(model: Model) -> bool:
+    """Whether a packed row gives the states of separate rows: tried on eight tokens."""
+    prompt, answers = [3, 1, 4], [[1, 5, 9], [2, 6]]
+    ids, positions = [*prompt, *answers[0], *answers[1]], [0, 1, 2, 3, 4, 5, 3, 4]
+    owner = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2], device=model.device)
+    row = torch.tensor([ids, positions], device=model.device)
+    found = _read(model, row[:1], row[1:], owner[None])
+    for i, answer in enumerate(answers, start=1):
+        alone = torch.tensor([prompt + answer], device=model.device)
+        states = model.get_decoder()(alone, use_cache=False).last_hidden_state
+        gap = (states[0, 3:] - found[0, owner == i]).abs().max()
+        if not gap < 1e-3 * (1 + states.abs().max()):
+            return False
+    return True

@@ -1,0 +1,122 @@
+"""Answers of language models: what in a text is the answer, and whether it is right.
+
+    The answer is 4 + 6 = 10.      whole: the text itself      last: 10
+
+A reward function here has TRL's signature, and looks for a column `answer`.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any, Literal
+
+from refimpl.arguments import guarded
+from refimpl.settings import Positive
+from refimpl.tasks import judge
+
+Extract = Literal["whole", "last", "tag"]
+"""Where in a completion the answer stands."""
+
+HABITS = ("bare", "equation", "sentence", "other")
+NUMBER = re.compile(
+    r"(?:(?<![\w.])-)?(?<![\d.,])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?", re.ASCII
+)
+_AROUND_A_WORD = " \t\"'`*.,;:!?()[]{}<>"
+
+
+def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
+    """The part of `completion` that is compared with the reference `answer`.
+
+    - whole: all of it, without white space at its ends.
+    - last: what it ends with, in the form of the reference: its last number if that is
+      a number, its last word if that is a word, else its last line.
+    - tag: what stands in the last `<answer>…</answer>`, where a prompt asks for one.
+
+    An empty string if there is no such part.
+    """
+    text = completion.strip()
+    if how == "whole":
+        return text
+    if how == "tag":
+        before, tag, _ = text.rpartition("</answer>")
+        return before.rpartition("<answer>")[2].strip() if tag else ""
+    reference = str(answer).strip()
+    if NUMBER.fullmatch(reference):
+        found = NUMBER.findall(text)
+        return found[-1] if found else ""
+    if not reference.split()[1:]:
+        return text.split()[-1].strip(_AROUND_A_WORD) if text else ""
+    return text.splitlines()[-1].strip() if text else ""
+
+
+def habit(completion: str) -> str:
+    """The form of an answer: bare, equation, sentence, or other.
+
+    bare: one number or word; equation: one line with `=`; sentence: one line of words;
+    other: nothing at all, or more than one line.
+    """
+    text = completion.strip()
+    if not text or "\n" in text:
+        return "other"
+    if not text.split()[1:] and "=" not in text:
+        return "bare"
+    return "equation" if "=" in text else "sentence"
+
+
+@guarded
+def contains_answer(
+    prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
+) -> list[float]:
+    """A lax scorer, to be fooled: 1.0 if the right number stands anywhere in the text.
+
+    So an answer that lists every number is always paid: what chapter 13 shows as
+    reward hacking. An answer that is no number pays if the text contains it.
+    """
+    return [
+        float(isinstance(text, str) and _contains(text, str(right).strip()))
+        for text, right in zip(completions, answer, strict=True)
+    ]
+
+
+def _contains(text: str, right: str) -> bool:
+    text = text[: judge.MAX_ANSWER_CHECKED]
+    if NUMBER.fullmatch(right):
+        return right in NUMBER.findall(text)
+    return bool(right) and right in text
+
+
+@guarded
+def math_correct(
+    prompts: Any,
+    completions: Collection[Any],
+    *,
+    answer: Collection[Any],
+    time_limit: Positive = 2.0,
+    **columns,
+) -> list[float]:
+    """1.0 where the final answer equals the reference as mathematics, else 0.0.
+
+    By math-verify: `1/2`, `0.5`, `\\frac{1}{2}` and `\\boxed{0.5}` are one number. Its
+    comparison runs in the scoring process (see `refimpl.tasks.judge`), `time_limit`
+    seconds each: what takes longer, such as 9**9**9, is wrong.
+
+    Raises `ValueError` if math-verify is not installed (`pip install "refimpl[real]"`).
+    """
+    needed("math_verify", "math-verify")
+    references = [str(right) for right in answer]
+    return judge.scores(
+        ("math_verify", "", {}), completions, references, float(time_limit)
+    )
+
+
+def needed(module: str, package: str) -> None:
+    """Raise `ValueError` that says how to install `module`, if it is not there."""
+    try:
+        __import__(module)
+    except ImportError:
+        raise ValueError(
+            f'{package} is not installed: pip install "refimpl[real]" '
+            '(in a clone: pip install -e ".[real]")'
+        ) from None
+
+
+Reward = Callable[..., list[float]]

@@ -1,0 +1,107 @@
+"""A task as a conversation: its prompts in the chat template of a model."""
+
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from refimpl.arguments import guarded
+from refimpl.settings import Count, Seed
+
+
+@dataclass(frozen=True, repr=False)
+class Chat:
+    """`task` with every prompt written as `tokenizer`'s chat template writes it.
+
+        <|im_start|>user                     what the model was trained to read
+        4 + 6 =<|im_end|>
+        <|im_start|>assistant
+
+    A chat model that gets the bare question instead may continue the question, and has
+    no reason to end its answer. `system` is the system message: None leaves what the
+    template puts there itself (SmolLM2's: 16 tokens that introduce it), a text replaces
+    it, and so does an empty one, with the shortest prompt of the three.
+
+    Reward, habits and whatever else the task has are its own; the reward function gets
+    the prompts as they were written for the model.
+
+    Raises `ValueError` if the tokenizer has no chat template, or its template takes no
+    system message.
+    """
+
+    task: Any
+    tokenizer: PreTrainedTokenizerBase
+    system: str | None = None
+
+    def __post_init__(self) -> None:
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ValueError(
+                "the tokenizer has no chat template: without one a model is not told "
+                "where the question ends and its answer begins. For a base model, use "
+                "the task without Chat (--no-chat): it reads the bare question. For a "
+                "chat model, set tokenizer.chat_template"
+            )
+        if not (self.system is None or isinstance(self.system, str)):
+            raise ValueError(f"system must be a text or None, got {self.system!r}")
+        self.prompt("?")
+
+    def __repr__(self) -> str:
+        """Names the task, the system message, and the template by a hash."""
+        own = type(self.task)
+        task = (
+            repr(self.task)
+            if is_dataclass(self.task)
+            else f"{own.__module__}.{own.__qualname__}"
+        )
+        template = zlib.crc32(str(self.tokenizer.chat_template).encode())
+        return f"Chat({task}, system={self.system!r}, template={template:08x})"
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "task" or name.startswith("__"):  # while a copy is being made
+            raise AttributeError(name)
+        return getattr(self.task, name)
+
+    @guarded
+    def sample(self, n: Count, seed: Seed) -> list[dict]:
+        """The task's training problems, as conversations."""
+        return self._written(self.task.sample(n, seed))
+
+    @guarded
+    def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
+        """The task's held-out problems, as conversations."""
+        return self._written(self.task.held_out(n, seed))
+
+    def prompt(self, question: str) -> str:
+        """What the model reads: the conversation up to where its answer begins."""
+        messages = [{"role": "user", "content": question}]
+        if self.system is not None:
+            messages.insert(0, {"role": "system", "content": self.system})
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # whatever a template raises
+            said = " ".join(str(error).split())
+            system = "" if self.system is None else " (with a system message)"
+            raise ValueError(
+                f"the tokenizer's chat template cannot be used{system}: {said}"
+            ) from error
+        return self._without_second_start(str(text))
+
+    def _without_second_start(self, text: str) -> str:
+        """The text less the token with which the tokenizer begins every text anyway."""
+        start = self.tokenizer.bos_token
+        if not start or not text.startswith(start):
+            return text
+        twice = [self.tokenizer.bos_token_id] * 2
+        if list(self.tokenizer(text)["input_ids"][:2]) != twice:
+            return text
+        return text[len(start) :]
+
+    def _written(self, rows: Collection[dict]) -> list[dict]:
+        return [{**row, "prompt": self.prompt(row["prompt"])} for row in rows]

@@ -1,0 +1,320 @@
+"""Scorers that we did not write, in a process of their own.
+
+What a model wrote is compared, never run, and no answer may hold up training. Scorers
+fail at both: some evaluate the answer as Python, and `Fraction("1e999999999")` keeps C
+busy for minutes, out of reach of any exception. So this file is also a program: one
+process, started at the first answer and kept, which scores answer after answer, refuses
+to compile text that came from a model, and ends itself when an answer takes too long.
+It imports nothing of refimpl, so that it starts without torch.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+MAX_ANSWER_CHECKED = 4096
+"""Longest answer, in characters, that is given to a scorer."""
+START_LIMIT = 120.0
+"""Seconds that importing a scorer may take."""
+MEMORY = 2 * 2**30
+"""Bytes that a scorer may take beyond what importing it took (Linux only)."""
+
+ARITHMETIC = re.compile(
+    r"from sympy import \*|(?:Integer|Float|Rational|[\d\s.+*/()'-])*"
+)
+"""What sympy compiles to read a number that math-verify found; it holds no name."""
+
+
+class TaskWarning(UserWarning):
+    """What a run survives but a person must see: a scorer or a task at fault."""
+
+
+failed: Counter[tuple[str, str]] = Counter()
+"""Answers that got no verdict: (scorer, 'raised' | 'slow' | 'died') → how many."""
+
+
+# The process that asks
+
+
+class _Process:
+    """The scoring process, and what it has imported so far."""
+
+    def __init__(self) -> None:
+        self.pid, self.ready = os.getpid(), set[str]()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.send(sys.path)
+
+    def send(self, job: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, OSError):  # `ask` finds it dead
+            pickle.dump(job, self.process.stdin)  # type: ignore[arg-type]
+            self.process.stdin.flush()  # type: ignore[union-attr]
+
+    def ask(self, *job: Any) -> dict:
+        """Its reply, or how it ended. It ends itself where a job takes too long."""
+        start = time.monotonic()
+        self.send(job)
+        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        if line:
+            return json.loads(line)
+        self.end()
+        slow = time.monotonic() - start >= job[-1]
+        return {"fate": "slow" if slow else "died"}
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+_one: _Process | None = None
+_lock = threading.Lock()
+_warned: set[tuple[str, str]] = set()
+
+
+@atexit.register
+def close() -> None:
+    """End the scoring process, if there is one; the next answer starts another."""
+    global _one
+    if _one is not None and _one.pid == os.getpid():  # not one that a fork inherited
+        _one.end()
+    _one = None
+
+
+def scores(
+    scorer: tuple[str, str, dict],
+    answers: Collection[Any],
+    entries: Collection[Any],
+    limit: float = 2.0,
+) -> list[float]:
+    """One number in [0, 1] for each answer, by a scorer that may do anything.
+
+    `scorer` is ("reasoning_gym", name, settings) or ("math_verify", "", {}). An answer
+    that is no text or longer than `MAX_ANSWER_CHECKED` characters is wrong. So is one
+    on which the scorer raises, dies, or takes longer than `limit` seconds; these are
+    counted in `failed`, and the first of each kind is shown in a `TaskWarning`.
+
+    Raises `ValueError` if the scorer cannot be imported, returns anything but a number
+    in [0, 1], or tries to evaluate an answer.
+    """
+    with _lock:
+        return [
+            _score(scorer, answer, entry, limit)
+            for answer, entry in zip(answers, entries, strict=True)
+        ]
+
+
+def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float):
+    if not isinstance(answer, str) or len(answer) > MAX_ANSWER_CHECKED:
+        return 0.0
+    key, name = repr(scorer), scorer[1] or scorer[0]
+    reply = _ready(key, scorer, name).ask("score", key, answer, entry, limit)
+    if "evaluated" in reply:
+        raise ValueError(
+            f"the scorer of {name} tried to evaluate the answer {_cut(answer)} as code "
+            f"({_cut(reply['evaluated'])}); it was stopped. Give a scorer of your own"
+        )
+    fate = reply.get("fate")
+    if fate is not None:
+        _note(name, fate, answer, limit, reply.get("said", ""))
+        return 0.0
+    value = reply["score"]
+    if not (isinstance(value, float) and 0 <= value <= 1):  # NaN is neither
+        raise ValueError(
+            f"the scorer of {name} returned {value} for the answer {_cut(answer)}; a "
+            "score must be a number in [0, 1]"
+        )
+    return value
+
+
+def _ready(key: str, scorer: tuple, name: str) -> _Process:
+    """The scoring process with `scorer` imported."""
+    global _one
+    if _one is None or _one.pid != os.getpid() or _one.process.poll() is not None:
+        close()
+        _one = _Process()
+    if key not in _one.ready:
+        reply = _one.ask("prepare", key, scorer, START_LIMIT)
+        if not reply.get("ready"):
+            said = reply.get("said") or "the scoring process ended at once"
+            raise ValueError(f"the scorer of {name} cannot be used: {said}")
+        _one.ready.add(key)
+    return _one
+
+
+def _note(name: str, fate: str, answer: str, limit: float, said: str) -> None:
+    failed[name, fate] += 1
+    if (name, fate) in _warned:
+        return
+    _warned.add((name, fate))
+    how = {
+        "slow": f"took longer than {limit:g} s and was stopped",
+        "died": "ended its process",
+        "raised": f"raised {said}",
+    }
+    warnings.warn(
+        f"the scorer of {name} {how[fate]} on the answer {_cut(answer)}: it counts as "
+        "wrong. This is said once; refimpl.tasks.judge.failed counts them",
+        TaskWarning,
+        stacklevel=2,
+    )
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+# The process that scores
+
+_trusted: set[str] | None = set()
+_evaluated: list[str] = []
+_scoring = False
+
+
+def serve() -> None:
+    """Read jobs as pickles, from the process that asks, and write JSON lines."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C finishes the rollout first
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # a scorer that prints
+    sys.path[:] = pickle.load(sys.stdin.buffer)
+    sys.addaudithook(_guard)
+    known: dict[str, Callable] = {}
+    while True:
+        try:
+            what, key, *job, limit = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        # A thread of C, which needs no GIL: it ends the process whatever that is doing.
+        faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
+        if what == "prepare":
+            reply = _prepare(known, key, *job)
+        else:
+            reply = _verdict(known[key], *job)
+        faulthandler.cancel_dump_traceback_later()
+        out.write(json.dumps(reply) + "\n")
+        out.flush()
+
+
+def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:
+    _cap_memory(None)
+    try:
+        source, name, settings = scorer
+        known[key] = SOURCES[source](name, settings)
+    except Exception as error:
+        return {"said": f"{type(error).__name__}: {error}"[:500]}
+    _cap_memory(MEMORY)
+    return {"ready": True}
+
+
+def _verdict(score: Callable, answer: str, entry: Any) -> dict:
+    global _trusted, _scoring
+    _evaluated.clear()
+    _trusted, _scoring = _texts(entry), True
+    reply: dict[str, Any]
+    try:
+        reply = {"score": float(score(answer, entry))}
+    except (Exception, SystemExit) as error:
+        reply = {"fate": "raised", "said": f"{type(error).__name__}: {error}"[:200]}
+    finally:
+        _scoring = False
+    return {"evaluated": _evaluated[0]} if _evaluated else reply
+
+
+def _texts(entry: Any) -> set[str] | None:
+    """What the task itself wrote, which a scorer may evaluate; None for math-verify."""
+    if not isinstance(entry, dict):
+        return None
+    own = [entry.get("answer"), *entry.get("metadata", {}).values()]
+    return {text.strip() for text in own if isinstance(text, str)}
+
+
+def _guard(event: str, args: tuple) -> None:
+    """An audit hook: eval, exec and compile get no text that came from a model."""
+    if event != "compile" or not _scoring:
+        return
+    source, file = args
+    file = os.fsdecode(file) if isinstance(file, str | bytes) else "<string>"
+    if not isinstance(source, str | bytes) or not file.startswith("<"):
+        return  # a tree, whose text was here before; a module being imported
+    text = source.decode(errors="replace") if isinstance(source, bytes) else source
+    if _trusted is None and ARITHMETIC.fullmatch(text):
+        return
+    if _trusted is not None and text.strip() in _trusted:
+        return
+    _evaluated.append(text[:200])
+    raise PermissionError("a verifier evaluates no answer")
+
+
+def _cap_memory(extra: int | None) -> None:
+    """At most `extra` bytes more than now; None lifts the limit."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft = hard
+        if extra is not None:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            soft = pages * resource.getpagesize() + extra
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _reasoning_gym(name: str, settings: dict) -> Callable:
+    from reasoning_gym.factory import DATASETS
+
+    dataset, config = DATASETS[name]
+    return dataset(config(**settings, seed=0, size=1)).score_answer
+
+
+def _math_verify(name: str, settings: dict) -> Callable:
+    import logging
+
+    from math_verify import parse, verify
+
+    logging.disable(logging.CRITICAL)
+
+    def correct(answer: str, reference: str) -> float:
+        # Their limits are alarms, which C does not hear; ours ends the process.
+        gold = parse(_as_math(reference), parsing_timeout=None, raise_on_error=True)
+        if not gold:
+            raise ValueError(f"the reference {reference!r} is no mathematics")
+        found = parse(_as_math(answer), parsing_timeout=None)
+        return float(verify(gold, found, timeout_seconds=None))
+
+    for answer in ("7", r"$\frac{1}{2}$", "1/2", r"\boxed{x^2 + 1}"):
+        correct(answer, "3/6")  # imports what it needs, unwatched
+    return correct
+
+
+def _as_math(text: str) -> str:
+    """A text that is nothing but a formula gets the $ that math-verify looks for."""
+    bare = re.fullmatch(r"[^$]*\\[A-Za-z][^$]*", text) and r"\boxed" not in text
+    return f"${text}$" if bare else text
+
+
+SOURCES: dict[str, Callable[[str, dict], Callable]] = {
+    "reasoning_gym": _reasoning_gym,
+    "math_verify": _math_verify,
+}
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,404 @@
+"""LoRA: what is trained, what π_ref is, what is copied, saved, merged, refused."""
+
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from refimpl import checkpoint, models
+from refimpl.__main__ import main
+from refimpl.collect import collect
+from refimpl.models import load, lora, merged, trainable_copy
+from refimpl.rollout import log_probs, sample
+from refimpl.update import update
+from tests.worlds import (
+    PROMPTS,
+    ROUNDING,
+    TOKENIZER,
+    disturb,
+    fixed_noise,
+    gpt2,
+    largest_difference,
+    prepared,
+    random_model,
+    random_moe,
+    same_weights,
+    small_run,
+    warm_model,
+)
+
+peft = pytest.importorskip("peft")
+
+IDS = torch.tensor([TOKENIZER("1+2+3+4=")["input_ids"]])
+FAST = {"rollouts": 6, "learning_rate": 2e-3}
+
+
+def trained(model) -> dict:
+    return {n: p for n, p in model.named_parameters() if p.requires_grad}
+
+
+def pointers(model) -> set[int]:
+    return {p.data_ptr() for p in model.parameters()}
+
+
+def moved(model):
+    """A LoRA that has learned something: B is no longer 0."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, p in trained(model).items():
+            if "lora_B" in name:
+                p.copy_(0.02 * torch.randn(p.shape, generator=generator))
+    return model
+
+
+# What it is
+
+
+def test_the_function_is_unchanged_at_first_and_the_size_is_by_hand():
+    model = random_model()
+    adapted = lora(model, r=3)
+    assert torch.equal(adapted(IDS).logits, model(IDS).logits)
+    # In each layer q, k, v, o: 64 → 64; gate and up: 64 → 192; down: 192 → 64.
+    by_hand = 2 * 3 * (4 * (64 + 64) + 3 * (64 + 192))
+    assert sum(p.numel() for p in trained(adapted).values()) == by_hand
+    assert all(".lora_A." in n or ".lora_B." in n for n in trained(adapted))
+
+
+def test_the_change_is_alpha_over_r_times_b_a():
+    adapted = moved(lora(warm_model(), r=4, alpha=6, target_modules=["down_proj"]))
+    weights = dict(adapted.named_parameters())
+    name = "base_model.model.model.layers.1.mlp.down_proj."
+    a, b = (weights[f"{name}lora_{x}.default.weight"] for x in "AB")
+    expected = weights[name + "base_layer.weight"] + 1.5 * b @ a
+    whole = merged(adapted)
+    gap = whole.model.layers[1].mlp.down_proj.weight - expected
+    assert gap.abs().max() < 1e-6
+    assert (whole(IDS).logits - adapted(IDS).logits).abs().max() < ROUNDING
+    assert (whole(IDS).logits - warm_model()(IDS).logits).abs().max() > 0.01
+
+
+def test_the_seed_and_the_salt_decide_a_and_the_global_generator_does_not(monkeypatch):
+    model = random_model()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = lora(model, seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert same_weights(first, lora(model, seed=5))
+    assert not same_weights(first, lora(model, seed=6))
+    monkeypatch.setenv("REFIMPL_SALT", "3")
+    assert not same_weights(first, lora(model, seed=5))
+
+
+def test_the_model_given_is_left_as_it_was_and_lends_its_memory():
+    model = random_model()
+    adapted = lora(model)
+    assert same_weights(model, random_model())
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any("lora" in name for name, _ in model.named_modules())
+    assert pointers(model) < pointers(adapted)
+
+
+# Training
+
+
+def test_training_copies_the_adapter_alone_and_moves_nothing_of_the_callers():
+    model = random_model()
+    adapted = lora(model, r=2)
+    start = {n: p.clone() for n, p in adapted.named_parameters()}
+    own = trainable_copy(adapted)
+    assert pointers(own) & pointers(adapted) == pointers(model)
+    assert len(pointers(own) - pointers(adapted)) == len(trained(adapted))
+    history = small_run(model=adapted, reward=fixed_noise, beta=0.1)
+    assert pointers(history.model) & pointers(model) == pointers(model)
+    assert all(torch.equal(p, start[n]) for n, p in adapted.named_parameters())
+    assert same_weights(model, random_model())
+    assert (history.model(IDS).logits - model(IDS).logits).abs().max() > 1e-3
+    assert min(history["ratio/max_deviation"]) > 1e-4
+
+
+def test_another_dtype_is_other_memory_and_leaves_the_callers_alone():
+    model = random_model()
+    adapted = lora(model)
+    run = prepared(model=adapted, dtype="float64")
+    assert {p.dtype for p in run.model.parameters()} == {torch.float64}
+    assert {p.dtype for p in adapted.parameters()} == {torch.float32}
+    assert not pointers(run.model) & pointers(adapted)
+    disturb(run.model, 1.0)
+    assert same_weights(model, random_model())
+
+
+def test_merging_what_was_trained_leaves_the_callers_alone():
+    model = random_model()
+    history = small_run(model=lora(model), reward=fixed_noise)
+    whole = merged(history.model)
+    assert same_weights(model, random_model())
+    assert largest_difference(whole, model) > 1e-5
+    assert all(p.requires_grad for p in whole.parameters())
+
+
+# π_ref
+
+
+def test_with_the_adapter_off_it_is_its_own_reference():
+    start = random_model()
+    run = prepared(model=lora(start), beta=0.1, kl_in="reward")
+    assert run.reference is None
+    moved(run.model)
+    batch, measured = collect(run, 0)
+    expected, _ = log_probs(start, batch.rollout)
+    assert (batch.ref_logp - expected).abs().max() < ROUNDING
+    now, _ = log_probs(run.model, batch.rollout)  # the adapter is on again
+    assert (batch.old_logp - now).abs().max() < ROUNDING
+    gap = ((now - expected).sum() / batch.mask.sum()).item()
+    assert abs(gap) > 1e-3
+    assert measured["kl"] == pytest.approx(gap, abs=1e-5)
+
+
+def test_a_lora_that_has_learned_already_keeps_a_copy_of_its_adapter_alone():
+    adapted = moved(lora(random_model(), r=2))
+    run = prepared(model=adapted, beta=0.1)
+    shared = pointers(run.model) & pointers(run.reference)
+    assert len(pointers(run.reference) - shared) == len(trained(adapted))
+    assert not any(p.requires_grad for p in run.reference.parameters())
+    batch, _ = collect(run, 0)
+    expected, _ = log_probs(adapted, batch.rollout)
+    assert (batch.ref_logp - expected).abs().max() < ROUNDING
+    base, _ = log_probs(random_model(), batch.rollout)
+    assert (batch.ref_logp - base).abs().max() > 1e-2
+
+
+def test_trained_weights_outside_the_adapter_need_a_copy_too():
+    adapted = lora(random_model(), r=2)
+    adapted.get_input_embeddings().weight.requires_grad_(True)
+    assert prepared(model=adapted, beta=0.1).reference is not None
+
+
+def test_the_kl_holds_a_lora_back():
+    """A heavy β with a reward of noise: the policy stays nearer to its start."""
+    free, held = (
+        small_run(model=lora(random_model()), reward=fixed_noise, beta=beta, **FAST)
+        for beta in (1e-6, 3.0)
+    )
+    assert held["kl"][-1] < free["kl"][-1] / 2
+
+
+# Against full fine-tuning
+
+
+def linear(model) -> dict:
+    every = model.named_modules()
+    return {n: m for n, m in every if isinstance(m, nn.Linear) and n != "lm_head"}
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_full_rank_at_scale_one_is_full_fine_tuning(scale):
+    """W + B·1 with B = 0: the gradient of B is that of W, and so is Adam's step."""
+    whole = random_model().requires_grad_(False)
+    for layer in linear(whole).values():
+        layer.requires_grad_(True)
+    adapted = lora(random_model(), r=192, alpha=192 * scale)
+    for name, layer in adapted.named_modules():
+        if name.endswith("lora_A.default"):  # where in < r, rows of zeros follow
+            layer.weight.data = torch.eye(192, layer.in_features)
+            layer.weight.requires_grad_(False)
+    settings = {"dtype": "float64", "minibatches": 1, "allow_on_policy": True}
+    runs = [
+        prepared(model=m, reward=fixed_noise, max_grad_norm=1e9, **settings)
+        for m in (whole, adapted)
+    ]
+    batch, _ = collect(runs[0], 0)
+    for run in runs:
+        update(run, batch, 0)
+    full, low = runs[0].model, merged(runs[1].model)
+    gap = max(
+        (layer.weight - low.get_submodule(n).weight).abs().max().item()
+        for n, layer in linear(full).items()
+    )
+    assert largest_difference(full, random_model().double()) > 1e-5
+    if scale == 1:
+        assert gap < 1e-10
+        assert (full(IDS).logits - low(IDS).logits).abs().max() < 1e-10
+    else:  # Adam does not see the scale of a gradient: the step is twice as large
+        assert gap > 1e-5
+
+
+# Checkpoints
+
+
+def test_a_resumed_run_is_the_same_and_its_file_holds_no_base(tmp_path):
+    settings = {"model": lora(random_model()), "reward": fixed_noise, "beta": 0.1}
+    whole = small_run(**settings)
+    small_run(**settings, rollouts=2, checkpoint_dir=tmp_path)
+    state = checkpoint.load(tmp_path, "cpu")
+    assert state["model"].keys() == trained(whole.model).keys()
+    assert state["reference"] is None
+    history = small_run(**settings, checkpoint_dir=tmp_path, resume=True)
+    assert same_weights(history.model, whole.model)
+    assert history["loss"] == whole["loss"]
+
+
+def test_a_resumed_run_keeps_the_reference_it_began_with(tmp_path):
+    settings = {"model": moved(lora(random_model())), "reward": fixed_noise}
+    settings |= {"beta": 0.5, "learning_rate": 1e-3}
+    whole = small_run(**settings)
+    small_run(**settings, rollouts=1, checkpoint_dir=tmp_path)
+    history = small_run(**settings, checkpoint_dir=tmp_path, resume=True)
+    assert history["kl"] == whole["kl"]
+    assert same_weights(history.model, whole.model)
+
+
+@pytest.mark.parametrize("other", ["base", "rank", "full", "frozen"])
+def test_another_base_is_refused_and_the_callers_weights_stay(other, tmp_path):
+    start = random_model() if other == "frozen" else lora(random_model())
+    small_run(model=start, reward=fixed_noise, rollouts=1, checkpoint_dir=tmp_path)
+    model = random_model(seed=1)
+    if other == "frozen":
+        model.model.layers[0].requires_grad_(False)
+    given = model
+    if other in ("base", "rank"):
+        given = lora(model) if other == "base" else lora(random_model(), r=8)
+    again = {"reward": fixed_noise, "checkpoint_dir": tmp_path, "resume": True}
+    with pytest.raises(ValueError, match="another shape, or with other frozen weights"):
+        small_run(model=given, **again)
+    assert largest_difference(model, random_model(seed=1)) == 0
+
+
+# Saving and loading
+
+
+@pytest.fixture
+def policy(tmp_path):
+    folder = tmp_path / "policy"
+    random_model().save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return folder
+
+
+def words(policy, *more) -> list[str]:
+    small = {"prompts_per_rollout": 4, "group_size": 4, "max_new_tokens": 8}
+    small |= {"minibatches": 2, "eval_problems": 4, "learning_rate": 1e-3}
+    sets = [w for name, value in small.items() for w in ("--set", f"{name}={value}")]
+    command = ["train", "--algorithm", "grpo", "--rollouts", "2", "--model", policy]
+    return [str(word) for word in [*command, *sets, *more]]
+
+
+def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkeypatch):
+    # The arithmetic world pays an untrained policy nothing.
+    monkeypatch.setattr("refimpl.tasks.Arithmetic.reward", staticmethod(fixed_noise))
+    monkeypatch.chdir(tmp_path)
+    asked = ["--lora", "r=2", "target_modules=q_proj,down_proj", "--save"]
+    assert main(words("policy", *asked, "adapter")) == 0
+    assert main(words("policy", *asked, "merged", "--merge")) == 0
+    settings = json.loads((tmp_path / "adapter" / models.ADAPTER).read_text())
+    assert (settings["r"], settings["lora_alpha"]) == (2, 32)
+    assert set(settings["target_modules"]) == {"q_proj", "down_proj"}
+    monkeypatch.chdir(policy)  # the base is found from anywhere
+    adapted, tokenizer = load("../adapter")
+    whole, _ = load("../merged")
+    assert type(whole) is type(random_model())
+    assert not (tmp_path / "merged" / models.ADAPTER).exists()
+    gap = (adapted(IDS).logits - whole(IDS).logits).abs().max()
+    assert gap < ROUNDING
+    assert (whole(IDS).logits - random_model()(IDS).logits).abs().max() > 10 * gap
+    assert tokenizer(PROMPTS)["input_ids"] == TOKENIZER(PROMPTS)["input_ids"]
+    # An adapter that was loaded is trained on.
+    assert main(words("../adapter", "--save", "../further")) == 0
+    further, _ = load("../further")
+    assert trained(further).keys() == trained(adapted).keys()
+    assert not same_weights(further, adapted)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--lora", "q=16"], "--lora has no setting 'q'"),
+        (["--lora", "alhpa=4"], "no setting 'alhpa', did you mean 'alpha'?"),
+        (["--lora", "r"], "--lora takes name=value, as r=16, got 'r'"),
+        (["--lora", "r=0"], "r must be a whole number ≥ 1, got '0'"),
+        (["--lora", "alpha=-1"], "alpha must be a number > 0, got '-1'"),
+        (["--merge", "--save", "x"], "--merge needs a LoRA"),
+        (["--lora", "--merge"], "give --save FOLDER too"),
+        (
+            ["--lora", "target_modules=q_prj,v_proj"],
+            "Qwen3ForCausalLM has no linear layer 'q_prj', did you mean 'q_proj'?; it"
+            " has down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(
+    more, said, policy, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(words(policy, *more)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_adapter_without_its_base_says_which_it_needs(policy, tmp_path):
+    lora(load(policy)[0]).save_pretrained(tmp_path / "adapter")
+    policy.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"holds a LoRA, .* its base model .*policy"):
+        load(tmp_path / "adapter")
+
+
+# Other architectures, other precision
+
+
+def test_a_convolution_of_gpt2_is_a_linear_layer_too():
+    model = gpt2()
+    adapted = lora(model, target_modules="c_attn")
+    assert len(trained(adapted)) == 4
+    with pytest.raises(ValueError, match="c_attn, c_fc, c_proj, lm_head"):
+        lora(model, target_modules="q_proj")
+
+
+@pytest.mark.parametrize("target", ["", [], [3]])
+def test_no_target_is_refused(target):
+    with pytest.raises(ValueError, match="target_modules"):
+        lora(random_model(), target_modules=target)
+
+
+def test_an_adapter_on_an_adapter_is_refused():
+    with pytest.raises(ValueError, match="has an adapter already"):
+        lora(lora(random_model()))
+    with pytest.raises(ValueError, match="no adapter that could be merged"):
+        merged(random_model())
+
+
+def test_without_peft_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r'pip install "refimpl\[real\]"'):
+        lora(random_model())
+
+
+def test_in_a_mixture_of_experts_routing_is_recorded_as_before():
+    history = small_run(model=lora(random_moe()), reward=fixed_noise, rollouts=1)
+    assert history["router/load_balance"][0] > 1
+    assert all(".lora_A." in n or ".lora_B." in n for n in trained(history.model))
+
+
+@pytest.mark.parametrize("make", [lora, lambda model: model], ids=["lora", "full"])
+def test_bfloat16_trains_and_takes_old_logp_from_a_pass_of_training(make):
+    model = make(warm_model())
+    run = prepared(model=model, reward=fixed_noise, dtype="bfloat16", beta=0.1)
+    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+    batch, measured = collect(run, 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        again, _ = log_probs(run.model, batch.rollout)
+    assert (batch.old_logp - again).abs().max() < 1e-6
+    assert 0 < measured["sampling/sampling_logp_difference/max"] < 1
+    start = {n: p.clone() for n, p in trained(run.model).items()}
+    assert update(run, batch, 0)["grad_norm"] > 0
+    changed = [n for n, p in trained(run.model).items() if not torch.equal(p, start[n])]
+    assert len(changed) >= len(start) / 2  # every B at least
+    whole = small_run(model=model, reward=fixed_noise, dtype="bfloat16", **FAST)
+    assert max(whole["ratio/max_deviation"]) > 1e-2
+
+
+def test_the_sampler_reads_a_lora_as_it_is_trained():
+    adapted = moved(lora(warm_model()))
+    rollout = sample(adapted, TOKENIZER, PROMPTS, group_size=2, max_new_tokens=8)
+    again, _ = log_probs(adapted, rollout)
+    assert (again - rollout.logp).abs().max() < ROUNDING

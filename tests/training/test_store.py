@@ -1,0 +1,127 @@
+"""Stored runs: named by what made them, added whole, never mixed."""
+
+import csv
+import json
+
+import pytest
+
+from refimpl.experiments import store
+from refimpl.experiments.store import Store, bare, key, read
+
+SPEC = {"arm": "GRPO", "seed": 0, "learning_rate": 2e-4}
+ROWS = [{"step": 0.0, "reward": 0.25}, {"step": 1.0, "reward": 1 / 3, "accuracy": 0.5}]
+ABOUT = {"code": "c", "commit": "abc", "seconds": "1.5"}
+COLUMNS = ["step", "reward", "accuracy"]
+
+
+def filled(tmp_path, runs=2):
+    kept = Store(tmp_path / "real", COLUMNS)
+    for seed in range(runs):
+        kept.add({**SPEC, "seed": seed}, ROWS, ABOUT)
+    return kept
+
+
+def test_what_is_added_is_read_again(tmp_path):
+    kept = filled(tmp_path)
+    runs, rows = read(tmp_path / "real")
+    assert runs["seed"].tolist() == [0, 1] and runs["arm"].tolist() == ["GRPO"] * 2
+    assert runs["commit"].tolist() == ["abc"] * 2
+    assert set(rows["run"]) == set(runs["run"]) == kept.done()
+    assert rows["reward"].tolist() == [0.25, 0.333333] * 2
+    assert rows["accuracy"].isna().tolist() == [True, False] * 2
+
+
+def test_a_key_names_configuration_salt_and_code(monkeypatch):
+    own = key(SPEC)
+    assert own == key(dict(reversed(SPEC.items())))  # in any order
+    assert own != key({**SPEC, "learning_rate": 2.1e-4})
+    monkeypatch.setenv("REFIMPL_SALT", "3")
+    assert own != key(SPEC)
+    monkeypatch.delenv("REFIMPL_SALT")
+    monkeypatch.setattr(store, "code", lambda: "another")
+    assert own != key(SPEC)
+
+
+def test_words_about_the_code_are_not_code():
+    one = '"""What."""\n\ndef f(x):  # why\n    """How.\n\n    At length.\n    """\n'
+    one += '    y = "# no comment"\n\n    return x + 1\n'
+    other = 'def f(x):\n    "Otherwise."\n    y = "# no comment"\n    return x + 1\n'
+    assert (
+        bare(one)
+        == bare(other)
+        == ('def f(x):\n    y = "# no comment"\n    return x + 1')
+    )
+    assert bare(one) != bare(one.replace("x + 1", "x + 2"))
+
+
+def test_the_code_of_every_loss_is_in_the_hash(monkeypatch, tmp_path):
+    before = store.code.__wrapped__()
+    for part in store.LOSSES:
+        path = store.PACKAGE / part
+        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            copy = tmp_path / file.relative_to(store.PACKAGE)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_text(file.read_text("utf-8"), "utf-8")
+    monkeypatch.setattr(store, "PACKAGE", tmp_path)
+    assert store.code.__wrapped__() == before
+    sapo = tmp_path / "algorithms" / "sapo.py"
+    sapo.write_text(sapo.read_text("utf-8").replace("4 /", "5 /"), "utf-8")
+    changed = store.code.__wrapped__()
+    assert changed != before, "the edit must have changed something"
+
+
+@pytest.mark.parametrize("lost", [1, 7, 30])
+def test_rows_cut_off_are_dropped_and_the_rest_is_kept(tmp_path, lost):
+    kept = filled(tmp_path)
+    kept.runs_path.write_text("".join(kept.runs_path.open().readlines()[:2]))
+    rows = kept.rows_path.read_bytes()
+    kept.rows_path.write_bytes(rows[:-lost])
+    again = Store(tmp_path / "real", COLUMNS)
+    assert again.dropped == ["real.rows.csv.gz: rows cut off in the middle"]
+    assert len(again.done()) == 1
+    again.add({**SPEC, "seed": 1}, ROWS, ABOUT)
+    runs, found = read(tmp_path / "real")
+    assert runs["seed"].tolist() == [0, 1] and len(found) == 4
+
+
+def test_a_line_cut_off_is_dropped_and_its_rows_do_not_count_twice(tmp_path):
+    kept = filled(tmp_path)
+    text = kept.runs_path.read_bytes()
+    kept.runs_path.write_bytes(text[:-5])
+    again = Store(tmp_path / "real", COLUMNS)
+    assert again.dropped == [
+        "real.runs.csv: a line cut off in the middle",
+        "real.rows.csv.gz: rows of a run that has no line",
+    ]
+    assert len(read(tmp_path / "real")[1]) == 2  # of the run that has its line
+    again.add({**SPEC, "seed": 1}, [{**ROWS[0], "reward": 0.75}], ABOUT)  # one row
+    runs, rows = read(tmp_path / "real")
+    assert runs["seed"].tolist() == [0, 1]
+    second = rows[rows["run"] == key({**SPEC, "seed": 1})]
+    assert second["reward"].tolist() == [0.75]
+
+
+def test_a_whole_store_is_left_alone(tmp_path):
+    kept = filled(tmp_path)
+    before = [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
+    assert Store(tmp_path / "real", COLUMNS).dropped == []
+    assert before == [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "real.runs.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="was not written by this version's runs"):
+        Store(tmp_path / "real", COLUMNS).done()
+
+
+def test_nothing_stored_says_which_file_is_missing(tmp_path):
+    with pytest.raises(ValueError, match=r"no runs are stored at .*real.runs.csv"):
+        read(tmp_path / "real")
+
+
+def test_provenance_says_where_and_with_what(monkeypatch):
+    said = store.provenance()
+    assert set(said) | {"run", "spec", "seconds", "ended"} == set(store.HEAD)
+    assert all(said[name] for name in ("code", "torch", "instructions", "processor"))
+    line = next(csv.reader([",".join(["x", json.dumps(said["date"])])]))
+    assert line[1].count("-") == 2
