@@ -17,6 +17,7 @@ from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import NAME, CheckpointError
 from refimpl.config import TrainConfig
 from refimpl.experiments import bench as measure
+from refimpl.experiments import real as pretrained
 from refimpl.experiments import stress as stressed
 from refimpl.files import writable_file, writable_folder
 from refimpl.history import History
@@ -300,6 +301,24 @@ def stress(
     return 0
 
 
+def real(
+    *,
+    arms: tuple[str, ...] = tuple(pretrained.ARMS),
+    settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
+    seeds: Seeds = 3,
+    workers: Annotated[Any, setting("workers", Count)] = 1,
+    out: Path = Path("real"),
+) -> int:
+    """Every method on a pretrained model; goes on where it stopped.
+
+    Args:
+        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
+    """
+    pretrained.real(out, arms, settings, seeds, workers)
+    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train,
     "fetch": fetch_,
@@ -308,6 +327,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "curves": curves_,
     "bench": bench,
     "stress": stress,
+    "real": real,
 }
 
 

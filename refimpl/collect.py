@@ -4,7 +4,7 @@ What comes out is a `Batch`: all that stays constant during the K updates.
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
@@ -44,7 +44,7 @@ class Drawn:
     texts: list[str]
     scores: Float[Tensor, " B"]
     correct: Float[Tensor, " B"]
-    components: dict[str, Float[Tensor, " B"]]
+    components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     @classmethod
     def join(cls, parts: list["Drawn"]) -> "Drawn":

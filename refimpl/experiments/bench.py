@@ -18,7 +18,7 @@ from refimpl.algorithms import ALGORITHMS, get
 from refimpl.arguments import guarded
 from refimpl.files import writable_file
 from refimpl.models import count_parameters
-from refimpl.rollout import sample
+from refimpl.rollout import end_tokens, sample
 from refimpl.settings import Count
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
@@ -82,16 +82,37 @@ def training_a_start() -> dict:
     return figures
 
 
-def sampler(model, tokenizer, repeats: int = 9) -> dict:
-    """Tokens per second of `rollout.sample` and of `model.generate`, 128 responses."""
-    rows = Arithmetic().sample(16, seed=0)
-    prompts = [row["prompt"] for row in rows]
+def sampler(
+    model,
+    tokenizer,
+    repeats: int = 9,
+    prompts: Sequence[str] | None = None,
+    group_size: int = 8,
+    max_new_tokens: int = 48,
+) -> dict:
+    """Tokens per second of `rollout.sample` and of `model.generate`, EOS included.
+
+    `prompts`: 16 of the arithmetic world's unless given.
+    """
+    if prompts is None:
+        prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
     encoded = tokenizer(
-        [p for p in prompts for _ in range(8)], padding=True, return_tensors="pt"
-    )
+        [p for p in prompts for _ in range(group_size)],
+        padding=True,
+        padding_side="left",
+        return_tensors="pt",
+    ).to(model.device)
+    ends = end_tokens(model, tokenizer)
 
     def ours() -> float:
-        rollout = sample(model, tokenizer, prompts, group_size=8, seed=0)
+        rollout = sample(
+            model,
+            tokenizer,
+            prompts,
+            group_size=group_size,
+            max_new_tokens=max_new_tokens,
+            seed=0,
+        )
         return rollout.length.sum().item()
 
     def theirs() -> float:
@@ -101,10 +122,12 @@ def sampler(model, tokenizer, repeats: int = 9) -> dict:
             do_sample=True,
             temperature=1.0,
             top_k=0,
-            max_new_tokens=48,
+            top_p=1.0,
+            max_new_tokens=max_new_tokens,
             pad_token_id=tokenizer.pad_token_id,
         )[:, encoded["input_ids"].shape[1] :]
-        return (ids != tokenizer.pad_token_id).sum().item()
+        end = torch.isin(ids, ends).long()
+        return (end.cumsum(-1) - end == 0).sum().item()  # none ended before it
 
     tokens, seconds = _in_turn((ours, theirs), repeats)
     mine, other = (n / s for n, s in zip(tokens, seconds))

@@ -304,6 +304,7 @@ CHANGES = {
     "minibatches": 4,
     "epochs": 2,
     "micro_batch_size": 8,
+    "share_prompts": True,
     "learning_rate": 1e-3,
     "warmup_updates": 1,
     "schedule": "linear",
