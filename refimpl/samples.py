@@ -45,7 +45,10 @@ def question(prompt: str, special: Collection[str] = ()) -> str:
     """
     lines = [line for line in prompt.splitlines() if line.strip()]
     said = [line for line in lines if not line.strip().startswith(tuple(special))]
-    return (said or lines or [prompt])[-1]
+    last = (said or lines or [prompt])[-1]
+    for token in special:
+        last = last.replace(token, "")
+    return last
 
 
 def line(sample: dict, special: Collection[str] = ()) -> str:

@@ -197,7 +197,8 @@ def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
 def configured(setting: str, arm: str, seed: int) -> TrainConfig:
     """The settings of one run."""
     _, changed = stress.ARMS[ARMS[arm].method].build()
-    return replace(SETTINGS[setting], seed=seed, **changed, **dict(ARMS[arm].training))
+    own: dict[str, Any] = {"seed": seed, **changed, **dict(ARMS[arm].training)}
+    return replace(SETTINGS[setting], **own)
 
 
 def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:

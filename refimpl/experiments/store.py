@@ -65,8 +65,7 @@ def bare(source: str) -> str:
     """`source` without comments, docstrings and empty lines."""
     skipped: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if text and isinstance(node.value.value, str):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.update(range(node.lineno, (node.end_lineno or 0) + 1))
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
