@@ -119,11 +119,19 @@ class Explorer(widgets.VBox):
         ]
 
     def _repr_mimebundle_(self, **options) -> dict:
-        """The widget, and its picture where no kernel runs: GitHub, nbviewer."""
+        """The widget, and its picture where no kernel runs: GitHub, nbviewer.
+
+        ipywidgets 7, which Colab has, shows the widget in its own way, without the
+        picture.
+        """
         buffer = io.BytesIO()
         Image.fromarray(self.pixels()).quantize(256).save(buffer, "png", optimize=True)
-        picture = b64encode(buffer.getvalue()).decode()
-        return {"image/png": picture, **super()._repr_mimebundle_(**options)}
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return {
+            "text/plain": repr(self),
+            "image/png": b64encode(buffer.getvalue()).decode(),
+            "application/vnd.jupyter.widget-view+json": view,
+        }
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"

@@ -1,10 +1,20 @@
 """What `python -m tests.execute` writes is what is committed."""
 
+import io
 import json
+from base64 import b64decode, b64encode
 
 import nbformat
+import numpy as np
+from PIL import Image
 
-from tests.execute import execute
+from tests.execute import execute, in_256_colours
+
+
+def png(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "png")
+    return b64encode(buffer.getvalue()).decode()
 
 
 def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
@@ -35,11 +45,13 @@ def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
 
 def test_of_a_widget_the_picture_is_kept(tmp_path):
     """A kernel's widget is gone with the kernel, and its id is new every time."""
+    picture = png(Image.new("P", (1, 1)))
     code = (
         "import ipywidgets\nfrom IPython.display import display\n"
         "class Seen(ipywidgets.HTML):\n"
         "    def _repr_mimebundle_(self, **options):\n"
-        "        return {'image/png': 'AA==', **super()._repr_mimebundle_(**options)}\n"
+        f"        return {{'image/png': {picture!r},"
+        " **super()._repr_mimebundle_(**options)}\n"
         "display(Seen())"
     )
     path = tmp_path / "small.ipynb"
@@ -48,3 +60,20 @@ def test_of_a_widget_the_picture_is_kept(tmp_path):
     execute(path)
     (output,) = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["outputs"]
     assert output["data"].keys() == {"image/png", "text/plain"}
+
+
+def test_a_picture_has_256_colours_and_looks_as_before():
+    left_to_right = np.linspace(0, 255, 400).astype(np.uint8)
+    pixels = np.full((60, 400, 4), 255, dtype=np.uint8)
+    pixels[30:, :, 0] = left_to_right  # 511 colours in all
+    pixels[:30, :, 1] = left_to_right
+    given = png(Image.fromarray(pixels))
+    made = Image.open(io.BytesIO(b64decode(in_256_colours(given))))
+    assert made.mode == "P" and made.size == (400, 60)
+    off = np.array(made.convert("RGB")).astype(int) - pixels[..., :3]
+    assert abs(off).max() <= 8
+
+
+def test_a_picture_that_has_256_colours_is_left_alone():
+    given = png(Image.new("P", (2, 1)))
+    assert in_256_colours(given) == given

@@ -262,6 +262,15 @@ def test_training_shows_a_metric_that_only_some_runs_have():
     assert [line.get_xydata().tolist() for line in kl.lines] == [[[2, 0.5]]]
 
 
+def test_a_clip_that_never_acts_is_seen_above_the_edge():
+    never, often = History("grpo"), History("grpo")
+    never.rows = [{"reward": 0.5, "clip_ratio/region_mean": 0.0}] * 3
+    often.rows = [{"reward": 0.5, "clip_ratio/region_mean": 0.2}] * 3
+    runs = {"GRPO": [never], "GRPO, with the bug": [often]}
+    reward, clipped = plots.rewards_and_clips(runs, "One of them clips").axes
+    assert reward.get_ylim()[0] == 0 > clipped.get_ylim()[0] > -0.02
+
+
 def test_the_right_edge_of_the_six_cases_is_where_the_curve_ends():
     ratios = torch.linspace(0.01, 2.5, 200)
     figure = ppo.six_cases({s: curve("ppo", s, ratios) for s in (1, -1)})

@@ -12,7 +12,13 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course.plots.shared import PANELS, curves, habits, training  # noqa: F401
+from course.plots.shared import (  # noqa: F401
+    PANELS,
+    curves,
+    habits,
+    rewards_and_clips,
+    training,
+)
 
 
 def folder() -> Path:

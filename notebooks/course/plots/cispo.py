@@ -240,9 +240,8 @@ def training(
     draw.rule(last, y=before, dash="--", width=1.5)
     last.annotate("before", (2.45, before - 0.1), ha="right", color="#555555")
     last.set(title=title, ylim=(0, 1.04))
-    counts = [len(next(iter(runs[k].values()))) for k in (*panels, "hard")]
-    said = "runs per arm, from left to right; band: range, bar: median"
-    draw.caption(figure, f"{counts[0]}, {counts[1]} and {counts[2]} {said}")
+    (count,) = {len(found) for named in runs.values() for found in named.values()}
+    draw.caption(figure, f"{count} runs per arm; band: range, bar: median")
     title = "CISPO leads in the rare world, and loses the skill in hard runs"
     draw.heading(figure, axes[1], title)
     return figure

@@ -199,7 +199,7 @@ def habits(histories: Sequence[History], title: str) -> Figure:
     for (name, colour), dash in zip(HABIT_COLOURS.items(), ("-", "--", "-.")):
         runs = [h[f"habit/{name}"] for h in histories]
         draw.band(left, runs, colour, name, dash)
-        right.plot(*pooled(histories, name), color=colour, marker="o")
+        right.plot(*pooled(histories, name), dash, color=colour, marker="o")
     left.set(title="share of each habit", ylim=(-0.02, 1.02))
     right.set_title(f"share right, {WINDOW} rollouts pooled")
     for axis in (left, right):

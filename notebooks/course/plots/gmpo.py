@@ -157,15 +157,3 @@ def at_equal_width(
     axes[1].set_xlim(right=1)
     draw.finding(figure, "At equal width, GMPO's log-ratios stay closer together")
     return figure
-
-
-def compared(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
-    """Two training runs side by side: reward, and the share of clipped tokens."""
-    panels = (
-        ("reward", "reward (training)"),
-        ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
-    )
-    figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, arms(runs))
-    draw.heading(figure, axes[0], title)
-    return figure

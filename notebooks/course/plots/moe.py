@@ -14,7 +14,6 @@ from course.plots.style import COLOURS, FREE, GREY, PAPER, arms
 from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.history import History
 from refimpl.rollout import Rollout
 
 GMPO, RSPO = COLOURS["gmpo"], COLOURS["rspo"]
@@ -279,17 +278,4 @@ def over_time(runs: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figu
         draw.rollout_axis(axis)
     axes[0].set_ylabel("reward (training)")
     draw.finding(figure, title)
-    return figure
-
-
-def anchored(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
-    """Two training runs: reward, clipped tokens, largest deviation of a ratio."""
-    panels = (
-        ("reward", "reward (training)"),
-        ("clip_ratio/region_mean", "clipped tokens"),
-    )
-    figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, arms(runs))
-    axes[1].set_ylim(-0.002, None)
-    draw.heading(figure, axes[0], title)
     return figure

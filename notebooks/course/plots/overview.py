@@ -285,6 +285,7 @@ def habit_bars(surveys: dict[str, tuple[dict, dict]], title: str = "") -> Figure
             axis.text(share + 0.015, row, label, va="center", fontsize=11)
         draw.row_labels(axis, shares)
         axis.set(xlim=(0, 1.45), xticks=[0, 0.25, 0.5, 0.75, 1])
+        axis.spines["bottom"].set_bounds(0, 1)
         axis.set_title(name, loc="left")
         axis.grid(False)
     axes[-1].set_xlabel("share of samples (filled: right)", loc="left")

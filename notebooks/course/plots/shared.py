@@ -78,6 +78,15 @@ def training(
     return figure
 
 
+def rewards_and_clips(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
+    """Two panels: the reward, and the share of clipped tokens, 0 above the edge."""
+    panels = [p for p in PANELS if p[0] in ("reward", "clip_ratio/region_mean")]
+    figure = training(runs, panels, title)
+    clipped = figure.axes[1]
+    clipped.set_ylim(bottom=-0.03 * clipped.get_ylim()[1])
+    return figure
+
+
 def habit_shares(axis, history: History | Sequence[History]) -> None:
     """The share of each habit by rollout, of one run or several."""
     runs = as_runs(history)

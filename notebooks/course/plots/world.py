@@ -42,7 +42,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
         for (name, colour), dash in zip(looks.items(), dashes)
     ]
     cursor = left.axvline(1, color=GREY, linewidth=1.2)
-    left.set(xlabel="temperature $T$", ylabel="share of answers", ylim=(-0.02, 1.02))
+    left.set(xlabel="temperature", ylabel="share of answers", ylim=(-0.02, 1.02))
     left.legend(loc="upper right", fontsize=10)
     right.axis("off")
     right.set_title("seven answers at this temperature", loc="left")
