@@ -17,6 +17,7 @@ from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import NAME, CheckpointError
 from refimpl.config import TrainConfig
 from refimpl.experiments import bench as measure
+from refimpl.experiments import gpu_check as checked_gpu
 from refimpl.experiments import real as pretrained
 from refimpl.experiments import stress as stressed
 from refimpl.files import writable_file, writable_folder
@@ -319,6 +320,24 @@ def real(
     return 0
 
 
+def gpu_check(
+    *,
+    device: Device = "cuda",
+    out: Path = Path("gpu_check.json"),
+    tiny: bool = False,
+) -> int:
+    """Measure what can only be seen on a GPU, within ten minutes.
+
+    Args:
+        tiny: try its parts with the tiny presets, as --device cpu --tiny.
+    """
+    found = checked_gpu.gpu_check(device, out, tiny)
+    failed = [name for name, figures in found.items() if "error" in figures]
+    if failed:
+        print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train,
     "fetch": fetch_,
@@ -328,6 +347,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "bench": bench,
     "stress": stress,
     "real": real,
+    "gpu-check": gpu_check,
 }
 
 

@@ -170,8 +170,9 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """', did you mean …?' for an error message, or nothing."""
-    close = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
+    names = {str(one).lower(): one for one in known}
+    close = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+    return f", did you mean {names[close[0]]!r}?" if close else ""
 
 
 def annotations(cls: Any) -> dict[str, Any]:

@@ -1,29 +1,39 @@
-"""Time one GRPO rollout of 128 with 4 updates, here and in TRL's GRPOTrainer.
+"""Time GRPO here and in TRL's GRPOTrainer: same model, data, settings and machine.
 
-Same tiny model, same settings, same machine, one after the other. Not part of the
-tests: TRL is heavy and moves fast. In a virtual environment of its own:
+The tiny model (a rollout of 128 with 4 updates), SmolLM2 (a rollout of 64 answers with
+2 updates), and the sampler against `model.generate`. Both sides take turns, so that a
+machine that slows down slows both. Not part of the tests: TRL is heavy and moves fast.
+In a virtual environment of its own:
 
     python -m venv .trl
-    .trl/bin/pip install -r requirements.txt trl==1.16.0
-    .trl/bin/python tests/compare_trl.py
+    .trl/bin/pip install -e ".[real]" trl==1.16.0
+    .trl/bin/python tests/compare_trl.py                    # the tiny model
+    .trl/bin/python tests/compare_trl.py smollm2            # after `refimpl fetch`
+    .trl/bin/python tests/compare_trl.py sampler
+
+TRL computes layers again in the backward pass unless it is told not to, which saves
+memory and costs time. We do not, so here TRL does not either; `--checkpointing` turns
+it on for both.
 """
 
+import argparse
 import itertools
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from refimpl.models import frozen_copy
+from refimpl import dice
+from refimpl.experiments import bench, real
+from refimpl.models import frozen_copy, load
+from refimpl.rewards import columns
 from refimpl.sft import warm_start
-from refimpl.tasks import Arithmetic
+from refimpl.tasks import Arithmetic, Chat
 from refimpl.trainer import TrainConfig, evaluate, train
-
-ROLLOUTS = 12
-OURS = TrainConfig(rollouts=ROLLOUTS)
 
 
 class Clock(TrainerCallback):
@@ -35,67 +45,133 @@ class Clock(TrainerCallback):
     def on_step_end(self, *_, **__):
         self.times.append(time.perf_counter())
 
-    def seconds_per_rollout(self) -> float:
-        """Median over rollouts, the first left out: it pays for set-up."""
-        marks = self.times[:: OURS.minibatches]
-        return statistics.median([b - a for a, b in itertools.pairwise(marks)][1:])
+    def per_rollout(self, updates: int) -> list[float]:
+        """Seconds of each rollout but the first, which pays for set-up."""
+        marks = self.times[::updates]
+        return [b - a for a, b in itertools.pairwise(marks)][1:]
 
 
-def reward(completions, answer, **columns):
-    return Arithmetic.reward(None, completions, answer=answer)
+def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
+    given = {"model": model, "tokenizer": tokenizer, "task": task}
+    history = train("grpo", config=config, **given, progress=False)
+    return history["step_time"][1:], history.model
 
 
-def run_trl(model, tokenizer, folder: str) -> tuple[float, float]:
-    clock = Clock()
-    rows = Arithmetic().sample(ROLLOUTS * OURS.prompts_per_rollout, seed=0)
-    responses = OURS.prompts_per_rollout * OURS.group_size
-    trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=reward,
-        processing_class=tokenizer,
-        train_dataset=Dataset.from_list(rows),
-        callbacks=[clock],
-        args=GRPOConfig(
-            output_dir=folder,
-            per_device_train_batch_size=responses // OURS.minibatches,
-            gradient_accumulation_steps=1,
-            steps_per_generation=OURS.minibatches,
-            num_generations=OURS.group_size,
-            max_completion_length=OURS.max_new_tokens,
-            max_steps=ROLLOUTS * OURS.minibatches,
-            temperature=OURS.temperature,
-            learning_rate=OURS.learning_rate,
-            lr_scheduler_type="constant",
-            adam_beta2=0.95,
-            max_grad_norm=OURS.max_grad_norm,
-            beta=0.0,
-            loss_type="grpo",
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            save_strategy="no",
-            logging_steps=10**6,
-            disable_tqdm=True,
-        ),
+def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
+    """The problems that our run meets, in their order."""
+    rows = [
+        row
+        for step in range(config.rollouts)
+        for row in task.sample(
+            config.prompts_per_rollout, dice.seed_for(config.seed, step, "q")
+        )
+    ]
+
+    def reward(completions, row, **_):
+        return task.reward(None, completions, **columns([rows[i] for i in row]))
+
+    clock, responses = Clock(), config.prompts_per_rollout * config.group_size
+    prompts = [{"prompt": row["prompt"], "row": i} for i, row in enumerate(rows)]
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            model=frozen_copy(model).requires_grad_(True),
+            reward_funcs=reward,
+            processing_class=tokenizer,
+            train_dataset=Dataset.from_list(prompts),
+            callbacks=[clock],
+            args=GRPOConfig(
+                output_dir=folder,
+                shuffle_dataset=False,
+                per_device_train_batch_size=responses // config.minibatches,
+                gradient_accumulation_steps=1,
+                steps_per_generation=config.minibatches,
+                num_generations=config.group_size,
+                max_completion_length=config.max_new_tokens,
+                max_steps=config.rollouts * config.minibatches,
+                temperature=config.temperature,
+                learning_rate=config.learning_rate,
+                lr_scheduler_type="constant",
+                adam_beta2=0.95,
+                max_grad_norm=config.max_grad_norm,
+                gradient_checkpointing=config.gradient_checkpointing,
+                beta=0.0,
+                loss_type="grpo",
+                use_cpu=True,
+                bf16=False,
+                report_to="none",
+                save_strategy="no",
+                logging_steps=10**6,
+                disable_tqdm=True,
+            ),
+        )
+        clock.times = [time.perf_counter()]
+        trainer.train()
+    return clock.per_rollout(config.minibatches), trainer.model
+
+
+def in_turn(repeats: int, *given) -> list:
+    """Print the median seconds of both; return the models of the last turn."""
+    seconds: dict = {by_us: [], by_trl: []}
+    for turn in range(repeats):
+        models = []
+        for work, taken in seconds.items():
+            found, model = work(*given)
+            taken += found
+            models.append(model)
+            each = ", ".join(f"{s:.3f}" for s in found)
+            print(f"turn {turn + 1}, {work.__name__}: {each} s", flush=True)
+    ours, theirs = (statistics.median(taken) for taken in seconds.values())
+    print(f"refimpl  {ours:.3f} s per rollout, median of {len(seconds[by_us])}")
+    print(f"TRL      {theirs:.3f} s per rollout, median of {len(seconds[by_trl])}")
+    print(f"refimpl is {theirs / ours:.1f} times as fast")
+    return models
+
+
+def tiny(arguments) -> None:
+    model, tokenizer, _ = warm_start()
+    checkpointing = arguments.checkpointing
+    config = TrainConfig(rollouts=12, gradient_checkpointing=checkpointing)
+    models = in_turn(arguments.repeats, model, tokenizer, Arithmetic(), config)
+    for name, trained in zip(("refimpl", "TRL"), models):
+        print(f"{name}: accuracy {evaluate(trained, tokenizer):.2f}")
+
+
+def smollm2(arguments) -> None:
+    """One rollout is timed in each turn, the second: the first pays for set-up."""
+    model, tokenizer = load(real.MODEL)
+    config = replace(
+        real.GENTLE,
+        rollouts=2,
+        eval_problems=1,
+        eval_samples=1,
+        gradient_checkpointing=arguments.checkpointing,
     )
-    clock.times = [time.perf_counter()]
-    trainer.train()
-    return clock.seconds_per_rollout(), evaluate(trainer.model, tokenizer)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    in_turn(arguments.repeats, model, tokenizer, task, config)
+
+
+def sampler(arguments) -> None:
+    """Batches of 32, as training has them and of prompts that all differ."""
+    model, tokenizer = load(real.MODEL)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    prompts = [row["prompt"] for row in task.sample(32, seed=0)]
+    for different, tokens in itertools.product((4, 32), (12, 48)):
+        group = 32 // different
+        print(f"{different} prompts, {group} answers each, of at most {tokens} tokens")
+        some = prompts[:different]
+        bench._show(
+            bench.sampler(model, tokenizer, arguments.repeats, some, group, tokens)
+        )
 
 
 def main() -> None:
-    model, tokenizer, _ = warm_start()
-    history = train(
-        "grpo", config=OURS, model=model, tokenizer=tokenizer, progress=False
-    )
-    ours = statistics.median(history["step_time"][1:])
-    with tempfile.TemporaryDirectory() as folder:
-        theirs, accuracy = run_trl(
-            frozen_copy(model).requires_grad_(True), tokenizer, folder
-        )
-    print(f"refimpl  {ours:.3f} s per rollout, accuracy {history.accuracy:.2f}")
-    print(f"TRL      {theirs:.3f} s per rollout, accuracy {accuracy:.2f}")
-    print(f"refimpl is {theirs / ours:.1f} times as fast")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    works = {work.__name__: work for work in (tiny, smollm2, sampler)}
+    parser.add_argument("what", nargs="?", choices=works, default="tiny")
+    parser.add_argument("--repeats", type=int, default=3, help="turns of each side")
+    parser.add_argument("--checkpointing", action="store_true")
+    arguments = parser.parse_args()
+    works[arguments.what](arguments)
 
 
 if __name__ == "__main__":

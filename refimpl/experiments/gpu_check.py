@@ -82,16 +82,17 @@ def pair(here: Here, compare: Callable, **settings) -> dict:
     return compare(model.to(here.config.device), tokenizer, here.config, **settings)
 
 
-def parts(here: Here) -> dict[str, Callable[[Here], dict]]:
+def parts(here: Here) -> dict[str, Callable]:
     """What is measured, by name."""
-    timed = {"repeats": here.repeats}
-    return {
+    n = here.repeats
+    found: dict[str, Callable] = {
         "bfloat16 against float32": partial(pair, compare=pairs.precisions),
-        "sampler against generate": partial(pair, compare=pairs.samplers, **timed),
-        "update, prompts shared": partial(pair, compare=pairs.updates, **timed),
-        "update against TRL": partial(pair, compare=pairs.updates, trl=True, **timed),
+        "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
+        "update, prompts shared": partial(pair, compare=pairs.updates, repeats=n),
+        "update against TRL": partial(pair, compare=pairs.updates, repeats=n, trl=True),
         "SmolLM2 with a LoRA": smollm2,
-    } | {
+    }
+    return found | {
         f"{name}, {preset}": partial(algorithm, name=name, preset=preset)
         for preset in (here.dense, here.moe)
         for name in ALGORITHMS

@@ -99,7 +99,7 @@ def updates(
         works["repeated prompts"] = partial(ours, False)
     found, seconds = _in_turn(list(works.values()), repeats)
     (loss, one, logp), (other_loss, other, other_logp) = found
-    figures = {f"{name}, seconds": s for name, s in zip(works, seconds)}
+    figures: dict = {f"{name}, seconds": s for name, s in zip(works, seconds)}
     figures[f"{list(works)[1]} / shared prompts"] = seconds[1] / seconds[0]
     if trl:
         figures["version of TRL"] = metadata.version("trl")

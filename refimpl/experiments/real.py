@@ -11,7 +11,7 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
@@ -31,7 +31,7 @@ from refimpl.models import load, lora
 from refimpl.settings import Count, nearest
 from refimpl.tasks import Chat, ReasoningGym
 from refimpl.tasks.answers import contains_answer
-from refimpl.trainer import train
+from refimpl.trainer import StalenessError, train
 
 MODEL = "smollm2"
 SYSTEM = "Answer with the number only."
@@ -170,13 +170,21 @@ def real(
         for arm in arms
     ]
     jobs = [job for job in jobs if key(spec(*job)) not in done]
+    for job, found in tqdm(_finished(jobs, workers), total=len(jobs), desc="runs"):
+        store.add(spec(*job), *found)
+
+
+def _finished(jobs: list[tuple], workers: int) -> Iterator[tuple]:
+    """Every job and what came of it, as each is done."""
+    if workers == 1:
+        yield from ((job, _run(*job)) for job in jobs)
+        return
     threads = max(1, (os.cpu_count() or 1) // workers)
     with ProcessPoolExecutor(
         workers, get_context("spawn"), torch.set_num_threads, (threads,)
     ) as pool:
         waiting = {pool.submit(_run, *job): job for job in jobs}
-        for ended in tqdm(as_completed(waiting), total=len(jobs), desc="runs"):
-            store.add(spec(*waiting[ended]), *ended.result())
+        yield from ((waiting[done], done.result()) for done in as_completed(waiting))
 
 
 def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
@@ -210,15 +218,19 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
         model = lora(model, r=ARMS[arm].lora)
     algorithm, _ = stress.ARMS[ARMS[arm].method].build()
     config = configured(setting, arm, seed)
-    history = train(
-        algorithm,
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        task=Chat(TASKS[TRAINED_ON](), tokenizer, SYSTEM),
-        reward=REWARDS[ARMS[arm].reward],
-        progress=False,
-    )
+    try:
+        history = train(
+            algorithm,
+            config=config,
+            model=model,
+            tokenizer=tokenizer,
+            task=Chat(TASKS[TRAINED_ON](), tokenizer, SYSTEM),
+            reward=REWARDS[ARMS[arm].reward],
+            progress=False,
+        )
+    except StalenessError as error:  # nothing was ever paid, say
+        history = error.history
+        history.ended = error
     rows = history.rows
     for name, task in TASKS.items():
         found = scores(

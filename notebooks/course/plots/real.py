@@ -8,18 +8,19 @@ from matplotlib.patches import Rectangle
 
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER, arms, shade
+from refimpl.history import History
 
 Runs = Mapping[str, Sequence[Sequence[float]]]
 
 
 def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
-    """A group's tokens as repeated rows (left) and as one packed row (below)."""
+    """A group's tokens as repeated rows, and below them as one packed row."""
     width = 8.0
     longest = prompt + max(answers)
     unit = (width - 0.4) / max(longest, prompt + sum(answers))
-    height = 0.26 * len(answers) + 1.75
+    height = 0.26 * len(answers) + 1.5
     figure, axis = draw.canvas(width, height)
-    looks = [shade(FREE[1], i % 3 - 1) for i in range(len(answers))]
+    looks = [shade(FREE[1], i % 2) for i in range(len(answers))]
 
     def cells(x: float, y: float, count: int, colour: str, **style) -> float:
         for n in range(count):
@@ -28,21 +29,21 @@ def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
         return x + count * unit
 
     total = len(answers) * longest
-    top = height - 0.75
+    top = height - 0.8
     axis.text(0.2, top + 0.28, f"repeated and padded: {total} tokens", size=12)
     for i, (answer, colour) in enumerate(zip(answers, looks)):
         y = top - 0.26 * i
         x = cells(0.2, y, prompt, FREE[2])
         x = cells(x, y, answer, colour)
         cells(x, y, longest - prompt - answer, GREY, alpha=0.25)
-    y = top - 0.26 * len(answers) - 0.42
+    y = top - 0.26 * len(answers) - 0.32
     shared = prompt + sum(n - 1 for n in answers)
     axis.text(0.2, y + 0.28, f"packed: {shared} tokens", size=12)
     x = cells(0.2, y, prompt, FREE[2])
     for answer, colour in zip(answers, looks):
         x = cells(x, y, answer - 1, colour)
-    axis.text(width - 0.2, top + 0.28, "green: prompt", ha="right", size=11, color=INK)
-    axis.text(0.05, height - 0.22, title, size=13.5, weight="bold", color=INK)
+    axis.text(width - 0.2, top + 0.28, "green: prompt", ha="right", size=11, color=FREE[2])
+    axis.text(0.1, height - 0.25, title, size=13.5, weight="bold", color=INK)
     figure.set_facecolor(PAPER)
     return figure
 
@@ -68,4 +69,23 @@ def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
     draw.rollout_axis(axis, 6)
     draw.legend_beside(axis)
     draw.finding(figure, title)
+    return figure
+
+
+def broken(right: History, other: History, title: str) -> Figure:
+    """Exercise 13.5: loss, reward and answers without an end, every ten steps."""
+    panels = {"loss": "nats/token", "reward": "mean", "cut_off": "share"}
+    names = ("loss", "mean reward", "answers cut off")
+    figure, axes = draw.panel_grid(3, (8, 3.2))
+    for axis, column, name, unit in zip(axes, panels, names, panels.values()):
+        for label, run, dash, colour in (
+            ("right", right, "-", FREE[0]),
+            ("with the bug", other, "--", FREE[1]),
+        ):
+            over = [10 * n for n in draw.steps(run[column])]
+            draw.line(axis, over, run[column], colour, dash, label)
+        axis.set(xlabel="step", title=name, ylabel=unit)
+        axis.set_ylim(bottom=0) if column == "loss" else axis.set_ylim(-0.03, 1.05)
+    draw.heading(figure, axes[0], title)
+    draw.caption(figure, "one run each, the same seeds")
     return figure

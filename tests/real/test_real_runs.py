@@ -1,0 +1,87 @@
+"""The stored runs of a pretrained model: what they are, without making them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from refimpl.experiments import real
+from refimpl.experiments.store import key, read
+from refimpl.sft import warm_start
+from refimpl.tasks import Arithmetic
+
+pytest.importorskip("reasoning_gym")
+JOBS = [(s, a, seed) for s in real.SETTINGS for a in real.ARMS for seed in (0, 1)]
+
+
+def test_every_run_has_a_name_of_its_own():
+    keys = {key(json.loads(json.dumps(real.spec(*job)))) for job in JOBS}
+    assert len(keys) == len(JOBS) == len(real.SETTINGS) * len(real.ARMS) * 2
+
+
+def test_arms_differ_in_what_they_say_and_in_nothing_else():
+    base = real.spec("gentle", "GRPO", 0)
+    differing = {
+        "SAPO 8.8": {"arm", "hyperparameters"},
+        "random reward": {"arm", "reward"},
+        "LoRA": {"arm", "lora", "learning_rate"},
+    }
+    for arm, names in differing.items():
+        other = real.spec("gentle", arm, 0)
+        assert {name for name in base if base[name] != other[name]} == names
+    stale = real.spec("stale", "GRPO", 0)
+    changed = {name for name in base if base[name] != stale[name]}
+    assert changed == {"setting", "minibatches", "epochs"}
+    assert real.SETTINGS["gentle"].updates_per_rollout == 2
+    assert real.SETTINGS["stale"].updates_per_rollout == 16
+
+
+def test_what_the_controls_pay():
+    texts = ["4 + 6 = 10", "10.", "It is 11", "no number", ""]
+    assert real.format_reward(None, texts) == [1, 1, 1, 0, 0]
+    coins = real.random_reward(["q"] * 400, ["the same answer"] * 400)
+    assert 140 < sum(coins) < 260 and set(coins) == {0.0, 1.0}
+    assert coins == real.random_reward(["q"] * 400, ["the same answer"] * 400)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"arms": ["GRP0"]}, "unknown 'GRP0', did you mean 'GRPO'"),
+        ({"settings": ["gentel"]}, "unknown 'gentel', did you mean 'gentle'"),
+    ],
+)
+def test_unknown_names_are_refused(given, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        real.real(tmp_path / "real", **given)
+
+
+def test_without_the_model_the_command_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match="python -m refimpl fetch smollm2"):
+        real.real(tmp_path / "real")
+    assert list(tmp_path.glob("real*")) == []
+
+
+def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
+    """With the toy in place of the model."""
+    made = []
+    small = replace(real.GENTLE, rollouts=2, eval_problems=4, eval_every=1)
+
+    def load(name):
+        made.append(name)
+        return warm_start()[:2]
+
+    monkeypatch.setattr(real, "load", load)
+    monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
+    monkeypatch.setattr(real, "TASKS", {"two terms": Arithmetic})
+    monkeypatch.setattr(real, "Chat", lambda task, *_: task)
+    monkeypatch.setattr(real, "AFTER", ["after/two terms"])
+    for _ in range(2):
+        real.real(tmp_path / "real", ["GRPO"], ["gentle"], seeds=2)
+    assert len(made) == 2 + 2  # each call looks whether it is there; two runs
+    runs, rows = read(tmp_path / "real")
+    assert runs["seed"].tolist() == [0, 1] and set(runs["arm"]) == {"GRPO"}
+    assert runs["torch"].notna().all() and runs["seconds"].gt(0).all()
+    assert rows["step"].tolist() == [0, 1] * 2
+    assert rows["after/two terms"].notna().tolist() == [False, True] * 2
