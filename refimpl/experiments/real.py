@@ -1,7 +1,6 @@
 """`python -m refimpl real`: every method on a pretrained model, SmolLM2-135M-Instruct.
 
-Sums of two digits from reasoning-gym, in words that nobody here wrote; the last number
-of an answer is judged. Every arm starts from the same weights and meets the same
+Sums of two small numbers from reasoning-gym; the last number of an answer is judged. Every arm starts from the same weights and meets the same
 problems. A run takes minutes; what is stored already is not run again.
 """
 
@@ -34,30 +33,27 @@ from refimpl.tasks.answers import contains_answer
 from refimpl.trainer import StalenessError, train
 
 MODEL = "smollm2"
-SYSTEM = "Answer with the number only."
-TASKS: dict[str, Callable[[], ReasoningGym]] = {
-    "two terms": functools.partial(
-        ReasoningGym,
-        "chain_sum",
-        max_terms=2,
-        max_digits=1,
-        extract="last",
-        partial_credit=False,
-    ),
-    "three terms": functools.partial(
-        ReasoningGym,
-        "chain_sum",
-        min_terms=3,
-        max_terms=3,
-        max_digits=1,
-        extract="last",
-        partial_credit=False,
-    ),
-    "products": functools.partial(
-        ReasoningGym, "products", max_digits=1, extract="last", partial_credit=False
-    ),
+SYSTEM = "You are a calculator."
+JUDGED = {"extract": "last", "partial_credit": False}
+SUMS = {
+    "operators": ["+"],
+    "max_digits": 1,
+    "allow_negation": False,
+    "allow_parentheses": False,
 }
-TRAINED_ON = "two terms"
+
+
+def _gym(name: str, **difficulty: Any) -> Callable[[], ReasoningGym]:
+    return functools.partial(ReasoningGym, name, **JUDGED, **difficulty)
+
+
+TASKS: dict[str, Callable[[], ReasoningGym]] = {
+    "sums": _gym("basic_arithmetic", min_terms=2, max_terms=2, **SUMS),
+    "three terms": _gym("basic_arithmetic", min_terms=3, max_terms=3, **SUMS),
+    "sums and differences": _gym("chain_sum", max_terms=2, max_digits=1),
+    "products": _gym("products", max_digits=1),
+}
+TRAINED_ON = "sums"
 
 GENTLE = TrainConfig(
     rollouts=24,

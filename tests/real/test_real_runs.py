@@ -74,9 +74,9 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(real, "load", load)
     monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
-    monkeypatch.setattr(real, "TASKS", {"two terms": Arithmetic})
+    monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
     monkeypatch.setattr(real, "Chat", lambda task, *_: task)
-    monkeypatch.setattr(real, "AFTER", ["after/two terms"])
+    monkeypatch.setattr(real, "AFTER", ["after/sums"])
     for _ in range(2):
         real.real(tmp_path / "real", ["GRPO"], ["gentle"], seeds=2)
     assert len(made) == 2 + 2  # each call looks whether it is there; two runs
@@ -84,4 +84,4 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
     assert runs["seed"].tolist() == [0, 1] and set(runs["arm"]) == {"GRPO"}
     assert runs["torch"].notna().all() and runs["seconds"].gt(0).all()
     assert rows["step"].tolist() == [0, 1] * 2
-    assert rows["after/two terms"].notna().tolist() == [False, True] * 2
+    assert rows["after/sums"].notna().tolist() == [False, True] * 2

@@ -56,8 +56,8 @@ CHAT = "<|im_start|>user\nBe brief.\n\n8 + 9 = ?<|im_end|>\n<|im_start|>assistan
     [
         ("3+9+4=", "3+9+4="),
         ("Add these.\n3 + 4\n\n", "3 + 4"),
-        (CHAT, "8 + 9 = ?<|im_end|>"),
-        ("<|im_start|>user", "<|im_start|>user"),
+        (CHAT, "8 + 9 = ?"),
+        ("<|im_start|>user", "user"),
         ("\n", "\n"),
     ],
 )

@@ -160,7 +160,7 @@ EXERCISES = (
         mistakes={
             "Line 1 is right: padding is never read, so any token will do for it. Who "
             "takes it for something else?": 1,
-            "Line 2 is right: 120 steps, the same in both runs.": 2,
+            "Line 2 is right: 100 steps, the same in both runs.": 2,
             "Line 3 is right: 64 problems, other ones in every step.": 3,
             "Line 4 is right: the text ends in EOS, and it is in `ids`.": 4,
             "Line 5 is right: padded on the right, every token stands where it will "

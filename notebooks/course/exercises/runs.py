@@ -43,7 +43,7 @@ def reinforce(model, tokenizer, rollouts: int = 24, broken: bool = False) -> His
     return history
 
 
-def answering(steps: int = 120, broken: bool = False) -> History:
+def answering(steps: int = 100, broken: bool = False) -> History:
     """Supervised steps before RL: an untrained policy learns to answer, and to stop.
 
     Sums of two terms, written out. Padding is EOS; the `broken` one leaves all of it

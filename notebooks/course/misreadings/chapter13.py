@@ -32,7 +32,7 @@ def ratio_to_the_sampler(logits, old_logits, token, top_p):
 
 
 def ratio_to_the_policy(logits, old_logits, token, top_p):
-    """π_θ / π_old, both over the whole vocabulary, whatever the token was drawn from."""
+    """π_θ / π_old, both over the whole vocabulary, however the token was drawn."""
     return (logits.log_softmax(-1)[token] - old_logits.log_softmax(-1)[token]).exp()
 
 
