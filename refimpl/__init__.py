@@ -8,11 +8,11 @@ The path of the data is one line, and the rooms are named after its steps:
 No import runs upward, none in a circle. Floors, lowest first:
 
 1. `settings` and `arguments` (which check themselves), `dice` (random numbers),
-   `files`.
+   `files`, `pretrained` (models that come in packages).
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `moe`, `rollout`, `rewards`, `sft`: world and policy; `starts/`:
-   the warm-started policies that every machine begins with.
+4. `tasks`, `models`, `moe`, `sharing` (of prompts), `rollout`, `rewards`, `sft`: world
+   and policy; `starts/`: the warm-started policies that every machine begins with.
 5. `collect` (makes a batch of all that), `update` (K steps on it), `evaluation`
    (held-out problems), `trainer` (the loop), with `config`, `run`, `history`,
    `samples` and `checkpoint` beside them.

@@ -1,7 +1,8 @@
 """`python -m refimpl real`: every method on a pretrained model, SmolLM2-135M-Instruct.
 
-Sums of two small numbers from reasoning-gym; the last number of an answer is judged. Every arm starts from the same weights and meets the same
-problems. A run takes minutes; what is stored already is not run again.
+Sums of two small numbers from reasoning-gym; the last number of an answer is judged.
+Every arm starts from the same weights and meets the same problems. A run takes minutes;
+what is stored already is not run again.
 """
 
 import functools

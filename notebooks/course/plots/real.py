@@ -6,8 +6,10 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER, arms, shade
+from refimpl.experiments.memory import memory
 from refimpl.history import History
 
 Runs = Mapping[str, Sequence[Sequence[float]]]
@@ -42,7 +44,9 @@ def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
     x = cells(0.2, y, prompt, FREE[2])
     for answer, colour in zip(answers, looks):
         x = cells(x, y, answer - 1, colour)
-    axis.text(width - 0.2, top + 0.28, "green: prompt", ha="right", size=11, color=FREE[2])
+    axis.text(
+        width - 0.2, top + 0.28, "green: prompt", ha="right", size=11, color=FREE[2]
+    )
     axis.text(0.1, height - 0.25, title, size=13.5, weight="bold", color=INK)
     figure.set_facecolor(PAPER)
     return figure
@@ -89,3 +93,45 @@ def broken(right: History, other: History, title: str) -> Figure:
     draw.heading(figure, axes[0], title)
     draw.caption(figure, "one run each, the same seeds")
     return figure
+
+
+def memory_explorer(config) -> explorer.Explorer:
+    """Where the bytes are, for the reader's prompts, answers and way to train."""
+    parts = [name for name in memory(config) if name != "peak"]
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    bars = axis.barh(range(len(parts)), [1.0] * len(parts), color=FREE[1])
+    draw.row_labels(axis, parts)
+    axis.set(xscale="log", xlim=(0.01, 100), xlabel="GB (10⁹ bytes), log scale")
+    draw.plain_ticks(axis.xaxis, (0.01, 0.1, 1, 10, 100))
+    axis.set_title("00000.00 GB in all")
+
+    def update(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
+        found = memory(
+            config,
+            r=None if r == "full" else int(r),
+            prompt_length=prompt_length,
+            max_new_tokens=max_new_tokens,
+            group_size=group_size,
+            micro_batch_size=micro_batch_size,
+        )
+        for bar, part in zip(bars, parts):
+            bar.set_width(max(found[part] / 1e9, 1e-3))
+        axis.set_title(f"{found['peak'] / 1e9:.2f} GB in all")
+        return [*bars, axis.title]
+
+    powers = [2**n for n in range(1, 13)]
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "r": explorer.choice("trained", ["full", "1", "4", "16", "64"], "full"),
+            "prompt_length": explorer.stops("prompt (tokens)", powers[3:], 32),
+            "max_new_tokens": explorer.stops("answer (tokens)", powers[1:], 16),
+            "group_size": explorer.stops("answers per prompt G", powers[:7], 8),
+            "micro_batch_size": explorer.stops("micro-batch", powers[:8], 8),
+        },
+        {
+            "small: a LoRA": {"r": "4", "max_new_tokens": 16, "micro_batch_size": 2},
+            "long answers": {"max_new_tokens": 2048, "micro_batch_size": 8},
+        },
+    )
