@@ -11,8 +11,8 @@ No import runs upward, none in a circle. Floors, lowest first:
    `files`, `pretrained` (models that come in packages).
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `moe`, `sharing` (of prompts), `rollout`, `rewards`, `sft`: world
-   and policy; `starts/`: the warm-started policies that every machine begins with.
+4. `tasks`, `models`, `moe`, `rollout`, `sharing` (of prompts), `scoring`, `rewards`,
+   `sft`: world and policy; `starts/`: the policies that every machine begins with.
 5. `collect` (makes a batch of all that), `update` (K steps on it), `evaluation`
    (held-out problems), `trainer` (the loop), with `config`, `run`, `history`,
    `samples` and `checkpoint` beside them.

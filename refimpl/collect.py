@@ -14,7 +14,7 @@ from refimpl import dice, moe
 from refimpl.advantages import whiten
 from refimpl.kl import k1, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
-from refimpl.rollout import Rollout, sample, values
+from refimpl.rollout import Rollout, sample
 from refimpl.run import (
     Batch,
     Run,
@@ -25,6 +25,7 @@ from refimpl.run import (
     without_gradient,
 )
 from refimpl.samples import chosen
+from refimpl.scoring import values
 from refimpl.tasks.judge import TaskWarning
 
 

@@ -70,7 +70,7 @@ class Routing:
         self, experts: Int[Tensor, "B L layers k"]
     ) -> Float[Tensor, "B L layers k"]:
         """log of the router's probability of each of `experts`, nats; 0 where FREE."""
-        every = _wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
+        every = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
         every = every.view(*experts.shape[:3], -1)
         found = every.gather(-1, experts.long().clamp(min=0))
         return torch.where(experts == FREE, 0.0, found)
@@ -213,7 +213,7 @@ def router_kl(
     old: Float[Tensor, "... E"], new: Float[Tensor, "... E"]
 ) -> Float[Tensor, "..."]:
     """KL(old ‖ new) between the routers' distributions, from their logits, nats."""
-    p, q = _wide(old).log_softmax(-1), _wide(new).log_softmax(-1)
+    p, q = wide(old).log_softmax(-1), wide(new).log_softmax(-1)
     return (p.exp() * (p - q)).sum(-1)
 
 
@@ -281,7 +281,7 @@ def load_balance(
     Switch Transformer (2101.03961), Eq. 4–6, as `transformers` computes it: k if the
     experts are visited evenly, more if not. `real` leaves padding out.
     """
-    probs = _wide(torch.cat(routing.logits)).softmax(-1)
+    probs = wide(torch.cat(routing.logits)).softmax(-1)
     visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
     if real is not None:
         keep = real.flatten().repeat(len(routing.logits))
@@ -289,5 +289,5 @@ def load_balance(
     return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))

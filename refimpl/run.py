@@ -17,7 +17,8 @@ from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import checkpointed
-from refimpl.rollout import Rollout, log_probs
+from refimpl.rollout import Rollout
+from refimpl.scoring import log_probs
 
 
 @dataclass

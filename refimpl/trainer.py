@@ -42,9 +42,10 @@ from refimpl.models import (
     trainable_copy,
 )
 from refimpl.rewards import check_rows, check_task, identity
-from refimpl.rollout import check_prompts, check_sampling
+from refimpl.rollout import check_prompts
 from refimpl.run import Run
 from refimpl.samples import show
+from refimpl.scoring import check_sampling
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.update import update

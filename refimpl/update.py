@@ -11,8 +11,9 @@ from refimpl.algorithms import value_loss
 from refimpl.importance import largest_deviation, truncated_weight
 from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import token_mean as mean_over_tokens
-from refimpl.rollout import Rollout, values
+from refimpl.rollout import Rollout
 from refimpl.run import Batch, Run, at_tokens, mean, score_with, token_mean
+from refimpl.scoring import values
 
 MAX_QUANTILE_INPUT = 2**24
 """What `torch.quantile` takes; of more log-ratios a part is measured."""

@@ -41,6 +41,7 @@ from refimpl import (
     normalisers,
     rewards,
     rollout,
+    scoring,
     trainer,
 )
 from refimpl.__main__ import main, said_by_us
@@ -874,18 +875,18 @@ def test_training_is_refused_before_work_starts(call, words, monkeypatch):
     the_sentence(call, words)
 
 
-def scoring(words: Words, what: str, reward) -> Row:
+def rewarding(words: Words, what: str, reward) -> Row:
     return training(words, f"reward {what}", reward=reward)
 
 
 @table(
     [
         *(
-            scoring(("judge", "number"), f"returns {label}", returning(value))
+            rewarding(("judge", "number"), f"returns {label}", returning(value))
             for label, value in BAD_REWARDS.items()
         ),
-        scoring(("raising raised RuntimeError: the judge",), "raises", raising),
-        scoring(
+        rewarding(("raising raised RuntimeError: the judge",), "raises", raising),
+        rewarding(
             ("take **columns",), "takes no columns", lambda prompts, completions: 1
         ),
     ]
@@ -969,7 +970,7 @@ SAMPLES = [
     *(
         Row(
             f"log_probs({label})",
-            lambda m=m, r=r, t=t: rollout.log_probs(m and model(), r and sampled(), t),
+            lambda m=m, r=r, t=t: scoring.log_probs(m and model(), r and sampled(), t),
             words,
         )
         for label, m, r, t, words in (
@@ -985,22 +986,22 @@ SAMPLES = [
     ),
     Row(
         "log_probs of text",
-        lambda: rollout.log_probs(model(), "1+2=#3"),
+        lambda: scoring.log_probs(model(), "1+2=#3"),
         ("rollout must be a Rollout", "'1+2=#3'"),
     ),
     Row(
         "values of a policy",
-        lambda: rollout.values(model(), sampled()),
+        lambda: scoring.values(model(), sampled()),
         ("critic", "make_critic"),
     ),
     Row(
         "values(None)",
-        lambda: rollout.values(None, sampled()),
+        lambda: scoring.values(None, sampled()),
         ("critic must be", "None"),
     ),
     Row(
         "values of text",
-        lambda: rollout.values(models.make_critic(model()), "1+2=#3"),
+        lambda: scoring.values(models.make_critic(model()), "1+2=#3"),
         ("rollout must be a Rollout",),
     ),
     Row(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from transformers import PreTrainedConfig
 
 from refimpl.arguments import guarded
-from refimpl.rollout import SLICE
+from refimpl.scoring import SLICE
 from refimpl.settings import Count, Weight
 
 LOGIT_COPIES = 5

@@ -20,8 +20,9 @@ from refimpl.algorithms import get
 from refimpl.config import TrainConfig
 from refimpl.experiments.bench import _in_turn, sampler
 from refimpl.models import trainable_copy
-from refimpl.rollout import log_probs, sample
+from refimpl.rollout import sample
 from refimpl.run import score_with
+from refimpl.scoring import log_probs
 from refimpl.tasks import Arithmetic
 from refimpl.trainer import collect, prepare
 

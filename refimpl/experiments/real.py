@@ -35,8 +35,8 @@ from refimpl.trainer import StalenessError, train
 
 MODEL = "smollm2"
 SYSTEM = "You are a calculator."
-JUDGED = {"extract": "last", "partial_credit": False}
-SUMS = {
+JUDGED: dict[str, Any] = {"extract": "last", "partial_credit": False}
+SUMS: dict[str, Any] = {
     "operators": ["+"],
     "max_digits": 1,
     "allow_negation": False,

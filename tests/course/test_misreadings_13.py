@@ -10,7 +10,8 @@ from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.evaluation import pass_at
 from refimpl.models import build
-from refimpl.rollout import Truncation, log_probs, sample, truncated
+from refimpl.rollout import Truncation, sample, truncated
+from refimpl.scoring import log_probs
 from refimpl.tasks.arithmetic import make_tokenizer
 from refimpl.trainer import prepare
 

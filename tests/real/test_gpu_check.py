@@ -14,7 +14,8 @@ from refimpl.experiments import bench, gpu_check, pairs
 from refimpl.history import History
 from refimpl.models import build
 from refimpl.pretrained import fetched
-from refimpl.rollout import log_probs, sample
+from refimpl.rollout import sample
+from refimpl.scoring import log_probs
 from refimpl.tasks import make_tokenizer
 
 SMALL = TrainConfig(

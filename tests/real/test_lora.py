@@ -11,7 +11,8 @@ from refimpl import checkpoint, models
 from refimpl.__main__ import main
 from refimpl.collect import collect
 from refimpl.models import load, lora, merged, trainable_copy
-from refimpl.rollout import log_probs, sample
+from refimpl.rollout import sample
+from refimpl.scoring import log_probs
 from refimpl.update import update
 from tests.worlds import (
     PROMPTS,

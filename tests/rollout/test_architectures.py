@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, DynamicCache, T5Config
 from transformers.cache_utils import DynamicLayer
 
 from refimpl.models import make_critic
-from refimpl.rollout import check_sampling, log_probs, sample, values
+from refimpl.rollout import sample
+from refimpl.scoring import check_sampling, log_probs, values
 from tests.worlds import (
     EOS,
     PAD,

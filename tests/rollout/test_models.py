@@ -20,7 +20,8 @@ from refimpl.models import (
     pick_device,
     trainable_copy,
 )
-from refimpl.rollout import check_sampling, log_probs, sample, values
+from refimpl.rollout import sample
+from refimpl.scoring import check_sampling, log_probs, values
 from refimpl.tasks import make_tokenizer
 from tests.worlds import (
     EOS,

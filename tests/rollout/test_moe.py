@@ -21,7 +21,8 @@ from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.importance import truncated_weight
 from refimpl.normalisers import seq_mean_token_mean
-from refimpl.rollout import Rollout, log_probs, sample
+from refimpl.rollout import Rollout, sample
+from refimpl.scoring import log_probs
 from refimpl.trainer import TrainConfig, collect, prepare
 from refimpl.update import _loss, _micro_batches, _one_update, _weighed, update
 from tests.worlds import (

@@ -9,8 +9,9 @@ from tokenizers import normalizers
 
 from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS
-from refimpl.rollout import Rollout, check_prompts, end_tokens, log_probs, sample
+from refimpl.rollout import Rollout, check_prompts, end_tokens, sample
 from refimpl.run import at_tokens
+from refimpl.scoring import log_probs
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.trainer import collect, prepare
 from refimpl.update import _loss, _micro_batches, _weighed

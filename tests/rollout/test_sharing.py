@@ -6,9 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig
 
-from refimpl import TrainConfig, rollout, sharing, train
+from refimpl import TrainConfig, scoring, sharing, train
 from refimpl.models import build
-from refimpl.rollout import Rollout, log_probs
+from refimpl.rollout import Rollout
+from refimpl.scoring import log_probs
 from refimpl.tasks import make_tokenizer
 from refimpl.trainer import prepare
 from tests.worlds import gpt2
@@ -136,13 +137,13 @@ def test_logits_by_slices_give_the_same(share, monkeypatch):
     """Also where a slice ends inside a response, and for rows without padding."""
     policy = gpt2().double()
     whole = passed(policy, ragged())
-    monkeypatch.setattr(rollout, "SLICE", 18 * 4)  # four tokens
+    monkeypatch.setattr(scoring, "SLICE", 18 * 4)  # four tokens
     assert max(gaps(whole, passed(policy, ragged(), share_prompts=share))) < 1e-10
 
 
 def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
     policy, seen = model(), []
-    monkeypatch.setattr(rollout, "SLICE", 18 * 4)
+    monkeypatch.setattr(scoring, "SLICE", 18 * 4)
     policy.lm_head.register_forward_hook(lambda _, __, out: seen.append(out.numel()))
     sharing.has_plain_head(policy)
     seen.clear()

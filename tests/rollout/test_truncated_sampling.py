@@ -8,7 +8,8 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from refimpl import evaluation
 from refimpl.importance import truncated_weight
-from refimpl.rollout import Truncation, log_probs, sample, truncated
+from refimpl.rollout import Truncation, sample, truncated
+from refimpl.scoring import log_probs
 from refimpl.trainer import TrainConfig, collect, evaluate
 from tests.worlds import (
     PROMPTS,

@@ -12,7 +12,8 @@ from refimpl.advantages import gae, group_relative, whiten
 from refimpl.algorithms import ALGORITHMS
 from refimpl.collect import DynamicSamplingError, collect
 from refimpl.dice import seed_for
-from refimpl.rollout import Rollout, log_probs, values
+from refimpl.rollout import Rollout
+from refimpl.scoring import log_probs, values
 from refimpl.tasks import Arithmetic
 from refimpl.update import update
 from tests.worlds import (

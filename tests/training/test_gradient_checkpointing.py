@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, OPTConfig
 from refimpl import update as updating
 from refimpl.collect import collect
 from refimpl.models import checkpointed, lora
-from refimpl.rollout import log_probs
+from refimpl.scoring import log_probs
 from refimpl.update import update
 from tests.worlds import (
     EOS,

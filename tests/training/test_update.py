@@ -13,8 +13,8 @@ from refimpl.collect import collect
 from refimpl.kl import ESTIMATORS
 from refimpl.models import frozen_copy
 from refimpl.normalisers import NORMALISERS
-from refimpl.rollout import log_probs, values
 from refimpl.run import Batch
+from refimpl.scoring import log_probs, values
 from refimpl.update import update
 from tests.worlds import (
     COURSE,

@@ -10,7 +10,8 @@ import torch
 from refimpl.algorithms import ALGORITHMS
 from refimpl.history import History
 from refimpl.models import build
-from refimpl.rollout import log_probs, sample
+from refimpl.rollout import sample
+from refimpl.scoring import log_probs
 from refimpl.tasks import Arithmetic
 from refimpl.tasks.arithmetic import careful_demonstration, make_tokenizer
 

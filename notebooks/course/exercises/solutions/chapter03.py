@@ -4,7 +4,8 @@ import copy
 
 import torch
 
-from refimpl.rollout import log_probs, sample
+from refimpl.rollout import sample
+from refimpl.scoring import log_probs
 from refimpl.tasks import Arithmetic
 
 HALVED = 0.5
