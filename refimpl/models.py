@@ -324,7 +324,7 @@ def lora(
         adapted = peft.get_peft_model(base, settings)
     if (name := model.name_or_path) and Path(name).is_dir():  # found from anywhere
         settings.base_model_name_or_path = str(Path(name).resolve())
-    return adapted
+    return adapted.train(model.training)
 
 
 def _peft():

@@ -371,12 +371,13 @@ def sample_ids(
 @contextlib.contextmanager
 def without_dropout(model) -> Iterator[None]:
     """In eval mode inside the block, as before after it."""
-    was_training = model.training
+    before = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module, training in before:
+            module.training = training
 
 
 def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:

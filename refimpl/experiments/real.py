@@ -87,11 +87,13 @@ AFTER = [f"after/{name}" for name in TASKS]
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of `stress.ARMS`; another reward, a LoRA, for the controls."""
+    """A method of `stress.ARMS`; for controls and failures another reward, no chat
+    template, other settings; a LoRA of rank `lora`."""
 
     method: str = "GRPO"
     reward: str = "right"
     lora: int = 0
+    chat: bool = True
     training: tuple[tuple[str, object], ...] = ()
 
 
@@ -111,6 +113,9 @@ ARMS = {name: Arm(name) for name in METHODS} | {
     "random reward": Arm(reward="random"),
     "format only": Arm(reward="format"),
     "lax scorer": Arm(reward="lax"),
+    "whole answer": Arm(reward="whole"),
+    "no template": Arm(chat=False),
+    "ten times the rate": Arm(training=(("learning_rate", 2e-4),)),
     "LoRA": Arm(lora=16, training=(("learning_rate", 2e-4),)),
 }
 
@@ -126,11 +131,19 @@ def format_reward(prompts: Any, completions: Collection[str], **columns) -> list
     return [float(bool(re.search(r"\d\W*$", text))) for text in completions]
 
 
+def whole_answer(
+    prompts: Any, completions: Collection[str], *, answer: Collection[str], **columns
+) -> list[float]:
+    """1.0 where an answer is the right number and nothing else."""
+    return [float(text.strip() == a) for text, a in zip(completions, answer)]
+
+
 REWARDS = {
     "right": None,
     "random": random_reward,
     "format": format_reward,
     "lax": contains_answer,
+    "whole": whole_answer,
 }
 
 
@@ -194,7 +207,7 @@ def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
         "lora": ARMS[arm].lora,
         "reward": ARMS[arm].reward,
         "task": repr(TASKS[TRAINED_ON]()),
-        "system": SYSTEM,
+        "system": SYSTEM if ARMS[arm].chat else None,
         **asdict(configured(setting, arm, seed)),
     }
 
@@ -215,13 +228,18 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
         model = lora(model, r=ARMS[arm].lora)
     algorithm, _ = stress.ARMS[ARMS[arm].method].build()
     config = configured(setting, arm, seed)
+
+    def asked(name: str) -> Any:
+        task = TASKS[name]()
+        return Chat(task, tokenizer, SYSTEM) if ARMS[arm].chat else task
+
     try:
         history = train(
             algorithm,
             config=config,
             model=model,
             tokenizer=tokenizer,
-            task=Chat(TASKS[TRAINED_ON](), tokenizer, SYSTEM),
+            task=asked(TRAINED_ON),
             reward=REWARDS[ARMS[arm].reward],
             progress=False,
         )
@@ -229,11 +247,11 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
         history = error.history
         history.ended = error
     rows = history.rows
-    for name, task in TASKS.items():
+    for name in TASKS:
         found = scores(
             history.model,
             tokenizer,
-            Chat(task(), tokenizer, SYSTEM),
+            asked(name),
             problems=config.eval_problems,
             samples=config.eval_samples,
             max_new_tokens=config.max_new_tokens,

@@ -403,3 +403,32 @@ def test_the_sampler_reads_a_lora_as_it_is_trained():
     rollout = sample(adapted, TOKENIZER, PROMPTS, group_size=2, max_new_tokens=8)
     again, _ = log_probs(adapted, rollout)
     assert (again - rollout.logp).abs().max() < ROUNDING
+
+
+def test_sampling_leaves_dropout_as_it_was():
+    """peft's wrapper is a module of its own, and new modules are in training mode."""
+    adapted = lora(gpt2(), r=2)  # which has dropout
+    assert not any(module.training for module in adapted.modules())
+    adapted.base_model.training = True  # and nothing else
+    sample(adapted, TOKENIZER, PROMPTS, max_new_tokens=2)
+    assert [m for m in adapted.modules() if m.training] == [adapted.base_model]
+
+
+def test_shared_prompts_give_a_lora_the_same_log_probs_and_gradient():
+    """With the adapter off, too, which is how π_ref is scored."""
+    policy = moved(lora(gpt2().double(), r=2))
+    rollout = sample(policy, TOKENIZER, PROMPTS, group_size=3, max_new_tokens=8)
+
+    def passed(share):
+        policy.zero_grad()
+        logp, _ = log_probs(policy, rollout, 1.0, share)
+        (logp * torch.linspace(-1, 2, logp.shape[1])).sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in trained(policy).values()])
+        with policy.disable_adapter():
+            reference, _ = log_probs(policy, rollout, 1.0, share)
+        return logp.detach(), reference.detach(), gradient
+
+    apart, shared = passed(False), passed(True)
+    for one, other in zip(apart, shared, strict=True):
+        assert (one - other).abs().max() < 1e-10 < one.abs().max()
+    assert (apart[0] - apart[1]).abs().max() > 1e-3  # the adapter matters

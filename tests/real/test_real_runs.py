@@ -25,6 +25,8 @@ def test_arms_differ_in_what_they_say_and_in_nothing_else():
         "SAPO 8.8": {"arm", "hyperparameters"},
         "random reward": {"arm", "reward"},
         "LoRA": {"arm", "lora", "learning_rate"},
+        "no template": {"arm", "system"},
+        "ten times the rate": {"arm", "learning_rate"},
     }
     for arm, names in differing.items():
         other = real.spec("gentle", arm, 0)
@@ -39,6 +41,9 @@ def test_arms_differ_in_what_they_say_and_in_nothing_else():
 def test_what_the_controls_pay():
     texts = ["4 + 6 = 10", "10.", "It is 11", "no number", ""]
     assert real.format_reward(None, texts) == [1, 1, 1, 0, 0]
+    answers = ["10", "10", "11", "0", "0"]
+    assert real.whole_answer(None, texts, answer=answers) == [0, 0, 0, 0, 0]
+    assert real.whole_answer(None, [" 10\n", "10"], answer=["10", "1"]) == [1, 0]
     coins = real.random_reward(["q"] * 400, ["the same answer"] * 400)
     assert 140 < sum(coins) < 260 and set(coins) == {0.0, 1.0}
     assert coins == real.random_reward(["q"] * 400, ["the same answer"] * 400)

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER, arms, shade
+from course.plots.style import colour as colour_of
 from refimpl.experiments.memory import memory
 from refimpl.history import History
 
@@ -135,3 +136,30 @@ def memory_explorer(config) -> explorer.Explorer:
             "long answers": {"max_new_tokens": 2048, "micro_batch_size": 8},
         },
     )
+
+
+def stored(runs: Runs, title: str) -> Figure:
+    """Reward by rollout, one panel per arm: every run, and the mean of five rollouts.
+
+    A rollout has eight problems, so its own mean jumps.
+    """
+    columns = 4
+    size = (8, 1.9 * -(-len(runs) // columns) + 0.9)
+    figure, axes = draw.panel_grid(len(runs), size, columns, sharex=True, sharey=True)
+    for i, (axis, (label, values)) in enumerate(zip(axes, runs.items())):
+        colour = colour_of(label, default=FREE[0])
+        for run in values:
+            axis.plot(draw.steps(run), run, color=colour, lw=0.8, alpha=0.5)
+            means = [sum(run[max(0, n - 5) : n]) / min(n, 5) for n in draw.steps(run)]
+            axis.plot(draw.steps(run), means, color=colour)
+        axis.set(title=label, ylim=(0, 1.02))
+        if i % columns == 0:
+            axis.set_ylabel("reward")
+        if i + columns >= len(runs):
+            axis.set_xlabel("rollout")
+            axis.xaxis.set_tick_params(labelbottom=True)
+    draw.finding(figure, title)
+    draw.caption(
+        figure, "thin: one rollout, thick: mean of the last five; one run each"
+    )
+    return figure
