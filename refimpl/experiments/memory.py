@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 from refimpl.arguments import guarded
 from refimpl.scoring import SLICE
 from refimpl.settings import Count, Weight
+from refimpl.sharing import PAYS
 
 LOGIT_COPIES = 5
 """logits, / temperature, log-softmax, its exp, their product or a gradient"""
@@ -60,9 +61,11 @@ def memory(
 
     length = prompt_length + max_new_tokens
     rows, row = micro_batch_size, length
+    packed = prompt_length + group_size * (max_new_tokens - 1)
+    share_prompts &= packed <= PAYS * group_size * length
     if share_prompts:  # one packed row per group; the last tokens predict nothing
         rows = max(1, micro_batch_size // group_size)
-        row = prompt_length + group_size * (max_new_tokens - 1)
+        row = packed
     norm = 3 if r is None else 2  # a frozen weight does not ask for what it multiplies
     attention = 4 * q + row if share_prompts else 2 * q + 2 * k  # with our mask
     kept = 4 * f + 2 * norm * d + attention

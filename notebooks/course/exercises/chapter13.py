@@ -144,8 +144,6 @@ EXERCISES = (
             "Not all: padding is saved too, and each answer's last token.": 100,
             "That is how much is saved, of all tokens. Asked is what the saved ones "
             "were.": 70,
-            "That is what the prompts were of the repeated tokens, before anything was "
-            "saved.": 80,
             "That is how many tokens are left, of all.": 30,
             "That is the rest: padding, and the answers' last tokens.": 10,
         },

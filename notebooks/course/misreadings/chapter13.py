@@ -51,7 +51,7 @@ MISREADINGS = [
         "real_pad_is_eos",
         "Padding is EOS, so mask out every EOS.",
         "The EOS that ends an answer is a decision of the policy, and needs its "
-        "gradient. The mask counts: it is 1 through the first EOS.",
+        "gradient. Build the mask by position: 1 up to the first EOS, and 1 there.",
         mask_without_padding,
         mask_through_eos,
     ),
