@@ -9,7 +9,6 @@ gives it the same state as in a row of its own, up to the order of summation; so
 gradients. With prompts of 50 tokens and 8 answers of 12, that is 138 tokens for 496.
 """
 
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,9 +17,7 @@ from torch import Tensor, nn
 
 from refimpl import moe
 from refimpl.models import SMALL, Model, count_parameters
-
-if TYPE_CHECKING:
-    from refimpl.rollout import Rollout
+from refimpl.rollout import Rollout
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""
@@ -29,7 +26,7 @@ _PLAIN: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def pack(
-    rollout: "Rollout",
+    rollout: Rollout,
 ) -> tuple[
     Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "B T"]
 ]:
@@ -71,7 +68,7 @@ def pack(
     return packed, at, whose, row[:, None] * length + before.clamp(max=length - 1)
 
 
-def states(model: Model, rollout: "Rollout") -> Float[Tensor, "B T H"]:
+def states(model: Model, rollout: Rollout) -> Float[Tensor, "B T H"]:
     """The last hidden state before each response token, prompts read once."""
     ids, positions, owner, source = pack(rollout)
     return _read(model, ids, positions, owner).flatten(0, 1)[source]
@@ -96,7 +93,7 @@ def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
     return (own | (owner[:, None] == 0)).tril()
 
 
-def pays(rollout: "Rollout") -> bool:
+def pays(rollout: Rollout) -> bool:
     """Whether packed rows are much shorter than the repeated, padded ones."""
     span = rollout.span.clamp(min=1)
     groups, of_row = rollout.group.unique(return_inverse=True)

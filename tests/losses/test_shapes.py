@@ -161,6 +161,10 @@ def training_with_a_critic():
     train_tiny("ppo", beta=0.1, kl_in="reward")
 
 
+def training_with_shared_prompts():
+    train_tiny("grpo", share_prompts=True, top_p=0.9, eval_samples=2)
+
+
 def training_a_mixture():
     train_tiny("rspo", "tiny-moe", replay="R2", router_noise=0.1)
     train_tiny("gspo", "tiny-moe", replay="R3", router_noise=0.1, router_shift=True)
@@ -209,6 +213,7 @@ WORKLOADS = [
     training_dense,
     training_with_dynamic_sampling,
     training_with_a_critic,
+    training_with_shared_prompts,
     training_a_mixture,
     wrong_shapes,
 ]
