@@ -118,37 +118,10 @@ def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
 
 @guarded
 def evaluate(
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase,
-    task=None,
-    *,
-    problems: Count = 256,
-    samples: Count = 1,
-    max_new_tokens: Count = 48,
-    temperature: Positive = 1.0,
-    top_p: Nucleus | None = None,
-    top_k: Count | None = None,
-    min_p: Share | None = None,
-    seed: Seed = 0,
-    batch: Count | None = None,
+    model: Model, tokenizer: PreTrainedTokenizerBase, task=None, **settings
 ) -> float:
-    """Mean of the task's reward over sampled answers to each held-out problem.
+    """mean@k: the mean of the task's reward over the answers to held-out problems.
 
-    One answer each, or `samples` of them (mean@k). The arguments are those of `scores`.
+    Arguments and errors are those of `scores`: one answer each, or `samples` of them.
     """
-    return mean_at(
-        scores(
-            model,
-            tokenizer,
-            task,
-            problems=problems,
-            samples=samples,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            min_p=min_p,
-            seed=seed,
-            batch=batch,
-        )
-    )
+    return mean_at(scores(model, tokenizer, task, **settings))
