@@ -90,3 +90,19 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
     assert runs["torch"].notna().all() and runs["seconds"].gt(0).all()
     assert rows["step"].tolist() == [0, 1] * 2
     assert rows["after/sums"].notna().tolist() == [False, True] * 2
+
+
+def test_an_arm_is_trained_on_its_own_reward(tmp_path, monkeypatch):
+    """One answer in four is paid, whatever it says."""
+
+    def fourth(prompts, completions, **columns):
+        return [float(i % 4 == 0) for i in range(len(completions))]
+
+    small = replace(real.GENTLE, rollouts=1, eval_problems=4, minibatches=8)
+    monkeypatch.setattr(real, "load", lambda _: warm_start()[:2])
+    monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
+    monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
+    monkeypatch.setattr(real, "Chat", lambda task, *_: task)
+    monkeypatch.setitem(real.REWARDS, "random", fourth)
+    real.real(tmp_path / "real", ["random reward"], ["gentle"], seeds=1)
+    assert read(tmp_path / "real")[1]["reward"].tolist() == [0.25]

@@ -11,7 +11,8 @@ from refimpl.models import build
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs
 from refimpl.tasks import make_tokenizer
-from refimpl.trainer import prepare
+from refimpl.trainer import collect, prepare
+from refimpl.update import _micro_batches, _weighed
 from tests.worlds import gpt2
 
 TOKENIZER = make_tokenizer()
@@ -209,6 +210,19 @@ def test_a_run_is_the_same_either_way():
 def test_small_models_share_only_if_they_are_told_to():
     assert not prepare("grpo", TrainConfig()).share_prompts
     assert prepare("grpo", TrainConfig(share_prompts=True)).share_prompts
+
+
+def test_groups_stay_together_in_a_micro_batch():
+    """Cut in two, a group would have its prompt read twice."""
+    config = TrainConfig(share_prompts=True, micro_batch_size=8, group_size=8)
+    run = prepare("grpo", config)
+    batch, _ = collect(run, 0)
+    batch, _ = _weighed(run, batch, torch.arange(len(batch.rollout)))
+    rows = torch.arange(len(batch.rollout)).flip(0)
+    parts = list(_micro_batches(run, batch, rows))
+    assert [len(p.rollout.group.unique()) for p in parts] == [1] * 16
+    longest = [int(p.rollout.end.max()) for p in parts]
+    assert longest == sorted(longest)
 
 
 def test_what_cannot_share_is_refused():
