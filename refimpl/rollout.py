@@ -185,6 +185,28 @@ def truncated(
     return logits.log_softmax(-1)
 
 
+PART = 256
+"""Tokens per part of a large vocabulary, of 16 parts or more; see `draw`."""
+
+
+def draw(
+    prob: Float[Tensor, "B V"], generator: torch.Generator | None = None
+) -> Int[Tensor, "B 1"]:
+    """One token per row, token v with probability `prob[:, v]`; never one of 0.
+
+    `torch.multinomial` takes a random number for every entry, on a CPU a fifth of a
+    step's time with V = 49,152. Of a large vocabulary, first a part of PART tokens is
+    drawn by its probability, then a token in it: P(v) = P(part) · P(v | part).
+    """
+    vocabulary = prob.shape[-1]
+    if vocabulary < 16 * PART:
+        return torch.multinomial(prob, 1, generator=generator)
+    parts = F.pad(prob, (0, -vocabulary % PART)).unflatten(-1, (-1, PART))
+    part = torch.multinomial(parts.sum(-1), 1, generator=generator)
+    inside = parts.take_along_dim(part[:, :, None], 1)[:, 0]
+    return part * PART + torch.multinomial(inside, 1, generator=generator)
+
+
 @torch.inference_mode()
 def _decode(
     model,
@@ -238,7 +260,7 @@ def _decode(
         cut = truncation.on
         log_prob = truncated(logits, truncation) if cut else logits.log_softmax(-1)
         prob = log_prob.exp()
-        step = torch.multinomial(prob, 1, generator=generator)
+        step = draw(prob, generator)
         tokens[row, t] = step[:, 0]
         logp[row, t] = log_prob.gather(1, step)[:, 0]
         if cut:  # 0 · log 0 = 0

@@ -9,7 +9,7 @@ from tokenizers import normalizers
 
 from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS
-from refimpl.rollout import Rollout, check_prompts, end_tokens, sample
+from refimpl.rollout import Rollout, check_prompts, draw, end_tokens, sample
 from refimpl.run import at_tokens
 from refimpl.scoring import log_probs
 from refimpl.tasks import Arithmetic, make_tokenizer
@@ -576,3 +576,18 @@ def test_the_last_position_can_be_used():
     logp, _ = log_probs(model, rollout)
     assert rollout.ids.shape[1] == 128
     assert (logp - rollout.logp).abs().max() < ROUNDING
+
+
+@pytest.mark.parametrize("vocabulary", [7, 16 * 256, 16 * 256 + 100])
+def test_tokens_are_drawn_by_their_probability(vocabulary):
+    """Also where parts of the vocabulary are drawn first, the last part not full."""
+    at = {2: 0.5, 5: 0.2, vocabulary - 3: 0.25, vocabulary - 1: 0.05}
+    prob = torch.zeros(1, vocabulary)
+    for token, p in at.items():
+        prob[0, token] = p
+    n = 40_000
+    drawn = draw(prob.expand(n, -1), torch.Generator().manual_seed(0))[:, 0]
+    assert set(drawn.tolist()) == set(at)  # never a token of probability 0
+    for token, p in at.items():
+        found = (drawn == token).double().mean().item()
+        assert abs(found - p) < 5 * (p * (1 - p) / n) ** 0.5, (token, found)
