@@ -107,6 +107,9 @@ SMOLLM2 = LlamaConfig(
 )
 
 
+BESIDES_NAME = "allocator, buffers"
+
+
 def test_smollm2_by_hand():
     found = memory(SMOLLM2, beta=0.1)
     weights = 4 * 134_515_008
@@ -114,7 +117,9 @@ def test_smollm2_by_hand():
     assert found["Adam"] == 2 * weights
     # 64 rows of 58 tokens, 30 layers, a key and a value of 3 heads × 64
     assert found["KV cache"] == 64 * 58 * 30 * 2 * 192 * 4
-    assert found["peak"] == sum(n for name, n in found.items() if name != "peak")
+    tensors = [n for name, n in found.items() if name not in ("peak", BESIDES_NAME)]
+    assert found[BESIDES_NAME] == pytest.approx(sum(tensors) / 8, abs=1)
+    assert found["peak"] == sum(tensors) + found[BESIDES_NAME]
     low = memory(SMOLLM2, beta=0.1, r=16)
     # q, o: 576 + 576; k, v: 576 + 192; gate, up, down: 576 + 1536
     adapter = 4 * 30 * 16 * (2 * 1152 + 2 * 768 + 3 * 2112)
@@ -145,8 +150,8 @@ FOLDER = Path(os.environ.get("REFIMPL_CACHE", "")) / "smollm2-0.1.2"
 @pytest.mark.slow
 @pytest.mark.parametrize("r", [None, 16])
 def test_the_peak_of_a_process_is_near_the_prediction(r):
-    """What an allocator keeps differs from run to run: seven runs took 4 to 24 % more
-    than predicted, and this is to hold on any machine."""
+    """What an allocator keeps differs from run to run: runs took from 12 % less to 10 %
+    more than predicted, and this is to hold on any machine."""
     if not (FOLDER / "config.json").exists():
         pytest.skip("needs SmolLM2: python -m refimpl fetch smollm2")
     if r is not None:
@@ -163,7 +168,7 @@ def test_the_peak_of_a_process_is_near_the_prediction(r):
     predicted = memory(AutoConfig.from_pretrained(FOLDER), prompt_length=prompt, r=r)[
         "peak"
     ]
-    assert 0.8 * predicted < measured < 1.4 * predicted
+    assert 0.7 * predicted < measured < 1.3 * predicted
     assert measured < (4e9 if r is None else 2.5e9)
 
 
