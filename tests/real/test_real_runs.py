@@ -33,7 +33,8 @@ def test_arms_differ_in_what_they_say_and_in_nothing_else():
         assert {name for name in base if base[name] != other[name]} == names
     stale = real.spec("stale", "GRPO", 0)
     changed = {name for name in base if base[name] != stale[name]}
-    assert changed == {"setting", "minibatches", "epochs"}
+    updates = {"minibatches", "epochs"}
+    assert changed == {"setting", "rollouts", "eval_every", *updates}
     assert real.SETTINGS["gentle"].updates_per_rollout == 2
     assert real.SETTINGS["stale"].updates_per_rollout == 16
 
