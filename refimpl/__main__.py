@@ -34,14 +34,15 @@ from refimpl.settings import (
     table,
 )
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, Chat, gym, rare_careful
+from refimpl.tasks import Arithmetic, Chat, Sorting, gym, rare_careful
 from refimpl.tasks.judge import TaskWarning
 from refimpl.trainer import DynamicSamplingError, StalenessError
 from refimpl.trainer import train as run_training
 
-WORLDS: dict[str, Callable[[], Arithmetic]] = {
+WORLDS: dict[str, Callable[[], Arithmetic | Sorting]] = {
     "arithmetic": Arithmetic,
     "rare-careful": rare_careful,
+    "sorting": Sorting,
 }
 FIELDS = annotations(TrainConfig)
 
@@ -62,7 +63,7 @@ Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
 Seed: TypeAlias = Annotated[Any, setting("seed")]
 Device: TypeAlias = Annotated[Any, setting("device")]
 Seeds: TypeAlias = Annotated[Any, setting("seeds", Count)]
-World: TypeAlias = Literal["arithmetic", "rare-careful"]
+World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
 GYM = "reasoning-gym:"
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 
@@ -95,7 +96,7 @@ def train(
     Args:
         set: NAME=VALUE, any of those that the command `settings` prints; repeatable.
         model: folder, hub name or one that `fetch` knows, instead of a preset.
-        task: arithmetic, rare-careful, or one of reasoning-gym, as
+        task: arithmetic, rare-careful, sorting, or one of reasoning-gym, as
             reasoning-gym:chain_sum.
         task_set: NAME=VALUE, a setting of the task, as max_terms=2; repeatable.
         system: the system message, instead of the chat template's own.
@@ -131,7 +132,7 @@ def train(
     world = parse_task(task, task_set)
     if model is not None:
         policy, tokenizer = load(model)
-    elif isinstance(world, Arithmetic):
+    elif isinstance(world, Arithmetic | Sorting):
         start = WarmStart(preset=preset, world=world)
         policy, tokenizer, _ = warm_start(start, device=config.device)
     else:
@@ -400,7 +401,7 @@ def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:
 
 
 def parse_task(name: str, pairs: tuple[str, ...] = ()) -> Any:
-    """`arithmetic`, `rare-careful` or `reasoning-gym:NAME`, and `name=value` texts.
+    """A name of `WORLDS` or `reasoning-gym:NAME`, and `name=value` texts.
 
     Raises `ValueError` or `TypeError` with the nearest name.
     """
@@ -417,7 +418,8 @@ def parse_task(name: str, pairs: tuple[str, ...] = ()) -> Any:
         raise ValueError(
             f"unknown task {name!r}{nearest(name, known)}; choose {', '.join(known)}"
         )
-    world, kinds = WORLDS[name](), annotations(Arithmetic)
+    world = WORLDS[name]()
+    kinds = annotations(type(world))
     refuse_unknown(f"the task {name}", found, kinds)
     return replace(world, **{k: parse(k, kinds[k], v) for k, v in found.items()})
 

@@ -5,9 +5,9 @@
 - `reward(prompts, completions, **columns) -> list[float]`: TRL's signature.
 - `habit(completion) -> str` and `habits`: labels whose shares are logged.
 
-`arithmetic`: the course's own world. `gym`: any dataset of reasoning-gym. `chat`: a
-task in a model's chat template. `answers`: what in a text is the answer. `judge`:
-where scorers run that are not ours.
+`arithmetic`: the course's own world; `sorting`: a second one like it. `gym`: any
+dataset of reasoning-gym. `chat`: a task in a model's chat template. `answers`: what in
+a text is the answer. `judge`: where scorers run that are not ours.
 """
 
 from refimpl.tasks.arithmetic import (
@@ -19,12 +19,14 @@ from refimpl.tasks.arithmetic import (
 )
 from refimpl.tasks.chat import Chat
 from refimpl.tasks.gym import ReasoningGym
+from refimpl.tasks.sorting import Sorting
 
 __all__ = [
     "Arithmetic",
     "Chat",
     "Mix",
     "ReasoningGym",
+    "Sorting",
     "make_tokenizer",
     "rare_careful",
     "verify",

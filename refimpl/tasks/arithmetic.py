@@ -109,19 +109,19 @@ class Arithmetic:
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
         """n training problems as dataset rows: `prompt`, `answer`, `terms`."""
-        return self._draw(n, _dice("train", seed), held_out=False)
+        return self._draw(n, world_dice("train", seed), held_out=False)
 
     @guarded
     def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
         """n problems that are never trained on."""
-        return self._draw(n, _dice("test", seed), held_out=True)
+        return self._draw(n, world_dice("test", seed), held_out=True)
 
     @guarded
     def demonstrations(
         self, n: Count, seed: Seed, mix: Mix | None = None
     ) -> list[dict]:
         """n training problems, each with a `completion` in a habit drawn from `mix`."""
-        rng = _dice("demonstrations", seed)
+        rng = world_dice("demonstrations", seed)
         rows = self._draw(n, rng, held_out=False)
         chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
         for row, kind in zip(rows, chosen, strict=True):
@@ -141,7 +141,8 @@ class Arithmetic:
         return rows
 
 
-def _dice(purpose: str, seed: int) -> random.Random:
+def world_dice(purpose: str, seed: int) -> random.Random:
+    """A world's own random numbers, by purpose, seed and salt."""
     return random.Random(f"{purpose} {salted(seed)}")
 
 
