@@ -5,9 +5,9 @@
     guess      #1325                   an answer at once, neighbours often exchanged
     ramble     ?8;82;#2135             digits about nothing, often without end
 
-Tokens, fork token and interface are those of the arithmetic world; what the careful
-habit does is not: nothing is looked up, everything is copied, and the working grows with
-the square of the problem.
+Tokens, fork token and interface are those of the arithmetic world. What the careful
+habit does is another thing: nothing is added up, everything is copied, and the working
+grows with the square of the problem.
 """
 
 import random

@@ -63,7 +63,9 @@ def test_the_other_habits_are_right_now_and_then():
         assert 0.1 < sum(right) / len(right) < 0.4
         for row in rows:
             assert row["completion"].startswith(opening)
-            assert sorted(row["completion"].partition("#")[2]) == list(row["answer"])
+            steps, _, answer = row["completion"].partition("#")
+            assert sorted(answer) == list(row["answer"])
+            assert (steps.count(";") in range(2, 10)) is (kind == "ramble")
 
 
 def test_habits_come_in_the_shares_of_the_mix():
