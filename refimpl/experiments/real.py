@@ -25,7 +25,7 @@ from refimpl.arguments import guarded
 from refimpl.config import TrainConfig
 from refimpl.dice import salted
 from refimpl.evaluation import mean_at, scores
-from refimpl.experiments import stress
+from refimpl.experiments.arms import ARMS as TOY_ARMS
 from refimpl.experiments.store import Store, key, provenance
 from refimpl.models import load, lora
 from refimpl.settings import Count, nearest
@@ -88,7 +88,7 @@ AFTER = [f"after/{name}" for name in TASKS]
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of `stress.ARMS`; for controls and failures another reward, no chat
+    """A method of `experiments.arms`; for controls and failures another reward, no chat
     template, other settings; a LoRA of rank `lora`."""
 
     method: str = "GRPO"
@@ -215,7 +215,7 @@ def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
 
 def configured(setting: str, arm: str, seed: int) -> TrainConfig:
     """The settings of one run."""
-    _, changed = stress.ARMS[ARMS[arm].method].build()
+    _, changed = TOY_ARMS[ARMS[arm].method].build()
     own: dict[str, Any] = {"seed": seed, **changed, **dict(ARMS[arm].training)}
     return replace(SETTINGS[setting], **own)
 
@@ -227,7 +227,7 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
     model, tokenizer = load(MODEL)
     if ARMS[arm].lora:
         model = lora(model, r=ARMS[arm].lora)
-    algorithm, _ = stress.ARMS[ARMS[arm].method].build()
+    algorithm, _ = TOY_ARMS[ARMS[arm].method].build()
     config = configured(setting, arm, seed)
 
     def asked(name: str) -> Any:

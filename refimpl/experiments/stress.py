@@ -10,18 +10,16 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
-from refimpl.algorithms import Algorithm, from_gate, get
 from refimpl.arguments import guarded
+from refimpl.experiments.arms import ARMS, NEED_MOE, ON_DENSE
 from refimpl.files import writable_file
 from refimpl.settings import Count
 from refimpl.sft import WarmStart, warm_start
@@ -55,80 +53,6 @@ COLUMNS = (
     "router/expert_change router/shift sampling/kl"
 ).split()
 HEAD = ["setting", "arm", "seed", *COLUMNS]
-
-
-def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable:
-    """SAPO's sech² where a token moves on, 1 where it comes back (as PPO's min).
-
-    `rising`: good tokens that fell below 1 may come back in full; `falling`: bad tokens
-    that rose above 1 may.
-    """
-
-    def gate(r, advantages):
-        soft = 1 / torch.cosh((tau * (r - 1) / 2).clamp(-40, 40)) ** 2
-        up = (advantages > 0) & (r < 1) if rising else torch.zeros_like(r).bool()
-        down = (advantages < 0) & (r > 1) if falling else torch.zeros_like(r).bool()
-        return torch.where(up | down, 1.0, soft)
-
-    return gate
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A method, its hyperparameters, and its settings of `TrainConfig`."""
-
-    algorithm: str
-    hyperparameters: tuple[tuple[str, float | bool], ...] = ()
-    training: tuple[tuple[str, object], ...] = ()
-
-    def build(self) -> tuple[Algorithm, dict]:
-        settings: dict[str, Any] = dict(self.hyperparameters)
-        if self.algorithm == "one_sided":
-            return from_gate(one_sided(**settings), "one_sided"), dict(self.training)
-        return get(self.algorithm), {"hyperparameters": settings, **dict(self.training)}
-
-
-def _sapo(pos: float, neg: float) -> Arm:
-    return Arm("sapo", (("tau_pos", pos), ("tau_neg", neg)))
-
-
-ARMS = {
-    "PPO": Arm("ppo"),
-    "GRPO": Arm("grpo"),
-    "GRPO (0.67, 1.49)": Arm("grpo", (("epsilon_low", 0.33), ("epsilon_high", 0.49))),
-    "Dr. GRPO": Arm("dr_grpo"),
-    "GSPO 3e-4": Arm("gspo"),
-    "GSPO 0.03": Arm("gspo", (("epsilon_low", 0.03), ("epsilon_high", 0.04))),
-    "DAPO": Arm("dapo"),
-    "CISPO 5": Arm("cispo"),
-    "CISPO 1.28": Arm("cispo", (("max_ratio", 1.28),)),
-    "GMPO": Arm("gmpo"),
-    "SAPO 1.0": _sapo(1.0, 1.05),
-    "SAPO 8.8": _sapo(8.8, 8.8),
-    "SAPO 8.8, neg ½": _sapo(8.8, 4.4),
-    "SAPO 8.8, neg 2": _sapo(8.8, 17.6),
-    "one-sided 8.8": Arm("one_sided", (("tau", 8.8),)),
-    "one-sided 8.8, Â > 0": Arm("one_sided", (("tau", 8.8), ("falling", False))),
-    "one-sided 8.8, Â < 0": Arm("one_sided", (("tau", 8.8), ("rising", False))),
-    "one-sided 1.0": Arm("one_sided", (("tau", 1.0),)),
-    "GRPO + R2": Arm("grpo", training=(("replay", "R2"),)),
-    "GRPO + R3": Arm("grpo", training=(("replay", "R3"),)),
-    "GRPO + TIS": Arm("grpo", training=(("max_rollout_weight", 2.0),)),
-    "GRPO + R3 + TIS": Arm(
-        "grpo", training=(("replay", "R3"), ("max_rollout_weight", 2.0))
-    ),
-    "RSPO": Arm("rspo"),
-    "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),
-}
-
-
-def _needs_moe(arm: Arm) -> bool:
-    algorithm, settings = arm.build()
-    return bool(TrainConfig(**settings).completed(algorithm).needs_moe)
-
-
-NEED_MOE = {name for name, arm in ARMS.items() if _needs_moe(arm)}
-ON_DENSE = tuple(name for name in ARMS if name not in NEED_MOE)
 
 
 @guarded

@@ -5,18 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from refimpl.algorithms import from_gate
-from refimpl.curves import curve
-from refimpl.experiments import stress
+from refimpl.experiments import arms, stress
 from tests.worlds import SMALL, TOKENIZER, warm_model
 
 STORED = Path(__file__).parents[2] / "figures" / "data" / "stress.csv"
 
 
 def test_every_arm_can_run_in_every_setting():
-    for arm in stress.ARMS.values():
+    for arm in arms.ARMS.values():
         algorithm, changed = arm.build()
         for setting in stress.SETTINGS.values():
             config = replace(setting, **changed)
@@ -24,35 +21,6 @@ def test_every_arm_can_run_in_every_setting():
             completed = config.completed(algorithm)
             assert completed.updates_per_rollout == 16
             assert not completed.dynamic_sampling and not completed.overlong_share
-
-
-def test_the_one_sided_gate_is_sapos_moving_on_and_open_coming_back():
-    r = torch.tensor([0.4, 0.9, 1.1, 1.8], dtype=torch.float64)
-    mine = from_gate(stress.one_sided(8.8))
-    for sign, open_below in ((1.0, True), (-1.0, False)):
-        gated = curve("sapo", sign, r, tau_pos=8.8, tau_neg=8.8).coefficient
-        found = curve(mine, sign, r).coefficient
-        back = (r < 1) if open_below else (r > 1)
-        expected = torch.where(back, r, gated)
-        assert torch.allclose(found, expected, atol=1e-10)
-
-
-def test_a_one_sided_gate_can_be_open_for_one_sign_only():
-    r = torch.tensor([0.4, 1.8], dtype=torch.float64)
-    soft = curve("sapo", 1.0, r, tau_pos=8.8).coefficient / r
-    for rising, falling in ((True, False), (False, True), (False, False)):
-        gate = stress.one_sided(8.8, rising, falling)
-        found = torch.stack([gate(r, torch.ones(2)), gate(r, -torch.ones(2))])
-        expected = torch.stack([soft, soft])
-        expected[0, 0] = 1.0 if rising else soft[0]
-        expected[1, 1] = 1.0 if falling else soft[1]
-        assert torch.allclose(found, expected, atol=1e-12)
-
-
-def test_the_gate_is_finite_for_every_ratio_the_loss_can_see():
-    r = torch.tensor([[2e-9, 1.0, 4.9e8]])
-    for sign in (1.0, -1.0):
-        assert torch.isfinite(stress.one_sided(8.8)(r, sign * torch.ones(1, 3))).all()
 
 
 class InProcess:
@@ -195,8 +163,8 @@ def test_an_arm_that_needs_routers_is_refused_on_a_dense_model(tmp_path):
     with pytest.raises(ValueError, match=r"RSPO need a mixture of experts: .* hard"):
         stress.stress(tmp_path / "stress.csv", ["GRPO", "RSPO"], ["moe-hard", "hard"])
     assert not (tmp_path / "stress.csv").exists()
-    needed = {n for n, arm in stress.ARMS.items() if needs_routers(arm)}
-    assert needed == stress.NEED_MOE
+    needed = {n for n, arm in arms.ARMS.items() if needs_routers(arm)}
+    assert needed == arms.NEED_MOE
 
 
 def needs_routers(arm) -> bool:
@@ -237,7 +205,7 @@ def test_every_stored_run_is_whole_and_known():
     rows = stress.read(STORED)
     steps = {}
     for row in rows:
-        assert row["arm"] in stress.ARMS
+        assert row["arm"] in arms.ARMS
         key = row["setting"], row["arm"], row["seed"]
         steps.setdefault(key, []).append(int(row["step"]))
     for (setting, _, _), seen in steps.items():

@@ -1,0 +1,141 @@
+"""The arms of the experiments: methods with settings, under the names they go by.
+
+Besides the course's algorithms there are gates that nobody published. They take one
+property away from a method, or add one, to find out which of them does it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl.algorithms import Algorithm, from_gate, get
+from refimpl.config import TrainConfig
+
+
+def _soft(r, tau: float):
+    """SAPO's gate over its ratio, sech²(τ(r − 1)/2): 1 at r = 1."""
+    return 1 / torch.cosh((tau * (r - 1) / 2).clamp(-40, 40)) ** 2
+
+
+def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable:
+    """SAPO's sech² where a token moves on, 1 where it comes back (as PPO's min).
+
+    `rising`: good tokens that fell below 1 may come back in full; `falling`: bad tokens
+    that rose above 1 may.
+    """
+
+    def gate(r, advantages):
+        soft = _soft(r, tau)
+        up = (advantages > 0) & (r < 1) if rising else torch.zeros_like(r).bool()
+        down = (advantages < 0) & (r > 1) if falling else torch.zeros_like(r).bool()
+        return torch.where(up | down, 1.0, soft)
+
+    return gate
+
+
+def two_sided_clip(epsilon: float = 0.2) -> Callable:
+    """GRPO's clip without the min: nothing outside [1 − ε, 1 + ε], whichever way."""
+
+    def gate(r, advantages):
+        return ((r - 1).abs() <= epsilon).to(r)
+
+    return gate
+
+
+def half_open(tau: float) -> Callable:
+    """SAPO's sech² where a coin says so, 1 elsewhere: as many tokens are let through as
+    `one_sided` lets through, but not those that come back. The coin is the ratio's own
+    lower digits, so that a run is the same when it is repeated."""
+
+    def gate(r, advantages):
+        coin = (r.double() * 1e5).frac() < 0.5
+        return torch.where(coin, 1.0, _soft(r, tau))
+
+    return gate
+
+
+def bad_weighted(tau: float, bad: float) -> Callable:
+    """SAPO's sech² with bad responses (Â < 0) at the weight `bad`."""
+
+    def gate(r, advantages):
+        return _soft(r, tau) * torch.where(advantages < 0, bad, 1.0)
+
+    return gate
+
+
+GATES: dict[str, Callable[..., Callable]] = {
+    "one_sided": one_sided,
+    "two_sided_clip": two_sided_clip,
+    "half_open": half_open,
+    "bad_weighted": bad_weighted,
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method, its hyperparameters, and its settings of `TrainConfig`."""
+
+    algorithm: str
+    hyperparameters: tuple[tuple[str, float | bool], ...] = ()
+    training: tuple[tuple[str, object], ...] = ()
+
+    def build(self) -> tuple[Algorithm, dict]:
+        settings: dict[str, Any] = dict(self.hyperparameters)
+        if self.algorithm in GATES:
+            gate = GATES[self.algorithm](**settings)
+            return from_gate(gate, self.algorithm), dict(self.training)
+        return get(self.algorithm), {"hyperparameters": settings, **dict(self.training)}
+
+
+def _sapo(pos: float, neg: float) -> Arm:
+    return Arm("sapo", (("tau_pos", pos), ("tau_neg", neg)))
+
+
+ARMS = {
+    "PPO": Arm("ppo"),
+    "GRPO": Arm("grpo"),
+    "GRPO (0.67, 1.49)": Arm("grpo", (("epsilon_low", 0.33), ("epsilon_high", 0.49))),
+    "Dr. GRPO": Arm("dr_grpo"),
+    "GSPO 3e-4": Arm("gspo"),
+    "GSPO 0.03": Arm("gspo", (("epsilon_low", 0.03), ("epsilon_high", 0.04))),
+    "DAPO": Arm("dapo"),
+    "CISPO 5": Arm("cispo"),
+    "CISPO 1.28": Arm("cispo", (("max_ratio", 1.28),)),
+    "GMPO": Arm("gmpo"),
+    "SAPO 1.0": _sapo(1.0, 1.05),
+    "SAPO 8.8": _sapo(8.8, 8.8),
+    "SAPO 8.8, neg ½": _sapo(8.8, 4.4),
+    "SAPO 8.8, neg 2": _sapo(8.8, 17.6),
+    "SAPO 4.4": _sapo(4.4, 4.4),
+    "SAPO 17.6": _sapo(17.6, 17.6),
+    "SAPO 17.6, neg ½": _sapo(17.6, 8.8),
+    "two-sided clip": Arm("two_sided_clip"),
+    "SAPO 8.8, half open": Arm("half_open", (("tau", 8.8),)),
+    "SAPO 8.8, bad at ½": Arm("bad_weighted", (("tau", 8.8), ("bad", 0.5))),
+    "SAPO 8.8, bad at 0": Arm("bad_weighted", (("tau", 8.8), ("bad", 0.0))),
+    "one-sided 8.8": Arm("one_sided", (("tau", 8.8),)),
+    "one-sided 8.8, Â > 0": Arm("one_sided", (("tau", 8.8), ("falling", False))),
+    "one-sided 8.8, Â < 0": Arm("one_sided", (("tau", 8.8), ("rising", False))),
+    "one-sided 1.0": Arm("one_sided", (("tau", 1.0),)),
+    "one-sided 4.4": Arm("one_sided", (("tau", 4.4),)),
+    "one-sided 17.6": Arm("one_sided", (("tau", 17.6),)),
+    "GRPO + R2": Arm("grpo", training=(("replay", "R2"),)),
+    "GRPO + R3": Arm("grpo", training=(("replay", "R3"),)),
+    "GRPO + TIS": Arm("grpo", training=(("max_rollout_weight", 2.0),)),
+    "GRPO + R3 + TIS": Arm(
+        "grpo", training=(("replay", "R3"), ("max_rollout_weight", 2.0))
+    ),
+    "RSPO": Arm("rspo"),
+    "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),
+}
+
+
+def _needs_moe(arm: Arm) -> bool:
+    algorithm, settings = arm.build()
+    return bool(TrainConfig(**settings).completed(algorithm).needs_moe)
+
+
+NEED_MOE = {name for name, arm in ARMS.items() if _needs_moe(arm)}
+ON_DENSE = tuple(name for name in ARMS if name not in NEED_MOE)
