@@ -113,6 +113,8 @@ class TrainConfig:
     """answers to each problem, k: mean@k, and from 2 on pass@k too"""
     samples_every: Annotated[int, Field(ge=0)] = 0
     """rollouts; a few responses are printed and kept; 0: never"""
+    measure_drift: bool = False
+    """how far the K updates went; see `drift.py`; costs one pass per rollout"""
     allow_on_policy: bool = False
     """accept K = 1, where the ratio is always 1"""
     # Machine

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from refimpl import dice, moe
 from refimpl.algorithms import value_loss
+from refimpl.drift import drift, weights
 from refimpl.importance import largest_deviation, truncated_weight
 from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import token_mean as mean_over_tokens
@@ -25,6 +26,7 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     generator = dice.generator(dice.seed_for(config.seed, step, "shuffle"))
     totals: list[dict] = []
     log_ratios: list[Tensor] = []
+    start = weights(run.model) if config.measure_drift else None
     for _ in range(config.epochs):
         groups = rollout.group.unique().cpu()
         order = groups[torch.randperm(len(groups), generator=generator)]
@@ -38,6 +40,8 @@ def update(run: Run, batch: Batch, step: int) -> dict[str, float]:
     metrics = {name: mean([t[name] for t in totals]) for name in totals[0]}
     metrics["ratio/max_deviation"] = max(t["ratio/max_deviation"] for t in totals)
     quantiles = {"log_ratio/q01": low, "log_ratio/q50": middle, "log_ratio/q99": high}
+    if start is not None:
+        metrics |= drift(run, batch, start)
     return {**metrics, **quantiles}
 
 

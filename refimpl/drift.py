@@ -1,0 +1,46 @@
+"""How far the K updates of a rollout went from the policy that sampled it."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from refimpl.models import Model
+from refimpl.rollout import Rollout
+from refimpl.run import Batch, Run, score_with, token_mean, without_gradient
+
+
+def weights(model: Model) -> Float[Tensor, " P"]:
+    """All trained weights in one row, copied."""
+    own = [p.detach().flatten() for p in model.parameters() if p.requires_grad]
+    return torch.cat(own)
+
+
+def drift(run: Run, batch: Batch, start: Float[Tensor, " P"]) -> dict[str, float]:
+    """How far the K updates went, on the rollout's own tokens, z = log π_θ − log π_old.
+
+    drift/kl            mean over tokens of −z, nats: estimates KL(π_old ‖ π_θ)
+    drift/step          ‖θ − start‖₂
+    drift/tokens        variance of z over all tokens, nats²
+    drift/responses     variance over responses of their mean z: GSPO's log s
+    drift/within        mean over responses of the variance of z within one, Var_i
+    drift/within_small  share of responses with Var_i < 0.02 (SAPO's assumption A2)
+    """
+    rollout = batch.rollout
+
+    def score(part: Rollout) -> Tensor:
+        with run.routed(part.experts if run.config.replay else None):
+            return score_with(run, run.model, part)[0]
+
+    mask = rollout.mask
+    z = (without_gradient(run, score, rollout) - batch.old_logp) * mask
+    length = mask.sum(-1).clamp(min=1)
+    of_response = z.sum(-1) / length
+    within = (((z - of_response[:, None]) ** 2) * mask).sum(-1) / length
+    return {
+        "drift/kl": -token_mean(z, mask),
+        "drift/step": (weights(run.model) - start).norm().item(),
+        "drift/tokens": z[mask.bool()].var(correction=0).item(),
+        "drift/responses": of_response.var(correction=0).item(),
+        "drift/within": within.mean().item(),
+        "drift/within_small": (within < 0.02).float().mean().item(),
+    }
