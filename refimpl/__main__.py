@@ -321,6 +321,39 @@ def real(
     return 0
 
 
+def evidence_(
+    action: Literal["plan", "run", "ledger", "check"],
+    /,
+    *,
+    claims: tuple[str, ...] = (),
+    workers: Annotated[Any, setting("workers", Count)] = 1,
+    out: Path = Path("figures/data/evidence"),
+) -> int:
+    """The claims of the papers: which runs are missing, make them, judge them.
+
+    Args:
+        action: plan: what is missing, and for how long; run: make it; ledger: all
+            verdicts, from the rows; check: is the stored ledger what the rows give.
+        claims: numbers of claims, or names of studies; none: all of them.
+        out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
+    """
+    from refimpl.experiments import evidence  # pandas and scipy take a second
+
+    chosen = claims or tuple(evidence.NAMES)
+    if action == "plan":
+        print(evidence.plan(out, chosen, workers))
+    elif action == "run":
+        evidence.run_all(out, chosen, workers)
+        print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
+    elif action == "ledger":
+        print(evidence.write_ledger(out))
+    else:
+        wrong = evidence.check(out)
+        print("\n".join(wrong) or "the ledger is what the rows give")
+        return 1 if wrong else 0
+    return 0
+
+
 def gpu_check(
     *,
     device: Device = "cuda",
@@ -348,6 +381,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "bench": bench,
     "stress": stress,
     "real": real,
+    "evidence": evidence_,
     "gpu-check": gpu_check,
 }
 

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from refimpl import dice, moe
 from refimpl.advantages import whiten
-from refimpl.kl import k1, token_rewards
+from refimpl.config import TrainConfig
+from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
-from refimpl.rollout import Rollout, sample
+from refimpl.rollout import Rollout, Truncation, sample
 from refimpl.run import (
     Batch,
     Run,
@@ -170,11 +171,12 @@ def _refill(run: Run, step: int, drawn: Drawn) -> tuple[Drawn, Tensor, float]:
 def _old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     """π_old's log-probs of the rollout, and the experts that it visits.
 
-    The sampler's own, if the sampler is π_old. Where it is not, or where the experts
-    are to be those of a training pass (R2), one teacher-forced pass finds them.
+    The sampler's own, if the sampler is π_old or is taken for it. Else, or where the
+    experts are to be those of a training pass (R2), one teacher-forced pass finds them.
     """
     config = run.config
-    if not (config.mismatch or config.replay == "R2"):
+    differs = config.mismatch and not config.trust_sampler
+    if not (differs or config.replay == "R2"):
         return rollout, rollout.logp, {}
     old_logp, recorded = torch.zeros_like(rollout.logp), []
     for rows in torch.arange(len(rollout)).split(config.micro_batch_size):
@@ -191,7 +193,7 @@ def _old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     metrics = {
         "sampling/sampling_logp_difference/mean": token_mean(gap.abs(), mask),
         "sampling/sampling_logp_difference/max": gap.abs().max().item(),
-        "sampling/kl": token_mean(gap, mask),
+        "sampling/kl": token_mean(_kl(config, rollout.logp, old_logp) * mask, mask),
     }
     if recorded:
         # Joined as rollouts, because that pads each part to the same length.
@@ -204,6 +206,16 @@ def _old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
         metrics["sampling/expert_change"] = at_tokens(change, rollout)
         rollout = replace(rollout, experts=experts, router_logp=router_logp)
     return rollout, old_logp, metrics
+
+
+def _kl(config: TrainConfig, sampler: Tensor, policy: Tensor) -> Tensor:
+    """Estimates KL(sampler ‖ π_old), nats: k3, which is never negative.
+
+    A sampler that leaves tokens out has a smaller support, and k3 then expects too
+    little, by the probability that it leaves out: there k1.
+    """
+    truncated = Truncation(config.top_k, config.top_p, config.min_p).on
+    return (k1 if truncated else k3)(sampler, policy)
 
 
 def _advantages(

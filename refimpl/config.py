@@ -49,6 +49,8 @@ class TrainConfig:
     # A sampler that is not π_old, as an inference engine is
     rollout_dtype: DType | None = None
     """the sampler's; None: `dtype`"""
+    trust_sampler: bool = False
+    """take its log-probs for π_old's, whatever the difference; spares a pass"""
     router_noise: Weight = 0.0
     """std of normal noise on the sampler's router logits"""
     max_rollout_weight: Positive | None = None

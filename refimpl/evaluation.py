@@ -2,11 +2,14 @@
 
     mean@k    the mean over all answers; its expectation does not depend on k
     pass@k    the share of problems of which one of k answers is right
+    maj@k     the share of problems of which the commonest of k answers is right
 
 Where answers are scored between 0 and 1, those above 0.5 count as right.
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -80,6 +83,39 @@ def scores(
         prompts = [row["prompt"] for row in part]
         found += score(task.reward, prompts, rollout.texts(tokenizer), columns(part))
     return torch.tensor(found, dtype=torch.float64).view(-1, samples)
+
+
+@guarded
+def maj_at(
+    scores: Float[Tensor, "problems n"], answers: Sequence[Sequence[str]], k: Count
+) -> float:
+    """maj@k: how often the answer that most of k samples give is right.
+
+    `answers` holds what each sample answers, as text. A problem's n samples make n // k
+    lots of k, so none is counted twice and the mean over lots is unbiased. On a tie the
+    answer that came first counts. (Wang et al. 2022, 2203.11171, call it
+    self-consistency.)
+
+    Raises `ValueError` if k > n, there is no problem, or the shapes differ.
+    """
+    shape = [len(row) for row in answers]
+    if not len(scores) or shape != [scores.shape[1]] * len(scores):
+        raise ValueError(
+            f"answers must hold one text per score, {tuple(scores.shape)}, and one "
+            f"problem or more; got {len(shape)} of {sorted(set(shape))}"
+        )
+    n = scores.shape[1]
+    if k > n:
+        raise ValueError(
+            f"k must be at most {n}, the number of answers to each problem, got {k}"
+        )
+    won = []
+    for right, said in zip((scores > RIGHT).tolist(), answers):
+        for first in range(0, n - k + 1, k):
+            lot = said[first : first + k]
+            (common, _), *_ = Counter(lot).most_common(1)
+            won.append(right[first + list(lot).index(common)])
+    return sum(won) / len(won)
 
 
 @guarded

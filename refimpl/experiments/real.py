@@ -6,19 +6,15 @@ what is stored already is not run again.
 """
 
 import functools
-import os
 import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
 from refimpl.arguments import guarded
@@ -26,6 +22,7 @@ from refimpl.config import TrainConfig
 from refimpl.dice import salted
 from refimpl.evaluation import mean_at, scores
 from refimpl.experiments.arms import ARMS as TOY_ARMS
+from refimpl.experiments.pool import finished
 from refimpl.experiments.store import Store, key, provenance
 from refimpl.models import load, lora
 from refimpl.settings import Count, nearest
@@ -181,21 +178,8 @@ def real(
         for arm in arms
     ]
     jobs = [job for job in jobs if key(spec(*job)) not in done]
-    for job, found in tqdm(_finished(jobs, workers), total=len(jobs), desc="runs"):
+    for job, found in tqdm(finished(_run, jobs, workers), total=len(jobs), desc="runs"):
         store.add(spec(*job), *found)
-
-
-def _finished(jobs: list[tuple], workers: int) -> Iterator[tuple]:
-    """Every job and what came of it, as each is done."""
-    if workers == 1:
-        yield from ((job, _run(*job)) for job in jobs)
-        return
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), torch.set_num_threads, (threads,)
-    ) as pool:
-        waiting = {pool.submit(_run, *job): job for job in jobs}
-        yield from ((waiting[done], done.result()) for done in as_completed(waiting))
 
 
 def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:

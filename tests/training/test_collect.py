@@ -70,7 +70,7 @@ def test_in_bfloat16_old_log_probs_are_scored_and_not_the_samplers(monkeypatch):
         small_run(dtype=dtype, **settings).rows[0] for dtype in ("bfloat16", "float32")
     )
     assert half["ratio/max_deviation"] < 0.2  # 2⁻⁸ relative, on logits up to 10
-    assert half["sampling/kl"] == pytest.approx(1, abs=0.1)
+    assert half["sampling/kl"] == pytest.approx(math.exp(-1), abs=0.1)  # e^−d − 1 + d
     assert single["ratio/max_deviation"] == pytest.approx(1 - math.exp(-1), abs=0.01)
 
 
@@ -542,3 +542,16 @@ def test_habits_and_their_accuracy_add_up_to_the_reward():
             for habit in Arithmetic.habits
         )
         assert total == pytest.approx(row["reward"])
+
+
+def test_a_trusted_sampler_stands_for_the_old_policy():
+    """Its own log-probs, off by what it rounds; otherwise one pass replaces them."""
+    batches = {}
+    for trusted in (False, True):
+        run = prepared(rollout_dtype="bfloat16", trust_sampler=trusted)
+        batches[trusted], metrics = collect(run, 0)
+        assert ("sampling/kl" in metrics) is not trusted
+    told, passed = batches[True], batches[False]
+    assert torch.equal(told.rollout.ids, passed.rollout.ids)
+    assert torch.equal(told.old_logp, told.rollout.logp)
+    assert not torch.equal(passed.old_logp, told.old_logp)

@@ -35,6 +35,7 @@ WRONG = {
     "micro_batch_size": [0, -16],
     "share_prompts": ["yes", 1],
     "measure_drift": ["yes", 1, None],
+    "trust_sampler": ["yes", 1, None],
     "learning_rate": [0, -1e-3, math.nan],
     "warmup_updates": [-1],
     "schedule": ["Linear", "", None],

@@ -1,0 +1,618 @@
+"""Sixteen claims of the papers, each as the runs that would decide it.
+
+A claim names its question, source, arms, outcome and the smallest effect that would
+matter before it is run. The verdict then follows from the rows:
+
+    reproduced       the interval lies beyond 0 on the side that is claimed, and the
+                     effect is at least the smallest that matters
+    contradicted     the interval lies beyond 0 on the other side
+    not seen         neither; `detectable` is what these runs could have seen
+    not testable     what the claim is about does not happen here
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from refimpl.experiments.grid import UPDATES, Cell
+from refimpl.experiments.statistics import Estimate, estimate
+
+RATES = tuple(1e-4 * 2**k for k in range(7))
+"""1e-4 to 6.4e-3: where each method breaks."""
+STARTS, SEEDS = 5, 4
+"""Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
+
+
+class Contrast(NamedTuple):
+    """An outcome of `arm` against `control`, paired by warm start and seed.
+
+    `scale`: "difference"; or "log2", of the quotient: 1 is twice as much.
+    """
+
+    outcome: str
+    arm: Cell
+    control: Cell
+    scale: str = "difference"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (self.arm, self.control)
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        """What each pair says, by warm start."""
+        a, b = (_of_cell(table, cell)[self.outcome] for cell in self.cells)
+        both = pd.concat([a.rename("a"), b.rename("b")], axis=1).dropna()
+        if self.scale == "log2":
+            both = both[(both > 0).all(axis=1)]
+            found = (both["a"] / both["b"]).map(math.log2)
+        else:
+            found = both["a"] - both["b"]
+        return _by_start(found)
+
+
+class Swap(NamedTuple):
+    """A contrast against another: (arm − control) − (arm′ − control′)."""
+
+    one: Contrast
+    other: Contrast
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return self.one.cells + self.other.cells
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        """By warm start, means of seeds: the two contrasts need not pair up."""
+        a, b = (_means(part.pairs(table)) for part in self)
+        return {start: [a[start] - b[start]] for start in a.keys() & b.keys()}
+
+
+class Mean(NamedTuple):
+    """An outcome of one cell, less what it is compared with."""
+
+    outcome: str
+    cell: Cell
+    less: str | float = 0.0
+    """another outcome of the same run, or a number"""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (self.cell,)
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        runs = _of_cell(table, self.cell)
+        less = runs[self.less] if isinstance(self.less, str) else self.less
+        return _by_start((runs[self.outcome] - less).dropna())
+
+
+BROKEN = 0.5
+"""Mean reward of the last ten rollouts below which a method is called broken."""
+
+
+class Breaking(NamedTuple):
+    """How much higher a learning rate `arm` stands than `control`, in octaves (log2).
+
+    For each warm start: from the highest rate down, the first at which the mean over
+    seeds of `reward` is BROKEN or more; between it and the next, by straight line in
+    log2 of the rate. A method that stands everywhere gets the highest rate, one that
+    stands nowhere half the lowest.
+    """
+
+    arm: str
+    control: str
+    updates: int
+    world: str = "sums"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(
+            sweep(arm, self.updates, rate, self.world)
+            for arm in (self.arm, self.control)
+            for rate in RATES
+        )
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        a, b = (
+            breaking_rates(table, arm, self.updates, self.world)
+            for arm in (self.arm, self.control)
+        )
+        return {
+            start: [math.log2(a[start] / b[start])] for start in a.keys() & b.keys()
+        }
+
+
+def sweep(arm: str, updates: int, rate: float, world: str = "sums") -> Cell:
+    """A cell of the central figure."""
+    return Cell(arm, rate, updates, world)
+
+
+def breaking_rates(
+    table: pd.DataFrame, arm: str, updates: int, world: str = "sums"
+) -> dict[int, float]:
+    """The rate at which `arm` breaks, by warm start; see `Breaking`."""
+    reward: dict[int, list[tuple[float, float]]] = {}
+    for rate in RATES:
+        runs = _of_cell(table, sweep(arm, updates, rate, world))["reward"]
+        for start, own in _by_start(runs).items():
+            reward.setdefault(start, []).append((rate, sum(own) / len(own)))
+    return {start: _crossing(points) for start, points in reward.items()}
+
+
+def _crossing(points: list[tuple[float, float]]) -> float:
+    """The rate where reward falls through BROKEN for the last time."""
+    points = sorted(points)
+    if points[-1][1] >= BROKEN:
+        return points[-1][0]
+    for (rate, reward), (above, worse) in reversed([*itertools.pairwise(points)]):
+        if reward >= BROKEN:
+            share = (reward - BROKEN) / (reward - worse)
+            return rate * (above / rate) ** share
+    return points[0][0] / 2
+
+
+Effect = Contrast | Swap | Mean | Breaking
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim and what decides it.
+
+    `sign`: +1 if the effect is claimed to be positive. `smallest`: the smallest effect
+    that would matter, on the effect's own scale, > 0. `premise`: from the table, "" if
+    the claim can be tested, else what is missing. `others`: effects that are shown
+    beside the primary one, and decide nothing.
+    """
+
+    number: int
+    title: str
+    question: str
+    source: str
+    effect: Effect
+    unit: str
+    smallest: float
+    sign: int = 1
+    premise: Callable[[pd.DataFrame], str] | None = None
+    others: dict[str, Effect] = field(default_factory=dict)
+    seeds: int = SEEDS
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell that is needed, once."""
+        parts = (self.effect, *self.others.values())
+        return list(dict.fromkeys(cell for part in parts for cell in part.cells))
+
+    def judge(self, table: pd.DataFrame) -> "Verdict":
+        """What the rows say. Raises `ValueError` if there are none for it."""
+        found = estimate(self.effect.pairs(table))
+        missing = self.premise(table) if self.premise else ""
+        if missing:
+            return Verdict(self, found, "not testable here", missing)
+        return Verdict(self, found, self._verdict(found), "")
+
+    def _verdict(self, found: Estimate) -> str:
+        if not found.known:
+            return "not seen"
+        towards = sorted(self.sign * bound for bound in (found.low, found.high))
+        if towards[1] < 0:
+            return "contradicted"
+        large = self.sign * found.effect >= self.smallest
+        return "reproduced" if towards[0] > 0 and large else "not seen"
+
+
+class Verdict(NamedTuple):
+    """What became of a claim; `why` it is not testable, if it is not."""
+
+    claim: Claim
+    estimate: Estimate
+    verdict: str
+    why: str
+
+
+def _of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    """The runs of a cell, by (start, seed)."""
+    chosen = (
+        (table["arm"] == cell.arm)
+        & (table["world"] == cell.world)
+        & (table["updates"] == cell.updates)
+        & (table["rate"] == cell.rate)
+        & (table["changed"] == tuple(sorted(cell.changed)))
+        & (table["answers"] == cell.answers)
+    )
+    return table[chosen].set_index(["start", "seed"])
+
+
+def _by_start(values: "pd.Series[float]") -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for (start, _), value in values.sort_index().items():
+        found.setdefault(int(start), []).append(float(value))
+    return found
+
+
+def _means(by_start: dict[int, list[float]]) -> dict[int, float]:
+    return {start: sum(own) / len(own) for start, own in by_start.items()}
+
+
+def _on_moe(arm: str, rate: float = 6e-4, **changed: Any) -> Cell:
+    return Cell(arm, rate, 16, "moe", tuple(sorted(changed.items())))
+
+
+MOVING = 0.10
+"""Share of experts that change within a rollout's updates, as GSPO §5.3 reports."""
+
+
+def _routing_moves(table: pd.DataFrame) -> str:
+    moved = _of_cell(table, _on_moe("GRPO", 2.4e-3))["expert_change"].mean()
+    if moved >= MOVING:
+        return ""
+    return f"{moved:.0%} of the experts change, the claim is about {MOVING:.0%} or more"
+
+
+def _cell(
+    arm: str, updates: int, rate: float = 2e-4, world: str = "sums", **changed: Any
+) -> Cell:
+    return Cell(arm, rate, updates, world, tuple(sorted(changed.items())))
+
+
+WHOLE_DAPO: dict[str, Any] = {"dynamic_sampling": True, "overlong_share": 0.2}
+WITHOUT = {
+    "clip-higher": _cell("DAPO 0.20", 4, **WHOLE_DAPO),
+    "dynamic sampling": _cell("DAPO", 4, overlong_share=0.2),
+    "token mean": _cell("DAPO", 4, **WHOLE_DAPO, normaliser="seq_mean_token_mean"),
+    "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
+}
+DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
+BFLOAT16 = {"rollout_dtype": "bfloat16"}
+
+
+def _trusting(arm: str) -> Contrast:
+    """What is lost where a bfloat16 sampler's log-probs stand for π_old's."""
+    trusted = _cell(arm, 16, **BFLOAT16, trust_sampler=True)
+    return Contrast("reward", trusted, _cell(arm, 16, **BFLOAT16))
+
+
+CLAIMS = (
+    Claim(
+        1,
+        "Clip-higher keeps entropy up",
+        "Is entropy at the end higher with ε_high 0.28 than with 0.20?",
+        "DAPO (2503.14476), §3.1, Fig. 2",
+        Contrast(
+            "entropy", _cell("DAPO", 16, 1e-4), _cell("DAPO 0.20", 16, 1e-4), "log2"
+        ),
+        "log2 of entropy, nats",
+        smallest=math.log2(1.2),
+        others={
+            "ε_high 0.40": Contrast(
+                "entropy",
+                _cell("DAPO 0.40", 16, 1e-4),
+                _cell("DAPO 0.20", 16, 1e-4),
+                "log2",
+            ),
+            "reward": Contrast(
+                "reward", _cell("DAPO", 16, 1e-4), _cell("DAPO 0.20", 16, 1e-4)
+            ),
+        },
+    ),
+    Claim(
+        2,
+        "Dynamic sampling needs fewer rollouts",
+        "Does training reach a reward of 0.8 in fewer rollouts with it?",
+        "DAPO (2503.14476), §3.2, Fig. 6",
+        Contrast("to_80", DAPO, WITHOUT["dynamic sampling"], "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=math.log2(1.2),
+        sign=-1,
+        others={
+            "answers sampled": Contrast(
+                "samples_80", DAPO, WITHOUT["dynamic sampling"], "log2"
+            )
+        },
+    ),
+    Claim(
+        3,
+        "DAPO's parts add up",
+        "Does all of DAPO reach 0.8 with fewer sampled answers than none of its parts?",
+        "DAPO (2503.14476), Table 1",
+        Contrast("samples_80", DAPO, _cell("GRPO", 4), "log2"),
+        "log2 of answers to 0.8",
+        smallest=math.log2(1.2),
+        sign=-1,
+        others={
+            f"without {part}": Contrast("samples_80", DAPO, cell, "log2")
+            for part, cell in WITHOUT.items()
+        },
+    ),
+    Claim(
+        4,
+        "The mean over responses lets answers grow",
+        "Are answers longer at the end under 1/|o| than under the mean over tokens?",
+        "DAPO (2503.14476), §3.3, Fig. 4",
+        Contrast("length", _cell("GRPO", 4), _cell("GRPO", 4, normaliser="token_mean")),
+        "tokens",
+        smallest=1.0,
+        others={
+            "entropy": Contrast(
+                "entropy",
+                _cell("GRPO", 4),
+                _cell("GRPO", 4, normaliser="token_mean"),
+                "log2",
+            )
+        },
+    ),
+    Claim(
+        5,
+        "Dr. GRPO keeps wrong answers short",
+        "Are wrong answers shorter at the end under Dr. GRPO than under GRPO?",
+        "Dr. GRPO (2503.20783), Fig. 5",
+        Contrast("wrong_length", _cell("Dr. GRPO", 4), _cell("GRPO", 4)),
+        "tokens",
+        smallest=1.0,
+        sign=-1,
+        others={
+            "1/|o| alone": Contrast(
+                "wrong_length",
+                _cell("GRPO", 4, normaliser="constant"),
+                _cell("GRPO", 4),
+            ),
+            "the std alone": Contrast(
+                "wrong_length",
+                _cell("Dr. GRPO", 4, normaliser="seq_mean_token_mean"),
+                _cell("GRPO", 4),
+            ),
+        },
+    ),
+    Claim(
+        6,
+        "GSPO clips more and learns faster",
+        "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
+        "GSPO (2507.18071), §5.1 and §5.2",
+        Contrast("to_80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=math.log2(1.2),
+        sign=-1,
+        others={
+            "clipped, log2": Contrast(
+                "clipped", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"
+            ),
+            "at half the rate": Contrast(
+                "to_80", _cell("GSPO 3e-4", 4), _cell("GRPO", 4), "log2"
+            ),
+            "at twice the rate": Contrast(
+                "to_80", _cell("GSPO 3e-4", 4, 8e-4), _cell("GRPO", 4, 8e-4), "log2"
+            ),
+        },
+    ),
+    Claim(
+        7,
+        "GRPO on a MoE needs routing replay",
+        "Where routing moves, does replay (R2) raise GRPO's reward?",
+        "GSPO (2507.18071), §5.3",
+        Contrast("reward", _on_moe("GRPO + R2", 2.4e-3), _on_moe("GRPO", 2.4e-3)),
+        "reward",
+        smallest=0.03,
+        premise=_routing_moves,
+        others={
+            f"at {rate:g}": Contrast(
+                "reward", _on_moe("GRPO + R2", rate), _on_moe("GRPO", rate)
+            )
+            for rate in (6e-4, 1.2e-3)
+        },
+    ),
+    Claim(
+        8,
+        "GSPO tolerates another engine's log-probs",
+        "Does GSPO lose less than GRPO where a bfloat16 sampler is taken for π_old?",
+        "GSPO (2507.18071), §5.4",
+        Swap(_trusting("GSPO 3e-4"), _trusting("GRPO")),
+        "reward",
+        smallest=0.03,
+        others={"GSPO": _trusting("GSPO 3e-4"), "GRPO": _trusting("GRPO")},
+    ),
+    Claim(
+        9,
+        "CISPO needs half of DAPO's updates",
+        "In how many rollouts does each reach 0.8, where the good habit is rare?",
+        "MiniMax-M1 (2506.13585), Fig. 2",
+        Contrast(
+            "to_80",
+            _cell("CISPO 5", 16, world="rare"),
+            _cell("DAPO", 16, world="rare"),
+            "log2",
+        ),
+        "log2 of rollouts to 0.8",
+        smallest=0.5,
+        sign=-1,
+    ),
+    Claim(
+        10,
+        "GMPO's log-ratios keep to a narrower range",
+        "Is their range narrower than under GRPO with an equally wide clip?",
+        "GMPO (2507.20673), Fig. 2",
+        Contrast(
+            "spread",
+            _cell("GMPO", 16, 6e-4),
+            _cell("GRPO (0.67, 1.49)", 16, 6e-4),
+            "log2",
+        ),
+        "log2 of q99 − q01, nats",
+        smallest=math.log2(1.2),
+        sign=-1,
+        others={
+            "entropy": Contrast(
+                "entropy",
+                _cell("GMPO", 16, 6e-4),
+                _cell("GRPO (0.67, 1.49)", 16, 6e-4),
+                "log2",
+            )
+        },
+    ),
+    Claim(
+        11,
+        "Replaying the sampler's routing halves the mismatch",
+        "How much smaller is the KL between sampler and trainer under R3?",
+        "R3 (2510.11370), Fig. 3",
+        Contrast(
+            "sampling_kl",
+            _on_moe("GRPO + R3", **BFLOAT16),
+            _on_moe("GRPO", **BFLOAT16),
+            "log2",
+        ),
+        "log2 of the KL",
+        smallest=0.5,
+        sign=-1,
+        others={
+            "A/A: R3 against R2": Contrast(
+                "reward", _on_moe("GRPO + R3"), _on_moe("GRPO + R2")
+            )
+        },
+    ),
+    Claim(
+        12,
+        "RSPO beats GMPO on a MoE",
+        "Is its reward higher than GMPO's?",
+        "RSPO (2510.23027), Table 1",
+        Contrast("reward", _on_moe("RSPO"), _on_moe("GMPO")),
+        "reward",
+        smallest=0.007,
+        others={
+            f"against {arm}": Contrast("reward", _on_moe("RSPO"), _on_moe(arm))
+            for arm in ("GSPO 0.03", "GRPO")
+        },
+    ),
+    Claim(
+        13,
+        "SAPO is stable where GSPO and GRPO are not",
+        "Does SAPO at its published τ stand a higher learning rate than GSPO?",
+        "SAPO (2511.20347), Fig. 4",
+        Breaking("SAPO 1.0", "GSPO 0.03", 16),
+        "octaves of the rate",
+        smallest=0.5,
+        others={
+            "K = 4": Breaking("SAPO 1.0", "GSPO 0.03", 4),
+            "against GRPO": Breaking("SAPO 1.0", "GRPO", 16),
+        },
+        seeds=2,
+    ),
+    Claim(
+        14,
+        "τ_neg above τ_pos is the better order",
+        "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged?",
+        "SAPO (2511.20347), Fig. 5",
+        Contrast("reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)),
+        "reward",
+        smallest=0.03,
+        others={
+            "1.05 against 0.95": Contrast(
+                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, reversed", 16)
+            ),
+            "1.05 against 1.0": Contrast(
+                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, equal", 16)
+            ),
+        },
+    ),
+    Claim(
+        15,
+        "Log-ratios vary little within a response",
+        "Is Var_i below 0.02 in more than half of the responses of SAPO's rollouts?",
+        "SAPO (2511.20347), §3, assumption A2",
+        Mean("within_small", _cell("SAPO 1.0", 4), less=0.5),
+        "share of responses",
+        smallest=0.1,
+        others={
+            "K = 16": Mean("within_small", _cell("SAPO 1.0", 16), less=0.5),
+            "on a MoE": Mean("within_small", _on_moe("SAPO 1.0", 2e-4), less=0.5),
+        },
+    ),
+    Claim(
+        16,
+        "RL raises maj@k and not pass@k",
+        "Does maj@8 gain more than pass@64?",
+        "DeepSeekMath (2402.03300), §5.2.2, Fig. 7",
+        Mean(
+            "maj@8 gained",
+            Cell("GRPO", 2e-4, 4, answers=True),
+            less="pass@64 gained",
+        ),
+        "share of problems",
+        smallest=0.03,
+        others={
+            what: Mean(f"{what} gained", Cell("GRPO", 2e-4, 4, answers=True))
+            for what in ("pass@1", "pass@8", "pass@64", "maj@8")
+        },
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs that no single claim asks for, and what they are for."""
+
+    title: str
+    effects: dict[str, Effect]
+    seeds: int = 2
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell that is needed, once."""
+        every = (cell for effect in self.effects.values() for cell in effect.cells)
+        return list(dict.fromkeys(every))
+
+
+BREAKING = (
+    "GRPO (0.67, 1.49)",
+    "GSPO 0.03",
+    "DAPO",
+    "CISPO 5",
+    "GMPO",
+    "SAPO 1.0",
+    "SAPO 8.8",
+    "one-sided 8.8",
+    "two-sided clip",
+)
+"""The methods of the central figure; GRPO is what they are compared with."""
+SOFT = ("4.4", "8.8", "17.6")
+STUDIES = {
+    "breaking": Study(
+        "At which learning rate does each method break?",
+        {
+            f"{arm}, K = {updates}": Breaking(arm, "GRPO", updates)
+            for updates in UPDATES
+            for arm in BREAKING
+        },
+    ),
+    "finding": Study(
+        "Is it one-sidedness that keeps a skill under stale updates?",
+        {
+            **{
+                f"soft, τ = {tau}": Breaking(f"one-sided {tau}", f"SAPO {tau}", 16)
+                for tau in SOFT
+            },
+            "hard": Breaking("GRPO", "two-sided clip", 16),
+            **{
+                arm: Breaking(arm, "SAPO 8.8", 16)
+                for arm in (
+                    "SAPO 8.8, half open",
+                    "SAPO 8.8, bad at ½",
+                    "SAPO 8.8, bad at 0",
+                )
+            },
+        },
+    ),
+    "sorting": Study(
+        "Does the order of methods carry over to a world of another kind?",
+        {
+            arm: Breaking(arm, "GRPO", 16, "sorting")
+            for arm in (
+                "GSPO 0.03",
+                "SAPO 1.0",
+                "SAPO 8.8",
+                "one-sided 8.8",
+                "two-sided clip",
+            )
+        },
+        seeds=1,
+    ),
+}

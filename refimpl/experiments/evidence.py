@@ -1,0 +1,288 @@
+"""`python -m refimpl evidence plan | run | ledger | check`.
+
+    plan     which runs are missing, and how long they will take here
+    run      make them; survives being killed, goes on where it stopped
+    ledger   all verdicts, computed again from the stored rows
+    check    is the ledger that is stored what the rows give?
+
+The runs are `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), the ledger
+`NAME.ledger.csv`.
+"""
+
+import csv
+import io
+import itertools
+import math
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+from tqdm.auto import tqdm
+
+from refimpl.arguments import guarded
+from refimpl.experiments import store
+from refimpl.experiments.claims import CLAIMS, STARTS, STUDIES, Claim, Contrast, Study
+from refimpl.experiments.grid import COLUMNS, WORLDS, Cell, run, spec
+from refimpl.experiments.outcomes import outcomes
+from refimpl.experiments.pool import finished
+from refimpl.experiments.statistics import Estimate, estimate
+from refimpl.files import writable_file
+from refimpl.settings import Count, nearest
+from refimpl.sft import warm_start
+
+Job = tuple[Cell, int, int]
+NAMES: dict[str, Claim | Study] = {str(c.number): c for c in CLAIMS} | STUDIES
+SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
+"""A run on one core, by K, where none is stored to tell."""
+LEDGER = "claim title effect low high unit starts runs detectable p verdict why".split()
+
+
+def wanted(names: Collection[str]) -> list[Job]:
+    """Every run that the named claims and studies need, once.
+
+    Seed by seed, then warm start by warm start: stopped early, it leaves a few runs of
+    every cell rather than all of the first ones. Raises `ValueError` on unknown names.
+    """
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(
+                f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
+                f"{', '.join(NAMES)}"
+            )
+    seeds: dict[Cell, int] = {}
+    for name in names:
+        for cell in NAMES[name].cells:
+            seeds[cell] = max(seeds.get(cell, 0), NAMES[name].seeds)
+    rounds = itertools.product(range(max(seeds.values(), default=0)), range(STARTS))
+    return [
+        (cell, start, seed)
+        for seed, start in rounds
+        for cell, own in seeds.items()
+        if seed < own
+    ]
+
+
+def missing(out: str | Path, names: Collection[str]) -> list[Job]:
+    """Those of the wanted runs that `out` does not hold yet."""
+    jobs = wanted(names)
+    done = store.Store(out, COLUMNS).done()
+    return [job for job in jobs if store.key(spec(*job)) not in done]
+
+
+@guarded
+def plan(
+    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
+) -> str:
+    """What is missing, by claim, and the hours it will take with so many workers."""
+    lines, every = [], set()
+    seconds = _seconds(out)
+    for name in claims:
+        jobs, all_of_it = missing(out, [name]), wanted([name])
+        every.update(jobs)
+        lines.append(
+            [name, NAMES[name].title, len(all_of_it), len(jobs), _hours(jobs, seconds)]
+        )
+    total = _hours(every, seconds) / workers
+    head = ["", "claim or study", "runs", "missing", "core-hours"]
+    return (
+        f"{tabulate(lines, head, floatfmt='.1f')}\n\n{len(every)} runs are missing "
+        f"(some serve several claims): about {total:.1f} hours with {workers} "
+        f"worker{'s' * (workers > 1)}"
+    )
+
+
+def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:
+    return sum(seconds[cell.updates] for cell, _, _ in jobs) / 3600
+
+
+def _seconds(out: str | Path) -> dict[int, float]:
+    """The median seconds of stored runs by K; `SECONDS` where there is none."""
+    try:
+        runs, _ = store.read(out)
+    except ValueError:
+        return SECONDS
+    return SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
+
+
+@guarded
+def run_all(
+    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
+) -> None:
+    """Make the runs that are missing. What is stored is never made again."""
+    opened = store.Store(out, COLUMNS)
+    for said in opened.dropped:
+        warnings.warn(f"{said}; that run is made again", stacklevel=3)
+    jobs = missing(out, claims)
+    for world, start in sorted({(cell.world, start) for cell, start, _ in jobs}):
+        warm_start(WORLDS[world](seed=start))  # once, before the workers ask for it
+    for job, found in tqdm(finished(run, jobs, workers), total=len(jobs), desc="runs"):
+        opened.add(spec(*job), *found)
+
+
+@guarded
+def table(out: str | Path) -> pd.DataFrame:
+    """One line per stored run with its outcomes; see `outcomes`.
+
+    Runs of other losses than these are named in a warning and left out. Raises
+    `ValueError` if nothing is stored.
+    """
+    runs, rows = store.read(out)
+    old = runs["code"] != store.code()
+    if old.any():
+        warnings.warn(
+            f"{old.sum()} of {len(runs)} runs were made with other code of the losses "
+            f"({', '.join(sorted(set(runs.loc[old, 'code'])))}; now {store.code()}): "
+            "they are left out, `python -m refimpl evidence run` makes them anew",
+            stacklevel=3,
+        )
+    return outcomes(runs[~old], rows[rows["run"].isin(runs.loc[~old, "run"])])
+
+
+def control(found: pd.DataFrame) -> dict[str, Estimate]:
+    """R3 against R2 with one sampler and trainer: the same algorithm under two names.
+
+    By outcome. Whatever is called different here is noise.
+    """
+    arms = [Cell(f"GRPO + {replay}", 6e-4, 16, "moe") for replay in ("R3", "R2")]
+    compared = {}
+    for claim in CLAIMS:
+        effect = claim.effect
+        if isinstance(effect, Contrast) and effect.outcome != "sampling_kl":
+            again = Contrast(effect.outcome, arms[0], arms[1], effect.scale)
+            pairs = again.pairs(found)
+            if pairs:
+                compared[f"{effect.outcome}, {effect.scale}"] = estimate(pairs)
+    return compared
+
+
+@guarded
+def ledger(out: str | Path) -> list[dict[str, Any]]:
+    """A line per claim, then the control: effect, interval, verdict."""
+    found = table(out)
+    lines = []
+    for claim in CLAIMS:
+        try:
+            made = claim.judge(found)
+        except ValueError:  # no run of it
+            line = _line(claim.number, claim.title, None, claim.unit, "no runs yet", "")
+        else:
+            line = _line(
+                claim.number, claim.title, made.estimate, claim.unit, *made[2:]
+            )
+        lines.append(line)
+    for outcome, made in control(found).items():
+        agrees = made.low <= 0 <= made.high
+        verdict = "as it should be" if agrees else "noise called a difference"
+        lines.append(_line("A/A", f"R3 against R2: {outcome}", made, "", verdict, ""))
+    return lines
+
+
+def _line(number, title, made: Estimate | None, unit, verdict, why) -> dict[str, Any]:
+    numbers = dict.fromkeys(("effect", "low", "high", "starts", "runs", "p"))
+    numbers |= made._asdict() if made else {"detectable": None}
+    known = {k: None if v is None or v != v else v for k, v in numbers.items()}
+    text = {
+        "claim": number,
+        "title": title,
+        "unit": unit,
+        "verdict": verdict,
+        "why": why,
+    }
+    return {name: {**known, **text}[name] for name in LEDGER}
+
+
+def to_csv(lines: list[dict[str, Any]]) -> str:
+    """The ledger as it is stored, numbers with four digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, LEDGER, lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: _short(value) for name, value in line.items()})
+    return text.getvalue()
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def shown(lines: list[dict[str, Any]]) -> str:
+    """The ledger as a table for people; the last line counts the claims."""
+    columns = ["claim", "title", "effect", "interval", "unit", "starts × runs"]
+    rows = []
+    for line in lines:
+        interval = "–"
+        if line["low"] is not None:
+            interval = f"[{line['low']:.3g}, {line['high']:.3g}]"
+        counted = f"{line['starts']}, {line['runs']}" if line["starts"] else "–"
+        effect = "–" if line["effect"] is None else f"{line['effect']:.3g}"
+        seen = line["detectable"]
+        said = line["verdict"]
+        if said == "not seen" and seen is not None:
+            said += f" (could have seen {seen:.2g})"
+        if line["why"]:
+            said += f": {line['why']}"
+        rows.append(
+            [
+                line["claim"],
+                line["title"],
+                effect,
+                interval,
+                line["unit"],
+                counted,
+                said,
+            ]
+        )
+    claims = sum(isinstance(line["claim"], int) for line in lines)
+    return f"{tabulate(rows, [*columns, 'verdict'])}\n{claims} claims"
+
+
+@guarded
+def write_ledger(out: str | Path) -> str:
+    """Compute the ledger, store it beside the runs, and return it for people."""
+    lines = ledger(out)
+    path = writable_file(_ledger_path(out), "the ledger")
+    path.write_text(to_csv(lines), encoding="utf-8")
+    return shown(lines)
+
+
+@guarded
+def check(out: str | Path) -> list[str]:
+    """Where the stored ledger is not what the rows give; nothing if it is.
+
+    Numbers may differ by a thousandth: another processor adds up in another order.
+    Raises `ValueError` if there is no ledger.
+    """
+    path = _ledger_path(out)
+    if not path.exists():
+        raise ValueError(
+            f"there is no ledger {path}: `python -m refimpl evidence ledger` writes it"
+        )
+    stored = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    again = list(csv.DictReader(io.StringIO(to_csv(ledger(out)))))
+    wrong = []
+    if len(stored) != len(again):
+        wrong.append(f"{len(stored)} lines are stored, the rows give {len(again)}")
+    for one, other in zip(stored, again):
+        for name in LEDGER:
+            if not _same(one.get(name), other[name]):
+                wrong.append(
+                    f"{other['claim']} {other['title']}: {name} is stored as "
+                    f"{one.get(name)!r}, the rows give {other[name]!r}"
+                )
+    return wrong
+
+
+def _same(one: str | None, other: str) -> bool:
+    if one == other:
+        return True
+    try:
+        return math.isclose(float(one or ""), float(other), rel_tol=1e-3, abs_tol=1e-6)
+    except ValueError:
+        return False
+
+
+def _ledger_path(out: str | Path) -> Path:
+    return Path(out).parent / f"{Path(out).name}.ledger.csv"

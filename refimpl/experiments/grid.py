@@ -1,0 +1,159 @@
+"""The runs of the toy worlds that claims rest on: a cell, a warm start, a seed.
+
+Every run has 30 rollouts of 32 prompts × 8 responses and K updates each. Those of one
+world, warm start and seed meet the same problems: arms can be compared in pairs.
+"""
+
+import functools
+import hashlib
+import inspect
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from refimpl.config import TrainConfig
+from refimpl.evaluation import maj_at, pass_at
+from refimpl.experiments import arms
+from refimpl.experiments.arms import ARMS, GATES
+from refimpl.experiments.store import bare, provenance
+from refimpl.rollout import sample
+from refimpl.sft import WarmStart, warm_start
+from refimpl.tasks import Arithmetic, Sorting, rare_careful
+from refimpl.trainer import StalenessError, train
+
+WORLDS: dict[str, Callable[..., WarmStart]] = {
+    "sums": WarmStart,
+    "rare": functools.partial(WarmStart, world=rare_careful()),
+    "sorting": functools.partial(WarmStart, world=Sorting()),
+    "moe": functools.partial(WarmStart, preset="tiny-moe"),
+}
+World = Literal["sums", "rare", "sorting", "moe"]
+UPDATES = {
+    1: {"minibatches": 1, "epochs": 1, "allow_on_policy": True},
+    4: {"minibatches": 4, "epochs": 1},
+    16: {"minibatches": 4, "epochs": 4},
+}
+"""K = minibatches × epochs."""
+BASE = TrainConfig(
+    rollouts=30,
+    prompts_per_rollout=32,
+    eval_every=30,
+    eval_problems=1024,
+    dynamic_sampling=False,
+    overlong_share=0.0,
+    measure_drift=True,
+)
+ANSWERS, PROBLEMS = 64, 128
+"""Answers to each problem, and problems, where pass@k and maj@k are measured."""
+AROUND = tuple(
+    f"{when}/{what}"
+    for when in ("before", "after")
+    for what in ("pass@1", "pass@8", "pass@64", "maj@8")
+)
+COLUMNS = (
+    *"step reward num_samples entropy completions/mean_length length/wrong".split(),
+    *"habit/careful habit_accuracy/careful grad_norm clip_ratio/region_mean".split(),
+    *"log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy step_time".split(),
+    *"drift/kl drift/step drift/tokens drift/responses drift/within".split(),
+    *"drift/within_small router/expert_change router/shift sampling/kl".split(),
+    *AROUND,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What runs of one kind have in common: all but warm start and seed.
+
+    `changed`: settings of `TrainConfig` beside the arm's own. `answers`: measure pass@k
+    and maj@k before and after.
+    """
+
+    arm: str
+    rate: float = 2e-4
+    updates: int = 16
+    world: World = "sums"
+    changed: tuple[tuple[str, Any], ...] = ()
+    answers: bool = False
+
+    def config(self, seed: int) -> TrainConfig:
+        """The settings of its run `seed`."""
+        _, own = ARMS[self.arm].build()
+        config = replace(BASE, learning_rate=self.rate, **UPDATES[self.updates])
+        return replace(config, **{"seed": seed, **own, **dict(self.changed)})
+
+
+def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
+    """A run's whole configuration as plain values."""
+    gate = ARMS[cell.arm].algorithm
+    return {
+        "experiment": "evidence",
+        "arm": cell.arm,
+        "world": cell.world,
+        "start": start,
+        "updates": cell.updates,
+        "rate": cell.rate,
+        "changed": dict(cell.changed),
+        "answers": cell.answers,
+        "gates": _gates() if gate in GATES else None,
+        "warm_start": asdict(WORLDS[cell.world](seed=start)),
+        **asdict(cell.config(seed)),
+    }
+
+
+@functools.cache
+def _gates() -> str:
+    """A hash of the gates' code: a changed gate's runs are other runs."""
+    return hashlib.sha256(bare(inspect.getsource(arms)).encode()).hexdigest()[:16]
+
+
+def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
+    """A run's rows, and what else is to be known of it."""
+    warnings.simplefilter("ignore")  # `ended` is stored
+    begun = time.perf_counter()
+    settings = WORLDS[cell.world](seed=start)
+    model, tokenizer, _ = warm_start(settings)
+    algorithm, _ = ARMS[cell.arm].build()
+    try:
+        history = train(
+            algorithm,
+            config=cell.config(seed),
+            model=model,
+            tokenizer=tokenizer,
+            task=settings.world,
+            progress=False,
+        )
+    except StalenessError as error:
+        history = error.history
+        history.ended = error
+    rows = history.rows
+    if cell.answers:
+        for when, policy in (("before", model), ("after", history.model)):
+            found = around(policy, tokenizer, settings.world)
+            rows[-1] |= {f"{when}/{name}": value for name, value in found.items()}
+    said = {
+        **provenance(),
+        "seconds": f"{time.perf_counter() - begun:.1f}",
+        "ended": str(history.ended or ""),
+    }
+    return rows, said
+
+
+def around(model, tokenizer, world: Arithmetic | Sorting) -> dict[str, float]:
+    """pass@1, pass@8, pass@64 and maj@8 from 64 answers to each held-out problem.
+
+    An answer is what stands behind the last `#`.
+    """
+    rows = world.held_out(PROBLEMS)
+    prompts = [row["prompt"] for row in rows]
+    texts = sample(model, tokenizer, prompts, group_size=ANSWERS).texts(tokenizer)
+    wanted = [row["answer"] for row in rows for _ in range(ANSWERS)]
+    scores = torch.tensor(world.reward(prompts, texts, answer=wanted)).double()
+    scores = scores.view(-1, ANSWERS)
+    said = [text.rpartition("#")[2] for text in texts]
+    answers = [said[i : i + ANSWERS] for i in range(0, len(said), ANSWERS)]
+    found = {f"pass@{k}": pass_at(scores, k) for k in (1, 8, 64)}
+    return {**found, "maj@8": maj_at(scores, answers, 8)}

@@ -1,0 +1,66 @@
+"""From stored rows to one line per run: the outcomes that claims are about.
+
+    reward      mean training reward of the last ten rollouts: the primary outcome
+    accuracy    held-out, after the last rollout, 1,024 problems
+    to_80       rollouts until three in a row have a mean reward of 0.8 or more
+    samples_80  answers sampled until then
+
+A run that ended early earned nothing in the rollouts that it lacks. Where 0.8 was never
+reached, `to_80` is one more than the planned rollouts, `samples_80` all that were made.
+"""
+
+import pandas as pd
+
+LAST, GOAL, IN_A_ROW = 10, 0.8, 3
+MEANS = {
+    "entropy": "entropy",
+    "length": "completions/mean_length",
+    "wrong_length": "length/wrong",
+    "clipped": "clip_ratio/region_mean",
+    "kl": "drift/kl",
+    "step_norm": "drift/step",
+    "tokens_var": "drift/tokens",
+    "responses_var": "drift/responses",
+    "within_small": "drift/within_small",
+    "sampling_kl": "sampling/kl",
+    "expert_change": "router/expert_change",
+}
+"""Outcomes that are means of a column, over the last ten rollouts (`spread`, too)."""
+AROUND = ("pass@1", "pass@8", "pass@64", "maj@8")
+LATEST = {"accuracy": "accuracy"} | {
+    f"{what} {when}": f"{when}/{what}"
+    for when in ("before", "after")
+    for what in AROUND
+}
+"""Outcomes that the last row holds."""
+CELL = ["arm", "world", "updates", "rate", "changed", "answers"]
+"""What a cell is called in the table; beside it `start` and `seed`."""
+
+
+def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """One line per run: its cell, start, seed, and every outcome."""
+    table = runs.set_index("run")
+    changed = table["changed"].map(lambda c: tuple(sorted(dict(c).items())))
+    table = table.assign(changed=changed)[[*CELL, "start", "seed", "rollouts", "ended"]]
+    found = {
+        name: _of_run(own, table.loc[name, "rollouts"])
+        for name, own in rows.groupby("run", sort=False)
+    }
+    return table.join(pd.DataFrame(found).T)
+
+
+def _of_run(rows: pd.DataFrame, rollouts: int) -> dict[str, float]:
+    """The outcomes of a run that was to have so many rollouts."""
+    last = rows.tail(LAST)
+    earned = rows.loc[rows["step"] >= rollouts - LAST, "reward"]
+    found = {"reward": earned.sum() / LAST}
+    found |= {name: last[column].mean() for name, column in MEANS.items()}
+    found["spread"] = (last["log_ratio/q99"] - last["log_ratio/q01"]).mean()
+    found |= {name: rows[column].iloc[-1] for name, column in LATEST.items()}
+    for what in AROUND:
+        found[f"{what} gained"] = found[f"{what} after"] - found[f"{what} before"]
+    good = ((rows["reward"] >= GOAL).rolling(IN_A_ROW).sum() == IN_A_ROW).to_numpy()
+    when = good.argmax() if good.any() else len(rows) - 1
+    found["to_80"] = when + 1.0 if good.any() else rollouts + 1.0
+    found["samples_80"] = rows["num_samples"].iloc[when]
+    return found

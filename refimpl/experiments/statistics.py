@@ -1,0 +1,71 @@
+"""What runs say about a difference, when they come in clusters.
+
+Runs from one warm start resemble each other, so a warm start is one observation,
+however many seeds were run from it. An effect is the mean over warm starts of their own
+means, its interval Student's t over them:
+
+    d̄ ± t(0.975, n − 1) · s / √n,   n warm starts
+
+With five of them that covers the truth in 95 of 100 repetitions if the means are about
+normal; a percentile bootstrap of five does in some 84 (a test repeats both).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from scipy import stats
+
+from refimpl.arguments import guarded
+
+POWER = 0.8
+"""of the smallest effect that is called detectable"""
+
+
+class Estimate(NamedTuple):
+    """An effect with its 95 % interval; `runs` in `starts` clusters.
+
+    `detectable`: the true effect that this many starts with this spread would tell from
+    0 four times in five. NaN where there are fewer than two starts.
+    """
+
+    effect: float
+    low: float
+    high: float
+    starts: int
+    runs: int
+    detectable: float
+    p: float
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return not math.isnan(self.low)
+
+
+@guarded
+def estimate(differences: Mapping[int, list[float]]) -> Estimate:
+    """The mean of `differences`, by warm start, and what is known of it.
+
+    Starts weigh the same, whatever number of seeds each has. `p` is two-sided, of no
+    difference. Raises `ValueError` if there is no difference at all.
+    """
+    means = [math.fsum(own) / len(own) for own in differences.values() if own]
+    if not means:
+        raise ValueError("there must be at least one difference, got none")
+    runs, starts = sum(map(len, differences.values())), len(means)
+    effect = math.fsum(means) / starts
+    if starts < 2:
+        return Estimate(effect, *[math.nan] * 2, starts, runs, *[math.nan] * 2)
+    error = math.sqrt(
+        math.fsum((m - effect) ** 2 for m in means) / (starts - 1) / starts
+    )
+    if error == 0:  # all alike
+        return Estimate(effect, effect, effect, starts, runs, 0.0, float(effect == 0))
+    t = stats.t(starts - 1)
+    half = t.ppf(0.975) * error
+    p = 2 * t.sf(abs(effect) / error)
+    detectable = (t.ppf(0.975) + t.ppf(POWER)) * error
+    return Estimate(
+        effect, effect - half, effect + half, starts, runs, detectable, float(p)
+    )
