@@ -1,0 +1,200 @@
+"""Claims are judged by what rows say: tables made by hand, verdicts known."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from refimpl.experiments import claims
+from refimpl.experiments.claims import (
+    CLAIMS,
+    RATES,
+    STUDIES,
+    Breaking,
+    Claim,
+    Contrast,
+    Mean,
+    Swap,
+    breaking_rates,
+)
+from refimpl.experiments.grid import BASE, UPDATES, Cell
+
+A, B = Cell("SAPO 1.0"), Cell("GRPO")
+
+
+def line(cell: Cell, start: int, seed: int = 0, **found) -> dict:
+    own = {name: getattr(cell, name) for name in ("arm", "world", "updates", "rate")}
+    own |= {"changed": tuple(sorted(cell.changed)), "answers": cell.answers}
+    return {**own, "start": start, "seed": seed, **found}
+
+
+def table(*lines: dict) -> pd.DataFrame:
+    return pd.DataFrame(lines)
+
+
+def two_arms(differences, outcome="reward", base=0.5) -> pd.DataFrame:
+    """B at `base` everywhere, A above it by what is said for each start."""
+    return table(
+        *(line(A, s, **{outcome: base + d}) for s, d in enumerate(differences)),
+        *(line(B, s, **{outcome: base}) for s in range(len(differences))),
+    )
+
+
+REWARD = Contrast("reward", A, B)
+
+
+def claim(effect=REWARD, **changed) -> Claim:
+    given = {"sign": 1, "smallest": 0.05, **changed}
+    return Claim(99, "A beats B", "Does it?", "nobody", effect, "reward", **given)
+
+
+@pytest.mark.parametrize(
+    ("differences", "sign", "verdict"),
+    [
+        ([0.10, 0.12, 0.11, 0.09, 0.10], 1, "reproduced"),
+        ([0.10, 0.12, 0.11, 0.09, 0.10], -1, "contradicted"),
+        ([-0.10, -0.12, -0.11, -0.09, -0.10], -1, "reproduced"),
+        ([-0.10, -0.12, -0.11, -0.09, -0.10], 1, "contradicted"),
+        ([0.30, -0.20, 0.25, -0.10, 0.20], 1, "not seen"),  # the interval holds 0
+        ([0.010, 0.012, 0.011, 0.009, 0.010], 1, "not seen"),  # real, and too small
+        ([-0.010, -0.012, -0.011, -0.009, -0.010], 1, "contradicted"),
+        ([0.3], 1, "not seen"),  # one warm start decides nothing
+    ],
+)
+def test_the_verdict_follows_from_the_interval(differences, sign, verdict):
+    made = claim(sign=sign).judge(two_arms(differences))
+    assert made.verdict == verdict and made.why == ""
+    assert made.estimate.effect == pytest.approx(sum(differences) / len(differences))
+
+
+def test_without_its_premise_a_claim_is_not_testable_whatever_the_effect():
+    found = two_arms([0.10, 0.12, 0.11, 0.09, 0.10])
+    made = claim(premise=lambda table: "nothing moves").judge(found)
+    assert (made.verdict, made.why) == ("not testable here", "nothing moves")
+
+
+def test_pairs_share_start_and_seed_and_what_has_no_partner_is_left_out():
+    found = table(
+        line(A, 0, 0, reward=0.9),
+        line(A, 0, 1, reward=0.4),
+        line(A, 1, 0, reward=0.7),
+        line(A, 2, 0, reward=0.1),  # no partner
+        line(B, 0, 0, reward=0.5),
+        line(B, 0, 1, reward=0.3),
+        line(B, 1, 0, reward=0.9),
+        line(Cell("GRPO", rate=4e-4), 1, 0, reward=0.0),  # another cell
+        line(Cell("GRPO", changed=(("replay", "R2"),)), 1, 0, reward=0.0),
+        line(Cell("GRPO", answers=True), 1, 0, reward=0.0),
+    )
+    pairs = Contrast("reward", A, B).pairs(found)
+    assert pairs == {0: pytest.approx([0.4, 0.1]), 1: pytest.approx([-0.2])}
+
+
+def test_a_quotient_is_read_in_doublings():
+    found = two_arms([0, 0], "to_80", base=8.0)
+    found.loc[found["arm"] == A.arm, "to_80"] = [16.0, 2.0]
+    pairs = Contrast("to_80", A, B, "log2").pairs(found)
+    assert pairs == {0: [1.0], 1: [-2.0]}
+
+
+def test_a_swap_is_a_difference_of_differences():
+    c, d = Cell("GSPO 3e-4"), Cell("DAPO")
+    found = table(
+        *(line(x, 0, reward=r) for x, r in ((A, 0.9), (B, 0.5), (c, 0.6), (d, 0.5))),
+        *(line(x, 1, reward=r) for x, r in ((A, 0.5), (B, 0.5), (c, 0.5))),
+    )
+    swap = Swap(Contrast("reward", A, B), Contrast("reward", c, d))
+    assert swap.pairs(found) == {0: pytest.approx([0.3])}  # start 1 lacks d
+    assert swap.cells == (A, B, c, d)
+
+
+def test_a_mean_is_compared_with_a_number_or_with_another_outcome():
+    found = table(line(A, 0, x=0.8, y=0.1), line(A, 1, x=0.6, y=0.5))
+    assert Mean("x", A, less=0.5).pairs(found) == {
+        0: pytest.approx([0.3]),
+        1: pytest.approx([0.1]),
+    }
+    assert Mean("x", A, less="y").pairs(found)[1] == pytest.approx([0.1])
+
+
+def rates_of(rewards: dict[float, list[float]], arm="GRPO", start=0) -> list[dict]:
+    return [
+        line(Cell(arm, rate, 16), start, seed, reward=reward)
+        for rate, own in rewards.items()
+        for seed, reward in enumerate(own)
+    ]
+
+
+def test_a_method_breaks_where_its_reward_falls_through_a_half():
+    """0.8 at 2e-4 and 0.2 at 4e-4: half-way, which is 2e-4 · √2."""
+    found = table(*rates_of({1e-4: [0.9], 2e-4: [0.7, 0.9], 4e-4: [0.1, 0.3]}))
+    assert breaking_rates(found, "GRPO", 16) == {0: pytest.approx(2e-4 * 2**0.5)}
+    # A dip further down does not count: the last fall does.
+    found = table(*rates_of({1e-4: [0.4], 2e-4: [0.9], 4e-4: [0.1]}))
+    assert breaking_rates(found, "GRPO", 16)[0] == pytest.approx(2e-4 * 2**0.5)
+
+
+def test_what_never_breaks_and_what_never_stands_have_the_ends_of_the_range():
+    found = table(*rates_of({1e-4: [0.9], 2e-4: [0.6]}))
+    assert breaking_rates(found, "GRPO", 16) == {0: 2e-4}
+    found = table(*rates_of({1e-4: [0.4], 2e-4: [0.1]}))
+    assert breaking_rates(found, "GRPO", 16) == {0: 5e-5}
+
+
+def test_breaking_is_compared_in_octaves():
+    found = table(
+        *rates_of({1e-4: [0.9], 2e-4: [0.8], 4e-4: [0.2]}, "GRPO"),
+        *rates_of({1e-4: [0.8], 2e-4: [0.2], 4e-4: [0.1]}, "SAPO 1.0"),
+    )
+    assert Breaking("SAPO 1.0", "GRPO", 16).pairs(found) == {0: pytest.approx([-1])}
+    assert len(Breaking("SAPO 1.0", "GRPO", 16).cells) == 2 * len(RATES)
+
+
+def test_sixteen_claims_are_declared_and_every_cell_can_run():
+    assert [c.number for c in CLAIMS] == list(range(1, 17))
+    cells = {cell for named in (*CLAIMS, *STUDIES.values()) for cell in named.cells}
+    for cell in cells:
+        config = cell.config(seed=3)
+        algorithm, _ = claims_arm(cell)
+        config.check(algorithm)
+        assert config.seed == 3 and config.learning_rate == cell.rate
+        assert config.updates_per_rollout == cell.updates
+        assert config.rollouts == BASE.rollouts == 30
+    assert set(UPDATES) == {1, 4, 16}
+
+
+def claims_arm(cell: Cell):
+    from refimpl.experiments.arms import ARMS
+
+    return ARMS[cell.arm].build()
+
+
+def test_every_claim_says_what_it_would_take():
+    for one in CLAIMS:
+        assert one.smallest > 0 and one.sign in (1, -1) and one.unit
+        assert one.question.endswith("?") and "(" in one.source
+        assert one.seeds >= 2
+        assert one.effect.cells[0] in one.cells
+
+
+def test_routing_replay_is_judged_only_where_routing_moves():
+    seven = CLAIMS[6]
+    grpo, replay = seven.effect.control, seven.effect.arm
+    for change, verdict in ((0.04, "not testable here"), (0.12, "reproduced")):
+        found = table(
+            *(line(grpo, s, reward=0.5, expert_change=change) for s in range(5)),
+            *(
+                line(replay, s, reward=0.6 + s / 500, expert_change=change)
+                for s in range(5)
+            ),
+        )
+        made = seven.judge(found)
+        assert made.verdict == verdict
+        assert ("4% of the experts" in made.why) is (change == 0.04)
+
+
+def test_a_claim_without_rows_says_so():
+    with pytest.raises(ValueError, match="at least one difference"):
+        claim().judge(two_arms([0.1])[:1])
+    assert math.isnan(claim().judge(two_arms([0.1])).estimate.low)
+    assert claims.BROKEN == 0.5

@@ -1,0 +1,273 @@
+"""plan, run, ledger, check: on a store that a test fills, and on two real runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from refimpl.experiments import evidence, grid, store
+from refimpl.experiments.claims import CLAIMS, STARTS
+from refimpl.experiments.grid import COLUMNS, Cell, spec
+from refimpl.experiments.outcomes import outcomes
+
+ABOUT = {**store.provenance(), "seconds": "12.5", "ended": ""}
+
+
+def rows(reward=lambda step: 0.5, n=30, **more) -> list[dict]:
+    return [
+        {
+            "step": float(step),
+            "reward": reward(step),
+            "num_samples": 256.0 * (step + 1),
+            "log_ratio/q01": -0.5,
+            "log_ratio/q99": 0.3,
+            **more,
+        }
+        for step in range(n)
+    ]
+
+
+def filled(folder: Path, *runs) -> Path:
+    """A store with (cell, start, seed, rows) in it."""
+    opened = store.Store(folder / "e", COLUMNS)
+    for cell, start, seed, own in runs:
+        opened.add(spec(cell, start, seed), own, ABOUT)
+    return folder / "e"
+
+
+def stored(folder: Path, *runs):
+    return outcomes(*store.read(filled(folder, *runs)))
+
+
+# Outcomes
+
+
+def test_the_primary_outcome_is_the_mean_of_the_last_ten(tmp_path):
+    cell = Cell("GRPO")
+    found = stored(tmp_path, (cell, 0, 0, rows(lambda s: 0.9 if s >= 20 else 0.1)))
+    assert found["reward"].tolist() == pytest.approx([0.9])
+    assert found["spread"].tolist() == pytest.approx([0.8])
+    only = found.iloc[0]
+    assert (only["arm"], only["start"], only["seed"]) == ("GRPO", 0, 0)
+
+
+def test_what_a_run_did_not_live_to_see_earned_nothing(tmp_path):
+    """Ended after 25 of 30: five rollouts at 0.8 and five that never were."""
+    found = stored(tmp_path, (Cell("GRPO"), 0, 0, rows(lambda s: 0.8, n=25)))
+    assert found["reward"].tolist() == pytest.approx([0.4])
+    (tmp_path / "b").mkdir()
+    found = stored(tmp_path / "b", (Cell("GRPO"), 0, 0, rows(lambda s: 0.8, n=12)))
+    assert found["reward"].tolist() == [0]
+
+
+def test_the_way_to_a_reward_of_080_is_three_in_a_row(tmp_path):
+    once = rows(lambda s: 0.85 if s == 3 or s >= 7 else 0.2)
+    never = rows(lambda s: 0.79)
+    found = stored(tmp_path, (Cell("GRPO"), 0, 0, once), (Cell("GRPO"), 0, 1, never))
+    assert found["to_80"].tolist() == [10, 31]
+    assert found["samples_80"].tolist() == [2560, 7680]
+
+
+def test_gains_are_after_less_before(tmp_path):
+    around = {f"{w}/{x}": 0.25 for w in ("before",) for x in ("maj@8", "pass@64")}
+    around |= {"after/maj@8": 0.75, "after/pass@64": 0.25}
+    cell = Cell("GRPO", 2e-4, 4, answers=True)
+    found = stored(tmp_path, (cell, 0, 0, rows(**around)))
+    assert found["maj@8 gained"].tolist() == [0.5]
+    assert found["pass@64 gained"].tolist() == [0]
+
+
+# plan and run
+
+
+def test_a_few_runs_of_every_cell_come_before_all_of_one():
+    jobs = evidence.wanted(["9", "16"])
+    assert len(jobs) == len(set(jobs)) == 3 * STARTS * 4
+    assert {start for _, start, _ in jobs[:3]} == {0}
+    assert {seed for _, _, seed in jobs[: 3 * STARTS]} == {0}
+    assert {cell for cell, _, _ in jobs[:3]} == {c for c, _, _ in jobs}
+
+
+def test_a_cell_that_two_claims_need_is_run_once():
+    both = evidence.wanted(["13", "breaking"])
+    assert len(both) == len(set(both)) == len(evidence.wanted(["breaking"]))
+
+
+def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
+    jobs = evidence.wanted(["16"])
+    out = filled(tmp_path, *((*job, rows()) for job in jobs[:5]))
+    said = evidence.plan(out, ["16"], workers=2)
+    line = next(x for x in said.splitlines() if x.startswith("16"))
+    assert line.split()[-3:] == ["20", "15", f"{15 * 12.5 / 3600:.1f}"]
+    assert "15 runs are missing" in said
+    assert "with 2 workers" in said
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Runs of two rollouts of 4 × 4, for one claim."""
+    small = {"rollouts": 2, "prompts_per_rollout": 4, "group_size": 4}
+    small |= {"eval_every": 2, "eval_problems": 8, "max_new_tokens": 12}
+    monkeypatch.setattr(grid, "BASE", grid.replace(grid.BASE, **small))
+    monkeypatch.setattr(evidence, "STARTS", 1)
+
+
+def test_run_makes_what_is_missing_and_nothing_twice(tmp_path, short, monkeypatch):
+    made = []
+    real = grid.run
+
+    def watched(*job):
+        made.append(job)
+        return real(*job)
+
+    monkeypatch.setattr(evidence, "run", watched)
+    out = tmp_path / "e"
+    evidence.run_all(out, ["9"])
+    assert len(made) == 2 * 4
+    runs, stored_rows = store.read(out)
+    assert len(runs) == 8 and len(stored_rows) == 16
+    assert runs["start"].eq(0).all() and set(runs["seed"]) == {0, 1, 2, 3}
+    provenance = ["code", "commit", "torch", "processor", "instructions", "date"]
+    assert runs[provenance].notna().all(axis=None)
+    assert stored_rows["drift/kl"].notna().all()
+    evidence.run_all(out, ["9"])
+    assert len(made) == 8
+
+
+def test_a_run_is_the_same_when_it_is_made_again(short):
+    """Bit for bit on one machine, all but the time it took."""
+    one, other = (grid.run(Cell("SAPO 8.8, half open"), 0, 3)[0] for _ in range(2))
+    for a, b in zip(one, other, strict=True):
+        assert {**a, "step_time": 0} == {**b, "step_time": 0}
+
+
+# Ledger and check
+
+
+def full(tmp_path: Path, better=0.1) -> Path:
+    """Claims 9 and 14, and the control, with runs; the others without."""
+    fourteen = CLAIMS[13].effect
+    runs = []
+    for start in range(STARTS):
+        for cell, level in ((fourteen.arm, 0.6 + better), (fourteen.control, 0.6)):
+            runs.append((cell, start, 0, rows(lambda s, x=level + start / 100: x)))
+        for replay in ("R2", "R3"):
+            cell = Cell(f"GRPO + {replay}", 6e-4, 16, "moe")
+            sway = (0.01 if (start % 2) == (replay == "R2") else 0.0) + start / 50
+            runs.append((cell, start, 0, rows(lambda s, x=0.7 + sway: x)))
+    return filled(tmp_path, *runs)
+
+
+def test_the_ledger_has_a_line_for_every_claim_and_for_the_control(tmp_path):
+    lines = evidence.ledger(full(tmp_path))
+    assert [x["claim"] for x in lines[:16]] == list(range(1, 17))
+    assert lines[13]["verdict"] == "reproduced"
+    assert lines[13]["effect"] == pytest.approx(0.1)
+    assert (lines[13]["starts"], lines[13]["runs"]) == (5, 5)
+    assert lines[0]["verdict"] == "no runs yet" and lines[0]["effect"] is None
+    control = {x["title"]: x for x in lines[16:]}
+    assert control["R3 against R2: reward, difference"]["verdict"] == "as it should be"
+
+
+def test_a_control_that_differs_is_called_noise(tmp_path):
+    runs = [
+        (
+            Cell(f"GRPO + {replay}", 6e-4, 16, "moe"),
+            s,
+            0,
+            rows(lambda _, x=x + s / 900: x),
+        )
+        for s in range(STARTS)
+        for replay, x in (("R2", 0.5), ("R3", 0.7))
+    ]
+    lines = evidence.ledger(filled(tmp_path, *runs))
+    control = next(x for x in lines if "reward, difference" in x["title"])
+    assert control["verdict"] == "noise called a difference"
+
+
+def test_the_ledger_is_stored_shown_and_checked(tmp_path, capsys):
+    out = full(tmp_path)
+    with pytest.raises(ValueError, match=r"there is no ledger .* evidence ledger"):
+        evidence.check(out)
+    said = evidence.write_ledger(out)
+    assert said.splitlines()[-1] == "16 claims"
+    assert "reproduced" in said and "no runs yet" in said
+    assert evidence.check(out) == []
+    path = tmp_path / "e.ledger.csv"
+    path.write_text(path.read_text().replace("14,τ_neg", "14,t_neg"))
+    (wrong,) = evidence.check(out)
+    assert "title is stored as 't_neg" in wrong
+    evidence.write_ledger(out)
+    text = path.read_text()
+    path.write_text(text.replace(",0.1,", ",0.12,", 1))
+    assert any("effect is stored as '0.12'" in x for x in evidence.check(out))
+    path.write_text(text.replace(",0.1,", ",0.10001,", 1))  # another processor's sum
+    assert evidence.check(out) == []
+
+
+def test_runs_of_other_losses_are_named_and_never_mixed(tmp_path, monkeypatch):
+    out = full(tmp_path)
+    before = evidence.table(out)
+    monkeypatch.setattr(store, "code", lambda: "0" * 16)
+    with pytest.warns(UserWarning, match="20 of 20 runs were made with other code"):
+        after = evidence.table(out)
+    assert len(before) == 20 and len(after) == 0
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("call", [evidence.plan, evidence.run_all])
+def test_an_unknown_claim_is_named_with_its_nearest(tmp_path, call):
+    with pytest.raises(ValueError, match="unknown claim 'braking', did you mean 'brea"):
+        call(tmp_path / "e", ["braking"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_runs_the_ledger_says_what_to_do(tmp_path):
+    with pytest.raises(ValueError, match="no runs are stored at"):
+        evidence.ledger(tmp_path / "e")
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_rows(tmp_path):
+    """kill −9 five times, some of them in a save; then to the end, and compared."""
+    program = (
+        "from refimpl.experiments import evidence, grid\n"
+        "small = dict(rollouts=2, prompts_per_rollout=4, group_size=4,\n"
+        "             eval_every=2, eval_problems=8, max_new_tokens=12)\n"
+        "grid.BASE = grid.replace(grid.BASE, **small)\n"
+        "evidence.STARTS = 1\n"
+        "evidence.run_all({!r}, ['9', '1'])\n"
+    )
+
+    def started(out):
+        command = [sys.executable, "-W", "ignore", "-c", program.format(str(out))]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert started(whole).wait() == 0
+    for attempt in range(5):
+        process = started(killed)
+        runs = killed.with_name("killed.runs.csv")
+        size, deadline = runs.stat().st_size if runs.exists() else 0, time.time() + 60
+        while process.poll() is None and time.time() < deadline:
+            if runs.exists() and runs.stat().st_size > size:
+                break
+            time.sleep(0.01)
+        time.sleep(0.03 * attempt)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert started(killed).wait() == 0
+    (runs, one), (again, other) = store.read(whole), store.read(killed)
+    assert sorted(runs["run"]) == sorted(again["run"])
+    same = [c for c in one.columns if c != "step_time"]
+    order = ["run", "step"]
+    one, other = (
+        x.sort_values(order)[same].reset_index(drop=True) for x in (one, other)
+    )
+    assert one.equals(other)

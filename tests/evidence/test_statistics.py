@@ -1,0 +1,88 @@
+"""Intervals over warm starts: by hand, against scipy, and how often they are right."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from refimpl.experiments.statistics import estimate
+
+
+def test_an_estimate_by_hand():
+    """Means 1, 2, 3: d̄ = 2, s = 1, error 1/√3, t(0.975, 2) = 4.302653."""
+    found = estimate({0: [0.5, 1.5], 1: [2.0], 2: [1.0, 3.0, 5.0]})
+    half = 4.302653 / math.sqrt(3)
+    assert found.effect == pytest.approx(2)
+    assert (found.low, found.high) == pytest.approx((2 - half, 2 + half))
+    assert (found.starts, found.runs) == (3, 6)
+    assert found.p == pytest.approx(0.0741799)  # 2 · P(T₂ > 2√3)
+    assert found.detectable == pytest.approx((4.302653 + 1.060660) / math.sqrt(3))
+
+
+def test_it_is_the_t_test_of_the_means():
+    dice = np.random.default_rng(0)
+    rows = {s: dice.normal(0.3, 1, 4).tolist() for s in range(5)}
+    theirs = stats.ttest_1samp([np.mean(r) for r in rows.values()], 0)
+    found = estimate(rows)
+    assert found.p == pytest.approx(theirs.pvalue)
+    low, high = theirs.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_seeds_of_one_start_are_not_independent_observations():
+    """Twenty runs from one start are one start, and leave no interval."""
+    found = estimate({0: [0.1 * n for n in range(20)]})
+    assert (found.starts, found.runs) == (1, 20)
+    assert not found.known and math.isnan(found.p)
+    # Nor does repeating every run make the interval narrower.
+    rows = {0: [0.0, 0.2], 1: [0.3], 2: [0.1, 0.5, 0.9]}
+    again = {start: own * 10 for start, own in rows.items()}
+    assert estimate(again)[:3] == pytest.approx(estimate(rows)[:3])
+
+
+def test_starts_that_agree_to_the_digit_leave_no_doubt():
+    assert estimate({0: [1.0], 1: [1.0]})[:3] == (1.0, 1.0, 1.0)
+    assert estimate({0: [0.0], 1: [0.0]}).p == 1 and estimate({0: [1], 1: [1]}).p == 0
+
+
+def test_no_difference_at_all_is_refused():
+    for nothing in ({}, {0: []}):
+        with pytest.raises(ValueError, match="at least one difference"):
+            estimate(nothing)
+
+
+def test_the_interval_covers_what_it_says_and_a_bootstrap_of_five_does_not():
+    """Starts spread by 0.1, seeds by 0.1 within each: 5 starts × 4 seeds, 2,000 times.
+
+    The interval that takes all 20 runs for independent is shown beside them.
+    """
+    dice, truth, n = np.random.default_rng(0), 0.2, 2000
+    clustered = boot = pooled = 0
+    for _ in range(n):
+        starts = truth + 0.1 * dice.standard_normal((5, 1))
+        runs = starts + 0.1 * dice.standard_normal((5, 4))
+        found = estimate({s: row.tolist() for s, row in enumerate(runs)})
+        clustered += found.low <= truth <= found.high
+        means = runs.mean(1)
+        drawn = dice.choice(means, (400, 5)).mean(1)
+        boot += np.quantile(drawn, 0.025) <= truth <= np.quantile(drawn, 0.975)
+        low, high = stats.ttest_1samp(runs.ravel(), 0).confidence_interval(0.95)
+        pooled += low <= truth <= high
+    assert abs(clustered / n - 0.95) < 0.015
+    assert boot / n < 0.88 and pooled / n < 0.88
+
+
+def test_four_in_five_see_the_effect_that_is_called_detectable():
+    """Detectable is estimated, too, so its median over repetitions is taken."""
+    dice, n = np.random.default_rng(1), 2000
+    said = [
+        estimate(dict(enumerate(dice.standard_normal((5, 1)).tolist()))).detectable
+        for _ in range(400)
+    ]
+    effect = float(np.median(said))
+    seen = 0
+    for _ in range(n):
+        rows = effect + dice.standard_normal((5, 1))
+        seen += estimate(dict(enumerate(rows.tolist()))).low > 0
+    assert 0.7 < seen / n < 0.9
