@@ -18,7 +18,7 @@ Extract = Literal["whole", "last", "tag"]
 
 HABITS = ("bare", "equation", "sentence", "other")
 NUMBER = re.compile(
-    r"(?:(?<![\w.])-)?(?<![\d.,])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?", re.ASCII
+    r"(?:(?<![\w.])-)?(?<![\d.])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?", re.ASCII
 )
 _AROUND_A_WORD = " \t\"'`*.,;:!?()[]{}<>"
 
@@ -30,6 +30,7 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     - last: what it ends with, in the form of the reference: its last number if that is
       a number, its last word if that is a word, else its last line.
     - tag: what stands in the last `<answer>…</answer>`, where a prompt asks for one.
+      The opening tag may be missing: some prompts end in it.
 
     An empty string if there is no such part.
     """
@@ -41,11 +42,16 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
         return before.rpartition("<answer>")[2].strip() if tag else ""
     reference = str(answer).strip()
     if NUMBER.fullmatch(reference):
-        found = NUMBER.findall(text)
+        found = numbers(text)
         return found[-1] if found else ""
     if not reference.split()[1:]:
         return text.split()[-1].strip(_AROUND_A_WORD) if text else ""
     return text.splitlines()[-1].strip() if text else ""
+
+
+def numbers(text: str) -> list[str]:
+    """Every number in `text`, with its sign: a hyphen or a minus (U+2212)."""
+    return NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
 
 
 def habit(completion: str) -> str:
@@ -80,7 +86,7 @@ def contains_answer(
 def _contains(text: str, right: str) -> bool:
     text = text[: judge.MAX_ANSWER_CHECKED]
     if NUMBER.fullmatch(right):
-        return right in NUMBER.findall(text)
+        return right in numbers(text)
     return bool(right) and right in text
 
 

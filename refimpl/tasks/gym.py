@@ -8,6 +8,7 @@ Problems are made on demand, without end, and judged by the dataset's own scorer
 """
 
 import contextlib
+import decimal
 import functools
 import random
 import zlib
@@ -141,7 +142,8 @@ class ReasoningGym:
     @guarded
     def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
         """n problems that are never trained on."""
-        return list(_held_out(self, n, f"test {salted(seed)}"))
+        kept = _held_out(self, n, f"test {salted(seed)}")
+        return [dict(row) for row in kept]
 
     @guarded
     def reward(
@@ -306,10 +308,14 @@ def _dataset(name: str) -> Any:
 
 @contextlib.contextmanager
 def _global_dice_kept() -> Iterator[None]:
-    """A dataset may seed the global generators (pool_matrix does)."""
+    """A dataset may seed the global generators (pool_matrix does).
+
+    Or set the precision of every `Decimal` to come (decimal_arithmetic does).
+    """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        yield
+        with decimal.localcontext():
+            yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002

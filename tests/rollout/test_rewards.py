@@ -180,6 +180,19 @@ def test_a_sum_by_hand():
     assert parts == {"near": [1.0, 0.5], "size": [2.0, 2.0]}
 
 
+def test_weights_follow_the_order_in_which_the_components_were_given():
+    """Not that of their names."""
+    both = Sum({"size": longness, "near": closeness}, weights=(-0.25, 2))
+    assert call(both, answer=[3, 7]) == [2 * 1 - 0.5, 2 * 0.5 - 0.5]
+
+
+def test_a_sum_is_unmoved_when_its_dictionary_changes():
+    parts = {"near": closeness}
+    one = Sum(parts)
+    parts["near"] = longness
+    assert call(one, answer=[3, 7]) == [1.0, 0.5]
+
+
 def test_a_component_is_called_once():
     calls = []
 
@@ -226,6 +239,7 @@ NO_SUM = {
     "a number": ({"a": len}, 1.0, "weights must be 1 numbers"),
     "text": ({"a": len}, "1", "weights must be 1 numbers"),
     "NaN": ({"a": len}, [math.nan], "weight of 'a' must be a finite number"),
+    "infinity": ({"a": len}, [math.inf], "weight of 'a' must be a finite number"),
     "words": ({"a": len}, ["one"], "weight of 'a' must be a finite number, got 'one'"),
     "True": ({"a": len}, [True], "weight of 'a' must be a finite number"),
 }
