@@ -66,6 +66,8 @@ class TrainConfig:
     """of γ"""
     detach_shift: bool = True
     """False shows what the paper warns of"""
+    router_rate: Positive = 1.0
+    """the routers' learning rate, in multiples of the others'"""
     router_aux_loss: Weight = 1e-3
     """weight of the load-balancing loss, of each micro-batch by itself"""
     # Updates
@@ -171,6 +173,7 @@ class TrainConfig:
             "replay": self.replay is not None,
             "router_shift": bool(self.router_shift),
             "router_noise": self.router_noise > 0,
+            "router_rate": self.router_rate != 1,
         }
         return [name for name, on in asked.items() if on]
 

@@ -264,8 +264,7 @@ def prepare(
     reference = None
     if config.beta > 0 and not off_is_start(model):
         reference = frozen_copy(model)
-    own = [p for p in model.parameters() if p.requires_grad]
-    settings = [{"params": own, "peak": config.learning_rate}]
+    settings = _parameters(config, model)
     if critic is not None:
         settings.append(
             {"params": critic.parameters(), "peak": config.critic_learning_rate}
@@ -292,6 +291,21 @@ def prepare(
         routers_known=routers_known,
         share_prompts=share_prompts,
     )
+
+
+def _parameters(config: TrainConfig, model: Model) -> list[dict]:
+    """What is trained, and at which rate; routers apart where theirs is another."""
+    own = [p for p in model.parameters() if p.requires_grad]
+    if config.router_rate == 1:
+        return [{"params": own, "peak": config.learning_rate}]
+    every = [p for router in moe.routers(model) for p in router.parameters()]
+    routers = [p for p in every if p.requires_grad]
+    known = {id(p) for p in routers}
+    rest = [p for p in own if id(p) not in known]
+    return [
+        {"params": rest, "peak": config.learning_rate},
+        {"params": routers, "peak": config.router_rate * config.learning_rate},
+    ]
 
 
 def _check_routers(algorithm: Algorithm, config: TrainConfig, model) -> bool:

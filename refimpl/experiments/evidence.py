@@ -174,8 +174,10 @@ def ledger(out: str | Path) -> list[dict[str, Any]]:
             )
         lines.append(line)
     for outcome, made in control(found).items():
-        agrees = made.low <= 0 <= made.high
-        verdict = "as it should be" if agrees else "noise called a difference"
+        verdict = "too few runs"
+        if made.known:
+            agrees = made.low <= 0 <= made.high
+            verdict = "as it should be" if agrees else "noise called a difference"
         lines.append(_line("A/A", f"R3 against R2: {outcome}", made, "", verdict, ""))
     return lines
 

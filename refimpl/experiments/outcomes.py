@@ -3,7 +3,7 @@
     reward      mean training reward of the last ten rollouts: the primary outcome
     accuracy    held-out, after the last rollout, 1,024 problems
     to_80       rollouts until three in a row have a mean reward of 0.8 or more
-    samples_80  answers sampled until then
+    samples_80  answers sampled until then; `to_95` and `samples_95` likewise
 
 A run that ended early earned nothing in the rollouts that it lacks. Where 0.8 was never
 reached, `to_80` is one more than the planned rollouts, `samples_80` all that were made.
@@ -11,7 +11,8 @@ reached, `to_80` is one more than the planned rollouts, `samples_80` all that we
 
 import pandas as pd
 
-LAST, GOAL, IN_A_ROW = 10, 0.8, 3
+TEN, IN_A_ROW = 10, 3
+GOALS = {"80": 0.8, "95": 0.95}
 MEANS = {
     "entropy": "entropy",
     "length": "completions/mean_length",
@@ -19,13 +20,17 @@ MEANS = {
     "clipped": "clip_ratio/region_mean",
     "kl": "drift/kl",
     "step_norm": "drift/step",
+}
+"""Outcomes that are means of a column, over the last ten rollouts (`spread`, too)."""
+WHOLE = {
     "tokens_var": "drift/tokens",
     "responses_var": "drift/responses",
     "within_small": "drift/within_small",
     "sampling_kl": "sampling/kl",
-    "expert_change": "router/expert_change",
 }
-"""Outcomes that are means of a column, over the last ten rollouts (`spread`, too)."""
+"""Over all rollouts: when a policy is good, little moves any more."""
+EARLY = {"expert_change": "router/expert_change"}
+"""Over the first ten, before anything can have collapsed."""
 AROUND = ("pass@1", "pass@8", "pass@64", "maj@8")
 LATEST = {"accuracy": "accuracy"} | {
     f"{what} {when}": f"{when}/{what}"
@@ -51,16 +56,19 @@ def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _of_run(rows: pd.DataFrame, rollouts: int) -> dict[str, float]:
     """The outcomes of a run that was to have so many rollouts."""
-    last = rows.tail(LAST)
-    earned = rows.loc[rows["step"] >= rollouts - LAST, "reward"]
-    found = {"reward": earned.sum() / LAST}
-    found |= {name: last[column].mean() for name, column in MEANS.items()}
+    last = rows.tail(TEN)
+    earned = rows.loc[rows["step"] >= rollouts - TEN, "reward"]
+    found = {"reward": earned.sum() / TEN}
+    for part, names in ((last, MEANS), (rows, WHOLE), (rows.head(TEN), EARLY)):
+        found |= {name: part[column].mean() for name, column in names.items()}
     found["spread"] = (last["log_ratio/q99"] - last["log_ratio/q01"]).mean()
     found |= {name: rows[column].iloc[-1] for name, column in LATEST.items()}
     for what in AROUND:
         found[f"{what} gained"] = found[f"{what} after"] - found[f"{what} before"]
-    good = ((rows["reward"] >= GOAL).rolling(IN_A_ROW).sum() == IN_A_ROW).to_numpy()
-    when = good.argmax() if good.any() else len(rows) - 1
-    found["to_80"] = when + 1.0 if good.any() else rollouts + 1.0
-    found["samples_80"] = rows["num_samples"].iloc[when]
+    for name, goal in GOALS.items():
+        good = rows["reward"] >= goal
+        there = (good.rolling(IN_A_ROW).sum() == IN_A_ROW).to_numpy()
+        when = there.argmax() if there.any() else len(rows) - 1
+        found[f"to_{name}"] = when + 1.0 if there.any() else rollouts + 1.0
+        found[f"samples_{name}"] = rows["num_samples"].iloc[when]
     return found

@@ -21,6 +21,7 @@ import subprocess
 import tokenize
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ import transformers
 
 import refimpl
 from refimpl import dice
+from refimpl.config import TrainConfig
 from refimpl.files import writable_file
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(refimpl.__file__).parent
 LOSSES = ("algorithms", "normalisers.py", "advantages.py", "kl.py", "importance.py")
 """What makes a loss; a run under another one is another run."""
+DEFAULTS = asdict(TrainConfig())
 HEAD = (
     "run code spec salt commit refimpl python torch transformers processor "
     "instructions threads date seconds ended"
@@ -45,8 +48,14 @@ HEAD = (
 
 
 def key(spec: Mapping) -> str:
-    """A run's name: 16 hex digits of its configuration, the salt and the losses."""
-    named = json.dumps([spec, dice.salt(), code()], sort_keys=True)
+    """A run's name: 16 hex digits of its configuration, the salt and the losses.
+
+    Settings of `TrainConfig` at their default are not part of it: a setting that is
+    added later, and changes nothing by default, leaves stored runs what they are. (To
+    change a default is to change what they mean; a test pins them.)
+    """
+    own = {n: v for n, v in spec.items() if n not in DEFAULTS or v != DEFAULTS[n]}
+    named = json.dumps([own, dice.salt(), code()], sort_keys=True)
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 

@@ -198,3 +198,18 @@ def test_a_claim_without_rows_says_so():
         claim().judge(two_arms([0.1])[:1])
     assert math.isnan(claim().judge(two_arms([0.1])).estimate.low)
     assert claims.BROKEN == 0.5
+
+
+def test_pass_at_64_is_judged_only_where_it_has_room():
+    sixteen = CLAIMS[15]
+    for before, verdict in ((0.99, "not testable here"), (0.8, "reproduced")):
+        runs = {"pass@64 before": before, "pass@64 gained": 0.0}
+        found = table(
+            *(
+                line(sixteen.cells[0], s, **runs, **{"maj@8 gained": 0.3 + s / 100})
+                for s in range(5)
+            )
+        )
+        made = sixteen.judge(found)
+        assert made.verdict == verdict
+        assert ("no room to rise" in made.why) is (before == 0.99)

@@ -70,6 +70,21 @@ def test_the_way_to_a_reward_of_080_is_three_in_a_row(tmp_path):
     found = stored(tmp_path, (Cell("GRPO"), 0, 0, once), (Cell("GRPO"), 0, 1, never))
     assert found["to_80"].tolist() == [10, 31]
     assert found["samples_80"].tolist() == [2560, 7680]
+    assert found["to_95"].tolist() == [31, 31]
+
+
+def test_what_collapses_is_measured_before_it_and_what_stands_still_as_a_whole(
+    tmp_path,
+):
+    own = rows()
+    for step, row in enumerate(own):
+        row["router/expert_change"] = 0.2 if step < 10 else 0.0
+        row["drift/within_small"] = 0.0 if step < 15 else 1.0
+        row["entropy"] = 1.0 if step < 20 else 0.5
+    found = stored(tmp_path, (Cell("GRPO"), 0, 0, own)).iloc[0]
+    assert found["expert_change"] == pytest.approx(0.2)
+    assert found["within_small"] == pytest.approx(0.5)
+    assert found["entropy"] == pytest.approx(0.5)
 
 
 def test_gains_are_after_less_before(tmp_path):

@@ -688,3 +688,27 @@ def test_one_token_of_rspo_follows_the_shift(placement):
             value, free = 0.8 * min(r, cap), r < cap
         assert -loss.item() == pytest.approx(value, abs=1e-12)
         assert -slope == pytest.approx(value if free else 0.0, abs=1e-12)
+
+
+def test_routers_may_learn_at_a_rate_of_their_own():
+    """AdamW's first step is the rate, whatever the gradient."""
+    moved = {}
+    for times in (1.0, 30.0):
+        run = moe_run(router_rate=times, learning_rate=1e-4)
+        before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+        batch, _ = collect(run, 0)
+        _one_update(run, batch, torch.arange(len(batch.rollout)), 0, [])
+        moved[times] = {
+            name: (p - before[name]).abs().max().item()
+            for name, p in run.model.named_parameters()
+        }
+    for name, step in moved[1.0].items():
+        assert step == pytest.approx(1e-4, rel=0.05), name
+        times = 30 if ".gate." in name else 1
+        assert moved[30.0][name] == pytest.approx(times * 1e-4, rel=0.05), name
+
+
+def test_a_dense_model_has_no_routers_to_learn_faster():
+    settings = replace(SMALL, router_rate=2.0)
+    with pytest.raises(ValueError, match="router_rate: grpo with this needs a mixture"):
+        prepare("grpo", settings, random_model(), TOKENIZER)

@@ -2,9 +2,11 @@
 
 import csv
 import json
+from dataclasses import asdict
 
 import pytest
 
+from refimpl.config import TrainConfig
 from refimpl.experiments import store
 from refimpl.experiments.store import Store, bare, key, read
 
@@ -125,3 +127,77 @@ def test_provenance_says_where_and_with_what(monkeypatch):
     assert all(said[name] for name in ("code", "torch", "instructions", "processor"))
     line = next(csv.reader([",".join(["x", json.dumps(said["date"])])]))
     assert line[1].count("-") == 2
+
+
+DEFAULTS = {
+    "seed": 0,
+    "rollouts": 40,
+    "prompts_per_rollout": 16,
+    "group_size": 8,
+    "max_new_tokens": 48,
+    "temperature": 1.0,
+    "top_p": None,
+    "top_k": None,
+    "min_p": None,
+    "dynamic_sampling": None,
+    "max_sampling_rounds": 6,
+    "overlong_share": None,
+    "overlong_filtering": False,
+    "rollout_dtype": None,
+    "trust_sampler": False,
+    "router_noise": 0.0,
+    "max_rollout_weight": None,
+    "replay": None,
+    "router_shift": None,
+    "router_shift_floor": 0.7,
+    "placement": "before_clip",
+    "detach_shift": True,
+    "router_rate": 1.0,
+    "router_aux_loss": 0.001,
+    "minibatches": 4,
+    "epochs": 1,
+    "micro_batch_size": 16,
+    "share_prompts": None,
+    "gradient_checkpointing": False,
+    "learning_rate": 0.0002,
+    "warmup_updates": 0,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "hyperparameters": {},
+    "normaliser": None,
+    "max_length": None,
+    "entropy_bonus": 0.0,
+    "beta": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "gamma": 1.0,
+    "lam": 0.95,
+    "critic_learning_rate": 0.001,
+    "value_clip": 0.2,
+    "eval_every": 10,
+    "eval_problems": 256,
+    "eval_samples": 1,
+    "samples_every": 0,
+    "measure_drift": False,
+    "allow_on_policy": False,
+    "device": "cpu",
+    "dtype": "float32",
+    "checkpoint_every": 10,
+}
+
+
+def test_a_setting_at_its_default_is_not_part_of_a_key():
+    """So that one that is added later leaves stored runs what they are."""
+    spec = {"arm": "GRPO", **asdict(TrainConfig(rollouts=30))}
+    older = {name: value for name, value in spec.items() if name != "router_rate"}
+    assert key(older) == key(spec)
+    assert key({**spec, "router_rate": 2.0}) != key(spec)
+    assert key({**spec, "rollouts": 40}) != key(spec)
+    assert key({**spec, "arm": "GSPO"}) != key(spec)
+
+
+def test_no_default_that_stored_runs_rest_on_has_changed():
+    """Whoever changes one renames every stored run that has it (`store.key`), or makes
+    these runs anew. A new setting is added here."""
+    assert asdict(TrainConfig()) == DEFAULTS
