@@ -139,7 +139,7 @@ def memory_explorer(config) -> explorer.Explorer:
 
 
 def stored(runs: Runs, title: str) -> Figure:
-    """Reward by rollout, one panel per arm: every run, and the mean of five rollouts.
+    """Reward by rollout, one panel per arm, one line per run, smoothed over five.
 
     A rollout has eight problems, so its own mean jumps.
     """
@@ -149,17 +149,14 @@ def stored(runs: Runs, title: str) -> Figure:
     for i, (axis, (label, values)) in enumerate(zip(axes, runs.items())):
         colour = colour_of(label, default=FREE[0])
         for run in values:
-            axis.plot(draw.steps(run), run, color=colour, lw=0.8, alpha=0.5)
             means = [sum(run[max(0, n - 5) : n]) / min(n, 5) for n in draw.steps(run)]
-            axis.plot(draw.steps(run), means, color=colour)
+            axis.plot(draw.steps(run), means, color=colour, lw=1.7, alpha=0.8)
         axis.set(title=label, ylim=(0, 1.02))
         if i % columns == 0:
             axis.set_ylabel("reward")
         if i + columns >= len(runs):
             axis.set_xlabel("rollout")
             axis.xaxis.set_tick_params(labelbottom=True)
+        draw.count_runs(axis, label, len(values), "lines: means of five rollouts")
     draw.finding(figure, title)
-    draw.caption(
-        figure, "thin: one rollout, thick: mean of the last five; one run each"
-    )
     return figure
