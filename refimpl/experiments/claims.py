@@ -21,8 +21,12 @@ import pandas as pd
 from refimpl.experiments.grid import UPDATES, Cell
 from refimpl.experiments.statistics import Estimate, estimate
 
-RATES = tuple(1e-4 * 2**k for k in range(7))
-"""1e-4 to 6.4e-3: where each method breaks."""
+RATES = {
+    updates: tuple(1e-4 * 2 ** (first + k) for k in range(5))
+    for updates, first in ((1, 2), (4, 1), (16, 0))
+}
+"""The learning rates at which methods are tried, by K: the fewer updates, the higher.
+In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
 STARTS, SEEDS = 5, 4
 """Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
 
@@ -111,7 +115,7 @@ class Breaking(NamedTuple):
         return tuple(
             sweep(arm, self.updates, rate, self.world)
             for arm in (self.arm, self.control)
-            for rate in RATES
+            for rate in RATES[self.updates]
         )
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
@@ -134,7 +138,7 @@ def breaking_rates(
 ) -> dict[int, float]:
     """The rate at which `arm` breaks, by warm start; see `Breaking`."""
     reward: dict[int, list[tuple[float, float]]] = {}
-    for rate in RATES:
+    for rate in RATES[updates]:
         runs = _of_cell(table, sweep(arm, updates, rate, world))["reward"]
         for start, own in _by_start(runs).items():
             reward.setdefault(start, []).append((rate, sum(own) / len(own)))

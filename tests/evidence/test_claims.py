@@ -147,7 +147,7 @@ def test_breaking_is_compared_in_octaves():
         *rates_of({1e-4: [0.8], 2e-4: [0.2], 4e-4: [0.1]}, "SAPO 1.0"),
     )
     assert Breaking("SAPO 1.0", "GRPO", 16).pairs(found) == {0: pytest.approx([-1])}
-    assert len(Breaking("SAPO 1.0", "GRPO", 16).cells) == 2 * len(RATES)
+    assert len(Breaking("SAPO 1.0", "GRPO", 16).cells) == 2 * len(RATES[16])
 
 
 def test_sixteen_claims_are_declared_and_every_cell_can_run():
