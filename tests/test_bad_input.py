@@ -47,7 +47,7 @@ from refimpl import (
 from refimpl.__main__ import main, said_by_us
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.config import TrainConfig
-from refimpl.evaluation import mean_at, pass_at, scores
+from refimpl.evaluation import maj_at, mean_at, pass_at, scores
 from refimpl.experiments import bench, stress
 from refimpl.history import History, of_runs
 from refimpl.settings import annotations
@@ -398,6 +398,14 @@ FUNCTIONS: list[tuple[Callable, dict[str, Any], dict[str, dict[str, Any]]]] = [
         pass_at,
         {"scores": LOGP.exp(), "k": 2},
         {"k": {"above n": 4, **NOT_A_COUNT}},
+    ),
+    (
+        maj_at,
+        {"scores": LOGP.exp(), "answers": [["7"] * 3] * 4, "k": 2},
+        {
+            "answers": {"too few": [["7"] * 3], "ragged": [["7"] * 3, ["7"]]},
+            "k": {"above n": 4, **NOT_A_COUNT},
+        },
     ),
     (of_runs, {"values": [0.5, 0.7], "digits": 2}, {"digits": {"negative": -1}}),
     (History("grpo", [{"reward": 1.0}]).reached, {"level": 0.9, "name": "reward"}, {}),

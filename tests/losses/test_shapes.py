@@ -19,7 +19,16 @@ import torch
 from jaxtyping import TypeCheckError
 
 import refimpl
-from refimpl import advantages, curves, importance, kl, models, moe, normalisers
+from refimpl import (
+    advantages,
+    curves,
+    evaluation,
+    importance,
+    kl,
+    models,
+    moe,
+    normalisers,
+)
 from refimpl.algorithms import ALGORITHMS, from_gate, value_loss
 from refimpl.rollout import sample
 from refimpl.sft import WarmStart, warm_start
@@ -149,6 +158,7 @@ def train_tiny(algorithm, preset="tiny", **settings):
 
 def training_dense():
     train_tiny("grpo", beta=0.1, kl_estimator="unbiased_k3", entropy_bonus=0.01)
+    train_tiny("sapo", measure_drift=True)
     train_tiny("dr_grpo", overlong_filtering=True, temperature=0.8)
     train_tiny("reinforce", rollout_dtype="bfloat16", max_rollout_weight=2.0)
 
@@ -159,6 +169,11 @@ def training_with_dynamic_sampling():
 
 def training_with_a_critic():
     train_tiny("ppo", beta=0.1, kl_in="reward")
+
+
+def votes():
+    scores = torch.tensor([[1.0, 0.0, 1.0, 0.0]]).double()
+    evaluation.maj_at(scores, [["7", "8", "7", "9"]], 2)
 
 
 def training_with_shared_prompts():
@@ -213,6 +228,7 @@ WORKLOADS = [
     training_dense,
     training_with_dynamic_sampling,
     training_with_a_critic,
+    votes,
     training_with_shared_prompts,
     training_a_mixture,
     wrong_shapes,

@@ -342,6 +342,9 @@ CHANGES = {
     "placement": "after_clip",
     "detach_shift": False,
     "router_aux_loss": 0.0,
+    "router_rate": 2.0,
+    "trust_sampler": True,
+    "measure_drift": True,
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import tensor
 
 from refimpl import evaluation, trainer
-from refimpl.evaluation import AT_ONCE, evaluate, mean_at, pass_at, scores
+from refimpl.evaluation import AT_ONCE, evaluate, maj_at, mean_at, pass_at, scores
 from refimpl.rewards import columns
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic
@@ -216,3 +216,27 @@ def test_a_resumed_run_forgets_what_only_its_end_measured(tmp_path):
     resumed = small_run(rollouts=4, checkpoint_dir=tmp_path, resume=True, **settings)
     assert resumed == whole
     assert resumed.rows[1]["accuracy/pass"] is None
+
+
+def test_the_commonest_of_a_lot_decides_and_the_first_on_a_tie():
+    """Lots of four: 7 7 8 9 (7 wins), 8 8 7 7 (a tie, 8 came first); one is left."""
+    said = [["7", "7", "8", "9", "8", "8", "7", "7", "7"]]
+    right = torch.tensor([[float(x == "7") for x in said[0]]]).double()
+    assert maj_at(right, said, 4) == 0.5
+    assert maj_at(right, said, 8) == 1.0  # five of the first eight
+    assert maj_at(right, said, 1) == pytest.approx(pass_at(right, 1))
+    assert maj_at(1 - right, said, 4) == 0.5
+
+
+def test_a_majority_is_right_more_often_than_one_answer_where_right_is_commonest():
+    """40 % right, wrong answers spread over ten: of 9 answers the commonest is right in
+    most cases."""
+    dice = torch.Generator().manual_seed(0)
+    is_right = torch.rand(400, 9, generator=dice) < 0.4
+    wrong = torch.randint(10, (400, 9), generator=dice)
+    said = [
+        ["right" if r else str(w) for r, w in zip(*row)]
+        for row in zip(is_right.tolist(), wrong.tolist())
+    ]
+    found = maj_at(is_right.double(), said, 9)
+    assert found > 0.75 > 0.45 > pass_at(is_right.double(), 1)
