@@ -112,14 +112,26 @@ def test_a_cell_that_two_claims_need_is_run_once():
     assert len(both) == len(set(both)) == len(evidence.wanted(["breaking"]))
 
 
+def test_each_cell_has_the_seeds_that_its_own_claim_asks_for():
+    jobs = evidence.wanted(["9", "sorting"])  # four seeds and one
+    assert {seed for cell, _, seed in jobs if cell.world == "rare"} == {0, 1, 2, 3}
+    assert {seed for cell, _, seed in jobs if cell.world == "sorting"} == {0}
+
+
 def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
     jobs = evidence.wanted(["16"])
     out = filled(tmp_path, *((*job, rows()) for job in jobs[:5]))
     said = evidence.plan(out, ["16"], workers=2)
     line = next(x for x in said.splitlines() if x.startswith("16"))
     assert line.split()[-3:] == ["20", "15", f"{15 * 12.5 / 3600:.1f}"]
-    assert "15 runs are missing" in said
-    assert "with 2 workers" in said
+    assert "15 runs are missing" in said and "with 2 workers" in said
+    many = evidence.plan(out, ["16", "9"])
+    hours = float(many.partition("about ")[2].split()[0])
+    half = evidence.plan(out, ["16", "9"], workers=2)
+    assert float(half.partition("about ")[2].split()[0]) == pytest.approx(
+        hours / 2, abs=0.06
+    )
+    assert hours > 0.2
 
 
 @pytest.fixture
