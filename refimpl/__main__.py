@@ -34,12 +34,12 @@ from refimpl.settings import (
     table,
 )
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, Chat, Sorting, gym, rare_careful
+from refimpl.tasks import Arithmetic, Chat, HabitWorld, Sorting, gym, rare_careful
 from refimpl.tasks.judge import TaskWarning
 from refimpl.trainer import DynamicSamplingError, StalenessError
 from refimpl.trainer import train as run_training
 
-WORLDS: dict[str, Callable[[], Arithmetic | Sorting]] = {
+WORLDS: dict[str, Callable[[], HabitWorld]] = {
     "arithmetic": Arithmetic,
     "rare-careful": rare_careful,
     "sorting": Sorting,
@@ -132,7 +132,7 @@ def train(
     world = parse_task(task, task_set)
     if model is not None:
         policy, tokenizer = load(model)
-    elif isinstance(world, Arithmetic | Sorting):
+    elif isinstance(world, HabitWorld):
         start = WarmStart(preset=preset, world=world)
         policy, tokenizer, _ = warm_start(start, device=config.device)
     else:

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl.rollout import sample
 from refimpl.tasks import Arithmetic
-from refimpl.tasks.arithmetic import HABITS, habit
+from refimpl.tasks.world import HABITS, habit
 
 
 class Survey(NamedTuple):

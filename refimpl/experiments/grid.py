@@ -22,7 +22,7 @@ from refimpl.experiments.arms import ARMS, GATES
 from refimpl.experiments.store import bare, provenance
 from refimpl.rollout import sample
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, Sorting, rare_careful
+from refimpl.tasks import HabitWorld, Sorting, rare_careful
 from refimpl.trainer import StalenessError, train
 
 WORLDS: dict[str, Callable[..., WarmStart]] = {
@@ -142,7 +142,7 @@ def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
     return rows, said
 
 
-def around(model, tokenizer, world: Arithmetic | Sorting) -> dict[str, float]:
+def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
     """pass@1, pass@8, pass@64 and maj@8 from 64 answers to each held-out problem.
 
     An answer is what stands behind the last `#`.

@@ -12,7 +12,6 @@ a text is the answer. `judge`: where scorers run that are not ours.
 
 from refimpl.tasks.arithmetic import (
     Arithmetic,
-    Mix,
     make_tokenizer,
     rare_careful,
     verify,
@@ -20,10 +19,12 @@ from refimpl.tasks.arithmetic import (
 from refimpl.tasks.chat import Chat
 from refimpl.tasks.gym import ReasoningGym
 from refimpl.tasks.sorting import Sorting
+from refimpl.tasks.world import HabitWorld, Mix
 
 __all__ = [
     "Arithmetic",
     "Chat",
+    "HabitWorld",
     "Mix",
     "ReasoningGym",
     "Sorting",

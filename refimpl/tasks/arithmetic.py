@@ -12,19 +12,17 @@ careful. That is the **fork token**: one choice that decides the reward.
 import operator
 import random
 import re
-import zlib
 from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from refimpl.arguments import guarded
-from refimpl.dice import salted
-from refimpl.settings import Count, Seed, Share, checked
+from refimpl.settings import checked
+from refimpl.tasks.world import HabitWorld, Mix
 
-HABITS = ("careful", "guess", "ramble")
 CHARACTERS = "0123456789+=;#?"
 MAX_RESPONSE_CHECKED = 4096
 """Longest response, in characters, that the verifier looks at."""
@@ -65,26 +63,11 @@ def correctness(
     return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
 
 
-def habit(completion: str) -> str:
-    """Which habit the first character shows; 'other' if none."""
-    if completion[:1] in ("#", "?"):
-        return {"#": "guess", "?": "ramble"}[completion[0]]
-    return "careful" if completion[:1].isdigit() else "other"
-
-
-def _whole(mix: tuple[float, ...]) -> tuple[float, ...]:
-    if abs(sum(mix) - 1) > 1e-6:
-        raise ValueError
-    return mix
-
-
 Terms = Annotated[int, Field(ge=2, le=9)]
-Mix = Annotated[tuple[Share, Share, Share], AfterValidator(_whole), "that add up to 1"]
-"""Shares of careful, guess and ramble."""
 
 
 @checked
-class Arithmetic:
+class Arithmetic(HabitWorld):
     """A world of sums with `min_terms` to `max_terms` digits.
 
     `habit_mix` is what warm start ends with: the shares of careful, guess and ramble.
@@ -97,8 +80,6 @@ class Arithmetic:
     habit_mix: Mix = (0.30, 0.45, 0.25)
 
     reward = staticmethod(correctness)
-    habit = staticmethod(habit)
-    habits = HABITS
 
     def __post_init__(self):
         if self.min_terms > self.max_terms:
@@ -106,44 +87,14 @@ class Arithmetic:
                 f"min_terms {self.min_terms} is above max_terms {self.max_terms}"
             )
 
-    @guarded
-    def sample(self, n: Count, seed: Seed) -> list[dict]:
-        """n training problems as dataset rows: `prompt`, `answer`, `terms`."""
-        return self._draw(n, world_dice("train", seed), held_out=False)
+    def _problem(self, rng: random.Random) -> dict:
+        count = rng.randint(self.min_terms, self.max_terms)
+        terms = rng.choices(range(10), k=count)
+        prompt = "+".join(map(str, terms)) + "="
+        return {"prompt": prompt, "answer": sum(terms), "terms": len(terms)}
 
-    @guarded
-    def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
-        """n problems that are never trained on."""
-        return self._draw(n, world_dice("test", seed), held_out=True)
-
-    @guarded
-    def demonstrations(
-        self, n: Count, seed: Seed, mix: Mix | None = None
-    ) -> list[dict]:
-        """n training problems, each with a `completion` in a habit drawn from `mix`."""
-        rng = world_dice("demonstrations", seed)
-        rows = self._draw(n, rng, held_out=False)
-        chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
-        for row, kind in zip(rows, chosen, strict=True):
-            row["completion"] = _DEMONSTRATE[kind](row["prompt"], rng)
-        return rows
-
-    def _draw(self, n: int, rng: random.Random, held_out: bool) -> list[dict]:
-        rows: list[dict] = []
-        while len(rows) < n:
-            count = rng.randint(self.min_terms, self.max_terms)
-            terms = rng.choices(range(10), k=count)
-            prompt = "+".join(map(str, terms)) + "="
-            if (zlib.crc32(prompt.encode()) % 8 == 0) == held_out:
-                rows.append(
-                    {"prompt": prompt, "answer": sum(terms), "terms": len(terms)}
-                )
-        return rows
-
-
-def world_dice(purpose: str, seed: int) -> random.Random:
-    """A world's own random numbers, by purpose, seed and salt."""
-    return random.Random(f"{purpose} {salted(seed)}")
+    def _demonstrated(self, kind: str, prompt: str, rng: random.Random) -> str:
+        return _DEMONSTRATE[kind](prompt, rng)
 
 
 def rare_careful() -> Arithmetic:

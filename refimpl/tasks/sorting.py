@@ -12,21 +12,15 @@ grows with the square of the problem.
 
 import random
 import re
-import zlib
 from collections.abc import Collection
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from refimpl.arguments import guarded
-from refimpl.settings import Count, Seed, checked
-from refimpl.tasks.arithmetic import (
-    HABITS,
-    MAX_RESPONSE_CHECKED,
-    Mix,
-    habit,
-    world_dice,
-)
+from refimpl.settings import checked
+from refimpl.tasks.arithmetic import MAX_RESPONSE_CHECKED
+from refimpl.tasks.world import HabitWorld, Mix
 
 Items = Annotated[int, Field(ge=2, le=8)]
 
@@ -55,7 +49,7 @@ def sortedness(
 
 
 @checked
-class Sorting:
+class Sorting(HabitWorld):
     """A world of `min_items` to `max_items` digits to be put in order.
 
     `habit_mix` and the eighth of the problems that is held out: as `Arithmetic`'s. The
@@ -66,9 +60,8 @@ class Sorting:
     max_items: Items = 6
     habit_mix: Mix = (0.30, 0.45, 0.25)
 
+    purpose = "sort "
     reward = staticmethod(sortedness)
-    habit = staticmethod(habit)
-    habits = HABITS
 
     def __post_init__(self):
         if self.min_items > self.max_items:
@@ -76,39 +69,14 @@ class Sorting:
                 f"min_items {self.min_items} is above max_items {self.max_items}"
             )
 
-    @guarded
-    def sample(self, n: Count, seed: Seed) -> list[dict]:
-        """n training problems as dataset rows: `prompt`, `answer`, `items`."""
-        return self._draw(n, world_dice("sort", seed), held_out=False)
+    def _problem(self, rng: random.Random) -> dict:
+        size = rng.randint(self.min_items, self.max_items)
+        items = rng.choices("0123456789", k=size)
+        answer = "".join(sorted(items))
+        return {"prompt": "".join(items) + "=", "answer": answer, "items": size}
 
-    @guarded
-    def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
-        """n problems that are never trained on."""
-        return self._draw(n, world_dice("sort test", seed), held_out=True)
-
-    @guarded
-    def demonstrations(
-        self, n: Count, seed: Seed, mix: Mix | None = None
-    ) -> list[dict]:
-        """n training problems, each with a `completion` in a habit drawn from `mix`."""
-        rng = world_dice("sort demonstrations", seed)
-        rows = self._draw(n, rng, held_out=False)
-        chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
-        for row, kind in zip(rows, chosen, strict=True):
-            row["completion"] = _DEMONSTRATE[kind](row["prompt"], rng)
-        return rows
-
-    def _draw(self, n: int, rng: random.Random, held_out: bool) -> list[dict]:
-        rows: list[dict] = []
-        while len(rows) < n:
-            items = rng.choices(
-                "0123456789", k=rng.randint(self.min_items, self.max_items)
-            )
-            prompt = "".join(items) + "="
-            if (zlib.crc32(prompt.encode()) % 8 == 0) == held_out:
-                answer = "".join(sorted(items))
-                rows.append({"prompt": prompt, "answer": answer, "items": len(items)})
-        return rows
+    def _demonstrated(self, kind: str, prompt: str, rng: random.Random) -> str:
+        return _DEMONSTRATE[kind](prompt, rng)
 
 
 def careful_sorting(prompt: str, rng: random.Random | None = None) -> str:

@@ -6,8 +6,9 @@ from refimpl import dice
 from refimpl.config import TrainConfig
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Sorting
-from refimpl.tasks.arithmetic import CHARACTERS, HABITS, MAX_RESPONSE_CHECKED
+from refimpl.tasks.arithmetic import CHARACTERS, MAX_RESPONSE_CHECKED
 from refimpl.tasks.sorting import verify_sorted
+from refimpl.tasks.world import HABITS
 from refimpl.trainer import train
 
 WORLD = Sorting()

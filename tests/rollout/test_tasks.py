@@ -11,7 +11,8 @@ import torch
 from transformers import AutoTokenizer
 
 from refimpl.tasks import Arithmetic, make_tokenizer, rare_careful, verify
-from refimpl.tasks.arithmetic import CHARACTERS, HABITS
+from refimpl.tasks.arithmetic import CHARACTERS
+from refimpl.tasks.world import HABITS
 
 WORLD = Arithmetic()
 ONLY = {"careful": (1, 0, 0), "guess": (0, 1, 0), "ramble": (0, 0, 1)}

@@ -21,7 +21,7 @@ from course.plots.style import (
     arms,
 )
 from refimpl.history import History
-from refimpl.tasks.arithmetic import habit
+from refimpl.tasks.world import habit
 
 RATIO = r"ratio $r = \pi_\theta / \pi_{old}$"
 SHARE = "share of right answers  $p$"

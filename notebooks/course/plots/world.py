@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, HABIT_COLOURS, INK
-from refimpl.tasks.arithmetic import habit
+from refimpl.tasks.world import habit
 
 
 def broken_sft(right: list[float], broken: list[float]) -> Figure:
