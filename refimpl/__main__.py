@@ -452,7 +452,7 @@ def parse_task(name: str, pairs: tuple[str, ...] = ()) -> Any:
         raise ValueError(
             f"unknown task {name!r}{nearest(name, known)}; choose {', '.join(known)}"
         )
-    world = WORLDS[name]()
+    world: Any = WORLDS[name]()
     kinds = annotations(type(world))
     refuse_unknown(f"the task {name}", found, kinds)
     return replace(world, **{k: parse(k, kinds[k], v) for k, v in found.items()})

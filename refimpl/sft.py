@@ -43,7 +43,7 @@ from refimpl.models import (
     pick_device,
 )
 from refimpl.settings import Count, Positive, Seed, checked
-from refimpl.tasks import Arithmetic, Mix, Sorting, make_tokenizer
+from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
 
 BALANCE = 1e-3  # weight of the load-balancing loss; Qwen3-MoE's
 RECIPE = 1  # raise it when the same settings would give another model
@@ -55,7 +55,7 @@ class WarmStart:
     """Settings of the warm start; together they name the policy."""
 
     preset: Preset = "tiny"
-    world: Arithmetic | Sorting = Arithmetic()
+    world: HabitWorld = Arithmetic()
     seed: Seed = 0
     skill_steps: Count = 600
     skill_mix: Mix = (0.9, 0.05, 0.05)

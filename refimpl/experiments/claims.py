@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from refimpl.experiments.grid import UPDATES, Cell
+from refimpl.experiments.grid import UPDATES, Cell, World
 from refimpl.experiments.statistics import Estimate, estimate
 
 RATES = {
@@ -108,7 +108,7 @@ class Breaking(NamedTuple):
     arm: str
     control: str
     updates: int
-    world: str = "sums"
+    world: World = "sums"
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -128,13 +128,13 @@ class Breaking(NamedTuple):
         }
 
 
-def sweep(arm: str, updates: int, rate: float, world: str = "sums") -> Cell:
+def sweep(arm: str, updates: int, rate: float, world: World = "sums") -> Cell:
     """A cell of the central figure."""
     return Cell(arm, rate, updates, world)
 
 
 def breaking_rates(
-    table: pd.DataFrame, arm: str, updates: int, world: str = "sums"
+    table: pd.DataFrame, arm: str, updates: int, world: World = "sums"
 ) -> dict[int, float]:
     """The rate at which `arm` breaks, by warm start; see `Breaking`."""
     reward: dict[int, list[tuple[float, float]]] = {}
@@ -247,7 +247,7 @@ MOVING = 0.10
 """Share of experts that change within a rollout's updates, as GSPO §5.3 reports."""
 
 
-FAST = {"router_rate": 100.0}
+FAST: dict[str, Any] = {"router_rate": 100.0}
 """At the others' rate 2 to 4 % of the experts change. In a pilot of one run per value,
 30 times that rate moved 7 % over the first ten rollouts, 100 times 11 %."""
 MOVED = _on_moe("GRPO", 2e-4, **FAST)
@@ -273,7 +273,7 @@ def _room_to_rise(table: pd.DataFrame) -> str:
 
 
 def _cell(
-    arm: str, updates: int, rate: float = 2e-4, world: str = "sums", **changed: Any
+    arm: str, updates: int, rate: float = 2e-4, world: World = "sums", **changed: Any
 ) -> Cell:
     return Cell(arm, rate, updates, world, tuple(sorted(changed.items())))
 
@@ -286,7 +286,7 @@ WITHOUT = {
     "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
 }
 DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
-BFLOAT16 = {"rollout_dtype": "bfloat16"}
+BFLOAT16: dict[str, Any] = {"rollout_dtype": "bfloat16"}
 
 
 def _trusting(arm: str) -> Contrast:

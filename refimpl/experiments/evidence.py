@@ -173,12 +173,14 @@ def ledger(out: str | Path) -> list[dict[str, Any]]:
                 claim.number, claim.title, made.estimate, claim.unit, *made[2:]
             )
         lines.append(line)
-    for outcome, made in control(found).items():
+    for outcome, of_noise in control(found).items():
         verdict = "too few runs"
-        if made.known:
-            agrees = made.low <= 0 <= made.high
+        if of_noise.known:
+            agrees = of_noise.low <= 0 <= of_noise.high
             verdict = "as it should be" if agrees else "noise called a difference"
-        lines.append(_line("A/A", f"R3 against R2: {outcome}", made, "", verdict, ""))
+        lines.append(
+            _line("A/A", f"R3 against R2: {outcome}", of_noise, "", verdict, "")
+        )
     return lines
 
 

@@ -32,7 +32,7 @@ WORLDS: dict[str, Callable[..., WarmStart]] = {
     "moe": functools.partial(WarmStart, preset="tiny-moe"),
 }
 World = Literal["sums", "rare", "sorting", "moe"]
-UPDATES = {
+UPDATES: dict[int, dict[str, Any]] = {
     1: {"minibatches": 1, "epochs": 1, "allow_on_policy": True},
     4: {"minibatches": 4, "epochs": 1},
     16: {"minibatches": 4, "epochs": 4},

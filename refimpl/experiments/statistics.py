@@ -56,7 +56,8 @@ def estimate(differences: Mapping[int, list[float]]) -> Estimate:
     runs, starts = sum(map(len, differences.values())), len(means)
     effect = math.fsum(means) / starts
     if starts < 2:
-        return Estimate(effect, *[math.nan] * 2, starts, runs, *[math.nan] * 2)
+        unknown = math.nan
+        return Estimate(effect, unknown, unknown, starts, runs, unknown, unknown)
     error = math.sqrt(
         math.fsum((m - effect) ** 2 for m in means) / (starts - 1) / starts
     )

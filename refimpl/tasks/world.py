@@ -2,6 +2,7 @@
 
 import random
 import zlib
+from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
@@ -42,6 +43,15 @@ class HabitWorld:
     """before the purpose of a world's dice, so that worlds do not share them"""
     habit = staticmethod(habit)
     habits: ClassVar[tuple[str, ...]] = HABITS
+    reward: ClassVar[Callable[..., list[float]]]
+    habit_mix: Mix
+    """what warm start ends with"""
+
+    def _problem(self, rng: random.Random) -> dict:
+        raise NotImplementedError
+
+    def _demonstrated(self, kind: str, prompt: str, rng: random.Random) -> str:
+        raise NotImplementedError
 
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
