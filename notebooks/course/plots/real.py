@@ -151,7 +151,7 @@ def stored(runs: Runs, title: str) -> Figure:
         for run in values:
             means = [sum(run[max(0, n - 5) : n]) / min(n, 5) for n in draw.steps(run)]
             axis.plot(draw.steps(run), means, color=colour, lw=1.7, alpha=0.8)
-        axis.set(title=label, ylim=(0, 1.02))
+        axis.set(title=label, ylim=(-0.03, 1.02))
         if i % columns == 0:
             axis.set_ylabel("reward")
         if i + columns >= len(runs):
