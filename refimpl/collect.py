@@ -15,7 +15,7 @@ from refimpl.advantages import whiten
 from refimpl.config import TrainConfig
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
-from refimpl.rollout import Rollout, Truncation, sample
+from refimpl.rollout import Rollout, sample
 from refimpl.run import (
     Batch,
     Run,
@@ -214,8 +214,7 @@ def _kl(config: TrainConfig, sampler: Tensor, policy: Tensor) -> Tensor:
     A sampler that leaves tokens out has a smaller support, and k3 then expects too
     little, by the probability that it leaves out: there k1.
     """
-    truncated = Truncation(config.top_k, config.top_p, config.min_p).on
-    return (k1 if truncated else k3)(sampler, policy)
+    return (k1 if config.truncated else k3)(sampler, policy)
 
 
 def _advantages(

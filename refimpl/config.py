@@ -158,6 +158,11 @@ class TrainConfig:
         other = self.rollout_dtype not in (None, self.dtype)
         if other or self.router_noise > 0 or self.dtype == "bfloat16":
             return True
+        return self.truncated
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the sampler leaves tokens out."""
         return Truncation(self.top_k, self.top_p, self.min_p).on
 
     @property
@@ -198,6 +203,11 @@ class TrainConfig:
                 f"warmup_updates is {self.warmup_updates} and the run has only {total} "
                 f"updates: the {self.schedule} schedule would never begin; warm up for "
                 "fewer, or take schedule='constant'"
+            )
+        if self.trust_sampler and self.replay == "R2":
+            raise ValueError(
+                "trust_sampler spares the pass of π_old, and replay='R2' replays the "
+                "experts of that pass: take replay='R3', or leave trust_sampler off"
             )
         if self.max_length is not None and self.max_length < self.max_new_tokens:
             raise ValueError(

@@ -105,10 +105,7 @@ def maj_at(
             f"problem or more; got {len(shape)} of {sorted(set(shape))}"
         )
     n = scores.shape[1]
-    if k > n:
-        raise ValueError(
-            f"k must be at most {n}, the number of answers to each problem, got {k}"
-        )
+    _check_k(k, n)
     won = []
     for right, said in zip((scores > RIGHT).tolist(), answers):
         for first in range(0, n - k + 1, k):
@@ -142,14 +139,19 @@ def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
     if not len(scores):
         raise ValueError("scores must hold at least one problem, got none")
     n = scores.shape[1]
+    _check_k(k, n)
+    right = (scores > RIGHT).sum(-1).tolist()
+    every = math.comb(n, k)
+    return sum((every - math.comb(n - c, k)) / every for c in right) / len(right)
+
+
+def _check_k(k: int, n: int) -> None:
+    """Raise `ValueError` if k of n answers are asked for and there are not so many."""
     if k > n:
         raise ValueError(
             f"k must be at most {n}, the number of answers to each problem, got {k}: "
             f"sample more (samples={k}), or ask for a smaller k"
         )
-    right = (scores > RIGHT).sum(-1).tolist()
-    every = math.comb(n, k)
-    return sum((every - math.comb(n - c, k)) / every for c in right) / len(right)
 
 
 @guarded

@@ -34,7 +34,8 @@ STARTS, SEEDS = 5, 4
 class Contrast(NamedTuple):
     """An outcome of `arm` against `control`, paired by warm start and seed.
 
-    `scale`: "difference"; or "log2", of the quotient: 1 is twice as much.
+    `scale`: "difference"; or "log2", of the quotient: 1 is twice as much. A pair with
+    a 0 has no quotient and is left out.
     """
 
     outcome: str
@@ -136,18 +137,21 @@ def sweep(arm: str, updates: int, rate: float, world: World = "sums") -> Cell:
 def breaking_rates(
     table: pd.DataFrame, arm: str, updates: int, world: World = "sums"
 ) -> dict[int, float]:
-    """The rate at which `arm` breaks, by warm start; see `Breaking`."""
+    """The rate at which `arm` breaks, by warm start; see `Breaking`.
+
+    Only of starts that were tried at every rate.
+    """
     reward: dict[int, list[tuple[float, float]]] = {}
     for rate in RATES[updates]:
         runs = _of_cell(table, sweep(arm, updates, rate, world))["reward"]
         for start, own in _by_start(runs).items():
             reward.setdefault(start, []).append((rate, sum(own) / len(own)))
-    return {start: _crossing(points) for start, points in reward.items()}
+    tried = len(RATES[updates])
+    return {s: _crossing(own) for s, own in reward.items() if len(own) == tried}
 
 
 def _crossing(points: list[tuple[float, float]]) -> float:
     """The rate where reward falls through BROKEN for the last time."""
-    points = sorted(points)
     if points[-1][1] >= BROKEN:
         return points[-1][0]
     for (rate, reward), (above, worse) in reversed([*itertools.pairwise(points)]):
@@ -222,7 +226,7 @@ def _of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
         & (table["world"] == cell.world)
         & (table["updates"] == cell.updates)
         & (table["rate"] == cell.rate)
-        & (table["changed"] == tuple(sorted(cell.changed)))
+        & table["changed"].map(lambda own: own == tuple(sorted(cell.changed)))
         & (table["answers"] == cell.answers)
     )
     return table[chosen].set_index(["start", "seed"])

@@ -24,7 +24,17 @@ from tqdm.auto import tqdm
 
 from refimpl.arguments import guarded
 from refimpl.experiments import store
-from refimpl.experiments.claims import CLAIMS, STARTS, STUDIES, Claim, Contrast, Study
+from refimpl.experiments.claims import (
+    CLAIMS,
+    STARTS,
+    STUDIES,
+    Breaking,
+    Claim,
+    Contrast,
+    Effect,
+    Study,
+    Swap,
+)
 from refimpl.experiments.grid import COLUMNS, WORLDS, Cell, run, spec
 from refimpl.experiments.outcomes import outcomes
 from refimpl.experiments.pool import finished
@@ -67,8 +77,7 @@ def wanted(names: Collection[str]) -> list[Job]:
 
 def missing(out: str | Path, names: Collection[str]) -> list[Job]:
     """Those of the wanted runs that `out` does not hold yet."""
-    jobs = wanted(names)
-    done = store.Store(out, COLUMNS).done()
+    jobs, done = wanted(names), store.done(store.runs_file(out))
     return [job for job in jobs if store.key(spec(*job)) not in done]
 
 
@@ -144,17 +153,17 @@ def table(out: str | Path) -> pd.DataFrame:
 def control(found: pd.DataFrame) -> dict[str, Estimate]:
     """R3 against R2 with one sampler and trainer: the same algorithm under two names.
 
-    By outcome. Whatever is called different here is noise.
+    By outcome. What is called different here is noise, and decides no claim.
     """
     arms = [Cell(f"GRPO + {replay}", 6e-4, 16, "moe") for replay in ("R3", "R2")]
     compared = {}
     for claim in CLAIMS:
         effect = claim.effect
         if isinstance(effect, Contrast) and effect.outcome != "sampling_kl":
-            again = Contrast(effect.outcome, arms[0], arms[1], effect.scale)
+            again = effect._replace(arm=arms[0], control=arms[1])
             pairs = again.pairs(found)
             if pairs:
-                compared[f"{effect.outcome}, {effect.scale}"] = estimate(pairs)
+                compared[_measured(effect)] = estimate(pairs)
     return compared
 
 
@@ -162,26 +171,35 @@ def control(found: pd.DataFrame) -> dict[str, Estimate]:
 def ledger(out: str | Path) -> list[dict[str, Any]]:
     """A line per claim, then the control: effect, interval, verdict."""
     found = table(out)
+    noise = control(found)
     lines = []
     for claim in CLAIMS:
-        try:
-            made = claim.judge(found)
-        except ValueError:  # no run of it
-            line = _line(claim.number, claim.title, None, claim.unit, "no runs yet", "")
-        else:
-            line = _line(
-                claim.number, claim.title, made.estimate, claim.unit, *made[2:]
-            )
-        lines.append(line)
-    for outcome, of_noise in control(found).items():
+        made, verdict, why = None, "no runs yet", ""
+        if claim.effect.pairs(found):
+            _, made, verdict, why = claim.judge(found)
+            if _differs(noise.get(_measured(claim.effect))):
+                verdict = "not testable here"
+                why = "its outcome differs between two names of one algorithm"
+        lines.append(_line(claim.number, claim.title, made, claim.unit, verdict, why))
+    for outcome, of_noise in noise.items():
         verdict = "too few runs"
         if of_noise.known:
-            agrees = of_noise.low <= 0 <= of_noise.high
-            verdict = "as it should be" if agrees else "noise called a difference"
-        lines.append(
-            _line("A/A", f"R3 against R2: {outcome}", of_noise, "", verdict, "")
-        )
+            differs = _differs(of_noise)
+            verdict = "noise called a difference" if differs else "as it should be"
+        title = f"R3 against R2: {outcome}"
+        lines.append(_line("A/A", title, of_noise, "", verdict, ""))
     return lines
+
+
+def _differs(made: Estimate | None) -> bool:
+    return made is not None and made.known and not made.low <= 0 <= made.high
+
+
+def _measured(effect: Effect) -> str:
+    """What an effect compares, and on which scale, as `control` calls it."""
+    if isinstance(effect, Contrast):
+        return f"{effect.outcome}, {effect.scale}"
+    return "reward, difference" if isinstance(effect, Swap | Breaking) else ""
 
 
 def _line(number, title, made: Estimate | None, unit, verdict, why) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import inspect
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -19,11 +18,11 @@ from refimpl.config import TrainConfig
 from refimpl.evaluation import maj_at, pass_at
 from refimpl.experiments import arms
 from refimpl.experiments.arms import ARMS, GATES
-from refimpl.experiments.store import bare, provenance
+from refimpl.experiments.pool import about, trained
+from refimpl.experiments.store import bare
 from refimpl.rollout import sample
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
-from refimpl.trainer import StalenessError, train
 
 WORLDS: dict[str, Callable[..., WarmStart]] = {
     "sums": WarmStart,
@@ -112,34 +111,23 @@ def _gates() -> str:
 
 def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
     """A run's rows, and what else is to be known of it."""
-    warnings.simplefilter("ignore")  # `ended` is stored
     begun = time.perf_counter()
     settings = WORLDS[cell.world](seed=start)
     model, tokenizer, _ = warm_start(settings)
     algorithm, _ = ARMS[cell.arm].build()
-    try:
-        history = train(
-            algorithm,
-            config=cell.config(seed),
-            model=model,
-            tokenizer=tokenizer,
-            task=settings.world,
-            progress=False,
-        )
-    except StalenessError as error:
-        history = error.history
-        history.ended = error
+    history = trained(
+        algorithm,
+        config=cell.config(seed),
+        model=model,
+        tokenizer=tokenizer,
+        task=settings.world,
+    )
     rows = history.rows
     if cell.answers:
         for when, policy in (("before", model), ("after", history.model)):
             found = around(policy, tokenizer, settings.world)
             rows[-1] |= {f"{when}/{name}": value for name, value in found.items()}
-    said = {
-        **provenance(),
-        "seconds": f"{time.perf_counter() - begun:.1f}",
-        "ended": str(history.ended or ""),
-    }
-    return rows, said
+    return rows, about(history, begun)
 
 
 def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:

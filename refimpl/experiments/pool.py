@@ -1,17 +1,45 @@
-"""Runs side by side, one thread each where there are as many workers as cores."""
+"""Runs to be stored: one, kept as far as it came, and many side by side."""
 
 import os
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 import torch
 
+from refimpl.experiments.store import provenance
+from refimpl.history import History
+from refimpl.trainer import StalenessError, train
+
+
+def trained(algorithm, **given) -> History:
+    """`train` without a word; a run in which nothing moved is handed back, too."""
+    warnings.simplefilter("ignore")  # `ended` is stored
+    try:
+        return train(algorithm, progress=False, **given)
+    except StalenessError as error:  # nothing was ever paid, say
+        error.history.ended = error
+        return error.history
+
+
+def about(history: History, begun: float) -> dict[str, str]:
+    """What a store wants to know of a run beside its rows; `begun`: perf_counter."""
+    return {
+        **provenance(),
+        "seconds": f"{time.perf_counter() - begun:.1f}",
+        "ended": str(history.ended or ""),
+    }
+
 
 def finished(
     work: Callable, jobs: Sequence[tuple], workers: int
 ) -> Iterator[tuple[tuple, tuple]]:
-    """Each job and `work(*job)`, as it is done; in this process if `workers` is 1."""
+    """Each job and `work(*job)`, as it is done; in this process if `workers` is 1.
+
+    Workers have one thread each where there are as many of them as cores.
+    """
     if workers == 1:
         yield from ((job, work(*job)) for job in jobs)
         return

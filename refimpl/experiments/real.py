@@ -22,13 +22,12 @@ from refimpl.config import TrainConfig
 from refimpl.dice import salted
 from refimpl.evaluation import mean_at, scores
 from refimpl.experiments.arms import ARMS as TOY_ARMS
-from refimpl.experiments.pool import finished
-from refimpl.experiments.store import Store, key, provenance
+from refimpl.experiments.pool import about, finished, trained
+from refimpl.experiments.store import Store, key
 from refimpl.models import load, lora
 from refimpl.settings import Count, nearest
 from refimpl.tasks import Chat, ReasoningGym
 from refimpl.tasks.answers import contains_answer
-from refimpl.trainer import StalenessError, train
 
 MODEL = "smollm2"
 SYSTEM = "You are a calculator."
@@ -206,8 +205,7 @@ def configured(setting: str, arm: str, seed: int) -> TrainConfig:
 
 def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
     """A run's rows, and what else is to be known of it."""
-    warnings.simplefilter("ignore")  # `ended` is stored
-    start = time.perf_counter()
+    begun = time.perf_counter()
     model, tokenizer = load(MODEL)
     if ARMS[arm].lora:
         model = lora(model, r=ARMS[arm].lora)
@@ -218,19 +216,14 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
         task = TASKS[name]()
         return Chat(task, tokenizer, SYSTEM) if ARMS[arm].chat else task
 
-    try:
-        history = train(
-            algorithm,
-            config=config,
-            model=model,
-            tokenizer=tokenizer,
-            task=asked(TRAINED_ON),
-            reward=REWARDS[ARMS[arm].reward],
-            progress=False,
-        )
-    except StalenessError as error:  # nothing was ever paid, say
-        history = error.history
-        history.ended = error
+    history = trained(
+        algorithm,
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        task=asked(TRAINED_ON),
+        reward=REWARDS[ARMS[arm].reward],
+    )
     rows = history.rows
     for name in TASKS:
         found = scores(
@@ -242,9 +235,4 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
             max_new_tokens=config.max_new_tokens,
         )
         rows[-1][f"after/{name}"] = mean_at(found)
-    said = {
-        **provenance(),
-        "seconds": f"{time.perf_counter() - start:.1f}",
-        "ended": str(history.ended or ""),
-    }
-    return rows, said
+    return rows, about(history, begun)

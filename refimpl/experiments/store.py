@@ -19,6 +19,7 @@ import os
 import platform
 import subprocess
 import tokenize
+import warnings
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -134,13 +135,13 @@ class Store:
     def __init__(self, path: str | Path, columns: Iterable[str]):
         self.columns = ["run", *columns]
         folder, name = Path(path).parent, Path(path).name
-        self.runs_path = writable_file(folder / f"{name}.runs.csv", "the runs")
+        self.runs_path = writable_file(runs_file(path), "the runs")
         self.rows_path = writable_file(folder / f"{name}.rows.csv.gz", "the rows")
         self.dropped = self._mend()
 
     def done(self) -> set[str]:
         """The keys of the runs that are stored whole."""
-        return {line["run"] for line in self._lines()}
+        return done(self.runs_path)
 
     def add(self, spec: Mapping, rows: list[Mapping], about: Mapping[str, str]) -> None:
         """Store a run whole; what is not known of a row (None) is left empty."""
@@ -162,18 +163,6 @@ class Store:
             said = {"run": own, "spec": json.dumps(spec, sort_keys=True), **about}
             lines.writerow(said)
             _to_disk(file)
-
-    def _lines(self) -> list[dict[str, str]]:
-        if not self.runs_path.exists():
-            return []
-        with open(self.runs_path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames != HEAD:
-                raise ValueError(
-                    f"{self.runs_path} was not written by this version's runs: its "
-                    f"columns are {reader.fieldnames}; choose another file"
-                )
-            return list(reader)
 
     def _mend(self) -> list[str]:
         """Cut off what a killed process left; say what was dropped."""
@@ -199,22 +188,59 @@ class Store:
         return said
 
 
+def done(runs_path: Path) -> set[str]:
+    """The keys of the runs in this file. Only looks: another process may be writing.
+
+    Raises `ValueError` if the file is of another kind.
+    """
+    if not runs_path.exists():
+        return set()
+    reader = csv.DictReader(_whole_lines(runs_path))
+    if reader.fieldnames != HEAD:
+        raise ValueError(
+            f"{runs_path} was not written by this version's runs: its columns are "
+            f"{reader.fieldnames}; choose another file"
+        )
+    return {line["run"] for line in reader}
+
+
+def _whole_lines(path: Path) -> list[str]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return [line for line in file if line.endswith("\n")]
+
+
+def runs_file(path: str | Path) -> Path:
+    """NAME.runs.csv, of the NAME that `path` gives."""
+    return Path(path).parent / f"{Path(path).name}.runs.csv"
+
+
 def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
     """The runs and the rows that `path` names, as pandas data frames.
 
-    A run's configuration becomes columns. Rows of a run without a line (a process was
-    killed between the two) are left out. Raises `ValueError` if nothing is stored.
+    A run's configuration becomes columns. A line that is cut off, and rows of a run
+    without a line (a process was killed between the two), are left out, with a
+    warning. Raises `ValueError` if nothing is stored.
     """
     import pandas
 
     folder, name = Path(path).parent, Path(path).name
-    files = [folder / f"{name}.runs.csv", folder / f"{name}.rows.csv.gz"]
+    files = [runs_file(path), folder / f"{name}.rows.csv.gz"]
     if not all(file.exists() for file in files):
         raise ValueError(f"no runs are stored at {str(path)!r}: {files[0]} is missing")
-    runs = pandas.read_csv(files[0], dtype={"run": str, "code": str, "commit": str})
+    text = io.StringIO("".join(_whole_lines(files[0])))
+    runs = pandas.read_csv(text, dtype={"run": str, "code": str, "commit": str})
     spec = pandas.DataFrame([json.loads(text) for text in runs.pop("spec")])
-    rows = pandas.read_csv(files[1], dtype={"run": str})
-    rows = rows[rows["run"].isin(runs["run"])]
+    packed = files[1].read_bytes()
+    whole = gzip.decompress(packed[: _whole_members(packed)])
+    rows = pandas.read_csv(io.BytesIO(whole), dtype={"run": str})
+    known = rows["run"].isin(runs["run"])
+    if not known.all():
+        warnings.warn(
+            f"{files[1].name} holds {(~known).sum()} rows of a run that is not whole: "
+            "it is being stored just now, or was cut off; they are left out",
+            stacklevel=2,
+        )
+    rows = rows[known]
     return runs.join(spec), rows.reset_index(drop=True)
 
 

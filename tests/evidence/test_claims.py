@@ -117,34 +117,42 @@ def test_a_mean_is_compared_with_a_number_or_with_another_outcome():
     assert Mean("x", A, less="y").pairs(found)[1] == pytest.approx([0.1])
 
 
-def rates_of(rewards: dict[float, list[float]], arm="GRPO", start=0) -> list[dict]:
+def rates_of(rewards: list[list[float]], arm="GRPO", start=0) -> list[dict]:
+    """Runs at 1e-4, 2e-4, … with K = 16: the rewards of each rate's seeds."""
     return [
         line(Cell(arm, rate, 16), start, seed, reward=reward)
-        for rate, own in rewards.items()
+        for rate, own in zip(RATES[16], rewards)
         for seed, reward in enumerate(own)
     ]
 
 
 def test_a_method_breaks_where_its_reward_falls_through_a_half():
     """0.8 at 2e-4 and 0.2 at 4e-4: half-way, which is 2e-4 · √2."""
-    found = table(*rates_of({1e-4: [0.9], 2e-4: [0.7, 0.9], 4e-4: [0.1, 0.3]}))
+    found = table(*rates_of([[0.9], [0.7, 0.9], [0.1, 0.3], [0.0], [0.0]]))
     assert breaking_rates(found, "GRPO", 16) == {0: pytest.approx(2e-4 * 2**0.5)}
     # A dip further down does not count: the last fall does.
-    found = table(*rates_of({1e-4: [0.4], 2e-4: [0.9], 4e-4: [0.1]}))
+    found = table(*rates_of([[0.4], [0.9], [0.1], [0.2], [0.0]]))
     assert breaking_rates(found, "GRPO", 16)[0] == pytest.approx(2e-4 * 2**0.5)
 
 
 def test_what_never_breaks_and_what_never_stands_have_the_ends_of_the_range():
-    found = table(*rates_of({1e-4: [0.9], 2e-4: [0.6]}))
-    assert breaking_rates(found, "GRPO", 16) == {0: 2e-4}
-    found = table(*rates_of({1e-4: [0.4], 2e-4: [0.1]}))
+    found = table(*rates_of([[0.9], [0.6], [0.8], [0.7], [0.6]]))
+    assert breaking_rates(found, "GRPO", 16) == {0: 1.6e-3}
+    found = table(*rates_of([[0.4], [0.1], [0.0], [0.0], [0.0]]))
     assert breaking_rates(found, "GRPO", 16) == {0: 5e-5}
+
+
+def test_a_start_that_lacks_a_rate_says_nothing_yet():
+    """Else a method that was not tried at high rates would never break."""
+    whole, cut_off = [[0.9], [0.8], [0.2], [0.0], [0.0]], [[0.9], [0.8]]
+    found = table(*rates_of(whole, start=0), *rates_of(cut_off, start=1))
+    assert breaking_rates(found, "GRPO", 16).keys() == {0}
 
 
 def test_breaking_is_compared_in_octaves():
     found = table(
-        *rates_of({1e-4: [0.9], 2e-4: [0.8], 4e-4: [0.2]}, "GRPO"),
-        *rates_of({1e-4: [0.8], 2e-4: [0.2], 4e-4: [0.1]}, "SAPO 1.0"),
+        *rates_of([[0.9], [0.8], [0.2], [0.0], [0.0]], "GRPO"),
+        *rates_of([[0.8], [0.2], [0.1], [0.0], [0.0]], "SAPO 1.0"),
     )
     assert Breaking("SAPO 1.0", "GRPO", 16).pairs(found) == {0: pytest.approx([-1])}
     assert len(Breaking("SAPO 1.0", "GRPO", 16).cells) == 2 * len(RATES[16])

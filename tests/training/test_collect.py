@@ -11,6 +11,7 @@ from refimpl import update as updating
 from refimpl.advantages import gae, group_relative, whiten
 from refimpl.algorithms import ALGORITHMS
 from refimpl.collect import DynamicSamplingError, collect
+from refimpl.config import TrainConfig
 from refimpl.dice import seed_for
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs, values
@@ -555,3 +556,9 @@ def test_a_trusted_sampler_stands_for_the_old_policy():
     assert torch.equal(told.rollout.ids, passed.rollout.ids)
     assert torch.equal(told.old_logp, told.rollout.logp)
     assert not torch.equal(passed.old_logp, told.old_logp)
+
+
+def test_a_trusted_sampler_leaves_no_pass_whose_experts_could_be_replayed():
+    with pytest.raises(ValueError, match="replay='R2' replays the experts of that"):
+        TrainConfig(trust_sampler=True, replay="R2")
+    TrainConfig(trust_sampler=True, replay="R3")
