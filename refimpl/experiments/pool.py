@@ -16,12 +16,12 @@ from refimpl.trainer import StalenessError, train
 
 def trained(algorithm, **given) -> History:
     """`train` without a word; a run in which nothing moved is handed back, too."""
-    warnings.simplefilter("ignore")  # `ended` is stored
-    try:
-        return train(algorithm, progress=False, **given)
-    except StalenessError as error:  # nothing was ever paid, say
-        error.history.ended = error
-        return error.history
+    with warnings.catch_warnings(action="ignore"):  # `ended` is stored
+        try:
+            return train(algorithm, progress=False, **given)
+        except StalenessError as error:  # nothing was ever paid, say
+            error.history.ended = error
+            return error.history
 
 
 def about(history: History, begun: float) -> dict[str, str]:

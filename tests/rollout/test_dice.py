@@ -65,7 +65,7 @@ def router_noise() -> str:
     config = replace(SMALL, router_noise=2.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dice, "generator", noise_only)
-        patch.setattr("refimpl.tasks.arithmetic.salted", lambda seed: seed)
+        patch.setattr("refimpl.tasks.world.salted", lambda seed: seed)
         run = prepare("grpo", config, random_moe(), TOKENIZER)
         batch, _ = collect(run, 0)
     return str(batch.rollout.ids.tolist())
