@@ -47,8 +47,8 @@ class TrainConfig:
     overlong_filtering: bool = False
     """no loss on responses cut off at the limit"""
     # A sampler that is not π_old, as an inference engine is
-    rollout_dtype: DType | None = None
-    """the sampler's; None: `dtype`"""
+    rollout_dtype: DType | Literal["int8"] | None = None
+    """the sampler's; None: `dtype`; int8: its weights are rounded, see `in_int8`"""
     trust_sampler: bool = False
     """take its log-probs for π_old's, whatever the difference; spares a pass"""
     router_noise: Weight = 0.0
@@ -81,6 +81,8 @@ class TrainConfig:
     """read a prompt once for all its responses; None: where it pays"""
     gradient_checkpointing: bool = False
     """layers are computed again in the backward pass: less memory, same results"""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """sgd: the plain gradient, for what rests on Adam's dividing by its size"""
     learning_rate: Positive = 2e-4
     warmup_updates: Annotated[int, Field(ge=0)] = 0
     """the learning rate rises linearly over these"""
@@ -189,7 +191,7 @@ class TrainConfig:
         ):
             raise ValueError(
                 f"rollout_dtype {self.rollout_dtype!r} with dtype {self.dtype!r}: only "
-                "bfloat16 and float32 can differ, because the weights are the same"
+                "bfloat16, float32 and int8 weights can stand beside each other"
             )
         if self.prompts_per_rollout % self.minibatches:
             raise ValueError(

@@ -1,7 +1,7 @@
 """How far the K updates of a rollout went from the policy that sampled it."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from refimpl.models import Model
@@ -15,7 +15,9 @@ def weights(model: Model) -> Float[Tensor, " P"]:
     return torch.cat(own)
 
 
-def drift(run: Run, batch: Batch, start: Float[Tensor, " P"]) -> dict[str, float]:
+def drift(
+    run: Run, batch: Batch, start: Float[Tensor, " P"]
+) -> dict[str, float | None]:
     """How far the K updates went, on the rollout's own tokens, z = log π_θ − log π_old.
 
     drift/kl            mean over tokens of −z, nats: estimates KL(π_old ‖ π_θ)
@@ -24,6 +26,11 @@ def drift(run: Run, batch: Batch, start: Float[Tensor, " P"]) -> dict[str, float
     drift/responses     variance over responses of their mean z: GSPO's log s
     drift/within        mean over responses of the variance of z within one, Var_i
     drift/within_small  share of responses with Var_i < 0.02 (SAPO's assumption A2)
+    drift/good          mean z of the tokens with Â > 0; `drift/bad`: with Â < 0
+    drift/shared        mean z of the latter's tokens that a good response of the group
+                        begins with, too: both pull at the same log-prob
+
+    The last three are None where there is no such token.
     """
     rollout = batch.rollout
 
@@ -43,4 +50,30 @@ def drift(run: Run, batch: Batch, start: Float[Tensor, " P"]) -> dict[str, float
         "drift/responses": of_response.var(correction=0).item(),
         "drift/within": within.mean().item(),
         "drift/within_small": (within < 0.02).float().mean().item(),
+        "drift/good": _mean_over(z, mask.bool() & (batch.advantages > 0)),
+        "drift/bad": _mean_over(z, mask.bool() & (batch.advantages < 0)),
+        "drift/shared": _mean_over(z, shared(rollout, batch.advantages)),
     }
+
+
+def _mean_over(z: Float[Tensor, "B T"], chosen: Bool[Tensor, "B T"]) -> float | None:
+    return z[chosen].mean().item() if chosen.any() else None
+
+
+def shared(rollout: Rollout, advantages: Float[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """Tokens of bad responses up to where they part from every good one of the group.
+
+    A response is good or bad by its first advantage. Such a token has the context, and
+    so the log-prob, of the good response's: its gradient is shared.
+    """
+    first, common = advantages[:, 0], torch.zeros_like(rollout.mask).bool()
+    for group in rollout.group.unique():
+        bad, good = (
+            ((rollout.group == group) & side).nonzero()[:, 0]
+            for side in (first < 0, first > 0)
+        )
+        same = rollout.tokens[bad][:, None] == rollout.tokens[good]
+        both = rollout.mask[bad][:, None] * rollout.mask[good]
+        alike = (same & both.bool()).long().cumprod(-1).bool()
+        common[bad] = alike.any(1)
+    return common

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import (
@@ -438,6 +439,42 @@ def checkpointed(model: Model) -> Iterator[None]:
             del layer.forward
             if before is not None:
                 layer.forward = before
+
+
+# A sampler with rounded weights
+
+
+@contextlib.contextmanager
+def in_int8(model: Model) -> Iterator[None]:
+    """In here the model has the weights of an int8 engine, afterwards its own again.
+
+        w ← s · round(w / s)    s = max |w| of the row / 127
+
+    for each row of each matrix but the embeddings and the output layer, which engines
+    leave alone. Activations stay as they are ("weight-only").
+    """
+    spared = {
+        id(layer.weight)
+        for layer in (model.get_input_embeddings(), model.get_output_embeddings())
+        if layer is not None
+    }
+    matrices = [p for p in model.parameters() if p.ndim > 1 and id(p) not in spared]
+    own = [p.detach().clone() for p in matrices]
+    try:
+        for p in matrices:
+            p.data.copy_(_rounded(p.detach()))
+        yield
+    finally:
+        for p, before in zip(matrices, own):
+            p.data.copy_(before)
+
+
+def _rounded(w: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+    rows = w.flatten(0, -2)
+    scale = (rows.abs().amax(-1) / 127).clamp(min=torch.finfo(w.dtype).tiny)
+    zero = torch.zeros_like(scale, dtype=torch.int32)
+    rounded = torch.fake_quantize_per_channel_affine(rows, scale, zero, 0, -127, 127)
+    return rounded.view_as(w)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -16,7 +16,7 @@ from refimpl import moe, sharing
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
 from refimpl.history import History
-from refimpl.models import checkpointed
+from refimpl.models import checkpointed, in_int8
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs
 
@@ -49,7 +49,9 @@ class Run:
         return self.algorithm.acts_without_advantage(**config.hyperparameters)
 
     def precision(self, dtype: str | None = None):
-        """Autocast for bfloat16, nothing otherwise."""
+        """Autocast for bfloat16, rounded weights for int8, nothing otherwise."""
+        if dtype == "int8":
+            return in_int8(self.model)
         if (dtype or self.config.dtype) != "bfloat16":
             return contextlib.nullcontext()
         return torch.autocast(self.model.device.type, torch.bfloat16)

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -280,17 +281,22 @@ def prepare(
         model=model,
         critic=critic,
         reference=reference,
-        optimizer=torch.optim.AdamW(
-            settings,
-            lr=config.learning_rate,
-            betas=(0.9, 0.95),
-            weight_decay=config.weight_decay,
-            fused=True,
-        ),
+        optimizer=_optimizer(config, settings),
         history=history,
         routers_known=routers_known,
         share_prompts=share_prompts,
     )
+
+
+def _optimizer(config: TrainConfig, settings: list[dict]) -> torch.optim.Optimizer:
+    common: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "weight_decay": config.weight_decay,
+        "fused": True,
+    }
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(settings, **common)
+    return torch.optim.AdamW(settings, betas=(0.9, 0.95), **common)
 
 
 def _parameters(config: TrainConfig, model: Model) -> list[dict]:

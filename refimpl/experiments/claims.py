@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -27,6 +27,9 @@ RATES = {
 }
 """The learning rates at which methods are tried, by K: the fewer updates, the higher.
 In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
+SGD_RATES = tuple(0.0125 * 2**k for k in range(5))
+"""Those of SGD, K = 16: in a pilot GRPO broke at 0.1."""
+Optimizer = Literal["adamw", "sgd"]
 STARTS, SEEDS = 5, 4
 """Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
 
@@ -110,44 +113,53 @@ class Breaking(NamedTuple):
     control: str
     updates: int
     world: World = "sums"
+    optimizer: Optimizer = "adamw"
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(
-            sweep(arm, self.updates, rate, self.world)
+            cell
             for arm in (self.arm, self.control)
-            for rate in RATES[self.updates]
+            for cell in sweep(arm, *self[2:]).values()
         )
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
         a, b = (
-            breaking_rates(table, arm, self.updates, self.world)
-            for arm in (self.arm, self.control)
+            breaking_rates(table, arm, *self[2:]) for arm in (self.arm, self.control)
         )
         return {
             start: [math.log2(a[start] / b[start])] for start in a.keys() & b.keys()
         }
 
 
-def sweep(arm: str, updates: int, rate: float, world: World = "sums") -> Cell:
-    """A cell of the central figure."""
-    return Cell(arm, rate, updates, world)
+def sweep(
+    arm: str, updates: int, world: World = "sums", optimizer: Optimizer = "adamw"
+) -> dict[float, Cell]:
+    """An arm at every rate, as the central figure shows it."""
+    sgd = optimizer == "sgd"
+    changed = (("optimizer", optimizer),) if sgd else ()
+    rates = SGD_RATES if sgd else RATES[updates]
+    return {rate: Cell(arm, rate, updates, world, changed) for rate in rates}
 
 
 def breaking_rates(
-    table: pd.DataFrame, arm: str, updates: int, world: World = "sums"
+    table: pd.DataFrame,
+    arm: str,
+    updates: int,
+    world: World = "sums",
+    optimizer: Optimizer = "adamw",
 ) -> dict[int, float]:
     """The rate at which `arm` breaks, by warm start; see `Breaking`.
 
     Only of starts that were tried at every rate.
     """
     reward: dict[int, list[tuple[float, float]]] = {}
-    for rate in RATES[updates]:
-        runs = _of_cell(table, sweep(arm, updates, rate, world))["reward"]
+    cells = sweep(arm, updates, world, optimizer)
+    for rate, cell in cells.items():
+        runs = _of_cell(table, cell)["reward"]
         for start, own in _by_start(runs).items():
             reward.setdefault(start, []).append((rate, sum(own) / len(own)))
-    tried = len(RATES[updates])
-    return {s: _crossing(own) for s, own in reward.items() if len(own) == tried}
+    return {s: _crossing(own) for s, own in reward.items() if len(own) == len(cells)}
 
 
 def _crossing(points: list[tuple[float, float]]) -> float:
@@ -290,13 +302,19 @@ WITHOUT = {
     "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
 }
 DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
-BFLOAT16: dict[str, Any] = {"rollout_dtype": "bfloat16"}
 
 
-def _trusting(arm: str) -> Contrast:
-    """What is lost where a bfloat16 sampler's log-probs stand for π_old's."""
-    trusted = _cell(arm, 16, **BFLOAT16, trust_sampler=True)
-    return Contrast("reward", trusted, _cell(arm, 16, **BFLOAT16))
+def _trusting(arm: str, sampler: str = "bfloat16") -> Contrast:
+    """What is lost where such a sampler's log-probs stand for π_old's."""
+    own = _cell(arm, 16, rollout_dtype=sampler)
+    trusted = _cell(arm, 16, rollout_dtype=sampler, trust_sampler=True)
+    return Contrast("reward", trusted, own)
+
+
+def _replaying(**sampler: Any) -> Contrast:
+    """The KL between such a sampler and the trainer, with its routing and without."""
+    r3, own = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
+    return Contrast("sampling_kl", r3, own, "log2")
 
 
 CLAIMS = (
@@ -443,7 +461,13 @@ CLAIMS = (
         Swap(_trusting("GSPO 3e-4"), _trusting("GRPO")),
         "reward",
         smallest=0.03,
-        others={"GSPO": _trusting("GSPO 3e-4"), "GRPO": _trusting("GRPO")},
+        others={
+            "GSPO": _trusting("GSPO 3e-4"),
+            "GRPO": _trusting("GRPO"),
+            "int8 weights": Swap(
+                _trusting("GSPO 3e-4", "int8"), _trusting("GRPO", "int8")
+            ),
+        },
     ),
     Claim(
         9,
@@ -488,19 +512,16 @@ CLAIMS = (
         "Replaying the sampler's routing halves the mismatch",
         "How much smaller is the KL between sampler and trainer under R3?",
         "R3 (2510.11370)",
-        Contrast(
-            "sampling_kl",
-            _on_moe("GRPO + R3", **BFLOAT16),
-            _on_moe("GRPO", **BFLOAT16),
-            "log2",
-        ),
+        _replaying(rollout_dtype="bfloat16"),
         "log2 of the KL",
         smallest=0.5,
         sign=-1,
         others={
+            "int8 weights": _replaying(rollout_dtype="int8"),
+            "noise 0.2 on the router logits": _replaying(router_noise=0.2),
             "A/A: R3 against R2": Contrast(
                 "reward", _on_moe("GRPO + R3"), _on_moe("GRPO + R2")
-            )
+            ),
         },
     ),
     Claim(
@@ -630,6 +651,13 @@ STUDIES = {
                     "SAPO 8.8, bad at 0",
                 )
             },
+            "SGD, soft": Breaking("one-sided 8.8", "SAPO 8.8", 16, optimizer="sgd"),
+            "SGD, hard": Breaking("GRPO", "two-sided clip", 16, optimizer="sgd"),
+            "shared tokens": Contrast(
+                "shared",
+                _cell("one-sided 8.8", 16, 4e-4),
+                _cell("SAPO 8.8", 16, 4e-4),
+            ),
         },
     ),
     "sorting": Study(

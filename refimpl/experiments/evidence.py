@@ -22,6 +22,7 @@ import pandas as pd
 from tabulate import tabulate
 from tqdm.auto import tqdm
 
+from refimpl import dice
 from refimpl.arguments import guarded
 from refimpl.experiments import store
 from refimpl.experiments.claims import (
@@ -101,6 +102,41 @@ def plan(
         f"(some serve several claims): about {total:.1f} hours with {workers} "
         f"worker{'s' * (workers > 1)}"
     )
+
+
+@guarded
+def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of a stored run, and those of the same run made here and now.
+
+    Their columns are the stored ones without `step_time`, numbers as the store keeps
+    them (six digits). On the processor and with the versions that the run's line names
+    they are equal. Raises `ValueError` if there is no such run, or if it was made with
+    another salt or other code of the losses.
+    """
+    runs, rows = store.read(out)
+    if run_key not in set(runs["run"]):
+        raise ValueError(f"no run {run_key!r} is stored at {str(out)!r}")
+    line = runs.set_index("run").loc[run_key]
+    changed = tuple(sorted(line["changed"].items()))
+    cell = Cell(
+        line["arm"],
+        line["rate"],
+        int(line["updates"]),
+        line["world"],
+        changed,
+        bool(line["answers"]),
+    )
+    job = cell, int(line["start"]), int(line["seed"])
+    if store.key(spec(*job)) != run_key:
+        raise ValueError(
+            f"the run {run_key!r} was made with salt {line['salt']} and losses "
+            f"{line['code']}; now they are {dice.salt()} and {store.code()}, or its "
+            "configuration means something else: it cannot be repeated"
+        )
+    columns = [name for name in rows.columns[1:] if name != "step_time"]
+    stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
+    again = pd.DataFrame(run(*job)[0]).reindex(columns=columns).astype(float)
+    return stored, again.map(lambda x: float(f"{x:.6g}"))
 
 
 def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:

@@ -58,6 +58,7 @@ COLUMNS = (
     *"habit/careful habit_accuracy/careful grad_norm clip_ratio/region_mean".split(),
     *"log_ratio/q01 log_ratio/q99 ratio/max_deviation accuracy step_time".split(),
     *"drift/kl drift/step drift/tokens drift/responses drift/within".split(),
+    *"drift/good drift/bad drift/shared".split(),
     *"drift/within_small router/expert_change router/shift sampling/kl".split(),
     *AROUND,
 )

@@ -29,7 +29,12 @@ WHOLE = {
     "sampling_kl": "sampling/kl",
 }
 """Over all rollouts: when a policy is good, little moves any more."""
-EARLY = {"expert_change": "router/expert_change"}
+EARLY = {
+    "expert_change": "router/expert_change",
+    "good": "drift/good",
+    "bad": "drift/bad",
+    "shared": "drift/shared",
+}
 """Over the first ten, before anything can have collapsed."""
 AROUND = ("pass@1", "pass@8", "pass@64", "maj@8")
 LATEST = {"accuracy": "accuracy"} | {

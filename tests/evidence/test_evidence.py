@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from refimpl.experiments import evidence, grid, store
@@ -187,6 +188,33 @@ def test_a_run_is_the_same_when_it_is_made_again(short):
     one, other = (grid.run(Cell("SAPO 8.8, half open"), 0, 3)[0] for _ in range(2))
     for a, b in zip(one, other, strict=True):
         assert {**a, "step_time": 0} == {**b, "step_time": 0}
+
+
+@pytest.fixture
+def repeatable(tmp_path, short):
+    cell = Cell("GSPO 0.03", 8e-4, 1, "rare", (("normaliser", "token_mean"),))
+    opened = store.Store(tmp_path / "e", grid.COLUMNS)
+    opened.add(evidence.spec(cell, 2, 5), *grid.run(cell, 2, 5))
+    other = Cell("GRPO", 1e-3)
+    opened.add(evidence.spec(other, 0, 0), rows(), store.provenance())
+    return tmp_path / "e", store.key(evidence.spec(cell, 2, 5))
+
+
+def test_a_stored_run_is_repeated_as_it_was(repeatable):
+    out, run_key = repeatable
+    stored_rows, again = evidence.repeat(out, run_key)
+    pd.testing.assert_frame_equal(stored_rows, again, check_dtype=False)
+    assert len(again) == 2 and again["reward"].notna().all()
+    assert "step_time" not in again and "drift/kl" in again
+
+
+def test_a_run_that_cannot_be_repeated_is_refused(repeatable, monkeypatch):
+    out, run_key = repeatable
+    with pytest.raises(ValueError, match="no run 'abc' is stored"):
+        evidence.repeat(out, "abc")
+    monkeypatch.setenv("REFIMPL_SALT", "1")
+    with pytest.raises(ValueError, match=r"made with salt 0 .* now they are 1 and"):
+        evidence.repeat(out, run_key)
 
 
 def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from refimpl import collect as collecting
 from refimpl import update as updating
@@ -13,6 +14,7 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.collect import DynamicSamplingError, collect
 from refimpl.config import TrainConfig
 from refimpl.dice import seed_for
+from refimpl.models import in_int8
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs, values
 from refimpl.tasks import Arithmetic
@@ -116,6 +118,54 @@ def test_the_sampler_computes_in_the_rollouts_dtype(
     monkeypatch.setattr(collecting, "sample", spy)
     collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
     assert seen == [half]
+
+
+def test_an_int8_sampler_rounds_matrices_and_gives_the_policy_its_own_back(monkeypatch):
+    """By hand: every row in steps of its largest entry over 127."""
+    run, during, sampled = prepared(rollout_dtype="int8"), {}, collecting.sample
+
+    def spy(model, *arguments, **keywords):
+        during.update({n: p.detach().clone() for n, p in model.named_parameters()})
+        return sampled(model, *arguments, **keywords)
+
+    monkeypatch.setattr(collecting, "sample", spy)
+    before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+    batch, metrics = collect(run, 0)
+    for name, p in run.model.named_parameters():
+        assert torch.equal(p, before[name]), name
+        whole = p.ndim < 2 or "embed_tokens" in name or "lm_head" in name
+        if whole:
+            assert torch.equal(during[name], p), name
+            continue
+        step = before[name].abs().amax(-1, keepdim=True) / 127
+        count = during[name] / step
+        assert_close(count, count.round(), rtol=0, atol=1e-3)
+        assert_close(count.abs().amax(-1), torch.full_like(count[..., 0], 127.0))
+        assert ((during[name] - before[name]).abs() <= 0.501 * step).all(), name
+        assert (during[name] != before[name]).any(), name
+    assert sum(p.ndim > 1 for p in before.values()) > 10
+    assert metrics["sampling/kl"] > 0
+    with torch.no_grad():
+        own, _ = log_probs(run.model, batch.rollout)
+    assert_close(batch.old_logp, own, rtol=0, atol=2 * ROUNDING)  # of its own weights
+
+
+def test_a_sampler_that_fails_gives_the_weights_back(monkeypatch):
+    run = prepared(rollout_dtype="int8")
+    before = [p.detach().clone() for p in run.model.parameters()]
+    monkeypatch.setattr(collecting, "sample", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        collect(run, 0)
+    assert all(torch.equal(a, b) for a, b in zip(before, run.model.parameters()))
+
+
+def test_a_row_of_zeros_stays_one_in_int8():
+    model = random_model()
+    layer = model.model.layers[0].mlp.up_proj
+    with torch.no_grad():
+        layer.weight[0] = 0.0
+    with in_int8(model):
+        assert layer.weight[0].eq(0).all() and layer.weight.isfinite().all()
 
 
 def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16_before_and_after():

@@ -66,7 +66,8 @@ WRONG = {
     "checkpoint_every": [0],
     "max_sampling_rounds": [0, 1.5],
     "overlong_share": [-0.1, 1.5, math.nan],
-    "rollout_dtype": ["float16", "bf16"],
+    "rollout_dtype": ["float16", "bf16", "int4"],
+    "optimizer": ["adam", "SGD", None],
     "router_noise": [-0.1, math.nan],
     "max_rollout_weight": [0, -1.0, math.nan],
     "replay": ["R1", "r3", True],
@@ -123,10 +124,11 @@ def test_an_unknown_setting_is_answered_with_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "rollout_dtype"), [("float32", "float64"), ("float64", "bfloat16")]
+    ("dtype", "rollout_dtype"),
+    [("float32", "float64"), ("float64", "bfloat16"), ("float64", "int8")],
 )
 def test_a_rollout_dtype_that_could_not_act_is_refused(dtype, rollout_dtype):
-    with pytest.raises(ValueError, match="only bfloat16 and float32 can differ"):
+    with pytest.raises(ValueError, match="only bfloat16, float32 and int8"):
         TrainConfig(dtype=dtype, rollout_dtype=rollout_dtype)
 
 

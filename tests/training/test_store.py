@@ -159,6 +159,7 @@ DEFAULTS = {
     "micro_batch_size": 16,
     "share_prompts": None,
     "gradient_checkpointing": False,
+    "optimizer": "adamw",
     "learning_rate": 0.0002,
     "warmup_updates": 0,
     "schedule": "constant",

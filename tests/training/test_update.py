@@ -370,6 +370,27 @@ def test_a_short_gradient_is_left_alone(steps):
     assert history["grad_norm"][0] == pytest.approx(sum(norms) / len(norms))
 
 
+def test_sgd_steps_by_the_gradient_itself():
+    """θ ← θ − η g, with g the accumulated gradient, and no memory of the last one."""
+    run = prepared(reward=fixed_noise, optimizer="sgd", learning_rate=0.1)
+    batch, _ = collect(run, 0)
+    rows, seen = torch.arange(len(batch.rollout)), []
+    step = run.optimizer.step
+
+    def watched():
+        seen.extend(p.grad.clone() for p in run.model.parameters())
+        step()
+
+    run.optimizer.step = watched
+    for done in range(2):
+        before = [p.detach().clone() for p in run.model.parameters()]
+        updating._one_update(run, batch, rows, done, [])
+        for was, g, p in zip(before, seen, run.model.parameters(), strict=True):
+            torch.testing.assert_close(p.detach(), was - 0.1 * g)
+        assert max(g.abs().max() for g in seen) > 1e-3
+        seen.clear()
+
+
 def test_weight_decay_shrinks_the_weights_and_is_off_by_default():
     run, decayed = (
         prepared(reward=always_one),
