@@ -11,8 +11,8 @@ policy loss without value and gradient, and ours is added over the same log-prob
 
     loss = − Σ_{i,t} weight_{i,t} · objective_{i,t} + what TRL adds
 
-`weight` is made once for a generation batch, so that accumulation, `steps_per_generation`
-and several processes keep its denominator. Tested with TRL 1.16.
+`weight` is made once for a generation batch, so that accumulation, several steps of a
+generation and several processes keep its denominator. Tested with TRL 1.16.
 
 **Departures.** TRL shuffles responses, not groups, into mini-batches, and takes the
 denominators of the whole generation batch where `refimpl.train` takes those of a
@@ -295,12 +295,12 @@ def _check(trainer: RefimplGRPOTrainer, args: GRPOConfig) -> None:
                 f"{name}={getattr(args, name)!r} is a setting of TRL's own loss: give "
                 f"hyperparameters={{...}}, of {', '.join(algorithm.names) or 'none'}"
             )
-    if algorithm.advantages is group_centred and not trainer.own_advantages:
-        if args.scale_rewards != "none":
-            raise ValueError(
-                f"{algorithm.name} divides by no std: set scale_rewards='none', or "
-                "give advantages="
-            )
+    centred = algorithm.advantages is group_centred and not trainer.own_advantages
+    if centred and args.scale_rewards != "none":
+        raise ValueError(
+            f"{algorithm.name} divides by no std: set scale_rewards='none', or give "
+            "advantages="
+        )
     if trainer.routed and args.gradient_checkpointing:
         raise ValueError(
             "gradient_checkpointing, which TRL turns on by default, runs the layers "

@@ -41,7 +41,6 @@ def sparse():
     """A mixture of experts that has learned nothing."""
     _, tokenizer = dense()
     model = build("tiny-moe", tokenizer)
-    model.set_experts_implementation("eager")  # the fused one has no float64
     return model, tokenizer
 
 
@@ -69,9 +68,14 @@ def invented(prompts, trainer):
     }
 
 
-def trainer_of(kind, folder, settings=None, config=GRPOConfig, moe=False, **own):
+def trainer_of(
+    kind, folder, settings=None, config=GRPOConfig, moe=False, model=None, **own
+):
     """A trainer of the tiny model in float64."""
-    model, tokenizer = sparse() if moe else dense()
+    small, tokenizer = sparse() if moe else dense()
+    model = small if model is None else model
+    if model.config.model_type == "qwen3_moe":
+        model.set_experts_implementation("eager")  # the fused one has no float64
     rows = [
         {"prompt": row["prompt"], "answer": row["answer"]}
         for row in Arithmetic().sample(64, 0)

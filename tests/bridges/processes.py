@@ -12,10 +12,10 @@ import sys
 import tempfile
 
 import torch
+from bridge_world import invented, steps_of, trainer_of, weights
 
 from refimpl.algorithms import ALGORITHMS
 from refimpl.bridges.trl import RefimplGRPOTrainer
-from bridge_world import invented, steps_of, trainer_of, weights
 
 PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 RATE = 2e-3

@@ -30,7 +30,7 @@ from refimpl.bridges import trl as bridge
 from refimpl.bridges.trl import RefimplGRPOTrainer
 from refimpl.evaluation import evaluate
 from refimpl.normalisers import NORMALISERS
-from refimpl.sft import warm_start
+from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
 
 HERE = Path(__file__).parent
@@ -139,7 +139,7 @@ def stopped_at(kind, folder, step, **own):
     return trainer, seen[-1]
 
 
-@pytest.mark.parametrize("name", ["grpo", "cispo", "sapo"])
+@pytest.mark.parametrize("name", ["grpo", "cispo", "sapo", "gspo"])
 def test_masks_of_tools_and_weights_of_vllm_are_taken_over(name, tmp_path):
     """By TRL's loss of the same weights and inputs; there is no vLLM here to ask."""
     trainer, inputs = stopped_at(RefimplGRPOTrainer, tmp_path, 2, algorithm=name)
@@ -267,6 +267,17 @@ def test_replay_visits_the_experts_of_the_old_policy(tmp_path):
     assert (replayed - free).abs() > 1e-5
 
 
+def test_the_references_pass_is_not_taken_for_the_old_policys(tmp_path):
+    model = warm_start(WarmStart(preset="tiny-moe"))[0]  # TRL reads it again
+    own = {"algorithm": "rspo", "model": model}
+    plain, other = (
+        stopped_at(RefimplGRPOTrainer, tmp_path, 0, settings=settings, **own)[1]
+        for settings in ({}, {"beta": 0.1})
+    )
+    assert torch.equal(plain["experts"], other["experts"])
+    assert_close(plain["router_logp"], other["router_logp"])
+
+
 def test_a_generation_used_once_has_nothing_to_replay(tmp_path):
     """TRL then makes no pass of π_old: π_old is the policy."""
     settings = {"steps_per_generation": 1, "max_steps": 2}
@@ -373,7 +384,7 @@ def test_groups_that_are_split_over_processes_are_refused(tmp_path):
     """Of two processes with six responses each the second group has two in both."""
     trainer = trainer_of(RefimplGRPOTrainer, tmp_path, normaliser="group_token_mean")
     with pytest.raises(
-        ValueError, match="has 6 responses .* and groups of 4 are split"
+        ValueError, match=r"has 6 responses .* and groups of 4 are split"
     ):
         trainer._whole_weight({"completion_mask": torch.ones(6, 3)})
 
@@ -431,6 +442,19 @@ def paid(completions, answer, **_):
 
 
 @pytest.mark.slow
+def test_rspo_trains_a_mixture_of_experts_in_trl(tmp_path):
+    model, tokenizer, _ = warm_start(WarmStart(preset="tiny-moe"))
+    own = {"algorithm": "rspo", "replay": "R2", "reward_funcs": paid}
+    trainer = trainer_of(RefimplGRPOTrainer, tmp_path, LONG, model=model, **own)
+    before = accuracy(trainer, tokenizer)
+    trainer.model.train()
+    trainer.train()
+    after = accuracy(trainer, tokenizer)
+    assert after > before + 0.2, (before, after)
+    assert max(row["ratio/max_deviation"] for row in steps_of(trainer)) > 0.01
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo", "sapo"])
 def test_the_arithmetic_world_is_learned_in_trl(name, tmp_path):
     _, tokenizer, _ = warm_start()
@@ -441,4 +465,4 @@ def test_the_arithmetic_world_is_learned_in_trl(name, tmp_path):
     trainer.model.train()
     trainer.train()
     after = accuracy(trainer, tokenizer)
-    assert before < 0.5 and after >= 0.9
+    assert before < 0.5 and after >= 0.9, (before, after)
