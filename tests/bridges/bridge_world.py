@@ -74,15 +74,13 @@ def trainer_of(
     """A trainer of the tiny model in float64."""
     small, tokenizer = sparse() if moe else dense()
     model = small if model is None else model
-    if model.config.model_type == "qwen3_moe":
-        model.set_experts_implementation("eager")  # the fused one has no float64
     rows = [
         {"prompt": row["prompt"], "answer": row["answer"]}
         for row in Arithmetic().sample(64, 0)
     ]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
-        return kind(
+        trainer = kind(
             model=copy.deepcopy(model).double(),
             reward_funcs=own.pop("reward_funcs", reward),
             args=config(str(folder), **{**SMALL, **(settings or {})}),
@@ -90,6 +88,10 @@ def trainer_of(
             processing_class=tokenizer,
             **own,
         )
+    for part in filter(None, (trainer.model, trainer.ref_model)):
+        if part.config.model_type == "qwen3_moe":
+            part.set_experts_implementation("eager")  # the fused one has no float64
+    return trainer
 
 
 def weights(model) -> torch.Tensor:
