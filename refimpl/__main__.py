@@ -1,6 +1,7 @@
 """The command line: `python -m refimpl {train,fetch,settings,warm-start,…}`."""
 
 import errno
+import json
 import sys
 import traceback
 import warnings
@@ -372,6 +373,25 @@ def gpu_check(
     return 1 if failed else 0
 
 
+def conformance(*, against: Path | None = None) -> int:
+    """The cases that another implementation can be checked with, as JSON.
+
+    Args:
+        against: a file of adapters (see refimpl/conformance/adapters.py): prints how
+            its losses compare instead.
+    """
+    from refimpl.conformance import cases, table  # tabulate is the course's
+
+    every = list(cases.cases())
+    if against is None:
+        print(json.dumps(cases.as_json(every), ensure_ascii=False))
+        return 0
+    module = table.adapters(against)
+    found = list(table.compare(module, every))
+    print(table.shown(found, getattr(module, "FRAMEWORK", against.stem)))
+    return 0
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train,
     "fetch": fetch_,
@@ -383,6 +403,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "real": real,
     "evidence": evidence_,
     "gpu-check": gpu_check,
+    "conformance": conformance,
 }
 
 

@@ -1,0 +1,214 @@
+"""The cases: inputs, settings, and the loss and gradient that the papers' methods give.
+
+A case is plain data. Its loss is
+
+    − Σ weight · objective  (+ β Σ weight · KL)
+
+with the weight of `settings["normaliser"]`, times min(π_old/π_rollout, `cap`) where
+there is a cap (TIS), and RSPO's γ where there is a `placement`. The gradient is that
+with respect to `logp`. All log-probs in nats, all numbers float64.
+"""
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import refimpl
+from refimpl import importance, kl, moe, normalisers
+from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.algorithms.base import LossResult
+
+SCHEMA = 1
+BETA = 0.1
+MAX_LENGTH = 12.0
+ROWS, WIDTH, GROUP = 4, 7, 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question and its answer; `what` names the inputs, `part` what is varied."""
+
+    algorithm: str
+    part: str
+    what: str
+    inputs: dict[str, Tensor]
+    settings: dict[str, Any]
+    loss: float
+    gradient: Tensor
+    metrics: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        return f"{self.algorithm} | {self.part} | {self.what}"
+
+
+def typical(seed: int = 0, spread: float = 0.25) -> dict[str, Tensor]:
+    """Four responses of unequal length in two groups, ratios on both sides of 1."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    old = -normal(ROWS, WIDTH).abs() - 0.05
+    length = torch.tensor([WIDTH, 3, 5, 2])
+    advantages = normal(ROWS)
+    return {
+        "logp": (old + spread * normal(ROWS, WIDTH)).clamp(max=-1e-3),
+        "old_logp": old,
+        "ref_logp": old + 0.3 * normal(ROWS, WIDTH),
+        "rollout_logp": old + 0.3 * normal(ROWS, WIDTH),
+        "advantages": advantages - advantages.mean(),
+        "mask": (torch.arange(WIDTH) < length[:, None]).double(),
+        "group": torch.arange(ROWS) // GROUP,
+        "gamma": torch.sigmoid(normal(ROWS, WIDTH) + 2),
+    }
+
+
+def _edges() -> dict[str, dict[str, Tensor]]:
+    """Inputs, by what is special about them."""
+    plain = typical()
+    on = plain | {"logp": plain["old_logp"].clone()}
+    one = {k: v[:, :1] if v.ndim == 2 else v for k, v in plain.items()}
+    empty = plain["mask"].clone()
+    empty[1] = 0.0
+    hole = plain["mask"].clone()
+    hole[0, 2:4] = 0.0
+    far = plain["logp"].clone()
+    far[0, 1], far[2, 0] = plain["old_logp"][0, 1] + 30, plain["old_logp"][2, 0] - 30
+    return {
+        "typical": plain,
+        "another draw": typical(1),
+        "on policy, r = 1": on,
+        "ratios far from 1": typical(2, spread=2.0),
+        "one token": one,
+        "an empty row": plain | {"mask": empty},
+        "a hole in the mask": plain | {"mask": hole},
+        "no advantage": plain | {"advantages": torch.zeros(ROWS).double()},
+        "log-ratios of ±30": plain | {"logp": far},
+    }
+
+
+VARIED: dict[str, tuple[dict[str, float], ...]] = {
+    "ppo": ({"epsilon_low": 0.1, "epsilon_high": 0.1}, {"dual_clip": 3.0}),
+    "grpo": ({"epsilon_low": 0.2, "epsilon_high": 0.28}, {"dual_clip": 3.0}),
+    "dr_grpo": ({"dual_clip": 3.0},),
+    "gspo": ({"epsilon_low": 0.03, "epsilon_high": 0.04},),
+    "gspo_token": ({"epsilon_low": 0.03, "epsilon_high": 0.04},),
+    "dapo": ({"epsilon_low": 0.2, "epsilon_high": 0.4},),
+    "cispo": ({"max_ratio": 1.28}, {"mask_epsilon_high": 0.2, "mask_epsilon_low": 0.2}),
+    "gmpo": ({"epsilon_low": 0.2, "epsilon_high": 0.2},),
+    "rspo": ({"epsilon_low": 0.2, "epsilon_high": 0.2},),
+    "sapo": ({"tau_pos": 8.8, "tau_neg": 8.8}, {"tau_pos": 8.8, "tau_neg": 17.6}),
+}
+"""Hyperparameters beside the papers'."""
+
+
+def answer(
+    algorithm: Algorithm, inputs: dict[str, Tensor], settings: dict[str, Any]
+) -> tuple[Tensor, Tensor, dict[str, float]]:
+    """(loss, gradient with respect to logp, metrics) of these inputs."""
+    logp = inputs["logp"].clone().requires_grad_()
+    result = loss_of(algorithm, {**inputs, "logp": logp}, settings)
+    (gradient,) = torch.autograd.grad(result.loss, logp)
+    return result.loss.detach(), gradient, result.metrics
+
+
+def loss_of(
+    algorithm: Algorithm, inputs: dict[str, Tensor], settings: dict[str, Any]
+) -> LossResult:
+    """The loss as the head of this file states it, with its graph."""
+    logp, old, mask = (inputs[name] for name in ("logp", "old_logp", "mask"))
+    named = normalisers.NORMALISERS[settings["normaliser"]]
+    known = {"group": inputs["group"], "max_length": settings["max_length"]}
+    plain = weight = normalisers.apply(named, mask, **known)
+    if settings.get("cap"):
+        rollout = inputs["rollout_logp"]
+        cut = importance.truncated_weight(old, rollout, mask, settings["cap"])
+        weight = weight * cut
+    shifted = old
+    if settings.get("placement"):
+        shifted, weight = moe.shifted(
+            old,
+            weight,
+            mask,
+            inputs["gamma"],
+            settings["placement"],
+            algorithm.one_ratio,
+        )
+    given = settings["hyperparameters"]
+    result = algorithm.policy_loss(
+        logp, shifted, inputs["advantages"], mask, weight, **given
+    )
+    if settings.get("kl"):
+        each = kl.ESTIMATORS[settings["kl"]](logp, inputs["ref_logp"], old)
+        each = torch.where(mask.bool(), each, 0.0)
+        more = settings["beta"] * (each * plain).sum()
+        result = result._replace(loss=result.loss + more)
+    return result
+
+
+def cases() -> Iterator[Case]:
+    """Every case, algorithm by algorithm."""
+    edges = _edges()
+    for algorithm in ALGORITHMS.values():
+        case = partial(_case, algorithm, edges)
+        yield from (case("the paper's", what) for what in edges)
+        for name in normalisers.NORMALISERS:
+            if name != algorithm.normaliser.__name__:
+                yield case(f"averaged by {name}", "typical", normaliser=name)
+                yield case(f"averaged by {name}", "an empty row", normaliser=name)
+        for given in VARIED.get(algorithm.name, ()):
+            shown = ", ".join(f"{name} {value}" for name, value in given.items())
+            yield case(shown, "typical", given)
+            yield case(shown, "ratios far from 1", given)
+        for cap in (1.0, 2.0):
+            yield case(f"TIS, cap {cap:g}", "typical", cap=cap)
+        if algorithm.name in ("grpo", "dapo"):
+            for name in kl.ESTIMATORS:
+                settings = {"kl": name, "beta": BETA}
+                yield case(f"KL in the loss, {name}", "typical", **settings)
+                yield case(f"KL in the loss, {name}", "on policy, r = 1", **settings)
+        if algorithm.name != "reinforce":
+            for placement in moe.PLACEMENTS:
+                yield case(f"γ {placement}", "typical", placement=placement)
+
+
+def _case(
+    algorithm: Algorithm, edges: dict, part: str, what: str, given=None, **settings
+) -> Case:
+    whole = {
+        "hyperparameters": {**algorithm.defaults, **(given or {})},
+        "normaliser": algorithm.normaliser.__name__,
+        "max_length": MAX_LENGTH,
+        **settings,
+    }
+    loss, gradient, metrics = answer(algorithm, edges[what], whole)
+    own = loss.item(), gradient, metrics
+    return Case(algorithm.name, part, what, edges[what], whole, *own)
+
+
+def as_json(found: list[Case]) -> dict[str, Any]:
+    """All of it as plain data; `loader.py` reads it again."""
+    return {
+        "schema": SCHEMA,
+        "refimpl": refimpl.__version__,
+        "torch": torch.__version__,
+        "date": datetime.date.today().isoformat(),
+        "cases": [
+            {
+                "name": case.name,
+                "algorithm": case.algorithm,
+                "inputs": {name: x.tolist() for name, x in case.inputs.items()},
+                "settings": case.settings,
+                "loss": case.loss,
+                "gradient": case.gradient.tolist(),
+                "metrics": case.metrics,
+            }
+            for case in found
+        ],
+    }
