@@ -3,6 +3,7 @@
 TRL is heavy and moves fast, so it is not in requirements.txt:
 
     python -m pip install -r tests/bridges/requirements.txt
+    python -m pip install --no-deps -r tests/bridges/no-deps.txt
     python -m pytest tests/bridges
 """
 

@@ -1,8 +1,6 @@
 """The bridge to verl against verl's own losses, its configurations and a Ray worker.
 
-python -m pip install -r tests/bridges/requirements.txt
-python -m pip install --no-deps verl==0.9.1     # it pins an older transformers
-python -m pytest tests/bridges
+What to install is said in `test_trl.py`.
 """
 
 import os
