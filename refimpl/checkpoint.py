@@ -13,7 +13,7 @@ from refimpl.arguments import guarded
 from refimpl.files import writable_folder
 
 NAME = "checkpoint.pt"
-VERSION = 4
+VERSION = 5
 KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
 KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
 

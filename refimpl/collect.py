@@ -65,6 +65,7 @@ class Drawn:
 def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     """Sample a rollout, score it, and turn scores into advantages."""
     config = run.config
+    run.remember()
     drawn = _draw(run, step)
     if step == 0:
         _warn_if_never_right(drawn)
@@ -92,7 +93,7 @@ def _draw(run: Run, step: int, again: int = 0) -> Drawn:
     seed = dice.seed_for(config.seed, step, "router" + suffix)
     noise = dice.generator(seed, run.model.device)
     with (
-        run.precision(config.rollout_dtype),
+        run.as_sampler(),
         run.routed(noise=config.router_noise, generator=noise) as routing,
     ):
         rollout = sample(

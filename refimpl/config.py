@@ -49,6 +49,8 @@ class TrainConfig:
     # A sampler that is not π_old, as an inference engine is
     rollout_dtype: DType | Literal["int8"] | None = None
     """the sampler's; None: `dtype`; int8: its weights are rounded, see `in_int8`"""
+    sampler_delay: Annotated[int, Field(ge=0)] = 0
+    """rollouts that its weights lag behind the policy's, as in asynchronous training"""
     trust_sampler: bool = False
     """take its log-probs for π_old's, whatever the difference; spares a pass"""
     router_noise: Weight = 0.0
@@ -160,7 +162,7 @@ class TrainConfig:
         other = self.rollout_dtype not in (None, self.dtype)
         if other or self.router_noise > 0 or self.dtype == "bfloat16":
             return True
-        return self.truncated
+        return self.truncated or self.sampler_delay > 0
 
     @property
     def truncated(self) -> bool:

@@ -4,15 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from refimpl.models import Model
+from refimpl.models import weights
 from refimpl.rollout import Rollout
 from refimpl.run import Batch, Run, score_with, token_mean, without_gradient
-
-
-def weights(model: Model) -> Float[Tensor, " P"]:
-    """All trained weights in one row, copied."""
-    own = [p.detach().flatten() for p in model.parameters() if p.requires_grad]
-    return torch.cat(own)
 
 
 def drift(

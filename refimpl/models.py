@@ -441,7 +441,38 @@ def checkpointed(model: Model) -> Iterator[None]:
                 layer.forward = before
 
 
-# A sampler with rounded weights
+# A sampler with other weights
+
+
+def weights(model: Model) -> Float[Tensor, " P"]:
+    """All trained weights in one row, copied."""
+    return torch.cat([p.detach().flatten() for p in _trained(model)])
+
+
+def _trained(model: Model) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+@contextlib.contextmanager
+def with_weights(model: Model, row: Float[Tensor, " P"]) -> Iterator[None]:
+    """In here the trained weights are `row`'s, afterwards its own again."""
+    trained = _trained(model)
+    with _set_aside(trained):
+        sizes = [p.numel() for p in trained]
+        for p, own in zip(trained, row.split(sizes)):
+            p.data.copy_(own.view_as(p))
+        yield
+
+
+@contextlib.contextmanager
+def _set_aside(parameters: Collection[nn.Parameter]) -> Iterator[None]:
+    """Whatever is done to them in here is undone afterwards."""
+    own = [p.detach().clone() for p in parameters]
+    try:
+        yield
+    finally:
+        for p, before in zip(parameters, own):
+            p.data.copy_(before)
 
 
 @contextlib.contextmanager
@@ -459,14 +490,10 @@ def in_int8(model: Model) -> Iterator[None]:
         if layer is not None
     }
     matrices = [p for p in model.parameters() if p.ndim > 1 and id(p) not in spared]
-    own = [p.detach().clone() for p in matrices]
-    try:
+    with _set_aside(matrices):
         for p in matrices:
             p.data.copy_(_rounded(p.detach()))
         yield
-    finally:
-        for p, before in zip(matrices, own):
-            p.data.copy_(before)
 
 
 def _rounded(w: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:

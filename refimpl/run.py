@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from refimpl import moe, sharing
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
 from refimpl.history import History
-from refimpl.models import checkpointed, in_int8
+from refimpl.models import checkpointed, in_int8, weights, with_weights
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs
 
@@ -37,6 +37,7 @@ class Run:
     history: History
     routers_known: bool = False  # a mixture of experts whose routing can be recorded
     share_prompts: bool = False  # where it pays
+    past: list[Tensor] = field(default_factory=list)  # weights, the sampler's first
 
     @cached_property
     def acts_on_every_token(self) -> bool:
@@ -55,6 +56,22 @@ class Run:
         if (dtype or self.config.dtype) != "bfloat16":
             return contextlib.nullcontext()
         return torch.autocast(self.model.device.type, torch.bfloat16)
+
+    def remember(self) -> None:
+        """Keep the policy's weights for a sampler that lags behind it."""
+        if self.config.sampler_delay:
+            self.past = [*self.past, weights(self.model)]
+            self.past = self.past[-self.config.sampler_delay - 1 :]
+
+    @contextlib.contextmanager
+    def as_sampler(self) -> Iterator[None]:
+        """In here the model computes what the sampler does: in its dtype, and with its
+        weights, those of `sampler_delay` rollouts ago or of the start."""
+        with contextlib.ExitStack() as held:
+            if self.past:
+                held.enter_context(with_weights(self.model, self.past[0]))
+            held.enter_context(self.precision(self.config.rollout_dtype))
+            yield
 
     def score_reference(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """log π_ref: the frozen copy's, or the policy's with its adapter off."""

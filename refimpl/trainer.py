@@ -377,6 +377,7 @@ def _state(run: Run) -> dict:
         "reference": None if run.reference is None else _trained(run.reference, frozen),
         "frozen": fingerprint(run.model),
         "optimizer": run.optimizer.state_dict(),
+        "past": run.past,
         "rows": run.history.rows,
         "samples": run.history.samples,
     }
@@ -436,6 +437,7 @@ def _restore(run: Run, state: dict) -> None:
             "checkpoint folder"
         ) from error
     run.optimizer.load_state_dict(state["optimizer"])
+    run.past = [row.to(run.model.device) for row in state["past"]]
     run.history.rows[:] = state["rows"]
     run.history.samples[:] = state["samples"]
     for row in run.history.rows:  # measured only because that run was to end there

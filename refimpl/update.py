@@ -8,9 +8,10 @@ from torch import Tensor
 
 from refimpl import dice, moe
 from refimpl.algorithms import value_loss
-from refimpl.drift import drift, weights
+from refimpl.drift import drift
 from refimpl.importance import largest_deviation, truncated_weight
 from refimpl.kl import ESTIMATORS
+from refimpl.models import weights
 from refimpl.normalisers import token_mean as mean_over_tokens
 from refimpl.rollout import Rollout
 from refimpl.run import Batch, Run, at_tokens, mean, score_with, token_mean

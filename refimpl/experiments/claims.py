@@ -598,6 +598,12 @@ CLAIMS = (
 )
 
 
+def _behind(arm: str, delay: int, cap: float | None) -> Cell:
+    """A sampler so many rollouts behind, with truncated weights or without."""
+    weighed: dict[str, Any] = {"max_rollout_weight": cap} if cap else {}
+    return _cell(arm, 4, 4e-4, sampler_delay=delay, **weighed)
+
+
 @dataclass(frozen=True)
 class Study:
     """Runs that no single claim asks for, and what they are for."""
@@ -659,6 +665,18 @@ STUDIES = {
                 _cell("SAPO 8.8", 16, 4e-4),
             ),
         },
+    ),
+    "delay": Study(
+        "What does a sampler cost that lags behind, and do truncated weights help?",
+        {
+            f"{arm}, {delay} behind{', TIS' if cap else ''}": Contrast(
+                "reward", _behind(arm, delay, cap), _cell(arm, 4, 4e-4)
+            )
+            for arm in ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0")
+            for delay in (1, 2, 4, 8)
+            for cap in (None, 2.0)
+        },
+        seeds=1,
     ),
     "sorting": Study(
         "Does the order of methods carry over to a world of another kind?",

@@ -343,6 +343,7 @@ CHANGES = {
     "detach_shift": False,
     "router_aux_loss": 0.0,
     "router_rate": 2.0,
+    "sampler_delay": 2,
     "optimizer": "sgd",
     "trust_sampler": True,
     "measure_drift": True,

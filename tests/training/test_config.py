@@ -36,6 +36,7 @@ WRONG = {
     "share_prompts": ["yes", 1],
     "measure_drift": ["yes", 1, None],
     "trust_sampler": ["yes", 1, None],
+    "sampler_delay": [-1, 0.5, None],
     "router_rate": [0.0, -1.0, "fast"],
     "learning_rate": [0, -1e-3, math.nan],
     "warmup_updates": [-1],

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from refimpl.collect import collect
-from refimpl.drift import shared, weights
+from refimpl.drift import shared
+from refimpl.models import weights
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs
 from refimpl.update import update

@@ -144,6 +144,7 @@ DEFAULTS = {
     "overlong_share": None,
     "overlong_filtering": False,
     "rollout_dtype": None,
+    "sampler_delay": 0,
     "trust_sampler": False,
     "router_noise": 0.0,
     "max_rollout_weight": None,
