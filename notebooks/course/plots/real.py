@@ -25,10 +25,9 @@ def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
     figure, axis = draw.canvas(width, height)
     looks = [shade(FREE[1], i % 2) for i in range(len(answers))]
 
-    def cells(x: float, y: float, count: int, colour: str, **style) -> float:
-        for n in range(count):
-            box = Rectangle((x + n * unit, y), 0.86 * unit, 0.2, color=colour, **style)
-            axis.add_patch(box)
+    def tokens(x: float, y: float, count: int, colour: str, **style) -> float:
+        box = Rectangle((x, y), count * unit - 0.015, 0.2, color=colour, **style)
+        axis.add_patch(box)
         return x + count * unit
 
     total = len(answers) * longest
@@ -36,18 +35,20 @@ def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
     axis.text(0.2, top + 0.28, f"repeated and padded: {total} tokens", size=12)
     for i, (answer, colour) in enumerate(zip(answers, looks)):
         y = top - 0.26 * i
-        x = cells(0.2, y, prompt, FREE[2])
-        x = cells(x, y, answer, colour)
-        cells(x, y, longest - prompt - answer, GREY, alpha=0.25)
+        x = tokens(0.2, y, prompt, FREE[2])
+        x = tokens(x, y, answer, colour)
+        tokens(x, y, longest - prompt - answer, GREY, alpha=0.25)
     y = top - 0.26 * len(answers) - 0.32
     shared = prompt + sum(n - 1 for n in answers)
     axis.text(0.2, y + 0.28, f"packed: {shared} tokens", size=12)
-    x = cells(0.2, y, prompt, FREE[2])
+    x = tokens(0.2, y, prompt, FREE[2])
     for answer, colour in zip(answers, looks):
-        x = cells(x, y, answer - 1, colour)
-    axis.text(
-        width - 0.2, top + 0.28, "green: prompt", ha="right", size=11, color=FREE[2]
-    )
+        x = tokens(x, y, answer - 1, colour)
+    right = 0.2 + longest * unit + 0.2
+    for n, (said, colour) in enumerate(
+        (("the prompt", FREE[2]), ("an answer", FREE[1]), ("padding", GREY))
+    ):
+        axis.text(right, top - 0.3 * n + 0.1, said, size=11, va="center", color=colour)
     axis.text(0.1, height - 0.25, title, size=13.5, weight="bold", color=INK)
     figure.set_facecolor(PAPER)
     return figure
@@ -138,12 +139,11 @@ def memory_explorer(config) -> explorer.Explorer:
     )
 
 
-def stored(runs: Runs, title: str) -> Figure:
+def stored(runs: Runs, title: str, columns: int = 4) -> Figure:
     """Reward by rollout, one panel per arm, one line per run, smoothed over five.
 
     A rollout has eight problems, so its own mean jumps.
     """
-    columns = 4
     size = (8, 1.9 * -(-len(runs) // columns) + 0.9)
     figure, axes = draw.panel_grid(len(runs), size, columns, sharex=True, sharey=True)
     for i, (axis, (label, values)) in enumerate(zip(axes, runs.items())):
