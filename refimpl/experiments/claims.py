@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from refimpl.experiments.grid import UPDATES, Cell, World
+from refimpl.experiments.outcomes import GOALS
 from refimpl.experiments.statistics import Estimate, estimate
 
 RATES = {
@@ -210,9 +211,10 @@ class Claim:
         missing = self.premise(table) if self.premise else ""
         if missing:
             return Verdict(self, found, "not testable here", missing)
-        return Verdict(self, found, self._verdict(found), "")
+        return Verdict(self, found, self.decide(found), "")
 
-    def _verdict(self, found: Estimate) -> str:
+    def decide(self, found: Estimate) -> str:
+        """The verdict of an effect like this, if the claim can be tested."""
         if not found.known:
             return "not seen"
         towards = sorted(self.sign * bound for bound in (found.low, found.high))
@@ -274,6 +276,19 @@ def _routing_moves(table: pd.DataFrame) -> str:
     if moved >= MOVING:
         return ""
     return f"{moved:.0%} of the experts change, the claim is about {MOVING:.0%} or more"
+
+
+def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
+    """Whether half of the runs get there; else how long it took says nothing."""
+
+    def premise(table: pd.DataFrame) -> str:
+        runs = pd.concat([_of_cell(table, cell) for cell in cells])
+        share = (runs[f"to_{goal}"] <= runs["rollouts"]).mean()
+        if share >= 0.5:
+            return ""
+        return f"only {share:.0%} of the runs reach a reward of {GOALS[goal]}"
+
+    return premise
 
 
 SIXTY_FOUR = Cell("GRPO", 2e-4, 4, answers=True)
@@ -349,6 +364,7 @@ CLAIMS = (
         "log2 of rollouts to 0.95",
         smallest=math.log2(1.2),
         sign=-1,
+        premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
         others={
             "answers sampled": Contrast(
                 "samples_95", DAPO, WITHOUT["dynamic sampling"], "log2"
@@ -365,6 +381,7 @@ CLAIMS = (
         "log2 of answers to 0.95",
         smallest=math.log2(1.2),
         sign=-1,
+        premise=_reached("95", DAPO, _cell("GRPO", 4)),
         others={
             f"without {part}": Contrast("samples_95", DAPO, cell, "log2")
             for part, cell in WITHOUT.items()
@@ -418,6 +435,7 @@ CLAIMS = (
         "log2 of rollouts to 0.8",
         smallest=math.log2(1.2),
         sign=-1,
+        premise=_reached("80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4)),
         others={
             "clipped, log2": Contrast(
                 "clipped", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"
@@ -483,6 +501,11 @@ CLAIMS = (
         "log2 of rollouts to 0.8",
         smallest=0.5,
         sign=-1,
+        premise=_reached(
+            "80",
+            _cell("CISPO 5", 16, world="rare"),
+            _cell("DAPO", 16, world="rare"),
+        ),
     ),
     Claim(
         10,

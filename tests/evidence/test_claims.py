@@ -221,3 +221,27 @@ def test_pass_at_64_is_judged_only_where_it_has_room():
         made = sixteen.judge(found)
         assert made.verdict == verdict
         assert ("no room to rise" in made.why) is (before == 0.99)
+
+
+@pytest.mark.parametrize("number", [2, 3, 6, 9])
+def test_the_way_to_a_goal_is_judged_only_where_half_of_the_runs_get_there(number):
+    one = CLAIMS[number - 1]
+    arm, control = one.effect.cells
+    name = one.effect.outcome
+    goal = name.removeprefix("samples_").removeprefix("to_")
+
+    def found(there: int) -> pd.DataFrame:
+        """So many of ten runs get there, those of the arm twice as fast."""
+        lines = []
+        for n in range(10):
+            cell, took = (arm, 4.0) if n % 2 else (control, 8.0 + n / 50)
+            took = took if n < there else 31.0
+            own = {f"to_{goal}": took, "rollouts": 30, name: took}
+            lines.append(line(cell, n // 2, **own))
+        return table(*lines)
+
+    assert one.judge(found(10)).verdict == "reproduced"
+    assert one.judge(found(5)).verdict != "not testable here"
+    made = one.judge(found(4))
+    assert made.verdict == "not testable here"
+    assert made.why == f"only 40% of the runs reach a reward of 0.{goal.rstrip('0')}"
