@@ -16,7 +16,9 @@ No import runs upward, none in a circle. Floors, lowest first:
 5. `collect` (makes a batch of all that), `update` (K steps on it), `evaluation`
    (held-out problems), `trainer` (the loop), with `config`, `run`, `history`,
    `samples` and `checkpoint` beside them.
-6. `experiments`: stored evidence and measurements. `__main__`: the command line.
+6. `experiments`: stored evidence and measurements. `conformance`: cases for other
+   implementations. `bridges`: the losses inside TRL and verl. `__main__`: the command
+   line.
 
 Importing it changes nothing in the host process. What only the notebooks use is in
 `notebooks/course/`.

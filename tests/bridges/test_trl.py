@@ -392,7 +392,7 @@ def test_groups_that_are_split_over_processes_are_refused(tmp_path):
 
 @pytest.mark.parametrize("version", ["1.15.0", "1.17.0", "2.0.0"])
 def test_another_trl_is_refused_by_name(version, tmp_path, monkeypatch):
-    monkeypatch.setattr(bridge.trl, "__version__", version)
+    monkeypatch.setattr(bridge.refused.trl, "__version__", version)
     with pytest.raises(
         ImportError, match=rf"tested with TRL 1\.16 .* this is {version}"
     ):
