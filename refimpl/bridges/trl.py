@@ -62,15 +62,13 @@ class RefimplGRPOTrainer(GRPOTrainer):
         **rest,
     ):
         refused.version()
-        algorithm = (
-            algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        )
-        self.algorithm = algorithm
-        self.hyperparameters = algorithm.check_hyperparameters(hyperparameters or {})
-        self.normaliser = normalisers.NORMALISERS.get(normaliser, algorithm.normaliser)
+        method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
+        self.algorithm = method
+        self.hyperparameters = method.check_hyperparameters(hyperparameters or {})
+        self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
         self.own_advantages = advantages
         if router_shift is None:
-            router_shift = algorithm.training.get("router_shift", False)
+            router_shift = method.training.get("router_shift", False)
         self.shift = (router_shift_floor, placement) if router_shift else None
         self.replay = replay
         self.routed = bool(replay or router_shift)  # π_old's routing has to be known
