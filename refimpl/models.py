@@ -32,6 +32,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
+from refimpl import moe
 from refimpl.arguments import guarded
 from refimpl.dice import salted
 from refimpl.pretrained import PACKAGED, resolve
@@ -457,22 +458,25 @@ def _trained(model: Model) -> list[nn.Parameter]:
 def with_weights(model: Model, row: Float[Tensor, " P"]) -> Iterator[None]:
     """In here the trained weights are `row`'s, afterwards its own again."""
     trained = _trained(model)
-    with _set_aside(trained):
-        sizes = [p.numel() for p in trained]
-        for p, own in zip(trained, row.split(sizes)):
-            p.data.copy_(own.view_as(p))
+    parts = row.split([p.numel() for p in trained])
+    with _exchanged(trained, [part.view_as(p) for p, part in zip(trained, parts)]):
         yield
 
 
 @contextlib.contextmanager
-def _set_aside(parameters: Collection[nn.Parameter]) -> Iterator[None]:
-    """Whatever is done to them in here is undone afterwards."""
-    own = [p.detach().clone() for p in parameters]
+def _exchanged(
+    parameters: Collection[nn.Parameter], others: Collection[Tensor]
+) -> Iterator[None]:
+    """In here they stand for `others`. Their own memory, which other models may share,
+    is not written to."""
+    own = [p.data for p in parameters]
     try:
+        for p, other in zip(parameters, others):
+            p.data = other
         yield
     finally:
         for p, before in zip(parameters, own):
-            p.data.copy_(before)
+            p.data = before
 
 
 @contextlib.contextmanager
@@ -481,18 +485,24 @@ def in_int8(model: Model) -> Iterator[None]:
 
         w ← s · round(w / s)    s = max |w| of the row / 127
 
-    for each row of each matrix but the embeddings and the output layer, which engines
-    leave alone. Activations stay as they are ("weight-only").
+    for each row of each matrix, but for the embeddings, the output layer, routers and a
+    LoRA, which engines leave alone. Activations stay as they are ("weight-only").
     """
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    routers = moe.routers(model) if moe.is_moe(model) else []
     spared = {
-        id(layer.weight)
-        for layer in (model.get_input_embeddings(), model.get_output_embeddings())
+        id(p)
+        for layer in (*ends, *routers)
         if layer is not None
+        for p in layer.parameters()
     }
-    matrices = [p for p in model.parameters() if p.ndim > 1 and id(p) not in spared]
-    with _set_aside(matrices):
-        for p in matrices:
-            p.data.copy_(_rounded(p.detach()))
+    matrices = [
+        p
+        for name, p in model.named_parameters()
+        if p.ndim > 1 and p.is_floating_point() and "lora_" not in name
+        if id(p) not in spared
+    ]
+    with _exchanged(matrices, [_rounded(p.detach()) for p in matrices]):
         yield
 
 

@@ -50,9 +50,7 @@ class Run:
         return self.algorithm.acts_without_advantage(**config.hyperparameters)
 
     def precision(self, dtype: str | None = None):
-        """Autocast for bfloat16, rounded weights for int8, nothing otherwise."""
-        if dtype == "int8":
-            return in_int8(self.model)
+        """Autocast for bfloat16, nothing otherwise."""
         if (dtype or self.config.dtype) != "bfloat16":
             return contextlib.nullcontext()
         return torch.autocast(self.model.device.type, torch.bfloat16)
@@ -70,7 +68,11 @@ class Run:
         with contextlib.ExitStack() as held:
             if self.past:
                 held.enter_context(with_weights(self.model, self.past[0]))
-            held.enter_context(self.precision(self.config.rollout_dtype))
+            if self.config.rollout_dtype == "int8":
+                held.enter_context(in_int8(self.model))
+                held.enter_context(self.precision())  # activations as they are
+            else:
+                held.enter_context(self.precision(self.config.rollout_dtype))
             yield
 
     def score_reference(self, rollout: Rollout) -> Float[Tensor, "B T"]:

@@ -1,9 +1,7 @@
 """TRL's `GRPOTrainer` with a policy loss of this package.
 
-    trainer = RefimplGRPOTrainer(
-        model, reward_funcs=reward, args=GRPOConfig(...), train_dataset=dataset,
-        algorithm="sapo", hyperparameters={"tau_neg": 1.1},
-    )
+    trainer = RefimplGRPOTrainer(model, reward, GRPOConfig(...), dataset,
+                                 algorithm="sapo", hyperparameters={"tau_neg": 1.1})
 
 TRL samples, scores, splits batches, and adds KL, entropy bonus and load balancing as
 ever. It is called with advantages of 0, which leaves its own policy loss without value
@@ -24,8 +22,10 @@ from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
 from refimpl import algorithms, moe, normalisers
+from refimpl.advantages import leave_one_out
 from refimpl.algorithms import Algorithm
 from refimpl.bridges import trl_refused as refused
+from refimpl.bridges.scored import advantages_of
 
 
 class RefimplGRPOTrainer(GRPOTrainer):
@@ -33,11 +33,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
 
     **Arguments:** those of `GRPOTrainer`, and
 
-    - `hyperparameters`: the algorithm's.
-    - `normaliser`: a name of `NORMALISERS`; None: the paper's.
+    - `hyperparameters`: the algorithm's; `normaliser`: a name, None: the paper's.
     - `advantages`: f(rewards, group) of all processes' responses, (N,) each, returning
-      (N,) or, a number per token, (N, max_completion_length); None: TRL's own. Any
-      `Algorithm.advantages` without a critic will do.
+      (N,) or, per token, (N, max_completion_length); None: TRL's (REINFORCE: its own).
     - `replay`: "R2", the experts of π_old's pass are visited again in the update.
     - `router_shift`: RSPO's γ over them, see `TrainConfig`; None: as the paper. Both
       act where a generation is used for more than one optimiser step.
@@ -49,8 +47,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         model,
-        *positional,
+        reward_funcs=None,
         args: GRPOConfig | None = None,
+        *positional,
         algorithm: str | Algorithm = "grpo",
         hyperparameters: Mapping[str, Any] | None = None,
         normaliser: normalisers.Name | None = None,
@@ -63,20 +62,21 @@ class RefimplGRPOTrainer(GRPOTrainer):
     ):
         refused.version()
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        self.algorithm = method
+        self.algorithm, self.replay = method, replay
         self.hyperparameters = method.check_hyperparameters(hyperparameters or {})
         self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
-        self.own_advantages = advantages
+        by_default = {leave_one_out: leave_one_out}.get(method.advantages)
+        self.own_advantages = advantages or by_default
         if router_shift is None:
             router_shift = method.training.get("router_shift", False)
         self.shift = (router_shift_floor, placement) if router_shift else None
-        self.replay = replay
-        self.routed = bool(replay or router_shift)  # π_old's routing has to be known
+        self.routed = bool(replay or router_shift)
         args = GRPOConfig("trainer_output") if args is None else args
         refused.settings(self, args)
-        super().__init__(model, *positional, args=args, **rest)
+        super().__init__(model, reward_funcs, args, *positional, **rest)
         self.loss_type = refused.LOSS_TYPE[self.normaliser]
         refused.dense(self)
+        refused.split_groups(self)
 
     _passes: list | None = None  # routing of π_old's pass, while it is made
 
@@ -87,7 +87,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, *given):
         found = super()._calculate_rewards(*given)
-        self._rewards = (found * self.reward_weights.to(found.device)).nansum(1)
+        rewards = (found * self.reward_weights.to(found.device)).nansum(1)
+        self._rewards = rewards.masked_fill(found.isnan().all(1), torch.nan)
         return found
 
     def _generate_and_score_completions(self, inputs):
@@ -104,11 +105,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
 
     def _from_rewards(self, batch: dict) -> Tensor:
         """`advantages` of all processes' rewards, of which this one keeps its own."""
-        every = torch.arange(len(self._rewards), device=self._rewards.device)
-        found = self.own_advantages(self._rewards, every // self.group_size)
-        refused.shape(found, len(every), self.max_completion_length)
-        rows = len(batch["advantages"])
-        own = found[self.accelerator.process_index * rows :][:rows]
+        longest, rows = self.max_completion_length, len(batch["advantages"])
+        given = self.own_advantages, self._rewards, self.group_size, longest
+        own = advantages_of(*given)[self.accelerator.process_index * rows :][:rows]
         return own if own.ndim == 1 else own[:, : batch["completion_ids"].shape[1]]
 
     def _whole_weight(self, batch: dict) -> Tensor:
@@ -117,11 +116,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
         if self.normaliser is normalisers.token_mean:  # of all processes' tokens
             tokens = batch["num_items_in_batch"].clamp(min=1)
             return mask * (self.accelerator.num_processes / tokens)
-        refused.split_groups(self.normaliser, mask, self.group_size)
         group = torch.arange(len(mask), device=mask.device) // self.group_size
-        return normalisers.apply(
-            self.normaliser, mask, group=group, max_length=self.max_completion_length
-        )
+        known = {"group": group, "max_length": self.max_completion_length}
+        return normalisers.apply(self.normaliser, mask, **known)
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **rest
@@ -133,6 +130,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **rest
             )
             return self._scored
+        refused.pictures(rest)
         logp = []
         for rows in torch.arange(len(input_ids)).split(batch_size or len(input_ids)):
             ids = input_ids[rows]
@@ -148,8 +146,12 @@ class RefimplGRPOTrainer(GRPOTrainer):
         if experts is not None:
             routed = moe.routed(model, experts=experts if self.replay else None)
         with routed as routing:
-            none = torch.zeros_like(inputs["advantages"])
-            rest = super()._compute_loss(model, {**inputs, "advantages": none})
+            plain = {**inputs, "advantages": torch.zeros_like(inputs["advantages"])}
+            if not (self.beta and self.args.use_bias_correction_kl):
+                plain.pop(
+                    "old_per_token_logps", None
+                )  # exp(z) · 0 is NaN where it is ∞
+            rest = super()._compute_loss(model, plain)
         logp, entropies, _ = self._scored
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1.0)
         old_logp = inputs.get("old_per_token_logps", logp.detach())
@@ -159,12 +161,10 @@ class RefimplGRPOTrainer(GRPOTrainer):
             now = routing.log_probs(experts)
             gamma = moe.router_shift(now, inputs["router_logp"], floor)
             gamma = gamma[:, -mask.shape[1] - 1 : -1]  # where a token's logp arises
-            old_logp, weight = moe.shifted(
-                old_logp, weight, mask, gamma, placement, self.algorithm.one_ratio
-            )
-        found = self.algorithm.policy_loss(
-            logp, old_logp, inputs["advantages"], mask, weight, **self.hyperparameters
-        )
+            rest_of = mask, gamma, placement, self.algorithm.one_ratio
+            old_logp, weight = moe.shifted(old_logp, weight, *rest_of)
+        given = logp, old_logp, inputs["advantages"], mask, weight
+        found = self.algorithm.policy_loss(*given, **self.hyperparameters)
         self._note(found)
         return rest + found.loss
 
@@ -196,5 +196,5 @@ class RefimplGRPOTrainer(GRPOTrainer):
         del logged["policy_loss"][len(logged["ratio/max_deviation"]) :]
         here = torch.tensor([[*own.values()]], device=found.loss.device)
         for name, every in zip(own, self.accelerator.gather(here).T):
-            largest = name == "ratio/max_deviation"
-            logged[name].append((every.max() if largest else every.mean()).item())
+            one = every.max() if name == "ratio/max_deviation" else every.mean()
+            logged[name].append(one.item())

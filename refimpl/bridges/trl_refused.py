@@ -61,6 +61,19 @@ def settings(trainer, args: GRPOConfig) -> None:
             f"{algorithm.name} divides by no std: set scale_rewards='none', or give "
             "advantages="
         )
+    if algorithm.critic and not trainer.own_advantages:
+        warnings.warn(
+            f"TRL has no critic: {algorithm.name} is its clipped loss here, with the "
+            "group's advantages in place of those of a value function",
+            stacklevel=3,
+        )
+    if trainer.own_advantages and (
+        args.multi_objective_aggregation != default["multi_objective_aggregation"]
+    ):
+        raise ValueError(
+            "multi_objective_aggregation is part of TRL's own advantages: leave it "
+            "out, or advantages="
+        )
     if trainer.routed and args.gradient_checkpointing:
         raise ValueError(
             "gradient_checkpointing, which TRL turns on by default, runs the layers "
@@ -92,14 +105,38 @@ def dense(trainer) -> None:
         )
 
 
-def split_groups(normaliser, mask: Tensor, size: int) -> None:
+def split_groups(trainer) -> None:
     """Refuse groups whose responses are on several processes, where that matters."""
-    if normaliser is normalisers.group_token_mean and len(mask) % size:
+    if trainer.normaliser is not normalisers.group_token_mean:
+        return
+    args = trainer.args
+    rows = args.per_device_train_batch_size * args.steps_per_generation
+    sizes = {
+        "per_device_train_batch_size × steps_per_generation": (
+            rows,
+            trainer.num_generations,
+        ),
+        "per_device_eval_batch_size": (
+            args.per_device_eval_batch_size,
+            trainer.num_generations_eval,
+        ),
+    }
+    for name, (responses, size) in sizes.items():
+        evaluated = name.startswith("per_device_train") or args.eval_strategy != "no"
+        if evaluated and responses % size:
+            raise ValueError(
+                f"each process has {responses} responses, and groups of {size} are "
+                "split over processes: group_token_mean needs whole ones. Make "
+                f"{name} a multiple of the group's size"
+            )
+
+
+def pictures(given: dict) -> None:
+    """Refuse inputs that the pass which records routing would leave out."""
+    held = [name for name, value in given.items() if isinstance(value, Tensor)]
+    if held:
         raise ValueError(
-            f"this process has {len(mask)} responses of a generation, and groups of "
-            f"{size} are split over processes: group_token_mean needs whole ones. "
-            "Make per_device_train_batch_size × steps_per_generation a multiple of "
-            "num_generations"
+            f"replay and router_shift are for text alone, got {', '.join(held)}"
         )
 
 

@@ -20,6 +20,7 @@ without γ it is GMPO. Advantages are verl's: Dr. GRPO needs
 `algorithm.norm_adv_by_std_in_grpo=False` beside it.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -62,10 +63,12 @@ def register(
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm)
     if verl.__version__.rsplit(".", 1)[0] != TESTED:
-        raise ImportError(
+        said = (
             f"the bridge was tested with verl {TESTED}, this is {verl.__version__}: "
             f"pip install verl~={TESTED}.0"
         )
+        warnings.warn(said, stacklevel=2)  # verl swallows what a plugin raises
+        raise ImportError(said)
     if algorithm.training.get("router_shift"):
         raise ValueError(
             f"{algorithm.name} needs the routing of two passes, and verl hands a "

@@ -1,6 +1,8 @@
 """Another implementation's answers beside the cases'."""
 
+import copy
 import importlib.util
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,9 +37,15 @@ def adapters(path: str | Path) -> ModuleType:
         raise ValueError(
             f"there is no {path}: start from a copy of refimpl/conformance/adapters.py"
         )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    if path.suffix != ".py":
+        raise ValueError(f"{path} must be a Python file, named *.py")
+    spec = importlib.util.spec_from_file_location(f"adapters of {path}", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))  # for what it imports beside it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
     named = [n for n, f in vars(module).items() if callable(f) and n[0] != "_"]
     if not set(named) & set(ALGORITHMS):
         near = next((nearest(n, ALGORITHMS) for n in named), "")
@@ -55,9 +63,10 @@ def compare(module: ModuleType, every: Iterable[Case], near: float = NEAR):
         if ask is None:
             yield Found(case, "not implemented")
             continue
-        logp = case.inputs["logp"].clone().requires_grad_()
+        inputs = {name: x.clone() for name, x in case.inputs.items()}
+        logp = inputs["logp"].requires_grad_()
         try:
-            loss = ask({**case.inputs, "logp": logp}, case.settings)
+            loss = ask(inputs, copy.deepcopy(case.settings))
             (gradient,) = torch.autograd.grad(loss, logp)
         except NotImplementedError:
             yield Found(case, "not implemented")

@@ -135,7 +135,8 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         )
     columns = [name for name in rows.columns[1:] if name != "step_time"]
     stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
-    again = pd.DataFrame(run(*job)[0]).reindex(columns=columns).astype(float)
+    stored = stored.dropna(axis=1, how="all")  # measured later, or not in this world
+    again = pd.DataFrame(run(*job)[0]).reindex(columns=stored.columns).astype(float)
     return stored, again.map(lambda x: float(f"{x:.6g}"))
 
 

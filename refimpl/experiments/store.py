@@ -138,6 +138,7 @@ class Store:
         self.runs_path = writable_file(runs_file(path), "the runs")
         self.rows_path = writable_file(folder / f"{name}.rows.csv.gz", "the rows")
         self.dropped = self._mend()
+        self._check_columns()
 
     def done(self) -> set[str]:
         """The keys of the runs that are stored whole."""
@@ -163,6 +164,19 @@ class Store:
             said = {"run": own, "spec": json.dumps(spec, sort_keys=True), **about}
             lines.writerow(said)
             _to_disk(file)
+
+    def _check_columns(self) -> None:
+        """Rows of other columns are not mixed with these."""
+        if not self.rows_path.exists():
+            return
+        with gzip.open(self.rows_path, "rt", encoding="utf-8") as file:
+            there = file.readline().strip().split(",")
+        if there != self.columns:
+            apart = sorted(set(there) ^ set(self.columns))
+            raise ValueError(
+                f"{self.rows_path} holds rows with other columns (these differ: "
+                f"{', '.join(apart) or 'their order'}); choose another file"
+            )
 
     def _mend(self) -> list[str]:
         """Cut off what a killed process left; say what was dropped."""

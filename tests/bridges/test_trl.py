@@ -384,10 +384,10 @@ def test_what_would_be_ignored_is_refused(case, tmp_path):
 def test_groups_that_are_split_over_processes_are_refused(tmp_path):
     """Of two processes with six responses each the second group has two in both."""
     trainer = trainer_of(RefimplGRPOTrainer, tmp_path, normaliser="group_token_mean")
-    with pytest.raises(
-        ValueError, match=r"has 6 responses .* and groups of 4 are split"
-    ):
-        trainer._whole_weight({"completion_mask": torch.ones(6, 3)})
+    trainer.args.per_device_train_batch_size = 3
+    trainer.args.steps_per_generation = 2
+    with pytest.raises(ValueError, match=r"has 6 responses, and groups of 4 are split"):
+        bridge.refused.split_groups(trainer)
 
 
 @pytest.mark.parametrize("version", ["1.15.0", "1.17.0", "2.0.0"])
@@ -418,6 +418,86 @@ def test_our_metrics_stand_beside_trls(tmp_path):
     assert all(row["policy_loss"] == row["policy_loss"] for row in rows)
     soft = trained(RefimplGRPOTrainer, tmp_path, algorithm="sapo")
     assert all("clip_ratio/region_mean" not in row for row in steps_of(soft))
+
+
+# What could not be scored, seen or computed
+
+
+def test_a_response_without_a_score_counts_in_no_baseline(tmp_path):
+    """As in TRL: it has Â = 0, and the others are compared among themselves."""
+
+    def sometimes(completions, **_):
+        return [None if n % 4 == 1 else float(n % 3) for n in range(len(completions))]
+
+    found = []
+    for own in ({}, {"advantages": group_centred}):
+        settings = {"scale_rewards": "none"}
+        trainer = trainer_of(
+            RefimplGRPOTrainer, tmp_path, settings, reward_funcs=sometimes, **own
+        )
+        rows = next(iter(trainer.get_train_dataloader()))
+        found.append(trainer._generate_and_score_completions(rows)["advantages"])
+    assert found[1][1::4].abs().max() == 0 and found[1].abs().max() > 0.5
+    kept = torch.arange(32) % 4 != 1
+    assert_close(found[1][kept], found[0][kept])
+
+
+def test_reinforce_keeps_its_own_advantages_and_ppo_says_what_it_lacks(tmp_path):
+    assert (
+        trainer_of(RefimplGRPOTrainer, tmp_path, algorithm="reinforce").own_advantages
+        is leave_one_out
+    )
+    with pytest.warns(UserWarning, match="TRL has no critic: ppo is its clipped loss"):
+        trainer_of(RefimplGRPOTrainer, tmp_path, algorithm="ppo")
+
+
+def test_settings_of_trls_advantages_are_refused_beside_ones_own(tmp_path):
+    settings = {"multi_objective_aggregation": "normalize_then_sum"}
+    with pytest.raises(ValueError, match="part of TRL's own advantages"):
+        trainer_of(RefimplGRPOTrainer, tmp_path, settings, advantages=group_centred)
+
+
+def test_pictures_are_refused_where_routing_is_recorded():
+    bridge.refused.pictures({"num_images": None, "compute_entropy": False})
+    with pytest.raises(ValueError, match="text alone, got pixel_values"):
+        bridge.refused.pictures({"pixel_values": torch.zeros(1)})
+
+
+def test_a_ratio_that_overflows_leaves_the_loss_finite(tmp_path):
+    """TRL's exp(z) is ∞ there, and ∞ · 0 is NaN."""
+    trainer, inputs = stopped_at(RefimplGRPOTrainer, tmp_path, 2, algorithm="sapo")
+    inputs["old_per_token_logps"] = inputs["old_per_token_logps"] - 1000
+    loss = trainer._compute_loss(trainer.model, inputs)
+    (g,) = torch.autograd.grad(loss, trainer.model.lm_head.weight)
+    assert loss.isfinite() and g.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo"])
+def test_an_evaluation_has_trls_loss(name, tmp_path):
+    theirs, _ = SAME[name]
+    found = []
+    for kind, settings, own in (
+        (GRPOTrainer, theirs, {}),
+        (RefimplGRPOTrainer, {}, {"algorithm": name}),
+    ):
+        settings = settings | {"per_device_eval_batch_size": 8}
+        trainer = trainer_of(kind, tmp_path, settings, **own)
+        torch.manual_seed(0)
+        found.append(trainer.evaluate(trainer.train_dataset.select(range(4))))
+    assert found[1]["eval_loss"] == pytest.approx(found[0]["eval_loss"], abs=1e-6)
+    assert found[1]["eval_entropy"] == pytest.approx(found[0]["eval_entropy"], abs=1e-5)
+
+
+def test_arguments_may_stand_where_trl_has_them(tmp_path):
+    trainer = trainer_of(RefimplGRPOTrainer, tmp_path)
+    again = RefimplGRPOTrainer(
+        trainer.model,
+        trainer.reward_funcs,
+        trainer.args,
+        trainer.train_dataset,
+        processing_class=trainer.processing_class,
+    )
+    assert again.args.max_steps == 20 and again.train_dataset is not None
 
 
 # It learns

@@ -208,6 +208,15 @@ def test_a_stored_run_is_repeated_as_it_was(repeatable):
     assert "step_time" not in again and "drift/kl" in again
 
 
+def test_rows_of_other_columns_are_not_mixed_with_these(repeatable):
+    out, _ = repeatable
+    with pytest.raises(ValueError, match="these differ: drift/shared"):
+        store.Store(out, [c for c in grid.COLUMNS if c != "drift/shared"])
+    with pytest.raises(ValueError, match="these differ: their order"):
+        store.Store(out, reversed(grid.COLUMNS))
+    store.Store(out, grid.COLUMNS)
+
+
 def test_a_run_that_cannot_be_repeated_is_refused(repeatable, monkeypatch):
     out, run_key = repeatable
     with pytest.raises(ValueError, match="no run 'abc' is stored"):

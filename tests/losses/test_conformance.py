@@ -101,7 +101,7 @@ def test_metrics_say_where_it_clips():
 def test_the_loader_reads_what_the_command_prints(tmp_path, capsys):
     assert main(["conformance"]) == 0
     path = tmp_path / "cases.json"
-    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    path.write_text(capsys.readouterr().out, encoding="ascii")  # any console's
     json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN, no Infinity
     for case, (name, inputs, settings, loss, gradient) in zip(
         EVERY, loader.load(path), strict=True
@@ -142,6 +142,34 @@ def test_our_own_losses_agree(name, tmp_path):
     found = asked(tmp_path, OURS.format(name=name, changed={}))
     for f in found:
         assert f.said == ("agrees" if f.case.algorithm == name else "not implemented")
+
+
+def test_the_command_fails_where_a_loss_differs(tmp_path, capsys):
+    for changed, code in (({}, 0), ({"cap": None}, 1)):
+        path = tmp_path / "mine.py"
+        path.write_text(OURS.format(name="dapo", changed=changed))
+        assert main(["conformance", "--against", str(path)]) == code
+    assert "there is no truncated weight" in capsys.readouterr().out
+
+
+def test_adapters_may_be_ordinary_files(tmp_path):
+    """With a helper beside them, dataclasses, and hands that leave nothing alone."""
+    (tmp_path / "helper_of_mine.py").write_text("SIGN = -1\n")
+    source = (
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from helper_of_mine import SIGN\n"
+        "@dataclass\nclass Seen:\n    n: int = 0\n"
+        "def grpo(inputs, settings):\n"
+        "    inputs['mask'].zero_()\n"
+        "    settings['hyperparameters'].clear()\n"
+        "    return SIGN * inputs['logp'].sum()\n"
+    )
+    before = one("grpo").inputs["mask"].clone()
+    own = [f for f in asked(tmp_path, source) if f.case.algorithm == "grpo"]
+    assert {f.said for f in own} == {"differs"}
+    assert torch.equal(one("grpo").inputs["mask"], before)
+    assert one("grpo").settings["hyperparameters"]
 
 
 def test_a_misreading_is_named(tmp_path):
@@ -221,6 +249,7 @@ def test_a_loss_that_is_not_finite_differs(tmp_path):
         ("none.py", None, "there is no .*none.py: start from a copy of refimpl/conf"),
         ("mine.py", "def gprpo(inputs, settings): ...", "did you mean 'grpo'"),
         ("mine.py", "x = 1", "no function named after an algorithm; one of: reinf"),
+        ("mine.txt", "x = 1", r"must be a Python file, named \*\.py"),
     ],
 )
 def test_a_file_without_losses_is_refused(name, source, message, tmp_path, capsys):

@@ -14,7 +14,7 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.collect import DynamicSamplingError, collect
 from refimpl.config import TrainConfig
 from refimpl.dice import seed_for
-from refimpl.models import in_int8
+from refimpl.models import in_int8, lora
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs, values
 from refimpl.tasks import Arithmetic
@@ -28,6 +28,7 @@ from tests.worlds import (
     fixed_noise,
     prepared,
     random_model,
+    random_moe,
     small_run,
     whole_loss,
 )
@@ -148,6 +149,39 @@ def test_an_int8_sampler_rounds_matrices_and_gives_the_policy_its_own_back(monke
     with torch.no_grad():
         own, _ = log_probs(run.model, batch.rollout)
     assert_close(batch.old_logp, own, rtol=0, atol=2 * ROUNDING)  # of its own weights
+
+
+def test_an_int8_sampler_leaves_routers_adapters_and_shared_memory_alone():
+    """As engines do; and a base that other models read is never written to."""
+    model = random_moe()
+    own = {n: (p.data_ptr(), p.detach().clone()) for n, p in model.named_parameters()}
+    with in_int8(model):
+        for name, p in model.named_parameters():
+            rounded = not torch.equal(p, own[name][1])
+            assert rounded == ("experts" in name or "_proj" in name), name
+    for name, p in model.named_parameters():
+        assert (p.data_ptr(), True) == (own[name][0], torch.equal(p, own[name][1]))
+    adapted = lora(random_model(), r=2)
+    base = adapted.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight
+    memory, before = base.data, base.detach().clone()
+    a = next(p for n, p in adapted.named_parameters() if "lora_A" in n)
+    whole = a.detach().clone()
+    with in_int8(adapted):
+        assert torch.equal(a, whole) and not torch.equal(base, before)
+        assert torch.equal(memory, before)  # where others would read
+
+
+def test_an_int8_sampler_of_a_bfloat16_run_computes_in_bfloat16(monkeypatch):
+    seen, sampled = [], collecting.sample
+
+    def spy(*arguments, **keywords):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return sampled(*arguments, **keywords)
+
+    monkeypatch.setattr(collecting, "sample", spy)
+    collect(prepared(dtype="bfloat16", rollout_dtype="int8"), 0)
+    collect(prepared(rollout_dtype="int8"), 0)
+    assert seen == [True, False]
 
 
 def test_a_sampler_that_fails_gives_the_weights_back(monkeypatch):

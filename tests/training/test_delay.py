@@ -104,6 +104,15 @@ def test_a_run_that_lags_is_resumed_bit_for_bit(moe, tmp_path):
     assert plain != whole
 
 
+def test_sampling_with_other_weights_writes_nothing_into_the_policys_memory():
+    run = prepared(**DELAYED)
+    p = next(run.model.parameters())
+    memory, before = p.data, p.detach().clone()
+    with with_weights(run.model, 0 * weights(run.model)):
+        assert p.abs().max() == 0 and torch.equal(memory, before)
+    assert p.data_ptr() == memory.data_ptr()
+
+
 def test_rounded_weights_are_rounded_from_the_lagging_ones():
     run = prepared(sampler_delay=1, rollout_dtype="int8", **DELAYED)
     (first, *_), (before, batch, _) = rollouts(run, 2)
