@@ -161,6 +161,7 @@ def training_dense():
     train_tiny("sapo", measure_drift=True)
     train_tiny("dr_grpo", overlong_filtering=True, temperature=0.8)
     train_tiny("reinforce", rollout_dtype="bfloat16", max_rollout_weight=2.0)
+    train_tiny("grpo", rollout_dtype="int8", sampler_delay=1, optimizer="sgd")
 
 
 def training_with_dynamic_sampling():

@@ -18,7 +18,8 @@ from dataclasses import replace
 import refimpl
 
 for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
-    importlib.import_module(module.name)
+    if not module.name.startswith("refimpl.bridges."):  # these need TRL and verl
+        importlib.import_module(module.name)
 
 from refimpl import TrainConfig, evaluate, train
 from refimpl.experiments import stress
