@@ -14,6 +14,7 @@ from refimpl.rollout import Nucleus, Truncation
 from refimpl.settings import Count, Positive, Seed, Share, Weight, checked
 
 DType = Literal["float32", "bfloat16", "float64"]
+Optimizer = Literal["adamw", "sgd"]
 
 
 @checked
@@ -83,7 +84,7 @@ class TrainConfig:
     """read a prompt once for all its responses; None: where it pays"""
     gradient_checkpointing: bool = False
     """layers are computed again in the backward pass: less memory, same results"""
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Optimizer = "adamw"
     """sgd: the plain gradient, for what rests on Adam's dividing by its size"""
     learning_rate: Positive = 2e-4
     warmup_updates: Annotated[int, Field(ge=0)] = 0

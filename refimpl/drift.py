@@ -60,13 +60,14 @@ def shared(rollout: Rollout, advantages: Float[Tensor, "B T"]) -> Bool[Tensor, "
     A response is good or bad by its first advantage. Such a token has the context, and
     so the log-prob, of the good response's: its gradient is shared.
     """
-    first, common = advantages[:, 0], torch.zeros_like(rollout.mask).bool()
+    first, tokens = advantages[:, 0], rollout.tokens
+    common = torch.zeros_like(rollout.mask).bool()
     for group in rollout.group.unique():
         bad, good = (
             ((rollout.group == group) & side).nonzero()[:, 0]
             for side in (first < 0, first > 0)
         )
-        same = rollout.tokens[bad][:, None] == rollout.tokens[good]
+        same = tokens[bad][:, None] == tokens[good]
         both = rollout.mask[bad][:, None] * rollout.mask[good]
         alike = (same & both.bool()).long().cumprod(-1).bool()
         common[bad] = alike.any(1)

@@ -68,11 +68,11 @@ class Run:
         with contextlib.ExitStack() as held:
             if self.past:
                 held.enter_context(with_weights(self.model, self.past[0]))
-            if self.config.rollout_dtype == "int8":
+            dtype = self.config.rollout_dtype
+            if dtype == "int8":
                 held.enter_context(in_int8(self.model))
-                held.enter_context(self.precision())  # activations as they are
-            else:
-                held.enter_context(self.precision(self.config.rollout_dtype))
+                dtype = None  # activations stay as they are
+            held.enter_context(self.precision(dtype))
             yield
 
     def score_reference(self, rollout: Rollout) -> Float[Tensor, "B T"]:

@@ -1,7 +1,6 @@
 """TRL's `GRPOTrainer` with a policy loss of this package.
 
-    trainer = RefimplGRPOTrainer(model, reward, GRPOConfig(...), dataset,
-                                 algorithm="sapo", hyperparameters={"tau_neg": 1.1})
+    trainer = RefimplGRPOTrainer(model, reward, args, dataset, algorithm="sapo")
 
 TRL samples, scores, splits batches, and adds KL, entropy bonus and load balancing as
 ever. It is called with advantages of 0, which leaves its own policy loss without value
@@ -62,23 +61,22 @@ class RefimplGRPOTrainer(GRPOTrainer):
     ):
         refused.version()
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        self.algorithm, self.replay = method, replay
         self.hyperparameters = method.check_hyperparameters(hyperparameters or {})
         self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
-        by_default = {leave_one_out: leave_one_out}.get(method.advantages)
-        self.own_advantages = advantages or by_default
+        if advantages is None and method.advantages is leave_one_out:
+            advantages = leave_one_out  # TRL has no name for REINFORCE's
+        self.algorithm, self.own_advantages, self.replay = method, advantages, replay
         if router_shift is None:
             router_shift = method.training.get("router_shift", False)
         self.shift = (router_shift_floor, placement) if router_shift else None
         self.routed = bool(replay or router_shift)
+        self._passes: list | None = None  # routing of π_old's pass, while it is made
         args = GRPOConfig("trainer_output") if args is None else args
         refused.settings(self, args)
         super().__init__(model, reward_funcs, args, *positional, **rest)
         self.loss_type = refused.LOSS_TYPE[self.normaliser]
         refused.dense(self)
         refused.split_groups(self)
-
-    _passes: list | None = None  # routing of π_old's pass, while it is made
 
     @property
     def group_size(self) -> int:
@@ -112,7 +110,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
 
     def _whole_weight(self, batch: dict) -> Tensor:
         """The normaliser of the generation batch, this process' share."""
-        mask = batch["completion_mask"] * batch.get("tool_mask", 1.0)
+        mask = _mask(batch)
         if self.normaliser is normalisers.token_mean:  # of all processes' tokens
             tokens = batch["num_items_in_batch"].clamp(min=1)
             return mask * (self.accelerator.num_processes / tokens)
@@ -148,12 +146,10 @@ class RefimplGRPOTrainer(GRPOTrainer):
         with routed as routing:
             plain = {**inputs, "advantages": torch.zeros_like(inputs["advantages"])}
             if not (self.beta and self.args.use_bias_correction_kl):
-                plain.pop(
-                    "old_per_token_logps", None
-                )  # exp(z) · 0 is NaN where it is ∞
+                plain.pop("old_per_token_logps", None)  # r = 1: exp(z) · 0 may be ∞ · 0
             rest = super()._compute_loss(model, plain)
         logp, entropies, _ = self._scored
-        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1.0)
+        mask = _mask(inputs)
         old_logp = inputs.get("old_per_token_logps", logp.detach())
         weight = self._weight(inputs, mask, logp, old_logp, entropies)
         if self.shift and experts is not None:
@@ -193,8 +189,12 @@ class RefimplGRPOTrainer(GRPOTrainer):
             if not logged[name]:
                 del logged[name]
         own = found.metrics | {"policy_loss": found.loss.item()}
-        del logged["policy_loss"][len(logged["ratio/max_deviation"]) :]
+        del logged["policy_loss"][len(logged["ratio/max_deviation"]) :]  # TRL's, if any
         here = torch.tensor([[*own.values()]], device=found.loss.device)
         for name, every in zip(own, self.accelerator.gather(here).T):
             one = every.max() if name == "ratio/max_deviation" else every.mean()
             logged[name].append(one.item())
+
+
+def _mask(batch: dict) -> Tensor:
+    return batch["completion_mask"] * batch.get("tool_mask", 1.0)

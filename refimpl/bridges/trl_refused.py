@@ -110,24 +110,22 @@ def split_groups(trainer) -> None:
     if trainer.normaliser is not normalisers.group_token_mean:
         return
     args = trainer.args
-    rows = args.per_device_train_batch_size * args.steps_per_generation
-    sizes = {
-        "per_device_train_batch_size × steps_per_generation": (
-            rows,
+    sizes = [
+        (
+            "per_device_train_batch_size × steps_per_generation",
+            args.per_device_train_batch_size * args.steps_per_generation,
             trainer.num_generations,
-        ),
-        "per_device_eval_batch_size": (
-            args.per_device_eval_batch_size,
-            trainer.num_generations_eval,
-        ),
-    }
-    for name, (responses, size) in sizes.items():
-        evaluated = name.startswith("per_device_train") or args.eval_strategy != "no"
-        if evaluated and responses % size:
+        )
+    ]
+    if args.eval_strategy != "no":
+        rows, size = args.per_device_eval_batch_size, trainer.num_generations_eval
+        sizes.append(("per_device_eval_batch_size", rows, size))
+    for name, rows, size in sizes:
+        if rows % size:
             raise ValueError(
-                f"each process has {responses} responses, and groups of {size} are "
-                "split over processes: group_token_mean needs whole ones. Make "
-                f"{name} a multiple of the group's size"
+                f"each process has {rows} responses, and groups of {size} are split "
+                f"over processes: group_token_mean needs whole ones. Make {name} a "
+                "multiple of the group's size"
             )
 
 

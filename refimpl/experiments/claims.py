@@ -14,10 +14,11 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from refimpl.config import Optimizer
 from refimpl.experiments.grid import UPDATES, Cell, World
 from refimpl.experiments.outcomes import GOALS
 from refimpl.experiments.statistics import Estimate, estimate
@@ -30,7 +31,6 @@ RATES = {
 In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
 SGD_RATES = tuple(0.0125 * 2**k for k in range(5))
 """Those of SGD, K = 16: in a pilot GRPO broke at 0.1."""
-Optimizer = Literal["adamw", "sgd"]
 STARTS, SEEDS = 5, 4
 """Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
 

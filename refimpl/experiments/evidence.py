@@ -108,10 +108,10 @@ def plan(
 def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a stored run, and those of the same run made here and now.
 
-    Their columns are the stored ones without `step_time`, numbers as the store keeps
-    them (six digits). On the processor and with the versions that the run's line names
-    they are equal. Raises `ValueError` if there is no such run, or if it was made with
-    another salt or other code of the losses.
+    Their columns are those that the stored run measured, without `step_time`, numbers
+    as the store keeps them (six digits). On the processor and with the versions that
+    the run's line names they are equal. Raises `ValueError` if there is no such run,
+    or if it was made with another salt or other code of the losses.
     """
     runs, rows = store.read(out)
     if run_key not in set(runs["run"]):
@@ -135,7 +135,7 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         )
     columns = [name for name in rows.columns[1:] if name != "step_time"]
     stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
-    stored = stored.dropna(axis=1, how="all")  # measured later, or not in this world
+    stored = stored.dropna(axis=1, how="all")
     again = pd.DataFrame(run(*job)[0]).reindex(columns=stored.columns).astype(float)
     return stored, again.map(lambda x: float(f"{x:.6g}"))
 

@@ -197,8 +197,9 @@ class Store:
                 said.append(f"{self.rows_path.name}: rows cut off in the middle")
             elif len(kept) < sum(map(len, lines)):
                 said.append(f"{self.rows_path.name}: rows of a run that has no line")
-            if said:
-                _replace(self.rows_path, gzip.compress(kept.encode(), mtime=0))
+            if said or not kept:
+                packed = gzip.compress(kept.encode(), mtime=0) if kept else b""
+                _replace(self.rows_path, packed)
         return said
 
 
@@ -274,6 +275,11 @@ def _whole_members(text: bytes) -> int:
 
 
 def _replace(path: Path, text: bytes) -> None:
+    """`text` in place of what is there; no file, if nothing is left of it, not even
+    the first line (which a new file begins with)."""
+    if not text:
+        path.unlink()
+        return
     scratch = path.with_name(path.name + ".tmp")
     scratch.write_bytes(text)
     os.replace(scratch, path)

@@ -5,7 +5,6 @@ import random
 import warnings
 from functools import cache
 
-import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
@@ -92,10 +91,6 @@ def trainer_of(
         if part.config.model_type == "qwen3_moe":
             part.set_experts_implementation("eager")  # the fused one has no float64
     return trainer
-
-
-def weights(model) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()]).clone()
 
 
 def steps_of(trainer) -> list[dict]:

@@ -12,10 +12,11 @@ import sys
 import tempfile
 
 import torch
-from bridge_world import invented, steps_of, trainer_of, weights
+from bridge_world import invented, steps_of, trainer_of
 
 from refimpl.algorithms import ALGORITHMS
 from refimpl.bridges.trl import RefimplGRPOTrainer
+from refimpl.models import weights
 
 PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 RATE = 2e-3

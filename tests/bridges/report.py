@@ -1,6 +1,6 @@
 """Write CONFORMANCE.md: what TRL, verl and Liger answer to the cases.
 
-python tests/bridges/report.py
+`python tests/bridges/report.py` asks them again.
 """
 
 import datetime

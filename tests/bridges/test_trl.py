@@ -19,7 +19,7 @@ pytest.importorskip(
     "trl", reason="TRL is not installed: tests/bridges/requirements.txt"
 )
 
-from bridge_world import steps_of, trainer_of, weights
+from bridge_world import steps_of, trainer_of
 from torch.testing import assert_close
 from trl import GRPOTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
@@ -30,6 +30,7 @@ from refimpl.algorithms import ALGORITHMS, from_gate
 from refimpl.bridges import trl as bridge
 from refimpl.bridges.trl import RefimplGRPOTrainer
 from refimpl.evaluation import evaluate
+from refimpl.models import weights
 from refimpl.normalisers import NORMALISERS
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic

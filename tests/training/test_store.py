@@ -103,6 +103,23 @@ def test_a_line_cut_off_is_dropped_and_its_rows_do_not_count_twice(tmp_path):
     assert second["reward"].tolist() == [0.75]
 
 
+@pytest.mark.parametrize("rows", [0, 1, 20])
+@pytest.mark.parametrize("lines", [None, 0, 10])
+def test_a_store_killed_in_its_very_first_run_begins_anew(rows, lines, tmp_path):
+    """Before even a first line was whole: `lines` bytes of one file, `rows` of one."""
+    kept = filled(tmp_path)
+    kept.rows_path.write_bytes(kept.rows_path.read_bytes()[:rows])
+    text = kept.runs_path.read_bytes()
+    kept.runs_path.unlink()
+    if lines is not None:
+        kept.runs_path.write_bytes(text[:lines])
+    again = Store(tmp_path / "real", COLUMNS)
+    assert again.done() == set()
+    again.add(SPEC, ROWS, ABOUT)
+    runs, found = read(tmp_path / "real")
+    assert len(runs) == 1 and found["reward"].tolist() == [0.25, 0.333333]
+
+
 def test_a_whole_store_is_left_alone(tmp_path):
     kept = filled(tmp_path)
     before = [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
