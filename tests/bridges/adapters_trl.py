@@ -5,13 +5,11 @@ from types import SimpleNamespace
 
 import torch
 import trl
+from named_as_trl import bias_corrected, losses
 from trl import GRPOConfig, GRPOTrainer
 from trl.experimental.gmpo import GMPOTrainer
 
 FRAMEWORK = f"TRL {trl.__version__}"
-AVERAGED = {"seq_mean_token_mean": "grpo", "token_mean": "dapo", "constant": "dr_grpo"}
-KL = {"k3": False, "unbiased_k3": True}
-"""TRL's KL is k3; with `use_bias_correction_kl`, its default, times the ratio."""
 
 
 class _Alone:
@@ -29,17 +27,12 @@ class _Alone:
         return x
 
 
-def _asked(inputs, settings, of=GRPOTrainer, kl="k3", **own):
-    if settings.get("placement"):
-        raise NotImplementedError("TRL has no router shift")
-    kl = settings.get("kl")
-    if kl and kl not in KL:
-        raise NotImplementedError("TRL's KL is k3")
+def _asked(inputs, settings, of=GRPOTrainer, **own):
     cap, mask = settings.get("cap"), inputs["mask"]
     args = GRPOConfig("unused", use_cpu=True, bf16=False, report_to=[])
-    args.use_bias_correction_kl = KL.get(kl, False)
+    args.use_bias_correction_kl = bias_corrected(settings)
     args.steps_per_generation = 1
-    for name in ("sapo_temperature_pos", "sapo_temperature_neg", "delta"):
+    for name in ("sapo_temperature_pos", "sapo_temperature_neg"):
         if name in own:
             setattr(args, name, own.pop(name))
     trainer = SimpleNamespace(
@@ -82,48 +75,8 @@ def _asked(inputs, settings, of=GRPOTrainer, kl="k3", **own):
     return of._compute_loss(trainer, trainer.model, batch)
 
 
-def _averaged(settings):
-    name = settings["normaliser"]
-    if name not in AVERAGED:
-        raise NotImplementedError(f"TRL has no {name}")
-    return AVERAGED[name]
-
-
-def _clipped(inputs, settings, **own):
-    given = settings["hyperparameters"]
-    if given.get("dual_clip"):
-        raise NotImplementedError("TRL's delta clips r where  > 0, too")
-    return _asked(
-        inputs,
-        settings,
-        loss_type=_averaged(settings),
-        epsilon_low=given["epsilon_low"],
-        epsilon_high=given["epsilon_high"],
-        **own,
-    )
-
-
-grpo = dr_grpo = dapo = ppo = _clipped
-
-
-def gspo(inputs, settings):
-    return _clipped(inputs, settings, importance_sampling_level="sequence")
-
-
-def cispo(inputs, settings):
-    given = settings["hyperparameters"]
-    if settings["normaliser"] != "token_mean" or given["mask_epsilon_low"]:
-        raise NotImplementedError("TRL's CISPO is averaged over tokens, and unmasked")
-    cap = given["max_ratio"]
-    return _asked(inputs, settings, loss_type="cispo", epsilon_high=cap)
-
-
-def sapo(inputs, settings):
-    given = settings["hyperparameters"]
-    if settings["normaliser"] != "seq_mean_token_mean":
-        raise NotImplementedError("TRL's SAPO is averaged over responses")
-    tau = {f"sapo_temperature_{side}": given[f"tau_{side}"] for side in ("pos", "neg")}
-    return _asked(inputs, settings, loss_type="sapo", **tau)
+grpo, gspo, cispo, sapo = losses(_asked)
+dr_grpo = dapo = ppo = grpo
 
 
 def gmpo(inputs, settings):

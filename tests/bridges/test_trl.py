@@ -389,6 +389,24 @@ def test_groups_that_are_split_over_processes_are_refused(tmp_path):
     trainer.args.steps_per_generation = 2
     with pytest.raises(ValueError, match=r"has 6 responses, and groups of 4 are split"):
         bridge.refused.split_groups(trainer)
+    trainer.args.steps_per_generation = 4
+    bridge.refused.split_groups(trainer)
+    trainer.args.per_device_eval_batch_size, trainer.num_generations_eval = 6, 4
+    bridge.refused.split_groups(trainer)  # nothing is evaluated
+    trainer.args.eval_strategy = "steps"
+    with pytest.raises(ValueError, match="Make per_device_eval_batch_size a multiple"):
+        bridge.refused.split_groups(trainer)
+
+
+def test_a_trainer_looks_for_split_groups_when_it_is_made(tmp_path, monkeypatch):
+    """On one process TRL itself lets no such sizes through."""
+
+    def found(trainer):
+        raise ValueError(f"split: {trainer.num_generations}")
+
+    monkeypatch.setattr(bridge.refused, "split_groups", found)
+    with pytest.raises(ValueError, match="split: 4"):
+        trainer_of(RefimplGRPOTrainer, tmp_path)
 
 
 @pytest.mark.parametrize("version", ["1.15.0", "1.17.0", "2.0.0"])
@@ -441,6 +459,10 @@ def test_a_response_without_a_score_counts_in_no_baseline(tmp_path):
     assert found[1][1::4].abs().max() == 0 and found[1].abs().max() > 0.5
     kept = torch.arange(32) % 4 != 1
     assert_close(found[1][kept], found[0][kept])
+    trainer.own_advantages = lambda rewards, group: torch.ones(32)
+    rows = next(iter(trainer.get_train_dataloader()))
+    ones = trainer._generate_and_score_completions(rows)["advantages"]
+    assert torch.equal(ones.bool(), kept)
 
 
 def test_reinforce_keeps_its_own_advantages_and_ppo_says_what_it_lacks(tmp_path):
@@ -458,10 +480,16 @@ def test_settings_of_trls_advantages_are_refused_beside_ones_own(tmp_path):
         trainer_of(RefimplGRPOTrainer, tmp_path, settings, advantages=group_centred)
 
 
-def test_pictures_are_refused_where_routing_is_recorded():
-    bridge.refused.pictures({"num_images": None, "compute_entropy": False})
+def test_pictures_are_refused_where_routing_is_recorded(tmp_path):
+    trainer = trainer_of(RefimplGRPOTrainer, tmp_path, moe=True, algorithm="rspo")
+    trainer._passes = []
+    ids = torch.ones(2, 3, dtype=torch.long)
+    given = trainer.model, ids, torch.ones_like(ids), 2
+    score = trainer._get_per_token_logps_and_entropies
+    assert score(*given, num_images=None)[0].shape == (2, 2)
+    trainer._passes = []
     with pytest.raises(ValueError, match="text alone, got pixel_values"):
-        bridge.refused.pictures({"pixel_values": torch.zeros(1)})
+        score(*given, pixel_values=torch.zeros(1))
 
 
 def test_a_ratio_that_overflows_leaves_the_loss_finite(tmp_path):
