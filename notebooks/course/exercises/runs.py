@@ -91,3 +91,26 @@ def _answers(policy, tokenizer, world: Arithmetic, step: int) -> dict[str, float
         "length": rollout.length.mean().item(),
         "cut_off": rollout.truncated.float().mean().item(),
     }
+
+
+def two_ranks(model, tokenizer, groups: int = 64, broken: bool = False) -> dict:
+    """Chapter 14: groups of eight, four answers sampled on each of two ranks.
+
+    `distinct`: different answers in each group; `dead`: share of groups in which all
+    rewards are equal. The `broken` ranks draw with one seed.
+    """
+    world = Arithmetic()
+    problems = world.sample(groups, 0)
+    prompts = [p["prompt"] for p in problems]
+    seeds = (0, 0) if broken else (0, 1)
+    halves = [
+        sample(model, tokenizer, prompts, group_size=4, seed=seed).texts(tokenizer)
+        for seed in seeds
+    ]
+    distinct, dead = [], 0
+    for n, problem in enumerate(problems):
+        texts = [text for half in halves for text in half[4 * n : 4 * n + 4]]
+        rewards = world.reward(None, texts, answer=[problem["answer"]] * 8)
+        distinct.append(len(set(texts)))
+        dead += len(set(rewards)) == 1
+    return {"distinct": distinct, "dead": dead / groups}

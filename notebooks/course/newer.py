@@ -1,0 +1,87 @@
+"""Newer methods as objective × weight: what a reader will meet next, ten lines each.
+
+Held against verl (DPPO) and TRL (VESPO, LUSPO) by `tests/bridges/test_newer.py`.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from refimpl.advantages import group_centred
+from refimpl.algorithms import DAPO, GRPO, GSPO, Algorithm, Objective, Tokens
+from refimpl.importance import LOG_RATIO_LIMIT, ratio
+
+
+def dppo(low: float = 0.2, high: float = 0.2, cap: float = 20.0) -> Algorithm:
+    """DPPO, binary total variation (2602.04879): a token is dropped where its
+    *probability* has moved too far, not its ratio."""
+
+    def objective(t: Tokens) -> Objective:
+        r = ratio(t.z).detach().clamp(max=cap)
+        moved = (t.logp.exp() - t.old_logp.exp()).detach()
+        kept = torch.where(t.advantages > 0, moved <= high, moved >= -low)
+        return Objective(kept * r * t.advantages * t.logp)
+
+    return replace(DAPO, name="dppo", objective=objective)
+
+
+def vespo(good=(2.0, 3.0), bad=(3.0, 2.0)) -> Algorithm:
+    """VESPO (2602.10693): φ(w) = e^λ w^k e^−λw of the whole response's ratio w, a
+    constant; (k, λ) for Â ≥ 0, and for the others. φ(1) = 1."""
+
+    def objective(t: Tokens) -> Objective:
+        z = t.z.detach().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        log_w = z.sum(-1, keepdim=True).clamp(-18.42068, LOG_RATIO_LIMIT)  # ln 1e-8
+        up = t.advantages[:, :1] >= 0
+        k, rate = (torch.where(up, a, b) for a, b in zip(good, bad))
+        phi = (rate + k * log_w - rate * log_w.exp()).exp()
+        return Objective(phi * t.advantages * t.logp)
+
+    return replace(DAPO, name="vespo", objective=objective)
+
+
+def luspo() -> Algorithm:
+    """LUSPO (2602.05261): GSPO's response, times its length."""
+
+    def per_response(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        return mask / len(mask)  # summed over |o_i| tokens: |o_i| / B
+
+    return replace(GSPO, name="luspo", normaliser=per_response)
+
+
+def icepop(
+    old_logp: Float[Tensor, "B T"],
+    rollout_logp: Float[Tensor, "B T"],
+    low: float = 0.5,
+    high: float = 5.0,
+) -> Float[Tensor, "B T"]:
+    """IcePop (2510.18855): π_old / π_rollout, and 0 outside [low, high]. A factor of
+    any method's weight, where truncated importance sampling has min(·, cap)."""
+    w = (old_logp - rollout_logp).exp()
+    return torch.where((w >= low) & (w <= high), w, 0.0)
+
+
+def maxrl(
+    rewards: Float[Tensor, " N"], group: Int[Tensor, " N"]
+) -> Float[Tensor, " N"]:
+    """MaxRL (2602.02710): (R − R̄) / R̄, 0 in a group without a reward. An advantage
+    for any method: the rarer a success, the more it weighs."""
+    centred = group_centred(rewards, group)
+    mean = rewards - centred
+    return torch.where(mean > 0, centred / mean.clamp(min=1e-12), 0.0)
+
+
+def minirl() -> Algorithm:
+    """MiniRL (2512.01374): GRPO's clip, Â = R − R̄, and no division by a length."""
+
+    def per_response(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        return mask / len(mask)
+
+    return replace(
+        GRPO, name="minirl", advantages=group_centred, normaliser=per_response
+    )
+
+
+__all__ = ["dppo", "icepop", "luspo", "maxrl", "minirl", "vespo"]

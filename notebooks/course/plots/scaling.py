@@ -1,0 +1,223 @@
+"""Figures of chapter 14: who waits for whom, ranks, old samplers, newer methods."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from course import explorer, newer
+from course.plots import primitives as draw
+from course.plots.style import FREE, GREY, INK, PAPER, shade
+from course.plots.style import colour as colour_of
+from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.importance import truncated_weight
+
+SAMPLER, LEARNER = 1.5, 1.0
+"""How long either takes in `parts`, in units of the learner."""
+
+
+def parts(title: str, rollouts: int = 4) -> Figure:
+    """Sampler and learner over time, waiting for each other, and not waiting."""
+    figure, axis = draw.canvas(8, 3.6)
+    unit, left = 0.6, 1.35
+
+    def block(row: float, start: float, length: float, text: str, colour: str):
+        box = Rectangle(
+            (left + start * unit, row), length * unit - 0.04, 0.4, color=colour
+        )
+        axis.add_patch(box)
+        middle = left + (start + length / 2) * unit - 0.02
+        axis.text(middle, row + 0.2, text, ha="center", va="center", color=PAPER)
+
+    def cut(top: float, name: str, starts, learned, ages) -> None:
+        axis.text(0.1, top + 0.56, name, size=12, weight="bold", color=INK)
+        for row, who in ((top, "sampler"), (top - 0.5, "learner")):
+            axis.text(left - 0.12, row + 0.2, who, ha="right", va="center", size=12)
+        for n in range(rollouts):
+            dark, light = shade(FREE[0], n % 2), shade(FREE[2], n % 2)
+            block(top, starts[n], SAMPLER, f"π{_sub(n - ages[n])}", dark)
+            block(top - 0.5, learned[n], LEARNER, f"→ π{_sub(n + 1)}", light)
+
+    turn = SAMPLER + LEARNER
+    in_turn = [turn * n for n in range(rollouts)]
+    cut(2.2, "each waits for the other", in_turn, [x + SAMPLER for x in in_turn],
+        [0] * rollouts)  # fmt: skip
+    ahead = [SAMPLER * n for n in range(rollouts)]
+    cut(0.7, "the sampler goes on", ahead, [x + SAMPLER for x in ahead],
+        [0, *[1] * (rollouts - 1)])  # fmt: skip
+    axis.text(left, 0.02, "time →", size=11, color=GREY)
+    axis.text(0.1, 3.3, title, size=13.5, weight="bold", color=INK)
+    return figure
+
+
+def _sub(n: int) -> str:
+    return str(n).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+
+
+def ranks(lengths: Sequence[Sequence[int]], title: str) -> Figure:
+    """How often each answer's token counts, with its rank's divisor and the batch's."""
+    total = sum(map(sum, lengths))
+    figure, axes = draw.panel_grid(2, (8, 3.2), sharey=True)
+    names = ("each rank divides by its own", "all divide by the whole batch's")
+    for axis, name, own in zip(axes, names, (True, False)):
+        for rank, (of_rank, colour) in enumerate(zip(lengths, FREE[1:3])):
+            tokens = sum(of_rank) * len(lengths) if own else total
+            places = [rank * len(of_rank) + i + 1 for i in range(len(of_rank))]
+            axis.bar(
+                places, [1 / tokens] * len(places), color=colour, label=f"rank {rank}"
+            )
+        axis.set_xticks(range(1, 9), [n for of_rank in lengths for n in of_rank])
+        axis.set(title=name, xlabel="tokens in the answer")
+    axes[0].set_ylabel("weight of one token")
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+def delays(
+    rewards: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
+) -> Figure:
+    """Reward by how far the sampler lags, a panel per method, a line per correction."""
+    figure, axes = draw.panel_grid(len(rewards), (8, 3.4), sharey=True)
+    for axis, (method, by_weight) in zip(axes, rewards.items()):
+        looks = ((colour_of(method), "-", "o"), (FREE[1], "--", "s"))
+        for (label, by_delay), (colour, dash, mark) in zip(by_weight.items(), looks):
+            places = range(len(by_delay))
+            middle = [draw.median(values) for values in by_delay.values()]
+            axis.plot(places, middle, dash, color=colour, label=label)
+            for x, values in zip(places, by_delay.values()):
+                axis.plot([x] * len(values), values, mark, color=colour, alpha=0.5)
+            draw.count_runs(axis, label, len(values), "dots: single runs, line: median")
+        axis.set_xticks(places, list(by_delay))
+        axis.set(title=method, ylim=(-0.03, 1.03), xlabel="rollouts behind")
+    axes[0].set(ylabel="reward, last ten rollouts")
+    draw.heading(figure, axes[-1], title)
+    return figure
+
+
+def distinct(counts: Mapping[str, Sequence[int]], title: str) -> Figure:
+    """Exercise 14.4: how many of a group's eight answers differ."""
+    figure, axis = plt.subplots(figsize=(8, 3.0))
+    ticks = range(1, 9)
+    draw.grouped_bars(
+        axis,
+        {label: [of.count(n) for n in ticks] for label, of in counts.items()},
+        FREE,
+        ticks,
+    )
+    axis.set(xlabel="different answers in a group of eight", ylabel="groups")
+    draw.heading(figure, axis, title)
+    return figure
+
+
+def newer_map(title: str) -> Figure:
+    """Where newer methods change what: a token's coefficient, its weight, Â."""
+    figure, axes = draw.panel_grid(3, (8, 3.6))
+    gate, weight, advantage = axes
+    ratio = torch.linspace(0.02, 3.5, 400, dtype=torch.float64)
+    draw.line(gate, ratio, coefficient(ALGORITHMS["grpo"], ratio), colour_of("grpo"),
+              "-", "GRPO, MiniRL")  # fmt: skip
+    for p, dash, colour in ((0.1, "--", FREE[0]), (0.3, "-.", FREE[1])):
+        possible = ratio[ratio * p <= 1]
+        curve = coefficient(newer.dppo(), possible, p)
+        draw.line(gate, possible, curve, colour, dash, rf"DPPO, $\pi_{{old}}$ = {p}")
+    vespo = coefficient(newer.vespo(), ratio)
+    draw.line(gate, ratio, vespo, FREE[2], ":", "VESPO, one token")
+    gate.set(title="gate × ratio, Â > 0", xlabel="ratio r", ylim=(0, 5.4))
+    gate.set_ylabel("coefficient")
+    w = torch.linspace(0.02, 7, 400, dtype=torch.float64)
+    zero, one = torch.zeros_like(w)[:, None], torch.ones_like(w)[:, None]
+    capped = truncated_weight(w.log()[:, None], zero, one, 2.0)[:, 0]
+    draw.line(weight, w, capped, GREY, "-", "truncated at 2")
+    draw.line(weight, w, newer.icepop(w.log(), zero[:, 0]), FREE[0], "--", "IcePop")
+    weight.set(title="weight", ylim=(-0.2, 6.6))
+    weight.set_xlabel(r"$\pi_{old}\,/\,\pi_{sampler}$")
+    share = torch.arange(1, 16) / 16
+    groups = [torch.tensor([1.0] * k + [0.0] * (16 - k)) for k in range(1, 16)]
+    for label, colour, dash, of_group in (
+        ("GRPO", colour_of("grpo"), "-", ALGORITHMS["grpo"].advantages),
+        ("R − mean", colour_of("dr_grpo"), "-.", newer.minirl().advantages),
+        ("MaxRL", FREE[0], "--", newer.maxrl),
+    ):
+        right = [of_group(g, torch.zeros(16).long())[0].item() for g in groups]
+        draw.line(advantage, share, right, colour, dash, label)
+    advantage.set(title="Â of a right answer", ylim=(0, 8), xlabel="share of right")
+    for axis in axes:
+        axis.legend(fontsize=9.5, handlelength=1.9)
+    draw.finding(figure, title)
+    return figure
+
+
+def coefficient(
+    algorithm: Algorithm,
+    ratio: Float[Tensor, " N"],
+    old: float = 0.2,
+    sign: int = 1,
+) -> Float[Tensor, " N"]:
+    """−dL/d log π of answers of one token each, that had the probability `old`."""
+    old_logp = torch.full_like(ratio, old).log()[:, None]
+    logp = (old_logp + ratio.log()[:, None]).requires_grad_()
+    mask = torch.ones_like(old_logp)
+    advantages = torch.full_like(ratio, sign)
+    loss = algorithm.policy_loss(logp, old_logp, advantages, mask, mask).loss
+    return -torch.autograd.grad(loss, logp)[0][:, 0]
+
+
+def newer_explorer() -> explorer.Explorer:
+    """Coefficients of GRPO, DPPO and VESPO at the reader's bound and token."""
+    figure, axes = draw.panel_grid(2, (8, 3.6))
+    ratio = torch.linspace(0.02, 3.5, 300, dtype=torch.float64)
+    signs = (1, -1)
+    lines = {}
+    names = ("DPPO, your token", "VESPO, one token")
+    for axis, sign in zip(axes, signs):
+        fixed = coefficient(ALGORITHMS["grpo"], ratio, sign=sign)
+        draw.line(axis, ratio, fixed, colour_of("grpo"), "-", "GRPO")
+        for name, colour, dash in zip(names, (FREE[0], FREE[2]), ("--", ":")):
+            draw.line(axis, ratio, fixed, colour, dash, name)
+            lines[name, sign] = axis.lines[-1]
+        axis.set(xlabel="ratio r", title=draw.SIGNS[sign])
+        axis.set_ylim(*((0, 3.6) if sign > 0 else (-3.6, 0)))
+    axes[0].set_ylabel("coefficient")
+    draw.heading(figure, axes[0])
+
+    def update(old: float, bound: float, k: float, rate: float) -> list:
+        pairs: dict[str, Callable[[], Algorithm]] = {
+            names[0]: lambda: newer.dppo(bound, bound),
+            names[1]: lambda: newer.vespo((k, rate), (k, rate)),
+        }
+        for (name, sign), one in lines.items():
+            y = coefficient(pairs[name](), ratio, old, sign)
+            if name == names[0]:  # no probability is above 1
+                y = y.masked_fill(ratio * old > 1, torch.nan)
+            one.set_ydata(y)
+        return list(lines.values())
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "old": explorer.slider("π_old of the token", 0.3, 0.02, 0.98, 0.02),
+            "bound": explorer.slider("DPPO's bound δ", 0.2, 0.02, 0.6, 0.02),
+            "k": explorer.slider("VESPO's k", 2.0, 0.5, 4.0, 0.5),
+            "rate": explorer.slider("VESPO's λ", 3.0, 0.5, 4.0, 0.5),
+        },
+        {
+            "a rare token": {"old": 0.02, "bound": 0.2},
+            "a likely token": {"old": 0.8, "bound": 0.2},
+        },
+    )
+
+
+__all__ = [
+    "coefficient",
+    "delays",
+    "distinct",
+    "newer_explorer",
+    "newer_map",
+    "parts",
+    "ranks",
+]

@@ -1,0 +1,119 @@
+"""The figures of chapter 14 show what they are said to show."""
+
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from torch.testing import assert_close
+
+from course import newer, ranks
+from course.plots import scaling
+from refimpl.algorithms import ALGORITHMS
+from refimpl.algorithms.gate import from_gate
+
+RATIO = torch.tensor([0.3, 0.9, 1.0, 1.1, 1.5, 2.9, 3.4]).double()
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def blocks(figure):
+    """(left, right, row) of every block in the picture of sampler and learner."""
+    return [
+        (p.get_x(), p.get_x() + p.get_width(), p.get_y())
+        for p in figure.axes[0].patches
+    ]
+
+
+def test_nobody_learns_from_answers_that_are_not_written_yet():
+    figure = scaling.parts("")
+    words = [t.get_text() for t in figure.axes[0].texts if "π" in t.get_text()]
+    pairs = list(zip(blocks(figure), words))
+    for waits in (pairs[:8], pairs[8:]):
+        samplers, learners = waits[::2], waits[1::2]
+        ready = {"π₀": 0.0} | {word[2:]: end for (_, end, _), word in learners}
+        for (written, _), (learned, _) in zip(samplers, learners):
+            assert written[1] <= learned[0] + 0.05
+        for (begin, _, _), policy in samplers:
+            assert ready[policy] <= begin + 0.05, policy
+        rows = [block[2] for block, _ in waits]
+        assert len(set(rows)) == 2
+        for row in set(rows):
+            spans = sorted(b[:2] for b, _ in waits if b[2] == row)
+            assert all(a[1] <= b[0] for a, b in pairwise(spans))
+    ends = [max(block[1] for block, _ in part) for part in (pairs[:8], pairs[8:])]
+    taken = [(end - 1.35 + 0.04) / 0.6 for end in ends]
+    assert taken == pytest.approx([10, 7])
+
+
+def test_the_bars_of_the_ranks_add_up_to_one_either_way():
+    figure = scaling.ranks(ranks.LENGTHS, "")
+    lengths = [n for of_rank in ranks.LENGTHS for n in of_rank]
+    for axis in figure.axes:
+        heights = [bar.get_height() for bar in axis.patches]
+        assert sum(n * h for n, h in zip(lengths, heights)) == pytest.approx(1)
+    own = [bar.get_height() for bar in figure.axes[0].patches]
+    assert own[4] / own[0] == pytest.approx(10)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_coefficient_is_gate_times_ratio_times_advantage(sign):
+    wave = from_gate(lambda r, advantages: 1 / (1 + (r - 1) ** 2))
+    found = scaling.coefficient(wave, RATIO, sign=sign)
+    assert_close(found, sign * RATIO / (1 + (RATIO - 1) ** 2))
+
+
+def test_dppo_drops_what_has_moved_by_more_than_the_bound():
+    """π_old = 0.1, δ = 0.2: r up to 3 where Â > 0; where Â < 0 nothing can fall."""
+    good = scaling.coefficient(newer.dppo(), RATIO, 0.1)
+    assert_close(good, torch.where(RATIO <= 3, RATIO, 0.0))
+    bad = scaling.coefficient(newer.dppo(), RATIO, 0.1, -1)
+    assert_close(bad, -RATIO)
+    likely = scaling.coefficient(newer.dppo(), RATIO[:3], 0.8, -1)
+    assert_close(likely, -torch.tensor([0.0, 0.9, 1.0]).double())
+
+
+def test_vespo_is_one_at_one_and_peaks_at_k_over_lambda():
+    grid = torch.linspace(0.01, 3, 300).double()
+    found = scaling.coefficient(newer.vespo(), grid)
+    assert grid[found.argmax()].item() == pytest.approx(2 / 3, abs=0.02)
+    assert scaling.coefficient(newer.vespo(), RATIO)[2].item() == pytest.approx(1)
+
+
+def test_the_map_draws_the_package_s_own_curves():
+    gate, weight, advantage = scaling.newer_map("").axes
+    grpo = gate.lines[0]
+    expected = scaling.coefficient(
+        ALGORITHMS["grpo"], torch.as_tensor(grpo.get_xdata())
+    )
+    assert_close(torch.as_tensor(grpo.get_ydata()), expected)
+    assert max(weight.lines[0].get_ydata()) == 2.0
+    assert 4.9 < max(weight.lines[1].get_ydata()) <= 5.0
+    half = list(advantage.lines[0].get_xdata()).index(0.5)
+    at_half = [line.get_ydata()[half] for line in advantage.lines]
+    unbiased = (15 / 16) ** 0.5  # the std of a group divides by G − 1
+    assert at_half == pytest.approx([unbiased, 0.5, 1.0], abs=1e-3)
+
+
+def test_every_slider_of_the_explorer_moves_the_picture():
+    assert scaling.newer_explorer().idle() == []
+
+
+def test_the_delays_are_dots_of_runs_and_a_line_of_medians():
+    runs = {0: [0.9, 1.0, 0.8], 4: [0.1, 0.2, 0.6]}
+    figure = scaling.delays({"GRPO": {"as they are": runs, "weighted": runs}}, "")
+    line, dots = figure.axes[0].lines[:2]
+    assert list(line.get_ydata()) == [0.9, 0.2]
+    assert list(dots.get_ydata()) == [0.9, 1.0, 0.8]
+    assert "3 runs" in figure.get_supxlabel()
+
+
+def test_the_bars_of_the_bug_count_groups():
+    figure = scaling.distinct({"right": [8, 8, 7], "with the bug": [4, 3, 4]}, "")
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    assert heights[:8] == [0, 0, 0, 0, 0, 0, 1, 2]
+    assert heights[8:] == [0, 0, 1, 2, 0, 0, 0, 0]
