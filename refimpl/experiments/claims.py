@@ -53,7 +53,7 @@ class Contrast(NamedTuple):
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
         """What each pair says, by warm start."""
-        a, b = (_of_cell(table, cell)[self.outcome] for cell in self.cells)
+        a, b = (of_cell(table, cell)[self.outcome] for cell in self.cells)
         both = pd.concat([a.rename("a"), b.rename("b")], axis=1).dropna()
         if self.scale == "log2":
             both = both[(both > 0).all(axis=1)]
@@ -92,7 +92,7 @@ class Mean(NamedTuple):
         return (self.cell,)
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        runs = _of_cell(table, self.cell)
+        runs = of_cell(table, self.cell)
         less = runs[self.less] if isinstance(self.less, str) else self.less
         return _by_start((runs[self.outcome] - less).dropna())
 
@@ -157,7 +157,7 @@ def breaking_rates(
     reward: dict[int, list[tuple[float, float]]] = {}
     cells = sweep(arm, updates, world, optimizer)
     for rate, cell in cells.items():
-        runs = _of_cell(table, cell)["reward"]
+        runs = of_cell(table, cell)["reward"]
         for start, own in _by_start(runs).items():
             reward.setdefault(start, []).append((rate, sum(own) / len(own)))
     return {s: _crossing(own) for s, own in reward.items() if len(own) == len(cells)}
@@ -233,7 +233,7 @@ class Verdict(NamedTuple):
     why: str
 
 
-def _of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
     """The runs of a cell, by (start, seed)."""
     chosen = (
         (table["arm"] == cell.arm)
@@ -272,7 +272,7 @@ MOVED = _on_moe("GRPO", 2e-4, **FAST)
 
 
 def _routing_moves(table: pd.DataFrame) -> str:
-    moved = _of_cell(table, MOVED)["expert_change"].mean()
+    moved = of_cell(table, MOVED)["expert_change"].mean()
     if moved >= MOVING:
         return ""
     return f"{moved:.0%} of the experts change, the claim is about {MOVING:.0%} or more"
@@ -282,7 +282,7 @@ def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
     """Whether half of the runs get there; else how long it took says nothing."""
 
     def premise(table: pd.DataFrame) -> str:
-        runs = pd.concat([_of_cell(table, cell) for cell in cells])
+        runs = pd.concat([of_cell(table, cell) for cell in cells])
         share = (runs[f"to_{goal}"] <= runs["rollouts"]).mean()
         if share >= 0.5:
             return ""
@@ -297,7 +297,7 @@ ROOM = 0.95
 
 
 def _room_to_rise(table: pd.DataFrame) -> str:
-    before = _of_cell(table, SIXTY_FOUR)["pass@64 before"].mean()
+    before = of_cell(table, SIXTY_FOUR)["pass@64 before"].mean()
     if before <= ROOM:
         return ""
     return f"pass@64 is {before:.2f} before RL and has no room to rise"
@@ -621,8 +621,17 @@ CLAIMS = (
 )
 
 
-def _behind(arm: str, delay: int, cap: float | None) -> Cell:
-    """A sampler so many rollouts behind, with truncated weights or without."""
+LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)
+"""Methods whose sampler lags, and by how many rollouts."""
+
+
+def behind(arm: str, delay: int, cap: float | None) -> Cell:
+    """A sampler so many rollouts behind, with truncated weights or without; K = 4.
+
+    At a delay of 0 there is nothing to weigh.
+    """
+    if delay == 0:
+        return _cell(arm, 4, 4e-4)
     weighed: dict[str, Any] = {"max_rollout_weight": cap} if cap else {}
     return _cell(arm, 4, 4e-4, sampler_delay=delay, **weighed)
 
@@ -693,10 +702,10 @@ STUDIES = {
         "What does a sampler cost that lags behind, and do truncated weights help?",
         {
             f"{arm}, {delay} behind{', TIS' if cap else ''}": Contrast(
-                "reward", _behind(arm, delay, cap), _cell(arm, 4, 4e-4)
+                "reward", behind(arm, delay, cap), behind(arm, 0, None)
             )
-            for arm in ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0")
-            for delay in (1, 2, 4, 8)
+            for arm in LATE
+            for delay in DELAYS[1:]
             for cap in (None, 2.0)
         },
         seeds=1,
