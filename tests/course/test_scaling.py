@@ -103,6 +103,17 @@ def test_every_slider_of_the_explorer_moves_the_picture():
     assert scaling.newer_explorer().idle() == []
 
 
+def test_the_explorer_draws_dppo_at_the_readers_token():
+    """π_old = 0.02, δ = 0.04: up to a ratio of 3."""
+    play = scaling.newer_explorer()
+    play.set(old=0.02, bound=0.04)
+    drawn = torch.as_tensor(play.figure.axes[0].lines[1].get_ydata())
+    assert 2.95 < drawn.max() <= 3
+    play.set(old=0.8)
+    drawn = torch.as_tensor(play.figure.axes[0].lines[1].get_ydata())
+    assert drawn.isnan().any() and drawn.nan_to_num().max() < 1.06
+
+
 def test_the_delays_are_dots_of_runs_and_a_line_of_medians():
     runs = {0: [0.9, 1.0, 0.8], 4: [0.1, 0.2, 0.6]}
     figure = scaling.delays({"GRPO": {"as they are": runs, "weighted": runs}}, "")

@@ -142,4 +142,20 @@ EXERCISES = (
             "Line 10 is right: the same averaged gradient on every rank.": 10,
         },
     ),
+    Exercise(
+        "14.5",
+        "What the weights gave back",
+        kind="read",
+        difficulty=2,
+        minutes=5,
+        solution=solutions.GAIN,
+        mistakes={
+            "That is the median with weights. How much is it without them?": 0.5,
+            "That is the median without weights, or CISPO's gain: SAPO is the last "
+            "panel.": 0.2,
+            "That is GSPO's: its lines lie on each other.": 0.0,
+            "That is what is still lost with weights, against a sampler on time.": 0.4,
+            "That is what is lost without weights.": 0.7,
+        },
+    ),
 )
