@@ -150,12 +150,12 @@ EXERCISES = (
         minutes=5,
         solution=solutions.GAIN,
         mistakes={
-            "That is the median with weights. How much is it without them?": 0.5,
-            "That is the median without weights, or CISPO's gain: SAPO is the last "
-            "panel.": 0.2,
+            "That is the median with weights. How much is it without them?": 0.7,
+            "That is the median without weights.": 0.4,
             "That is GSPO's: its lines lie on each other.": 0.0,
-            "That is what is still lost with weights, against a sampler on time.": 0.4,
-            "That is what is lost without weights.": 0.7,
+            "That is SAPO's, in the last panel.": 0.1,
+            "That is what is still lost with weights, or CISPO's gain.": 0.2,
+            "That is what is lost without weights, against a sampler on time.": 0.5,
         },
     ),
 )

@@ -40,8 +40,8 @@ MISREADINGS = [
         "scale_mean_of_means",
         "DDP averages gradients, so let each rank average over its own tokens.",
         "That is a mean of means: a token on a rank of short answers counts more. "
-        "Divide by the tokens of all ranks, times the number of ranks, because DDP "
-        "divides by it once more.",
+        "Divide by the tokens of all ranks and multiply by the number of ranks, "
+        "because DDP divides by that number.",
         mean_of_means,
         mean_of_all,
     ),

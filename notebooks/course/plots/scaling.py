@@ -11,11 +11,12 @@ from torch import Tensor
 
 from course import explorer, newer
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, INK, PAPER, shade
+from course.plots.style import FREE, GREY, INK, PAPER
 from course.plots.style import colour as colour_of
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.importance import truncated_weight
 
+LATE_RUNS = "dots, squares: single runs, lines: medians"
 SAMPLER, LEARNER = 1.5, 1.0
 """How long either takes in `parts`, in units of the learner."""
 
@@ -38,9 +39,8 @@ def parts(title: str, rollouts: int = 4) -> Figure:
         for row, who in ((top, "sampler"), (top - 0.5, "learner")):
             axis.text(left - 0.12, row + 0.2, who, ha="right", va="center", size=12)
         for n in range(rollouts):
-            dark, light = shade(FREE[0], n % 2), shade(FREE[2], n % 2)
-            block(top, starts[n], SAMPLER, f"π{_sub(n - ages[n])}", dark)
-            block(top - 0.5, learned[n], LEARNER, f"→ π{_sub(n + 1)}", light)
+            block(top, starts[n], SAMPLER, f"π{_sub(n - ages[n])}", FREE[0])
+            block(top - 0.5, learned[n], LEARNER, f"→ π{_sub(n + 1)}", FREE[2])
 
     turn = SAMPLER + LEARNER
     in_turn = [turn * n for n in range(rollouts)]
@@ -78,23 +78,27 @@ def ranks(lengths: Sequence[Sequence[int]], title: str) -> Figure:
 
 
 def delays(
-    rewards: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
+    found: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
 ) -> Figure:
-    """Reward by how far the sampler lags, a panel per method, a line per correction."""
-    figure, axes = draw.panel_grid(len(rewards), (8, 3.4), sharey=True)
-    for axis, (method, by_weight) in zip(axes, rewards.items()):
-        looks = ((colour_of(method), "-", "o"), (FREE[1], "--", "s"))
-        for (label, by_delay), (colour, dash, mark) in zip(by_weight.items(), looks):
+    """Accuracy by how far the sampler lags: a panel per method, two corrections."""
+    figure, axes = draw.panel_grid(len(found), (8, 3.4), sharey=True)
+    for axis, (method, by_weight) in zip(axes, found.items()):
+        looks = ((colour_of(method), "-", "o", -0.1), (INK, "--", "s", 0.1))
+        for (label, by_delay), look in zip(by_weight.items(), looks):
+            colour, dash, mark, aside = look
             places = range(len(by_delay))
             middle = [draw.median(values) for values in by_delay.values()]
             axis.plot(places, middle, dash, color=colour, label=label)
             for x, values in zip(places, by_delay.values()):
-                axis.plot([x] * len(values), values, mark, color=colour, alpha=0.5)
-            draw.count_runs(axis, label, len(values), "dots: single runs, line: median")
+                beside = [x + aside] * len(values)
+                axis.plot(beside, values, mark, color=colour, alpha=0.5, markersize=4.5)
+            draw.count_runs(axis, label, len(values), LATE_RUNS)
         axis.set_xticks(places, list(by_delay))
         axis.set(title=method, ylim=(-0.03, 1.03), xlabel="rollouts behind")
-    axes[0].set(ylabel="reward, last ten rollouts")
+    axes[0].set(ylabel="held-out accuracy")
     draw.heading(figure, axes[-1], title)
+    for line in figure.legends[0].get_lines():
+        line.set_color(INK)  # each panel has a colour of its own
     return figure
 
 
