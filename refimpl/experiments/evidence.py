@@ -48,14 +48,19 @@ Job = tuple[Cell, int, int]
 NAMES: dict[str, Claim | Study] = {str(c.number): c for c in CLAIMS} | STUDIES
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
 """A run on one core, by K, where none is stored to tell."""
+PILOT = 2
+"""Seeds that every cell gets. A claim gets those beyond only while its runs would not
+see the smallest effect that matters. Their spread decides that, whatever the verdict:
+to stop at a verdict would favour it."""
 LEDGER = "claim title effect low high unit starts runs detectable p verdict why".split()
 
 
-def wanted(names: Collection[str]) -> list[Job]:
+def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
     """Every run that the named claims and studies need, once.
 
-    Seed by seed, then warm start by warm start: stopped early, it leaves a few runs of
-    every cell rather than all of the first ones. Raises `ValueError` on unknown names.
+    Those that are `precise` need no more than PILOT seeds. Seed by seed, then warm
+    start by warm start: stopped early, it leaves a few runs of every cell rather than
+    all of the first ones. Raises `ValueError` on unknown names.
     """
     for name in names:
         if name not in NAMES:
@@ -65,8 +70,10 @@ def wanted(names: Collection[str]) -> list[Job]:
             )
     seeds: dict[Cell, int] = {}
     for name in names:
+        asked = NAMES[name].seeds
         for cell in NAMES[name].cells:
-            seeds[cell] = max(seeds.get(cell, 0), NAMES[name].seeds)
+            own = min(asked, PILOT) if name in precise else asked
+            seeds[cell] = max(seeds.get(cell, 0), own)
     rounds = itertools.product(range(max(seeds.values(), default=0)), range(STARTS))
     return [
         (cell, start, seed)
@@ -76,10 +83,26 @@ def wanted(names: Collection[str]) -> list[Job]:
     ]
 
 
-def missing(out: str | Path, names: Collection[str]) -> list[Job]:
+def missing(
+    out: str | Path, names: Collection[str], precise: Collection[str] = ()
+) -> list[Job]:
     """Those of the wanted runs that `out` does not hold yet."""
-    jobs, done = wanted(names), store.done(store.runs_file(out))
+    jobs, done = wanted(names, precise), store.done(store.runs_file(out))
     return [job for job in jobs if store.key(spec(*job)) not in done]
+
+
+def precise(out: str | Path) -> set[str]:
+    """The claims that have their pilot and need no more seeds: those whose runs would
+    see the smallest effect that matters, four times in five, and those that cannot be
+    tested."""
+    complete = [c for c in CLAIMS if not missing(out, [str(c.number)], NAMES)]
+    found = table(out) if complete else None
+    enough = set()
+    for claim in complete:
+        _, made, verdict, _ = claim.judge(found)
+        if verdict == "not testable here" or made.detectable <= claim.smallest:
+            enough.add(str(claim.number))
+    return enough
 
 
 @guarded
@@ -88,9 +111,9 @@ def plan(
 ) -> str:
     """What is missing, by claim, and the hours it will take with so many workers."""
     lines, every = [], set()
-    seconds = _seconds(out)
+    seconds, enough = _seconds(out), precise(out)
     for name in claims:
-        jobs, all_of_it = missing(out, [name]), wanted([name])
+        jobs, all_of_it = missing(out, [name], enough), wanted([name], enough)
         every.update(jobs)
         lines.append(
             [name, NAMES[name].title, len(all_of_it), len(jobs), _hours(jobs, seconds)]
@@ -161,10 +184,14 @@ def run_all(
     opened = store.Store(out, COLUMNS)
     for said in opened.dropped:
         warnings.warn(f"{said}; that run is made again", stacklevel=3)
-    jobs = missing(out, claims)
+    _make(missing(out, claims, precise=NAMES), "runs", opened, workers)
+    _make(missing(out, claims, precise(out)), "more seeds", opened, workers)
+
+
+def _make(jobs: list[Job], said: str, opened: store.Store, workers: int) -> None:
     for world, start in sorted({(cell.world, start) for cell, start, _ in jobs}):
         warm_start(WORLDS[world](seed=start))  # once, before the workers ask for it
-    for job, found in tqdm(finished(run, jobs, workers), total=len(jobs), desc="runs"):
+    for job, found in tqdm(finished(run, jobs, workers), total=len(jobs), desc=said):
         opened.add(spec(*job), *found)
 
 

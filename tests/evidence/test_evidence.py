@@ -122,6 +122,39 @@ def test_each_cell_has_the_seeds_that_its_own_claim_asks_for():
     assert {seed for cell, _, seed in jobs if cell.world == "sorting"} == {0}
 
 
+def pilot_of_16(tmp_path, gains):
+    """Claim 16's two seeds from every warm start; what maj@8 gains, by start."""
+    jobs = [job for job in evidence.wanted(["16"]) if job[2] < evidence.PILOT]
+    around = {"before/maj@8": 0.2, "before/pass@64": 0.5, "after/pass@64": 0.5}
+    made = [
+        (*job, rows(**around, **{"after/maj@8": 0.2 + gains[job[1]]})) for job in jobs
+    ]
+    return filled(tmp_path, *made)
+
+
+@pytest.mark.parametrize("gain", [0.2, -0.2, 0.0])
+def test_a_precise_claim_gets_no_more_seeds_whatever_its_verdict(tmp_path, gain):
+    out = pilot_of_16(tmp_path, [gain + 0.001 * n for n in range(STARTS)])
+    assert evidence.precise(out) == {"16"}
+    assert evidence.missing(out, ["16"], evidence.precise(out)) == []
+
+
+@pytest.mark.parametrize("gain", [0.3, 0.0])
+def test_a_claim_whose_starts_differ_widely_gets_all_of_its_seeds(tmp_path, gain):
+    out = pilot_of_16(tmp_path, [gain + 0.1 * (-1) ** n for n in range(STARTS)])
+    assert evidence.precise(out) == set()
+    left = evidence.missing(out, ["16"], evidence.precise(out))
+    assert {seed for _, _, seed in left} == {2, 3} and len(left) == 2 * STARTS
+    line = next(x for x in evidence.plan(out, ["16"]).splitlines() if x[:2] == "16")
+    assert line.split()[-3:-1] == ["20", "10"]
+
+
+def test_without_a_whole_pilot_nothing_is_precise(tmp_path):
+    jobs = evidence.wanted(["16"])[: 2 * STARTS - 1]
+    out = filled(tmp_path, *((*job, rows()) for job in jobs))
+    assert evidence.precise(out) == set()
+
+
 def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
     jobs = evidence.wanted(["16"])
     out = filled(tmp_path, *((*job, rows()) for job in jobs[:5]))
@@ -161,7 +194,11 @@ def short(monkeypatch):
     monkeypatch.setattr(evidence, "STARTS", 1)
 
 
-def test_run_makes_what_is_missing_and_nothing_twice(tmp_path, short, monkeypatch):
+@pytest.mark.parametrize(("precise", "seeds"), [((), 4), (("9",), 2)])
+def test_run_makes_what_is_missing_and_nothing_twice(
+    tmp_path, short, monkeypatch, precise, seeds
+):
+    monkeypatch.setattr(evidence, "precise", lambda out: precise)
     made = []
     real = grid.run
 
@@ -172,15 +209,16 @@ def test_run_makes_what_is_missing_and_nothing_twice(tmp_path, short, monkeypatc
     monkeypatch.setattr(evidence, "run", watched)
     out = tmp_path / "e"
     evidence.run_all(out, ["9"])
-    assert len(made) == 2 * 4
+    assert len(made) == 2 * seeds
+    assert [seed for _, _, seed in made] == sorted(seed for _, _, seed in made)
     runs, stored_rows = store.read(out)
-    assert len(runs) == 8 and len(stored_rows) == 16
-    assert runs["start"].eq(0).all() and set(runs["seed"]) == {0, 1, 2, 3}
+    assert len(runs) == 2 * seeds and len(stored_rows) == 4 * seeds
+    assert runs["start"].eq(0).all() and set(runs["seed"]) == {*range(seeds)}
     provenance = ["code", "commit", "torch", "processor", "instructions", "date"]
     assert runs[provenance].notna().all(axis=None)
     assert stored_rows["drift/kl"].notna().all()
     evidence.run_all(out, ["9"])
-    assert len(made) == 8
+    assert len(made) == 2 * seeds
 
 
 def test_a_run_is_the_same_when_it_is_made_again(short):
