@@ -42,13 +42,14 @@ def vespo(good=(2.0, 3.0), bad=(3.0, 2.0)) -> Algorithm:
     return replace(DAPO, name="vespo", objective=objective)
 
 
+def every_token(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """1 / B: no division by |o_i|, so a response weighs |o_i| / B."""
+    return mask / len(mask)
+
+
 def luspo() -> Algorithm:
     """LUSPO (2602.05261): GSPO's response, times its length."""
-
-    def per_response(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        return mask / len(mask)  # summed over |o_i| tokens: |o_i| / B
-
-    return replace(GSPO, name="luspo", normaliser=per_response)
+    return replace(GSPO, name="luspo", normaliser=every_token)
 
 
 def icepop(
@@ -75,13 +76,6 @@ def maxrl(
 
 def minirl() -> Algorithm:
     """MiniRL (2512.01374): GRPO's clip, Â = R − R̄, and no division by a length."""
-
-    def per_response(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        return mask / len(mask)
-
     return replace(
-        GRPO, name="minirl", advantages=group_centred, normaliser=per_response
+        GRPO, name="minirl", advantages=group_centred, normaliser=every_token
     )
-
-
-__all__ = ["dppo", "icepop", "luspo", "maxrl", "minirl", "vespo"]

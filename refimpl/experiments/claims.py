@@ -628,7 +628,6 @@ LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)
 def behind(arm: str, delay: int, cap: float | None) -> Cell:
     """A sampler so many rollouts behind, with truncated weights or without; K = 4.
 
-    The outcome is accuracy, because training rewards are those of the late sampler.
     At a delay of 0 there is nothing to weigh.
     """
     if delay == 0:
@@ -699,7 +698,7 @@ STUDIES = {
             ),
         },
     ),
-    "delay": Study(
+    "delay": Study(  # in accuracy: training rewards are the late sampler's own
         "What does a sampler cost that lags behind, and do truncated weights help?",
         {
             f"{arm}, {delay} behind{', TIS' if cap else ''}": Contrast(

@@ -149,6 +149,14 @@ def test_a_claim_whose_starts_differ_widely_gets_all_of_its_seeds(tmp_path, gain
     assert line.split()[-3:-1] == ["20", "10"]
 
 
+def test_what_cannot_be_tested_gets_no_more_seeds(tmp_path, monkeypatch):
+    out = pilot_of_16(tmp_path, [0.1 * (-1) ** n for n in range(STARTS)])
+    assert evidence.precise(out) == set()
+    of_16 = replace(CLAIMS[15], premise=lambda table: "there is no room to rise")
+    monkeypatch.setattr(evidence, "CLAIMS", (of_16,))
+    assert evidence.precise(out) == {"16"}
+
+
 def test_without_a_whole_pilot_nothing_is_precise(tmp_path):
     jobs = evidence.wanted(["16"])[: 2 * STARTS - 1]
     out = filled(tmp_path, *((*job, rows()) for job in jobs))

@@ -1,6 +1,6 @@
 """Figures of chapter 14: who waits for whom, ranks, old samplers, newer methods."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import torch
@@ -34,21 +34,18 @@ def parts(title: str, rollouts: int = 4) -> Figure:
         middle = left + (start + length / 2) * unit - 0.02
         axis.text(middle, row + 0.2, text, ha="center", va="center", color=PAPER)
 
-    def cut(top: float, name: str, starts, learned, ages) -> None:
+    def cut(top: float, name: str, pace: float, behind: int) -> None:
         axis.text(0.1, top + 0.56, name, size=12, weight="bold", color=INK)
         for row, who in ((top, "sampler"), (top - 0.5, "learner")):
             axis.text(left - 0.12, row + 0.2, who, ha="right", va="center", size=12)
         for n in range(rollouts):
-            block(top, starts[n], SAMPLER, f"π{_sub(n - ages[n])}", FREE[0])
-            block(top - 0.5, learned[n], LEARNER, f"→ π{_sub(n + 1)}", FREE[2])
+            start, policy = pace * n, max(0, n - behind)
+            block(top, start, SAMPLER, f"π{_sub(policy)}", FREE[0])
+            learns = f"→ π{_sub(n + 1)}"
+            block(top - 0.5, start + SAMPLER, LEARNER, learns, FREE[2])
 
-    turn = SAMPLER + LEARNER
-    in_turn = [turn * n for n in range(rollouts)]
-    cut(2.2, "each waits for the other", in_turn, [x + SAMPLER for x in in_turn],
-        [0] * rollouts)  # fmt: skip
-    ahead = [SAMPLER * n for n in range(rollouts)]
-    cut(0.7, "the sampler goes on", ahead, [x + SAMPLER for x in ahead],
-        [0, *[1] * (rollouts - 1)])  # fmt: skip
+    cut(2.2, "each waits for the other", SAMPLER + LEARNER, behind=0)
+    cut(0.7, "the sampler goes on", SAMPLER, behind=1)
     axis.text(left, 0.02, "time →", size=11, color=GREY)
     axis.text(0.1, 3.3, title, size=13.5, weight="bold", color=INK)
     return figure
@@ -122,8 +119,8 @@ def newer_map(title: str) -> Figure:
     figure, axes = draw.panel_grid(3, (8, 3.6))
     gate, weight, advantage = axes
     ratio = torch.linspace(0.02, 3.5, 400, dtype=torch.float64)
-    draw.line(gate, ratio, coefficient(ALGORITHMS["grpo"], ratio), colour_of("grpo"),
-              "-", "GRPO, MiniRL")  # fmt: skip
+    grpo = coefficient(ALGORITHMS["grpo"], ratio)
+    draw.line(gate, ratio, grpo, colour_of("grpo"), "-", "GRPO, MiniRL")
     for p, dash, colour in ((0.1, "--", FREE[0]), (0.3, "-.", FREE[1])):
         possible = ratio[ratio * p <= 1]
         curve = coefficient(newer.dppo(), possible, p)
@@ -189,12 +186,10 @@ def newer_explorer() -> explorer.Explorer:
     draw.heading(figure, axes[0])
 
     def update(old: float, bound: float, k: float, rate: float) -> list:
-        pairs: dict[str, Callable[[], Algorithm]] = {
-            names[0]: lambda: newer.dppo(bound, bound),
-            names[1]: lambda: newer.vespo((k, rate), (k, rate)),
-        }
+        bent = newer.dppo(bound, bound), newer.vespo((k, rate), (k, rate))
+        methods = dict(zip(names, bent))
         for (name, sign), one in lines.items():
-            y = coefficient(pairs[name](), ratio, old, sign)
+            y = coefficient(methods[name], ratio, old, sign)
             if name == names[0]:  # no probability is above 1
                 y = y.masked_fill(ratio * old > 1, torch.nan)
             one.set_ydata(y)
@@ -214,14 +209,3 @@ def newer_explorer() -> explorer.Explorer:
             "a likely token": {"old": 0.8, "bound": 0.2},
         },
     )
-
-
-__all__ = [
-    "coefficient",
-    "delays",
-    "distinct",
-    "newer_explorer",
-    "newer_map",
-    "parts",
-    "ranks",
-]
