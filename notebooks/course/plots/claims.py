@@ -1,0 +1,291 @@
+"""Figures of chapter 12: clusters, the ledger, breaking rates, the audit."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from course import explorer
+from course.claims import measured
+from course.plots import primitives as draw
+from course.plots.style import FREE, GREY, INK, arms
+from refimpl.experiments.claims import BROKEN, CLAIMS, Claim, Contrast
+from refimpl.experiments.statistics import Estimate, estimate
+
+MARKS = {
+    "reproduced": ("o", INK),
+    "contradicted": ("X", INK),
+    "not seen": ("o", "white"),
+    "not testable here": ("D", "white"),
+}
+"""Mark and filling by verdict; what cannot be tested is grey."""
+EDGE = 20
+"""The ledger's axis ends at so many smallest effects; a bar beyond it is cut off."""
+NAMES = {
+    "GRPO (0.67, 1.49)": "GRPO, GMPO's width",
+    "GSPO 0.03": "GSPO, ε 0.03",
+    "CISPO 5": "CISPO",
+    "SAPO 1.0": "SAPO, τ = 1",
+    "SAPO 8.8": "SAPO, τ = 8.8",
+    "one-sided 8.8": "one-sided, τ = 8.8",
+    "two-sided clip": "clip without min",
+}
+"""What the figures call an arm, where its own name is too short."""
+BY_START = "dots: warm starts, bar: 95 % interval of the mean"
+
+
+def clusters(
+    by_start: Mapping[int, Sequence[float]], what: str, title: str
+) -> Figure:
+    """Paired differences by warm start, and two intervals of their mean.
+
+    One takes every pair for an observation of its own, the other every warm start.
+    """
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    for start, own in by_start.items():
+        axis.plot([start] * len(own), own, "o", color=FREE[1], alpha=0.8)
+        axis.plot([start - 0.25, start + 0.25], [sum(own) / len(own)] * 2, color=INK)
+    every = [value for own in by_start.values() for value in own]
+    n = len(by_start)
+    for place, found, colour in (
+        (n + 0.4, estimate({i: [v] for i, v in enumerate(every)}), GREY),
+        (n + 1.4, estimate(by_start), INK),
+    ):
+        axis.plot([place] * 2, [found.low, found.high], color=colour, linewidth=3)
+        axis.plot(place, found.effect, "o", color=colour, markersize=8)
+    draw.rule(axis, y=0, colour=INK, dash="-", width=1)
+    named = [f"start {start}" for start in by_start]
+    ends = [f"{len(every)} pairs\nalike", f"{n} warm\nstarts"]
+    axis.set_xticks([*by_start, n + 0.4, n + 1.4], [*named, *ends])
+    axis.set_ylabel(what)
+    draw.finding(figure, title)
+    draw.caption(figure, "dots: pairs of runs, lines: their means, bars: 95 % intervals")
+    return figure
+
+
+def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
+    """Effect and interval of every claim, in units of the smallest that matters.
+
+    To the right is what is claimed. `lines` are the ledger's.
+    """
+    figure, axis = plt.subplots(figsize=(8, 7.6))
+    axis.axvspan(1, EDGE, color=FREE[3], alpha=0.18, linewidth=0)
+    by_number = {claim.number: claim for claim in CLAIMS}
+    labels = []
+    for row, line in enumerate(lines):
+        claim = by_number[int(line["claim"])]
+        labels.append(f"{claim.title}  {claim.number}")
+        unit = claim.sign * claim.smallest
+        points = [float(line[k] or "nan") / unit for k in ("low", "effect", "high")]
+        bar(axis, row, points, line["verdict"])
+        effect, *_ = measured(line)
+        axis.text(EDGE * 1.25, row, effect, va="center", size=11)
+    draw.rule(axis, x=0, colour=INK, dash="-", width=1)
+    axis.set_xscale("symlog", linthresh=1, linscale=0.7)
+    axis.set_xlim(-EDGE, EDGE)
+    axis.set_xticks([-10, -1, 0, 1, 10], ["−10", "−1", "0", "1", "10"])
+    draw.row_labels(axis, labels, size=11)
+    axis.set_xlabel("← the other way      in smallest effects      as claimed →")
+    for verdict, (mark, fill) in MARKS.items():
+        edge = GREY if verdict == "not testable here" else INK
+        look = {"mfc": fill, "mec": edge, "color": edge, "markersize": 8}
+        axis.plot([], [], mark, label=verdict, linestyle="", **look)
+    draw.heading(figure, axis, title, columns=4)
+    draw.caption(figure, "bars: 95 % intervals over warm starts; right: the effect")
+    return figure
+
+
+def bar(axis, row: float, points: Sequence[float], verdict: str) -> None:
+    """An effect between the ends of its interval, whichever way they lie."""
+    low, effect, high = points
+    mark, fill = MARKS[verdict]
+    edge = GREY if verdict == "not testable here" else INK
+    axis.plot([low, high], [row, row], color=edge, linewidth=2)
+    at = max(-EDGE, min(EDGE, effect))
+    axis.plot(at, row, mark, mfc=fill, mec=edge, mew=1.6, markersize=8, clip_on=False)
+
+
+def every_claim(found: Mapping[int, Mapping[int, Sequence[float]]], title: str):
+    """What each pair of runs says, by warm start: a panel for each claim."""
+    figure, axes = draw.panel_grid(len(found), (8, 8.4), 4)
+    for axis, (number, by_start) in zip(axes, found.items()):
+        for start, own in by_start.items():
+            axis.plot([start] * len(own), own, "o", color=FREE[1], ms=4.5, alpha=0.8)
+        made = estimate(by_start)
+        axis.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
+        axis.axhline(made.effect, color=INK, linewidth=1.6)
+        draw.rule(axis, y=0, colour=INK, dash=":", width=1.4)
+        axis.set_title(f"claim {number}", fontsize=11)
+        axis.set_xticks(range(5))
+        axis.tick_params(labelsize=9.5)
+    for axis in axes[-4:]:
+        axis.set_xlabel("warm start", fontsize=11)
+    draw.finding(figure, title)
+    told = "dots: pairs of runs; line, band: mean over warm starts, 95 % interval"
+    draw.caption(figure, told)
+    return figure
+
+
+def sweeps(
+    reward: Mapping[str, Mapping[int, Mapping[float, float]]],
+    breaking: Mapping[str, Mapping[int, float]],
+    title: str,
+) -> Figure:
+    """Reward by learning rate, a line per warm start, a panel per method.
+
+    A cross stands where a line falls through BROKEN for good.
+    """
+    figure, axes = draw.panel_grid(len(reward), (8, 3.5), sharey=True)
+    for axis, (arm, by_start), (colour, _) in zip(axes, reward.items(), arms(reward)):
+        for start, by_rate in by_start.items():
+            axis.plot(by_rate.keys(), by_rate.values(), "o-", color=colour, ms=4, lw=1.3)
+            look = {"color": INK, "ms": 9, "mew": 2}
+            axis.plot(breaking[arm][start], BROKEN, "x", **look)
+        draw.rule(axis, y=BROKEN, colour=INK, dash="--", width=1)
+        rates = list(by_rate)
+        axis.set(xscale="log", title=NAMES.get(arm, arm), ylim=(-0.02, 1.02))
+        _rate_axis(axis, rates[::2])
+    axes[0].set_ylabel("reward, last ten rollouts")
+    draw.finding(figure, title)
+    draw.caption(figure, f"{len(by_start)} lines: warm starts; ×: the breaking rate")
+    return figure
+
+
+def _rate_axis(axis, rates: Sequence[float]) -> None:
+    draw.plain_ticks(axis.xaxis, rates)
+    axis.set_xticks(rates, [f"{rate * 1e4:g}" for rate in rates])
+    axis.set_xlabel("learning rate, $10^{-4}$")
+
+
+def breaking(
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+    rates: Mapping[str, Sequence[float]],
+    title: str,
+) -> Figure:
+    """The rate at which each method breaks, by warm start: a panel per K or world.
+
+    `rates[panel]` are those that were tried; what stands at all of them is drawn at the
+    highest.
+    """
+    methods = list(dict.fromkeys(arm for own in panels.values() for arm in own))
+    size = (8, 0.4 * len(methods) + 1.9)
+    figure, axes = draw.panel_grid(len(panels), size, sharey=True)
+    looks = dict(zip(methods, arms(methods)))
+    for axis, (panel, by_method) in zip(axes, panels.items()):
+        tried = rates[panel]
+        for row, arm in enumerate(methods):
+            if arm not in by_method:
+                axis.text(tried[2], row, "not run", color=GREY, ha="center", va="center")
+                continue
+            own, colour = by_method[arm], looks[arm][0]
+            middle, low, high = (2**x for x in interval_of_logs(own))
+            aside = [row + 0.18] * len(own)
+            axis.plot(own.values(), aside, "o", color=colour, ms=4.5, alpha=0.65)
+            span = [max(low, tried[0] / 2), min(high, tried[-1])]
+            axis.plot(span, [row - 0.12] * 2, color=colour, linewidth=3)
+            axis.plot(middle, row - 0.12, "o", color=colour, ms=8)
+        axis.set(xscale="log", title=panel, xlim=(tried[0] / 2.3, tried[-1] * 1.2))
+        _rate_axis(axis, tried[::2])
+        draw.rule(axis, x=tried[-1], dash="--")
+    draw.row_labels(axes[0], [NAMES.get(arm, arm) for arm in methods])
+    draw.finding(figure, title)
+    draw.caption(figure, BY_START)
+    return figure
+
+
+def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
+    """The mean of log2 of the rates, one a warm start, and its 95 % interval."""
+    made = estimate({start: [math.log2(rate)] for start, rate in rates.items()})
+    return made.effect, made.low, made.high
+
+
+def effects(
+    rows: Mapping[str, Mapping[int, Sequence[float]]], what: str, title: str
+) -> Figure:
+    """Effects by warm start, with their intervals, one row each."""
+    figure, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.7))
+    for row, by_start in enumerate(rows.values()):
+        made = estimate(by_start)
+        dots = [value for own in by_start.values() for value in own]
+        axis.plot(dots, [row + 0.2] * len(dots), "o", color=FREE[1], ms=5, alpha=0.8)
+        axis.plot([made.low, made.high], [row - 0.1] * 2, color=INK, linewidth=2.5)
+        axis.plot(made.effect, row - 0.1, "o", color=INK, ms=8)
+    draw.rule(axis, x=0, colour=INK, dash="-", width=1)
+    draw.row_labels(axis, rows)
+    axis.set_xlabel(what)
+    draw.finding(figure, title)
+    draw.caption(figure, BY_START)
+    return figure
+
+
+AUDITED = [claim for claim in CLAIMS if isinstance(claim.effect, Contrast)]
+"""Claims that compare two cells, so that another outcome can be asked of them."""
+OUTCOMES = ("as declared", "reward", "accuracy", "entropy", "length", "to_80")
+
+
+def audit(table: pd.DataFrame) -> explorer.Explorer:
+    """A claim's interval for the reader's outcome, seeds, warm starts, threshold."""
+    runs = {
+        claim.number: table[table["arm"].isin({c.arm for c in claim.effect.cells})]
+        for claim in AUDITED
+    }
+    figure, axis = plt.subplots(figsize=(8, 3.2))
+    (band,) = axis.plot([0, 0], [0, 0], color=INK, linewidth=3)
+    (middle,) = axis.plot(0, 0, "o", color=INK, ms=9)
+    (dots,) = axis.plot([], [], "o", color=FREE[1], alpha=0.8)
+    (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY, label="your threshold")
+    draw.rule(axis, x=0, colour=INK, dash="-", width=1)
+    axis.set(ylim=(-0.6, 1.0), yticks=(), xlim=(-1, 1))
+    said = axis.text(0.01, 0.97, "", transform=axis.transAxes, va="top", size=12)
+    axis.legend(loc="upper right")
+    draw.caption(figure, "dots: warm starts, bar: 95 % interval of their mean")
+
+    def update(number: int, outcome: str, starts: int, seeds: int, threshold: float):
+        claim = next(c for c in AUDITED if c.number == number)
+        made, by_start = audited(claim, runs[number], outcome, starts, seeds)
+        means = [sum(own) / len(own) for own in by_start.values()]
+        dots.set_data(means, [0.25] * len(means))
+        middle.set_data([made.effect], [-0.1])
+        band.set_data([made.low, made.high], [-0.1, -0.1])
+        at = claim.sign * threshold * claim.smallest
+        limit.set_xdata([at, at])
+        known = [x for x in (*means, made.low, made.high, at) if math.isfinite(x)]
+        far = 1.15 * max(map(abs, known), default=1.0) or 1.0
+        axis.set_xlim(-far, far)
+        said.set_text(f"{claim.title}\n{_said(claim, made, outcome, threshold)}")
+        axis.set_xlabel(claim.unit if outcome == OUTCOMES[0] else outcome)
+        return [limit, dots, band, middle, said]
+
+    numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
+    controls = {
+        "number": explorer.choice("claim", numbers, AUDITED[0].number),
+        "outcome": explorer.choice("outcome", OUTCOMES, OUTCOMES[0]),
+        "starts": explorer.slider("warm starts", 5, 2, 5, 1),
+        "seeds": explorer.slider("seeds of each, at most", 4, 1, 4, 1),
+        "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+def audited(
+    claim: Claim, table: pd.DataFrame, outcome: str, starts: int, seeds: int
+) -> tuple[Estimate, dict[int, list[float]]]:
+    """The claim's estimate with another outcome (as a difference) or fewer runs."""
+    effect = claim.effect
+    if outcome != OUTCOMES[0]:
+        effect = effect._replace(outcome=outcome, scale="difference")
+    own = table[(table["start"] < starts) & (table["seed"] < seeds)]
+    by_start = effect.pairs(own)
+    return estimate(by_start), by_start
+
+
+def _said(claim: Claim, made: Estimate, outcome: str, threshold: float) -> str:
+    numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
+    pairs = f"{made.runs} pairs from {made.starts} warm starts"
+    if outcome != OUTCOMES[0]:
+        return f"{numbers}, {pairs}: an outcome that nobody declared"
+    asked = replace(claim, smallest=threshold * claim.smallest)
+    return f"{numbers}, {pairs}: {asked.decide(made)}"
