@@ -49,8 +49,8 @@ def amount(value: str | float, unit: str) -> str:
     if value == "":
         return "–"
     if unit.startswith("log2 of "):
-        return f"×{2 ** float(value):.3g}"
-    return f"{float(value):+.3g}"
+        return f"×{2 ** float(value):.2g}"
+    return f"{float(value):+.2g}".replace("-", "−")
 
 
 def measured(line: Mapping[str, str]) -> list[str]:

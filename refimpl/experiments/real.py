@@ -114,6 +114,9 @@ ARMS = {name: Arm(name) for name in METHODS} | {
     "no template": Arm(chat=False),
     "ten times the rate": Arm(training=(("learning_rate", 2e-4),)),
     "LoRA": Arm(lora=16, training=(("learning_rate", 2e-4),)),
+    # Claim 14: the same two widths, exchanged.
+    "SAPO 8.8, neg 2": Arm("SAPO 8.8, neg 2"),
+    "SAPO 17.6, neg ½": Arm("SAPO 17.6, neg ½"),
 }
 
 

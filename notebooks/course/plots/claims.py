@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from course import explorer
 from course.claims import measured
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, INK, arms
+from course.plots.style import FREE, GREY, INK, WRONG, arms
 from refimpl.experiments.claims import BROKEN, CLAIMS, Claim, Contrast
 from refimpl.experiments.statistics import Estimate, estimate
 
@@ -88,13 +88,14 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
     axis.set_xlim(-EDGE, EDGE)
     axis.set_xticks([-10, -1, 0, 1, 10], ["−10", "−1", "0", "1", "10"])
     draw.row_labels(axis, labels, size=11)
-    axis.set_xlabel("← the other way      in smallest effects      as claimed →")
+    axis.set_xlabel("← the other way      as claimed →")
     for verdict, (mark, fill) in MARKS.items():
         edge = GREY if verdict == "not testable here" else INK
         look = {"mfc": fill, "mec": edge, "color": edge, "markersize": 8}
         axis.plot([], [], mark, label=verdict, linestyle="", **look)
     draw.heading(figure, axis, title, columns=4)
-    draw.caption(figure, "bars: 95 % intervals over warm starts; right: the effect")
+    told = "in units of the smallest effect that matters; bars: 95 % intervals"
+    draw.caption(figure, told)
     return figure
 
 
@@ -221,6 +222,27 @@ def effects(
     return figure
 
 
+def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
+    """Studies of nothing, sorted by effect: those whose interval excludes 0 are red.
+
+    `panels[label]` holds a row of observations for each study.
+    """
+    figure, axes = draw.panel_grid(len(panels), (8, 3.6), sharey=True)
+    for axis, (label, studies) in zip(axes, panels.items()):
+        made = [estimate({i: [float(x)] for i, x in enumerate(own)}) for own in studies]
+        made.sort(key=lambda one: one.effect)
+        off = [not one.low <= 0 <= one.high for one in made]
+        for row, (one, found) in enumerate(zip(made, off)):
+            colour = WRONG if found else FREE[1]
+            axis.plot([row, row], [one.low, one.high], color=colour, linewidth=1)
+        draw.rule(axis, y=0, colour=INK, dash="-", width=1)
+        axis.set(title=f"{label}: {sum(off)} of {len(off)}", xlabel="study")
+    axes[0].set(ylabel="95 % interval", ylim=(-4, 4))
+    draw.finding(figure, title)
+    draw.caption(figure, "red: the interval excludes 0")
+    return figure
+
+
 AUDITED = [claim for claim in CLAIMS if isinstance(claim.effect, Contrast)]
 """Claims that compare two cells, so that another outcome can be asked of them."""
 OUTCOMES = ("as declared", "reward", "accuracy", "entropy", "length", "to_80")
@@ -232,16 +254,16 @@ def audit(table: pd.DataFrame) -> explorer.Explorer:
         claim.number: table[table["arm"].isin({c.arm for c in claim.effect.cells})]
         for claim in AUDITED
     }
-    figure, axis = plt.subplots(figsize=(8, 3.2))
+    figure, axis = plt.subplots(figsize=(8, 3.4))
     (band,) = axis.plot([0, 0], [0, 0], color=INK, linewidth=3)
     (middle,) = axis.plot(0, 0, "o", color=INK, ms=9)
     (dots,) = axis.plot([], [], "o", color=FREE[1], alpha=0.8)
-    (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY, label="your threshold")
+    (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     axis.set(ylim=(-0.6, 1.0), yticks=(), xlim=(-1, 1))
-    said = axis.text(0.01, 0.97, "", transform=axis.transAxes, va="top", size=12)
-    axis.legend(loc="upper right")
-    draw.caption(figure, "dots: warm starts, bar: 95 % interval of their mean")
+    said = axis.set_title("\n", loc="left", fontsize=12)
+    told = "dots: warm starts, bar: 95 % interval of their mean, dashed: your threshold"
+    draw.caption(figure, told)
 
     def update(number: int, outcome: str, starts: int, seeds: int, threshold: float):
         claim = next(c for c in AUDITED if c.number == number)
