@@ -37,9 +37,7 @@ NAMES = {
 BY_START = "dots: warm starts, bar: 95 % interval of the mean"
 
 
-def clusters(
-    by_start: Mapping[int, Sequence[float]], what: str, title: str
-) -> Figure:
+def clusters(by_start: Mapping[int, Sequence[float]], what: str, title: str) -> Figure:
     """Paired differences by warm start, and two intervals of their mean.
 
     One takes every pair for an observation of its own, the other every warm start.
@@ -62,7 +60,9 @@ def clusters(
     axis.set_xticks([*by_start, n + 0.4, n + 1.4], [*named, *ends])
     axis.set_ylabel(what)
     draw.finding(figure, title)
-    draw.caption(figure, "dots: pairs of runs, lines: their means, bars: 95 % intervals")
+    draw.caption(
+        figure, "dots: pairs of runs, lines: their means, bars: 95 % intervals"
+    )
     return figure
 
 
@@ -142,7 +142,9 @@ def sweeps(
     figure, axes = draw.panel_grid(len(reward), (8, 3.5), sharey=True)
     for axis, (arm, by_start), (colour, _) in zip(axes, reward.items(), arms(reward)):
         for start, by_rate in by_start.items():
-            axis.plot(by_rate.keys(), by_rate.values(), "o-", color=colour, ms=4, lw=1.3)
+            axis.plot(
+                by_rate.keys(), by_rate.values(), "o-", color=colour, ms=4, lw=1.3
+            )
             look = {"color": INK, "ms": 9, "mew": 2}
             axis.plot(breaking[arm][start], BROKEN, "x", **look)
         draw.rule(axis, y=BROKEN, colour=INK, dash="--", width=1)
@@ -179,7 +181,9 @@ def breaking(
         tried = rates[panel]
         for row, arm in enumerate(methods):
             if arm not in by_method:
-                axis.text(tried[2], row, "not run", color=GREY, ha="center", va="center")
+                axis.text(
+                    tried[2], row, "not run", color=GREY, ha="center", va="center"
+                )
                 continue
             own, colour = by_method[arm], looks[arm][0]
             middle, low, high = (2**x for x in interval_of_logs(own))

@@ -1,0 +1,213 @@
+"""What chapter 12 draws, prints and quotes, and the stored ledger behind it."""
+
+import math
+import re
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from course import claims
+from course.plots import claims as pictures
+from refimpl.experiments import evidence
+from refimpl.experiments.claims import CLAIMS, STARTS
+from refimpl.experiments.statistics import estimate
+
+BY_NUMBER = {claim.number: claim for claim in CLAIMS}
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def line(number=4, **changed):
+    """A line of the ledger as the file holds it."""
+    claim = BY_NUMBER[number]
+    told = {"effect": "0.5", "low": "0.2", "high": "0.8", "starts": "5", "runs": "10"}
+    told |= {"claim": str(number), "title": claim.title, "unit": claim.unit}
+    return (
+        told
+        | {"detectable": "0.4", "p": "0.01", "verdict": "not seen", "why": ""}
+        | changed
+    )
+
+
+def test_the_stored_ledger_is_what_the_rows_give():
+    assert evidence.check(claims.STORE) == []
+
+
+def test_no_verdict_rests_on_one_warm_start():
+    lines = claims.claimed()
+    assert [int(own["claim"]) for own in lines] == [*range(1, 17)]
+    assert {own["starts"] for own in lines} == {str(STARTS)}
+    for own in lines:
+        assert own["verdict"] != "no runs yet"
+        assert all(own[name] for name in ("effect", "low", "high", "detectable"))
+
+
+def test_an_outcome_that_the_control_tells_apart_decides_nothing():
+    noisy = {
+        own["title"].partition(": ")[2]
+        for own in claims.ledger()
+        if own["verdict"] == "noise called a difference"
+    }
+    for own in claims.claimed():
+        if evidence._measured(BY_NUMBER[int(own["claim"])].effect) in noisy:
+            assert own["verdict"] == "not testable here"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [
+        ("1", "log2 of tokens", "×2"),
+        (-0.5, "log2 of entropy, nats", "×0.71"),
+        ("-0.0031", "reward", "−0.0031"),
+        (3.14159, "tokens", "+3.1"),
+        ("", "tokens", "–"),
+    ],
+)
+def test_a_log2_is_shown_as_a_factor(value, unit, said):
+    assert claims.amount(value, unit) == said
+
+
+def test_every_claim_has_one_chapter():
+    numbers = [n for own in claims.CHAPTERS.values() for n in own]
+    assert sorted(numbers) == sorted(BY_NUMBER)
+    for name in claims.CHAPTERS:
+        assert (claims.DATA.parents[1] / "notebooks" / f"{name}.ipynb").exists()
+
+
+def test_a_chapter_quotes_its_claims_and_no_other():
+    text = claims.quote(6, 8).data
+    assert re.findall(r"^\| (\d+) · ", text, re.M) == ["6", "8"]
+    for own in claims.claimed():
+        if own["claim"] in ("6", "8"):
+            assert own["verdict"] in text and own["title"] in text
+
+
+def test_the_whole_table_names_every_command():
+    text = claims.whole().data
+    assert re.findall(r"--claims (\d+)`", text) == [str(n) for n in range(1, 17)]
+
+
+def test_the_control_is_shown_with_its_intervals():
+    assert "| reward, difference |" in claims.control().data
+
+
+def test_the_ledger_draws_in_units_of_the_smallest_effect():
+    """Claim 5 expects a negative effect: −3 tokens are three smallest effects."""
+    own = line(5, effect="-3", low="-5", high="-1", verdict="reproduced")
+    axis = pictures.ledger([own], "").axes[0]
+    span, mark = axis.lines[:2]
+    assert list(span.get_xdata()) == [5, 1]
+    assert list(mark.get_xdata()) == [3] and mark.get_marker() == "o"
+    assert "−3" in [text.get_text() for text in axis.texts]
+
+
+def test_verdicts_are_told_apart_without_colours():
+    looks = {(mark, fill == "white") for mark, fill in pictures.MARKS.values()}
+    assert len(looks) == len(pictures.MARKS) == 4
+
+
+def test_an_effect_beyond_the_axis_is_drawn_at_its_end():
+    axis = plt.subplots()[1]
+    pictures.bar(axis, 0, [1, 400, 900], "reproduced")
+    assert list(axis.lines[1].get_xdata()) == [pictures.EDGE]
+
+
+def test_clusters_draw_both_intervals():
+    by_start = {0: [0.0, 0.2], 1: [1.0, 1.2], 2: [2.0, 2.2]}
+    axis = pictures.clusters(by_start, "", "").axes[0]
+    bars = [x.get_ydata() for x in axis.lines if x.get_linewidth() == 3]
+    widths = [max(y) - min(y) for y in bars]
+    made = estimate(by_start)
+    assert widths[1] == pytest.approx(made.high - made.low)
+    assert widths[0] < 0.5 * widths[1]
+
+
+def test_a_breaking_rate_is_averaged_over_octaves():
+    middle, low, high = pictures.interval_of_logs({0: 1e-4, 1: 4e-4})
+    assert middle == pytest.approx(math.log2(2e-4))
+    assert high - middle == pytest.approx(12.706, abs=1e-3)
+    assert middle - low == pytest.approx(12.706, abs=1e-3)
+
+
+def test_the_breaking_figure_has_a_row_for_every_method():
+    rates = [1e-4 * 2**k for k in range(5)]
+    some = {"GRPO": {0: 4e-4, 1: 5e-4}, "CISPO 5": {0: 2e-4, 1: 2e-4}}
+    panels = {"K = 16": some, "sorting": {"GRPO": {0: 4e-4, 1: 4e-4}}}
+    figure = pictures.breaking(panels, dict.fromkeys(panels, rates), "")
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert names == ["GRPO", "CISPO"]
+    assert "not run" in [text.get_text() for text in figure.axes[1].texts]
+
+
+def test_a_sweep_is_crossed_at_the_breaking_rate():
+    reward = {"GRPO": {0: {1e-4: 0.9, 2e-4: 0.6, 4e-4: 0.4}}}
+    figure = pictures.sweeps(reward, {"GRPO": {0: 3e-4}}, "")
+    cross = next(x for x in figure.axes[0].lines if x.get_marker() == "x")
+    assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([3e-4], [0.5])
+
+
+def test_effects_are_drawn_in_their_order():
+    rows = {"soft": {0: [1.0], 1: [1.2]}, "hard": {0: [0.0], 1: [0.2]}}
+    axis = pictures.effects(rows, "octaves", "").axes[0]
+    means = [x.get_xdata()[0] for x in axis.lines if x.get_markersize() == 8]
+    assert means == pytest.approx([1.1, 0.1])
+
+
+def test_studies_whose_interval_excludes_zero_are_counted():
+    few = {"a": [[1.0, 1.1, 0.9], [-1.0, 1.0, 0.1]], "b": [[0.0, 1.0, -1.0]]}
+    figure = pictures.invented(few, "")
+    assert [x.get_title() for x in figure.axes] == ["a: 1 of 2", "b: 0 of 1"]
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return claims.table()
+
+
+@pytest.fixture(scope="module")
+def play(table):
+    return pictures.audit(table)
+
+
+def test_the_audit_begins_with_what_the_ledger_says(play):
+    for own in claims.claimed():
+        number = int(own["claim"])
+        if number not in {claim.number for claim in pictures.AUDITED}:
+            continue
+        play.set(number=number)
+        text = play.figure.axes[0].get_title(loc="left")
+        if own["why"] == "":
+            assert text.endswith(own["verdict"])
+        assert f"{float(own['effect']):+.3g}" in text
+
+
+def test_every_control_of_the_audit_moves_the_picture(play):
+    play.set(number=5)
+    assert play.idle() == []
+
+
+def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
+    play.set(number=5, outcome="reward")
+    text = play.figure.axes[0].get_title(loc="left")
+    assert text.endswith("an outcome that nobody declared")
+    play.set(outcome="as declared")
+
+
+def test_fewer_seeds_and_starts_are_fewer_runs(table):
+    claim = BY_NUMBER[5]
+    every, _ = pictures.audited(claim, table, "as declared", 5, 4)
+    few, _ = pictures.audited(claim, table, "as declared", 3, 1)
+    assert (few.starts, few.runs) == (3, 3) and every.starts == 5
+    assert every.runs > few.runs
+
+
+def test_a_higher_threshold_takes_a_verdict_away():
+    made = estimate({0: [-3.0], 1: [-3.1], 2: [-2.9]})
+    claim = BY_NUMBER[5]
+    assert pictures._said(claim, made, "as declared", 1.0).endswith("reproduced")
+    assert pictures._said(claim, made, "as declared", 5.0).endswith("not seen")
