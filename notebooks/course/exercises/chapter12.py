@@ -59,6 +59,20 @@ EXERCISES = (
         },
     ),
     Exercise(
+        "12.2",
+        "Sixteen updates instead of one",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.OCTAVES,
+        mistakes={
+            "That is the factor, or the octaves between 1 update and 16. By how many "
+            "doublings does the breaking rate fall?": 4,
+            "That is from one update to four.": 1,
+            "That is the difference of the two rates, in 1e-4.": 15,
+        },
+    ),
+    Exercise(
         "12.3",
         "A hundred runs",
         difficulty=3,
