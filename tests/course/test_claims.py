@@ -198,6 +198,20 @@ def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
     play.set(outcome="as declared")
 
 
+def test_another_outcome_is_compared_as_a_difference(table):
+    """Claim 1's own is a log2 of entropies."""
+    claim = BY_NUMBER[1]
+    made, _ = pictures.audited(claim, table, "reward", 5, 4)
+    again = claim.effect._replace(outcome="reward", scale="difference")
+    assert made == estimate(again.pairs(table))
+
+
+def test_the_threshold_stands_on_the_side_that_is_claimed(play):
+    play.set(number=5, threshold=2.0)
+    assert list(play.figure.axes[0].lines[3].get_xdata()) == [-2.0, -2.0]
+    play.set(threshold=1.0)
+
+
 def test_fewer_seeds_and_starts_are_fewer_runs(table):
     claim = BY_NUMBER[5]
     every, _ = pictures.audited(claim, table, "as declared", 5, 4)

@@ -57,5 +57,6 @@ def test_claims_one_significant():
     """0.25 ± 0.10 and 0.10 ± 0.10: 2.5 and 1 standard errors, 1.06 between them."""
     a, b = (0.25, 0.10), (0.10, 0.10)
     assert both("claims_one_significant", a, b) == (True, False)
+    assert both("claims_one_significant", (0.3, 0.1), (0.08, 0.1)) == (True, False)
     assert both("claims_one_significant", (0.6, 0.1), (0.1, 0.1)) == (True, True)
     assert both("claims_one_significant", (0.9, 0.1), (0.3, 0.1)) == (False, True)
