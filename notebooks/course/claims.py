@@ -49,7 +49,7 @@ def amount(value: str | float, unit: str) -> str:
     if value == "":
         return "–"
     if unit.startswith("log2 of "):
-        return f"×{2 ** float(value):.2g}"
+        return f"×{2 ** float(value):.3g}"
     return f"{float(value):+.2g}".replace("-", "−")
 
 

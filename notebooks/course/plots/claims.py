@@ -160,7 +160,7 @@ def sweeps(
 def _rate_axis(axis, rates: Sequence[float]) -> None:
     draw.plain_ticks(axis.xaxis, rates)
     axis.set_xticks(rates, [f"{rate * 1e4:g}" for rate in rates])
-    axis.set_xlabel("learning rate, $10^{-4}$")
+    axis.set_xlabel("rate, $10^{-4}$")
 
 
 def breaking(
@@ -171,34 +171,39 @@ def breaking(
     """The rate at which each method breaks, by warm start: a panel per K or world.
 
     `rates[panel]` are those that were tried; what stands at all of them is drawn at the
-    highest.
+    highest. A line marks the mean of the first method.
     """
     methods = list(dict.fromkeys(arm for own in panels.values() for arm in own))
     size = (8, 0.4 * len(methods) + 1.9)
     figure, axes = draw.panel_grid(len(panels), size, sharey=True)
     looks = dict(zip(methods, arms(methods)))
     for axis, (panel, by_method) in zip(axes, panels.items()):
-        tried = rates[panel]
+        seen = [rate for own in by_method.values() for rate in own.values()]
+        low, high = min(seen) / 1.25, max(seen) * 1.25
+        axis.set(xscale="log", title=panel, xlim=(low, high))
         for row, arm in enumerate(methods):
             if arm not in by_method:
-                axis.text(
-                    tried[2], row, "not run", color=GREY, ha="center", va="center"
-                )
+                middle = math.sqrt(low * high)
+                axis.text(middle, row, "not run", color=GREY, ha="center", va="center")
                 continue
             own, colour = by_method[arm], looks[arm][0]
-            middle, low, high = (2**x for x in interval_of_logs(own))
-            aside = [row + 0.18] * len(own)
+            middle, *ends = (2**x for x in interval_of_logs(own))
+            aside = [row + 0.2] * len(own)
             axis.plot(own.values(), aside, "o", color=colour, ms=4.5, alpha=0.65)
-            span = [max(low, tried[0] / 2), min(high, tried[-1])]
-            axis.plot(span, [row - 0.12] * 2, color=colour, linewidth=3)
+            axis.plot(ends, [row - 0.12] * 2, color=colour, linewidth=3)
             axis.plot(middle, row - 0.12, "o", color=colour, ms=8)
-        axis.set(xscale="log", title=panel, xlim=(tried[0] / 2.3, tried[-1] * 1.2))
-        _rate_axis(axis, tried[::2])
-        draw.rule(axis, x=tried[-1], dash="--")
+            if row == 0:
+                draw.rule(axis, x=middle, dash="--")
+        if high > rates[panel][-1]:
+            draw.rule(axis, x=rates[panel][-1], dash="-")
+        _rate_axis(axis, [r * 1e-4 for r in _TICKS if low < r * 1e-4 < high][-4:])
     draw.row_labels(axes[0], [NAMES.get(arm, arm) for arm in methods])
     draw.finding(figure, title)
-    draw.caption(figure, BY_START)
+    draw.caption(figure, f"{BY_START}; dashed: {methods[0]}'s mean")
     return figure
+
+
+_TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
