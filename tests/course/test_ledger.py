@@ -62,7 +62,7 @@ def test_an_outcome_that_the_control_tells_apart_decides_nothing():
     ("value", "unit", "said"),
     [
         ("1", "log2 of tokens", "×2"),
-        (-0.5, "log2 of entropy, nats", "×0.71"),
+        (-0.5, "log2 of entropy, nats", "×0.707"),
         ("-0.0031", "reward", "−0.0031"),
         (3.14159, "tokens", "+3.1"),
         ("", "tokens", "–"),
