@@ -171,7 +171,7 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def play(table):
-    return pictures.audit(table)
+    return pictures.audit_explorer(table)
 
 
 def test_the_audit_begins_with_what_the_ledger_says(play):

@@ -257,7 +257,7 @@ AUDITED = [claim for claim in CLAIMS if isinstance(claim.effect, Contrast)]
 OUTCOMES = ("as declared", "reward", "accuracy", "entropy", "length", "to_80")
 
 
-def audit(table: pd.DataFrame) -> explorer.Explorer:
+def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     """A claim's interval for the reader's outcome, seeds, warm starts, threshold."""
     runs = {
         claim.number: table[table["arm"].isin({c.arm for c in claim.effect.cells})]
