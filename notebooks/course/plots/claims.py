@@ -294,9 +294,9 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     controls = {
         "number": explorer.choice("claim", numbers, AUDITED[0].number),
         "outcome": explorer.choice("outcome", OUTCOMES, OUTCOMES[0]),
+        "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
         "starts": explorer.slider("warm starts", 5, 2, 5, 1),
         "seeds": explorer.slider("seeds of each, at most", 4, 1, 4, 1),
-        "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
     }
     return explorer.Explorer(figure, update, controls)
 
