@@ -664,6 +664,30 @@ BREAKING = (
 )
 """The methods of the central figure; GRPO is what they are compared with."""
 SOFT = ("4.4", "8.8", "17.6")
+STALE = {"mild": 2e-4, "medium": 4e-4, "hard": 6e-4}
+"""The learning rates of the stale runs that chapters 05 and 08 to 11 show; K = 16."""
+BAD_GATES = ("SAPO 8.8, neg ½", "SAPO 8.8, neg 2")
+LOSING = (
+    "PPO",
+    "GRPO (0.67, 1.49)",
+    "Dr. GRPO",
+    "GSPO 0.03",
+    "DAPO",
+    "CISPO 5",
+    "GMPO",
+    "SAPO 1.0",
+    "SAPO 8.8",
+    *BAD_GATES,
+    "one-sided 8.8",
+    "one-sided 8.8, Â > 0",
+    "one-sided 8.8, Â < 0",
+)
+"""What is compared with GRPO at the hard rate on the dense model."""
+ROUTED = ("GRPO + R2", "GRPO + R3", "GSPO 0.03", "GMPO", "SAPO 1.0") + (
+    "RSPO",
+    "RSPO, gradient through γ",
+)
+NOISY = ("GSPO 0.03", "GRPO + R3", "GRPO + TIS", "GRPO + R3 + TIS")
 STUDIES = {
     "breaking": Study(
         "At which learning rate does each method break?",
@@ -697,6 +721,43 @@ STUDIES = {
                 _cell("SAPO 8.8", 16, 4e-4),
             ),
         },
+    ),
+    "stale": Study(
+        "What is left of accuracy after stale updates, K = 16?",
+        {
+            **{
+                f"{arm}, hard": Contrast(
+                    "accuracy",
+                    _cell(arm, 16, STALE["hard"]),
+                    _cell("GRPO", 16, STALE["hard"]),
+                )
+                for arm in LOSING
+            },
+            **{
+                f"{arm}, {name}": Contrast(
+                    "accuracy", _cell(arm, 16, rate), _cell("SAPO 8.8", 16, rate)
+                )
+                for arm in BAD_GATES
+                for name, rate in STALE.items()
+            },
+            **{
+                f"{arm}, {name}, on a MoE": Contrast(
+                    "accuracy", _on_moe(arm, STALE[name]), _on_moe("GRPO", STALE[name])
+                )
+                for arm in ROUTED
+                for name in ("mild", "hard")
+            },
+            **{
+                f"{arm}, noise {noise}": Contrast(
+                    "accuracy",
+                    _on_moe(arm, STALE["mild"], router_noise=noise),
+                    _on_moe("GRPO", STALE["mild"], router_noise=noise),
+                )
+                for arm in NOISY
+                for noise in (0.2, 0.5)
+            },
+        },
+        seeds=1,
     ),
     "delay": Study(  # in accuracy: training rewards are the late sampler's own
         "What does a sampler cost that lags behind, and do truncated weights help?",
