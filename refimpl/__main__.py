@@ -20,7 +20,6 @@ from refimpl.config import TrainConfig
 from refimpl.experiments import bench as measure
 from refimpl.experiments import gpu_check as checked_gpu
 from refimpl.experiments import real as pretrained
-from refimpl.experiments import stress as stressed
 from refimpl.files import writable_file, writable_folder
 from refimpl.history import History
 from refimpl.models import Preset, load
@@ -290,20 +289,6 @@ def bench(
     return 0
 
 
-def stress(
-    *,
-    arms: tuple[str, ...] = stressed.ON_DENSE,
-    settings: tuple[str, ...] = stressed.DENSE,
-    seeds: Seeds = 5,
-    workers: Annotated[Any, setting("workers", Count)] = 1,
-    out: Path = Path("stress.csv"),
-) -> int:
-    """Many stale updates, every method; goes on where it stopped."""
-    stressed.stress(out, arms, settings, seeds, workers)
-    print(f"wrote {out}")
-    return 0
-
-
 def real(
     *,
     arms: tuple[str, ...] = tuple(pretrained.ARMS),
@@ -401,7 +386,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "warm-start": warm_start_,
     "curves": curves_,
     "bench": bench,
-    "stress": stress,
     "real": real,
     "evidence": evidence_,
     "gpu-check": gpu_check,

@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from refimpl.experiments.stress import SETTINGS
+from refimpl.experiments import grid
 from refimpl.run import score_with
 from refimpl.sft import warm_start
 from refimpl.trainer import collect, prepare, update
 
 FILE = Path(__file__).parents[1] / "figures" / "data" / "stale.safetensors"
-CONFIG = replace(SETTINGS["hard"], seed=6)
+CONFIG = replace(grid.settings(grid.STALE["hard"]), seed=6)
 GOOD, BAD = "9+2=11;11+9=20;#20", "9+2=11;11+9=20;#24"
 """Two answers to `9+2+9=` that differ in one character."""
 

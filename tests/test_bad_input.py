@@ -48,7 +48,7 @@ from refimpl.__main__ import main, said_by_us
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.config import TrainConfig
 from refimpl.evaluation import maj_at, mean_at, pass_at, scores
-from refimpl.experiments import bench, stress
+from refimpl.experiments import bench, grid
 from refimpl.history import History, of_runs
 from refimpl.settings import annotations
 from refimpl.sft import WarmStart, warm_start
@@ -1250,16 +1250,6 @@ READERS = {
         "h.csv",
         (nothing, empty, prose, binary, a_folder, other_tensors),
     ),
-    "stress.read": (
-        lambda folder: stress.read(folder / "s.csv"),
-        "s.csv",
-        (prose, binary, a_folder, other_tensors),
-    ),
-    "stress": (
-        lambda folder: stress.stress(folder / "s.csv", ["PPO"], ["mild"], 1),
-        "s.csv",
-        (prose, binary, a_folder, other_tensors),
-    ),
     "load": (
         lambda folder: models.load(folder / "m"),
         "m",
@@ -1418,45 +1408,12 @@ WRITERS: dict[str, tuple[Callable[[Path], Any], Words]] = {
         for value in (0, -1, 1.5, NAN, "ten", None)
     },
     **{
-        f"stress with {name}={value!r}": (
-            lambda folder, given={name: value}: stress.stress(folder / "s", **given),
-            (name, "must be a whole number ≥ 1", repr(value)),
+        f"settings of K = {value!r}": (
+            lambda folder, value=value: grid.settings(updates=value),
+            ("K must be one of 1, 4, 16", repr(value)),
         )
-        for name in ("seeds", "workers")
-        for value in (0, -1, 1.5, NAN, "two", None, True)
+        for value in (0, 2, NAN, "4", None)
     },
-    "stress below a file": (
-        lambda folder: stress.stress(below_a_file(folder)),
-        ("cannot write the runs to", "below"),
-    ),
-    "stress of an unknown arm": (
-        lambda folder: stress.stress(folder / "s", ["GROP"]),
-        ("unknown 'GROP'", "GRPO"),
-    ),
-    "stress of an unknown setting": (
-        lambda folder: stress.stress(folder / "s", settings=["tough"]),
-        ("unknown 'tough'", "hard"),
-    ),
-    "stress: arms as one text": (
-        lambda folder: stress.stress(folder / "s", "PPO"),
-        ("arms", "'PPO'"),
-    ),
-    "stress: settings as one text": (
-        lambda folder: stress.stress(folder / "s", settings="mild"),
-        ("settings", "'mild'"),
-    ),
-    "stress: routers on a dense model": (
-        lambda folder: stress.stress(folder / "s", ["RSPO"], ["hard"]),
-        ("RSPO", "mixture of experts", "hard"),
-    ),
-    "stress.final of an unknown setting": (
-        lambda folder: stress.final([], "tough"),
-        ("unknown 'tough'", "hard"),
-    ),
-    "stress.column of an unknown arm": (
-        lambda folder: stress.column([], "mild", "GROP", "reward"),
-        ("unknown 'GROP'",),
-    ),
     **{
         f"a policy with {damage.__name__} {file}": (of_policy(file, damage), said)
         for file, said in {
@@ -1718,18 +1675,13 @@ LINES = [
         )
     ),
     *(
-        Line(f"stress: {what}", ["stress", *more], words)
+        Line(f"evidence: {what}", ["evidence", "run", *more], words)
         for what, more, words in (
-            ("seeds 0", ["--seeds", "0"], ("seeds must be a whole number ≥ 1", "0")),
-            ("seeds x", ["--seeds", "x"], ("seeds", "whole number ≥ 1", "'x'")),
             ("workers 0", ["--workers", "0"], ("workers must be a whole number ≥ 1",)),
             ("workers x", ["--workers", "x"], ("workers", "whole number ≥ 1", "'x'")),
-            ("an arm", ["--arms", "GROP"], ("unknown 'GROP'",)),
-            ("a setting", ["--settings", "tough"], ("unknown 'tough'",)),
-            ("RSPO, dense", ["--arms", "RSPO"], ("mixture of experts",)),
-            ("a folder", ["--out", "empty"], ("is a folder",)),
-            ("below a file", ["--out", "file/s.csv"], ("cannot write",)),
-            ("another file", ["--out", "file"], ("not written by stress",)),
+            ("a claim", ["--claims", "17"], ("unknown claim '17'",)),
+            ("a study", ["--claims", "stail"], ("unknown claim", "mean 'stale'")),
+            ("below a file", ["--out", "file/e"], ("cannot write",)),
         )
     ),
 ]

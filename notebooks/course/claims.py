@@ -6,9 +6,12 @@ from functools import cache
 
 import pandas as pd
 from IPython.display import Markdown
+from tabulate import tabulate
 
 from course import DATA
-from refimpl.experiments import evidence
+from refimpl.experiments import evidence, store
+from refimpl.experiments.claims import CLAIMS, of_cell
+from refimpl.experiments.grid import Cell
 
 STORE = DATA / "evidence"
 CHAPTERS = {
@@ -23,12 +26,61 @@ CHAPTERS = {
     "13_real_model": (16,),
 }
 """The chapter that each claim belongs to."""
+FIGURES = {
+    1: "06_clip_higher",
+    2: "06_sampling",
+    3: "06_parts",
+    4: "06_normalisers",
+    5: "04_growth",
+    6: "05_training",
+    7: "09_stale",
+    8: "12_every_claim",
+    9: "07_speeds",
+    10: "08_equal_width",
+    11: "09_mismatch",
+    12: "09_stale",
+    13: "12_breaking",
+    14: "10_asymmetry",
+    15: "11_variances",
+    16: "12_every_claim",
+}
+"""Where a claim's matter is drawn; its own runs are a panel of `12_every_claim`."""
+SMALLEST = {str(claim.number): claim.smallest for claim in CLAIMS}
 
 
 @cache
 def table() -> pd.DataFrame:
     """One line per stored run, with its outcomes."""
     return evidence.table(STORE)
+
+
+@cache
+def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """The runs, and the rows of each."""
+    runs, rows = store.read(STORE)
+    changed = runs["changed"].map(lambda own: tuple(sorted(own.items())))
+    return runs.assign(changed=changed), dict(iter(rows.groupby("run")))
+
+
+def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
+    """A column by rollout: a list for each run, by warm start, then by seed.
+
+    NaN where nothing was measured. Raises `ValueError` if no such run is stored.
+    """
+    runs, rows = _stored()
+    own = of_cell(runs, cell).sort_index()
+    own = own[own.index.get_level_values("seed") < seeds]
+    if own.empty:
+        raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
+    return [rows[run][name].to_list() for run in own["run"]]
+
+
+def final(cells: Mapping[str, Cell], seeds: int = 1) -> dict[str, list[float]]:
+    """Held-out accuracy after the last rollout, a number for each run of a cell."""
+    return {
+        label: [run[-1] for run in column("accuracy", cell, seeds)]
+        for label, cell in cells.items()
+    }
 
 
 @cache
@@ -54,15 +106,18 @@ def amount(value: str | float, unit: str) -> str:
 
 
 def measured(line: Mapping[str, str]) -> list[str]:
-    """Effect, interval, unit, runs, what could have been seen, and the verdict."""
+    """Effect, interval, unit, runs, what could have been seen and what would matter,
+    and the verdict."""
     unit = line["unit"]
     effect, low, high = (amount(line[k], unit) for k in ("effect", "low", "high"))
     seen = amount(line["detectable"], unit).lstrip("+")
+    matters = amount(SMALLEST[line["claim"]], unit).lstrip("+")
     said = line["verdict"] + (f": {line['why']}" if line["why"] else "")
     runs = f"{line['starts']}, {line['runs']}"
     return [
-        effect, f"{low} to {high}", unit.removeprefix("log2 of "), runs, seen, said,
-    ]  # fmt: skip
+        *(effect, f"{low} to {high}", unit.removeprefix("log2 of "), runs),
+        *(seen, matters, said),
+    ]
 
 
 HEAD = (
@@ -71,6 +126,7 @@ HEAD = (
     "unit",
     "warm starts, pairs or runs",
     "detectable",
+    "would matter",
     "verdict",
 )
 
@@ -83,15 +139,19 @@ def quote(*numbers: int) -> Markdown:
 
 
 def whole() -> Markdown:
-    """The ledger, each line linked to its chapter, with the command that runs it."""
+    """The ledger, each line linked to its chapter and figure, with its command."""
     home = {n: f"{name}.ipynb" for name, own in CHAPTERS.items() for n in own}
     rows = []
     for line in claimed():
         n = int(line["claim"])
         chapter = f"[{home[n][:2]}]({home[n]})"
+        figure = f"[{FIGURES[n]}](../figures/{FIGURES[n]}.png)"
         command = f"`evidence run --claims {n}`"
-        rows.append([f"{n} · {line['title']}", *measured(line), chapter, command])
-    return Markdown(rows_of(("claim", *HEAD, "chapter", "command"), rows))
+        rows.append(
+            [f"{n} · {line['title']}", *measured(line), chapter, figure, command]
+        )
+    head = ("claim", *HEAD, "chapter", "figure", "command")
+    return Markdown(rows_of(head, rows))
 
 
 def control() -> Markdown:
@@ -112,7 +172,5 @@ _NUMBERS = ("effect", "low", "high")
 
 
 def rows_of(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table."""
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    """A Markdown table; its numbers are texts already."""
+    return tabulate(rows, list(head), tablefmt="pipe", disable_numparse=True)

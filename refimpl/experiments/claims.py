@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from refimpl.config import Optimizer
-from refimpl.experiments.grid import UPDATES, Cell, World
+from refimpl.experiments.grid import STALE, UPDATES, Cell, World
 from refimpl.experiments.outcomes import GOALS
 from refimpl.experiments.statistics import Estimate, estimate
 
@@ -664,8 +664,6 @@ BREAKING = (
 )
 """The methods of the central figure; GRPO is what they are compared with."""
 SOFT = ("4.4", "8.8", "17.6")
-STALE = {"mild": 2e-4, "medium": 4e-4, "hard": 6e-4}
-"""The learning rates of the stale runs that chapters 05 and 08 to 11 show; K = 16."""
 BAD_GATES = ("SAPO 8.8, neg ½", "SAPO 8.8, neg 2")
 LOSING = (
     "PPO",
@@ -683,9 +681,9 @@ LOSING = (
     "one-sided 8.8, Â < 0",
 )
 """What is compared with GRPO at the hard rate on the dense model."""
-ROUTED = ("GRPO + R2", "GRPO + R3", "GSPO 0.03", "GMPO", "SAPO 1.0") + (
-    "RSPO",
-    "RSPO, gradient through γ",
+ROUTED = (
+    *("GRPO + R2", "GRPO + R3", "GSPO 0.03", "GMPO", "SAPO 1.0"),
+    *("RSPO", "RSPO, gradient through γ"),
 )
 NOISY = ("GSPO 0.03", "GRPO + R3", "GRPO + TIS", "GRPO + R3 + TIS")
 STUDIES = {

@@ -182,10 +182,11 @@ def run_all(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> None:
     """Make the runs that are missing. What is stored is never made again."""
+    jobs = missing(out, claims, precise=NAMES)  # an unknown name leaves no file
     opened = store.Store(out, COLUMNS)
     for said in opened.dropped:
         warnings.warn(f"{said}; that run is made again", stacklevel=3)
-    _make(missing(out, claims, precise=NAMES), "runs", opened, workers)
+    _make(jobs, "runs", opened, workers)
     _make(missing(out, claims, precise(out)), "more seeds", opened, workers)
 
 

@@ -44,8 +44,9 @@ BASE = TrainConfig(
     eval_problems=1024,
     dynamic_sampling=False,
     overlong_share=0.0,
-    measure_drift=True,
 )
+STALE = {"mild": 2e-4, "medium": 4e-4, "hard": 6e-4}
+"""The learning rates of the stale runs, K = 16, that chapters 05 and 08 to 11 show."""
 ANSWERS, PROBLEMS = 64, 128
 """Answers to each problem, and problems, where pass@k and maj@k are measured."""
 AROUND = tuple(
@@ -62,6 +63,17 @@ COLUMNS = (
     *"drift/within_small router/expert_change router/shift sampling/kl".split(),
     *AROUND,
 )
+
+
+def settings(rate: float = 2e-4, updates: int = 16) -> TrainConfig:
+    """What these runs have in common, at a learning rate and K updates a rollout.
+
+    Raises `ValueError` on a K without runs.
+    """
+    if updates not in UPDATES:
+        known = ", ".join(map(str, UPDATES))
+        raise ValueError(f"K must be one of {known}, got {updates!r}")
+    return replace(BASE, learning_rate=rate, **UPDATES[updates])
 
 
 @dataclass(frozen=True)
@@ -82,8 +94,9 @@ class Cell:
     def config(self, seed: int) -> TrainConfig:
         """The settings of its run `seed`."""
         _, own = ARMS[self.arm].build()
-        config = replace(BASE, learning_rate=self.rate, **UPDATES[self.updates])
-        return replace(config, **{"seed": seed, **own, **dict(self.changed)})
+        config = settings(self.rate, self.updates)
+        own |= {"seed": seed, "measure_drift": True}
+        return replace(config, **own | dict(self.changed))
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
@@ -113,20 +126,20 @@ def _gates() -> str:
 def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
     """A run's rows, and what else is to be known of it."""
     begun = time.perf_counter()
-    settings = WORLDS[cell.world](seed=start)
-    model, tokenizer, _ = warm_start(settings)
+    begins = WORLDS[cell.world](seed=start)
+    model, tokenizer, _ = warm_start(begins)
     algorithm, _ = ARMS[cell.arm].build()
     history = trained(
         algorithm,
         config=cell.config(seed),
         model=model,
         tokenizer=tokenizer,
-        task=settings.world,
+        task=begins.world,
     )
     rows = history.rows
     if cell.answers:
         for when, policy in (("before", model), ("after", history.model)):
-            found = around(policy, tokenizer, settings.world)
+            found = around(policy, tokenizer, begins.world)
             rows[-1] |= {f"{when}/{name}": value for name, value in found.items()}
     return rows, about(history, begun)
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -10,7 +11,8 @@ import pytest
 from course import claims
 from course.plots import claims as pictures
 from refimpl.experiments import evidence
-from refimpl.experiments.claims import CLAIMS, STARTS
+from refimpl.experiments.claims import CLAIMS, STARTS, of_cell
+from refimpl.experiments.grid import Cell
 from refimpl.experiments.statistics import estimate
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -92,8 +94,46 @@ def test_the_whole_table_names_every_command():
     assert re.findall(r"--claims (\d+)`", text) == [str(n) for n in range(1, 17)]
 
 
+def test_the_whole_table_links_to_chapters_and_figures_that_exist():
+    links = re.findall(r"\]\((.+?)\)", claims.whole().data)
+    assert len(links) == 2 * 16
+    for link in links:
+        assert (claims.DATA.parents[1] / "notebooks" / link).exists(), link
+
+
+def test_a_table_is_markdown_as_it_is_typed():
+    table = claims.rows_of(("claim", "n"), [["5 · short", "010"]])
+    assert table.splitlines()[0].split("|")[1].strip() == "claim"
+    assert "010" in table and set(table.splitlines()[1]) == set("|:-")
+
+
 def test_the_control_is_shown_with_its_intervals():
-    assert "| reward, difference |" in claims.control().data
+    assert re.search(r"^\| reward, difference +\|", claims.control().data, re.M)
+
+
+def test_a_column_is_read_run_by_run(table):
+    """Against the outcomes, which are computed from the same rows in another way."""
+    cell = Cell("GRPO", 2e-4)
+    own = of_cell(table, cell).sort_index()
+    for seeds in (1, 2):
+        runs = claims.column("reward", cell, seeds)
+        asked = own[own.index.get_level_values("seed") < seeds]
+        assert [len(run) for run in runs] == [30] * STARTS * seeds
+        means = [sum(run[-10:]) / 10 for run in runs]
+        assert means == pytest.approx(asked["reward"].to_list())
+    ends = claims.final({"GRPO": cell})["GRPO"]
+    assert ends == own["accuracy"].xs(0, level="seed").to_list()
+
+
+def test_a_cell_is_told_from_one_with_another_setting(table):
+    noisy = Cell("GRPO", 2e-4, 16, "moe", (("router_noise", 0.5),))
+    plain = claims.column("reward", replace(noisy, changed=()))
+    assert claims.column("reward", noisy) != plain
+
+
+def test_a_cell_that_was_not_run_is_named():
+    with pytest.raises(ValueError, match=r"no run of .*rate=0\.123.* is stored at"):
+        claims.column("reward", Cell("GRPO", 0.123))
 
 
 def test_the_ledger_draws_in_units_of_the_smallest_effect():

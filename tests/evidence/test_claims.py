@@ -1,6 +1,7 @@
 """Claims are judged by what rows say: tables made by hand, verdicts known."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -17,7 +18,7 @@ from refimpl.experiments.claims import (
     Swap,
     breaking_rates,
 )
-from refimpl.experiments.grid import BASE, UPDATES, Cell
+from refimpl.experiments.grid import BASE, STALE, UPDATES, Cell, settings
 
 A, B = Cell("SAPO 1.0"), Cell("GRPO")
 
@@ -169,6 +170,15 @@ def test_sixteen_claims_are_declared_and_every_cell_can_run():
         assert config.updates_per_rollout == cell.updates
         assert config.rollouts == BASE.rollouts == 30
     assert set(UPDATES) == {1, 4, 16}
+
+
+def test_the_stale_settings_are_what_the_cells_run():
+    """A cell adds its arm's own settings, a seed, and the drift that is recorded."""
+    for rate in STALE.values():
+        own = Cell("GRPO", rate).config(seed=3)
+        assert own == replace(settings(rate), seed=3, measure_drift=True)
+        assert (own.learning_rate, own.updates_per_rollout) == (rate, 16)
+    assert settings(3e-4, updates=4).updates_per_rollout == 4
 
 
 def claims_arm(cell: Cell):

@@ -10,6 +10,7 @@ from refimpl import __main__ as cli
 from refimpl import checkpoint
 from refimpl.__main__ import main, parse_settings
 from refimpl.algorithms import ALGORITHMS
+from refimpl.experiments import evidence
 from refimpl.history import History
 from refimpl.models import build, load
 from refimpl.settings import annotations
@@ -274,8 +275,8 @@ WRONG = [
     (["bench", "--algorithms", "grpp"], "did you mean 'grpo'"),
     (["bench", "--seeds", "0"], "seeds must be a whole number ≥ 1, got '0'"),
     (["bench", "--chapters", "no/such"], "there are no notebooks in 'no/such'"),
-    (["stress", "--arms", "GROP"], "unknown 'GROP'; one of: PPO, GRPO"),
-    (["stress", "--workers", "0"], "workers must be a whole number ≥ 1"),
+    (["evidence", "run", "--claims", "17"], "unknown claim '17'"),
+    (["evidence", "run", "--workers", "0"], "workers must be a whole number ≥ 1"),
     (["warm-start", "--seed", "-1"], "seed must be a whole number ≥ 0"),
 ]
 
@@ -294,7 +295,7 @@ def test_every_output_is_tried_before_any_work(policy, tmp_path, capsys, monkeyp
     monkeypatch.setattr(cli, "run_training", work)
     for name in ("warm_start", "evaluate"):
         monkeypatch.setattr(cli.measure, name, work)
-    monkeypatch.setattr(cli.stressed, "_start", work)
+    monkeypatch.setattr(evidence, "_make", work)
     monkeypatch.setattr(cli.curves, "curve", work)
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("in the way")
@@ -305,7 +306,7 @@ def test_every_output_is_tried_before_any_work(policy, tmp_path, capsys, monkeyp
         (train(policy, "--save", file), "the policy", file),
         (["bench", "--out", folder], "the measurements", folder),
         (["bench", "--out", file / "b.json"], "the measurements", file / "b.json"),
-        (["stress", "--out", folder], "the runs", folder),
+        (["evidence", "run", "--out", file / "e"], "the runs", file / "e.runs.csv"),
         (["curves", "--algorithm", "grpo", "--out", folder], "the curves", folder),
     ):
         assert run(words) == 2

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.slow
 
 CHILD = """
 import importlib, json, pkgutil
-from dataclasses import replace
 import refimpl
 
 for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
@@ -22,7 +21,7 @@ for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
         importlib.import_module(module.name)
 
 from refimpl import TrainConfig, evaluate, train
-from refimpl.experiments import stress
+from refimpl.experiments import grid, store
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import rare_careful
 
@@ -32,20 +31,15 @@ history.to_csv("history.csv")
 starts = [WarmStart(), WarmStart(preset="tiny-moe"), WarmStart(world=rare_careful())]
 shipped = [start.shipped() is not None and len(warm_start(start)) for start in starts]
 
-class InProcess:
-    __init__ = __exit__ = lambda *_, **__: None
-    __enter__ = lambda self: self
-    map = staticmethod(map)
-
-stress.ProcessPoolExecutor = InProcess
-stress.SETTINGS["hard"] = replace(config, minibatches=2)
-stress.stress(stress.Path("stress.csv"), ["SAPO 8.8"], ["hard"], seeds=1)
+grid.BASE = config
+job = grid.Cell("SAPO 8.8"), 0, 0
+store.Store("stored", grid.COLUMNS).add(grid.spec(*job), *grid.run(*job))
 print(json.dumps({
     "file": refimpl.__file__,
     "rollouts": len(history),
     "accuracy": history.accuracy,
     "shipped": shipped,
-    "stress": len(stress.read(stress.Path("stress.csv"))),
+    "stored": len(store.read("stored")[1]),
 }))
 """
 
@@ -109,9 +103,9 @@ def test_it_trains_from_any_folder_and_writes_only_there(installed, use):
     assert Path(found["file"]).is_relative_to(installed)
     assert found["rollouts"] == 2 and 0 <= found["accuracy"] <= 1
     assert found["shipped"] == [3, 3, 3]
-    assert found["stress"] == 2
+    assert found["stored"] == 2
     assert files(installed) == before
-    assert files(elsewhere) == {"history.csv", "stress.csv"}
+    assert files(elsewhere) == {"history.csv", "stored.runs.csv", "stored.rows.csv.gz"}
 
 
 def test_its_command_line_works_from_any_folder(use):

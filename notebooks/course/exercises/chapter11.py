@@ -216,12 +216,13 @@ EXERCISES = (
         difficulty=2,
         minutes=5,
         kind="read",
-        solution=solutions.SEEDS,
+        solution=solutions.STARTS,
         mistakes={
-            "With 5 seeds the hard setting shows effects of about 0.2.": 5,
-            "With 10 seeds the smallest effect is near 0.13.": 10,
-            "Enough, but not the smallest: the lines pass 0.1 before 20.": 50,
-            "More than enough: at 100 seeds the lines are below 0.04.": 100,
+            "With 5 warm starts the medium rate shows effects of about 0.4.": 5,
+            "With 10 warm starts the smallest effect is near 0.24.": 10,
+            "With 20 warm starts the smallest effect is near 0.16.": 20,
+            "That is where the dashed line passes 0.1: the arms are compared in "
+            "pairs.": 100,
         },
     ),
     Exercise(

@@ -1,7 +1,7 @@
 """The README's gallery: six small figures, one finding each.
 
 A card is drawn for a width of 400 px and needs no run: its curves come from the losses
-by autograd, its runs from `figures/data/stress.csv`. `draw_all()` saves all six.
+by autograd, its runs from the stored runs. `draw_all()` saves all six.
 """
 
 import textwrap
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course import DATA, plots
+from course import claims, plots
 from course.plots import primitives as draw
 from course.plots.style import (
     BAD,
@@ -25,7 +25,7 @@ from course.plots.style import (
 from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.experiments import stress
+from refimpl.experiments import grid
 
 SIZE = (4.0, 3.0)  # inches: at 400 px a point is 1.4 px
 DPI = 200
@@ -169,11 +169,11 @@ def capped() -> Figure:
 def stale_updates() -> Figure:
     """Reward by rollout of the stored runs at the hard setting."""
     figure, axis = _card("Stale data, hard setting: the\ntwo-sided soft gate falls")
-    rows = stress.read(DATA / "stress.csv")
     labels = ("GRPO", "one-sided 8.8", "SAPO 8.8")
     looks, counts = arms(labels), {}
     for label, (ink, dash) in zip(labels, looks):
-        runs = stress.column(rows, "hard", label, "reward")
+        cell = grid.Cell(label, grid.STALE["hard"])
+        runs = claims.column("reward", cell)
         draw.band(axis, runs, ink, label, dash, what="", linewidth=2.8)
         counts[label] = len(runs)
     _say(axis, 30, 0.97, "GRPO", looks[0][0], ha="right", weight="bold")

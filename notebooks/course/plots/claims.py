@@ -1,7 +1,7 @@
 """Figures of chapter 12: clusters, the ledger, breaking rates, the audit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -94,8 +94,11 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
         look = {"mfc": fill, "mec": edge, "color": edge, "markersize": 8}
         axis.plot([], [], mark, label=verdict, linestyle="", **look)
     draw.heading(figure, axis, title, columns=4)
-    told = "in units of the smallest effect that matters; bars: 95 % intervals"
-    draw.caption(figure, told)
+    draw.caption(
+        figure,
+        "in units of the smallest effect that matters, logarithmic beyond ±1;"
+        " bars: 95 % intervals",
+    )
     return figure
 
 
@@ -111,7 +114,8 @@ def bar(axis, row: float, points: Sequence[float], verdict: str) -> None:
 
 def every_claim(found: Mapping[int, Mapping[int, Sequence[float]]], title: str):
     """What each pair of runs says, by warm start: a panel for each claim."""
-    figure, axes = draw.panel_grid(len(found), (8, 8.4), 4)
+    figure, axes = draw.panel_grid(len(found), (8, 9.2), 4)
+    units = {claim.number: claim.unit for claim in CLAIMS}
     for axis, (number, by_start) in zip(axes, found.items()):
         for start, own in by_start.items():
             axis.plot([start] * len(own), own, "o", color=FREE[1], ms=4.5, alpha=0.8)
@@ -119,7 +123,7 @@ def every_claim(found: Mapping[int, Mapping[int, Sequence[float]]], title: str):
         axis.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
         axis.axhline(made.effect, color=INK, linewidth=1.6)
         draw.rule(axis, y=0, colour=INK, dash=":", width=1.4)
-        axis.set_title(f"claim {number}", fontsize=11)
+        axis.set_title(f"claim {number}\n{units[number]}", fontsize=10)
         axis.set_xticks(range(5))
         axis.tick_params(labelsize=9.5)
     for axis in axes[-4:]:
@@ -171,39 +175,45 @@ def breaking(
     """The rate at which each method breaks, by warm start: a panel per K or world.
 
     `rates[panel]` are those that were tried; what stands at all of them is drawn at the
-    highest. A line marks the mean of the first method.
+    highest. A line marks the mean of the first method. All panels have one axis.
     """
     methods = list(dict.fromkeys(arm for own in panels.values() for arm in own))
     size = (8, 0.4 * len(methods) + 1.9)
     figure, axes = draw.panel_grid(len(panels), size, sharey=True)
     looks = dict(zip(methods, arms(methods)))
+    tables = panels.values()
+    seen = [r for table in tables for own in table.values() for r in own.values()]
+    low, high = min(seen) / 1.25, max(seen) * 1.25
     for axis, (panel, by_method) in zip(axes, panels.items()):
-        seen = [rate for own in by_method.values() for rate in own.values()]
-        low, high = min(seen) / 1.25, max(seen) * 1.25
         axis.set(xscale="log", title=panel, xlim=(low, high))
         for row, arm in enumerate(methods):
             if arm not in by_method:
                 middle = math.sqrt(low * high)
                 axis.text(middle, row, "not run", color=GREY, ha="center", va="center")
                 continue
-            own, colour = by_method[arm], looks[arm][0]
-            middle, *ends = (2**x for x in interval_of_logs(own))
-            aside = [row + 0.2] * len(own)
-            axis.plot(own.values(), aside, "o", color=colour, ms=4.5, alpha=0.65)
-            axis.plot(ends, [row - 0.12] * 2, color=colour, linewidth=3)
-            axis.plot(middle, row - 0.12, "o", color=colour, ms=8)
+            own = by_method[arm]
+            made = [2**x for x in interval_of_logs(own)]
+            _interval(axis, row, own.values(), made, looks[arm][0])
             if row == 0:
-                draw.rule(axis, x=middle, dash="--")
+                draw.rule(axis, x=made[0], dash="--")
         if high > rates[panel][-1]:
             draw.rule(axis, x=rates[panel][-1], dash="-")
-        _rate_axis(axis, [r * 1e-4 for r in _TICKS if low < r * 1e-4 < high][-4:])
+        _rate_axis(axis, [r * 1e-4 for r in _TICKS if low < r * 1e-4 < high])
     draw.row_labels(axes[0], [NAMES.get(arm, arm) for arm in methods])
     draw.finding(figure, title)
     draw.caption(figure, f"{BY_START}; dashed: {methods[0]}'s mean")
     return figure
 
 
-_TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_TICKS = (1, 2, 4, 8, 16, 32)
+
+
+def _interval(axis, row: int, dots: Collection[float], made, colour) -> None:
+    """A row: the dots, and above them effect, low and high."""
+    effect, low, high = made
+    axis.plot(dots, [row + 0.2] * len(dots), "o", color=colour, ms=4.5, alpha=0.65)
+    axis.plot([low, high], [row - 0.12] * 2, color=colour, linewidth=3)
+    axis.plot(effect, row - 0.12, "o", color=colour, ms=8)
 
 
 def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
@@ -218,11 +228,8 @@ def effects(
     """Effects by warm start, with their intervals, one row each."""
     figure, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.7))
     for row, by_start in enumerate(rows.values()):
-        made = estimate(by_start)
         dots = [value for own in by_start.values() for value in own]
-        axis.plot(dots, [row + 0.2] * len(dots), "o", color=FREE[1], ms=5, alpha=0.8)
-        axis.plot([made.low, made.high], [row - 0.1] * 2, color=INK, linewidth=2.5)
-        axis.plot(made.effect, row - 0.1, "o", color=INK, ms=8)
+        _interval(axis, row, dots, estimate(by_start)[:3], INK)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     draw.row_labels(axis, rows)
     axis.set_xlabel(what)
@@ -291,12 +298,13 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         return [limit, dots, band, middle, said]
 
     numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
+    most = int(table["seed"].max()) + 1
     controls = {
         "number": explorer.choice("claim", numbers, AUDITED[0].number),
         "outcome": explorer.choice("outcome", OUTCOMES, OUTCOMES[0]),
         "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
         "starts": explorer.slider("warm starts", 5, 2, 5, 1),
-        "seeds": explorer.slider("seeds of each, at most", 4, 1, 4, 1),
+        "seeds": explorer.slider("seeds of each, at most", most, 1, most, 1),
     }
     return explorer.Explorer(figure, update, controls)
 

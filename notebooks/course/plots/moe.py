@@ -264,7 +264,7 @@ def final_accuracies(
         axis.set(xlim=(low, 1 if low else 1.02), title=setting)
         axis.set_xlabel("held-out accuracy")
         if low:  # without a tick at 1, which would touch the next panel's first
-            axis.set_xticks([low + 0.05 * k for k in range(3)])
+            axis.set_xticks([low + 0.1 * k for k in range(round((1 - low) / 0.1))])
     draw.finding(figure, title)
     return figure
 

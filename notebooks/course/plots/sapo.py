@@ -1,6 +1,5 @@
 """Figures of chapter 10: stale tokens, gates, what they keep, the stored runs."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +11,7 @@ from course.plots import primitives as draw
 from course.plots import shared
 from course.plots.style import BLACK, FREE, INK, arms, colour
 from refimpl.curves import Curve, curve
+from refimpl.experiments.statistics import estimate
 from refimpl.history import History
 
 MOVING, RETURNING = FREE[0], FREE[3]
@@ -93,9 +93,9 @@ def differences(
     intervals: Mapping[str, Mapping[str, tuple[float, float]]],
     title: str,
 ) -> Figure:
-    """Differences seed by seed: dots, the mean, and its interval.
+    """Differences by warm start: dots, the mean, and its interval.
 
-    `panels[outcome][row]` holds one difference per seed, `intervals` likewise.
+    `panels[outcome][row]` holds one difference per start, `intervals` likewise.
     """
     figure, axes = draw.panel_grid(len(panels), (8, 3.9), sharey=True, sharex=True)
     for axis, (outcome, rows) in zip(axes, panels.items()):
@@ -108,7 +108,7 @@ def differences(
         axis.set(title=outcome, xlabel="one-sided 8.8 minus this arm")
         draw.row_labels(axis, [f"{k}, n = {len(v)}" for k, v in rows.items()])
     draw.finding(figure, title)
-    draw.caption(figure, "dots: seeds; diamond and bar: mean and 95 % interval")
+    draw.caption(figure, "dots: warm starts; diamond and bar: mean and 95 % interval")
     return figure
 
 
@@ -116,7 +116,7 @@ def why(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figu
     """One panel per outcome, one row per arm, one dot per seed."""
     figure, axes = draw.panel_grid(len(panels), (8, 3.3), sharey=True)
     for axis, (outcome, rows) in zip(axes, panels.items()):
-        looks = arms(reversed(rows))[::-1]  # so that arms look as in `10_stress`
+        looks = arms(reversed(rows))[::-1]  # so that arms look as in `10_stale`
         draw.dots(axis, rows, [shade for shade, _ in looks])
         axis.set_title(outcome, fontsize=12)
         axis.set_xlabel("nats")
@@ -152,7 +152,6 @@ def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean: Student's t over 5 or 10 seeds."""
-    n, middle = len(values), statistics.fmean(values)
-    half = {5: 2.776, 10: 2.262}[n] * statistics.stdev(values) / math.sqrt(n)
-    return middle - half, middle + half
+    """95 % interval of the mean: Student's t over warm starts."""
+    made = estimate({start: [value] for start, value in enumerate(values)})
+    return made.low, made.high

@@ -1,4 +1,4 @@
-"""Figures of the stored stress runs: chapters 09 and 10."""
+"""Figures of the stored stale runs of chapter 10."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,8 +29,7 @@ def accuracies(
         axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)
         if start is not None:
             draw.rule(axis, x=start, colour=INK, dash="--", width=1.2)
-            where = {"transform": axis.get_xaxis_transform(), "va": "bottom"}
-            axis.text(start + 0.01, 0.01, "start", **where)
+            axis.text(start + 0.01, len(rows) - 1.5, "start", va="center")
     if title:
         draw.finding(figure, title)
     draw.caption(figure, draw.DOTS)

@@ -210,7 +210,7 @@ def student(p: float, df: int) -> float:
 def seeds(
     named: Mapping[str, tuple[float, bool]], title: str, most: int = 100
 ) -> Figure:
-    """Smallest detectable effect by number of seeds.
+    """Smallest detectable effect by number of warm starts.
 
     `named[label]` is (sd, whether paired): the sd of the differences, or of one arm.
     """
@@ -223,7 +223,7 @@ def seeds(
         axis.plot(n, effects, "-" if paired else "--", color=shade, label=label)
     for k in (5, 10):
         draw.rule(axis, x=k)
-    axis.set(xscale="log", yscale="log", xlabel="seeds per arm, n", xlim=(4, most))
+    axis.set(xscale="log", yscale="log", xlabel="warm starts, n", xlim=(4, most))
     axis.set_ylabel("smallest detectable effect")
     draw.plain_ticks(axis.xaxis, (5, 10, 20, 50, 100))
     draw.plain_ticks(axis.yaxis, (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3))
@@ -232,7 +232,7 @@ def seeds(
 
 
 def detectable(sd: float, n: int, paired: bool, alpha: float = 0.05) -> float:
-    """The effect that n seeds per arm show with power 0.8 in a two-sided t test.
+    """The effect that n runs per arm show with power 0.8 in a two-sided t test.
 
     (t_{1 − α/2} + t_{0.8}) · sd / √n            paired: sd of the differences
     (t_{1 − α/2} + t_{0.8}) · sd · √(2/n)        unpaired: sd of an arm
