@@ -1407,6 +1407,26 @@ WRITERS: dict[str, tuple[Callable[[Path], Any], Words]] = {
         )
         for value in (0, -1, 1.5, NAN, "ten", None)
     },
+    "a cell of an unknown arm": (
+        lambda folder: grid.Cell("GROP"),
+        ("unknown arm 'GROP', did you mean 'GRPO'", "CISPO 5"),
+    ),
+    "a cell without the routers it needs": (
+        lambda folder: grid.Cell("RSPO"),
+        ("RSPO needs a mixture of experts", "world='moe'"),
+    ),
+    "a cell of an unknown world": (
+        lambda folder: grid.Cell("GRPO", world="sort"),
+        ("unknown world 'sort', did you mean 'sorting'", "moe"),
+    ),
+    "a cell of an unknown K": (
+        lambda folder: grid.Cell("GRPO", updates=3),
+        ("K must be one of 1, 4, 16", "3"),
+    ),
+    "a cell with a rate of 0": (
+        lambda folder: grid.Cell("GRPO", rate=0.0),
+        ("learning_rate must be a number > 0",),
+    ),
     **{
         f"settings of K = {value!r}": (
             lambda folder, value=value: grid.settings(updates=value),

@@ -17,10 +17,11 @@ import torch
 from refimpl.config import TrainConfig
 from refimpl.evaluation import maj_at, pass_at
 from refimpl.experiments import arms
-from refimpl.experiments.arms import ARMS, GATES
+from refimpl.experiments.arms import ARMS, GATES, NEED_MOE
 from refimpl.experiments.pool import about, trained
 from refimpl.experiments.store import bare
 from refimpl.rollout import sample
+from refimpl.settings import nearest
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 
@@ -81,7 +82,8 @@ class Cell:
     """What runs of one kind have in common: all but warm start and seed.
 
     `changed`: settings of `TrainConfig` beside the arm's own. `answers`: measure pass@k
-    and maj@k before and after.
+    and maj@k before and after. Raises `ValueError` on an unknown arm, world or K, and
+    on an arm that needs routers in a world without.
     """
 
     arm: str
@@ -90,6 +92,20 @@ class Cell:
     world: World = "sums"
     changed: tuple[tuple[str, Any], ...] = ()
     answers: bool = False
+
+    def __post_init__(self):
+        for what, own, known in (
+            ("arm", self.arm, ARMS),
+            ("world", self.world, WORLDS),
+        ):
+            if own not in known:
+                raise ValueError(
+                    f"unknown {what} {own!r}{nearest(str(own), known)}; one of: "
+                    f"{', '.join(known)}"
+                )
+        if self.arm in NEED_MOE and self.world != "moe":
+            raise ValueError(f"{self.arm} needs a mixture of experts: world='moe'")
+        settings(self.rate, self.updates)
 
     def config(self, seed: int) -> TrainConfig:
         """The settings of its run `seed`."""

@@ -74,6 +74,13 @@ def test_a_log2_is_shown_as_a_factor(value, unit, said):
     assert claims.amount(value, unit) == said
 
 
+@pytest.mark.parametrize(("number", "said"), [(3, "×1.2"), (5, "1"), (14, "0.03")])
+def test_what_would_matter_stands_beside_what_was_detectable(number, said):
+    *_, seen, matters, verdict = claims.measured(line(number))
+    assert matters == said and verdict == "not seen"
+    assert seen == claims.amount("0.4", BY_NUMBER[number].unit).lstrip("+")
+
+
 def test_every_claim_has_one_chapter():
     numbers = [n for own in claims.CHAPTERS.values() for n in own]
     assert sorted(numbers) == sorted(BY_NUMBER)
@@ -102,9 +109,9 @@ def test_the_whole_table_links_to_chapters_and_figures_that_exist():
 
 
 def test_a_table_is_markdown_as_it_is_typed():
-    table = claims.rows_of(("claim", "n"), [["5 · short", "010"]])
+    table = claims.rows_of(("claim", "n"), [["5 · short", "+0.10"]])
     assert table.splitlines()[0].split("|")[1].strip() == "claim"
-    assert "010" in table and set(table.splitlines()[1]) == set("|:-")
+    assert "+0.10" in table and set(table.splitlines()[1]) == set("|:-")
 
 
 def test_the_control_is_shown_with_its_intervals():
@@ -129,6 +136,10 @@ def test_a_cell_is_told_from_one_with_another_setting(table):
     noisy = Cell("GRPO", 2e-4, 16, "moe", (("router_noise", 0.5),))
     plain = claims.column("reward", replace(noisy, changed=()))
     assert claims.column("reward", noisy) != plain
+
+
+def test_what_the_chapters_show_is_stored():
+    assert evidence.missing(claims.STORE, ["stale", "breaking", "delay"]) == []
 
 
 def test_a_cell_that_was_not_run_is_named():
@@ -196,6 +207,15 @@ def test_effects_are_drawn_in_their_order():
     axis = pictures.effects(rows, "octaves", "").axes[0]
     means = [x.get_xdata()[0] for x in axis.lines if x.get_markersize() == 8]
     assert means == pytest.approx([1.1, 0.1])
+    made = estimate(rows["soft"])
+    bar = next(x for x in axis.lines if x.get_linewidth() == 3)
+    assert list(bar.get_xdata()) == pytest.approx([made.low, made.high])
+
+
+def test_every_claim_is_drawn_under_its_unit():
+    figure = pictures.every_claim({5: {0: [1.0], 1: [2.0]}, 14: {0: [0.1]}}, "")
+    titles = [axis.get_title() for axis in figure.axes[:2]]
+    assert titles == ["claim 5\ntokens", "claim 14\nreward"]
 
 
 def test_studies_whose_interval_excludes_zero_are_counted():

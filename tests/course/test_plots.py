@@ -11,7 +11,16 @@ import pytest
 import torch
 
 from course import plots
-from course.plots import cards, cispo, overview, ppo, primitives, style, surrogate
+from course.plots import (
+    cards,
+    cispo,
+    overview,
+    ppo,
+    primitives,
+    sapo,
+    style,
+    surrogate,
+)
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
 from refimpl.history import History
@@ -289,6 +298,12 @@ def test_the_table_widens_where_a_good_tokens_coefficient_goes_beyond_three():
     named = {name: {s: curve(name, s, ratios) for s in (1, -1)} for name in names}
     axes = surrogate.one_table(named, {"1": [1.0]}).axes
     assert [axis.get_xlim()[1] for axis in axes[:4]] == [3, 3, 6, 3]
+
+
+def test_an_interval_goes_up_and_counts_every_start():
+    """sd 1, t of 2 degrees of freedom: 4.3027 / √3."""
+    low, high = sapo.interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-3)
 
 
 def test_figures_go_to_the_top_level_of_the_clone(monkeypatch):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from refimpl.experiments import claims
+from refimpl.experiments.arms import ARMS, ON_DENSE
 from refimpl.experiments.claims import (
     CLAIMS,
     RATES,
@@ -172,6 +173,17 @@ def test_sixteen_claims_are_declared_and_every_cell_can_run():
     assert set(UPDATES) == {1, 4, 16}
 
 
+def test_every_arm_can_run_in_a_world_that_has_what_it_needs():
+    for arm in ARMS:
+        cell = Cell(arm, world="sums" if arm in ON_DENSE else "moe")
+        algorithm, _ = claims_arm(cell)
+        cell.config(seed=0).check(algorithm)
+    assert set(ARMS) - set(ON_DENSE) == {
+        *("GRPO + R2", "GRPO + R3", "GRPO + R3 + TIS"),
+        *("RSPO", "RSPO, gradient through γ"),
+    }
+
+
 def test_the_stale_settings_are_what_the_cells_run():
     """A cell adds its arm's own settings, a seed, and the drift that is recorded."""
     for rate in STALE.values():
@@ -182,8 +194,6 @@ def test_the_stale_settings_are_what_the_cells_run():
 
 
 def claims_arm(cell: Cell):
-    from refimpl.experiments.arms import ARMS
-
     return ARMS[cell.arm].build()
 
 

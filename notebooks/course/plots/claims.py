@@ -201,7 +201,8 @@ def breaking(
         _rate_axis(axis, [r * 1e-4 for r in _TICKS if low < r * 1e-4 < high])
     draw.row_labels(axes[0], [NAMES.get(arm, arm) for arm in methods])
     draw.finding(figure, title)
-    draw.caption(figure, f"{BY_START}; dashed: {methods[0]}'s mean")
+    told = f"{BY_START}; dashed: {methods[0]}'s mean, solid: highest rate tried"
+    draw.caption(figure, told)
     return figure
 
 
