@@ -243,7 +243,8 @@ def test_the_audit_begins_with_what_the_ledger_says(play):
         text = play.figure.axes[0].get_title(loc="left")
         if own["why"] == "":
             assert text.endswith(own["verdict"])
-        assert f"{float(own['effect']):+.3g}" in text
+        shown = float(text.splitlines()[1].split()[0])  # three digits of four
+        assert shown == pytest.approx(float(own["effect"]), rel=0.01)
 
 
 def test_every_control_of_the_audit_moves_the_picture(play):
