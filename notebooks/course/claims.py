@@ -144,14 +144,11 @@ def whole() -> Markdown:
     rows = []
     for line in claimed():
         n = int(line["claim"])
-        chapter = f"[{home[n][:2]}]({home[n]})"
-        figure = f"[{FIGURES[n]}](../figures/{FIGURES[n]}.png)"
-        command = f"`evidence run --claims {n}`"
-        rows.append(
-            [f"{n} · {line['title']}", *measured(line), chapter, figure, command]
-        )
-    head = ("claim", *HEAD, "chapter", "figure", "command")
-    return Markdown(rows_of(head, rows))
+        chapter = f"[chapter {home[n][:2]}]({home[n]})"
+        figure = f"[figure](../figures/{FIGURES[n]}.png)"
+        see = f"{chapter}, {figure}, `--claims {n}`"
+        rows.append([f"{n} · {line['title']}", *measured(line), see])
+    return Markdown(rows_of(("claim", *HEAD, "see, run"), rows))
 
 
 def control() -> Markdown:
