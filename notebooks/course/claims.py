@@ -1,7 +1,7 @@
 """The sixteen claims as the chapters quote them, and the runs that decided them."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import pandas as pd
@@ -12,6 +12,7 @@ from course import DATA
 from refimpl.experiments import evidence, store
 from refimpl.experiments.claims import CLAIMS, of_cell
 from refimpl.experiments.grid import Cell
+from refimpl.experiments.statistics import Estimate, estimate
 
 STORE = DATA / "evidence"
 CHAPTERS = {
@@ -81,6 +82,18 @@ def final(cells: Mapping[str, Cell], seeds: int = 1) -> dict[str, list[float]]:
         label: [run[-1] for run in column("accuracy", cell, seeds)]
         for label, cell in cells.items()
     }
+
+
+def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """a − b, run by run, one from each warm start: the mean and its 95 % interval."""
+    pairs = enumerate(zip(a, b, strict=True))
+    return estimate({start: [x - y] for start, (x, y) in pairs})
+
+
+def shown(made: Estimate, digits: int = 2) -> str:
+    """An effect with its interval, for people."""
+    number = f"{{:+.{digits}f}}"
+    return f"{number} ({number} to {number})".format(*made[:3])
 
 
 @cache

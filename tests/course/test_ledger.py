@@ -138,6 +138,14 @@ def test_a_cell_is_told_from_one_with_another_setting(table):
     assert claims.column("reward", noisy) != plain
 
 
+def test_a_difference_is_taken_start_by_start():
+    """1, 2 and 3 apart: 2 ± 4.3027 / √3, however far the starts lie apart."""
+    made = claims.difference([1.0, 12.0, 23.0], [0.0, 10.0, 20.0])
+    assert claims.shown(made) == "+2.00 (-0.48 to +4.48)"
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        claims.difference([1.0, 2.0], [1.0])
+
+
 def test_what_the_chapters_show_is_stored():
     assert evidence.missing(claims.STORE, ["stale", "breaking", "delay"]) == []
 

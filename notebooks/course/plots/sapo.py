@@ -113,7 +113,7 @@ def differences(
 
 
 def why(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
-    """One panel per outcome, one row per arm, one dot per seed."""
+    """One panel per outcome, one row per arm, one dot per warm start."""
     figure, axes = draw.panel_grid(len(panels), (8, 3.3), sharey=True)
     for axis, (outcome, rows) in zip(axes, panels.items()):
         looks = arms(reversed(rows))[::-1]  # so that arms look as in `10_stale`

@@ -226,7 +226,7 @@ def seeds(
     axis.set(xscale="log", yscale="log", xlabel="warm starts, n", xlim=(4, most))
     axis.set_ylabel("smallest detectable effect")
     draw.plain_ticks(axis.xaxis, (5, 10, 20, 50, 100))
-    draw.plain_ticks(axis.yaxis, (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3))
+    draw.plain_ticks(axis.yaxis, (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
     draw.heading(figure, axis, title, columns=2)
     return figure
 
