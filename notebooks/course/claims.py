@@ -76,10 +76,10 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     return [rows[run][name].to_list() for run in own["run"]]
 
 
-def final(cells: Mapping[str, Cell], seeds: int = 1) -> dict[str, list[float]]:
-    """Held-out accuracy after the last rollout, a number for each run of a cell."""
+def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:
+    """Held-out accuracy after the last rollout, a number for each warm start."""
     return {
-        label: [run[-1] for run in column("accuracy", cell, seeds)]
+        label: [run[-1] for run in column("accuracy", cell)]
         for label, cell in cells.items()
     }
 

@@ -7,7 +7,8 @@ matter before it is run. The verdict then follows from the rows:
                      effect is at least the smallest that matters
     contradicted     the interval lies beyond 0 on the other side
     not seen         neither; `detectable` is what these runs could have seen
-    not testable     what the claim is about does not happen here
+    not testable     what the claim is about does not happen here, or its outcome
+                     differs between two names of one algorithm (`evidence.control`)
 """
 
 import itertools
@@ -723,7 +724,7 @@ STUDIES = {
                 for arm in LOSING
             },
             **{
-                f"{arm}, {name}": Contrast(
+                f"{arm} against SAPO 8.8, {name}": Contrast(
                     "accuracy", _cell(arm, 16, rate), _cell("SAPO 8.8", 16, rate)
                 )
                 for arm in BAD_GATES

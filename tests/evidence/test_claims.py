@@ -197,6 +197,12 @@ def claims_arm(cell: Cell):
     return ARMS[cell.arm].build()
 
 
+def test_no_effect_of_the_stale_study_takes_the_name_of_another():
+    """14 on the dense model, 2 × 3 for bad tokens, 7 × 2 and 4 × 2 on a MoE."""
+    assert len(STUDIES["stale"].effects) == 14 + 6 + 14 + 8
+    assert len(set(STUDIES["stale"].effects.values())) == 14 + 6 + 14 + 8
+
+
 def test_every_claim_says_what_it_would_take():
     for one in CLAIMS:
         assert one.smallest > 0 and one.sign in (1, -1) and one.unit
