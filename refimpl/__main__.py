@@ -17,13 +17,16 @@ from refimpl import algorithms, curves, models
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.checkpoint import NAME, CheckpointError
 from refimpl.config import TrainConfig
-from refimpl.experiments import bench as measure
-from refimpl.experiments import gpu_check as checked_gpu
-from refimpl.experiments import real as pretrained
 from refimpl.files import writable_file, writable_folder
 from refimpl.history import History
+from refimpl.lab import bench as measure
+from refimpl.lab import gpu_check as checked_gpu
+from refimpl.lab import real as pretrained
 from refimpl.models import Preset, load
-from refimpl.pretrained import PACKAGED, fetch
+from refimpl.real import gym
+from refimpl.real.chat import Chat
+from refimpl.real.judge import TaskWarning
+from refimpl.real.pretrained import PACKAGED, fetch
 from refimpl.settings import (
     Count,
     annotations,
@@ -34,8 +37,7 @@ from refimpl.settings import (
     table,
 )
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, Chat, HabitWorld, Sorting, gym, rare_careful
-from refimpl.tasks.judge import TaskWarning
+from refimpl.tasks import Arithmetic, HabitWorld, Sorting, rare_careful
 from refimpl.trainer import DynamicSamplingError, StalenessError
 from refimpl.trainer import train as run_training
 
@@ -323,7 +325,7 @@ def evidence_(
         claims: numbers of claims, or names of studies; none: all of them.
         out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
     """
-    from refimpl.experiments import evidence  # pandas and scipy take a second
+    from refimpl.lab import evidence  # pandas and scipy take a second
 
     chosen = claims or tuple(evidence.NAMES)
     if action == "plan":
@@ -362,16 +364,16 @@ def conformance(*, against: Path | None = None) -> int:
     """The cases that another implementation can be checked with, as JSON.
 
     Args:
-        against: a file of adapters (see refimpl/conformance/adapters.py): prints how
-            its losses compare instead; exits with 1 if one of them differs.
+        against: a file of adapters (see refimpl/interop/conformance/adapters.py):
+            prints how its losses compare; exits with 1 if one of them differs.
     """
-    from refimpl.conformance import cases
+    from refimpl.interop.conformance import cases
 
     every = list(cases.cases())
     if against is None:
         print(json.dumps(cases.as_json(every)))
         return 0
-    from refimpl.conformance import table  # tabulate is the course's
+    from refimpl.interop.conformance import table  # tabulate is the course's
 
     module = table.adapters(against)
     found = list(table.compare(module, every))

@@ -14,6 +14,7 @@ from refimpl import dice, moe
 from refimpl.advantages import whiten
 from refimpl.config import TrainConfig
 from refimpl.kl import k1, k3, token_rewards
+from refimpl.real.judge import TaskWarning
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.rollout import Rollout, sample
 from refimpl.run import (
@@ -27,7 +28,6 @@ from refimpl.run import (
 )
 from refimpl.samples import chosen
 from refimpl.scoring import values
-from refimpl.tasks.judge import TaskWarning
 
 
 class DynamicSamplingError(RuntimeError):

@@ -35,7 +35,7 @@ from transformers.utils import logging
 from refimpl import moe
 from refimpl.arguments import guarded
 from refimpl.dice import salted
-from refimpl.pretrained import PACKAGED, resolve
+from refimpl.real.pretrained import PACKAGED, resolve
 from refimpl.settings import Count, Positive, Seed, nearest, shown
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl import moe, sharing
+from refimpl import moe
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import checkpointed, in_int8, weights, with_weights
+from refimpl.real import sharing
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl import moe, sharing
+from refimpl import moe
 from refimpl.arguments import guarded
 from refimpl.models import Model, vocabulary
+from refimpl.real import sharing
 from refimpl.rollout import Rollout, pad_token, sample_ids, without_dropout
 from refimpl.settings import Positive
 

@@ -22,7 +22,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, checkpoint, dice, moe, sharing
+from refimpl import algorithms, checkpoint, dice, moe
 from refimpl.algorithms import Algorithm
 from refimpl.arguments import guarded
 from refimpl.collect import DynamicSamplingError, collect
@@ -42,6 +42,7 @@ from refimpl.models import (
     pick_device,
     trainable_copy,
 )
+from refimpl.real import sharing
 from refimpl.rewards import check_rows, check_task, identity
 from refimpl.rollout import check_prompts
 from refimpl.run import Run

@@ -28,11 +28,12 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from refimpl import dice
-from refimpl.experiments import bench, real
+from refimpl.lab import bench, real
 from refimpl.models import frozen_copy, load
+from refimpl.real.chat import Chat
 from refimpl.rewards import columns
 from refimpl.sft import warm_start
-from refimpl.tasks import Arithmetic, Chat
+from refimpl.tasks import Arithmetic
 from refimpl.trainer import TrainConfig, evaluate, train
 
 

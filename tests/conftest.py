@@ -25,7 +25,7 @@ def own_cache() -> None:
 
     Only a pretrained model is the user's, if it has been fetched: it is a download.
     """
-    from refimpl.pretrained import PACKAGED, fetched, folder
+    from refimpl.real.pretrained import PACKAGED, fetched, folder
 
     models = [folder(name).resolve() for name in PACKAGED if fetched(name)]
     os.environ["REFIMPL_CACHE"] = tempfile.mkdtemp(prefix="refimpl-cache-")

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from refimpl.experiments import grid
+from refimpl.lab import grid
 from refimpl.run import score_with
 from refimpl.sft import warm_start
 from refimpl.trainer import collect, prepare, update

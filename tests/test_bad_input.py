@@ -48,8 +48,8 @@ from refimpl.__main__ import main, said_by_us
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.config import TrainConfig
 from refimpl.evaluation import maj_at, mean_at, pass_at, scores
-from refimpl.experiments import bench, grid
 from refimpl.history import History, of_runs
+from refimpl.lab import bench, grid
 from refimpl.settings import annotations
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic, make_tokenizer, verify

@@ -9,10 +9,10 @@ from IPython.display import Markdown
 from tabulate import tabulate
 
 from course import DATA
-from refimpl.experiments import evidence, store
-from refimpl.experiments.claims import CLAIMS, of_cell
-from refimpl.experiments.grid import Cell
-from refimpl.experiments.statistics import Estimate, estimate
+from refimpl.lab import evidence, store
+from refimpl.lab.claims import CLAIMS, of_cell
+from refimpl.lab.grid import Cell
+from refimpl.lab.statistics import Estimate, estimate
 
 STORE = DATA / "evidence"
 CHAPTERS = {

@@ -11,7 +11,7 @@ import tempfile
 from datasets import Dataset
 from trl import GRPOConfig
 
-from refimpl.bridges.trl import RefimplGRPOTrainer
+from refimpl.interop.trl import RefimplGRPOTrainer
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 

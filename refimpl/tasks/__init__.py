@@ -5,9 +5,8 @@
 - `reward(prompts, completions, **columns) -> list[float]`: TRL's signature.
 - `habit(completion) -> str` and `habits`: labels whose shares are logged.
 
-`arithmetic`: the course's own world; `sorting`: a second one like it. `gym`: any
-dataset of reasoning-gym. `chat`: a task in a model's chat template. `answers`: what in
-a text is the answer. `judge`: where scorers run that are not ours.
+`arithmetic`: the course's own world; `sorting`: a second one like it. Tasks of others,
+and a model's chat template, are in `refimpl.real`.
 """
 
 from refimpl.tasks.arithmetic import (
@@ -16,17 +15,13 @@ from refimpl.tasks.arithmetic import (
     rare_careful,
     verify,
 )
-from refimpl.tasks.chat import Chat
-from refimpl.tasks.gym import ReasoningGym
 from refimpl.tasks.sorting import Sorting
 from refimpl.tasks.world import HabitWorld, Mix
 
 __all__ = [
     "Arithmetic",
-    "Chat",
     "HabitWorld",
     "Mix",
-    "ReasoningGym",
     "Sorting",
     "make_tokenizer",
     "rare_careful",

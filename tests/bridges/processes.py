@@ -15,7 +15,7 @@ import torch
 from bridge_world import invented, steps_of, trainer_of
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.bridges.trl import RefimplGRPOTrainer
+from refimpl.interop.trl import RefimplGRPOTrainer
 from refimpl.models import weights
 
 PROCESSES = int(os.environ.get("WORLD_SIZE", 1))

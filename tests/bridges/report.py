@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import refimpl
-from refimpl.conformance import cases, table
+from refimpl.interop.conformance import cases, table
 
 HERE = Path(__file__).parent
 PAGE = HERE / "CONFORMANCE.md"

@@ -11,7 +11,7 @@ import adapters_trl as of_trl
 import adapters_verl as of_verl
 
 from course import newer
-from refimpl.conformance.cases import typical
+from refimpl.interop.conformance.cases import typical
 
 
 def both(algorithm, theirs, seed, spread=0.3, max_length=12.0):

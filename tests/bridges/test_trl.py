@@ -27,9 +27,9 @@ from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 from refimpl import moe
 from refimpl.advantages import group_centred, leave_one_out
 from refimpl.algorithms import ALGORITHMS, from_gate
-from refimpl.bridges import trl as bridge
-from refimpl.bridges.trl import RefimplGRPOTrainer
 from refimpl.evaluation import evaluate
+from refimpl.interop import trl as bridge
+from refimpl.interop.trl import RefimplGRPOTrainer
 from refimpl.models import weights
 from refimpl.normalisers import NORMALISERS
 from refimpl.sft import WarmStart, warm_start

@@ -20,12 +20,12 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import ActorConfig
 
-from refimpl import bridges
+from refimpl import interop
 from refimpl.algorithms import ALGORITHMS, from_gate, get
-from refimpl.bridges import verl as bridge
-from refimpl.bridges.verl import AGGREGATION, REGISTERED, register
+from refimpl.interop import verl as bridge
+from refimpl.interop.verl import AGGREGATION, REGISTERED, register
 
-CONFIGS = Path(bridges.__file__).parent / "configs"
+CONFIGS = Path(interop.__file__).parent / "configs"
 
 
 def batch(rows=6, width=9, seed=0):

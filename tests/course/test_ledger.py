@@ -10,10 +10,10 @@ import pytest
 
 from course import claims
 from course.plots import claims as pictures
-from refimpl.experiments import evidence
-from refimpl.experiments.claims import CLAIMS, STARTS, of_cell
-from refimpl.experiments.grid import Cell
-from refimpl.experiments.statistics import estimate
+from refimpl.lab import evidence
+from refimpl.lab.claims import CLAIMS, STARTS, of_cell
+from refimpl.lab.grid import Cell
+from refimpl.lab.statistics import estimate
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from course.misreadings import MISREADINGS
-from refimpl.experiments.claims import CLAIMS
-from refimpl.experiments.statistics import estimate
+from refimpl.lab.claims import CLAIMS
+from refimpl.lab.statistics import estimate
 
 SPREAD = [[0.0, 0.2], [1.0, 1.2], [2.0, 2.2]]
 """Starts that are 1 apart, seeds that are 0.2 apart."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from refimpl.experiments import claims
-from refimpl.experiments.arms import ARMS, ON_DENSE
-from refimpl.experiments.claims import (
+from refimpl.lab import claims
+from refimpl.lab.arms import ARMS, ON_DENSE
+from refimpl.lab.claims import (
     CLAIMS,
     RATES,
     STUDIES,
@@ -19,7 +19,7 @@ from refimpl.experiments.claims import (
     Swap,
     breaking_rates,
 )
-from refimpl.experiments.grid import BASE, STALE, UPDATES, Cell, settings
+from refimpl.lab.grid import BASE, STALE, UPDATES, Cell, settings
 
 A, B = Cell("SAPO 1.0"), Cell("GRPO")
 

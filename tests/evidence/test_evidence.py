@@ -11,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from refimpl.experiments import evidence, grid, store
-from refimpl.experiments.claims import CLAIMS, STARTS
-from refimpl.experiments.grid import COLUMNS, Cell, spec
-from refimpl.experiments.outcomes import outcomes
-from refimpl.experiments.pool import about, trained
+from refimpl.lab import evidence, grid, store
+from refimpl.lab.claims import CLAIMS, STARTS
+from refimpl.lab.grid import COLUMNS, Cell, spec
+from refimpl.lab.outcomes import outcomes
+from refimpl.lab.pool import about, trained
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model
 
 ABOUT = {**store.provenance(), "seconds": "12.5", "ended": ""}
@@ -387,7 +387,7 @@ def test_without_runs_the_ledger_says_what_to_do(tmp_path):
 def test_killed_at_random_moments_it_ends_with_the_same_rows(tmp_path):
     """kill −9 five times, some of them in a save; then to the end, and compared."""
     program = (
-        "from refimpl.experiments import evidence, grid\n"
+        "from refimpl.lab import evidence, grid\n"
         "small = dict(rollouts=2, prompts_per_rollout=4, group_size=4,\n"
         "             eval_every=2, eval_problems=8, max_new_tokens=12)\n"
         "grid.BASE = grid.replace(grid.BASE, **small)\n"

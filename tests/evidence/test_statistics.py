@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from refimpl.experiments.statistics import estimate
+from refimpl.lab.statistics import estimate
 
 
 def test_an_estimate_by_hand():

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from refimpl.__main__ import main
 from refimpl.algorithms import ALGORITHMS
-from refimpl.conformance import cases, loader, readings, table
-from refimpl.conformance.cases import answer, loss_of
+from refimpl.interop.conformance import cases, loader, readings, table
+from refimpl.interop.conformance.cases import answer, loss_of
 
 EVERY = list(cases.cases())
 
@@ -131,7 +131,7 @@ def asked(tmp_path, source):
 
 OURS = """
 from refimpl.algorithms import ALGORITHMS
-from refimpl.conformance.cases import loss_of
+from refimpl.interop.conformance.cases import loss_of
 def {name}(inputs, settings):
     return loss_of(ALGORITHMS[{name!r}], inputs, settings | {changed}).loss
 """
@@ -263,7 +263,7 @@ def test_a_file_without_losses_is_refused(name, source, message, tmp_path, capsy
 
 
 def test_the_adapters_to_fill_in_answer_nothing(capsys):
-    from refimpl.conformance import adapters
+    from refimpl.interop.conformance import adapters
 
     assert main(["conformance", "--against", adapters.__file__]) == 0
     shown = capsys.readouterr().out

@@ -6,8 +6,9 @@ import pickle
 import pytest
 
 from refimpl import TrainConfig, train
+from refimpl.real.chat import Chat
 from refimpl.sft import warm_start
-from refimpl.tasks import Arithmetic, Chat, make_tokenizer
+from refimpl.tasks import Arithmetic, make_tokenizer
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
 TEMPLATE = (

@@ -10,10 +10,10 @@ import torch
 from refimpl.__main__ import main
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
-from refimpl.experiments import bench, gpu_check, pairs
 from refimpl.history import History
+from refimpl.lab import bench, gpu_check, pairs
 from refimpl.models import build
-from refimpl.pretrained import fetched
+from refimpl.real.pretrained import fetched
 from refimpl.rollout import sample
 from refimpl.scoring import log_probs
 from refimpl.tasks import make_tokenizer

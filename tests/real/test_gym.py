@@ -20,15 +20,17 @@ import pytest
 from refimpl import TrainConfig, train
 from refimpl.__main__ import main, parse_task
 from refimpl.collect import collect
+from refimpl.real import answers, judge
+from refimpl.real.gym import ReasoningGym
+from refimpl.real.judge import TaskWarning
 from refimpl.rewards import columns
-from refimpl.tasks import Arithmetic, ReasoningGym, answers, judge
-from refimpl.tasks.judge import TaskWarning
+from refimpl.tasks import Arithmetic
 from refimpl.trainer import prepare
 
 gym = pytest.importorskip("reasoning_gym")
 from reasoning_gym.factory import DATASETS  # noqa: E402
 
-from refimpl.tasks.gym import EVALUATES, FORWARDS, from_texts  # noqa: E402
+from refimpl.real.gym import EVALUATES, FORWARDS, from_texts  # noqa: E402
 
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
 PWNED = Path(tempfile.mkdtemp(prefix="refimpl-hostile-"), "pwned")
@@ -104,7 +106,7 @@ def test_a_task_is_its_settings(task):
     assert hash(task) == hash(copy.copy(task))
     assert task != ReasoningGym("chain_sum", **SUMS)
     own = ReasoningGym("countdown", scorer=answers.contains_answer)
-    assert "refimpl.tasks.answers.contains_answer" in repr(own)
+    assert "refimpl.real.answers.contains_answer" in repr(own)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from refimpl import models, pretrained
+from refimpl import models
 from refimpl.__main__ import main
-from refimpl.pretrained import PACKAGED, Packaged, fetch, fetched, folder
+from refimpl.real import pretrained
+from refimpl.real.pretrained import PACKAGED, Packaged, fetch, fetched, folder
 from refimpl.rollout import check_prompts, encode, sample
 from tests.worlds import TOKENIZER, random_model
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from refimpl.experiments import real
-from refimpl.experiments.store import key, read
+from refimpl.lab import real
+from refimpl.lab.store import key, read
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig
 
-from refimpl import TrainConfig, scoring, sharing, train
+from refimpl import TrainConfig, scoring, train
 from refimpl.models import build
+from refimpl.real import sharing
 from refimpl.rollout import Rollout
 from refimpl.scoring import log_probs
 from refimpl.tasks import make_tokenizer

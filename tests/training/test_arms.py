@@ -5,7 +5,7 @@ import torch
 
 from refimpl.algorithms import from_gate, get
 from refimpl.curves import curve
-from refimpl.experiments import arms
+from refimpl.lab import arms
 
 R = torch.linspace(0.3, 3.0, 541, dtype=torch.float64)[None]
 GOOD, BAD = torch.ones_like(R), -torch.ones_like(R)

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from refimpl.experiments import bench
 from refimpl.history import History
+from refimpl.lab import bench
 
 
 def run_of(*accuracies) -> History:

@@ -10,8 +10,8 @@ from refimpl import __main__ as cli
 from refimpl import checkpoint
 from refimpl.__main__ import main, parse_settings
 from refimpl.algorithms import ALGORITHMS
-from refimpl.experiments import evidence
 from refimpl.history import History
+from refimpl.lab import evidence
 from refimpl.models import build, load
 from refimpl.settings import annotations
 from refimpl.sft import WarmStart

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig
 
-from refimpl import sharing
 from refimpl.collect import collect
-from refimpl.experiments.memory import memory, table
 from refimpl.models import checkpointed, count_parameters, lora
+from refimpl.real import sharing
+from refimpl.real.memory import memory, table
 from refimpl.update import update
 from tests.worlds import fixed_noise, llama, prepared, random_model
 

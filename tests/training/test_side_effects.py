@@ -36,7 +36,7 @@ def state():
 torch.set_num_threads(3)
 found = [state()]
 import refimpl
-import refimpl.__main__, refimpl.experiments.bench, refimpl.experiments.grid
+import refimpl.__main__, refimpl.lab.bench, refimpl.lab.grid
 found.append(state())
 config = refimpl.TrainConfig(
     rollouts=1, prompts_per_rollout=4, group_size=4, eval_problems=4,

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from refimpl.config import TrainConfig
-from refimpl.experiments import store
-from refimpl.experiments.store import Store, bare, key, read
+from refimpl.lab import store
+from refimpl.lab.store import Store, bare, key, read
 
 SPEC = {"arm": "GRPO", "seed": 0, "learning_rate": 2e-4}
 ROWS = [{"step": 0.0, "reward": 0.25}, {"step": 1.0, "reward": 1 / 3, "accuracy": 0.5}]

@@ -17,11 +17,11 @@ import importlib, json, pkgutil
 import refimpl
 
 for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
-    if not module.name.startswith("refimpl.bridges."):  # these need TRL and verl
+    if not module.name.startswith("refimpl.interop."):  # these need TRL and verl
         importlib.import_module(module.name)
 
 from refimpl import TrainConfig, evaluate, train
-from refimpl.experiments import grid, store
+from refimpl.lab import grid, store
 from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import rare_careful
 

@@ -7,7 +7,7 @@ import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter13 as solutions
-from refimpl import sharing
+from refimpl.real import sharing
 
 _OWNERS = (
     ([0, 0, 1, 2, 2],),

@@ -25,7 +25,7 @@ from course.plots.style import (
 from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.experiments import grid
+from refimpl.lab import grid
 
 SIZE = (4.0, 3.0)  # inches: at 400 px a point is 1.4 px
 DPI = 200

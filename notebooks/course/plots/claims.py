@@ -12,8 +12,8 @@ from course import explorer
 from course.claims import measured
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, WRONG, arms
-from refimpl.experiments.claims import BROKEN, CLAIMS, Claim, Contrast
-from refimpl.experiments.statistics import Estimate, estimate
+from refimpl.lab.claims import BROKEN, CLAIMS, Claim, Contrast
+from refimpl.lab.statistics import Estimate, estimate
 
 MARKS = {
     "reproduced": ("o", INK),

@@ -10,7 +10,7 @@ from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER, arms, shade
 from course.plots.style import colour as colour_of
-from refimpl.experiments.memory import memory
+from refimpl.real.memory import memory
 from refimpl.history import History
 
 Runs = Mapping[str, Sequence[Sequence[float]]]

@@ -11,7 +11,7 @@ from course.plots import primitives as draw
 from course.plots import shared
 from course.plots.style import BLACK, FREE, INK, arms, colour
 from refimpl.curves import Curve, curve
-from refimpl.experiments.statistics import estimate
+from refimpl.lab.statistics import estimate
 from refimpl.history import History
 
 MOVING, RETURNING = FREE[0], FREE[3]

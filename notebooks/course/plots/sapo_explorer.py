@@ -11,7 +11,7 @@ from course.plots import primitives as draw
 from course.plots.style import BLACK, arms
 from refimpl.algorithms import from_gate
 from refimpl.curves import Curve, curve
-from refimpl.experiments.arms import one_sided
+from refimpl.lab.arms import one_sided
 
 HALF = 2 * math.acosh(math.sqrt(2))
 """SAPO's gate is ½ where τ |r − 1| = 1.763."""

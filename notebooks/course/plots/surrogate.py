@@ -16,7 +16,7 @@ from course.plots.sapo import PARTS
 from course.plots.style import BAD, BLACK, FREE, GOOD, GREY, INK
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.curves import Curve, curve
-from refimpl.experiments.arms import one_sided
+from refimpl.lab.arms import one_sided
 from refimpl.history import History
 
 MEAN, GRADIENT = FREE[1], FREE[0]

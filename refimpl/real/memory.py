@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from transformers import PreTrainedConfig
 
 from refimpl.arguments import guarded
+from refimpl.real.sharing import PAYS
 from refimpl.scoring import SLICE
 from refimpl.settings import Count, Weight
-from refimpl.sharing import PAYS
 
 LOGIT_COPIES = 5
 """logits, / temperature, log-softmax, its exp, their product or a gradient"""

@@ -19,13 +19,14 @@ import torch
 from refimpl.algorithms import ALGORITHMS
 from refimpl.arguments import guarded
 from refimpl.config import TrainConfig
-from refimpl.experiments import pairs, real
-from refimpl.experiments.bench import _show
-from refimpl.experiments.store import provenance
 from refimpl.files import writable_file
+from refimpl.lab import pairs, real
+from refimpl.lab.bench import _show
+from refimpl.lab.store import provenance
 from refimpl.models import build, load, lora, pick_device
-from refimpl.pretrained import fetched
-from refimpl.tasks import Arithmetic, Chat, make_tokenizer
+from refimpl.real.chat import Chat
+from refimpl.real.pretrained import fetched
+from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.trainer import train
 
 LIMIT = 540.0  # seconds; no part begins later

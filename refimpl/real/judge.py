@@ -178,7 +178,7 @@ def _note(name: str, fate: str, answer: str, limit: float, said: str) -> None:
     }
     warnings.warn(
         f"the scorer of {name} {how[fate]} on the answer {_cut(answer)}: it counts as "
-        "wrong. This is said once; refimpl.tasks.judge.failed counts them",
+        "wrong. This is said once; refimpl.real.judge.failed counts them",
         TaskWarning,
         stacklevel=2,
     )

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from refimpl.config import Optimizer
-from refimpl.experiments.grid import STALE, UPDATES, Cell, World
-from refimpl.experiments.outcomes import GOALS
-from refimpl.experiments.statistics import Estimate, estimate
+from refimpl.lab.grid import STALE, UPDATES, Cell, World
+from refimpl.lab.outcomes import GOALS
+from refimpl.lab.statistics import Estimate, estimate
 
 RATES = {
     updates: tuple(1e-4 * 2 ** (first + k) for k in range(5))

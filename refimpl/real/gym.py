@@ -21,6 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from refimpl.arguments import guarded
 from refimpl.dice import salted
+from refimpl.real import answers, judge
+from refimpl.real.answers import Extract, Reward
 from refimpl.settings import (
     Count,
     Positive,
@@ -31,8 +33,6 @@ from refimpl.settings import (
     refuse_unknown,
     sentence,
 )
-from refimpl.tasks import answers, judge
-from refimpl.tasks.answers import Extract, Reward
 
 EVALUATES = frozenset(
     {

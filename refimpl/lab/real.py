@@ -21,13 +21,14 @@ from refimpl.arguments import guarded
 from refimpl.config import TrainConfig
 from refimpl.dice import salted
 from refimpl.evaluation import mean_at, scores
-from refimpl.experiments.arms import ARMS as TOY_ARMS
-from refimpl.experiments.pool import about, finished, trained
-from refimpl.experiments.store import Store, key
+from refimpl.lab.arms import ARMS as TOY_ARMS
+from refimpl.lab.pool import about, finished, trained
+from refimpl.lab.store import Store, key
 from refimpl.models import load, lora
+from refimpl.real.answers import contains_answer
+from refimpl.real.chat import Chat
+from refimpl.real.gym import ReasoningGym
 from refimpl.settings import Count, nearest
-from refimpl.tasks import Chat, ReasoningGym
-from refimpl.tasks.answers import contains_answer
 
 MODEL = "smollm2"
 SYSTEM = "You are a calculator."

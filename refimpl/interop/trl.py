@@ -23,8 +23,8 @@ from trl import GRPOConfig, GRPOTrainer
 from refimpl import algorithms, moe, normalisers
 from refimpl.advantages import leave_one_out
 from refimpl.algorithms import Algorithm
-from refimpl.bridges import trl_refused as refused
-from refimpl.bridges.scored import advantages_of
+from refimpl.interop import trl_refused as refused
+from refimpl.interop.scored import advantages_of
 
 
 class RefimplGRPOTrainer(GRPOTrainer):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from refimpl.bridges import trl_refused as refused
+from refimpl.interop import trl_refused as refused
 
 
 def advantages_of(

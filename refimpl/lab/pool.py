@@ -9,8 +9,8 @@ from multiprocessing import get_context
 
 import torch
 
-from refimpl.experiments.store import provenance
 from refimpl.history import History
+from refimpl.lab.store import provenance
 from refimpl.trainer import StalenessError, train
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from refimpl.arguments import guarded
+from refimpl.real import judge
 from refimpl.settings import Positive
-from refimpl.tasks import judge
 
 Extract = Literal["whole", "last", "tag"]
 """Where in a completion the answer stands."""
@@ -102,7 +102,7 @@ def math_correct(
     """1.0 where the final answer equals the reference as mathematics, else 0.0.
 
     By math-verify: `1/2`, `0.5`, `\\frac{1}{2}` and `\\boxed{0.5}` are one number. Its
-    comparison runs in the scoring process (see `refimpl.tasks.judge`), `time_limit`
+    comparison runs in the scoring process (see `refimpl.real.judge`), `time_limit`
     seconds each: what takes longer, such as 9**9**9, is wrong.
 
     Raises `ValueError` if math-verify is not installed (`pip install "refimpl[real]"`).

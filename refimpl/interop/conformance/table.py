@@ -13,8 +13,8 @@ import torch
 from tabulate import tabulate
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.conformance.cases import Case
-from refimpl.conformance.readings import alike, matches
+from refimpl.interop.conformance.cases import Case
+from refimpl.interop.conformance.readings import alike, matches
 from refimpl.settings import nearest
 
 NEAR = 1e-6
@@ -35,7 +35,8 @@ def adapters(path: str | Path) -> ModuleType:
     path = Path(path)
     if not path.is_file():
         raise ValueError(
-            f"there is no {path}: start from a copy of refimpl/conformance/adapters.py"
+            f"there is no {path}: start from a copy of "
+            "refimpl/interop/conformance/adapters.py"
         )
     if path.suffix != ".py":
         raise ValueError(f"{path} must be a Python file, named *.py")

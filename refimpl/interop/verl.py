@@ -9,7 +9,7 @@ a `verl.plugins` entry point of this package. In a configuration of verl:
 A method with other hyperparameters, or a gate of your own, is registered in a module
 that the workers import, `VERL_USE_EXTERNAL_MODULES=my_losses`:
 
-    from refimpl.bridges.verl import register
+    from refimpl.interop.verl import register
     register("sapo", "sapo_narrow", tau_pos=8.8, tau_neg=8.8)
 
 Weights are what verl's `agg_loss` makes of the global counts, so that micro-batches and

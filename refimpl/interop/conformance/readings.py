@@ -11,7 +11,7 @@ from torch import Tensor
 
 from refimpl import importance
 from refimpl.algorithms import ALGORITHMS, Algorithm
-from refimpl.conformance.cases import Case, loss_of
+from refimpl.interop.conformance.cases import Case, loss_of
 
 Asked = tuple[Algorithm, dict[str, Tensor], dict[str, Any]]
 Reading = Callable[..., Asked]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from refimpl.algorithms import get
 from refimpl.config import TrainConfig
-from refimpl.experiments.bench import _in_turn, sampler
+from refimpl.lab.bench import _in_turn, sampler
 from refimpl.models import trainable_copy
 from refimpl.rollout import sample
 from refimpl.run import score_with

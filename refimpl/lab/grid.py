@@ -16,10 +16,10 @@ import torch
 
 from refimpl.config import TrainConfig
 from refimpl.evaluation import maj_at, pass_at
-from refimpl.experiments import arms
-from refimpl.experiments.arms import ARMS, GATES, NEED_MOE
-from refimpl.experiments.pool import about, trained
-from refimpl.experiments.store import bare
+from refimpl.lab import arms
+from refimpl.lab.arms import ARMS, GATES, NEED_MOE
+from refimpl.lab.pool import about, trained
+from refimpl.lab.store import bare
 from refimpl.rollout import sample
 from refimpl.settings import nearest
 from refimpl.sft import WarmStart, warm_start

@@ -24,8 +24,9 @@ from tqdm.auto import tqdm
 
 from refimpl import dice
 from refimpl.arguments import guarded
-from refimpl.experiments import store
-from refimpl.experiments.claims import (
+from refimpl.files import writable_file
+from refimpl.lab import store
+from refimpl.lab.claims import (
     CLAIMS,
     STARTS,
     STUDIES,
@@ -36,11 +37,10 @@ from refimpl.experiments.claims import (
     Study,
     Swap,
 )
-from refimpl.experiments.grid import COLUMNS, WORLDS, Cell, run, spec
-from refimpl.experiments.outcomes import outcomes
-from refimpl.experiments.pool import finished
-from refimpl.experiments.statistics import Estimate, estimate
-from refimpl.files import writable_file
+from refimpl.lab.grid import COLUMNS, WORLDS, Cell, run, spec
+from refimpl.lab.outcomes import outcomes
+from refimpl.lab.pool import finished
+from refimpl.lab.statistics import Estimate, estimate
 from refimpl.settings import Count, nearest
 from refimpl.sft import warm_start
 
