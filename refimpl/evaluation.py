@@ -2,26 +2,30 @@
 
     mean@k    the mean over all answers; its expectation does not depend on k
     pass@k    the share of problems of which one of k answers is right
-    maj@k     the share of problems of which the commonest of k answers is right
 
 Where answers are scored between 0 and 1, those above 0.5 count as right.
 """
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import dice
-from refimpl.arguments import guarded
+from refimpl import seeds
+from refimpl.checks import (
+    Count,
+    Positive,
+    Seed,
+    UserError,
+    check_rows,
+    check_task,
+    guarded,
+)
 from refimpl.models import Model, one_thread, vocabulary
-from refimpl.rewards import check_rows, check_task, columns, score
-from refimpl.rollout import Nucleus, sample
-from refimpl.settings import Count, Positive, Seed, Share
+from refimpl.rewards import columns, score
+from refimpl.sampling import Nucleus, sample
 from refimpl.tasks import Arithmetic
 
 AT_ONCE = 2**22
@@ -44,19 +48,18 @@ def scores(
     temperature: Positive = 1.0,
     top_p: Nucleus | None = None,
     top_k: Count | None = None,
-    min_p: Share | None = None,
     seed: Seed = 0,
     batch: Count | None = None,
 ) -> Float[Tensor, "problems k"]:
     """The task's reward for `samples` answers to each held-out problem; float64, CPU.
 
-    Sampled as in training: a run hands on its temperature, and top_p, top_k and min_p.
+    Sampled as in training: a run hands on its temperature, and top_p and top_k.
     `seed` decides problems and answers. `batch` is how many answers are written at
-    once, by whole problems; None: as many as `AT_ONCE` allows. The first batch's dice
-    are the seed's, each other batch has its own: another `batch` gives other answers
+    once, by whole problems; None: as many as `AT_ONCE` allows. The first batch's seed
+    is `seed`, each other batch has its own: another `batch` gives other answers
     of the same distribution.
 
-    Raises `TypeError` or `ValueError` on bad input, and if the task's rows or rewards
+    Raises `UserError` on bad input, and if the task's rows or rewards
     are none.
     """
     task = Arithmetic() if task is None else task
@@ -76,8 +79,7 @@ def scores(
                 temperature=temperature,
                 top_p=top_p,
                 top_k=top_k,
-                min_p=min_p,
-                seed=dice.seed_for(seed, first, "evaluation") if first else seed,
+                seed=seeds.seed_for(seed, first, "evaluation") if first else seed,
             )
         part = [row for row in part for _ in range(samples)]
         prompts = [row["prompt"] for row in part]
@@ -86,41 +88,11 @@ def scores(
 
 
 @guarded
-def maj_at(
-    scores: Float[Tensor, "problems n"], answers: Sequence[Sequence[str]], k: Count
-) -> float:
-    """maj@k: how often the answer that most of k samples give is right.
-
-    `answers` holds what each sample answers, as text. A problem's n samples make n // k
-    lots of k, so none is counted twice and the mean over lots is unbiased. On a tie the
-    answer that came first counts. (Wang et al. 2022, 2203.11171, call it
-    self-consistency.)
-
-    Raises `ValueError` if k > n, there is no problem, or the shapes differ.
-    """
-    shape = [len(row) for row in answers]
-    if not len(scores) or shape != [scores.shape[1]] * len(scores):
-        raise ValueError(
-            f"answers must hold one text per score, {tuple(scores.shape)}, and one "
-            f"problem or more; got {len(shape)} of {sorted(set(shape))}"
-        )
-    n = scores.shape[1]
-    _check_k(k, n)
-    won = []
-    for right, said in zip((scores > RIGHT).tolist(), answers):
-        for first in range(0, n - k + 1, k):
-            lot = said[first : first + k]
-            (common, _), *_ = Counter(lot).most_common(1)
-            won.append(right[first + list(lot).index(common)])
-    return sum(won) / len(won)
-
-
-@guarded
 def mean_at(scores: Float[Tensor, "problems k"]) -> float:
-    """mean@k: the mean score of all answers. Raises `ValueError` if there are none."""
+    """mean@k: the mean score of all answers. Raises `UserError` if there are none."""
     values = scores.flatten().tolist()
     if not values:
-        raise ValueError("scores must hold at least one answer, got none")
+        raise UserError("scores must hold at least one answer, got none")
     return sum(values) / len(values)
 
 
@@ -134,24 +106,19 @@ def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
     n, drawn without putting back, hold a right one. From whole numbers, so nothing is
     lost to rounding, whatever n is. With k = 1 it is the share of right answers.
 
-    Raises `ValueError` if k > n, or there is no problem.
+    Raises `UserError` if k > n, or there is no problem.
     """
     if not len(scores):
-        raise ValueError("scores must hold at least one problem, got none")
+        raise UserError("scores must hold at least one problem, got none")
     n = scores.shape[1]
-    _check_k(k, n)
-    right = (scores > RIGHT).sum(-1).tolist()
-    every = math.comb(n, k)
-    return sum((every - math.comb(n - c, k)) / every for c in right) / len(right)
-
-
-def _check_k(k: int, n: int) -> None:
-    """Raise `ValueError` if k of n answers are asked for and there are not so many."""
     if k > n:
-        raise ValueError(
+        raise UserError(
             f"k must be at most {n}, the number of answers to each problem, got {k}: "
             f"sample more (samples={k}), or ask for a smaller k"
         )
+    right = (scores > RIGHT).sum(-1).tolist()
+    every = math.comb(n, k)
+    return sum((every - math.comb(n - c, k)) / every for c in right) / len(right)
 
 
 @guarded

@@ -1,23 +1,29 @@
 """What a run recorded: one row of plain numbers per rollout."""
 
+import contextlib
 import csv
 import json
 import math
-import os
-import statistics
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm.auto import tqdm
 
-from refimpl.arguments import guarded
-from refimpl.files import writable_file
-from refimpl.settings import plain, shown
+from refimpl.batch import Batch
+from refimpl.checks import UserError, guarded
+from refimpl.files import writable_file, write
+from refimpl.importance import largest_deviation
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
+TOTALS = ("num_tokens", "num_samples")
+"""Columns that count from the start of the run."""
 
 
 @dataclass(eq=False)
@@ -49,16 +55,24 @@ class History:
         column = [row.get(name) for row in self.rows]
         return [math.nan if value is None else value for value in column]
 
+    def add(self, step: int, row: dict[str, float | None], seconds: float) -> None:
+        """The row of rollout `step`, whose counts become those of the run."""
+        before = self.rows[-1] if self.rows else dict.fromkeys(TOTALS, 0.0)
+        for name in TOTALS:
+            row[name] += before[name]
+        self.rows.append({"step": float(step), **row, "step_time": seconds})
+
     @property
     def columns(self) -> list[str]:
+        """The names of the columns, in the order in which they came."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
     def accuracy(self) -> float:
-        """The last held-out accuracy. Raises `ValueError` if none was measured."""
+        """The last held-out accuracy. Raises `UserError` if none was measured."""
         measured = [a for a in self["accuracy"] if not math.isnan(a)]
         if not measured:
-            raise ValueError(
+            raise UserError(
                 f"no accuracy was measured in {len(self)} rollouts: it is every "
                 "`eval_every` rollouts, and at the end of a run"
             )
@@ -86,34 +100,31 @@ class History:
 
     @guarded
     def to_csv(self, path: str | Path) -> None:
-        """Write every digit; `from_csv` gives an equal history back. Atomic."""
-        path = writable_file(path, "the history")
-        scratch = path.with_name(path.name + ".tmp")
-        with open(scratch, "w", newline="") as file:
+        """Write every digit; `from_csv` gives an equal history back."""
+
+        def fill(file) -> None:
             writer = csv.DictWriter(file, ["algorithm", *self.columns])
             writer.writeheader()
             for row in self.rows:
-                shown = {k: "" if v is None else repr(v) for k, v in row.items()}
-                writer.writerow({"algorithm": self.algorithm, **shown})
-        os.replace(scratch, path)
+                texts = {k: "" if v is None else repr(v) for k, v in row.items()}
+                writer.writerow({"algorithm": self.algorithm, **texts})
+
+        write(writable_file(path, "the history"), fill)
 
     @guarded
     def samples_to_jsonl(self, path: str | Path) -> None:
-        """Write the samples, a JSON object a line, all but ASCII escaped. Atomic.
+        """Write the samples, a JSON object a line, all but ASCII escaped.
 
-        A run without samples gives an empty file. Raises `ValueError` if `path` cannot
+        A run without samples gives an empty file. Raises `UserError` if `path` cannot
         be written to.
         """
-        path = writable_file(path, "the samples")
-        scratch = path.with_name(path.name + ".tmp")
-        with open(scratch, "w", encoding="ascii", newline="\n") as file:
-            file.writelines(f"{json.dumps(sample)}\n" for sample in self.samples)
-        os.replace(scratch, path)
+        lines = [f"{json.dumps(sample)}\n" for sample in self.samples]
+        write(writable_file(path, "the samples"), lambda file: file.writelines(lines))
 
     @classmethod
     @guarded
     def from_csv(cls, path: str | Path) -> "History":
-        """Raises `ValueError` if `path` is not a file that `to_csv` wrote."""
+        """Raises `UserError` if `path` is not a file that `to_csv` wrote."""
         try:
             with open(path, newline="") as file:
                 lines = list(csv.DictReader(file))
@@ -123,25 +134,121 @@ class History:
                 for line in lines
             ]
         except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
-            raise ValueError(f"{path} is not a history written by to_csv") from error
+            raise UserError(f"{path} is not a history written by to_csv") from error
         return cls(name, rows)
 
 
-@guarded
-def of_runs(values: Iterable[float], digits: Annotated[int, Field(ge=0)] = 2) -> str:
-    """What several runs gave, as text: "0.94 (0.91 to 0.96, n = 3)".
+# The updates of a rollout
 
-    The median, then the lowest and the highest, then how many. NaN counts as no run.
-    Raises `ValueError` if nothing is left.
+MAX_QUANTILE_INPUT = 2**24
+"""What `torch.quantile` takes; of more log-ratios a part is measured."""
+
+
+class Meter:
+    """What the updates of one rollout measure; it stays on the device until `read`.
+
+    A metric is a mean over the tokens of a mini-batch: each micro-batch adds its value
+    times its share of them. Losses are shares of the whole already, the routers' means
+    are over what was passed, and the largest deviation is the largest.
     """
-    given = [plain(value) for value in values]
-    for value in given:
-        if not isinstance(value, int | float):
-            raise ValueError(f"values must be numbers, got {shown(value)} among them")
-    values = sorted(float(v) for v in given if not math.isnan(v))
-    if not values:
-        raise ValueError("of_runs needs at least one number that is not NaN")
-    low, middle, high = (
-        f"{v:.{digits}f}" for v in (values[0], statistics.median(values), values[-1])
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, Float[Tensor, ""]]] = []
+        self.log_ratios: list[Float[Tensor, " N"]] = []  # NaN outside the mask
+        self.total: dict[str, Any] = {}
+        self.passed: Any = 0.0  # share of the tokens that went through the model
+
+    @torch.no_grad()
+    def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: dict) -> None:
+        """A micro-batch of the update that is under way."""
+        share = part.mask.sum().to(part.old_logp) / part.tokens
+        self.passed = self.passed + share
+        z = logp.detach() - part.old_logp
+        outside = part.rollout.mask == 0
+        self.log_ratios.append(z.masked_fill(outside, torch.nan).flatten())
+        largest = largest_deviation(torch.where(part.mask.bool(), z, 0.0))
+        before = self.total.get("ratio/max_deviation", largest)
+        losses = {"loss": loss.detach()}
+        if "value_loss" in metrics:
+            losses["value_loss"] = metrics["value_loss"]
+            losses["loss"] = losses["loss"] - metrics["value_loss"]
+        for name, value in (metrics | losses).items():
+            added = value if name in losses else share * value
+            self.total[name] = self.total.get(name, 0.0) + added
+        self.total["ratio/max_deviation"] = torch.maximum(largest, before)
+
+    def end_update(self, norm: Float[Tensor, ""]) -> None:
+        """The step is taken; `norm` is the gradient's before it was clipped."""
+        routers = {
+            name: value / self.passed.clamp(min=torch.finfo(value.dtype).tiny)
+            for name, value in self.total.items()
+            if name.startswith("router/")
+        }
+        self.updates.append({**self.total, **routers, "grad_norm": norm})
+        self.total, self.passed = {}, 0.0
+
+    def read(self) -> dict[str, float]:
+        """Means over the updates, and quantiles of all their log-ratios, nats."""
+        z, names = torch.cat(self.log_ratios), list(self.updates[0])
+        values = torch.stack([u[n].to(z) for u in self.updates for n in names]).tolist()
+        columns = {name: values[i :: len(names)] for i, name in enumerate(names)}
+        means = {name: math.fsum(c) / len(c) for name, c in columns.items()}
+        means["ratio/max_deviation"] = max(columns["ratio/max_deviation"])
+        z = z[~z.isnan()].float().cpu()
+        z = z[:: 1 + len(z) // MAX_QUANTILE_INPUT]
+        low, middle, high = torch.quantile(z, torch.tensor([0.01, 0.5, 0.99])).tolist()
+        quantiles = {"q01": low, "q50": middle, "q99": high}
+        return means | {f"log_ratio/{name}": value for name, value in quantiles.items()}
+
+
+# Samples: what a person reads along a run
+
+KEPT = 4
+"""Of a rollout."""
+HEAD, TAIL = 140, 60
+"""Characters of a long completion that are printed; all of it is kept."""
+
+
+def chosen(step: int, prompts, completions, rewards, group_size: int) -> list[dict]:
+    """The first response to each of the first four prompts, as plain dictionaries.
+
+    Not the best or the worst: these would show how far a policy can stray, not how it
+    mostly behaves. Where there are fewer prompts, second responses follow.
+    """
+    order = sorted(range(len(prompts)), key=lambda i: (i % group_size, i // group_size))
+    names = ("step", "prompt", "completion", "reward")
+    return [
+        dict(zip(names, (step, prompts[i], completions[i], float(rewards[i]))))
+        for i in order[:KEPT]
+    ]
+
+
+def line(sample: dict, special: Collection[str] = ()) -> str:
+    """A sample as one line of printable characters, its prompt as the last line of it
+    that says something: a chat template ends with the header of the answer to come,
+    which begins with one of the `special` tokens.
+
+    The texts are a model's: as Python literals they can neither break the line nor
+    move the cursor, change colours or reverse the direction of writing.
+    """
+    lines = [text for text in sample["prompt"].splitlines() if text.strip()]
+    spoken = [text for text in lines if not text.strip().startswith(tuple(special))]
+    question = (spoken or lines or [sample["prompt"]])[-1]
+    for token in special:
+        question = question.replace(token, "")
+    completion = sample["completion"]
+    if len(completion) > HEAD + TAIL:
+        completion = f"{completion[:HEAD]} … {completion[-TAIL:]}"
+    return (
+        f"step {sample['step']}  reward {sample['reward']:.2f}  "
+        f"{question!r} → {completion!r}"
     )
-    return f"{middle} ({low} to {high}, n = {len(values)})"
+
+
+def show(samples: Sequence[dict], special: Collection[str] = ()) -> None:
+    """Print samples above the progress bar, whatever the terminal can display."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    with contextlib.suppress(OSError):  # nobody reads on, and the run need not end
+        for sample in samples:
+            text = line(sample, special).encode(encoding, "backslashreplace")
+            tqdm.write(text.decode(encoding))

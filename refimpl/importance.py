@@ -11,9 +11,6 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from refimpl.arguments import guarded
-from refimpl.settings import Positive
-
 Mask = Shaped[Tensor, "B T"]
 """1 on response tokens, 0 elsewhere: floats, ints or bools."""
 
@@ -26,7 +23,6 @@ ratio has no gradient. verl uses the same number.
 """
 
 
-@guarded
 def log_ratio(
     logp: Float[Tensor, "B T"],
     old_logp: Float[Tensor, "B T"],
@@ -48,17 +44,12 @@ def ratio(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 @torch.no_grad()
-def largest_deviation(
-    logp: Float[Tensor, "B T"],
-    old_logp: Float[Tensor, "B T"],
-    mask: Mask,
-) -> float:
-    """max |r − 1| over response tokens: how stale the batch is. 0 if there are none."""
-    z = log_ratio(logp, old_logp, mask).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    return torch.expm1(z).abs().amax().item() if z.numel() else 0.0
+def largest_deviation(z: Float[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """max |r − 1|: how stale the batch is. 0 if there are no tokens."""
+    deviation = torch.expm1(z.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)).abs()
+    return deviation.amax() if z.numel() else z.new_zeros(())
 
 
-@guarded
 def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B"]:
     """log s_i = (1/|o_i|) Σ_t z_{i,t}: the log of the *geometric mean* ratio.
 
@@ -68,7 +59,6 @@ def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B
     return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
-@guarded
 def gspo_token_log_ratio(
     logp: Float[Tensor, "B T"],
     z: Float[Tensor, "B T"],
@@ -79,23 +69,19 @@ def gspo_token_log_ratio(
     GSPO-token, Eq. 14. The value of s_{i,t} is s_i at every token; its gradient is
     s_i ∇log π_θ(o_{i,t}), so that advantages may differ from token to token.
     """
-    own = torch.where(mask.bool(), logp - logp.detach(), 0.0)
-    return sequence_log_ratio(z, mask).detach()[:, None] + own.to(z.dtype)
+    slope = torch.where(mask.bool(), logp - logp.detach(), 0.0)  # 0, with a gradient
+    return sequence_log_ratio(z, mask).detach()[:, None] + slope.to(z.dtype)
 
 
-@guarded
 def truncated_weight(
     old_logp: Float[Tensor, "B T"],
     rollout_logp: Float[Tensor, "B T"],
     mask: Mask,
-    cap: Positive = 2.0,
+    cap: float = 2.0,
 ) -> Float[Tensor, "B T"]:
     """min(π_old / π_rollout, C), a constant that multiplies a loss's `weight`.
 
     Corrects for a sampler that is not π_old (another engine, another precision).
     Untruncated, the weight is unbiased and its variance unbounded; C = 2–3 is in use.
-
-    Raises `ValueError` if a log-prob of a response token is not finite: the clamp of
-    the ratio would make an ordinary weight of ∞.
     """
     return ratio(log_ratio(old_logp.detach(), rollout_logp, mask)).clamp(max=cap)

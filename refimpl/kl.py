@@ -20,24 +20,19 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.arguments import guarded
 from refimpl.importance import LOG_RATIO_LIMIT, Mask, ratio
-from refimpl.settings import Weight
 
 
-@guarded
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """log(π_θ/π_ref): unbiased, high variance, may be negative. In nats."""
     return logp - ref_logp
 
 
-@guarded
 def k2(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """½ log²(π_θ/π_ref): biased as a value, right as a differentiated loss."""
     return (logp - ref_logp) ** 2 / 2
 
 
-@guarded
 def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """π_ref/π_θ − log(π_ref/π_θ) − 1 ≥ 0: GRPO's estimator (2402.03300, Eq. 4).
 
@@ -47,7 +42,6 @@ def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     return torch.expm1(-d) + d  # e^−d − 1 + d, without the cancellation near 0
 
 
-@guarded
 def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """k3's value with k2's gradient, so that on-policy it descends KL(π_θ ‖ π_ref).
 
@@ -57,7 +51,6 @@ def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tenso
     return k3(logp, ref_logp).detach() + with_gradient - with_gradient.detach()
 
 
-@guarded
 def unbiased_k3(
     logp: Float[Tensor, "..."],
     ref_logp: Float[Tensor, "..."],
@@ -83,13 +76,12 @@ ESTIMATORS = {
 """What `TrainConfig.kl_estimator` names, as f(logp, ref_logp, old_logp)."""
 
 
-@guarded
 def token_rewards(
     scores: Real[Tensor, " B"],
     logp: Float[Tensor, "B T"],
     ref_logp: Float[Tensor, "B T"],
     mask: Mask,
-    beta: Weight,
+    beta: float,
 ) -> Float[Tensor, "B T"]:
     """KL in the reward: r_t = −β (log π_rollout − log π_ref) + 1[t = last] · score.
 

@@ -16,21 +16,18 @@ nothing is recorded, and it trains as a dense model does. (B, L) are positions o
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from pydantic import Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from refimpl.arguments import guarded
+from refimpl.batch import FREE, Rollout
+from refimpl.checks import UserError
 from refimpl.importance import Mask, sequence_log_ratio
-from refimpl.settings import Weight
-
-FREE = -1
-"""Stands for an expert that was not recorded: there the router chooses itself."""
+from refimpl.models import wide
 
 
 @dataclass
@@ -38,15 +35,13 @@ class Routing:
     """What the routers did in the last forward pass, a list entry for each layer.
 
     `logits`: (N, E), with their graph; `experts`: (N, k), the ones that were visited.
-    N is the number of tokens that went through, batch × positions.
+    N is the number of tokens that went through, batch × positions. `passes`: all of
+    them, where `routed(keep=True)`.
     """
 
     logits: list[Float[Tensor, "N E"]] = field(default_factory=list)
     experts: list[Int[Tensor, "N k"]] = field(default_factory=list)
-
-    def copy(self) -> "Routing":
-        """The same pass, kept when the next one comes."""
-        return Routing(self.logits, self.experts)
+    passes: "list[Routing]" = field(default_factory=list)
 
     @classmethod
     def join(cls, passes: Sequence["Routing"]) -> "Routing":
@@ -57,14 +52,14 @@ class Routing:
 
     def visited(self, batch: int) -> Int[Tensor, "B L layers k"]:
         """The experts as one tensor of small integers."""
-        chosen = torch.stack(self.experts, 1).to(torch.int16)
-        return chosen.view(batch, -1, *chosen.shape[1:])
+        experts = torch.stack(self.experts, 1).to(torch.int16)
+        return experts.view(batch, -1, *experts.shape[1:])
 
-    def chosen(self, batch: int) -> Int[Tensor, "B L layers k"]:
+    def favoured(self, batch: int) -> Int[Tensor, "B L layers k"]:
         """The experts that the routers favour, even where others were replayed."""
         k = self.experts[0].shape[-1]
-        favoured = torch.stack(self.logits, 1).topk(k).indices.to(torch.int16)
-        return favoured.view(batch, -1, *favoured.shape[1:])
+        top = torch.stack(self.logits, 1).topk(k).indices.to(torch.int16)
+        return top.view(batch, -1, *top.shape[1:])
 
     def log_probs(
         self, experts: Int[Tensor, "B L layers k"]
@@ -72,8 +67,8 @@ class Routing:
         """log of the router's probability of each of `experts`, nats; 0 where FREE."""
         every = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
         every = every.view(*experts.shape[:3], -1)
-        found = every.gather(-1, experts.long().clamp(min=0))
-        return torch.where(experts == FREE, 0.0, found)
+        logp = every.gather(-1, experts.long().clamp(min=0))
+        return torch.where(experts == FREE, 0.0, logp)
 
 
 def is_moe(model: nn.Module) -> bool:
@@ -81,10 +76,10 @@ def is_moe(model: nn.Module) -> bool:
 
 
 def routers(model: nn.Module) -> list[nn.Module]:
-    """The routers, first layer first. Raises `ValueError` if there is none."""
+    """The routers, first layer first. Raises `UserError` if there is none."""
     found = _routers(model)
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{type(model).__name__} has no router: replay, router shift and router "
             "noise need a mixture of experts, for example the preset 'tiny-moe'"
         )
@@ -92,24 +87,41 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def try_out(model: PreTrainedModel) -> None:
-    """One token through `routed`: raises `ValueError` where routing has no softmax."""
-    with routed(model):
-        model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
+def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
+    """Whether routing can be recorded, tried on one token.
+
+    Raises `UserError` if one of these settings needs that, and it cannot.
+    """
+    if not is_moe(model):
+        if settings:
+            raise UserError(
+                f"{', '.join(settings)}: this needs a mixture of experts, and "
+                f"{type(model).__name__} has no router; use the preset 'tiny-moe', or "
+                "another algorithm"
+            )
+        return False
+    try:
+        with routed(model):
+            model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
+    except UserError:
+        if settings:
+            raise
+        return False
+    return True
 
 
 def _routers(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if type(m).__name__.endswith("Router")]
 
 
-@guarded
 @contextlib.contextmanager
 def routed(
     model: nn.Module,
     *,
     experts: Int[Tensor, "B L layers k"] | None = None,
-    noise: Weight = 0.0,
+    noise: float = 0.0,
     generator: torch.Generator | None = None,
+    keep: bool = False,
 ) -> Iterator[Routing]:
     """Inside the block, every forward pass of `model` is recorded.
 
@@ -120,13 +132,14 @@ def routed(
       the live logits, so the router keeps its gradient.
     - `noise`: standard deviation of normal noise on the router logits, drawn from
       `generator`: a stand-in for an inference engine whose numbers differ.
+    - `keep`: remember every pass, as `recorded` needs of those that sample.
 
-    Raises `ValueError` if the model has no router, or one of another kind.
+    Raises `UserError` if the model has no router, or one of another kind.
     """
     routing = Routing()
     every = routers(model)
     if experts is not None and experts.shape[2] != len(every):
-        raise ValueError(
+        raise UserError(
             f"experts of {experts.shape[2]} layers were recorded, the model has "
             f"{len(every)} routers"
         )
@@ -148,6 +161,8 @@ def routed(
                 chosen = torch.where(old == FREE, chosen, old)
             if layer == 0:
                 routing.logits, routing.experts = [], []
+                if keep:
+                    routing.passes.append(Routing(routing.logits, routing.experts))
             routing.logits.append(logits)
             routing.experts.append(chosen)
             if noise or experts is not None:
@@ -164,6 +179,47 @@ def routed(
             handle.remove()
 
 
+class Visits(NamedTuple):
+    """The experts of a pass, and the router's log-probs of them, nats."""
+
+    experts: Int[Tensor, "B L layers k"]
+    logp: Float[Tensor, "B L layers k"]
+
+
+def visits(routing: Routing | None, batch: int) -> Visits | None:
+    """Those of the last pass; None where nothing was recorded."""
+    if routing is None:
+        return None
+    experts = routing.visited(batch)
+    return Visits(experts, routing.log_probs(experts))
+
+
+def recorded(rollout: Rollout, routing: Routing) -> Rollout:
+    """A fresh rollout with the experts and router log-probs of the passes that sampled
+    it (`routed(keep=True)`); FREE, and 0, where no token was read.
+
+    The first pass read the left-padded prompts; the t-th after it the t-th token of
+    every response that went on, in the order of the rows.
+    """
+    first, *steps = routing.passes
+    n, columns = int(rollout.group.max()) + 1, torch.arange(rollout.ids.shape[1])
+    of_prompt = first.visited(n)
+    width, length = of_prompt.shape[1], rollout.prompt_length[:, None]
+    columns = columns.to(length.device)
+    source = (columns + width - length).clamp(max=width - 1)
+    in_prompt = (columns < length)[:, :, None, None]
+    where = rollout.group[:, None], source
+    experts = torch.where(in_prompt, of_prompt[where], FREE)
+    logp = torch.where(in_prompt, first.log_probs(of_prompt)[where], 0.0)
+    if steps:
+        t, row = rollout.mask[:, 1:].T.nonzero(as_tuple=True)
+        later = Routing.join(steps)
+        visited, at = later.visited(len(row)), rollout.prompt_length[row] + t
+        experts[row, at] = visited[:, 0]
+        logp[row, at] = later.log_probs(visited)[:, 0]
+    return replace(rollout, experts=experts, router_logp=logp)
+
+
 def router_weights(
     logits: Float[Tensor, "N E"], experts: Int[Tensor, "N k"], normalised: bool = True
 ) -> Float[Tensor, "N k"]:
@@ -176,12 +232,12 @@ def router_weights(
 
 
 def _three(router, output) -> tuple[Tensor, Tensor, Tensor]:
-    """(logits, scores, indices), or a `ValueError` that says what came instead."""
+    """(logits, scores, indices), or a `UserError` that says what came instead."""
     if isinstance(output, tuple) and len(output) == 3:
         logits, scores, chosen = output
         if logits.ndim == 2 and scores.shape == chosen.shape:
             return logits, scores, chosen
-    raise ValueError(
+    raise UserError(
         f"{type(router).__name__} does not return (logits, scores, indices) of shapes "
         "(N, E), (N, k), (N, k): its routing cannot be recorded"
     )
@@ -194,13 +250,12 @@ def _normalised(router, logits, scores, chosen) -> bool:
         again = router_weights(logits, chosen, normalised)
         if torch.allclose(again, scores.float(), atol=1e-2, rtol=1e-2):
             return normalised
-    raise ValueError(
+    raise UserError(
         f"the scores of {type(router).__name__} are not a softmax of its logits: they "
         "cannot be computed again for replayed experts"
     )
 
 
-@guarded
 def overlap(
     old: Int[Tensor, "... k"], new: Int[Tensor, "... k"]
 ) -> Float[Tensor, "..."]:
@@ -208,7 +263,6 @@ def overlap(
     return (old[..., :, None] == new[..., None, :]).any(-1).float().mean(-1)
 
 
-@guarded
 def router_kl(
     old: Float[Tensor, "... E"], new: Float[Tensor, "... E"]
 ) -> Float[Tensor, "..."]:
@@ -217,11 +271,15 @@ def router_kl(
     return (p.exp() * (p - q)).sum(-1)
 
 
-@guarded
+GAMMA_MIN = 0.7
+"""The least weight that a token keeps. Not published; that of a public copy of the
+paper's code."""
+
+
 def router_shift(
     logp: Float[Tensor, "... layers k"],
     old_logp: Float[Tensor, "... layers k"],
-    floor: Annotated[float, Field(gt=0, le=1)] = 0.7,
+    floor: float = GAMMA_MIN,
 ) -> Float[Tensor, "..."]:
     """RSPO's γ (2510.23027): how far a token's router has moved, as a weight ≤ 1.
 
@@ -229,18 +287,15 @@ def router_shift(
 
     over the K experts that the *old* policy activated in each of L layers. With its
     gradient: `shifted` detaches it.
-
-    **Departures.** γ_min is not published; 0.7 is that of a public copy of the code.
     """
-    drift = (logp - old_logp).abs().mean((-1, -2))
-    return (-drift).exp().clamp(min=floor)
+    distance = (logp - old_logp).abs().mean((-1, -2))
+    return (-distance).exp().clamp(min=floor)
 
 
 Placement = Literal["before_clip", "after_clip"]
 PLACEMENTS = get_args(Placement)
 
 
-@guarded
 def shifted(
     old_logp: Float[Tensor, "B T"],
     weight: Shaped[Tensor, "B T"],
@@ -255,17 +310,8 @@ def shifted(
     log π_old ← log π_old − log γ; or `"after_clip"` the objective, which is the
     weight: by its token's γ, or, where a response has `one_ratio`
     (`Algorithm.one_ratio`), by the geometric mean of its tokens' γ. γ is a constant.
-
-    Raises `ValueError` if γ cannot be a router shift.
     """
-    gamma = torch.where(mask.bool(), gamma.detach(), 1.0)
-    wrong = (gamma <= 0) | (gamma > 1 + 1e-6)
-    if wrong.any():
-        raise ValueError(
-            f"gamma must lie in (0, 1], got {gamma[wrong][0].item():g}: it is exp of "
-            "minus a drift, above a floor > 0"
-        )
-    shift = gamma.log()
+    shift = torch.where(mask.bool(), gamma.detach(), 1.0).log()
     if placement == "before_clip":
         return old_logp - shift, weight
     if one_ratio:
@@ -289,5 +335,24 @@ def load_balance(
     return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
 
 
-def wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+class Drift(NamedTuple):
+    """How far a pass's routers are from those on a rollout's record.
+
+    `gamma`: RSPO's weight at the position where each token's log-prob arises, (B, T),
+    with its gradient; `expert_change`: the share of experts that the router would now
+    choose otherwise, (B, T); `balance`: the load-balancing loss of the pass.
+    """
+
+    gamma: Float[Tensor, "B T"]
+    expert_change: Float[Tensor, "B T"]
+    balance: Float[Tensor, ""]
+
+
+def drift(rollout: Rollout, routing: Routing) -> Drift:
+    """The routers of the last pass over `rollout` against its record."""
+    change = 1 - overlap(rollout.experts, routing.favoured(len(rollout))).mean(-1)
+    gamma = router_shift(routing.log_probs(rollout.experts), rollout.router_logp)
+    before = rollout.positions - 1
+    columns = torch.arange(rollout.ids.shape[1], device=gamma.device)
+    balance = load_balance(routing, columns < rollout.end[:, None])
+    return Drift(gamma.gather(1, before), change.gather(1, before), balance)

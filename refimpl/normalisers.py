@@ -13,35 +13,49 @@ the others no more weight (the papers' 1/G; TRL does the same, verl leaves it ou
 **Gradient accumulation.** Make the weight of the whole mini-batch, then slice it as any
 other tensor: the micro-batches' losses sum to the mini-batch's, wherever it is cut.
 Without that, a mean of means weighs tokens by the accident of where they fell.
+
+**One of your own** is a function f(mask), with `group` or `max_length` behind it if it
+needs them; `Algorithm(normaliser=f)` takes it. `called(trl=…, verl=…)` says what these
+engines call the same average; without that, a method is left out of their bridges.
 """
 
 import inspect
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from refimpl.arguments import guarded
+from refimpl.checks import UserError
 from refimpl.importance import Mask
 
 
-@guarded
+def called(*, trl: str | None = None, verl: str | None = None) -> Callable:
+    """A normaliser with the names that TRL (`loss_type`) and verl (`loss_agg_mode`)
+    have for it."""
+
+    def name(normaliser: Callable) -> Callable:
+        normaliser.trl, normaliser.verl = trl, verl  # type: ignore[attr-defined]
+        return normaliser
+
+    return name
+
+
+@called(trl="grpo", verl="seq-mean-token-mean")
 def seq_mean_token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / (B |o_i|): the mean over a response's tokens, then over responses."""
     mask = _wide(mask)
     return mask / (len(mask) * mask.sum(-1, keepdim=True).clamp(min=1))
 
 
-@guarded
+@called(trl="dapo", verl="token-mean")
 def token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / Σ_j |o_j|: the mean over all tokens of the batch."""
     mask = _wide(mask)
     return mask / mask.sum().clamp(min=1)
 
 
-@guarded
+@called(trl="dapo")
 def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T"]:
     """1 / Σ_{j in group} |o_j|, a group counting by its number of responses."""
     mask = _wide(mask)
@@ -51,39 +65,35 @@ def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T
     return mask * (share / tokens.clamp(min=1))
 
 
-@guarded
+@called(trl="dr_grpo", verl="seq-mean-token-sum-norm")
 def constant(mask: Mask, max_length: float) -> Float[Tensor, "B T"]:
     """1 / (B max_length): every token weighs the same, in a long response too.
 
-    Raises `ValueError` unless `max_length` (tokens) is at least the longest response.
+    `max_length` in tokens. Raises `UserError` if the mask is wider than that.
     """
-    mask = _wide(mask)
-    longest = max(1, int(mask.sum(-1).max())) if len(mask) else 1
-    if max_length < longest:
-        raise ValueError(
+    if mask.shape[-1] > max_length and (longest := mask.sum(-1).max()) > max_length:
+        raise UserError(
             "max_length must be a number at least as large as the longest response "
-            f"({longest} tokens), got {max_length:g}"
+            f"({int(longest)} tokens), got {max_length:g}"
         )
+    mask = _wide(mask)
     return mask / (len(mask) * max_length)
 
-
-Name = Literal["seq_mean_token_mean", "group_token_mean", "token_mean", "constant"]
 
 NORMALISERS: dict[str, Callable] = {
     f.__name__: f for f in (seq_mean_token_mean, group_token_mean, token_mean, constant)
 }
 
 
-@guarded
 def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:
     """`normaliser` of `mask`, given those of `known` (`group`, `max_length`) it takes.
 
-    Raises `ValueError` if it needs one that is not known.
+    Raises `UserError` if it needs one that is not known.
     """
     wanted = list(inspect.signature(normaliser).parameters)[1:]
     missing = [name for name in wanted if known.get(name) is None]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"the normaliser {normaliser.__name__} needs {', '.join(missing)}: give "
             f"weight=normalisers.{normaliser.__name__}(mask, {', '.join(wanted)})"
         )

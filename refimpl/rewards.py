@@ -1,14 +1,13 @@
-"""Calling a reward function that we did not write, and adding several up."""
+"""Calling a reward function that we did not write."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Collection
+from dataclasses import is_dataclass
 
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.arguments import guarded
-from refimpl.settings import Count, plain, shown
+from refimpl.checks import Count, UserError, guarded, one_line
 
 
 @guarded
@@ -21,7 +20,7 @@ def score(
 ) -> list[float]:
     """reward(prompts, completions, **columns), checked: one finite number each.
 
-    TRL's signature. Raises `ValueError` that says which completion was at fault, with
+    TRL's signature. Raises `UserError` that says which completion was at fault, with
     the reward function's own exception as its cause; `component` is the name of the
     part of a sum that it is.
     """
@@ -33,10 +32,9 @@ def score(
             prompts=list(prompts), completions=list(completions), **columns
         )
     except Exception as error:
-        raise ValueError(
-            f"the reward function {name} raised {type(error).__name__}: "
-            f"{' '.join(str(error).split())}. It is called as f(prompts=…, "
-            f"completions=…, "
+        raise UserError(
+            f"the reward function {name} raised {one_line(error)}. It is called as "
+            "f(prompts=…, completions=…, "
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
     try:
@@ -44,7 +42,7 @@ def score(
     except TypeError:  # None, one number, a generator, a tensor without dimensions
         got = repr(rewards)
     if got != len(completions):
-        raise ValueError(
+        raise UserError(
             f"the reward function {name} must return {len(completions)} numbers, one "
             f"per completion; it returned {got}"
         )
@@ -55,7 +53,7 @@ def score(
         except (TypeError, ValueError, OverflowError, RuntimeError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(
+            raise UserError(
                 f"the reward function {name} returned {value!r} for "
                 f"{completion[:80]!r}; every reward must be a finite number"
             )
@@ -63,83 +61,24 @@ def score(
     return checked
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Sum:
-    """Several reward functions as one: Σ weight · component.
-
-        Sum({"correct": task.reward, "format": in_a_box}, weights=(1.0, 0.2))
-
-    A history then has the columns `rewards/correct/mean` and `rewards/format/mean`, of
-    the components as they are, without weights. None: every weight is 1.
-
-    Raises `TypeError` or `ValueError` if a component is no function, a name no text, or
-    there is not one finite weight each.
-    """
-
-    components: dict[str, Callable]
-    weights: Sequence[float] | None = None
-
-    def __post_init__(self):
-        parts = plain(self.components)
-        if not isinstance(parts, dict) or not parts:
-            raise TypeError(
-                "components must be a dictionary of at least one reward function, "
-                f"name → function, got {shown(self.components)}"
-            )
-        for name, part in parts.items():
-            if not isinstance(name, str) or not name or not name.isprintable():
-                raise TypeError(
-                    f"a component's name must be text of one line, got {shown(name)}: "
-                    "it becomes the column rewards/NAME/mean"
-                )
-            if not callable(part) or isinstance(part, type):
-                raise TypeError(
-                    f"the component {name!r} must be a function, got {shown(part)}"
-                )
-        given = [1.0] * len(parts) if self.weights is None else plain(self.weights)
-        listed = given.tolist() if hasattr(given, "tolist") else given
-        if not isinstance(listed, list | tuple) or len(listed) != len(parts):
-            raise ValueError(
-                f"weights must be {len(parts)} numbers, one for each of "
-                f"{', '.join(parts)}; got {shown(self.weights)}"
-            )
-        for name, weight in zip(parts, listed):
-            number = isinstance(weight, int | float) and not isinstance(weight, bool)
-            if not number or not math.isfinite(weight):
-                raise ValueError(
-                    f"the weight of {name!r} must be a finite number, got "
-                    f"{shown(weight)}"
-                )
-        object.__setattr__(self, "components", dict(parts))
-        object.__setattr__(self, "weights", tuple(map(float, listed)))
-
-    def __repr__(self) -> str:
-        """The same in every process, so that a checkpoint knows it again."""
-        parts = zip(self.components.items(), self.weights)
-        return f"Sum({' + '.join(f'{w:g}·{n}={identity(f)}' for (n, f), w in parts)})"
-
-    def __call__(self, prompts, completions, **columns) -> list[float]:
-        return scored(self, prompts, completions, columns)[0]
-
-
 def scored(
     reward: Callable, prompts, completions, columns: dict
 ) -> tuple[list[float], dict[str, list[float]]]:
     """What `reward` pays, and what each of its `components` does, if it has them.
 
-    A `Sum`'s are called once. Any other function may have an attribute `components`
-    (name → reward function): these are called for the record, beside it.
+    `components` is a dictionary name → reward function. A reward with a function
+    `total` (as `refimpl.real.rewards.Sum`) is paid by that of them; any other is called
+    itself, and its components beside it, for the record.
     """
-    own = getattr(reward, "components", None)
+    components = getattr(reward, "components", None)
     parts = {
         name: score(part, prompts, completions, columns, component=name)
-        for name, part in (own.items() if isinstance(own, dict) else ())
+        for name, part in (components.items() if isinstance(components, dict) else ())
     }
-    if not isinstance(reward, Sum):
+    total = getattr(reward, "total", None)
+    if total is None:
         return score(reward, prompts, completions, columns), parts
-    paid = zip(*parts.values(), strict=True)
-    totals = [sum(w * v for w, v in zip(reward.weights, row)) for row in paid]
-    return totals, parts
+    return total(parts), parts
 
 
 def identity(part) -> str:
@@ -162,10 +101,10 @@ def overlong_punishment(
 
     `length` |y| and `buffer` L_cache in tokens; the ramp ends at `max_length`, L_max.
 
-    Raises `ValueError` unless 0 < buffer ≤ max_length.
+    Raises `UserError` unless 0 < buffer ≤ max_length.
     """
     if not 0 < buffer <= max_length:
-        raise ValueError(
+        raise UserError(
             f"buffer must lie in (0, max_length = {max_length}], got {buffer}: it is "
             "the length of the ramp, in tokens, before the limit"
         )
@@ -175,33 +114,3 @@ def overlong_punishment(
 def columns(rows: list[dict]) -> dict[str, list]:
     """A task's rows as the columns that a reward function takes (TRL's signature)."""
     return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-
-
-def check_task(task) -> None:
-    """Raise `TypeError` if `task` lacks one of the five parts of a task."""
-    parts = ("sample", "held_out", "reward", "habit")
-    missing = [name for name in parts if not callable(getattr(task, name, None))]
-    if not isinstance(getattr(task, "habits", None), Collection):
-        missing.append("habits")
-    if missing or isinstance(task, type):
-        raise TypeError(
-            f"task must have the functions {', '.join(parts)} and a list of habits "
-            f"(see refimpl.tasks); {shown(task)} "
-            + (f"lacks {', '.join(missing)}" if missing else "is a class, no object")
-        )
-
-
-def check_rows(rows, method: str) -> list[dict]:
-    """`rows` if they are what a task must return, else `ValueError` that says why."""
-    said = f"task.{method} must return a list of dictionaries with a 'prompt' string"
-    if not isinstance(rows, list) or not rows:
-        raise ValueError(f"{said}; it returned {shown(rows)}")
-    for row in rows:
-        if not (isinstance(row, dict) and isinstance(row.get("prompt"), str)):
-            raise ValueError(f"{said}; one of them is {shown(row)}")
-        if row.keys() != rows[0].keys():
-            raise ValueError(
-                f"{said} and the same keys throughout; one has "
-                f"{sorted(rows[0], key=str)}, another {sorted(row, key=str)}"
-            )
-    return rows

@@ -1,53 +1,20 @@
-"""SFT before RL: the policy that every training run starts from.
+"""SFT before RL: the policy that a training run starts from.
 
 RL can only reinforce what the policy already samples. So the policy is first shown
 demonstrations, in two stages: the *skill* (mostly careful answers, until it adds
 well), then the *habits* (briefly, the world's mix), so that it knows how to be careful
 but seldom is. RL then has to find the habit that the verifier pays.
-
-The three policies that the chapters start from are part of the package, so that every
-machine starts from the same bits. Others are trained on first use and cached.
 """
 
-import contextlib
-import hashlib
-import json
-import os
-import shutil
-import tempfile
-import warnings
-from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
-
 import torch
-import transformers
-from filelock import FileLock
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
 
-from refimpl import dice, moe
-from refimpl.arguments import guarded
-from refimpl.files import cache_folder, digest
-from refimpl.models import (
-    Preset,
-    build,
-    load,
-    no_progress_bar,
-    one_thread,
-    pick_device,
-)
-from refimpl.settings import Count, Positive, Seed, checked
+from refimpl import moe
+from refimpl.checks import Count, Positive, Seed, UserError, checked
+from refimpl.models import Preset, build, one_thread
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
-
-BALANCE = 1e-3  # weight of the load-balancing loss; Qwen3-MoE's
-RECIPE = 1  # raise it when the same settings would give another model
-SHIPPED = Path(__file__).parent / "starts"
+from refimpl.terms import BALANCE
 
 
 @checked
@@ -66,156 +33,7 @@ class WarmStart:
 
     def __post_init__(self):
         if abs(sum(self.skill_mix) - 1) > 1e-6:
-            raise ValueError(f"skill_mix must add up to 1, got {self.skill_mix}")
-
-    def folder(self) -> Path:
-        """Its place in the cache."""
-        settings = [RECIPE, torch.__version__, asdict(self)]
-        if dice.salt():
-            settings.append(dice.salt())
-        text = json.dumps(settings, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return cache_folder() / f"warm-start-{self.preset}-{digest}"
-
-    def shipped(self) -> Path | None:
-        """The folder in the package that holds this policy, if one does.
-
-        With `REFIMPL_OWN_STARTS=1` none does.
-        """
-        if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
-            return None
-        own = json.loads(json.dumps(asdict(self)))
-        for folder in sorted(SHIPPED.glob("*")):
-            if json.loads((folder / "start.json").read_text())["settings"] == own:
-                return folder
-        return None
-
-
-@guarded
-def warm_start(
-    settings: WarmStart = WarmStart(),
-    *,
-    device: str | torch.device = "cpu",
-    fresh: bool = False,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[float]]:
-    """The warm-started policy, its tokenizer, and the SFT loss (nats) of every step.
-
-    At once if the package ships it, else from the cache, else trained and cached
-    (`tiny`: well under a minute on 2 cores). `fresh` trains it in any case, and so
-    does `REFIMPL_OWN_STARTS=1` unless the cache holds one. `REFIMPL_SALT` changes
-    what is trained, not what is shipped. An interrupted run leaves nothing in the
-    cache, a damaged one there is trained again with a warning, and one that cannot be
-    written gets a warning too, and the policy is returned. Processes that need the same
-    one wait for the first.
-
-    Raises `ValueError` if a shipped policy is damaged, or is one that the installed
-    version of transformers does not read.
-    """
-    device = pick_device(device)
-    shipped = None if fresh else settings.shipped()
-    if shipped is not None:
-        model, losses = _read_shipped(shipped)
-        return model.to(device), make_tokenizer(), losses
-    folder = settings.folder()
-    with _alone(folder):
-        found = None if fresh else _read_cached(folder)
-        if found is not None:
-            model, tokenizer, losses = found
-            return model.to(device), tokenizer, losses
-        model, tokenizer, losses = train(settings, device)
-        try:
-            _cache(folder, model, tokenizer, losses)
-        except OSError as error:
-            warnings.warn(
-                "the warm start was trained, but could not be kept in "
-                f"{folder.parent} ({error}); set REFIMPL_CACHE to a folder that can be "
-                "written",
-                stacklevel=2,
-            )
-    return model, tokenizer, losses
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time trains a policy; nothing if locks cannot be written."""
-    lock = FileLock(folder.with_name(folder.name + ".lock"))
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError:  # `_cache` will say that nothing can be written there
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _read_cached(folder: Path):
-    """Policy, tokenizer and losses from the cache; None, with a warning, if damaged."""
-    record = folder / "start.json"
-    if not record.exists():
-        return None
-    try:
-        start = json.loads(record.read_text())
-        if digest(folder / "model.safetensors") != start["sha256"]:
-            raise ValueError("its weights do not fit their checksum")
-        return *load(folder), start["losses"]
-    except Exception as error:  # transformers raises many kinds for a damaged file
-        said = " ".join(str(error).split())[:200]
-        warnings.warn(
-            f"the warm start in the cache, {folder}, is damaged ({said}); it is "
-            "trained again",
-            stacklevel=3,
-        )
-        return None
-
-
-def _read_shipped(folder: Path) -> tuple[PreTrainedModel, list[float]]:
-    start = json.loads((folder / "start.json").read_text())
-    weights = folder / "model.safetensors"
-    found = digest(weights) if weights.exists() else ""
-    if found != start["sha256"]:
-        raise ValueError(
-            f"the shipped policy {weights} is damaged: its SHA-256 is "
-            f"{found[:12] or 'that of no file'}…, expected {start['sha256'][:12]}…. "
-            "Install refimpl again (in a clone: git checkout refimpl/starts), or train "
-            "your own with REFIMPL_OWN_STARTS=1"
-        )
-    try:
-        with no_progress_bar():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                folder, output_loading_info=True
-            )
-        wrong = [name for names in report.values() for name in names]
-    except Exception as error:  # the weights are whole, so it is the version
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        wrong, cause = [said[:200]], error
-    else:
-        cause = None
-    if wrong:
-        raise ValueError(
-            f"transformers {transformers.__version__} does not read the shipped policy "
-            f"{folder.name!r}, which transformers {start['transformers']} wrote "
-            f"({', '.join(map(str, wrong[:3]))}). Install that version, or train your "
-            "own with REFIMPL_OWN_STARTS=1"
-        ) from cause
-    return model.eval(), start["losses"]
-
-
-def _cache(folder: Path, model, tokenizer, losses) -> None:
-    """Write to a temporary folder beside `folder`, then move it there in one step."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
-        start = {"sha256": digest(Path(scratch) / "model.safetensors")}
-        start |= {"losses": losses}
-        (Path(scratch) / "start.json").write_text(json.dumps(start))
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process got there first
-            Path(scratch).rename(folder)
-            os.mkdir(scratch)  # for TemporaryDirectory to clean up
+            raise UserError(f"skill_mix must add up to 1, got {self.skill_mix}")
 
 
 def train(settings: WarmStart, device: str | torch.device = "cpu"):
@@ -284,6 +102,3 @@ def _batches(rows, tokenizer, size: int, device) -> list[tuple[Tensor, Tensor]]:
             labels[i, len(prompt) : len(prompt) + len(text)] = torch.tensor(text)
         batches.append((ids.to(device), labels.to(device)))
     return batches
-
-
-__all__ = ["WarmStart", "cache_folder", "warm_start"]

@@ -13,7 +13,7 @@ from refimpl.algorithms.ppo import PPO, value_loss
 from refimpl.algorithms.reinforce import REINFORCE
 from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
-from refimpl.settings import nearest
+from refimpl.checks import UserError, nearest
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
@@ -34,23 +34,13 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 def get(name: str) -> Algorithm:
-    """The algorithm called `name`; `ValueError` with the nearest name if none is."""
+    """The algorithm called `name`; `UserError` with the nearest name if none is."""
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise ValueError(
+        raise UserError(
             f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; "
             f"one of: {', '.join(ALGORITHMS)}"
         )
     return ALGORITHMS[name]
-
-
-def table() -> str:
-    """Every method with what it changes in its parent, and its hyperparameters."""
-    lines = []
-    for a in ALGORITHMS.values():
-        changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
-        own = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
-        lines.append(f"  {a.name}: {changed}. {own or 'no hyperparameters'}")
-    return "\n".join(lines)
 
 
 __all__ = [
@@ -61,6 +51,5 @@ __all__ = [
     "Tokens",
     "from_gate",
     "get",
-    "table",
     "value_loss",
 ]

@@ -2,29 +2,22 @@
 
     loss = − Σ_{i,t} weight_{i,t} · objective_{i,t}
 
-An algorithm's own file states the objective. The weight is all that has to do with
+An algorithm's file states the objective. The weight is all that has to do with
 averaging, made once per mini-batch by `refimpl.normalisers`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Real, Shaped
-from pydantic import Field
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.arguments import guarded
+from refimpl.checks import Keywords, UserError, guarded
 from refimpl.importance import Mask, largest_deviation
-from refimpl.settings import Keywords, Positive
-
-EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
-EpsilonHigh = Positive
-DualClip = Annotated[float, Field(gt=1)] | None
 
 
 class Tokens(NamedTuple):
@@ -43,8 +36,7 @@ class Tokens(NamedTuple):
     @property
     def z(self) -> Float[Tensor, "B T"]:
         """log π_θ − log π_old, nats."""
-        z = self.logp - self.old_logp.detach()
-        return torch.where(self.mask.bool(), z, 0.0)
+        return torch.where(self.mask.bool(), self.logp - self.old_logp.detach(), 0.0)
 
 
 class Objective(NamedTuple):
@@ -77,12 +69,12 @@ class Algorithm:
     """One method: its objective, and what the trainer and the reader need beside it.
 
     **Fields:** `objective(tokens, **hyperparameters) -> Objective`, whose annotations
-    say which values are allowed; `advantages`, from `refimpl.advantages`: called as
-    f(rewards, group), with a critic as f(rewards, values, mask, γ, λ);
-    `normaliser`, the paper's; `changed`, what is new against the parent; `critic`,
-    whether advantages need a value function; `one_ratio`, whether a response has one
-    ratio for all its tokens; `training`, the settings of `TrainConfig` that the paper
-    makes part of the method.
+    say which values are allowed; `advantages(scored) -> (B,) or (B, T)`, from
+    `refimpl.advantages`; `normaliser`, the paper's; `changed`, what is new against the
+    parent; `critic`, whether advantages need a value function; `one_ratio`, whether a
+    response has one ratio for all its tokens; `surrogate`, whether the objective is a
+    function of the ratio and Â (else log π stands in it, and its value means nothing);
+    `training`, the settings of `TrainConfig` that the paper makes part of the method.
     """
 
     name: str
@@ -93,10 +85,9 @@ class Algorithm:
     objective: Callable[..., Objective]
     advantages: Callable
     normaliser: Callable
-    trl: str
-    verl: str
     critic: bool = False
     one_ratio: bool = False
+    surrogate: bool = True
     training: Mapping = field(default_factory=dict)
 
     @guarded
@@ -124,31 +115,34 @@ class Algorithm:
         - `hyperparameters`: see `defaults`. `epsilon` sets both bounds of any method
           that has two.
 
-        Raises `ValueError` on malformed tensors or values out of range, `TypeError`
-        on an unknown hyperparameter.
+        Raises `UserError` on malformed tensors, values out of range, or an unknown
+        hyperparameter.
         """
         given = self.check_hyperparameters(hyperparameters)
-        tokens = _tokens(logp, old_logp, advantages, mask, weight, self.normaliser)
-        objective = self.objective(tokens, **given)
-        _check_objective(self.name, objective, tokens)
+        if weight is None:
+            weight = normalisers.apply(self.normaliser, mask)
+        self.check_objective(logp, old_logp, advantages, mask, weight, given)
+        loss, metrics = self.loss(logp, old_logp, advantages, mask, weight, **given)
+        return LossResult(loss, {name: value.item() for name, value in metrics.items()})
+
+    def loss(
+        self, logp, old_logp, advantages, mask, weight, **hyperparameters
+    ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
+        """`policy_loss` behind the door: nothing is asked, metrics stay tensors."""
+        tokens = as_tokens(logp, old_logp, advantages, mask, weight)
+        objective = self.objective(tokens, **hyperparameters)
         # Outside the mask the value may be anything, and NaN · 0 is NaN.
         value = torch.where(tokens.mask.bool(), objective.value, 0.0)
-        loss = -(value * tokens.weight).sum()
-        return LossResult(loss, _metrics(objective, tokens))
+        return -(value * tokens.weight).sum(), _metrics(objective, tokens)
 
     @property
-    def defaults(self) -> MappingProxyType:
+    def defaults(self) -> Mapping:
         """Hyperparameter → the paper's value, read off the objective's signature."""
         return self._keywords.defaults
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The hyperparameters; `epsilon` alone may stand for both bounds."""
-        return tuple(self._keywords.annotations)
-
-    @property
     def annotations(self) -> dict:
-        """Hyperparameter → its type and range."""
+        """Hyperparameter → its type and range; `epsilon` may stand for both bounds."""
         return self._keywords.annotations
 
     @cached_property
@@ -159,18 +153,50 @@ class Algorithm:
         """`given` as the objective takes it: plain values, `epsilon` as both bounds."""
         return self._keywords.check(given)
 
+    def check_objective(self, logp, old_logp, advantages, mask, weight, given) -> None:
+        """Raise `UserError` unless what the objective returns keeps its contract."""
+        tokens = as_tokens(logp.detach(), old_logp, advantages, mask, weight)
+        objective, shape = self.objective(tokens, **given), tuple(logp.shape)
+        if not isinstance(objective, Objective):
+            raise UserError(
+                f"the objective of {self.name} must return an Objective(value, low, "
+                f"high), got {type(objective).__name__}"
+            )
+        for part, x in objective._asdict().items():
+            if x is None and part != "value":
+                continue
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            if got not in (shape, (shape[0], 1)):
+                raise UserError(
+                    f"the objective of {self.name} must have a {part} of shape (B, T) "
+                    f"= {shape} or (B, 1) = {(shape[0], 1)}, got {got}"
+                )
+            if part != "value" and x.dtype != torch.bool:
+                raise UserError(
+                    f"the objective of {self.name} must mark tokens in {part} with "
+                    f"True and False, got {x.dtype}"
+                )
+        bad = ~torch.isfinite(objective.value) & tokens.mask.bool()
+        if bad.any():
+            row, column = bad.nonzero()[0].tolist()
+            raise UserError(
+                f"the objective of {self.name} is not finite at row {row}, token "
+                f"{column}, where log r = {tokens.z[row, column].item():.3g}"
+            )
+
     def acts_without_advantage(self, **hyperparameters) -> bool:
-        """Whether the objective has a gradient where Â = 0, tried on four tokens."""
+        """Whether the objective has a gradient where Â = 0, tried on four tokens.
+
+        Raises `UserError` if it does not keep its contract there.
+        """
         logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
-        zero, one = torch.zeros(2, 2), torch.ones(2, 2)
         old = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
-        tokens = Tokens(logp, old, zero, one, one)
-        given = self.check_hyperparameters(hyperparameters)
-        objective = self.objective(tokens, **given)
-        _check_objective(self.name, objective, tokens)
-        if not objective.value.requires_grad:
+        zero, one = torch.zeros(2, 2), torch.ones(2, 2)
+        self.check_objective(logp, old, zero, one, one, hyperparameters)
+        loss, _ = self.loss(logp, old, zero, one, one, **hyperparameters)
+        if not loss.requires_grad:
             return False
-        (slope,) = torch.autograd.grad(objective.value.sum(), logp, allow_unused=True)
+        (slope,) = torch.autograd.grad(loss, logp, allow_unused=True)
         return slope is not None and bool((slope != 0).any())
 
 
@@ -179,78 +205,29 @@ def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple
     return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)
 
 
-def dual_clipped(value: Tensor, advantages: Tensor, dual_clip: float | None) -> Tensor:
-    """max(value, c Â) where Â < 0 (1912.09729, Eq. 5); None: `value` itself."""
-    if dual_clip is None:
-        return value
-    return torch.where(
-        advantages < 0, torch.maximum(value, dual_clip * advantages), value
-    )
-
-
-def _tokens(logp, old_logp, advantages, mask, weight, normaliser) -> Tokens:
+def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
     """All as (B, T) floats, 0 outside the mask."""
     if advantages.ndim == 1:
         advantages = advantages.unsqueeze(-1).expand(logp.shape)
     wide, response = torch.promote_types(logp.dtype, torch.float32), mask.bool()
-    if weight is None:
-        weight = normalisers.apply(normaliser, mask.to(wide))
-    every = logp, old_logp.detach(), advantages, weight
-    logp, old, advantages, weight = (
-        torch.where(response, tensor.to(wide), 0.0) for tensor in every
+    logp, old_logp, advantages, weight = (
+        torch.where(response, tensor.to(wide), 0.0)
+        for tensor in (logp, old_logp.detach(), advantages, weight)
     )
-    return Tokens(logp, old, advantages, mask.to(wide), weight)
-
-
-def _check_objective(name: str, objective: Objective, tokens: Tokens) -> None:
-    """Raise `ValueError` unless what `name` returned keeps the contract here."""
-    shape = tuple(tokens.logp.shape)
-    allowed = (shape, (shape[0], 1))
-    if not isinstance(objective, Objective):
-        raise ValueError(
-            f"the objective of {name} must return an Objective(value, low, high), got "
-            f"{type(objective).__name__}"
-        )
-    for part, found in objective._asdict().items():
-        if found is None and part != "value":
-            continue
-        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        if got not in allowed:
-            raise ValueError(
-                f"the objective of {name} must have a {part} of shape (B, T) = {shape} "
-                f"or (B, 1) = {allowed[1]}, got {got}"
-            )
-        if part != "value" and found.dtype != torch.bool:
-            raise ValueError(
-                f"the objective of {name} must mark tokens in {part} with True and "
-                f"False, got {found.dtype}"
-            )
-    bad = ~torch.isfinite(objective.value) & tokens.mask.bool()
-    if bad.any():
-        row, column = bad.nonzero()[0].tolist()
-        raise ValueError(
-            f"the objective of {name} is not finite at row {row}, token {column}, "
-            f"where log r = {tokens.z[row, column].item():.3g}"
-        )
+    return Tokens(logp, old_logp, advantages, mask.to(wide), weight)
 
 
 @torch.no_grad()
-def _metrics(objective: Objective, tokens: Tokens) -> dict[str, float]:
-    response = tokens.mask.bool()
-    count = response.sum().clamp(min=1)
-
-    def share(hit: Tensor) -> float:
-        return ((hit & response).sum() / count).item()
-
-    largest = largest_deviation(tokens.logp, tokens.old_logp, tokens.mask)
-    metrics = {"ratio/max_deviation": largest}
+def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""]]:
+    metrics = {"ratio/max_deviation": largest_deviation(tokens.z)}
     if objective.low is None and objective.high is None:
         return metrics
-    none = torch.zeros_like(response)
+    response = tokens.mask.bool()
+    count, none = response.sum().clamp(min=1), torch.zeros_like(response)
     low = none if objective.low is None else objective.low
     high = none if objective.high is None else objective.high
+    clipped = {"low": low, "high": high, "region": low | high}
     return metrics | {
-        "clip_ratio/low_mean": share(low),
-        "clip_ratio/high_mean": share(high),
-        "clip_ratio/region_mean": share(low | high),
+        f"clip_ratio/{side}_mean": (hit & response).sum() / count
+        for side, hit in clipped.items()
     }

@@ -17,15 +17,15 @@ framework's and our default per batch. The paper keeps DAPO's dynamic sampling a
 length penalty: switches of the trainer, off here, so that the loss is compared alone.
 """
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
-from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective, Tokens
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.dapo import DAPO
+from refimpl.checks import Positive
 from refimpl.importance import ratio
-from refimpl.normalisers import token_mean
-from refimpl.settings import Positive
 
 
 def objective(
@@ -51,15 +51,14 @@ def objective(
     return Objective(c * t.advantages * t.logp, low, high)
 
 
-CISPO = Algorithm(
+CISPO = replace(
+    DAPO,
     name="cispo",
     title="CISPO",
     paper="MiniMax 2025, 2506.13585",
     parent="dapo",
     changed="the ratio becomes a capped constant; no token is dropped",
     objective=objective,
-    advantages=group_relative,
-    normaliser=token_mean,
-    trl="loss_type=cispo, epsilon_high=5.0 (the cap itself)",
-    verl="policy_loss.loss_mode=cispo, clip_ratio_low=1, clip_ratio_high=4 (cap − 1)",
+    surrogate=False,
+    training={},
 )

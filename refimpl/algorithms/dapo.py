@@ -17,19 +17,11 @@ framework, and our default, by those of the batch. The paper pays ±1 and we pay
 the punishment, at most 1, therefore weighs twice what it does there. No KL, as there.
 """
 
-import torch
+from dataclasses import replace
 
-from refimpl.advantages import group_relative
-from refimpl.algorithms.base import (
-    Algorithm,
-    DualClip,
-    EpsilonHigh,
-    EpsilonLow,
-    Objective,
-    Tokens,
-    dual_clipped,
-    stopped,
-)
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.clip import DualClip, EpsilonHigh, EpsilonLow, clipped
+from refimpl.algorithms.grpo import GRPO
 from refimpl.importance import ratio
 from refimpl.normalisers import token_mean
 
@@ -42,22 +34,17 @@ def objective(
     dual_clip: DualClip = None,
 ) -> Objective:
     """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
-    r, low, high = ratio(t.z), 1 - epsilon_low, 1 + epsilon_high
-    value = torch.minimum(r * t.advantages, r.clamp(low, high) * t.advantages)
-    value = dual_clipped(value, t.advantages, dual_clip)
-    return Objective(value, *stopped(r, t.advantages, low, high))
+    return clipped(ratio(t.z), t.advantages, epsilon_low, epsilon_high, dual_clip)
 
 
-DAPO = Algorithm(
+DAPO = replace(
+    GRPO,
     name="dapo",
     title="DAPO",
     paper="Yu et al. 2025, 2503.14476",
     parent="grpo",
     changed="clip-higher, token-level mean, dynamic sampling, overlong shaping",
     objective=objective,
-    advantages=group_relative,
     normaliser=token_mean,
-    trl="loss_type=dapo, epsilon_high=0.28 (no dynamic sampling)",
-    verl="loss_agg_mode=token-mean, clip_ratio_high=0.28, algorithm.filter_groups",
     training={"dynamic_sampling": True, "overlong_share": 0.2},
 )

@@ -12,46 +12,19 @@ trainer's limit by default), and so do we. β = 0, as there. The paper takes one
 per rollout; we take K > 1.
 """
 
-import torch
+from dataclasses import replace
 
 from refimpl.advantages import group_centred
-from refimpl.algorithms.base import (
-    Algorithm,
-    DualClip,
-    EpsilonHigh,
-    EpsilonLow,
-    Objective,
-    Tokens,
-    dual_clipped,
-    stopped,
-)
-from refimpl.importance import ratio
+from refimpl.algorithms.grpo import GRPO
 from refimpl.normalisers import constant
 
-
-def objective(
-    t: Tokens,
-    *,
-    epsilon_low: EpsilonLow = 0.2,
-    epsilon_high: EpsilonHigh = 0.2,
-    dual_clip: DualClip = None,
-) -> Objective:
-    """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
-    r, low, high = ratio(t.z), 1 - epsilon_low, 1 + epsilon_high
-    value = torch.minimum(r * t.advantages, r.clamp(low, high) * t.advantages)
-    value = dual_clipped(value, t.advantages, dual_clip)
-    return Objective(value, *stopped(r, t.advantages, low, high))
-
-
-DR_GRPO = Algorithm(
+DR_GRPO = replace(
+    GRPO,
     name="dr_grpo",
     title="Dr. GRPO",
     paper="Liu et al. 2025, 2503.20783",
     parent="grpo",
     changed="no division by |o|, none by the group's std",
-    objective=objective,
     advantages=group_centred,
     normaliser=constant,
-    trl="loss_type=dr_grpo and scale_rewards=none",
-    verl="loss_agg_mode=seq-mean-token-sum-norm and norm_adv_by_std_in_grpo=False",
 )

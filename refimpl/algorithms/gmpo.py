@@ -13,13 +13,14 @@ as PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
 **Departures.** None.
 """
 
+from dataclasses import replace
+
 import torch
 
-from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective, Tokens, stopped
+from refimpl.algorithms.base import Objective, Tokens, stopped
+from refimpl.algorithms.grpo import GRPO
+from refimpl.checks import Positive
 from refimpl.importance import ratio, sequence_log_ratio
-from refimpl.normalisers import seq_mean_token_mean
-from refimpl.settings import Positive
 
 
 def objective(
@@ -35,16 +36,13 @@ def objective(
     )
 
 
-GMPO = Algorithm(
+GMPO = replace(
+    GRPO,
     name="gmpo",
     title="GMPO",
     paper="Zhao et al. 2025, 2507.20673",
     parent="grpo",
     changed="geometric mean of clipped token ratios; bounds on the log-ratio",
     objective=objective,
-    advantages=group_relative,
-    normaliser=seq_mean_token_mean,
-    trl="trl.experimental.gmpo.GMPOTrainer, epsilon=0.4",
-    verl="policy_loss.loss_mode=geo_mean, clip_ratio_low=0.4, clip_ratio_high=0.4",
     one_ratio=True,
 )

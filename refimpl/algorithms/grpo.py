@@ -11,46 +11,20 @@ where r = 1 and the clip is inert; we take K > 1. β = 0.04 there; here the trai
 `beta`, 0 by default, as in later work. The std is the sample std (`advantages`).
 """
 
-import torch
+from dataclasses import replace
 
 from refimpl.advantages import group_relative
-from refimpl.algorithms.base import (
-    Algorithm,
-    DualClip,
-    EpsilonHigh,
-    EpsilonLow,
-    Objective,
-    Tokens,
-    dual_clipped,
-    stopped,
-)
-from refimpl.importance import ratio
+from refimpl.algorithms.ppo import PPO
 from refimpl.normalisers import seq_mean_token_mean
 
-
-def objective(
-    t: Tokens,
-    *,
-    epsilon_low: EpsilonLow = 0.2,
-    epsilon_high: EpsilonHigh = 0.2,
-    dual_clip: DualClip = None,
-) -> Objective:
-    """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
-    r, low, high = ratio(t.z), 1 - epsilon_low, 1 + epsilon_high
-    value = torch.minimum(r * t.advantages, r.clamp(low, high) * t.advantages)
-    value = dual_clipped(value, t.advantages, dual_clip)
-    return Objective(value, *stopped(r, t.advantages, low, high))
-
-
-GRPO = Algorithm(
+GRPO = replace(
+    PPO,
     name="grpo",
     title="GRPO",
     paper="Shao et al. 2024, 2402.03300",
     parent="ppo",
     changed="group baseline instead of a critic; mean per response",
-    objective=objective,
     advantages=group_relative,
     normaliser=seq_mean_token_mean,
-    trl="loss_type=grpo; the paper's KL: beta=0.04, use_bias_correction_kl=False",
-    verl="adv_estimator=grpo, loss_agg_mode=seq-mean-token-mean, clip_ratio_c=1e9",
+    critic=False,
 )

@@ -9,20 +9,12 @@ own token. With one Â per response the two are the same in value and in gradien
 **Departures.** None.
 """
 
-import torch
+from dataclasses import replace
 
-from refimpl.advantages import group_relative
-from refimpl.algorithms.base import (
-    Algorithm,
-    DualClip,
-    Objective,
-    Tokens,
-    dual_clipped,
-    stopped,
-)
-from refimpl.algorithms.gspo import NarrowHigh, NarrowLow
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.clip import DualClip, clipped
+from refimpl.algorithms.gspo import GSPO, NarrowHigh, NarrowLow
 from refimpl.importance import gspo_token_log_ratio, ratio
-from refimpl.normalisers import seq_mean_token_mean
 
 
 def objective(
@@ -34,22 +26,14 @@ def objective(
 ) -> Objective:
     """min(s Â, clip(s, 1−ε_low, 1+ε_high) Â),   s = sg[s_i] · π_θ / sg[π_θ]"""
     s = ratio(gspo_token_log_ratio(t.logp, t.z, t.mask))
-    low, high = 1 - epsilon_low, 1 + epsilon_high
-    value = torch.minimum(s * t.advantages, s.clamp(low, high) * t.advantages)
-    value = dual_clipped(value, t.advantages, dual_clip)
-    return Objective(value, *stopped(s, t.advantages, low, high))
+    return clipped(s, t.advantages, epsilon_low, epsilon_high, dual_clip)
 
 
-GSPO_TOKEN = Algorithm(
+GSPO_TOKEN = replace(
+    GSPO,
     name="gspo_token",
     title="GSPO-token",
-    paper="Zheng et al. 2025, 2507.18071",
     parent="gspo",
     changed="the same value, but a token's own gradient and advantage",
     objective=objective,
-    advantages=group_relative,
-    normaliser=seq_mean_token_mean,
-    trl="none: importance_sampling_level is token or sequence",
-    verl="policy_loss.loss_mode=gspo (verl has this form under that name)",
-    one_ratio=True,
 )

@@ -6,10 +6,10 @@
 **Changed against REINFORCE:** the ratio r corrects for stale data, the min removes
 the reward for moving further than ε, and a critic V gives every token its own Â (GAE).
 
-**Departures.** `dual_clip` = c (1912.09729, Eq. 5) floors the objective at c·Â where
-Â < 0; off by default, always on in verl (c = 3). Tokens are averaged over the batch.
-The critic is a network of its own, so c₁ is folded into `critic_learning_rate`; the
-trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the reward or in the loss).
+**Departures.** `dual_clip` (see `clip.py`) is not the paper's, and off by default.
+Tokens are averaged over the batch. The critic is a network of its own, so c₁ is folded
+into its learning rate; the trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the
+reward or in the loss).
 """
 
 import torch
@@ -17,20 +17,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from refimpl.advantages import gae
-from refimpl.algorithms.base import (
-    Algorithm,
-    DualClip,
-    EpsilonHigh,
-    EpsilonLow,
-    Objective,
-    Tokens,
-    dual_clipped,
-    stopped,
-)
-from refimpl.arguments import guarded
+from refimpl.algorithms.base import Algorithm, Objective, Tokens
+from refimpl.algorithms.clip import DualClip, EpsilonHigh, EpsilonLow, clipped
 from refimpl.importance import Mask, ratio
 from refimpl.normalisers import token_mean
-from refimpl.settings import Positive
 
 
 def objective(
@@ -41,13 +31,9 @@ def objective(
     dual_clip: DualClip = None,
 ) -> Objective:
     """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
-    r, low, high = ratio(t.z), 1 - epsilon_low, 1 + epsilon_high
-    value = torch.minimum(r * t.advantages, r.clamp(low, high) * t.advantages)
-    value = dual_clipped(value, t.advantages, dual_clip)
-    return Objective(value, *stopped(r, t.advantages, low, high))
+    return clipped(ratio(t.z), t.advantages, epsilon_low, epsilon_high, dual_clip)
 
 
-@guarded
 def value_loss(
     values: Float[Tensor, "B T"],
     old_values: Float[Tensor, "B T"],
@@ -55,7 +41,7 @@ def value_loss(
     mask: Mask,
     weight: Shaped[Tensor, "B T"] | None = None,
     *,
-    epsilon: Positive | None = 0.2,
+    epsilon: float | None = 0.2,
 ) -> Float[Tensor, ""]:
     """½ Σ weight · max((V − R)², (clip(V, V_old ± ε) − R)²), over response tokens.
 
@@ -83,7 +69,5 @@ PPO = Algorithm(
     objective=objective,
     advantages=gae,
     normaliser=token_mean,
-    trl="removed in 1.13",
-    verl="adv_estimator=gae, policy_loss.loss_mode=vanilla, clip_ratio_c=1e9",
     critic=True,
 )

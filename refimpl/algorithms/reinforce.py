@@ -33,6 +33,5 @@ REINFORCE = Algorithm(
     objective=objective,
     advantages=leave_one_out,
     normaliser=seq_mean_token_mean,
-    trl="RLOOTrainer",
-    verl="algorithm.adv_estimator=rloo",
+    surrogate=False,
 )

@@ -20,22 +20,16 @@ the weight, and no loss sees it. What belongs to RSPO is to switch it on.
 is GMPO exactly.
 """
 
-from refimpl.advantages import group_relative
-from refimpl.algorithms import gmpo
-from refimpl.algorithms.base import Algorithm
-from refimpl.normalisers import seq_mean_token_mean
+from dataclasses import replace
 
-RSPO = Algorithm(
+from refimpl.algorithms.gmpo import GMPO
+
+RSPO = replace(
+    GMPO,
     name="rspo",
     title="RSPO",
     paper="Zhang et al. 2025, 2510.23027",
     parent="gmpo",
     changed="ratios shrink where the MoE's routers have drifted",
-    objective=gmpo.objective,
-    advantages=group_relative,
-    normaliser=seq_mean_token_mean,
-    trl="not implemented",
-    verl="not implemented",
-    one_ratio=True,
     training={"router_shift": True},
 )

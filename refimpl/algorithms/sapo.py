@@ -12,13 +12,14 @@ no clip.
 |r − 1| = 1.76/τ.
 """
 
+from dataclasses import replace
+
 import torch
 
-from refimpl.advantages import group_relative
-from refimpl.algorithms.base import Algorithm, Objective, Tokens
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.grpo import GRPO
+from refimpl.checks import Positive
 from refimpl.importance import ratio
-from refimpl.normalisers import seq_mean_token_mean
-from refimpl.settings import Positive
 
 
 def objective(
@@ -30,15 +31,12 @@ def objective(
     return Objective(f * t.advantages)
 
 
-SAPO = Algorithm(
+SAPO = replace(
+    GRPO,
     name="sapo",
     title="SAPO",
     paper="Gao et al. 2025, 2511.20347",
     parent="grpo",
     changed="a soft gate on the ratio, narrower for negative advantages",
     objective=objective,
-    advantages=group_relative,
-    normaliser=seq_mean_token_mean,
-    trl="loss_type=sapo, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05",
-    verl="policy_loss.loss_mode=sapo, tau_pos=1.0, tau_neg=1.05",
 )

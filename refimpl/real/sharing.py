@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from refimpl import moe
+from refimpl.batch import Rollout
 from refimpl.models import SMALL, Model, count_parameters
-from refimpl.rollout import Rollout
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""

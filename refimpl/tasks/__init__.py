@@ -16,13 +16,14 @@ from refimpl.tasks.arithmetic import (
     verify,
 )
 from refimpl.tasks.sorting import Sorting
-from refimpl.tasks.world import HabitWorld, Mix
+from refimpl.tasks.world import HabitWorld, Mix, TaskWarning
 
 __all__ = [
     "Arithmetic",
     "HabitWorld",
     "Mix",
     "Sorting",
+    "TaskWarning",
     "make_tokenizer",
     "rare_careful",
     "verify",

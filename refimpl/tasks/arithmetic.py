@@ -19,8 +19,7 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from refimpl.arguments import guarded
-from refimpl.settings import checked
+from refimpl.checks import UserError, checked, guarded
 from refimpl.tasks.world import HabitWorld, Mix
 
 CHARACTERS = "0123456789+=;#?"
@@ -35,13 +34,13 @@ def verify(response: str, answer: int) -> bool:
 
     One `#` only, so that listing every number pays nothing; no leading zeros; nothing
     after the digits. The response is matched, never evaluated, in linear time, and
-    anything malformed (not a string, too long) is simply wrong. Raises `TypeError` on
+    anything malformed (not a string, too long) is simply wrong. Raises `UserError` on
     an `answer` that is no whole number.
     """
     try:
         answer = operator.index(answer)
     except TypeError:
-        raise TypeError(f"answer must be a whole number, got {answer!r}") from None
+        raise UserError(f"answer must be a whole number, got {answer!r}") from None
     if not isinstance(response, str) or len(response) > MAX_RESPONSE_CHECKED:
         return False
     match = _ANSWER.fullmatch(response)
@@ -83,7 +82,7 @@ class Arithmetic(HabitWorld):
 
     def __post_init__(self):
         if self.min_terms > self.max_terms:
-            raise ValueError(
+            raise UserError(
                 f"min_terms {self.min_terms} is above max_terms {self.max_terms}"
             )
 

@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from refimpl.arguments import guarded
-from refimpl.settings import checked
+from refimpl.checks import UserError, checked, guarded
 from refimpl.tasks.arithmetic import MAX_RESPONSE_CHECKED
 from refimpl.tasks.world import HabitWorld, Mix
 
@@ -65,7 +64,7 @@ class Sorting(HabitWorld):
 
     def __post_init__(self):
         if self.min_items > self.max_items:
-            raise ValueError(
+            raise UserError(
                 f"min_items {self.min_items} is above max_items {self.max_items}"
             )
 

@@ -7,9 +7,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
 
-from refimpl.arguments import guarded
-from refimpl.dice import salted
-from refimpl.settings import Count, Seed, Share
+from refimpl.checks import Count, Seed, Share, guarded
+from refimpl.seeds import salted
+
+
+class TaskWarning(UserWarning):
+    """A task or its scorer does something that a reader should know of."""
+
 
 HABITS = ("careful", "guess", "ramble")
 
@@ -40,7 +44,7 @@ class HabitWorld:
     """
 
     purpose: ClassVar[str] = ""
-    """before the purpose of a world's dice, so that worlds do not share them"""
+    """before the purpose of a seed, so that worlds do not share them"""
     habit = staticmethod(habit)
     habits: ClassVar[tuple[str, ...]] = HABITS
     reward: ClassVar[Callable[..., list[float]]]
@@ -56,19 +60,19 @@ class HabitWorld:
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
         """n training problems as dataset rows."""
-        return self._draw(n, self._dice("train", seed), held_out=False)
+        return self._draw(n, self._random("train", seed), held_out=False)
 
     @guarded
     def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
         """n problems that are never trained on."""
-        return self._draw(n, self._dice("test", seed), held_out=True)
+        return self._draw(n, self._random("test", seed), held_out=True)
 
     @guarded
     def demonstrations(
         self, n: Count, seed: Seed, mix: Mix | None = None
     ) -> list[dict]:
         """n training problems, each with a `completion` in a habit drawn from `mix`."""
-        rng = self._dice("demonstrations", seed)
+        rng = self._random("demonstrations", seed)
         rows = self._draw(n, rng, held_out=False)
         chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
         for row, kind in zip(rows, chosen, strict=True):
@@ -83,5 +87,5 @@ class HabitWorld:
                 rows.append(row)
         return rows
 
-    def _dice(self, purpose: str, seed: int) -> random.Random:
+    def _random(self, purpose: str, seed: int) -> random.Random:
         return random.Random(f"{self.purpose}{purpose} {salted(seed)}")

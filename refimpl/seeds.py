@@ -1,7 +1,7 @@
-"""Dice: where every random number of a run comes from.
+"""Seeds: where every random number of a run comes from.
 
-A run names its draws by seed. `REFIMPL_SALT=n` gives the same code other dice: the salt
-enters every seed (problems, demonstrations, initial weights, sampling, shuffles,
+A run names its draws by seed. `REFIMPL_SALT=n` is an offset of all of them: it enters
+every seed (problems, demonstrations, initial weights, sampling, shuffles,
 evaluation). Unset, empty or 0 it changes nothing. A result that holds only for one salt
 was luck; `python -m tests.other_runs` looks for such results in the notebooks.
 """
@@ -11,14 +11,16 @@ import os
 
 import torch
 
+from refimpl.checks import UserError
+
 
 def salt() -> int:
-    """`$REFIMPL_SALT`, 0 if unset. Raises `ValueError` if it is no whole number ≥ 0."""
+    """`$REFIMPL_SALT`, 0 if unset. Raises `UserError` if it is no whole number ≥ 0."""
     text = os.environ.get("REFIMPL_SALT", "").strip() or "0"
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(
+        raise UserError(
             f"REFIMPL_SALT must be a whole number ≥ 0, got {text!r}; unset it, or set "
-            "REFIMPL_SALT=0, for the dice that the committed notebooks used"
+            "REFIMPL_SALT=0, for the seeds of the committed notebooks"
         )
     return int(text)
 

@@ -1,0 +1,212 @@
+"""What flows through training: a `Rollout` as it was sampled, a `Batch` as it is
+learned from. Both have `rows(index)`, which also cuts unneeded padding off.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+FREE = -1
+"""Stands for an expert that was not recorded: there the router chooses itself."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """B responses and what was known when they were sampled.
+
+    `ids` holds prompt and response without a gap, right-padded: every real token then
+    sits at its true position, and causal attention needs no mask. `logp` is the
+    sampler's, `entropy` that of the distribution each token was drawn from (after
+    top_k and top_p, where one of them is on), nats; `mask` is 1 through EOS, and may
+    have holes (tokens that the policy did not write). `group` numbers the prompts.
+
+    Of a mixture of experts, if recorded: `experts`, the ones that each token of `ids`
+    visited (FREE where it was never read), and the router's log-probs of them, nats.
+    """
+
+    ids: Int[Tensor, "B L"]
+    prompt_length: Int[Tensor, " B"]
+    mask: Float[Tensor, "B T"]
+    logp: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"]
+    truncated: Bool[Tensor, " B"]
+    group: Int[Tensor, " B"]
+    experts: Int[Tensor, "B L layers k"] | None = None
+    router_logp: Float[Tensor, "B L layers k"] | None = None
+
+    @property
+    def positions(self) -> Int[Tensor, "B T"]:
+        """Where in `ids` each response token stands (clamped past the end)."""
+        steps = torch.arange(self.mask.shape[1], device=self.ids.device)
+        return (self.prompt_length[:, None] + steps).clamp(max=self.ids.shape[1] - 1)
+
+    @property
+    def tokens(self) -> Int[Tensor, "B T"]:
+        """The ids of the response tokens."""
+        return self.ids.gather(1, self.positions)
+
+    @property
+    def length(self) -> Float[Tensor, " B"]:
+        """Response lengths in tokens, EOS included, holes in the mask not."""
+        return self.mask.sum(-1)
+
+    @property
+    def span(self) -> Int[Tensor, " B"]:
+        """Tokens from the first of a response to its last, holes included."""
+        steps = torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)
+        return (steps * self.mask.bool()).amax(-1)
+
+    @property
+    def end(self) -> Int[Tensor, " B"]:
+        """Where in `ids` a row's padding begins."""
+        return self.prompt_length + self.span
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
+        """The rows of `index`, with the padding that they no longer need cut off."""
+        part = {
+            f.name: tensor[index]
+            for f in fields(self)
+            if (tensor := getattr(self, f.name)) is not None
+        }
+        span = self.span[index].clamp(min=1)  # one token even of a row that is all hole
+        longest = int(span.max())
+        total = int((self.prompt_length[index] + span).max())
+        for name, values in part.items():
+            if name in TO_THE_END:
+                part[name] = values[:, :total]
+            elif name in PER_TOKEN:
+                part[name] = values[:, :longest]
+        return replace(self, **part)
+
+    @classmethod
+    def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
+        """One rollout out of several, groups numbered on."""
+        longest = max(part.mask.shape[1] for part in parts)
+        total = max(part.ids.shape[1] for part in parts)
+        width = dict.fromkeys(TO_THE_END, total) | dict.fromkeys(PER_TOKEN, longest)
+        joined: dict[str, Tensor] = {}
+        groups: list[Tensor] = []
+        for part in parts:
+            first = groups[-1].max() + 1 if groups else 0
+            groups.append(part.group + first)
+        for field in fields(cls):
+            tensors = [getattr(part, field.name) for part in parts]
+            if tensors[0] is None:
+                continue
+            if field.name in width:
+                fill = FREE if field.name == "experts" else 0
+                tensors = [widened(x, width[field.name], fill) for x in tensors]
+            joined[field.name] = torch.cat(tensors)
+        return cls(**{**joined, "group": torch.cat(groups)})
+
+    def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """The responses as text, without the token that ended them.
+
+        Any other special token is shown: a verifier must see what was written, and
+        `#1<unk>2` is not `#12`.
+        """
+        last = self.span - (~self.truncated).long()
+        steps = torch.arange(self.mask.shape[1], device=last.device)
+        kept = self.mask.bool() & (steps < last[:, None])
+        written = self.tokens[kept].cpu().split(kept.sum(-1).tolist())
+        return tokenizer.batch_decode(written, skip_special_tokens=False)
+
+
+TO_THE_END = ("ids", "experts", "router_logp")  # (B, L, …): prompt and response
+PER_TOKEN = ("mask", "logp", "entropy")  # (B, T): response alone
+
+
+def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
+    """`x` (B, n, …) with its second dimension padded to `to`."""
+    return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rollout with everything that stays constant during its K updates.
+
+    `mask` says which tokens have a loss: the rollout's, less what is filtered out.
+    `old_logp` is π_old's; `rollout.logp` the sampler's, the same unless they differ by
+    intent (`TrainConfig.mismatch`). `rollout.experts` are those that π_old visited.
+    `old_values` and `targets` are a critic's, in reward units. `tokens`: how many of
+    them, by `mask`, the mini-batch has of which this is a part.
+    """
+
+    rollout: Rollout
+    mask: Float[Tensor, "B T"]
+    old_logp: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    ref_logp: Float[Tensor, "B T"] | None = None
+    old_values: Float[Tensor, "B T"] | None = None
+    targets: Float[Tensor, "B T"] | None = None
+    tokens: Float[Tensor, ""] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rollout)
+
+    def rows(self, index: Int[Tensor, " b"]) -> "Batch":
+        """The rows of `index`, with the padding that they no longer need cut off."""
+        rollout = self.rollout.rows(index)
+        width = rollout.mask.shape[1]
+        part = {
+            f.name: tensor[index, :width]
+            for f in fields(self)
+            if f.name not in ("rollout", "tokens")
+            and (tensor := getattr(self, f.name)) is not None
+        }
+        return replace(self, rollout=rollout, **part)
+
+    def minibatches(
+        self, n: int, epochs: int, generator: torch.Generator
+    ) -> Iterator["Batch"]:
+        """n shuffled mini-batches of whole groups, in each of so many epochs."""
+        group = self.rollout.group.cpu()
+        groups = group.unique()
+        for _ in range(epochs):
+            order = groups[torch.randperm(len(groups), generator=generator)]
+            for chosen in order.tensor_split(min(n, len(order))):
+                mini = self.rows(_rows_of(group, chosen, self.mask.device))
+                yield replace(mini, tokens=mini.mask.sum().clamp(min=1))
+
+    def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
+        """The rows of groups in which some advantage is not 0; at least one row.
+
+        Others have no gradient: of equal rewards Â is 0 throughout. Once a policy is
+        good, that is most of a rollout. (`all_of_them`: a KL, say, acts on each.)
+        """
+        group = self.rollout.group
+        if all_of_them:
+            return torch.arange(len(group), device=group.device)
+        learns = group[(self.advantages * self.mask != 0).any(-1)]
+        kept = torch.isin(group, learns).nonzero()[:, 0]
+        return kept if len(kept) else kept.new_zeros(1)
+
+    def micro_batches(
+        self,
+        weight: Float[Tensor, "B T"],
+        rows: Int[Tensor, " b"],
+        size: int,
+        whole_groups: bool = False,
+    ) -> Iterator[tuple["Batch", Float[Tensor, "b t"]]]:
+        """Slices of `rows` with their weights, sorted by length so that little of each
+        is padding; `whole_groups`: by the longest of a group, which stays together."""
+        length = self.rollout.end
+        if whole_groups:
+            _, of_row = self.rollout.group.unique(return_inverse=True)
+            longest = torch.zeros_like(length).scatter_reduce(0, of_row, length, "amax")
+            length = longest[of_row] * len(self) + of_row
+        for chosen in rows[length[rows].argsort(stable=True)].split(size):
+            part = self.rows(chosen)
+            yield part, weight[chosen, : part.mask.shape[1]]
+
+
+def _rows_of(group: Tensor, chosen: Tensor, device) -> Int[Tensor, " b"]:
+    return torch.isin(group, chosen).nonzero()[:, 0].to(device)

@@ -1,0 +1,182 @@
+"""From what a user hands in to a `Run`: all that can be asked is asked here, once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from refimpl import algorithms, moe, scoring, seeds, terms
+from refimpl.algorithms import Algorithm
+from refimpl.checks import UserError, check_task, guarded, nearest, rows_of
+from refimpl.config import TrainConfig
+from refimpl.history import History
+from refimpl.models import (
+    Model,
+    check_pair,
+    frozen_copy,
+    make_critic,
+    off_is_start,
+    one_thread,
+    pick_device,
+    trainable_copy,
+)
+from refimpl.normalisers import NORMALISERS
+from refimpl.run import Run
+from refimpl.samplers import Delayed, Policy, Rounded
+from refimpl.sampling import check_prompts, encode
+from refimpl.starts import warm_start
+from refimpl.tasks import Arithmetic
+
+CRITIC_LEARNING_RATE = 1e-3
+
+
+@guarded
+def prepare(
+    algorithm: str | Algorithm,
+    config: TrainConfig | None = None,
+    model: Model | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    task=None,
+    reward: Callable | None = None,
+    log_probs: Callable = scoring.log_probs,
+) -> Run:
+    """Check everything that can be checked, then build the run (see `train`)."""
+    method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
+    task = Arithmetic() if task is None else task
+    check_task(task)
+    config, hyperparameters = check_fit(config or TrainConfig(), method)
+    if (model is None) != (tokenizer is None):
+        raise UserError("give model and tokenizer together, or neither")
+    device = pick_device(config.device)
+    if model is None:
+        model, tokenizer, _ = warm_start(device=device)
+    check_pair(model, tokenizer)
+    rows = rows_of(task, "sample", config.prompts_per_rollout)
+    if len(rows) != config.prompts_per_rollout:
+        raise UserError(
+            f"task.sample({config.prompts_per_rollout}, 0) must return as many rows, "
+            f"each with a prompt; it returned {len(rows)}"
+        )
+    prompts = [row["prompt"] for row in rows + rows_of(task, "held_out", 8)]
+    encoded = encode(tokenizer, prompts)
+    check_prompts(model, prompts, encoded, config.max_new_tokens)
+    dtype = torch.float64 if config.dtype == "float64" else torch.float32
+    model = trainable_copy(model).to(device, dtype)
+    if dtype == torch.float64 and moe.is_moe(model):
+        model.set_experts_implementation("eager")  # the fused one has no float64
+    with one_thread(model):
+        scoring.check_sampling(model, tokenizer)
+        routers_known = moe.can_be_recorded(model, config.needs_moe)
+    critic = reference = None
+    if method.critic:
+        critic = make_critic(model, seeds.seed_for(config.seed, 0, "critic"))
+    if config.beta > 0 and not off_is_start(model):
+        reference = frozen_copy(model)
+    history = History(method.name)
+    history.model = model
+    run = Run(
+        algorithm=method,
+        config=config,
+        hyperparameters=hyperparameters,
+        normaliser=NORMALISERS.get(config.normaliser, method.normaliser),
+        tokenizer=tokenizer,
+        task=task,
+        reward=task.reward if reward is None else reward,
+        model=model,
+        critic=critic,
+        reference=reference,
+        sampler=Policy(model, config.rollout_dtype or config.dtype),
+        log_probs=log_probs,
+        optimizer=optimizer(model, critic, config),
+        history=history,
+        routers_known=routers_known,
+        acts_everywhere=method.acts_without_advantage(**hyperparameters),
+        whole_groups=getattr(log_probs, "whole_groups", False),
+    )
+    add_physics(run, config)
+    return run
+
+
+def add_physics(run: Run, config: TrainConfig) -> None:
+    """Whatever is asked for beside the method: terms, corrections, another sampler."""
+    if config.max_rollout_weight is not None:
+        run.corrections.append(terms.truncated(config.max_rollout_weight))
+    if config.router_shift:
+        run.corrections.append(
+            terms.router_shift(
+                config.placement, run.algorithm.one_ratio, config.detach_shift
+            )
+        )
+    if run.routers_known:
+        run.terms.append(terms.load_balance)
+    if config.beta > 0 and config.kl_in == "loss":
+        run.terms.append(terms.kl(config.beta, config.kl_estimator))
+    if config.entropy_bonus:
+        run.terms.append(terms.entropy(config.entropy_bonus))
+    if run.critic is not None:
+        run.terms.append(terms.value(run.values, config.value_clip))
+    # The load balance alone is content with the rows that are passed anyway.
+    more = len(run.terms) > run.routers_known
+    run.acts_everywhere = run.acts_everywhere or more
+    if config.sampler_delay:
+        run.sampler = Delayed(run.sampler, config.sampler_delay)
+    if config.rollout_dtype == "int8":
+        run.sampler = Rounded(run.sampler)
+
+
+def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
+    """The settings as `method`'s paper completes them, and the hyperparameters.
+
+    Raises `UserError` if the method cannot run like this.
+    """
+    config = config.completed(method.training)
+    hyperparameters = method.check_hyperparameters(config.hyperparameters)
+    if config.normaliser not in (None, *NORMALISERS):
+        raise UserError(
+            f"normaliser must be one of {', '.join(NORMALISERS)} or None, got "
+            f"{config.normaliser!r}{nearest(config.normaliser, NORMALISERS)}"
+        )
+    for name, needs_group, why in (
+        (method.name, not method.critic, "compares the responses to one prompt"),
+        ("dynamic_sampling", config.dynamic_sampling, "keeps groups that differ"),
+    ):
+        if needs_group and config.group_size < 2:
+            raise UserError(
+                f"{name} {why}: group_size must be ≥ 2, got {config.group_size}"
+            )
+    if config.updates_per_rollout == 1 and not config.allow_on_policy:
+        raise UserError(
+            "one update per rollout (minibatches × epochs = 1): the ratio is 1, "
+            "every clip is inert, and all these methods coincide. Take more, or "
+            "set allow_on_policy=True if that is what you want to show"
+        )
+    # A method may make its ratio optional, by a hyperparameter `correct`.
+    has_ratio = {"correct": True, **method.defaults, **hyperparameters}["correct"]
+    if config.router_shift and not has_ratio:
+        raise UserError(
+            f"router_shift multiplies the ratio, and {method.name} has none "
+            "without correct=True"
+        )
+    return config, hyperparameters
+
+
+def optimizer(
+    model: Model, critic: Model | None, config: TrainConfig
+) -> torch.optim.Optimizer:
+    """For what is trained, each at its rate: routers and critic may have another."""
+    rate = config.learning_rate
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = [{"params": trained, "lr": rate}]
+    if config.router_rate != 1:
+        routers = [p for r in moe.routers(model) for p in r.parameters()]
+        routers = [p for p in routers if p.requires_grad]
+        apart = {id(p) for p in routers}
+        groups[0]["params"] = [p for p in trained if id(p) not in apart]
+        groups.append({"params": routers, "lr": config.router_rate * rate})
+    if critic is not None:
+        groups.append({"params": critic.parameters(), "lr": CRITIC_LEARNING_RATE})
+    common: dict[str, Any] = {"weight_decay": config.weight_decay, "fused": True}
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=rate, **common)
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), **common)

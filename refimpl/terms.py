@@ -1,0 +1,119 @@
+"""What may be added to a loss, and what may correct the ratio before it.
+
+A term is a function (part, scores, weight) → (scalar, metrics), a correction one of
+(part, scores, Given) → Given; each is made once, by `prepare`, where a setting asks for
+it. `part` is a micro-batch, `scores` what the pass over it said, `weight` the (B, T)
+normaliser's of the whole mini-batch, cut to the part.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from refimpl import kl as estimators
+from refimpl import moe
+from refimpl.algorithms import value_loss
+from refimpl.batch import Batch
+from refimpl.importance import truncated_weight
+from refimpl.scoring import Scores
+
+Added = tuple[Float[Tensor, ""], dict[str, Tensor]]
+Term = Callable[[Batch, Scores, Tensor], Added]
+
+BALANCE = 1e-3
+"""Weight of the load-balancing loss; Qwen3-MoE's, in the warm start too."""
+
+
+def kl(beta: float, estimator: str) -> Term:
+    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`."""
+    estimate = estimators.ESTIMATORS[estimator]
+
+    def term(part: Batch, scores: Scores, weight: Tensor) -> Added:
+        each = estimate(scores.logp, part.ref_logp, part.old_logp)
+        return beta * (each * weight).sum(), {}
+
+    return term
+
+
+def entropy(bonus: float) -> Term:
+    """− c₂ Σ weight · H, the entropy of the next-token distribution (PPO, Eq. 9)."""
+
+    def term(part: Batch, scores: Scores, weight: Tensor) -> Added:
+        return -bonus * (scores.entropy * weight).sum(), {}
+
+    return term
+
+
+def load_balance(part: Batch, scores: Scores, weight: Tensor) -> Added:
+    """+ 1e-3 times the load-balancing loss, of each micro-batch by itself."""
+    routers, share = scores.routers, part.mask.sum() / part.tokens
+    of_tokens = part.rollout.mask.sum()
+    metrics = {
+        "router/expert_change": (routers.expert_change * part.rollout.mask).sum(),
+        "router/shift": (routers.gamma.detach() * part.rollout.mask).sum(),
+    }
+    metrics = {name: value / of_tokens for name, value in metrics.items()}
+    metrics["router/load_balance"] = routers.balance.detach()
+    return BALANCE * share * routers.balance, metrics
+
+
+def value(values: Callable, clip: float | None) -> Term:
+    """+ the critic's loss, a mean over tokens whatever the policy's normaliser is."""
+
+    def term(part: Batch, scores: Scores, weight: Tensor) -> Added:
+        predicted = values(part.rollout)
+        mean = part.mask.to(predicted.dtype) / part.tokens
+        loss = value_loss(
+            predicted, part.old_values, part.targets, part.mask, mean, epsilon=clip
+        )
+        return loss, {"value_loss": loss.detach()}
+
+    return term
+
+
+class Given(NamedTuple):
+    """What a loss is called with beside advantages and mask."""
+
+    logp: Float[Tensor, "B T"]
+    old_logp: Float[Tensor, "B T"]
+    weight: Float[Tensor, "B T"]
+
+
+Correction = Callable[[Batch, Scores, Given], Given]
+
+
+def truncated(cap: float) -> Correction:
+    """Truncated importance sampling: weight · min(π_old / π_rollout, cap)."""
+
+    def correct(part: Batch, scores: Scores, given: Given) -> Given:
+        ratio = truncated_weight(part.old_logp, part.rollout.logp, part.mask, cap)
+        return given._replace(weight=given.weight * ratio)
+
+    return correct
+
+
+def router_shift(placement: moe.Placement, one_ratio: bool, detach: bool) -> Correction:
+    """RSPO's γ, before or after the clip; not detached, its own gradient as well."""
+
+    def correct(part: Batch, scores: Scores, given: Given) -> Given:
+        gamma, logp = scores.routers.gamma, given.logp
+        old_logp, weight = moe.shifted(
+            given.old_logp, given.weight, part.mask, gamma, placement, one_ratio
+        )
+        if not detach:  # no change in value
+            logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
+        return Given(logp, old_logp, weight)
+
+    return correct
+
+
+def corrected(
+    corrections: list[Correction], part: Batch, scores: Scores, weight: Tensor
+) -> Given:
+    """All corrections, one after another."""
+    given = Given(scores.logp, part.old_logp, weight)
+    for correct in corrections:
+        given = correct(part, scores, given)
+    return given
