@@ -90,6 +90,11 @@ class WarmStart:
                 return folder
         return None
 
+    def digest(self) -> str:
+        """SHA-256 of its weights, as shipped or else cached; "" if they are nowhere."""
+        record = (self.shipped() or self.folder()) / "start.json"
+        return json.loads(record.read_text())["sha256"] if record.exists() else ""
+
 
 @guarded
 def warm_start(
