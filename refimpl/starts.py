@@ -60,6 +60,12 @@ def shipped(settings: WarmStart) -> Path | None:
     return None
 
 
+def weights_digest(settings: WarmStart) -> str:
+    """SHA-256 of its weights, as shipped or else cached; "" if they are nowhere."""
+    record = (shipped(settings) or cached(settings)) / "start.json"
+    return json.loads(record.read_text())["sha256"] if record.exists() else ""
+
+
 @guarded
 def warm_start(
     settings: WarmStart = WarmStart(),

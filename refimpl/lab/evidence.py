@@ -26,6 +26,7 @@ from refimpl import dice
 from refimpl.arguments import guarded
 from refimpl.files import writable_file
 from refimpl.lab import store
+from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import (
     CLAIMS,
     STARTS,
@@ -37,12 +38,12 @@ from refimpl.lab.claims import (
     Study,
     Swap,
 )
-from refimpl.lab.grid import COLUMNS, WORLDS, Cell, run, spec
+from refimpl.lab.grid import COLUMNS, WORLDS, Cell, formula, run, spec
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import finished
 from refimpl.lab.statistics import Estimate, estimate
 from refimpl.settings import Count, nearest
-from refimpl.sft import warm_start
+from refimpl.sft import WarmStart, warm_start
 
 Job = tuple[Cell, int, int]
 NAMES: dict[str, Claim | Study] = {str(c.number): c for c in CLAIMS} | STUDIES
@@ -88,7 +89,7 @@ def missing(
     out: str | Path, names: Collection[str], precise: Collection[str] = ()
 ) -> list[Job]:
     """Those of the wanted runs that `out` does not hold yet."""
-    jobs, done = wanted(names, precise), store.done(store.runs_file(out))
+    jobs, done = wanted(names, precise), store.done(store.paths(out)[0])
     return [job for job in jobs if store.key(spec(*job)) not in done]
 
 
@@ -110,9 +111,17 @@ def precise(out: str | Path) -> set[str]:
 def plan(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> str:
-    """What is missing, by claim, and the hours it will take with so many workers."""
-    lines, every = [], set()
-    seconds, enough = _seconds(out), precise(out)
+    """What is missing, by claim, and the hours it will take with so many workers.
+
+    Raises `ValueError` if what is stored is damaged. Nothing stored: all is missing.
+    """
+    lines, every, seconds, again = [], set(), SECONDS, ""
+    if any(path.exists() for path in store.paths(out)):
+        runs, _ = store.read(out)
+        seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
+        if (old := outdated(runs)).any():
+            again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
+    enough = precise(out)
     for name in claims:
         jobs, all_of_it = missing(out, [name], enough), wanted([name], enough)
         every.update(jobs)
@@ -124,7 +133,7 @@ def plan(
     return (
         f"{tabulate(lines, head, floatfmt='.1f')}\n\n{len(every)} runs are missing "
         f"(some serve several claims): about {total:.1f} hours with {workers} "
-        f"worker{'s' * (workers > 1)}"
+        f"worker{'s' * (workers > 1)}{again}"
     )
 
 
@@ -134,8 +143,9 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     Their columns are those that the stored run measured, without `step_time`, numbers
     as the store keeps them (six digits). On the processor and with the versions that
-    the run's line names they are equal. Raises `ValueError` if there is no such run,
-    or if it was made with another salt or other code of the losses.
+    the run's line names they are equal. Warns if nobody knows any more from which
+    weights it began. Raises `ValueError` if there is no such run, or if it was made
+    with another salt, formula or configuration, or from other weights.
     """
     runs, rows = store.read(out)
     if run_key not in set(runs["run"]):
@@ -151,12 +161,14 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         bool(line["answers"]),
     )
     job = cell, int(line["start"]), int(line["seed"])
-    if store.key(spec(*job)) != run_key:
+    now = spec(*job)
+    if store.key(now) != run_key:
         raise ValueError(
-            f"the run {run_key!r} was made with salt {line['salt']} and losses "
-            f"{line['code']}; now they are {dice.salt()} and {store.code()}, or its "
-            "configuration means something else: it cannot be repeated"
+            f"the run {run_key!r} was made with salt {line['salt']} and formula "
+            f"{line['behaviour']}; now they are {dice.salt()} and {now['behaviour']}, "
+            "or its weights or configuration are others: it cannot be repeated"
         )
+    _check_weights(line, WORLDS[cell.world](seed=job[1]))
     columns = [name for name in rows.columns[1:] if name != "step_time"]
     stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
     stored = stored.dropna(axis=1, how="all")
@@ -164,17 +176,24 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return stored, again.map(lambda x: float(f"{x:.6g}"))
 
 
+def _check_weights(line: pd.Series, start: WarmStart) -> None:
+    """Raise `ValueError` unless a run can begin from its weights; warn if unknown."""
+    warm_start(start)  # trained now, if need be
+    if pd.isna(line["weights"]):
+        warnings.warn(
+            f"nobody knows from which weights the run {line.name!r} began: its warm "
+            "start is trained again here, and another processor trains another policy",
+            stacklevel=4,
+        )
+    elif (here := start.digest()) != line["weights"]:
+        raise ValueError(
+            f"the run {line.name!r} began from the weights {line['weights'][:12]}…, "
+            f"and here its warm start has {here[:12]}…: it cannot be repeated"
+        )
+
+
 def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:
     return sum(seconds[cell.updates] for cell, _, _ in jobs) / 3600
-
-
-def _seconds(out: str | Path) -> dict[int, float]:
-    """The median seconds of stored runs by K; `SECONDS` where there is none."""
-    try:
-        runs, _ = store.read(out)
-    except ValueError:
-        return SECONDS
-    return SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
 
 
 @guarded
@@ -201,19 +220,36 @@ def _make(jobs: list[Job], said: str, opened: store.Store, workers: int) -> None
 def table(out: str | Path) -> pd.DataFrame:
     """One line per stored run with its outcomes; see `outcomes`.
 
-    Runs of other losses than these are named in a warning and left out. Raises
-    `ValueError` if nothing is stored.
+    Runs of formulas that have changed are named in a warning and left out. Raises
+    `ValueError` if nothing is stored, or no other runs than those.
     """
     runs, rows = store.read(out)
-    old = runs["code"] != store.code()
+    old = outdated(runs)
     if old.any():
-        warnings.warn(
-            f"{old.sum()} of {len(runs)} runs were made with other code of the losses "
-            f"({', '.join(sorted(set(runs.loc[old, 'code'])))}; now {store.code()}): "
-            "they are left out, `python -m refimpl evidence run` makes them anew",
-            stacklevel=3,
+        left_out = (
+            f"{old.sum()} of {len(runs)} runs were made by a formula that has changed: "
+            f"{_by_arm(runs[old])}; `python -m refimpl evidence run` makes them anew"
         )
+        if old.all():
+            raise ValueError(left_out)
+        warnings.warn(f"{left_out}, and they are left out", stacklevel=3)
     return outcomes(runs[~old], rows[rows["run"].isin(runs.loc[~old, "run"])])
+
+
+def outdated(runs: pd.DataFrame) -> pd.Series:
+    """Which runs their arm, as it is now, would not make: it answers otherwise."""
+    cells = zip(runs["arm"], runs["changed"], runs["behaviour"])
+    now = [
+        formula(arm, tuple(changed.items())) if arm in ARMS else stored
+        for arm, changed, stored in cells
+    ]
+    return runs["behaviour"] != now
+
+
+def _by_arm(runs: pd.DataFrame) -> str:
+    return ", ".join(
+        f"{arm} ({n} runs)" for arm, n in runs["arm"].value_counts().items()
+    )
 
 
 def control(found: pd.DataFrame) -> dict[str, Estimate]:

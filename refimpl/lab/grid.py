@@ -5,8 +5,6 @@ world, warm start and seed meet the same problems: arms can be compared in pairs
 """
 
 import functools
-import hashlib
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -16,10 +14,9 @@ import torch
 
 from refimpl.config import TrainConfig
 from refimpl.evaluation import maj_at, pass_at
-from refimpl.lab import arms
-from refimpl.lab.arms import ARMS, GATES, NEED_MOE
+from refimpl.lab.arms import ARMS, NEED_MOE
+from refimpl.lab.behaviour import behaviour
 from refimpl.lab.pool import about, trained
-from refimpl.lab.store import bare
 from refimpl.rollout import sample
 from refimpl.settings import nearest
 from refimpl.sft import WarmStart, warm_start
@@ -116,8 +113,7 @@ class Cell:
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values."""
-    gate = ARMS[cell.arm].algorithm
+    """A run's whole configuration as plain values, and what its method answers."""
     return {
         "experiment": "evidence",
         "arm": cell.arm,
@@ -127,37 +123,52 @@ def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
         "rate": cell.rate,
         "changed": dict(cell.changed),
         "answers": cell.answers,
-        "gates": _gates() if gate in GATES else None,
-        "warm_start": asdict(WORLDS[cell.world](seed=start)),
+        "begins": begins(cell.world, start),
+        "behaviour": formula(cell.arm, cell.changed),
         **asdict(cell.config(seed)),
     }
 
 
 @functools.cache
-def _gates() -> str:
-    """A hash of the gates' code: a changed gate's runs are other runs."""
-    return hashlib.sha256(bare(inspect.getsource(arms)).encode()).hexdigest()[:16]
+def begins(world: World, start: int) -> str | dict[str, Any]:
+    """The SHA-256 of a start's weights where the package ships them.
+
+    Else the warm start's settings that are not at their default: a run of those is
+    known by the recipe alone, and its line says which weights came of it.
+    """
+    settings = WORLDS[world](seed=start)
+    if settings.shipped():
+        return settings.digest()
+    usual = asdict(WarmStart())
+    return {n: v for n, v in asdict(settings).items() if v != usual[n]}
+
+
+@functools.cache
+def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
+    """The `behaviour` of an arm with settings of its own and these."""
+    algorithm, own = ARMS[arm].build()
+    return behaviour(algorithm, replace(BASE, **own | dict(changed)))
 
 
 def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
     """A run's rows, and what else is to be known of it."""
     begun = time.perf_counter()
-    begins = WORLDS[cell.world](seed=start)
-    model, tokenizer, _ = warm_start(begins)
+    origin = WORLDS[cell.world](seed=start)
+    model, tokenizer, _ = warm_start(origin)
     algorithm, _ = ARMS[cell.arm].build()
     history = trained(
         algorithm,
         config=cell.config(seed),
         model=model,
         tokenizer=tokenizer,
-        task=begins.world,
+        task=origin.world,
     )
     rows = history.rows
     if cell.answers:
         for when, policy in (("before", model), ("after", history.model)):
-            found = around(policy, tokenizer, begins.world)
+            found = around(policy, tokenizer, origin.world)
             rows[-1] |= {f"{when}/{name}": value for name, value in found.items()}
-    return rows, about(history, begun)
+    return rows, about(history, begun, origin.digest())
 
 
 def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:

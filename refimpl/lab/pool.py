@@ -24,10 +24,14 @@ def trained(algorithm, **given) -> History:
             return error.history
 
 
-def about(history: History, begun: float) -> dict[str, str]:
-    """What a store wants to know of a run beside its rows; `begun`: perf_counter."""
+def about(history: History, begun: float, weights: str = "") -> dict[str, str]:
+    """What a store wants to know of a run beside its rows.
+
+    `begun`: perf_counter; `weights`: the SHA-256 of those that it began from.
+    """
     return {
         **provenance(),
+        "weights": weights,
         "seconds": f"{time.perf_counter() - begun:.1f}",
         "ended": str(history.ended or ""),
     }

@@ -21,13 +21,16 @@ from refimpl.arguments import guarded
 from refimpl.config import TrainConfig
 from refimpl.dice import salted
 from refimpl.evaluation import mean_at, scores
+from refimpl.files import digest
 from refimpl.lab.arms import ARMS as TOY_ARMS
+from refimpl.lab.grid import formula
 from refimpl.lab.pool import about, finished, trained
 from refimpl.lab.store import Store, key
 from refimpl.models import load, lora
 from refimpl.real.answers import contains_answer
 from refimpl.real.chat import Chat
 from refimpl.real.gym import ReasoningGym
+from refimpl.real.pretrained import resolve
 from refimpl.settings import Count, nearest
 
 MODEL = "smollm2"
@@ -196,6 +199,7 @@ def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
         "reward": ARMS[arm].reward,
         "task": repr(TASKS[TRAINED_ON]()),
         "system": SYSTEM if ARMS[arm].chat else None,
+        "behaviour": formula(ARMS[arm].method, ARMS[arm].training),
         **asdict(configured(setting, arm, seed)),
     }
 
@@ -239,4 +243,9 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
             max_new_tokens=config.max_new_tokens,
         )
         rows[-1][f"after/{name}"] = mean_at(found)
-    return rows, about(history, begun)
+    return rows, about(history, begun, _weights())
+
+
+def _weights() -> str:
+    """The SHA-256 of the pretrained model's file."""
+    return digest(Path(resolve(MODEL)) / "model.safetensors")

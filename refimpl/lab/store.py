@@ -1,14 +1,15 @@
-"""Stored runs: what was run, by which code, where, and what came of every rollout.
+"""Stored runs: what was run, by which formula, where, and what came of every rollout.
 
     NAME.runs.csv      one line per run: its key, configuration, provenance
     NAME.rows.csv.gz   one line per rollout, the run's key first
 
-A run is named by a hash of its configuration and of the code of the losses, so a
-changed loss never mixes with what is stored. A run is added whole: first its rows, as
-one gzip member, then its line; whatever a killed process left of one is dropped.
+A run is named by a hash of its configuration, the salt, the weights it begins from and
+what its method answers (`behaviour`). Code may be moved and rewritten; a formula that
+answers otherwise makes other runs, of that method alone. A run is added whole: first
+its rows, as one gzip member, then its line; whatever a killed process left of one is
+dropped. Files that are damaged in any other way are refused and left as they are.
 """
 
-import ast
 import csv
 import datetime
 import gzip
@@ -18,14 +19,13 @@ import json
 import os
 import platform
 import subprocess
-import tokenize
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import transformers
@@ -39,57 +39,47 @@ if TYPE_CHECKING:
     import pandas
 
 PACKAGE = Path(refimpl.__file__).parent
-LOSSES = ("algorithms", "normalisers.py", "advantages.py", "kl.py", "importance.py")
-"""What makes a loss; a run under another one is another run."""
 DEFAULTS = asdict(TrainConfig())
+MEASURING = ("measure_drift", "samples_every", "checkpoint_every")
+"""Settings that change no bit of a run."""
 HEAD = (
-    "run code spec salt commit refimpl python torch transformers processor "
-    "instructions threads date seconds ended"
+    "run behaviour weights spec salt commit refimpl python torch transformers "
+    "processor instructions threads date seconds ended old_code"
 ).split()
+"""`weights`: SHA-256 of those that the run began from; empty where nobody knows it any
+more: the first runs from warm starts that are not part of the package did not keep it.
+`old_code`: the hash of the losses' text that was part of those runs' first names."""
+CHUNK = 2**14
 
 
 def key(spec: Mapping) -> str:
-    """A run's name: 16 hex digits of its configuration, the salt and the losses.
+    """A run's name: 16 hex digits of `plain(spec)`, the salt, `spec["behaviour"]`."""
+    return _name(plain(spec), dice.salt(), spec.get("behaviour", ""))
 
-    Settings of `TrainConfig` at their default are not part of it: a setting that is
-    added later, and changes nothing by default, leaves stored runs what they are. (To
-    change a default is to change what they mean; a test pins them.)
+
+def plain(spec: Mapping) -> dict:
+    """What names a run: its configuration without defaults, and without `MEASURING`.
+
+    A setting that is added later and changes nothing by default, or is taken away and
+    was at its default, leaves stored runs what they are. (To change a default is to
+    change what they mean; a test pins them.)
     """
-    own = {n: v for n, v in spec.items() if n not in DEFAULTS or v != DEFAULTS[n]}
-    named = json.dumps([own, dice.salt(), code()], sort_keys=True)
+    return {
+        name: value
+        for name, value in spec.items()
+        if name not in (*MEASURING, "behaviour")
+        and (name not in DEFAULTS or value != DEFAULTS[name])
+    }
+
+
+def _name(configuration: Mapping, salt: int, behaviour: str) -> str:
+    named = json.dumps([configuration, salt, behaviour], sort_keys=True)
     return hashlib.sha256(named.encode()).hexdigest()[:16]
-
-
-@cache
-def code() -> str:
-    """A hash of the losses' code, without comments and docstrings."""
-    digest = hashlib.sha256()
-    for part in LOSSES:
-        path = PACKAGE / part
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            digest.update(f"{file.name}\n{bare(file.read_text('utf-8'))}".encode())
-    return digest.hexdigest()[:16]
-
-
-def bare(source: str) -> str:
-    """`source` without comments, docstrings and empty lines."""
-    skipped: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            skipped.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
-    kept = [line.rstrip() for n, line in enumerate(lines, 1) if n not in skipped]
-    return "\n".join(line for line in kept if line)
 
 
 def provenance() -> dict[str, str]:
     """Where and with what a run is made."""
     return {
-        "code": code(),
         "salt": str(dice.salt()),
         "commit": _commit(),
         "refimpl": refimpl.__version__,
@@ -126,19 +116,32 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
+class Files(NamedTuple):
+    """What the two files of a store hold whole, and what a killed process left."""
+
+    lines: list[dict[str, str]]
+    rows: list[str]
+    """as they are typed, the names of the columns first"""
+    half_a_member: bool
+    alone: int
+    """rows at the end whose run has no line"""
+
+
 class Store:
     """The runs in `NAME.runs.csv` and `NAME.rows.csv.gz`.
 
-    Raises `ValueError` if one of them cannot be written, or is of another kind.
+    Raises `ValueError` if one of them cannot be written, is damaged, or is of another
+    kind.
     """
 
     def __init__(self, path: str | Path, columns: Iterable[str]):
         self.columns = ["run", *columns]
-        folder, name = Path(path).parent, Path(path).name
-        self.runs_path = writable_file(runs_file(path), "the runs")
-        self.rows_path = writable_file(folder / f"{name}.rows.csv.gz", "the rows")
-        self.dropped = self._mend()
-        self._check_columns()
+        self.runs_path, self.rows_path = paths(path)
+        writable_file(self.runs_path, "the runs")
+        writable_file(self.rows_path, "the rows")
+        files = opened(path)
+        self._check_columns(files.rows)
+        self.dropped = self._mend(files)
 
     def done(self) -> set[str]:
         """The keys of the runs that are stored whole."""
@@ -150,9 +153,9 @@ class Store:
         writer = csv.writer(text, lineterminator="\n")
         if not self.rows_path.exists():
             writer.writerow(self.columns)
-        own = key(spec)
+        run = key(spec)
         for row in rows:
-            writer.writerow([own, *(_short(row.get(c)) for c in self.columns[1:])])
+            writer.writerow([run, *(_short(row.get(c)) for c in self.columns[1:])])
         with open(self.rows_path, "ab") as file:
             file.write(gzip.compress(text.getvalue().encode(), mtime=0))
             _to_disk(file)
@@ -161,16 +164,14 @@ class Store:
             lines = csv.DictWriter(file, HEAD, lineterminator="\n")
             if new:
                 lines.writeheader()
-            said = {"run": own, "spec": json.dumps(spec, sort_keys=True), **about}
-            lines.writerow(said)
+            named = {"run": run, "behaviour": spec.get("behaviour", "")}
+            named["spec"] = json.dumps(plain(spec), sort_keys=True)
+            lines.writerow({"salt": dice.salt(), **about, **named})
             _to_disk(file)
 
-    def _check_columns(self) -> None:
+    def _check_columns(self, rows: list[str]) -> None:
         """Rows of other columns are not mixed with these."""
-        if not self.rows_path.exists():
-            return
-        with gzip.open(self.rows_path, "rt", encoding="utf-8") as file:
-            there = file.readline().strip().split(",")
+        there = rows[0].strip().split(",") if rows else self.columns
         if there != self.columns:
             apart = sorted(set(there) ^ set(self.columns))
             raise ValueError(
@@ -178,100 +179,153 @@ class Store:
                 f"{', '.join(apart) or 'their order'}); choose another file"
             )
 
-    def _mend(self) -> list[str]:
+    def _mend(self, files: Files) -> list[str]:
         """Cut off what a killed process left; say what was dropped."""
-        said = []
+        dropped = []
         if self.runs_path.exists():
             text = self.runs_path.read_bytes()
             if not text.endswith(b"\n"):
-                whole = text[: text.rfind(b"\n") + 1]
-                said.append(f"{self.runs_path.name}: a line cut off in the middle")
-                _replace(self.runs_path, whole)
-        if self.rows_path.exists():
-            text = self.rows_path.read_bytes()
-            whole = text[: _whole_members(text)]
-            lines = gzip.decompress(whole).decode().splitlines(keepends=True)
-            done = self.done() | {"run"}  # the first line, too
-            kept = "".join(line for line in lines if line.partition(",")[0] in done)
-            if len(whole) < len(text):
-                said.append(f"{self.rows_path.name}: rows cut off in the middle")
-            elif len(kept) < sum(map(len, lines)):
-                said.append(f"{self.rows_path.name}: rows of a run that has no line")
-            if said or not kept:
-                packed = gzip.compress(kept.encode(), mtime=0) if kept else b""
-                _replace(self.rows_path, packed)
-        return said
+                dropped.append(f"{self.runs_path.name}: a line cut off in the middle")
+                _replace(self.runs_path, text[: text.rfind(b"\n") + 1])
+        if files.half_a_member:
+            dropped.append(f"{self.rows_path.name}: rows cut off in the middle")
+        elif files.alone:
+            dropped.append(f"{self.rows_path.name}: rows of a run that has no line")
+        if self.rows_path.exists() and (dropped or not files.rows):
+            kept = "".join(files.rows[: len(files.rows) - files.alone])
+            _replace(self.rows_path, gzip.compress(kept.encode(), mtime=0) * bool(kept))
+        return dropped
+
+
+def paths(path: str | Path) -> tuple[Path, Path]:
+    """NAME.runs.csv and NAME.rows.csv.gz, of the NAME that `path` gives."""
+    folder, name = Path(path).parent, Path(path).name
+    return folder / f"{name}.runs.csv", folder / f"{name}.rows.csv.gz"
 
 
 def done(runs_path: Path) -> set[str]:
     """The keys of the runs in this file. Only looks: another process may be writing.
 
-    Raises `ValueError` if the file is of another kind.
+    Raises `ValueError` if the file is damaged, or of another kind.
     """
-    if not runs_path.exists():
-        return set()
-    reader = csv.DictReader(_whole_lines(runs_path))
-    if reader.fieldnames != HEAD:
-        raise ValueError(
-            f"{runs_path} was not written by this version's runs: its columns are "
-            f"{reader.fieldnames}; choose another file"
+    return {line["run"] for line in _lines(runs_path)}
+
+
+def opened(path: str | Path) -> Files:
+    """Both files, compared. Only looks.
+
+    A process that is killed leaves half a line, half a gzip member, or the rows of the
+    last run without its line. Raises `ValueError` on anything else that does not fit.
+    """
+    runs_path, rows_path = paths(path)
+    lines = _lines(runs_path)
+    rows, half_a_member = _unpacked(rows_path)
+    runs = Counter(row.partition(",")[0] for row in rows[1:])
+    named = {line["run"] for line in lines}
+    without = [run for run in runs if run not in named]
+    if without and without != list(runs)[-1:]:
+        raise _damaged(runs_path, f"it lacks {len(without)} runs that have rows")
+    if lacking := len(named - set(runs)):
+        raise _damaged(
+            rows_path, f"it lacks the rows of {lacking} of {len(named)} runs"
         )
-    return {line["run"] for line in reader}
+    if len(set(rows)) < len(rows):
+        raise _damaged(rows_path, "rows are there twice")
+    alone = sum(runs[run] for run in without)
+    return Files(lines, rows, half_a_member, alone)
 
 
-def _whole_lines(path: Path) -> list[str]:
-    with open(path, newline="", encoding="utf-8") as file:
-        return [line for line in file if line.endswith("\n")]
+def _lines(path: Path) -> list[dict[str, str]]:
+    """The whole lines of a runs file, each checked by its key."""
+    text = path.read_bytes() if path.exists() else b""
+    whole = text[: text.rfind(b"\n") + 1]
+    try:
+        reader = csv.DictReader(io.StringIO(whole.decode(), newline=""))
+        head, lines = reader.fieldnames, list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _damaged(path, f"it is no table ({error})") from None
+    if whole and head != HEAD:
+        raise ValueError(
+            f"{path} was not written by this version's runs: its columns are {head}, "
+            f"expected {HEAD}; choose another file"
+        )
+    wrong = [n for n, line in enumerate(lines, 2) if not _fits(line)]
+    if wrong:
+        raise _damaged(path, f"line {wrong[0]} does not fit its key")
+    if len({line["run"] for line in lines}) < len(lines):
+        raise _damaged(path, "runs are there twice")
+    return lines
 
 
-def runs_file(path: str | Path) -> Path:
-    """NAME.runs.csv, of the NAME that `path` gives."""
-    return Path(path).parent / f"{Path(path).name}.runs.csv"
+def _fits(line: dict) -> bool:
+    try:
+        name = _name(json.loads(line["spec"]), int(line["salt"]), line["behaviour"])
+    except (ValueError, TypeError):  # no JSON, no number, nothing
+        return False
+    fields = None not in line and None not in line.values()
+    return fields and name == line["run"] and "\0" not in "".join(line.values())
+
+
+def _unpacked(path: Path) -> tuple[list[str], bool]:
+    """The lines in the whole gzip members of a file; is one cut off?"""
+    packed = memoryview(path.read_bytes() if path.exists() else b"")
+    text, begin = [], 0
+    while begin < len(packed):
+        member, part, end = zlib.decompressobj(wbits=31), [], begin
+        try:
+            while not member.eof and end < len(packed):
+                part.append(member.decompress(packed[end : end + CHUNK]))
+                end = min(end + CHUNK, len(packed))
+        except zlib.error:
+            raise _damaged(path, f"from byte {begin} on it is not gzip") from None
+        if not member.eof:
+            break
+        text += part
+        begin = end - len(member.unused_data)
+    lines = b"".join(text).decode(errors="replace").splitlines(keepends=True)
+    if lines and not lines[0].startswith("run,"):
+        raise _damaged(path, "it holds no rows of runs")
+    return lines, begin < len(packed)
+
+
+def _damaged(path: Path, what: str) -> ValueError:
+    return ValueError(
+        f"{path} is damaged: {what}; put both files of this store back from a copy "
+        f"(in a clone: git checkout {path.parent}), or name another store"
+    )
 
 
 def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
     """The runs and the rows that `path` names, as pandas data frames.
 
-    A run's configuration becomes columns. A line that is cut off, and rows of a run
-    without a line (a process was killed between the two), are left out, with a
-    warning. Raises `ValueError` if nothing is stored.
+    A run's configuration becomes columns, defaults of `TrainConfig` among them. What a
+    process that was killed, or is still writing, left of one run is left out with a
+    warning. Raises `ValueError` if nothing is stored, or if a file is damaged.
     """
     import pandas
 
-    folder, name = Path(path).parent, Path(path).name
-    files = [runs_file(path), folder / f"{name}.rows.csv.gz"]
-    if not all(file.exists() for file in files):
-        raise ValueError(f"no runs are stored at {str(path)!r}: {files[0]} is missing")
-    text = io.StringIO("".join(_whole_lines(files[0])))
-    runs = pandas.read_csv(text, dtype={"run": str, "code": str, "commit": str})
-    spec = pandas.DataFrame([json.loads(text) for text in runs.pop("spec")])
-    packed = files[1].read_bytes()
-    whole = gzip.decompress(packed[: _whole_members(packed)])
-    rows = pandas.read_csv(io.BytesIO(whole), dtype={"run": str})
-    known = rows["run"].isin(runs["run"])
-    if not known.all():
+    runs_path, rows_path = paths(path)
+    files = opened(path)
+    if not files.lines:
+        is_what = "holds no run" if runs_path.exists() else "is missing"
+        raise ValueError(
+            f"no runs are stored at {str(path)!r}: {runs_path} {is_what}; make them, "
+            "or name another store"
+        )
+    if files.alone or files.half_a_member:
         warnings.warn(
-            f"{files[1].name} holds {(~known).sum()} rows of a run that is not whole: "
+            f"{rows_path.name} holds {files.alone} rows of a run that is not whole: "
             "it is being stored just now, or was cut off; they are left out",
             stacklevel=2,
         )
-    rows = rows[known]
-    return runs.join(spec), rows.reset_index(drop=True)
-
-
-def _whole_members(text: bytes) -> int:
-    """How many bytes of `text` are whole gzip members."""
-    whole = 0
-    while whole < len(text):
-        member = zlib.decompressobj(wbits=31)
-        try:
-            member.decompress(text[whole:])
-        except zlib.error:
-            break
-        if not member.eof:
-            break
-        whole = len(text) - len(member.unused_data)
-    return whole
+    words = dict.fromkeys(("run", "behaviour", "weights", "commit", "old_code"), str)
+    whole = pandas.DataFrame(files.lines).to_csv(index=False)
+    runs = pandas.read_csv(io.StringIO(whole), dtype=words)
+    usual = {name: x for name, x in DEFAULTS.items() if name not in MEASURING}
+    spec = pandas.DataFrame([usual | json.loads(text) for text in runs.pop("spec")])
+    kept = "".join(files.rows[: len(files.rows) - files.alone])
+    rows = pandas.read_csv(io.StringIO(kept), dtype={"run": str})
+    return runs.join(spec), rows
 
 
 def _replace(path: Path, text: bytes) -> None:

@@ -1,21 +1,24 @@
 """plan, run, ledger, check: on a store that a test fills, and on two real runs."""
 
-import os
-import signal
-import subprocess
-import sys
+import functools
+import gzip
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
+from refimpl.__main__ import main
+from refimpl.algorithms import ALGORITHMS, GRPO, Objective
 from refimpl.lab import evidence, grid, store
 from refimpl.lab.claims import CLAIMS, STARTS
 from refimpl.lab.grid import COLUMNS, Cell, spec
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import about, trained
+from refimpl.sft import WarmStart
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model
 
 ABOUT = {**store.provenance(), "seconds": "12.5", "ended": ""}
@@ -59,13 +62,11 @@ def test_the_primary_outcome_is_the_mean_of_the_last_ten(tmp_path):
     assert (only["arm"], only["start"], only["seed"]) == ("GRPO", 0, 0)
 
 
-def test_what_a_run_did_not_live_to_see_earned_nothing(tmp_path):
+@pytest.mark.parametrize(("lived", "earned"), [(25, 0.4), (12, 0.0)])
+def test_what_a_run_did_not_live_to_see_earned_nothing(tmp_path, lived, earned):
     """Ended after 25 of 30: five rollouts at 0.8 and five that never were."""
-    found = stored(tmp_path, (Cell("GRPO"), 0, 0, rows(lambda s: 0.8, n=25)))
-    assert found["reward"].tolist() == pytest.approx([0.4])
-    (tmp_path / "b").mkdir()
-    found = stored(tmp_path / "b", (Cell("GRPO"), 0, 0, rows(lambda s: 0.8, n=12)))
-    assert found["reward"].tolist() == [0]
+    found = stored(tmp_path, (Cell("GRPO"), 0, 0, rows(lambda s: 0.8, n=lived)))
+    assert found["reward"].tolist() == pytest.approx([earned])
 
 
 def test_the_way_to_a_reward_of_080_is_three_in_a_row(tmp_path):
@@ -92,12 +93,10 @@ def test_what_collapses_is_measured_before_it_and_what_stands_still_as_a_whole(
 
 
 def test_gains_are_after_less_before(tmp_path):
-    around = {f"{w}/{x}": 0.25 for w in ("before",) for x in ("maj@8", "pass@64")}
-    around |= {"after/maj@8": 0.75, "after/pass@64": 0.25}
+    around = {"before/maj@8": 0.25, "after/maj@8": 0.75}
     cell = Cell("GRPO", 2e-4, 4, answers=True)
     found = stored(tmp_path, (cell, 0, 0, rows(**around)))
     assert found["maj@8 gained"].tolist() == [0.5]
-    assert found["pass@64 gained"].tolist() == [0]
 
 
 # plan and run
@@ -111,12 +110,9 @@ def test_a_few_runs_of_every_cell_come_before_all_of_one():
     assert {cell for cell, _, _ in jobs[:3]} == {c for c, _, _ in jobs}
 
 
-def test_a_cell_that_two_claims_need_is_run_once():
+def test_a_cell_is_run_once_with_the_seeds_that_its_own_claims_ask_for():
     both = evidence.wanted(["13", "breaking"])
     assert len(both) == len(set(both)) == len(evidence.wanted(["breaking"]))
-
-
-def test_each_cell_has_the_seeds_that_its_own_claim_asks_for():
     jobs = evidence.wanted(["9", "sorting"])  # four seeds and one
     assert {seed for cell, _, seed in jobs if cell.world == "rare"} == {0, 1, 2, 3}
     assert {seed for cell, _, seed in jobs if cell.world == "sorting"} == {0}
@@ -170,13 +166,11 @@ def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
     line = next(x for x in said.splitlines() if x.startswith("16"))
     assert line.split()[-3:] == ["20", "15", f"{15 * 12.5 / 3600:.1f}"]
     assert "15 runs are missing" in said and "with 2 workers" in said
-    many = evidence.plan(out, ["16", "9"])
-    hours = float(many.partition("about ")[2].split()[0])
-    half = evidence.plan(out, ["16", "9"], workers=2)
-    assert float(half.partition("about ")[2].split()[0]) == pytest.approx(
-        hours / 2, abs=0.06
-    )
-    assert hours > 0.2
+    hours = [
+        float(evidence.plan(out, ["16", "9"], workers=n).partition("about ")[2][:4])
+        for n in (1, 2)
+    ]
+    assert hours[0] > 0.2 and hours[1] == pytest.approx(hours[0] / 2, abs=0.06)
 
 
 def test_a_plan_only_looks(tmp_path):
@@ -206,27 +200,25 @@ def short(monkeypatch):
 def test_run_makes_what_is_missing_and_nothing_twice(
     tmp_path, short, monkeypatch, precise, seeds
 ):
+    out, made, real = tmp_path / "e", [], grid.run
     monkeypatch.setattr(evidence, "precise", lambda out: precise)
-    made = []
-    real = grid.run
-
-    def watched(*job):
-        made.append(job)
-        return real(*job)
-
-    monkeypatch.setattr(evidence, "run", watched)
-    out = tmp_path / "e"
+    monkeypatch.setattr(evidence, "run", lambda *job: made.append(job) or real(*job))
+    evidence.run_all(out, ["9"])
+    assert [seed for *_, seed in made] == [n for n in range(seeds) for _ in range(2)]
+    runs, first = store.read(out)
+    assert len(runs) == 2 * seeds and len(first) == 4 * seeds
+    assert runs["start"].eq(0).all() and first["drift/kl"].notna().all()
+    known = ["behaviour", "weights", "commit", "torch", "instructions", "date"]
+    assert runs[known].notna().all(axis=None) and runs["old_code"].isna().all()
     evidence.run_all(out, ["9"])
     assert len(made) == 2 * seeds
-    assert [seed for _, _, seed in made] == sorted(seed for _, _, seed in made)
-    runs, stored_rows = store.read(out)
-    assert len(runs) == 2 * seeds and len(stored_rows) == 4 * seeds
-    assert runs["start"].eq(0).all() and set(runs["seed"]) == {*range(seeds)}
-    provenance = ["code", "commit", "torch", "processor", "instructions", "date"]
-    assert runs[provenance].notna().all(axis=None)
-    assert stored_rows["drift/kl"].notna().all()
-    evidence.run_all(out, ["9"])
-    assert len(made) == 2 * seeds
+    file = store.paths(out)[0]  # killed before the last line was whole
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.warns(UserWarning, match="that run is made again"):
+        evidence.run_all(out, ["9"])
+    assert len(made) == 2 * seeds + 1 and made[-1] == made[-2]
+    again = store.read(out)[1]
+    assert first.drop(columns="step_time").equals(again.drop(columns="step_time"))
 
 
 def test_a_run_is_the_same_when_it_is_made_again(short):
@@ -255,53 +247,58 @@ def test_a_stored_run_is_repeated_as_it_was(repeatable):
 
 
 def test_rows_of_other_columns_are_not_mixed_with_these(repeatable):
-    out, _ = repeatable
-    with pytest.raises(ValueError, match="these differ: drift/shared"):
-        store.Store(out, [c for c in grid.COLUMNS if c != "drift/shared"])
-    with pytest.raises(ValueError, match="these differ: their order"):
-        store.Store(out, reversed(grid.COLUMNS))
-    store.Store(out, grid.COLUMNS)
+    fewer = [c for c in COLUMNS if c != "drift/shared"]
+    for columns, differ in (
+        (fewer, "drift/shared"),
+        (reversed(COLUMNS), "their order"),
+    ):
+        with pytest.raises(ValueError, match=f"these differ: {differ}"):
+            store.Store(repeatable[0], columns)
 
 
 def test_a_run_that_cannot_be_repeated_is_refused(repeatable, monkeypatch):
     out, run_key = repeatable
     with pytest.raises(ValueError, match="no run 'abc' is stored"):
         evidence.repeat(out, "abc")
+    monkeypatch.setattr(WarmStart, "digest", lambda self: "another start's")
+    with pytest.raises(ValueError, match=r"began from .* here .* has another star…"):
+        evidence.repeat(out, run_key)
     monkeypatch.setenv("REFIMPL_SALT", "1")
     with pytest.raises(ValueError, match=r"made with salt 0 .* now they are 1 and"):
         evidence.repeat(out, run_key)
 
 
+def test_a_repeat_says_that_nobody_knows_the_weights(repeatable):
+    out, run_key = repeatable
+    file = store.paths(out)[0]
+    digest = store.read(out)[0].set_index("run").loc[run_key, "weights"]
+    file.write_text(file.read_text().replace(digest, ""))
+    with pytest.warns(UserWarning, match="nobody knows from which weights"):
+        evidence.repeat(out, run_key)
+
+
 def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():
     """Every answer is paid the same."""
-    history = trained(
-        "grpo",
-        config=replace(SMALL, rollouts=6),
-        model=warm_model(),
-        tokenizer=TOKENIZER,
-        reward=always_one,
-    )
-    assert 0 < len(history) < 6
+    given = {"model": warm_model(), "tokenizer": TOKENIZER, "reward": always_one}
+    history = trained("grpo", config=replace(SMALL, rollouts=6), **given)
     said = about(history, time.perf_counter())
-    assert "the policy does not move" in said["ended"]
-    assert said["commit"] == store.provenance()["commit"]
+    assert 0 < len(history) < 6 and "the policy does not move" in said["ended"]
     assert 0 <= float(said["seconds"]) < 60
 
 
 # Ledger and check
 
 
-def full(tmp_path: Path, better=0.1) -> Path:
-    """Claims 9 and 14, and the control, with runs; the others without."""
-    fourteen = CLAIMS[13].effect
-    runs = []
+def full(tmp_path: Path, *more, r3=0.0) -> Path:
+    """Claim 14 and the control with runs, R3 so much better, and more runs."""
+    fourteen, runs = CLAIMS[13].effect, [*more]
     for start in range(STARTS):
-        for cell, level in ((fourteen.arm, 0.6 + better), (fourteen.control, 0.6)):
+        for cell, level in ((fourteen.arm, 0.7), (fourteen.control, 0.6)):
             runs.append((cell, start, 0, rows(lambda s, x=level + start / 100: x)))
-        for replay in ("R2", "R3"):
+        for replay, level in (("R2", 0.7), ("R3", 0.7 + r3)):
             cell = Cell(f"GRPO + {replay}", 6e-4, 16, "moe")
             sway = (0.01 if (start % 2) == (replay == "R2") else 0.0) + start / 50
-            runs.append((cell, start, 0, rows(lambda s, x=0.7 + sway: x)))
+            runs.append((cell, start, 0, rows(lambda s, x=level + sway: x)))
     return filled(tmp_path, *runs)
 
 
@@ -318,24 +315,16 @@ def test_the_ledger_has_a_line_for_every_claim_and_for_the_control(tmp_path):
 
 def test_a_control_that_differs_is_called_noise_and_decides_no_claim(tmp_path):
     """Claim 14 stands on the reward; claim 9 on another outcome, and keeps its own."""
-    fourteen, nine = CLAIMS[13].effect, CLAIMS[8].effect
-    runs = []
-    for start in range(STARTS):
-        near = start / 900
-        for replay, level in (("R2", 0.5), ("R3", 0.7)):
-            cell = Cell(f"GRPO + {replay}", 6e-4, 16, "moe")
-            runs.append((cell, start, 0, rows(lambda s, x=level + near: x)))
-        for cell, level in ((fourteen.arm, 0.7), (fourteen.control, 0.6)):
-            runs.append((cell, start, 0, rows(lambda s, x=level + near: x)))
-        for cell, late in ((nine.arm, 4), (nine.control, 12 + start)):
-            own = rows(lambda s, late=late: 0.9 if s >= late else 0.1)
-            runs.append((cell, start, 0, own))
-    lines = evidence.ledger(filled(tmp_path, *runs))
+    nine = CLAIMS[8].effect
+    more = [
+        (cell, start, 0, rows(lambda s, late=late: 0.9 if s >= late else 0.1))
+        for start in range(STARTS)
+        for cell, late in ((nine.arm, 4), (nine.control, 12 + start))
+    ]
+    lines = evidence.ledger(full(tmp_path, *more, r3=-0.2))
     noise = next(x for x in lines if "reward, difference" in x["title"])
     assert noise["verdict"] == "noise called a difference"
-    assert lines[13]["verdict"] == "not testable here"
     assert "two names of one algorithm" in lines[13]["why"]
-    assert lines[13]["effect"] == pytest.approx(0.1)
     assert lines[8]["verdict"] == "reproduced"
 
 
@@ -345,27 +334,103 @@ def test_the_ledger_is_stored_shown_and_checked(tmp_path, capsys):
         evidence.check(out)
     said = evidence.write_ledger(out)
     assert said.splitlines()[-1] == "16 claims"
-    assert "reproduced" in said and "no runs yet" in said
-    assert evidence.check(out) == []
+    assert "no runs yet" in said and evidence.check(out) == []
     path = tmp_path / "e.ledger.csv"
     path.write_text(path.read_text().replace("14,τ_neg", "14,t_neg"))
     (wrong,) = evidence.check(out)
     assert "title is stored as 't_neg" in wrong
-    evidence.write_ledger(out)
-    text = path.read_text()
+    text = path.read_text().replace("t_neg", "τ_neg")
     path.write_text(text.replace(",0.1,", ",0.12,", 1))
     assert any("effect is stored as '0.12'" in x for x in evidence.check(out))
     path.write_text(text.replace(",0.1,", ",0.10001,", 1))  # another processor's sum
     assert evidence.check(out) == []
 
 
-def test_runs_of_other_losses_are_named_and_never_mixed(tmp_path, monkeypatch):
+FORMULA = grid.formula.__wrapped__
+
+
+def with_a_formula(monkeypatch, name, objective) -> None:
+    """A registered method whose objective is another."""
+    other = replace(ALGORITHMS[name], objective=objective)
+    monkeypatch.setitem(ALGORITHMS, name, other)
+    for room in (grid, evidence):
+        monkeypatch.setattr(room, "formula", functools.cache(FORMULA))
+
+
+def test_a_changed_formula_orphans_the_runs_of_its_arms_alone(tmp_path, monkeypatch):
+    """GRPO's, under R2 and R3; claim 14's arms are SAPO's. PPO has no runs here."""
     out = full(tmp_path)
-    before = evidence.table(out)
-    monkeypatch.setattr(store, "code", lambda: "0" * 16)
-    with pytest.warns(UserWarning, match="20 of 20 runs were made with other code"):
+    before, plan = evidence.table(out), evidence.plan(out)
+
+    def wider(t, *, epsilon_low=0.2, epsilon_high=0.2):
+        return GRPO.objective(t, epsilon_low=epsilon_low, epsilon_high=0.21)
+
+    with_a_formula(monkeypatch, "ppo", wider)
+    assert evidence.plan(out) == plan
+    with_a_formula(monkeypatch, "grpo", wider)
+    left_out = r"GRPO \+ R. \(5 runs\), GRPO \+ R. \(5 runs\)"
+    with pytest.warns(UserWarning, match=f"10 of 20 runs were made by .*{left_out}"):
         after = evidence.table(out)
-    assert len(before) == 20 and len(after) == 0
+    assert set(before["arm"]) - set(after["arm"]) == {"GRPO + R2", "GRPO + R3"}
+    assert after["reward"].tolist() == before.loc[after.index, "reward"].tolist()
+    assert re.search(left_out, evidence.plan(out).splitlines()[-1])
+    hard = lambda t, *, tau_pos=1.0, tau_neg=1.05: GRPO.objective(t)  # noqa: E731
+    with_a_formula(monkeypatch, "sapo", hard)
+    with pytest.raises(ValueError, match="20 of 20 runs were made by a formula"):
+        evidence.ledger(out)
+
+
+def test_a_rewritten_formula_and_a_new_method_orphan_nothing(tmp_path, monkeypatch):
+    out = full(tmp_path)
+    evidence.write_ledger(out)
+    plan = evidence.plan(out)
+
+    def rewritten(t, *, epsilon_low=0.2, epsilon_high=0.2):
+        good, r = t.advantages > 0, t.z.clamp(-20, 20).exp()
+        low, high = r.clamp(min=1 - epsilon_low), r.clamp(max=1 + epsilon_high)
+        return Objective(torch.where(good, high, low) * t.advantages)
+
+    with_a_formula(monkeypatch, "grpo", rewritten)
+    monkeypatch.setitem(ALGORITHMS, "new", replace(GRPO, name="new"))
+    assert evidence.check(out) == [] and evidence.plan(out) == plan
+
+
+RUNS, ROWS = "runs.csv", "rows.csv.gz"
+DAMAGE = [
+    (RUNS, lambda x: b"", "it lacks 20 runs that have rows"),
+    (RUNS, lambda x: x[: x.index(b"\n") + 1], "it lacks 20 runs that have rows"),
+    (RUNS, lambda x: x[:5000], "runs that have rows"),
+    (RUNS, lambda x: x[:2000] + bytes(999) + x[2999:], "does not fit its key"),
+    (RUNS, lambda x: x[:-5] + b"\0" + x[-4:], "line 21 does not fit its key"),
+    (RUNS, lambda x: x.replace(b'"{""', b'"{', 1), "line 2 does not fit its key"),
+    (RUNS, lambda x: x.replace(b"0.0006", b"0.0007", 1), "does not fit its key"),
+    (RUNS, lambda x: x[:-9] + b"\xff" + x[-8:], "it is no table"),
+    (RUNS, lambda x: x + x.splitlines(True)[-1], "runs are there twice"),
+    (RUNS, None, "it lacks 20 runs that have rows"),
+    (ROWS, lambda x: b"run,step\n", "from byte 0 on it is not gzip"),
+    (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "it holds no rows of runs"),
+    (ROWS, lambda x: x[:-9], "it lacks the rows of 1 of 20 runs"),
+    (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
+    (ROWS, lambda x: x * 2, "rows are there twice"),
+    (ROWS, None, "it lacks the rows of 20 of 20 runs"),
+]
+
+
+@pytest.mark.parametrize(("kind", "broken", "what"), DAMAGE)
+def test_a_damaged_store_is_named_and_left_as_it_is(
+    kind, broken, what, tmp_path, capsys
+):
+    out = full(tmp_path)
+    evidence.write_ledger(out)
+    file = out.with_name(f"e.{kind}")
+    file.write_bytes(broken(file.read_bytes())) if broken else file.unlink()
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    for action in ("plan", "check", "ledger", "run"):
+        assert main(["evidence", action, "--out", str(out)]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert f"e.{kind} is damaged: " in said and what in said
+        assert f"git checkout {tmp_path}" in said
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 # Bad input
@@ -378,46 +443,13 @@ def test_an_unknown_claim_is_named_with_its_nearest(tmp_path, call):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_runs_the_ledger_says_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match="no runs are stored at"):
-        evidence.ledger(tmp_path / "e")
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments_it_ends_with_the_same_rows(tmp_path):
-    """kill −9 five times, some of them in a save; then to the end, and compared."""
-    program = (
-        "from refimpl.lab import evidence, grid\n"
-        "small = dict(rollouts=2, prompts_per_rollout=4, group_size=4,\n"
-        "             eval_every=2, eval_problems=8, max_new_tokens=12)\n"
-        "grid.BASE = grid.replace(grid.BASE, **small)\n"
-        "evidence.STARTS = 1\n"
-        "evidence.run_all({!r}, ['9', '1'])\n"
-    )
-
-    def started(out):
-        command = [sys.executable, "-W", "ignore", "-c", program.format(str(out))]
-        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
-
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert started(whole).wait() == 0
-    for attempt in range(5):
-        process = started(killed)
-        runs = killed.with_name("killed.runs.csv")
-        size, deadline = runs.stat().st_size if runs.exists() else 0, time.time() + 60
-        while process.poll() is None and time.time() < deadline:
-            if runs.exists() and runs.stat().st_size > size:
-                break
-            time.sleep(0.01)
-        time.sleep(0.03 * attempt)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert started(killed).wait() == 0
-    (runs, one), (again, other) = store.read(whole), store.read(killed)
-    assert sorted(runs["run"]) == sorted(again["run"])
-    same = [c for c in one.columns if c != "step_time"]
-    order = ["run", "step"]
-    one, other = (
-        x.sort_values(order)[same].reset_index(drop=True) for x in (one, other)
-    )
-    assert one.equals(other)
+def test_without_runs_a_plan_has_all_to_make_and_the_others_say_so(tmp_path, capsys):
+    out = str(tmp_path / "e")
+    assert "20 runs are missing" in evidence.plan(out, ["16"])
+    with pytest.raises(ValueError, match=r"no runs are stored at .*e.runs.csv is miss"):
+        evidence.ledger(out)
+    store.Store(out, COLUMNS).add({"arm": "GRPO"}, rows(n=1), ABOUT)
+    (tmp_path / "e.rows.csv.gz").unlink()
+    (tmp_path / "e.runs.csv").write_text(",".join(store.HEAD) + "\n")
+    assert main(["evidence", "plan", "--out", out]) == 2
+    assert "e.runs.csv holds no run; make them" in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_every_run_has_a_name_of_its_own():
 def test_arms_differ_in_what_they_say_and_in_nothing_else():
     base = real.spec("gentle", "GRPO", 0)
     differing = {
-        "SAPO 8.8": {"arm", "hyperparameters"},
+        "SAPO 8.8": {"arm", "hyperparameters", "behaviour"},
         "random reward": {"arm", "reward"},
         "LoRA": {"arm", "lora", "learning_rate"},
         "no template": {"arm", "system"},
@@ -79,6 +79,7 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
         return warm_start()[:2]
 
     monkeypatch.setattr(real, "load", load)
+    monkeypatch.setattr(real, "_weights", lambda: "b0121a88")
     monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
     monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
     monkeypatch.setattr(real, "Chat", lambda task, *_: task)
@@ -88,7 +89,7 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
     assert len(made) == 2 + 2  # each call looks whether it is there; two runs
     runs, rows = read(tmp_path / "real")
     assert runs["seed"].tolist() == [0, 1] and set(runs["arm"]) == {"GRPO"}
-    assert runs["torch"].notna().all() and runs["seconds"].gt(0).all()
+    assert runs["weights"].eq("b0121a88").all() and runs["seconds"].gt(0).all()
     assert rows["step"].tolist() == [0, 1] * 2
     assert rows["after/sums"].notna().tolist() == [False, True] * 2
 
@@ -101,6 +102,7 @@ def test_an_arm_is_trained_on_its_own_reward(tmp_path, monkeypatch):
 
     small = replace(real.GENTLE, rollouts=1, eval_problems=4, minibatches=8)
     monkeypatch.setattr(real, "load", lambda _: warm_start()[:2])
+    monkeypatch.setattr(real, "_weights", lambda: "")
     monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
     monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
     monkeypatch.setattr(real, "Chat", lambda task, *_: task)

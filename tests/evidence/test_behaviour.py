@@ -1,0 +1,65 @@
+"""What names a method's formula: numbers, the same on every processor."""
+
+import math
+
+import pytest
+import torch
+
+from refimpl.algorithms import ALGORITHMS, from_gate
+from refimpl.config import TrainConfig
+from refimpl.lab.arms import ARMS
+from refimpl.lab.behaviour import INPUTS, Inputs, answers, behaviour, rounded
+
+BUILT = {name: (a, {}) for name, a in ALGORITHMS.items()}
+BUILT |= {f"arm {name}": arm.build() for name, arm in ARMS.items()}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_no_processor_changes_a_name(name):
+    """No number is within ten times a relative 1e-13 of where rounding turns over."""
+    method, config = BUILT[name][0], TrainConfig(**BUILT[name][1])
+    for x in torch.cat([x.flatten() for x in answers(method, config, INPUTS)]).tolist():
+        unit = 1e-7 * max(1, 10 ** math.floor(math.log10(abs(x) or 1)))
+        assert abs(abs(x) / unit % 1 - 0.5) * unit > 1e-12 * abs(x)
+    dice = torch.Generator().manual_seed(0)
+    noise = [1 - 1e-13 * torch.rand(8, 6, generator=dice).double() for _ in range(5)]
+    noisy = Inputs(*(x * e for x, e in zip(INPUTS, noise)), *INPUTS[5:])
+    assert behaviour(method, config, noisy) == behaviour(method, config)
+
+
+HUNDREDTHS = [
+    (name, {"hyperparameters": {which: share * usual}})
+    for name, method in ALGORITHMS.items()
+    for which, usual in method.defaults.items()
+    for share in (0.99, 1.01)
+    if isinstance(usual, float)
+]
+SWITCHES = [
+    *((name, {"hyperparameters": {"dual_clip": 1.2}}) for name in ("grpo", "gspo")),
+    ("cispo", {"hyperparameters": {"mask_epsilon_low": 0.2}}),
+    *(("grpo", {name: 0.1}) for name in ("max_rollout_weight", "beta")),
+    ("grpo", {"normaliser": "token_mean"}),
+    *(("rspo", x) for x in ({"router_shift": False}, {"placement": "after_clip"})),
+    *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip")),
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), HUNDREDTHS + SWITCHES)
+def test_what_enters_the_loss_is_seen(name, setting):
+    usual = behaviour(ALGORITHMS[name], TrainConfig())
+    assert behaviour(ALGORITHMS[name], TrainConfig(**setting)) != usual
+
+
+def test_a_gate_is_known_by_its_numbers():
+    """Not by its name, nor by how it is written."""
+    one, two = (lambda r, a: 1 / r), (lambda x, _: torch.exp(-torch.log(x)))
+    wrong = lambda r, a: 1 / r + 1e-4  # noqa: E731
+    gates = [from_gate(g, name) for g, name in ((one, "a"), (two, "b"), (wrong, "a"))]
+    first, second, third = (behaviour(gate, TrainConfig()) for gate in gates)
+    assert first == second != third
+
+
+def test_rounding():
+    found = [rounded(x) for x in (0.123456749, -1e-9, 12345678.9, 1.00000004)]
+    assert found == [0.1234567, 0.0, 12345679.0, 1.0]
+    assert math.copysign(1, found[1]) == 1
