@@ -264,6 +264,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 ELSEWHERE = {
     "fetch": "real",
     "conformance": "interop",
+    "verl-config": "interop",
     "bench": "lab",
     "real": "lab",
     "evidence": "lab",
@@ -277,51 +278,26 @@ def room(name: str, asked: str) -> Any:
     try:
         return importlib.import_module(f"refimpl.{name}.command")
     except ModuleNotFoundError as error:
-        if not str(error.name).startswith("refimpl"):
-            raise UserError(
-                f"{asked} needs {error.name}: pip install {error.name}, or in a clone "
-                "pip install -r requirements.txt"
-            ) from error
-        raise UserError(
-            f"{asked} is not part of the installed package: run it in a clone"
-        ) from error
-
-
-def commands(arguments: list[str]) -> dict[str, Callable[..., Any]]:
-    """The core's alone, if one of them is asked for."""
-    asked = arguments[0] if arguments else ""
-    if asked in COMMANDS:
-        return COMMANDS
-    if asked in ELSEWHERE:
-        return room(ELSEWHERE[asked], asked).COMMANDS
-    others = {name: stub(name, where) for name, where in ELSEWHERE.items()}
-    return COMMANDS | others
-
-
-def stub(name: str, where: str) -> Callable[[], int]:
-    """A command in the list of all."""
-
-    def called() -> int:
-        return main([name])
-
-    called.__doc__ = f"Of the room `{where}`."
-    return called
+        mend = "in a clone, pip install -r requirements.txt"
+        raise UserError(f"{asked} needs {error.name}, not installed; {mend}") from error
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; 2 and one line for what the reader can mend."""
-    given = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:] if arguments is None else arguments
+    asked = arguments[0] if arguments else ""
     try:
-        known = commands(given)
-        # With one command tyro would take no name.
-        single = {"": lambda: 0} if len(known) == 1 else {}
+        known = COMMANDS
+        if asked in ELSEWHERE:
+            known = COMMANDS | room(ELSEWHERE[asked], asked).COMMANDS
         return tyro.extras.subcommand_cli_from_dict(
-            known | single, prog="python -m refimpl", args=given
+            known,
+            prog="python -m refimpl",
+            description=f"Other commands: {', '.join(ELSEWHERE)}.",
+            args=arguments,
         )
     except (*OURS, OSError) as error:
-        if isinstance(error, OSError) and not (
-            isinstance(error, OURS) or error.errno == errno.ENOSPC
-        ):
+        if not isinstance(error, OURS) and error.errno != errno.ENOSPC:
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -27,8 +27,8 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Literal,
-    NamedTuple,
     TypeVar,
     Union,
     dataclass_transform,
@@ -140,13 +140,16 @@ def _as_it_is(kind: Any) -> Any:
     if origin is dict:
         return dict.__class_getitem__((inner[0], _as_it_is(inner[1])))
     if origin in (Collection, Iterable):
-        return _instance_of(origin, but=str)  # which is a collection of letters
+        each = Callable if inner == (Callable,) else None
+        return _instance_of(origin, but=str, each=each)  # text is one of letters
     return _instance_of(kind) if isinstance(kind, type) and kind not in WORDS else kind
 
 
-def _instance_of(cls: type, but: type | tuple = ()) -> Any:
+def _instance_of(cls: type, but: type | tuple = (), each: Any = None) -> Any:
     def check(value: Any) -> Any:
         if not isinstance(value, cls) or isinstance(value, but):
+            raise ValueError
+        if each is not None and not all(isinstance(one, each) for one in value):
             raise ValueError
         return value
 
@@ -199,7 +202,7 @@ def annotations(cls: Any) -> dict[str, Any]:
     kinds: dict[str, Any] = {}
     for part in reversed(cls.__mro__) if isinstance(cls, type) else (cls,):
         kinds |= inspect.get_annotations(part, eval_str=True)
-    return kinds
+    return {n: kind for n, kind in kinds.items() if get_origin(kind) is not ClassVar}
 
 
 def plain(value: Any) -> Any:
@@ -295,24 +298,15 @@ HOLDS: dict[Any, tuple[str, Callable[[torch.dtype], bool]]] = {
 """What a tensor of a jaxtyping kind holds. `Shaped` holds anything."""
 
 
-class Wanted(NamedTuple):
-    """What an annotation asks of a tensor; `shapes` are alternatives, in letters."""
-
-    words: str
-    holds: Callable[[torch.dtype], bool]
-    shapes: list[list[str]]
-    optional: bool
-
-
 def guarded(function: F) -> F:
     """`function`, which raises `UserError` on arguments that do not fit."""
     signature = inspect.signature(function)
 
     @cache  # when it is first called, so that every class in an annotation exists
-    def checks() -> tuple[dict[str, Wanted], dict[str, Callable]]:
+    def checks() -> tuple[dict[str, Any], dict[str, Callable]]:
         kinds = inspect.get_annotations(function, eval_str=True)
         kinds = {name: kinds[name] for name in signature.parameters if name in kinds}
-        tensors = {n: w for n, kind in kinds.items() if (w := _wanted(kind))}
+        tensors = {n: k for n, k in kinds.items() if _shapes(k)}
         rest = {n: checker(n, kind) for n, kind in kinds.items() if n not in tensors}
         return tensors, rest
 
@@ -323,65 +317,56 @@ def guarded(function: F) -> F:
         except TypeError as error:
             raise UserError(f"{function.__name__}: {error}") from None
         (tensors, rest), values = checks(), bound.arguments
+        sizes: dict[str, int] = {}  # of the letters seen so far
         for name, value in values.items():
             if name in rest:
                 values[name] = rest[name](value)
-        _check_tensors({n: values[n] for n in tensors if n in values}, tensors)
+            elif name in tensors and not (
+                value is None and NoneType in get_args(tensors[name])
+            ):
+                _check_tensor(name, value, _shapes(tensors[name]), sizes)
+        for name in tensors.keys() & values.keys():
+            if isinstance(values[name], Tensor):
+                _check_finite(name, values[name], values.get("mask"))
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def _wanted(kind: Any) -> Wanted | None:
-    """What `kind` asks of a tensor; None if it names no tensor."""
-    every = get_args(kind) or (kind,)
-    kinds = [one for one in every if hasattr(one, "dim_str")]
-    if not kinds:
-        return None
-    words, holds = HOLDS.get(kinds[0].dtype, ("", lambda _: True))
-    shapes = [one.dim_str.split() for one in kinds]
-    return Wanted(words, holds, shapes, NoneType in every)
+def _shapes(kind: Any) -> list[Any]:
+    """The jaxtyping kinds that an annotation names: alternatives."""
+    return [one for one in get_args(kind) or (kind,) if hasattr(one, "dim_str")]
 
 
-def _check_tensors(given: dict[str, Any], kinds: dict[str, Wanted]) -> None:
-    sizes: dict[str, int] = {}  # of the letters seen so far
-    there = {n: v for n, v in given.items() if v is not None or not kinds[n].optional}
-    for name, value in there.items():
-        _check_kind(name, value, kinds[name], sizes)
-    for name, value in there.items():
-        _check_finite(name, value, there.get("mask"))
-
-
-def _check_kind(name: str, value: Any, kind: Wanted, sizes: dict[str, int]) -> None:
+def _check_tensor(name: str, value: Any, kinds: list, sizes: dict[str, int]) -> None:
+    """Type, dtype and shape of an argument; its letters enter `sizes`."""
     if not isinstance(value, Tensor):
         raise UserError(
             f"{name} must be a tensor, got {type(value).__name__}; "
             "torch.as_tensor(…) makes one"
         )
-    if not kind.holds(value.dtype):
-        raise UserError(f"{name} must hold {kind.words}, got {value.dtype}")
+    words, holds = HOLDS.get(kinds[0].dtype, ("", lambda _: True))
+    if not holds(value.dtype):
+        raise UserError(f"{name} must hold {words}, got {value.dtype}")
     if name == "mask" and (other := (value != 0) & (value != 1)).any():
         raise UserError(
             "mask must hold only 0 and 1 (1 on response tokens, EOS in), got "
             f"{value[other][0].item():g}"
         )
-    for dims in kind.shapes:
-        known = [sizes.get(letter, n) for letter, n in zip(dims, value.shape)]
-        if len(dims) == value.ndim and known == list(value.shape):
-            sizes.update(zip(dims, value.shape))
+    wanted = []
+    for kind in kinds:
+        letters = kind.dim_str.split()
+        known = [sizes.get(letter, letter) for letter in letters]
+        fits = [k in (n, letter) for k, n, letter in zip(known, value.shape, letters)]
+        if len(letters) == value.ndim and all(fits):
+            sizes.update(zip(letters, value.shape))
             return
-    wanted = " or ".join(_shape(dims, sizes) for dims in kind.shapes)
-    raise UserError(f"{name} must have shape {wanted}, got {tuple(value.shape)}")
-
-
-def _shape(dims: list[str], sizes: dict[str, int]) -> str:
-    """'(B, T)', and '(B, T) = (4, T)' if B is 4 in the tensors before."""
-
-    def text(parts: list) -> str:
-        return f"({', '.join(map(str, parts))}{',' * (len(parts) == 1)})"
-
-    known = [sizes.get(letter, letter) for letter in dims]
-    return text(dims) if known == dims else f"{text(dims)} = {text(known)}"
+        plain_shape = f"({', '.join(letters)}{',' * (len(letters) == 1)})"
+        sized = f"({', '.join(map(str, known))}{',' * (len(letters) == 1)})"
+        wanted.append(plain_shape + f" = {sized}" * (sized != plain_shape))
+    raise UserError(
+        f"{name} must have shape {' or '.join(wanted)}, got {tuple(value.shape)}"
+    )
 
 
 def _check_finite(name: str, value: Tensor, mask: Tensor | None) -> None:

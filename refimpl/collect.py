@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -17,10 +18,8 @@ from refimpl.advantages import Scored, whiten
 from refimpl.batch import FREE, Batch, Rollout, widened
 from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
-from refimpl.models import precision
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.run import Run
-from refimpl.sampling import sample
 from refimpl.scoring import in_parts
 from refimpl.tasks import TaskWarning
 
@@ -34,8 +33,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     config = run.config
     run.sampler.sync()
     drawn = draw(run, step)
-    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
-    rounds = 1
+    rows, rounds = torch.arange(len(drawn.rollout), device=drawn.scores.device), 1
     if step == 0:
         warn_if_never_right(drawn)
     if config.dynamic_sampling:
@@ -45,6 +43,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
             config.prompts_per_rollout,
             config.max_sampling_rounds,
         )
+    described = describe(drawn, run.task.habit, run.task.habits)
     rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
     if config.overlong_share:
         buffer = config.overlong_share * config.max_new_tokens
@@ -53,9 +52,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         )
     rollout, old_logp, compared = old_policy(run, rollout)
     batch, measured = advantages(run, rollout, old_logp, scores)
-    rounds_taken = {"sampling/rounds": float(rounds)}
-    described = describe(drawn, run.task.habit, run.task.habits)
-    return batch, rounds_taken | compared | measured | described
+    return batch, {"sampling/rounds": float(rounds)} | compared | measured | described
 
 
 @dataclass
@@ -98,7 +95,14 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
         return seeds.seed_for(config.seed, step, purpose)
 
     rows = run.task.sample(config.prompts_per_rollout, seed("q"))
-    rollout = sampled(run, [row["prompt"] for row in rows], seed)
+    rollout = run.sampler.respond(
+        run.tokenizer,
+        [row["prompt"] for row in rows],
+        seed("sample"),
+        seed("router"),
+        group_size=size,
+        **config.sampling,
+    )
     rows = [row for row in rows for _ in range(size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
     rewards, parts = scored(run.reward, prompts, texts, columns(rows))
@@ -110,43 +114,9 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
         run.history.samples += kept
         if run.progress:
             show(kept, getattr(run.tokenizer, "all_special_tokens", ()))
-    return Drawn(
-        rollout,
-        texts,
-        on(rollout, rewards),
-        on(rollout, correct),
-        size,
-        {name: on(rollout, part) for name, part in parts.items()},
-    )
-
-
-def on(rollout: Rollout, numbers: list[float]) -> Float[Tensor, " B"]:
-    """Rewards as a tensor beside the rollout."""
-    return torch.tensor(numbers, device=rollout.ids.device)
-
-
-def sampled(run: Run, prompts: list[str], seed: Callable[[str], int]) -> Rollout:
-    """The sampler's responses; of a mixture of experts, with the experts visited."""
-    config, model = run.config, run.sampler.model
-
-    def respond() -> Rollout:
-        with precision(model, run.sampler.dtype):
-            return sample(
-                model,
-                run.tokenizer,
-                prompts,
-                group_size=config.group_size,
-                **config.sampling,
-                seed=seed("sample"),
-            )
-
-    if not run.routers_known:
-        return respond()
-    noise = seeds.generator(seed("router"), model.device)
-    with moe.routed(
-        model, noise=config.router_noise, generator=noise, keep=True
-    ) as routing:
-        return moe.recorded(respond(), routing)
+    tensor = partial(torch.tensor, device=rollout.ids.device)
+    components = {name: tensor(part) for name, part in parts.items()}
+    return Drawn(rollout, texts, tensor(rewards), tensor(correct), size, components)
 
 
 def warn_if_never_right(drawn: Drawn) -> None:
@@ -247,13 +217,13 @@ def advantages(
     kept = mask * ~rollout.truncated[:, None] if config.overlong_filtering else mask
     batch = Batch(rollout, kept, old_logp, advantages=torch.zeros_like(mask))
     reference, in_reward = old_logp, config.kl_in == "reward"
+    values = in_parts(run.values, rollout, size) if run.critic is not None else None
     if config.beta > 0:
         reference = in_parts(run.reference_logp, rollout, size)
         metrics["kl"] = mean_over(k1(old_logp, reference) * mask, mask)
         batch = replace(batch, ref_logp=reference)
     beta = config.beta if in_reward else 0.0
     rewards = token_rewards(scores, old_logp, reference, mask, beta)
-    values = in_parts(run.values, rollout, size) if run.critic is not None else None
     estimate = run.algorithm.advantages(
         Scored(rewards, rollout.group, mask, values, config.gamma, config.lam)
     )

@@ -263,14 +263,6 @@ def overlap(
     return (old[..., :, None] == new[..., None, :]).any(-1).float().mean(-1)
 
 
-def router_kl(
-    old: Float[Tensor, "... E"], new: Float[Tensor, "... E"]
-) -> Float[Tensor, "..."]:
-    """KL(old ‖ new) between the routers' distributions, from their logits, nats."""
-    p, q = wide(old).log_softmax(-1), wide(new).log_softmax(-1)
-    return (p.exp() * (p - q)).sum(-1)
-
-
 GAMMA_MIN = 0.7
 """The least weight that a token keeps. Not published; that of a public copy of the
 paper's code."""

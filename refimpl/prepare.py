@@ -50,7 +50,7 @@ def prepare(
         raise UserError("give model and tokenizer together, or neither")
     device = pick_device(config.device)
     if model is None:
-        model, tokenizer, _ = warm_start(device=device)
+        model, tokenizer, _ = warm_start()
     check_pair(model, tokenizer)
     rows = rows_of(task, "sample", config.prompts_per_rollout)
     if len(rows) != config.prompts_per_rollout:
@@ -62,7 +62,8 @@ def prepare(
     encoded = encode(tokenizer, prompts)
     check_prompts(model, prompts, encoded, config.max_new_tokens)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    model = trainable_copy(model).to(device, dtype)
+    model = trainable_copy(model)
+    model.to(device, dtype)
     if dtype == torch.float64 and moe.is_moe(model):
         model.set_experts_implementation("eager")  # the fused one has no float64
     with one_thread(model):
@@ -86,7 +87,12 @@ def prepare(
         model=model,
         critic=critic,
         reference=reference,
-        sampler=Policy(model, config.rollout_dtype or config.dtype),
+        sampler=Policy(
+            model,
+            config.rollout_dtype or config.dtype,
+            config.router_noise,
+            routers_known,
+        ),
         log_probs=log_probs,
         optimizer=optimizer(model, critic, config),
         history=history,

@@ -7,30 +7,69 @@ Each has a `model`, which computes what the sampler does, in the precision `dtyp
 copy of the weights of its own.
 """
 
+from collections.abc import Collection
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
-from refimpl import moe
-from refimpl.models import Model, frozen_copy, trained, weights
+from refimpl import moe, seeds
+from refimpl.batch import Rollout
+from refimpl.models import Model, frozen_copy, precision, trained, weights
+from refimpl.sampling import sample
 
 
 class Policy:
-    """The sampler is the policy."""
+    """The sampler is the policy, but for its precision and the `noise` on its routers.
 
-    def __init__(self, model: Model, dtype: str = "float32"):
+    `records`: of a mixture of experts, a rollout keeps the experts that were visited.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        dtype: str = "float32",
+        noise: float = 0.0,
+        records: bool = False,
+    ):
         self.model, self.dtype = model, dtype
+        self.noise, self.records = noise, records
         self.past: list[Float[Tensor, " P"]] = []  # weights on their way, oldest first
 
     def sync(self) -> None:
         """Nothing is to be delivered."""
+
+    def respond(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Collection[str],
+        seed: int,
+        noise_seed: int,
+        **settings,
+    ) -> Rollout:
+        """`sample` with the weights that are there; `settings` are those it takes."""
+
+        def drawn() -> Rollout:
+            with precision(self.model, self.dtype):
+                return sample(self.model, tokenizer, prompts, seed=seed, **settings)
+
+        if not self.records:
+            return drawn()
+        generator = seeds.generator(noise_seed, self.model.device)
+        with moe.routed(
+            self.model, noise=self.noise, generator=generator, keep=True
+        ) as routing:
+            return moe.recorded(drawn(), routing)
 
 
 class Delayed(Policy):
     """Its weights are the policy's of so many rollouts ago, or the first ones."""
 
     def __init__(self, policy: Policy, rollouts: int):
-        super().__init__(frozen_copy(policy.model), policy.dtype)
+        super().__init__(
+            frozen_copy(policy.model), policy.dtype, policy.noise, policy.records
+        )
         self.policy, self.rollouts = policy.model, rollouts
         names = [n for n, p in self.policy.named_parameters() if p.requires_grad]
         copies = dict(self.model.named_parameters())
@@ -55,7 +94,9 @@ class Rounded(Policy):
     """
 
     def __init__(self, sampler: Policy):
-        super().__init__(frozen_copy(sampler.model), sampler.dtype)
+        super().__init__(
+            frozen_copy(sampler.model), sampler.dtype, sampler.noise, sampler.records
+        )
         self.sampler, self.rounds = sampler, _matrices(self.model)
         self.past = sampler.past  # the same list
 

@@ -6,8 +6,11 @@ well), then the *habits* (briefly, the world's mix), so that it knows how to be 
 but seldom is. RL then has to find the habit that the verifier pays.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 
 from refimpl import moe
@@ -37,44 +40,36 @@ class WarmStart:
 
 
 def train(settings: WarmStart, device: str | torch.device = "cpu"):
-    """Train it, whatever is shipped or cached: policy, tokenizer, losses."""
-    tokenizer = make_tokenizer()
+    """Train it, whatever is shipped or cached: the policy, and the loss of every step
+    in nats."""
+    tokenizer, world, size = make_tokenizer(), settings.world, settings.batch_size
     model = build(settings.preset, tokenizer, settings.seed).to(device).train()
-    with one_thread(model):
-        losses = _train(settings, model, tokenizer)
-    return model.eval(), tokenizer, losses
-
-
-def _train(settings: WarmStart, model, tokenizer) -> list[float]:
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )
     stages = (
         (settings.skill_steps, settings.skill_learning_rate, settings.skill_mix),
-        (settings.habit_steps, settings.habit_learning_rate, settings.world.habit_mix),
+        (settings.habit_steps, settings.habit_learning_rate, world.habit_mix),
     )
-    losses = []
-    bar = tqdm(total=sum(steps for steps, _, _ in stages), desc="warm start (SFT)")
-    for stage, (steps, peak, mix) in enumerate(stages):
-        rows = settings.world.demonstrations(
-            steps * settings.batch_size, settings.seed * 10 + stage, mix
-        )
-        batches = _batches(rows, tokenizer, settings.batch_size, model.device)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, peak, total_steps=steps, pct_start=0.1, cycle_momentum=False
-        )
-        for ids, labels in batches:
-            loss = _loss(model, ids, labels, tokenizer.pad_token_id)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            bar.update()
-            bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
-    bar.close()
-    return losses
+    losses: list[float] = []
+    total = settings.skill_steps + settings.habit_steps
+    with one_thread(model), tqdm(total=total, desc="warm start (SFT)") as bar:
+        for stage, (steps, peak, mix) in enumerate(stages):
+            rows = world.demonstrations(steps * size, settings.seed * 10 + stage, mix)
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimizer, peak, total_steps=steps, pct_start=0.1, cycle_momentum=False
+            )
+            for ids, labels in _batches(rows, tokenizer, size, model.device):
+                loss = _loss(model, ids, labels, tokenizer.pad_token_id)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+                bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+                bar.update()
+    return model.eval(), losses
 
 
 def _loss(model, ids: Tensor, labels: Tensor, pad: int) -> Tensor:
@@ -86,19 +81,17 @@ def _loss(model, ids: Tensor, labels: Tensor, pad: int) -> Tensor:
     return loss + BALANCE * moe.load_balance(routing, ids != pad)
 
 
-def _batches(rows, tokenizer, size: int, device) -> list[tuple[Tensor, Tensor]]:
+def _batches(rows, tokenizer, size: int, device) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, labels), right-padded; the loss falls on the response, EOS included."""
-    batches = []
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        prompts = tokenizer([r["prompt"] for r in part])["input_ids"]
-        texts = tokenizer([r["completion"] for r in part])["input_ids"]
-        width = max(len(p) + len(c) + 1 for p, c in zip(prompts, texts, strict=True))
-        ids = torch.full((len(part), width), tokenizer.pad_token_id)
-        labels = torch.full_like(ids, -100)
-        for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            text = [*text, tokenizer.eos_token_id]
-            ids[i, : len(prompt) + len(text)] = torch.tensor(prompt + text)
-            labels[i, len(prompt) : len(prompt) + len(text)] = torch.tensor(text)
-        batches.append((ids.to(device), labels.to(device)))
-    return batches
+    prompts = tokenizer([r["prompt"] for r in rows])["input_ids"]
+    texts = tokenizer([r["completion"] for r in rows])["input_ids"]
+    pad, end = tokenizer.pad_token_id, [tokenizer.eos_token_id]
+    for first in range(0, len(rows), size):
+        part = slice(first, first + size)
+        pairs = [(p, t + end) for p, t in zip(prompts[part], texts[part], strict=True)]
+        ids = [torch.tensor(p + t) for p, t in pairs]
+        labels = [torch.tensor([-100] * len(p) + t) for p, t in pairs]
+        yield (
+            pad_sequence(ids, True, pad).to(device),
+            pad_sequence(labels, True, -100).to(device),
+        )

@@ -26,7 +26,7 @@ from transformers import (
 from transformers.utils import logging
 
 from refimpl import seeds, sft
-from refimpl.checks import UserError, guarded
+from refimpl.checks import UserError, guarded, one_line
 from refimpl.files import cache_folder, digest
 from refimpl.models import pick_device
 from refimpl.sft import WarmStart
@@ -34,6 +34,7 @@ from refimpl.tasks import make_tokenizer
 
 RECIPE = 1  # raise it when the same settings would give another model
 SHIPPED = Path(__file__).parent / "starts"
+RECORD = "start.json"
 
 
 def cached(settings: WarmStart) -> Path:
@@ -55,14 +56,14 @@ def shipped(settings: WarmStart) -> Path | None:
         return None
     wanted = json.loads(json.dumps(asdict(settings)))
     for folder in sorted(SHIPPED.glob("*")):
-        if json.loads((folder / "start.json").read_text())["settings"] == wanted:
+        if json.loads((folder / RECORD).read_text())["settings"] == wanted:
             return folder
     return None
 
 
 def weights_digest(settings: WarmStart) -> str:
     """SHA-256 of its weights, as shipped or else cached; "" if they are nowhere."""
-    record = (shipped(settings) or cached(settings)) / "start.json"
+    record = (shipped(settings) or cached(settings)) / RECORD
     return json.loads(record.read_text())["sha256"] if record.exists() else ""
 
 
@@ -89,110 +90,82 @@ def warm_start(
     device = pick_device(device)
     there = None if fresh else shipped(settings)
     if there is not None:
-        model, losses = _read_shipped(there)
+        model, losses = _read(there)
         return model.to(device), make_tokenizer(), losses
-    folder = cached(settings)
+    folder, model = cached(settings), None
     with _alone(folder):
-        start = None if fresh else _read_cached(folder)
-        if start is not None:
-            model, losses = start
-            return model.to(device), make_tokenizer(), losses
-        model, tokenizer, losses = sft.train(settings, device)
-        try:
-            _cache(folder, model, tokenizer, losses)
-        except OSError as error:
-            warnings.warn(
-                "the warm start was trained, but could not be kept in "
-                f"{folder.parent} ({error}); set REFIMPL_CACHE to a folder that can be "
-                "written",
-                stacklevel=2,
-            )
-    return model, tokenizer, losses
+        if not fresh and (folder / RECORD).exists():
+            try:
+                model, losses = _read(folder)
+            except Exception as error:  # transformers raises many kinds
+                warnings.warn(
+                    f"the warm start in the cache is trained again: {one_line(error)}",
+                    stacklevel=3,
+                )
+        if model is None:
+            model, losses = sft.train(settings, device)
+            try:
+                _cache(folder, model, losses)
+            except OSError as error:
+                warnings.warn(
+                    "the warm start was trained, but could not be kept in "
+                    f"{folder.parent} ({error}); set REFIMPL_CACHE to a folder that "
+                    "can be written",
+                    stacklevel=3,
+                )
+    return model.to(device), make_tokenizer(), losses
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One process at a time trains a policy; nothing if locks cannot be written."""
-    lock = FileLock(folder.with_name(folder.name + ".lock"))
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError:  # `_cache` will say that nothing can be written there
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # `_cache` will say so
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(FileLock(f"{folder}.lock"))
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
-def _read_cached(folder: Path):
-    """Policy and losses from the cache; None, with a warning, if damaged."""
-    record = folder / "start.json"
-    if not record.exists():
-        return None
-    try:
-        start = json.loads(record.read_text())
-        if digest(folder / "model.safetensors") != start["sha256"]:
-            raise UserError("its weights do not fit their checksum")
-        with no_progress_bar():
-            model = AutoModelForCausalLM.from_pretrained(folder)
-        return model.eval(), start["losses"]
-    except Exception as error:  # transformers raises many kinds for a damaged file
-        said = " ".join(str(error).split())[:200]
-        warnings.warn(
-            f"the warm start in the cache, {folder}, is damaged ({said}); it is "
-            "trained again",
-            stacklevel=3,
-        )
-        return None
-
-
-def _read_shipped(folder: Path) -> tuple[PreTrainedModel, list[float]]:
-    start = json.loads((folder / "start.json").read_text())
+def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
+    """Policy and losses. Raises `UserError` if they are not what was written."""
+    start = json.loads((folder / RECORD).read_text())
     weights = folder / "model.safetensors"
-    found = digest(weights) if weights.exists() else ""
-    if found != start["sha256"]:
+    there = digest(weights) if weights.exists() else "that of no file"
+    if there != start["sha256"]:
         raise UserError(
-            f"the shipped policy {weights} is damaged: its SHA-256 is "
-            f"{found[:12] or 'that of no file'}…, expected {start['sha256'][:12]}…. "
-            "Install refimpl again (in a clone: git checkout refimpl/starts), or train "
-            "your own with REFIMPL_OWN_STARTS=1"
+            f"the policy {weights} is damaged: its SHA-256 is {there[:15]}…, expected "
+            f"{start['sha256'][:12]}…. Install refimpl again (in a clone: git checkout "
+            "refimpl/starts), or train your own with REFIMPL_OWN_STARTS=1"
         )
+    cause: Exception | None = None
     try:
         with no_progress_bar():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder, output_loading_info=True
             )
-        wrong = [name for names in report.values() for name in names]
+        wrong = [str(name) for names in report.values() for name in names]
     except Exception as error:  # the weights are whole, so it is the version
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        wrong, cause = [said[:200]], error
-    else:
-        cause = None
+        wrong, cause = [one_line(error, 200)], error
     if wrong:
         raise UserError(
-            f"transformers {transformers.__version__} does not read the shipped policy "
-            f"{folder.name!r}, which transformers {start['transformers']} wrote "
-            f"({', '.join(map(str, wrong[:3]))}). Install that version, or train your "
-            "own with REFIMPL_OWN_STARTS=1"
+            f"transformers {transformers.__version__} does not read the policy "
+            f"{folder.name!r}, which transformers {start.get('transformers')} wrote "
+            f"({', '.join(wrong[:3])}). Install that version, or train your own with "
+            "REFIMPL_OWN_STARTS=1"
         ) from cause
     return model.eval(), start["losses"]
 
 
-def _cache(folder: Path, model, tokenizer, losses) -> None:
+def _cache(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
     """Write to a temporary folder beside `folder`, then move it there in one step."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
-        start = {"sha256": digest(Path(scratch) / "model.safetensors")}
-        start |= {"losses": losses}
-        (Path(scratch) / "start.json").write_text(json.dumps(start))
+        whole = Path(scratch) / "policy"
+        model.save_pretrained(whole)
+        start = {"sha256": digest(whole / "model.safetensors"), "losses": losses}
+        (whole / RECORD).write_text(json.dumps(start))
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another process got there first
-            Path(scratch).rename(folder)
-            os.mkdir(scratch)  # for TemporaryDirectory to clean up
+            whole.rename(folder)
 
 
 @contextlib.contextmanager

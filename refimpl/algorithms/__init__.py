@@ -15,22 +15,20 @@ from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
 from refimpl.checks import UserError, nearest
 
-ALGORITHMS: dict[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        REINFORCE,
-        PPO,
-        GRPO,
-        DR_GRPO,
-        GSPO,
-        GSPO_TOKEN,
-        DAPO,
-        CISPO,
-        GMPO,
-        RSPO,
-        SAPO,
-    )
-}
+_METHODS = (
+    REINFORCE,
+    PPO,
+    GRPO,
+    DR_GRPO,
+    GSPO,
+    GSPO_TOKEN,
+    DAPO,
+    CISPO,
+    GMPO,
+    RSPO,
+    SAPO,
+)
+ALGORITHMS: dict[str, Algorithm] = {method.name: method for method in _METHODS}
 
 
 def get(name: str) -> Algorithm:

@@ -138,7 +138,7 @@ ARMS = {
 
 def _needs_moe(arm: Arm) -> bool:
     algorithm, settings = arm.build()
-    return bool(TrainConfig(**settings).completed(algorithm).needs_moe)
+    return bool(TrainConfig(**settings).completed(algorithm.training).needs_moe)
 
 
 NEED_MOE = {name for name, arm in ARMS.items() if _needs_moe(arm)}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from refimpl import moe, normalisers
-from refimpl.advantages import whiten
+from refimpl.advantages import Scored, whiten
 from refimpl.algorithms import Algorithm, value_loss
 from refimpl.config import TrainConfig
 from refimpl.importance import truncated_weight
@@ -83,7 +83,7 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
 
     The last loss is that of advantages which differ from token to token.
     """
-    config, z = config.completed(algorithm), given.z
+    config, z = config.completed(algorithm.training), given.z
     advantages, targets = _advantages(algorithm, config, given)
     found = [advantages]
     if targets is not None:
@@ -96,12 +96,13 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
 
 def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None]:
     """As the trainer asks for them; targets where there is a critic."""
-    if not algorithm.critic:
-        return algorithm.advantages(given.rewards.sum(-1), given.group), None
-    advantages, targets = algorithm.advantages(
-        given.rewards, given.values, given.mask, config.gamma, config.lam
+    values = given.values if algorithm.critic else None
+    advantages = algorithm.advantages(
+        Scored(given.rewards, given.group, given.mask, values, config.gamma, config.lam)
     )
-    return whiten(advantages, given.mask), targets
+    if values is None:
+        return advantages, None
+    return whiten(advantages, given.mask), advantages + values * given.mask
 
 
 def _critic(config, given: Inputs, targets: Tensor) -> list[Tensor]:

@@ -1,21 +1,42 @@
-"""How far the K updates of a rollout went from the policy that sampled it."""
+"""How far the K updates of a rollout went from the policy that sampled it: a hook.
+
+train("grpo", config=config, model=model, ..., hooks=[Drift(model)])
+"""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from refimpl.models import weights
-from refimpl.rollout import Rollout
-from refimpl.run import Batch, Run, score_with, token_mean, without_gradient
+from refimpl.batch import Batch, Rollout
+from refimpl.collect import mean_over
+from refimpl.models import Model, weights
+from refimpl.run import Run
+from refimpl.scoring import in_parts
 
 
-def drift(
-    run: Run, batch: Batch, start: Float[Tensor, " P"]
-) -> dict[str, float | None]:
-    """How far the K updates went, on the rollout's own tokens, z = log π_θ − log π_old.
+class Drift:
+    """Adds `drift` to every row of a history, for one more pass per rollout.
+
+    `model` is the one that the training starts from. Of a run that was resumed the
+    first `drift/step` is None: the hook did not see the weights before it.
+    """
+
+    def __init__(self, model: Model):
+        self.before, self.step = weights(model), 0
+
+    def __call__(self, run: Run, step: int) -> None:
+        row, now = run.history.rows[-1], weights(run.model)
+        row |= drift(run, run.batch)
+        moved = (now - self.before.to(now.device)).norm().item()
+        row["drift/step"] = moved if step == self.step else None
+        self.before, self.step = now, step + 1
+
+
+def drift(run: Run, batch: Batch) -> dict[str, float | None]:
+    """How far the K updates went, on the rollout's tokens, z = log π_θ − log π_old.
 
     drift/kl            mean over tokens of −z, nats: estimates KL(π_old ‖ π_θ)
-    drift/step          ‖θ − start‖₂
+    drift/step          ‖θ − θ_old‖₂ (which `Drift` adds)
     drift/tokens        variance of z over all tokens, nats²
     drift/responses     variance over responses of their mean z: GSPO's log s
     drift/within        mean over responses of the variance of z within one, Var_i
@@ -26,20 +47,17 @@ def drift(
 
     The last three are None where there is no such token.
     """
-    rollout = batch.rollout
+    rollout, mask = batch.rollout, batch.rollout.mask
 
-    def score(part: Rollout) -> Tensor:
-        with run.routed(part.experts if run.config.replay else None):
-            return score_with(run, run.model, part)[0]
+    def read(part: Rollout) -> Tensor:
+        return run.scores(part).logp
 
-    mask = rollout.mask
-    z = (without_gradient(run, score, rollout) - batch.old_logp) * mask
+    z = (in_parts(read, rollout, run.config.micro_batch_size) - batch.old_logp) * mask
     length = mask.sum(-1).clamp(min=1)
     of_response = z.sum(-1) / length
     within = (((z - of_response[:, None]) ** 2) * mask).sum(-1) / length
     return {
-        "drift/kl": -token_mean(z, mask),
-        "drift/step": (weights(run.model) - start).norm().item(),
+        "drift/kl": -mean_over(z, mask),
         "drift/tokens": z[mask.bool()].var(correction=0).item(),
         "drift/responses": of_response.var(correction=0).item(),
         "drift/within": within.mean().item(),

@@ -22,15 +22,14 @@ import pandas as pd
 from tabulate import tabulate
 from tqdm.auto import tqdm
 
-from refimpl import dice
-from refimpl.arguments import guarded
-from refimpl.files import writable_file
+from refimpl import seeds
+from refimpl.checks import Count, UserError, guarded, nearest
+from refimpl.files import writable_file, write
 from refimpl.lab import store
 from refimpl.lab.arms import ARMS
-from refimpl.lab.claims import (
-    CLAIMS,
+from refimpl.lab.claims import CLAIMS, STUDIES
+from refimpl.lab.effects import (
     STARTS,
-    STUDIES,
     Breaking,
     Claim,
     Contrast,
@@ -42,8 +41,7 @@ from refimpl.lab.grid import COLUMNS, WORLDS, Cell, formula, run, spec
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import finished
 from refimpl.lab.statistics import Estimate, estimate
-from refimpl.settings import Count, nearest
-from refimpl.sft import WarmStart, warm_start
+from refimpl.starts import WarmStart, warm_start, weights_digest
 
 Job = tuple[Cell, int, int]
 NAMES: dict[str, Claim | Study] = {str(c.number): c for c in CLAIMS} | STUDIES
@@ -62,11 +60,11 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
 
     Those that are `precise` need no more than PILOT seeds. Seed by seed, then warm
     start by warm start: stopped early, it leaves a few runs of every cell rather than
-    all of the first ones. Raises `ValueError` on unknown names.
+    all of the first ones. Raises `UserError` on unknown names.
     """
     for name in names:
         if name not in NAMES:
-            raise ValueError(
+            raise UserError(
                 f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
                 f"{', '.join(NAMES)}"
             )
@@ -113,7 +111,7 @@ def plan(
 ) -> str:
     """What is missing, by claim, and the hours it will take with so many workers.
 
-    Raises `ValueError` if what is stored is damaged. Nothing stored: all is missing.
+    Raises `UserError` if what is stored is damaged. Nothing stored: all is missing.
     """
     lines, every, seconds, again = [], set(), SECONDS, ""
     if any(path.exists() for path in store.paths(out)):
@@ -144,12 +142,12 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     Their columns are those that the stored run measured, without `step_time`, numbers
     as the store keeps them (six digits). On the processor and with the versions that
     the run's line names they are equal. Warns if nobody knows any more from which
-    weights it began. Raises `ValueError` if there is no such run, or if it was made
+    weights it began. Raises `UserError` if there is no such run, or if it was made
     with another salt, formula or configuration, or from other weights.
     """
     runs, rows = store.read(out)
     if run_key not in set(runs["run"]):
-        raise ValueError(f"no run {run_key!r} is stored at {str(out)!r}")
+        raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
     line = runs.set_index("run").loc[run_key]
     changed = tuple(sorted(line["changed"].items()))
     cell = Cell(
@@ -163,9 +161,9 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     job = cell, int(line["start"]), int(line["seed"])
     now = spec(*job)
     if store.key(now) != run_key:
-        raise ValueError(
+        raise UserError(
             f"the run {run_key!r} was made with salt {line['salt']} and formula "
-            f"{line['behaviour']}; now they are {dice.salt()} and {now['behaviour']}, "
+            f"{line['behaviour']}; now they are {seeds.salt()} and {now['behaviour']}, "
             "or its weights or configuration are others: it cannot be repeated"
         )
     _check_weights(line, WORLDS[cell.world](seed=job[1]))
@@ -177,7 +175,7 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _check_weights(line: pd.Series, start: WarmStart) -> None:
-    """Raise `ValueError` unless a run can begin from its weights; warn if unknown."""
+    """Raise `UserError` unless a run can begin from its weights; warn if unknown."""
     warm_start(start)  # trained now, if need be
     if pd.isna(line["weights"]):
         warnings.warn(
@@ -185,8 +183,8 @@ def _check_weights(line: pd.Series, start: WarmStart) -> None:
             "start is trained again here, and another processor trains another policy",
             stacklevel=4,
         )
-    elif (here := start.digest()) != line["weights"]:
-        raise ValueError(
+    elif (here := weights_digest(start)) != line["weights"]:
+        raise UserError(
             f"the run {line.name!r} began from the weights {line['weights'][:12]}…, "
             f"and here its warm start has {here[:12]}…: it cannot be repeated"
         )
@@ -231,7 +229,7 @@ def table(out: str | Path) -> pd.DataFrame:
             f"{_by_arm(runs[old])}; `python -m refimpl evidence run` makes them anew"
         )
         if old.all():
-            raise ValueError(left_out)
+            raise UserError(left_out)
         warnings.warn(f"{left_out}, and they are left out", stacklevel=3)
     return outcomes(runs[~old], rows[rows["run"].isin(runs.loc[~old, "run"])])
 
@@ -368,7 +366,7 @@ def write_ledger(out: str | Path) -> str:
     """Compute the ledger, store it beside the runs, and return it for people."""
     lines = ledger(out)
     path = writable_file(_ledger_path(out), "the ledger")
-    path.write_text(to_csv(lines), encoding="utf-8")
+    write(path, lambda file: file.write(to_csv(lines)))
     return shown(lines)
 
 
@@ -377,11 +375,11 @@ def check(out: str | Path) -> list[str]:
     """Where the stored ledger is not what the rows give; nothing if it is.
 
     Numbers may differ by a thousandth: another processor adds up in another order.
-    Raises `ValueError` if there is no ledger.
+    Raises `UserError` if there is no ledger.
     """
     path = _ledger_path(out)
     if not path.exists():
-        raise ValueError(
+        raise UserError(
             f"there is no ledger {path}: `python -m refimpl evidence ledger` writes it"
         )
     stored = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))

@@ -6,20 +6,23 @@ world, warm start and seed meet the same problems: arms can be compared in pairs
 
 import functools
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
+from refimpl.checks import UserError, nearest
 from refimpl.config import TrainConfig
-from refimpl.evaluation import maj_at, pass_at
+from refimpl.evaluation import RIGHT, pass_at
 from refimpl.lab.arms import ARMS, NEED_MOE
 from refimpl.lab.behaviour import behaviour
+from refimpl.lab.drift import Drift
 from refimpl.lab.pool import about, trained
-from refimpl.rollout import sample
-from refimpl.settings import nearest
-from refimpl.sft import WarmStart, warm_start
+from refimpl.sampling import sample
+from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 
 WORLDS: dict[str, Callable[..., WarmStart]] = {
@@ -66,11 +69,11 @@ COLUMNS = (
 def settings(rate: float = 2e-4, updates: int = 16) -> TrainConfig:
     """What these runs have in common, at a learning rate and K updates a rollout.
 
-    Raises `ValueError` on a K without runs.
+    Raises `UserError` on a K without runs.
     """
     if updates not in UPDATES:
         known = ", ".join(map(str, UPDATES))
-        raise ValueError(f"K must be one of {known}, got {updates!r}")
+        raise UserError(f"K must be one of {known}, got {updates!r}")
     return replace(BASE, learning_rate=rate, **UPDATES[updates])
 
 
@@ -79,7 +82,7 @@ class Cell:
     """What runs of one kind have in common: all but warm start and seed.
 
     `changed`: settings of `TrainConfig` beside the arm's own. `answers`: measure pass@k
-    and maj@k before and after. Raises `ValueError` on an unknown arm, world or K, and
+    and maj@k before and after. Raises `UserError` on an unknown arm, world or K, and
     on an arm that needs routers in a world without.
     """
 
@@ -96,20 +99,19 @@ class Cell:
             ("world", self.world, WORLDS),
         ):
             if own not in known:
-                raise ValueError(
+                raise UserError(
                     f"unknown {what} {own!r}{nearest(str(own), known)}; one of: "
                     f"{', '.join(known)}"
                 )
         if self.arm in NEED_MOE and self.world != "moe":
-            raise ValueError(f"{self.arm} needs a mixture of experts: world='moe'")
+            raise UserError(f"{self.arm} needs a mixture of experts: world='moe'")
         settings(self.rate, self.updates)
 
     def config(self, seed: int) -> TrainConfig:
         """The settings of its run `seed`."""
         _, own = ARMS[self.arm].build()
         config = settings(self.rate, self.updates)
-        own |= {"seed": seed, "measure_drift": True}
-        return replace(config, **own | dict(self.changed))
+        return replace(config, **own | {"seed": seed} | dict(self.changed))
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
@@ -137,8 +139,8 @@ def begins(world: World, start: int) -> str | dict[str, Any]:
     known by the recipe alone, and its line says which weights came of it.
     """
     settings = WORLDS[world](seed=start)
-    if settings.shipped():
-        return settings.digest()
+    if shipped(settings):
+        return weights_digest(settings)
     usual = asdict(WarmStart())
     return {n: v for n, v in asdict(settings).items() if v != usual[n]}
 
@@ -162,13 +164,14 @@ def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
         model=model,
         tokenizer=tokenizer,
         task=origin.world,
+        hooks=[Drift(model)],
     )
     rows = history.rows
     if cell.answers:
         for when, policy in (("before", model), ("after", history.model)):
             found = around(policy, tokenizer, origin.world)
             rows[-1] |= {f"{when}/{name}": value for name, value in found.items()}
-    return rows, about(history, begun, origin.digest())
+    return rows, about(history, begun, weights_digest(origin))
 
 
 def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
@@ -182,7 +185,24 @@ def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
     wanted = [row["answer"] for row in rows for _ in range(ANSWERS)]
     scores = torch.tensor(world.reward(prompts, texts, answer=wanted)).double()
     scores = scores.view(-1, ANSWERS)
-    said = [text.rpartition("#")[2] for text in texts]
-    answers = [said[i : i + ANSWERS] for i in range(0, len(said), ANSWERS)]
+    answers = [text.rpartition("#")[2] for text in texts]
+    lots = [answers[i : i + ANSWERS] for i in range(0, len(answers), ANSWERS)]
     found = {f"pass@{k}": pass_at(scores, k) for k in (1, 8, 64)}
-    return {**found, "maj@8": maj_at(scores, answers, 8)}
+    return {**found, "maj@8": maj_at(scores, lots, 8)}
+
+
+def maj_at(scores: Tensor, answers: Sequence[Sequence[str]], k: int) -> float:
+    """maj@k: how often the answer that most of k samples give is right.
+
+    `scores` (problems, n); `answers` holds what each sample answers, as text. A
+    problem's n samples make n // k lots of k, so none is counted twice and the mean
+    over lots is unbiased. On a tie the answer that came first counts. (Wang et al.
+    2022, 2203.11171, call it self-consistency.)
+    """
+    won = []
+    for right, given in zip((scores > RIGHT).tolist(), answers, strict=True):
+        for first in range(0, len(given) - k + 1, k):
+            lot = given[first : first + k]
+            (common, _), *_ = Counter(lot).most_common(1)
+            won.append(right[first + list(lot).index(common)])
+    return sum(won) / len(won)

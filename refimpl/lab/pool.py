@@ -10,8 +10,9 @@ from multiprocessing import get_context
 import torch
 
 from refimpl.history import History
+from refimpl.hooks import StalenessError
 from refimpl.lab.store import provenance
-from refimpl.trainer import StalenessError, train
+from refimpl.train import train
 
 
 def trained(algorithm, **given) -> History:

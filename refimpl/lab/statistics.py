@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from scipy import stats
 
-from refimpl.arguments import guarded
+from refimpl.checks import UserError
 
 POWER = 0.8
 """of the smallest effect that is called detectable"""
@@ -43,16 +43,15 @@ class Estimate(NamedTuple):
         return not math.isnan(self.low)
 
 
-@guarded
 def estimate(differences: Mapping[int, list[float]]) -> Estimate:
     """The mean of `differences`, by warm start, and what is known of it.
 
     Starts weigh the same, whatever number of seeds each has. `p` is two-sided, of no
-    difference. Raises `ValueError` if there is no difference at all.
+    difference. Raises `UserError` if there is no difference at all.
     """
     means = [math.fsum(own) / len(own) for own in differences.values() if own]
     if not means:
-        raise ValueError("there must be at least one difference, got none")
+        raise UserError("there must be at least one difference, got none")
     runs, starts = sum(map(len, differences.values())), len(means)
     effect = math.fsum(means) / starts
     if starts < 2:

@@ -31,16 +31,17 @@ import torch
 import transformers
 
 import refimpl
-from refimpl import dice
+from refimpl import seeds
+from refimpl.checks import UserError
 from refimpl.config import TrainConfig
-from refimpl.files import writable_file
+from refimpl.files import writable_file, write
 
 if TYPE_CHECKING:
     import pandas
 
 PACKAGE = Path(refimpl.__file__).parent
 DEFAULTS = asdict(TrainConfig())
-MEASURING = ("measure_drift", "samples_every", "checkpoint_every")
+MEASURING = ("samples_every", "checkpoint_every")
 """Settings that change no bit of a run."""
 HEAD = (
     "run behaviour weights spec salt commit refimpl python torch transformers "
@@ -54,7 +55,7 @@ CHUNK = 2**14
 
 def key(spec: Mapping) -> str:
     """A run's name: 16 hex digits of `plain(spec)`, the salt, `spec["behaviour"]`."""
-    return _name(plain(spec), dice.salt(), spec.get("behaviour", ""))
+    return _name(plain(spec), seeds.salt(), spec.get("behaviour", ""))
 
 
 def plain(spec: Mapping) -> dict:
@@ -80,7 +81,7 @@ def _name(configuration: Mapping, salt: int, behaviour: str) -> str:
 def provenance() -> dict[str, str]:
     """Where and with what a run is made."""
     return {
-        "salt": str(dice.salt()),
+        "salt": str(seeds.salt()),
         "commit": _commit(),
         "refimpl": refimpl.__version__,
         "python": platform.python_version(),
@@ -130,7 +131,7 @@ class Files(NamedTuple):
 class Store:
     """The runs in `NAME.runs.csv` and `NAME.rows.csv.gz`.
 
-    Raises `ValueError` if one of them cannot be written, is damaged, or is of another
+    Raises `UserError` if one of them cannot be written, is damaged, or is of another
     kind.
     """
 
@@ -166,7 +167,7 @@ class Store:
                 lines.writeheader()
             named = {"run": run, "behaviour": spec.get("behaviour", "")}
             named["spec"] = json.dumps(plain(spec), sort_keys=True)
-            lines.writerow({"salt": dice.salt(), **about, **named})
+            lines.writerow({"salt": seeds.salt(), **about, **named})
             _to_disk(file)
 
     def _check_columns(self, rows: list[str]) -> None:
@@ -174,7 +175,7 @@ class Store:
         there = rows[0].strip().split(",") if rows else self.columns
         if there != self.columns:
             apart = sorted(set(there) ^ set(self.columns))
-            raise ValueError(
+            raise UserError(
                 f"{self.rows_path} holds rows with other columns (these differ: "
                 f"{', '.join(apart) or 'their order'}); choose another file"
             )
@@ -206,7 +207,7 @@ def paths(path: str | Path) -> tuple[Path, Path]:
 def done(runs_path: Path) -> set[str]:
     """The keys of the runs in this file. Only looks: another process may be writing.
 
-    Raises `ValueError` if the file is damaged, or of another kind.
+    Raises `UserError` if the file is damaged, or of another kind.
     """
     return {line["run"] for line in _lines(runs_path)}
 
@@ -215,7 +216,7 @@ def opened(path: str | Path) -> Files:
     """Both files, compared. Only looks.
 
     A process that is killed leaves half a line, half a gzip member, or the rows of the
-    last run without its line. Raises `ValueError` on anything else that does not fit.
+    last run without its line. Raises `UserError` on anything else that does not fit.
     """
     runs_path, rows_path = paths(path)
     lines = _lines(runs_path)
@@ -245,7 +246,7 @@ def _lines(path: Path) -> list[dict[str, str]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise _damaged(path, f"it is no table ({error})") from None
     if whole and head != HEAD:
-        raise ValueError(
+        raise UserError(
             f"{path} was not written by this version's runs: its columns are {head}, "
             f"expected {HEAD}; choose another file"
         )
@@ -288,8 +289,8 @@ def _unpacked(path: Path) -> tuple[list[str], bool]:
     return lines, begin < len(packed)
 
 
-def _damaged(path: Path, what: str) -> ValueError:
-    return ValueError(
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(
         f"{path} is damaged: {what}; put both files of this store back from a copy "
         f"(in a clone: git checkout {path.parent}), or name another store"
     )
@@ -300,7 +301,7 @@ def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
 
     A run's configuration becomes columns, defaults of `TrainConfig` among them. What a
     process that was killed, or is still writing, left of one run is left out with a
-    warning. Raises `ValueError` if nothing is stored, or if a file is damaged.
+    warning. Raises `UserError` if nothing is stored, or if a file is damaged.
     """
     import pandas
 
@@ -308,7 +309,7 @@ def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
     files = opened(path)
     if not files.lines:
         is_what = "holds no run" if runs_path.exists() else "is missing"
-        raise ValueError(
+        raise UserError(
             f"no runs are stored at {str(path)!r}: {runs_path} {is_what}; make them, "
             "or name another store"
         )
@@ -334,9 +335,7 @@ def _replace(path: Path, text: bytes) -> None:
     if not text:
         path.unlink()
         return
-    scratch = path.with_name(path.name + ".tmp")
-    scratch.write_bytes(text)
-    os.replace(scratch, path)
+    write(path, lambda file: file.write(text), "wb")
 
 
 def _to_disk(file) -> None:

@@ -1,0 +1,270 @@
+"""What a claim is made of: effects, read from a table of runs, and their verdicts.
+
+A verdict follows from an effect's interval over warm starts:
+
+    reproduced       the interval lies beyond 0 on the side that is claimed, and the
+                     effect is at least the smallest that matters
+    contradicted     the interval lies beyond 0 on the other side
+    not seen         neither; `detectable` is what these runs could have seen
+    not testable     what the claim is about does not happen here, or its outcome
+                     differs between two names of one algorithm (`evidence.control`)
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pandas as pd
+
+from refimpl.lab.grid import Cell, World
+from refimpl.lab.statistics import Estimate, estimate
+
+RATES = {
+    updates: tuple(1e-4 * 2 ** (first + k) for k in range(5))
+    for updates, first in ((1, 2), (4, 1), (16, 0))
+}
+"""The learning rates at which methods are tried, by K: the fewer updates, the higher.
+In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
+SGD_RATES = tuple(0.0125 * 2**k for k in range(5))
+"""Those of SGD, K = 16: in a pilot GRPO broke at 0.1."""
+STARTS, SEEDS = 5, 4
+"""Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
+
+
+class Contrast(NamedTuple):
+    """An outcome of `arm` against `control`, paired by warm start and seed.
+
+    `scale`: "difference"; or "log2", of the quotient: 1 is twice as much. A pair with
+    a 0 has no quotient and is left out.
+    """
+
+    outcome: str
+    arm: Cell
+    control: Cell
+    scale: str = "difference"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (self.arm, self.control)
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        """What each pair says, by warm start."""
+        a, b = (of_cell(table, cell)[self.outcome] for cell in self.cells)
+        both = pd.concat([a.rename("a"), b.rename("b")], axis=1).dropna()
+        if self.scale == "log2":
+            both = both[(both > 0).all(axis=1)]
+            found = (both["a"] / both["b"]).map(math.log2)
+        else:
+            found = both["a"] - both["b"]
+        return _by_start(found)
+
+
+class Swap(NamedTuple):
+    """A contrast against another: (arm − control) − (arm′ − control′)."""
+
+    one: Contrast
+    other: Contrast
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return self.one.cells + self.other.cells
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        """By warm start, means of seeds: the two contrasts need not pair up."""
+        a, b = (_means(part.pairs(table)) for part in self)
+        return {start: [a[start] - b[start]] for start in a.keys() & b.keys()}
+
+
+class Mean(NamedTuple):
+    """An outcome of one cell, less what it is compared with."""
+
+    outcome: str
+    cell: Cell
+    less: str | float = 0.0
+    """another outcome of the same run, or a number"""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return (self.cell,)
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        runs = of_cell(table, self.cell)
+        less = runs[self.less] if isinstance(self.less, str) else self.less
+        return _by_start((runs[self.outcome] - less).dropna())
+
+
+BROKEN = 0.5
+"""Mean reward of the last ten rollouts below which a method is called broken."""
+
+
+class Breaking(NamedTuple):
+    """How much higher a learning rate `arm` stands than `control`, in octaves (log2).
+
+    For each warm start: from the highest rate down, the first at which the mean over
+    seeds of `reward` is BROKEN or more; between it and the next, by straight line in
+    log2 of the rate. A method that stands everywhere gets the highest rate, one that
+    stands nowhere half the lowest.
+    """
+
+    arm: str
+    control: str
+    updates: int
+    world: World = "sums"
+    optimizer: str = "adamw"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(
+            cell
+            for arm in (self.arm, self.control)
+            for cell in sweep(arm, *self[2:]).values()
+        )
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        a, b = (
+            breaking_rates(table, arm, *self[2:]) for arm in (self.arm, self.control)
+        )
+        return {
+            start: [math.log2(a[start] / b[start])] for start in a.keys() & b.keys()
+        }
+
+
+def sweep(
+    arm: str, updates: int, world: World = "sums", optimizer: str = "adamw"
+) -> dict[float, Cell]:
+    """An arm at every rate, as the central figure shows it."""
+    sgd = optimizer == "sgd"
+    changed = (("optimizer", optimizer),) if sgd else ()
+    rates = SGD_RATES if sgd else RATES[updates]
+    return {rate: Cell(arm, rate, updates, world, changed) for rate in rates}
+
+
+def breaking_rates(
+    table: pd.DataFrame,
+    arm: str,
+    updates: int,
+    world: World = "sums",
+    optimizer: str = "adamw",
+) -> dict[int, float]:
+    """The rate at which `arm` breaks, by warm start; see `Breaking`.
+
+    Only of starts that were tried at every rate.
+    """
+    reward: dict[int, list[tuple[float, float]]] = {}
+    cells = sweep(arm, updates, world, optimizer)
+    for rate, cell in cells.items():
+        runs = of_cell(table, cell)["reward"]
+        for start, own in _by_start(runs).items():
+            reward.setdefault(start, []).append((rate, sum(own) / len(own)))
+    return {s: _crossing(own) for s, own in reward.items() if len(own) == len(cells)}
+
+
+def _crossing(points: list[tuple[float, float]]) -> float:
+    """The rate where reward falls through BROKEN for the last time."""
+    if points[-1][1] >= BROKEN:
+        return points[-1][0]
+    for (rate, reward), (above, worse) in reversed([*itertools.pairwise(points)]):
+        if reward >= BROKEN:
+            share = (reward - BROKEN) / (reward - worse)
+            return rate * (above / rate) ** share
+    return points[0][0] / 2
+
+
+Effect = Contrast | Swap | Mean | Breaking
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim and what decides it.
+
+    `sign`: +1 if the effect is claimed to be positive. `smallest`: the smallest effect
+    that would matter, on the effect's own scale, > 0. `premise`: from the table, "" if
+    the claim can be tested, else what is missing. `others`: effects that are shown
+    beside the primary one, and decide nothing.
+    """
+
+    number: int
+    title: str
+    question: str
+    source: str
+    effect: Effect
+    unit: str
+    smallest: float
+    sign: int = 1
+    premise: Callable[[pd.DataFrame], str] | None = None
+    others: dict[str, Effect] = field(default_factory=dict)
+    seeds: int = SEEDS
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell that is needed, once."""
+        parts = (self.effect, *self.others.values())
+        return list(dict.fromkeys(cell for part in parts for cell in part.cells))
+
+    def judge(self, table: pd.DataFrame) -> "Verdict":
+        """What the rows say. Raises `UserError` if there are none for it."""
+        found = estimate(self.effect.pairs(table))
+        missing = self.premise(table) if self.premise else ""
+        if missing:
+            return Verdict(self, found, "not testable here", missing)
+        return Verdict(self, found, self.decide(found), "")
+
+    def decide(self, found: Estimate) -> str:
+        """The verdict of an effect like this, if the claim can be tested."""
+        if not found.known:
+            return "not seen"
+        towards = sorted(self.sign * bound for bound in (found.low, found.high))
+        if towards[1] < 0:
+            return "contradicted"
+        large = self.sign * found.effect >= self.smallest
+        return "reproduced" if towards[0] > 0 and large else "not seen"
+
+
+class Verdict(NamedTuple):
+    """What became of a claim; `why` it is not testable, if it is not."""
+
+    claim: Claim
+    estimate: Estimate
+    verdict: str
+    why: str
+
+
+def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    """The runs of a cell, by (start, seed)."""
+    chosen = (
+        (table["arm"] == cell.arm)
+        & (table["world"] == cell.world)
+        & (table["updates"] == cell.updates)
+        & (table["rate"] == cell.rate)
+        & table["changed"].map(lambda own: own == tuple(sorted(cell.changed)))
+        & (table["answers"] == cell.answers)
+    )
+    return table[chosen].set_index(["start", "seed"])
+
+
+def _by_start(values: "pd.Series[float]") -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for (start, _), value in values.sort_index().items():
+        found.setdefault(int(start), []).append(float(value))
+    return found
+
+
+def _means(by_start: dict[int, list[float]]) -> dict[int, float]:
+    return {start: sum(own) / len(own) for start, own in by_start.items()}
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs that no single claim asks for, and what they are for."""
+
+    title: str
+    effects: dict[str, Effect]
+    seeds: int = 2
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell that is needed, once."""
+        every = (cell for effect in self.effects.values() for cell in effect.cells)
+        return list(dict.fromkeys(every))
