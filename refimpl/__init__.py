@@ -12,9 +12,9 @@ lowest first:
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `batch`, `moe`, `sampling`, `scoring`, `samplers` (that are not
-   the policy), `rewards`, `sft`, `starts`: world and policy.
-5. `terms` (of a loss), `history`, `evaluation`, `run`, `prepare`, `collect`,
-   `checkpoint`, `hooks`, and `train` on top. `__main__` is the command line.
+   the policy), `rewards`: world and policy.
+5. `terms` (of a loss), `sft`, `starts`, `history`, `evaluation`, `run`, `prepare`,
+   `collect`, `checkpoint`, `hooks`, and `train` on top. `__main__` is the command line.
 
 Three rooms stand beside this core, which never imports them: `real` (a pretrained
 model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).

@@ -43,8 +43,13 @@ WORLDS: dict[str, Callable[[], HabitWorld]] = {
     "sorting": Sorting,
 }
 World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
-OURS = (UserError, CheckpointError, DynamicSamplingError, hooks.StalenessError)
-OURS += (FloatingPointError,)
+OURS = (
+    UserError,
+    CheckpointError,
+    DynamicSamplingError,
+    FloatingPointError,
+    hooks.StalenessError,
+)
 """Errors that are sentences for the reader; any other is a bug."""
 
 

@@ -13,6 +13,7 @@ floats must be finite, where there is a `mask` only where it is 1. NumPy and tor
 scalars become plain numbers, so that a setting can always be stored.
 """
 
+import dataclasses
 import difflib
 import functools
 import inspect
@@ -75,7 +76,8 @@ def checked(cls: type[T]) -> type[T]:
     field does not exist.
     """
     made: Any = dataclass(cls, frozen=True, config=STRICT)
-    fields, validate = annotations(made), made.__init__
+    kinds, validate = annotations(made), made.__init__
+    fields = {f.name: kinds[f.name] for f in dataclasses.fields(made)}  # in its order
 
     @wraps(validate)
     def init(self, *args, **given):
@@ -427,6 +429,8 @@ def rows_of(task, method: str, n: int) -> list[dict]:
     """n rows for a try, from a task that we did not write."""
     try:
         rows = getattr(task, method)(n, 0)
+    except UserError:
+        raise  # a sentence already, as of a bad salt
     except Exception as error:
         raise UserError(f"task.{method}({n}, 0) raised {one_line(error)}") from error
     return check_rows(rows, method)

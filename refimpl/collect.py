@@ -179,8 +179,8 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
         config.micro_batch_size
     ):
         part = rollout.rows(rows)
-        with run.routed(part.experts if config.replay == "R3" else None) as routing:
-            logp, _ = run.read(run.model, part)
+        experts = part.experts if config.replay == "R3" else None
+        logp, _, routing = run.routed(part, experts)
         passes.append((logp, moe.visits(routing, len(part))))
     old_logp = torch.cat([widened(logp, mask.shape[1]) for logp, _ in passes])
     gap = (rollout.logp - old_logp) * mask

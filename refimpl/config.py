@@ -5,6 +5,7 @@ suit the `tiny` model in the arithmetic world. None stands for what the algorith
 paper makes part of the method, or for "off".
 """
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Literal
 
@@ -182,7 +183,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         }
         return [name for name, on in asked.items() if on]
 
-    def completed(self, training: dict) -> "TrainConfig":
+    def completed(self, training: Mapping) -> "TrainConfig":
         """This, with what the algorithm's paper prescribes in place of None."""
         neutral = {
             "dynamic_sampling": False,

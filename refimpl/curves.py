@@ -57,6 +57,7 @@ def curve(
     one = torch.ones_like(logp)
     tokens = Tokens(logp, torch.zeros_like(logp), advantage * one, one, one)
     given = algorithm.check_hyperparameters(hyperparameters)
+    algorithm.check_objective(*tokens, given)
     value = algorithm.objective(tokens, **given).value
     (slope,) = torch.autograd.grad(value.sum(), logp)
     return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)

@@ -31,7 +31,7 @@ def write(path: str | Path, fill: Callable[[IO], object], mode: str = "w") -> No
     symbolic link is followed; a pipe or a device is written to, never replaced. Raises
     `OSError` if it cannot be written: what was there before is then untouched.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(path)
     binary: dict = {"mode": "wb"} if "b" in mode else {"mode": "w", "newline": ""}
     if not binary["mode"].endswith("b"):
         binary["encoding"] = "utf-8"
@@ -39,6 +39,7 @@ def write(path: str | Path, fill: Callable[[IO], object], mode: str = "w") -> No
         with open(path, **binary) as file:
             fill(file)
         return
+    path = Path(os.path.realpath(path))  # which a pipe behind /dev/stdout has not
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
         with open(handle, **binary) as file:
@@ -90,4 +91,6 @@ def writable_file(path: str | Path, what: str) -> Path:
             f"cannot write {what} to {str(path)!r}, which is a folder; name a file "
             "in it"
         )
+    if path.exists() and not path.is_file():  # a pipe or a device
+        return path
     return writable_folder(path.parent, what, path.name) / path.name

@@ -83,11 +83,11 @@ def token_rewards(
     mask: Mask,
     beta: float,
 ) -> Float[Tensor, "B T"]:
-    """KL in the reward: r_t = −β (log π_rollout − log π_ref) + 1[t = last] · score.
+    """KL in the reward: r_t = −β (log π_old − log π_ref) + 1[t = last] · score.
 
     The RLHF form of PPO (openai/lm-human-preferences). Detached, and constant over
-    the updates of one rollout: `logp` is the policy that sampled. β in reward units
-    per nat. The mask may have holes; an empty row gets no score.
+    the updates of one rollout: `logp` is π_old's. β in reward units per nat. The mask
+    may have holes; an empty row gets no score.
     """
     response = mask.bool()
     penalty = torch.where(response, logp - ref_logp, 0.0)

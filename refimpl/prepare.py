@@ -89,7 +89,9 @@ def prepare(
         reference=reference,
         sampler=Policy(
             model,
-            config.rollout_dtype or config.dtype,
+            config.dtype  # where it is int8, the weights alone are
+            if config.rollout_dtype in (None, "int8")
+            else config.rollout_dtype,
             config.router_noise,
             routers_known,
         ),

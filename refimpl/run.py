@@ -1,6 +1,5 @@
 """`Run`: what a training run carries from rollout to rollout, as `prepare` built it."""
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,11 +63,22 @@ class Run:
     def scores(self, rollout: Rollout) -> Scores:
         """The policy's pass over a rollout, with its graph."""
         replayed = rollout.experts if self.config.replay else None
-        with self.routed(replayed) as routing:
-            logp, entropy = self.read(self.model, rollout)
+        logp, entropy, routing = self.routed(rollout, replayed)
         if routing is None:
             return Scores(logp, entropy)
         return Scores(logp, entropy, moe.drift(rollout, routing))
+
+    def routed(
+        self, rollout: Rollout, experts: Tensor | None
+    ) -> tuple[Tensor, Tensor, moe.Routing | None]:
+        """`read` of the policy with these experts replayed, and what its routers did,
+        where that can be recorded."""
+        if not self.routers_known:
+            logp, entropy = self.read(self.model, rollout)
+            return logp, entropy, None
+        with moe.routed(self.model, experts=experts) as routing:
+            logp, entropy = self.read(self.model, rollout)
+        return logp, entropy, routing
 
     def read(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies in this run's precision."""
@@ -86,9 +96,3 @@ class Run:
             return self.read(self.reference, rollout)[0]
         with self.model.disable_adapter():
             return self.read(self.model, rollout)[0]
-
-    def routed(self, experts: Tensor | None = None):
-        """`moe.routed` where routing can be recorded, nothing (None) elsewhere."""
-        if not self.routers_known:
-            return contextlib.nullcontext()
-        return moe.routed(self.model, experts=experts)

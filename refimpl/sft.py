@@ -56,8 +56,9 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
     with one_thread(model), tqdm(total=total, desc="warm start (SFT)") as bar:
         for stage, (steps, peak, mix) in enumerate(stages):
             rows = world.demonstrations(steps * size, settings.seed * 10 + stage, mix)
+            rise = 0.1 if steps > 10 else 0.15  # of 10, torch would divide by 0
             schedule = torch.optim.lr_scheduler.OneCycleLR(
-                optimizer, peak, total_steps=steps, pct_start=0.1, cycle_momentum=False
+                optimizer, peak, total_steps=steps, pct_start=rise, cycle_momentum=False
             )
             for ids, labels in _batches(rows, tokenizer, size, model.device):
                 loss = _loss(model, ids, labels, tokenizer.pad_token_id)

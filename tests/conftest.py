@@ -12,7 +12,7 @@ from hypothesis import settings
 # Notebooks under test draw into a scratch folder, not over the committed gallery.
 os.environ.setdefault("REFIMPL_FIGURES", tempfile.mkdtemp(prefix="refimpl-figures-"))
 
-# The committed outputs were made with these dice; others are for tests.other_runs.
+# The committed outputs were made with these seeds; others are for tests.other_runs.
 for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
     os.environ.pop(name, None)
 
@@ -20,7 +20,7 @@ for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def own_cache() -> None:
+def separate_cache() -> None:
     """Each worker has a cache of its own, and nobody's home folder is written to.
 
     Only a pretrained model is the user's, if it has been fetched: it is a download.
@@ -35,7 +35,7 @@ def own_cache() -> None:
             link.symlink_to(model, target_is_directory=True)
 
 
-own_cache()
+separate_cache()
 
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")

@@ -75,6 +75,14 @@ def code(path: Path) -> list[str]:
     ]
 
 
+SLOW = ("train(", "warm_start(", "collect(")
+
+
+def cost(cells: list[str], chosen: list[int]) -> tuple[int, int]:
+    """How many slow things these cells do, and how many cells there are."""
+    return sum(word in cells[i] for i in chosen for word in SLOW), len(chosen)
+
+
 def shown(cells: list[str]) -> list[int]:
     """The cells that display an explorer: they make it, or call what makes it."""
     found = [i for i, c in enumerate(cells) if "display(" in c and "xplorer" in c]

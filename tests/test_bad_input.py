@@ -1,255 +1,131 @@
 """Bad input: whatever a reader hands in wrong gets one clear sentence, before any work.
 
-A row is (what is wrong, a call, words that the sentence must hold). Most rows are made
-from the annotations: every setting, every hyperparameter and every argument of a public
-function, each with everything that its type does not allow. The others stand in tables
-below: tasks, rewards and models, files, the command line. NumPy and torch scalars are
-no bad input, and become plain numbers.
+Most rows are made: every setting, hyperparameter and argument of a front door, each
+with what its type does not allow and with what `OUT_OF_RANGE` says that its number must
+not be. The others are written out: words of the sentence, and what is handed in. Those
+of the command line are in `test_cli.py`.
 
-Left out, for nobody meets it or Python's own sentence is as clear: an error inside a
-function of the reader's (its traceback shows where), a task whose rows change later on,
-more positional settings than there are, `importance.ratio` (finite for every number),
-and the routing's inner functions, whose shapes `losses/test_shapes.py` enforces.
+Left out: an error inside a function of the reader's (its traceback shows where), and a
+task whose rows change later on.
 """
 
+import importlib
 import inspect
 import json
 import math
-from collections.abc import Callable
-from dataclasses import fields, replace
-from functools import cache
+import pkgutil
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import numpy as np
 import pytest
 import torch
 from filelock import FileLock
-from torch import tensor
+from torch import Tensor, nn, tensor
 from transformers import AutoModelForCausalLM, GPT2Config, MambaConfig
 
-from refimpl import (
-    advantages,
-    algorithms,
-    checkpoint,
-    curves,
-    importance,
-    kl,
-    models,
-    moe,
-    normalisers,
-    rewards,
-    rollout,
-    scoring,
-    trainer,
-)
-from refimpl.__main__ import main, said_by_us
-from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
-from refimpl.config import TrainConfig
-from refimpl.evaluation import maj_at, mean_at, pass_at, scores
-from refimpl.history import History, of_runs
-from refimpl.lab import bench, grid
-from refimpl.settings import annotations
-from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, make_tokenizer, verify
-from refimpl.trainer import evaluate, prepare, train
-from tests.worlds import PROMPTS, SMALL, TOKENIZER, random_model, random_moe
+import refimpl as rl
+from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
+from refimpl.checks import annotations
+from refimpl.command_line import FIELDS, LEFT, parse_settings
+from refimpl.evaluation import mean_at, pass_at, scores
+from refimpl.lab import grid
+from refimpl.models import build, check_pair, make_critic, pick_device
+from refimpl.prepare import check_fit
+from refimpl.real.loading import load
+from refimpl.real.rewards import Sum
+from refimpl.rewards import overlong_punishment, score
+from refimpl.scoring import values
+from refimpl.starts import cached
+from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
+from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 
 NAN, INF = math.nan, math.inf
-Words = tuple[str, ...]
 
 
-class Row(NamedTuple):
-    what: str
-    call: Callable[[], Any]
-    words: Words
-
-
-def the_sentence(call: Callable[[], Any], words: Words) -> None:
-    """`call` is refused in one sentence of ours that holds all of `words`."""
-    with pytest.raises((ValueError, TypeError)) as caught:
-        call()
+def refused(words: str, call: Callable, *args, **given) -> None:
+    """`call` ends in one sentence of ours that holds the parts of `words`."""
+    with pytest.raises(UserError) as caught:
+        call(*args, **given)
     said = str(caught.value)
-    assert said_by_us(caught.value), f"not raised by a `raise` of ours: {said}"
     assert "\n" not in said and len(said) < 1000
-    assert not [word for word in words if word not in said], said
+    assert [part for part in words.split(" … ") if part not in said] == [], said
 
 
-def the_line(command: list[str], words: Words, capsys) -> None:
-    """`command` exits with 2 and one line on stderr, or the box that tyro draws."""
-    try:
-        code, box = main(command), False
-    except SystemExit as ended:
-        code, box = ended.code, True
-    printed = capsys.readouterr()
-    assert code == 2 and "Traceback" not in printed.err and not printed.out
-    if not box:
-        assert printed.err.startswith("error: ") and printed.err.count("\n") == 1
-    said = " ".join(printed.err.split())
-    assert not [word for word in words if word not in said], said
+# What a type does not allow, and what a number must not be
 
+# A value, and the types that allow it:
+WRONG: list[tuple[Any, set]] = [("nonsense", {str, Path}), (1.5, {float})]
+WRONG += [(1, {int, float}), (True, {bool}), (None, {NoneType}), (NAN, set())]
+WRONG += [(INF, set()), (-INF, set()), ([1], {Collection}), (np.ones(2), {Collection})]
+WRONG += [({}, {dict, Collection}), (len, {Callable}), (int, {Callable})]
+TEXT: list[tuple[str, set]] = [(t, set()) for t in ("nonsense", "nan", "-inf", "[1]")]
+TEXT += [("None", {NoneType}), ("True", {bool}), ("1.5", {float})]
 
-TABLE: list[Row] = []
-
-
-def table(rows: list[Row]):
-    """A test's rows, counted."""
-    TABLE.extend(rows)
-    return pytest.mark.parametrize(
-        ("call", "words"),
-        [(row.call, row.words) for row in rows],
-        ids=[row.what for row in rows],
-    )
-
-
-# What a type does not allow
-
-WRONG = {
-    "text": "nonsense",
-    "NaN": NAN,
-    "inf": INF,
-    "-inf": -INF,
-    "a list": [1],
-    "two numbers": np.ones(2),
-    "a function": len,
+NUMBERS = {
+    (0, -1): "rollouts prompts_per_rollout group_size max_new_tokens top_k epochs "
+    "max_sampling_rounds minibatches micro_batch_size max_length eval_every "
+    "eval_problems eval_samples checkpoint_every skill_steps habit_steps batch_size "
+    "n problems samples k batch",
+    (-1,): "seed sampler_delay samples_every",
+    (0, -0.5): "temperature max_rollout_weight router_rate learning_rate value_clip "
+    "skill_learning_rate habit_learning_rate buffer epsilon epsilon_low epsilon_high "
+    "mask_epsilon_low mask_epsilon_high tau_pos tau_neg",
+    (-0.5,): "router_noise weight_decay entropy_bonus beta",
+    (-0.5, 1.5): "overlong_share gamma lam",
+    (0, -0.5, 1.5): "top_p",
+    (1, 0.5): "dual_clip",
+    (0.5,): "max_ratio",
+    (1, 10): "min_terms max_terms",
+    (1, 9): "min_items max_items",
+    (): "level advantage",
 }
+OUT_OF_RANGE = {name: bad for bad, names in NUMBERS.items() for name in names.split()}
 
 
-def parts(kind) -> list:
-    """An annotation taken apart: its types, and the limits of a range."""
+def parts(kind) -> set:
+    """The plain types that an annotation allows."""
     if get_origin(kind) is Annotated:
-        inner, *rest = get_args(kind)
-        limits = [m for part in rest for m in getattr(part, "metadata", [part])]
-        return parts(inner) + limits
-    if NoneType in get_args(kind) or any(
-        get_origin(part) is Annotated for part in get_args(kind)
-    ):
-        return [found for part in get_args(kind) for found in parts(part)]
-    return [kind]
+        return parts(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return set().union(*map(parts, get_args(kind)))
+    return {get_origin(kind) or kind}
 
 
-def bad_values(kind) -> dict[str, Any]:
-    """What a setting of this type must refuse, by a short name."""
-    found, bad = parts(kind), dict(WRONG)
-    if str in found:
-        del bad["text"]
-    if NoneType not in found:
-        bad["None"] = None
-    if bool in found:
-        bad |= {"1": 1, "'false'": "false"}
-    else:
-        bad["True"] = True
-    if int in found:
-        bad["1.5"] = 1.5
-    for limit in found:
-        for name, step in (("ge", -1), ("gt", 0), ("le", 1), ("lt", 0)):
-            if hasattr(limit, name):
-                value = getattr(limit, name) + step
-                bad[f"{value}"] = value
-    return bad
+def bad(kind, values=WRONG) -> list:
+    """What an argument of this type must refuse, whatever its range."""
+    types = parts(kind)
+    return [value for value, allow in values if not types & (allow | {Any})]
 
 
-def bad_texts(kind) -> dict[str, str]:
-    """The same for `--set name=value`, where everything is text."""
-    found = parts(kind)
-    bad = {"nonsense": "nonsense", "nan": "nan", "inf": "-inf", "a list": "[1]"}
-    if str in found:
-        return {}
-    if NoneType not in found:
-        bad["None"] = "None"
-    if int in found or float in found:
-        bad["True"] = "True"
-        bad |= {k: str(v) for k, v in bad_values(kind).items() if k[-1:].isdigit()}
-    return bad
+def bad_tensors(name: str, good: Tensor) -> Iterator[tuple[str, Any]]:
+    """Words, and what stands in place of a tensor: other things, others of its kind."""
+    for other in ("nonsense", 1.0, good.tolist(), good.numpy()):
+        yield f"{name} must be a tensor, got ", other
+    yield "must have shape … got ", good[None]
+    if name not in ("logp", "scores", "length", "ratios"):  # the first says what B is
+        yield "must have shape … got ", torch.cat([good, good[:1]])
+    for value in (NAN, INF, -INF):
+        spoilt = good.clone()
+        spoilt.view(-1)[0] = value
+        yield "mask … 0 and 1" if name == "mask" else f"{name} is {value} at ", spoilt
+    for other in (good / 2, good * 2, -good) if name == "mask" else ():
+        yield "mask must hold only 0 and 1", other
+    if name not in ("mask", "weight"):
+        yield f"{name} must hold ", good.bool()
+    if name in ("logp", "old_logp", "scores", "ratios"):
+        yield f"{name} must hold floats, got ", good.long()
 
 
-# Settings: every field of every class
+# The front doors, each with arguments that it takes
 
-CHECKED = (TrainConfig, WarmStart, Arithmetic)
-
-
-def of_fields(cls) -> list[Row]:
-    return [
-        Row(
-            f"{cls.__name__}({name}={label})",
-            lambda name=name, value=value: cls(**{name: value}),
-            (f"{name} must be ", "got "),
-        )
-        for name, kind in annotations(cls).items()
-        for label, value in bad_values(kind).items()
-    ]
-
-
-@table([row for cls in CHECKED for row in of_fields(cls)])
-def test_a_setting(call, words):
-    the_sentence(call, words)
-
-
-def of_two(words: Words, algorithm="grpo", **given) -> Row:
-    label = ", ".join(f"{name}={value}" for name, value in given.items())
-
-    def call():
-        TrainConfig(**given).check(ALGORITHMS[algorithm])
-
-    return Row(f"{algorithm}: {label}", call, words)
-
-
-TOGETHER = [
-    of_two(("7", "4", "minibatches"), prompts_per_rollout=7),
-    of_two(("max_length 3", "max_new_tokens 9"), max_length=3, max_new_tokens=9),
-    of_two(("detach_shift", "before_clip"), detach_shift=False, placement="after_clip"),
-    of_two(("float64", "rollout_dtype", "float32"), rollout_dtype="float64"),
-    of_two(("float64", "dtype", "bfloat16"), rollout_dtype="bfloat16", dtype="float64"),
-    of_two(("group_size must be ≥ 2", "got 1"), group_size=1),
-    of_two(("group_size must be ≥ 2", "got 1"), "dapo", group_size=1),
-    of_two(("group_size", "1"), "ppo", group_size=1, dynamic_sampling=True),
-    of_two(("allow_on_policy=True",), minibatches=1),
-    of_two(("correct=True", "router_shift"), "reinforce", router_shift=True),
-    of_two(("did you mean 'epsilon'",), hyperparameters={"epsilom": 0.2}),
-    of_two(("no setting 1",), hyperparameters={1: 0.2}),
-    of_two(("did you mean 'rollouts'",), rolouts=3),
-    of_two(("'lr'", "it has"), lr=3),
-]
-
-
-@table(
-    [
-        *TOGETHER,
-        Row(
-            "replace(config, seed=text)",
-            lambda: replace(TrainConfig(), seed="one"),
-            ("seed must be a whole number ≥ 0, got 'one'",),
-        ),
-        Row(
-            "Arithmetic(min_terms=4, max_terms=3)",
-            lambda: Arithmetic(min_terms=4, max_terms=3),
-            ("min_terms 4", "max_terms 3"),
-        ),
-        *(
-            Row(
-                f"{cls.__name__}({name}={mix})",
-                lambda cls=cls, name=name, mix=mix: cls(**{name: mix}),
-                (name, "must", "got "),
-            )
-            for cls, name in ((Arithmetic, "habit_mix"), (WarmStart, "skill_mix"))
-            for mix in (
-                (0.5, 0.5),
-                (0.9, 0.9, 0.9),
-                (0.0, 0.0, 0.0),
-                (NAN, 0.5, 0.5),
-                (-0.5, 1.0, 0.5),
-                ("0.2", 0.4, 0.4),
-            )
-        ),
-    ]
-)
-def test_settings_that_do_not_go_together(call, words):
-    the_sentence(call, words)
-
-
-# Hyperparameters: every one of every algorithm, by every way in
-
+MODEL = random_model()
+SAMPLED = rl.sample(MODEL, TOKENIZER, PROMPTS, group_size=2, max_new_tokens=6)
+HISTORY = History("grpo", [{"reward": 1.0}])
 BATCH = {
     "logp": tensor([[-1.0, -0.5, -2.0], [-0.7, -1.2, -0.1]]),
     "old_logp": tensor([[-1.1, -0.5, -1.9], [-0.7, -1.0, -0.2]]),
@@ -257,1469 +133,446 @@ BATCH = {
     "mask": tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]),
     "weight": torch.full((2, 3), 0.2),
 }
-EVERY_HYPERPARAMETER = [
-    (algorithm, name, kind)
-    for algorithm in ALGORITHMS.values()
-    for name, kind in algorithm.annotations.items()
-]
+SCORES = {"scores": tensor([[0.0, 1.0, 0.6], [0.2, 0.1, 0.9]])}
+PAIR = {"model": MODEL, "tokenizer": TOKENIZER}
+RUN = {"algorithm": "grpo", "config": SMALL, **PAIR}
+ASKED = {**PAIR, "problems": 4, "max_new_tokens": 4}
+ANSWERS = {"prompts": ["1+2="], "completions": ["#3"]}
+WORLD = {"n": 4, "seed": 0}
+RAMP = {"length": tensor([4.0, 9.0]), "max_length": 12, "buffer": 4}
+RATIOS = {"algorithm": "grpo", "ratios": tensor([0.6, 1.0, 2.0])}
+
+DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
+    "train": (rl.train, {**RUN, "progress": False}),
+    "prepare": (rl.prepare, RUN),
+    "warm_start": (rl.warm_start, {}),
+    "sample": (rl.sample, {**PAIR, "prompts": PROMPTS, "max_new_tokens": 4}),
+    "log_probs": (rl.log_probs, {"model": MODEL, "rollout": SAMPLED}),
+    "values": (values, {"critic": make_critic(MODEL), "rollout": SAMPLED}),
+    "scores": (scores, ASKED),
+    "evaluate": (rl.evaluate, ASKED),
+    "mean_at": (mean_at, SCORES),
+    "pass_at": (pass_at, {**SCORES, "k": 2}),
+    "policy_loss": (ALGORITHMS["grpo"].policy_loss, BATCH),  # one code for all of them
+    "from_gate": (rl.from_gate, {"gate": torch.mul}),
+    "curve": (rl.curve, RATIOS),
+    "build": (build, {"preset": "tiny", "tokenizer": TOKENIZER}),
+    "make_critic": (make_critic, {"policy": MODEL}),
+    "check_pair": (check_pair, PAIR),
+    "score": (score, {"reward": max, **ANSWERS, "columns": {}}),
+    "overlong_punishment": (overlong_punishment, RAMP),
+    "reached": (HISTORY.reached, {"level": 0.9, "name": "reward"}),
+    "to_csv": (HISTORY.to_csv, {}),
+    "samples_to_jsonl": (HISTORY.samples_to_jsonl, {}),
+    "from_csv": (History.from_csv, {}),
+    "a world's sample": (Arithmetic().sample, WORLD),
+    "held_out": (Arithmetic().held_out, WORLD),
+    "demonstrations": (Arithmetic().demonstrations, {**WORLD, "mix": (0.3, 0.4, 0.3)}),
+    "correctness": (Arithmetic.reward, {**ANSWERS, "answer": [3]}),
+    "sortedness": (Sorting.reward, {**ANSWERS, "answer": ["3"]}),
+    "load": (load, {}),
+    "TrainConfig": (TrainConfig, {}),
+    "WarmStart": (WarmStart, {}),
+    "Arithmetic": (Arithmetic, {}),
+    "Sorting": (Sorting, {}),
+}
+METHODS = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 
 
-def of_hyperparameters() -> list[Row]:
-    def loss(algorithm, given):
-        return algorithm.policy_loss(**BATCH, **given)
-
-    def config(algorithm, given):
-        return TrainConfig(hyperparameters=given).check(algorithm)
-
-    return [
-        Row(
-            f"{algorithm.name}, {name}={label}, {way.__name__}",
-            lambda way=way, a=algorithm, given={name: value}: way(a, given),
-            (f"{name} must be ", "got "),
-        )
-        for algorithm, name, kind in EVERY_HYPERPARAMETER
-        for label, value in bad_values(kind).items()
-        for way in (loss, config)
-    ]
+def kinds(function: Callable) -> dict[str, Any]:
+    """The annotations of a door's arguments, or of a class's fields."""
+    if isinstance(function, type):
+        return annotations(function)
+    function = scores if function is rl.evaluate else function
+    given = inspect.get_annotations(inspect.unwrap(function), eval_str=True)
+    return {n: given[n] for n in inspect.signature(function).parameters if n in given}
 
 
-@table(of_hyperparameters())
-def test_a_hyperparameter(call, words):
-    the_sentence(call, words)
+def refuses(function: Callable, good: dict, types: dict) -> None:
+    """Every argument of `function`, with all that it must not be."""
+    for name, kind in types.items():
+        rows = [(f"{name} must ", value) for value in bad(kind)]
+        rows += [(f"{name} must … got ", n) for n in OUT_OF_RANGE.get(name, ())]
+        if isinstance(good.get(name), Tensor):
+            rows = bad_tensors(name, good[name])
+        for words, value in rows:
+            refused(words, function, **{**good, name: value})
 
 
-# Arguments: every one of every public function of plain numbers and tensors
-
-GROUP = tensor([0, 0, 1, 1])
-REWARDS = tensor([1.0, 0.0, 1.0, 0.5])
-MASK = tensor([[1.0, 1, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0]])
-LOGP = -torch.arange(1.0, 13.0).view(4, 3) / 10
-OLD = LOGP - 0.1
-ROUTED = LOGP.view(2, 2, 3, 1).expand(2, 2, 3, 2)  # (… layers k)
-EXPERTS = tensor([[[[0, 1]], [[2, 3]]]])
-KL = {"logp": LOGP, "ref_logp": OLD}
-RATIO = {"logp": LOGP, "old_logp": OLD, "mask": MASK}
-LOSS = {**BATCH, "weight": None}
-CRITIC = {"values": LOGP, "old_values": OLD, "targets": OLD, "mask": MASK}
-
-NEGATIVE = {"negative": -0.5}
-NOT_POSITIVE = {"zero": 0.0, **NEGATIVE}
-NOT_A_SHARE = {"too large": 1.5, **NEGATIVE}
-NOT_A_COUNT = {"zero": 0, "negative": -1, "a fraction": 1.5}
-
-# function, arguments that it takes, what is out of range for its numbers
-FUNCTIONS: list[tuple[Callable, dict[str, Any], dict[str, dict[str, Any]]]] = [
-    (
-        advantages.group_relative,
-        {"rewards": REWARDS, "group": GROUP, "eps": 1e-6},
-        {"eps": NEGATIVE},
-    ),
-    (advantages.group_centred, {"rewards": REWARDS, "group": GROUP}, {}),
-    (advantages.leave_one_out, {"rewards": REWARDS, "group": GROUP}, {}),
-    (
-        advantages.gae,
-        {"rewards": LOGP, "values": OLD, "mask": MASK, "gamma": 1.0, "lam": 0.9},
-        {"gamma": NOT_A_SHARE, "lam": NOT_A_SHARE},
-    ),
-    (
-        advantages.whiten,
-        {"advantages": LOGP, "mask": MASK, "eps": 1e-8},
-        {"eps": NEGATIVE},
-    ),
-    (normalisers.seq_mean_token_mean, {"mask": MASK}, {}),
-    (normalisers.token_mean, {"mask": MASK}, {}),
-    (normalisers.group_token_mean, {"mask": MASK, "group": GROUP}, {}),
-    (
-        normalisers.constant,
-        {"mask": MASK, "max_length": 3},
-        {"max_length": {"below the longest": 2, "zero": 0, "negative": -3}},
-    ),
-    (kl.k1, KL, {}),
-    (kl.k2, KL, {}),
-    (kl.k3, KL, {}),
-    (kl.k3_plus, KL, {}),
-    (kl.unbiased_k3, {**KL, "old_logp": OLD}, {}),
-    (
-        kl.token_rewards,
-        {"scores": REWARDS, **KL, "mask": MASK, "beta": 0.1},
-        {"beta": NEGATIVE},
-    ),
-    (importance.log_ratio, RATIO, {}),
-    (importance.largest_deviation, RATIO, {}),
-    (importance.sequence_log_ratio, {"z": LOGP, "mask": MASK}, {}),
-    (importance.gspo_token_log_ratio, {"logp": LOGP, "z": OLD, "mask": MASK}, {}),
-    (
-        importance.truncated_weight,
-        {"old_logp": OLD, "rollout_logp": LOGP, "mask": MASK, "cap": 2.0},
-        {"cap": NOT_POSITIVE},
-    ),
-    (moe.overlap, {"old": EXPERTS, "new": EXPERTS}, {}),
-    (moe.router_kl, {"old": LOGP, "new": OLD}, {}),
-    (
-        moe.router_shift,
-        {"logp": ROUTED, "old_logp": ROUTED, "floor": 0.7},
-        {"floor": {"zero": 0, **NOT_A_SHARE}},
-    ),
-    (
-        moe.shifted,
-        {
-            "old_logp": OLD,
-            "weight": MASK,
-            "mask": MASK,
-            "gamma": LOGP.exp(),
-            "placement": "after_clip",
-            "one_ratio": True,
-        },
-        {"gamma": {"above 1": MASK + 1, "zeros": 0 * MASK}},
-    ),
-    (
-        rewards.overlong_punishment,
-        {"length": tensor([4.0, 9.0]), "max_length": 12, "buffer": 4},
-        {
-            "max_length": NOT_A_COUNT,
-            "buffer": {**NOT_POSITIVE, "above max_length": 13},
-        },
-    ),
-    (
-        curves.curve,
-        {"algorithm": "grpo", "advantage": 1.0, "ratios": tensor([0.5, 1.0, 2.0])},
-        {
-            "advantage": {"zero": 0},
-            "ratios": {"zero": tensor([0.0, 1.0]), "negative": tensor([-1.0, 1.0])},
-        },
-    ),
-    (
-        algorithms.value_loss,
-        {**CRITIC, "epsilon": 0.2},
-        {"epsilon": NOT_POSITIVE},
-    ),
-    (mean_at, {"scores": LOGP.exp()}, {}),
-    (
-        pass_at,
-        {"scores": LOGP.exp(), "k": 2},
-        {"k": {"above n": 4, **NOT_A_COUNT}},
-    ),
-    (
-        maj_at,
-        {"scores": LOGP.exp(), "answers": [["7"] * 3] * 4, "k": 2},
-        {
-            "answers": {"too few": [["7"] * 3], "ragged": [["7"] * 3, ["7"]]},
-            "k": {"above n": 4, **NOT_A_COUNT},
-        },
-    ),
-    (of_runs, {"values": [0.5, 0.7], "digits": 2}, {"digits": {"negative": -1}}),
-    (History("grpo", [{"reward": 1.0}]).reached, {"level": 0.9, "name": "reward"}, {}),
-    (
-        Arithmetic().sample,
-        {"n": 4, "seed": 0},
-        {"n": NOT_A_COUNT, "seed": {"negative": -1, "a fraction": 1.5}},
-    ),
-    (
-        Arithmetic().held_out,
-        {"n": 4, "seed": 0},
-        {"n": NOT_A_COUNT, "seed": {"negative": -1, "a fraction": 1.5}},
-    ),
-    (
-        Arithmetic().demonstrations,
-        {"n": 4, "seed": 0, "mix": (0.3, 0.4, 0.3)},
-        {"n": NOT_A_COUNT, "mix": {"two": (0.5, 0.5), "zeros": (0, 0, 0)}},
-    ),
-    (ALGORITHMS["grpo"].policy_loss, BATCH, {}),  # the same code for all of them
-]
-MAY_BE_NONE = {"weight", "ratios", "epsilon", "mix"}
-INTEGERS_TOO = {"mask", "rewards", "advantages", "scores", "length", "weight", "values"}
+@pytest.mark.parametrize("name", DOORS)
+def test_an_argument_of_a_front_door(name):
+    function, good = DOORS[name]
+    refuses(function, good, kinds(function))
 
 
-def wrong_tensors(name: str, good: torch.Tensor, first: bool) -> dict[str, Any]:
-    """What stands in place of a tensor: nothing, other things, others of its kind."""
-    bad = {
-        "None": None,
-        "text": "nonsense",
-        "a list": good.tolist(),
-        "a number": 1.0,
-        "an array": good.numpy(),
-        "another rank": good[None],
-    }
-    if not first:
-        bad["a row more"] = torch.cat([good, good[:1]])
-    if not good.is_floating_point():
-        return {**bad, "floats": good.double(), "truth values": good.bool()}
-    for label, value in (("NaN", NAN), ("inf", INF), ("-inf", -INF)):
-        bad[label] = good.clone()
-        bad[label].view(-1)[0] = value
-    if name == "mask":
-        bad |= {"halves": good / 2, "twos": good * 2, "negative": -good}
-    elif name not in INTEGERS_TOO:
-        bad["integers"] = good.long()
-    return bad
+def configured(algorithm="grpo", **settings):
+    """Settings as a run of a method takes them."""
+    return check_fit(TrainConfig(**settings), ALGORITHMS[algorithm])
 
 
-def wrong_numbers(good) -> dict[str, Any]:
-    bad = {"None": None, "a list": [1], "a function": len, "two": np.ones(2)}
-    if not isinstance(good, bool):
-        bad |= {"NaN": NAN}
-    if not isinstance(good, str):
-        bad |= {"text": "nonsense"}
-    if isinstance(good, int | float) and not isinstance(good, bool):
-        bad |= {"inf": INF, "True": True}
-    return bad
+@METHODS
+def test_a_hyperparameter(algorithm):
+    """By the loss, by the settings of a run, and by `--set` as text."""
+    name, types = algorithm.name, algorithm.annotations
+    loss = partial(algorithm.policy_loss, **BATCH)
+    for call in (loss, lambda **given: configured(name, hyperparameters=given)):
+        refuses(call, {}, types)
+        if name not in ("gmpo", "rspo"):  # there the bound is one of log r
+            for lower in {"epsilon", "epsilon_low"} & types.keys():
+                refused("must be a number in (0, 1], got 1.5", call, **{lower: 1.5})
+    for key, kind in (types | FIELDS if name == "grpo" else types).items():
+        for text in (*bad(kind, TEXT), *map(str, OUT_OF_RANGE.get(key, ()))):
+            if str not in parts(kind):
+                words = f"{key} must … got {text!r}"
+                refused(words, parse_settings, algorithm, [f"{key}={text}"])
 
 
-def of_argument(name: str, label: str, value, out_of_range: bool) -> Words:
-    """What a sentence about an argument must hold."""
-    if out_of_range:
-        return name, "must"
-    if label == "another rank":  # of two tensors that differ, the second is named
-        return "must have shape", "got "
-    if isinstance(value, torch.Tensor) and label in ("NaN", "inf", "-inf"):
-        return (name, "0 and 1") if name == "mask" else (f"{name} is ", "finite")
-    return f"{name} must ", "got "
+def test_every_number_of_a_door_has_its_range_here():
+    every = [kinds(function) for function, _ in DOORS.values()]
+    every += [algorithm.annotations for algorithm in ALGORITHMS.values()]
+    every = [(n, parts(kind)) for types in every for n, kind in types.items()]
+    assert {n for n, types in every if types & {int, float}} == OUT_OF_RANGE.keys()
 
 
-def of_function(function, given: dict, out_of_range: dict) -> list[Row]:
-    owner = getattr(function, "__self__", None)
-    title = f"{owner.name}." if isinstance(owner, Algorithm) else ""
-    title += function.__name__
-    rows, tensors = [], [n for n, v in given.items() if isinstance(v, torch.Tensor)]
-    for name, good in given.items():
-        if good is None or isinstance(good, list):
+def test_every_front_door_of_the_core_is_here():
+    """Each function that `guarded` has made."""
+    here = {inspect.unwrap(getattr(f, "__func__", f)) for f, _ in DOORS.values()}
+    for name in (m.name for m in pkgutil.walk_packages(rl.__path__, "refimpl.")):
+        if name.split(".")[1] in ("real", "interop", "lab", "__main__"):
             continue
-        bad = (
-            wrong_tensors(name, good, name == tensors[0])
-            if name in tensors
-            else wrong_numbers(good)
-        )
-        bad |= out_of_range.get(name, {})
-        if name in MAY_BE_NONE:
-            bad.pop("None", None)
-        rows += [
-            Row(
-                f"{title}({name}: {label})",
-                lambda given={**given, name: value}: function(**given),
-                of_argument(name, label, value, label in out_of_range.get(name, ())),
-            )
-            for label, value in bad.items()
-        ]
-    return rows
+        every = list(vars(importlib.import_module(name)).values())
+        every += [x for c in every if isinstance(c, type) for x in vars(c).values()]
+        for function in (getattr(x, "__func__", x) for x in every):
+            code = getattr(function, "__code__", None)
+            if code and code.co_qualname == "guarded.<locals>.call":
+                assert inspect.unwrap(function) in here, f"{name}: {function}"
 
 
-@table([row for entry in FUNCTIONS for row in of_function(*entry)])
-def test_an_argument(call, words):
-    the_sentence(call, words)
+# What no type says
 
-
-def of_group(function) -> Row:
-    return Row(
-        f"{function.__name__}: a group of one",
-        lambda: function(REWARDS, tensor([0, 0, 0, 7])),
-        ("group 7 has 1", "at least 2", "group_size"),
-    )
-
-
-def by_gate(gate) -> Callable:
-    """The loss of an algorithm with this gate."""
-    given = {k: v for k, v in BATCH.items() if k != "weight"}
-    return lambda: from_gate(gate).policy_loss(**given)
-
-
-MORE = [
-    of_group(advantages.group_relative),
-    of_group(advantages.group_centred),
-    of_group(advantages.leave_one_out),
-    Row(
-        "Dr. GRPO without a weight",
-        lambda: ALGORITHMS["dr_grpo"].policy_loss(**LOSS),
-        ("constant needs max_length", "weight=normalisers.constant(mask, max_length)"),
-    ),
-    Row(
-        "apply without a group",
-        lambda: normalisers.apply(normalisers.group_token_mean, MASK),
-        ("group_token_mean needs group",),
-    ),
-    Row(
-        "apply: a name",
-        lambda: normalisers.apply("token_mean", MASK),
-        ("normaliser must be a function", "'token_mean'"),
-    ),
-    Row(
-        "policy_loss: a hyperparameter's nearest name",
-        lambda: ALGORITHMS["sapo"].policy_loss(**BATCH, tau_positive=1.0),
-        ("no setting 'tau_positive'", "did you mean 'tau_pos'"),
-    ),
-    Row(
-        "policy_loss: old TRL argument",
-        lambda: ALGORITHMS["grpo"].policy_loss(**BATCH, aggregation="token_mean"),
-        ("no setting 'aggregation'", "it has: epsilon_low"),
-    ),
-    Row(
-        "policy_loss: logp alone",
-        lambda: ALGORITHMS["grpo"].policy_loss(LOGP),
-        ("policy_loss", "old_logp"),
-    ),
-    Row(
-        "gae without a mask",
-        lambda: advantages.gae(LOGP, OLD),
-        ("gae", "mask"),
-    ),
-    Row(
-        "k3: one more row",
-        lambda: kl.ESTIMATORS["k3"](LOGP, OLD[:3], OLD),
-        ("ref_logp must have shape (...) = (4, 3), got (3, 3)",),
-    ),
-    Row("a gate: None", lambda: from_gate(None), ("gate must be a function", "None")),
-    Row("a gate: text", lambda: from_gate("sech"), ("gate must be a function",)),
-    Row("a gate's name", lambda: from_gate(len, 3), ("name must be text, got 3",)),
-    Row("a gate that gives a number", by_gate(lambda r, a: 1.0), ("gate", "float")),
-    Row("a gate that gives None", by_gate(lambda r, a: None), ("gate", "NoneType")),
-    Row("a gate that gives a row", by_gate(lambda r, a: r[0]), ("gate", "(3,)")),
-    Row("a gate that gives NaN", by_gate(lambda r, a: r * NAN), ("gate is nan",)),
-    Row("a gate that gives ∞", by_gate(lambda r, a: r * INF), ("gate is inf",)),
-    Row("a gate of one argument", by_gate(lambda r: r), ("gate", "(r, advantages)")),
-    *(
-        Row(f"algorithms.get({name!r})", lambda n=name: algorithms.get(n), (said,))
-        for name, said in {
-            "gropo": "did you mean 'grpo'",
-            "GRPO": "did you mean 'grpo'",
-            "": "unknown algorithm ''",
-            None: "unknown algorithm None",
-            3: "unknown algorithm 3",
-            ("grpo",): "unknown algorithm ('grpo',)",
-            (): "unknown algorithm ()",
-        }.items()
-    ),
-    Row("algorithms.get([])", lambda: algorithms.get([]), ("algorithm", "[]")),
-    Row(
-        "curve: a hyperparameter of another method",
-        lambda: curves.curve("sapo", epsilon=0.2),
-        ("sapo has no setting 'epsilon'",),
-    ),
-    Row(
-        "curve: a hyperparameter out of range",
-        lambda: curves.curve("ppo", epsilon=-0.2),
-        ("epsilon must be a number in (0, 1], got -0.2",),
-    ),
-    *(
-        Row(f"Sum: {label}", lambda given=given: rewards.Sum(*given), words)
-        for label, given, words in (
-            ("a list", ([len],), ("components must be a dictionary", "got [")),
-            ("None", (None,), ("components must be a dictionary", "got None")),
-            ("nothing", ({},), ("at least one reward function", "got {}")),
-            ("a name that is a number", ({3: len},), ("name must be text", "got 3")),
-            ("no function", ({"a": "b"},), ("'a' must be a function", "got 'b'")),
-            (
-                "a weight short",
-                ({"a": len, "b": len}, [1]),
-                ("weights must be 2", "a, b"),
-            ),
-            ("an infinite weight", ({"a": len}, [INF]), ("weight of 'a'", "got inf")),
-            ("a weight of text", ({"a": len}, ["1"]), ("weight of 'a'", "got '1'")),
-        )
-    ),
-    Row("of_runs: none", lambda: of_runs([]), ("at least one number",)),
-    Row("of_runs: NaN alone", lambda: of_runs([NAN]), ("at least one number",)),
-    Row("of_runs: words", lambda: of_runs(["a"]), ("values", "'a'")),
-    Row("of_runs: None in it", lambda: of_runs([0.5, None]), ("values", "None")),
-    Row("of_runs: a number", lambda: of_runs(0.5), ("values", "0.5")),
-    Row(
-        "no accuracy measured",
-        lambda: History("grpo", [{"accuracy": None}]).accuracy,
-        ("no accuracy was measured",),
-    ),
+TOGETHER: list[tuple[str, dict[str, Any]]] = [
+    ("7 prompts … 4 equal mini-batches", {"prompts_per_rollout": 7}),
+    ("max_length 3 … max_new_tokens 9", {"max_length": 3, "max_new_tokens": 9}),
+    ("detach_shift … before_clip", {"detach_shift": False, "placement": "after_clip"}),
+    ("rollout_dtype 'float64' … dtype 'float32'", {"rollout_dtype": "float64"}),
+    ("'bfloat16' … 'float64'", {"rollout_dtype": "bfloat16", "dtype": "float64"}),
+    ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
+    ("normaliser must … did you mean 'token_mean'", {"normaliser": "token_meam"}),
+    ("grpo … group_size must be ≥ 2, got 1", {"group_size": 1}),
+    ("dapo … group_size must be ≥ 2", {"algorithm": "dapo", "group_size": 1}),
+    ("allow_on_policy=True", {"minibatches": 1}),
+    ("router_shift … correct=True", {"algorithm": "reinforce", "router_shift": True}),
+    ("did you mean 'epsilon'", {"hyperparameters": {"epsilom": 0.2}}),
+    ("no setting 1", {"hyperparameters": {1: 0.2}}),
+    ("did you mean 'rollouts'", {"rolouts": 3}),
+    *((f"TrainConfig has no setting {name!r} … it has", {name: 1}) for name in LEFT),
 ]
 
 
-@table(MORE)
-def test_a_call(call, words):
-    the_sentence(call, words)
+def test_settings_that_do_not_go_together():
+    for words, given in TOGETHER:
+        refused(words, configured, **given)
+    ppo = {"algorithm": "ppo", "group_size": 1, "dynamic_sampling": True}
+    refused("dynamic_sampling … group_size must be ≥ 2", configured, **ppo)
+    refused("seed must be a whole number ≥ 0", replace, TrainConfig(), seed="one")
+    refused("min_terms 4 … max_terms 3", Arithmetic, min_terms=4, max_terms=3)
+    refused("min_items 5 … max_items 4", Sorting, min_items=5, max_items=4)
+    mixes = [(0.5, 0.5), (0.9, 0.9, 0.9), (0.0, 0.0, 0.0), (NAN, 0.5, 0.5)]
+    for mix in (*mixes, (-0.5, 1.0, 0.5), ("0.2", 0.4, 0.4)):
+        refused("habit_mix must … got ", Arithmetic, habit_mix=mix)
+        refused("habit_mix must … got ", Sorting, habit_mix=mix)
+        refused("skill_mix must … got ", WarmStart, skill_mix=mix)
+        refused("mix must … got ", Arithmetic().demonstrations, 4, 0, mix=mix)
+
+
+def at(door: str, words: str, **changed) -> None:
+    """A door with some of its good arguments changed."""
+    function, good = DOORS[door]
+    refused(words, function, **good | changed)
+
+
+def tokenizer(**changed):
+    """Another end, or tokens that the model lacks."""
+    other = make_tokenizer()
+    other.add_tokens(changed.pop("more", []))
+    for name, value in changed.items():
+        setattr(other, name, value)
+    return other
+
+
+def other_model(config, **sizes):
+    """Mamba, whose state is no key-value cache; GPT-2 with few positions."""
+    sizes |= {"vocab_size": len(TOKENIZER), "eos_token_id": TOKENIZER.eos_token_id}
+    return AutoModelForCausalLM.from_config(config(**sizes))
+
+
+PARTS = ("sample", "held_out", "reward", "habit", "habits")
+
+
+def task(**changed):
+    """The arithmetic world with parts of it replaced; None: left out."""
+    whole = {name: getattr(Arithmetic(), name) for name in PARTS} | changed
+    return SimpleNamespace(**{k: v for k, v in whole.items() if v is not None})
+
+
+ROW = {"prompt": "1+2=", "answer": 3, "terms": 2}
+BAD_ROWS = [None, [], 3, "1+2=", ["1+2="], iter([ROW]), [{"answer": 3}]]
+BAD_ROWS += [[{"prompt": 12}], [{"prompt": None}], [ROW, {"prompt": "3+4="}]]
+
+
+def test_training_is_refused_before_work_starts(monkeypatch):
+    def too_late(*_):
+        raise AssertionError("work started")
+
+    monkeypatch.setattr(TRAIN, "collect", too_late)
+    run = partial(at, "train")
+    run("'gropo' … did you mean 'grpo'", algorithm="gropo")
+    run("config must be a TrainConfig … seed", config={"seed": 1})
+    run("causal language model … Linear", model=nn.Linear(2, 2))
+    run("model and tokenizer together", tokenizer=None)
+    run("model and tokenizer together", model=None)
+    run("no eos_token", tokenizer=tokenizer(eos_token=None))
+    run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
+    mamba = other_model(MambaConfig, hidden_size=16, state_size=4, num_hidden_layers=1)
+    run("Mamba … cannot be sampled from", model=mamba)
+    gpt2 = other_model(GPT2Config, n_positions=16, n_embd=8, n_layer=1, n_head=1)
+    run("16 positions … max_new_tokens", model=gpt2)
+    frozen = random_model().requires_grad_(False)
+    run("gradient … requires_grad_(True)", model=frozen)
+    run("router_shift … mixture of experts … tiny-moe", algorithm="rspo")
+    for name, value in (("replay", "R2"), ("router_noise", 0.1), ("router_rate", 2.0)):
+        config = replace(SMALL, **{name: value})
+        run(f"{name} … mixture of experts", config=config)
+    run("unknown device 'gpu'", config=replace(SMALL, device="gpu"))
+    run("hooks must be a list, each a function", hooks=[print, 3])
+    for value in ("arithmetic", 3, []):
+        run(f"task must have … {value!r}", task=value)
+    run("task must have … Arithmetic … is a class", task=Arithmetic)
+    for name in PARTS:
+        run(f"task must have … lacks {name}", task=task(**{name: None}))
+    run("lacks habits", task=task(habits=3))
+    run("lacks habit", task=task(habit="careful"))
+    for name in ("sample", "held_out"):
+        for rows in BAD_ROWS:
+            changed = task(**{name: lambda *_, rows=rows: rows})
+            run(f"task.{name} must return a list … 'prompt'", task=changed)
+        run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
+    run("as many rows … returned 1", task=task(sample=lambda n, seed: [ROW]))
+    nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
+    run("a prompt must be a non-empty string, got ''", task=nothing)
+    run("resume=True needs a checkpoint_dir", resume=True)
+    run("overwrite=True needs a checkpoint_dir", overwrite=True)
+    run("resume … overwrite … choose one", resume=True, overwrite=True)
+    run("cannot write checkpoints to ''", checkpoint_dir="")
+
+
+def test_what_only_the_first_rollout_can_show():
+    paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
+    paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
+
+    def raising(**_):
+        raise RuntimeError("the judge\nis away")
+
+    for pay in paid:
+        reward = partial(lambda pay, **_: pay, pay)
+        at("train", "the reward function … number", reward=reward)
+    parts = Sum({"half": lambda **_: 1.0})
+    at("train", "(component 'half') must return 16 numbers", reward=parts)
+    at("train", "raising raised RuntimeError: the judge is away", reward=raising)
+    at("train", "take **columns", reward=lambda prompts, completions: 1)
+
+
+def test_sampling_and_measuring():
+    for prompts in ([], [""], [3], [None], ["1+2=", ["3"]], ["1" * 200]):
+        at("sample", "prompt", prompts=prompts)
+    larger = tokenizer(more=["<extra>"])
+    at("sample", "token 18 … only 18", prompts=["<extra>"], tokenizer=larger)
+    for door in ("sample", "scores", "evaluate"):
+        at(door, "causal language model … Linear", model=nn.Linear(2, 2))
+    for door in ("scores", "evaluate", "prepare"):
+        at(door, "task must have … 'arithmetic'", task="arithmetic")
+    for rows in BAD_ROWS:
+        changed = task(held_out=lambda *_, rows=rows: rows)
+        at("evaluate", "task.held_out must return … 'prompt'", task=changed)
+    at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
+    at("values", "critic must … make_critic", critic=MODEL)
+    at("pass_at", "k must be at most 3, … got 4", k=4)
+    at("pass_at", "at least one problem", scores=torch.zeros(0, 3))
+    at("mean_at", "at least one answer", scores=torch.zeros(0, 3))
+
+
+def test_losses_curves_and_gates():
+    at("overlong_punishment", "buffer must … max_length = 12 … got 13", buffer=13)
+    at("curve", "advantage must not be 0", advantage=0)
+    at("curve", "ratios must be > 0, got 0", ratios=tensor([0.0, 1.0]))
+    at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
+    at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
+    at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
+    at("policy_loss", "advantages is nan at row 0", advantages=tensor([NAN, 1.0]))
+    at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
+    refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
+    refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
+    for gate, words in (
+        (lambda r, a: 1.0, "gate must return a tensor … float"),
+        (lambda r, a: None, "gate must return a tensor … NoneType"),
+        (lambda r, a: r[0], "gate must return a tensor … (3,)"),
+        (lambda r, a: r * NAN, "objective of my gate is not finite"),
+        (lambda r, a: r * INF, "objective of my gate is not finite"),
+    ):
+        refused(words, rl.from_gate(gate).policy_loss, **BATCH)
+    for name in ("gropo", "GRPO"):
+        refused("did you mean 'grpo'", rl.get, name)
+    for name in ("", None, 3, [], ()):
+        refused(f"unknown algorithm {name!r}", rl.get, name)
+
+
+def test_formulas_that_have_a_sentence_of_their_own():
+    lonely = rl.Scored(tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 0, 7]))
+    for name in ("group_relative", "group_centred", "leave_one_out"):
+        words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
+        refused(words, getattr(rl.advantages, name), lonely)
+    mask, given = BATCH["mask"], BATCH | {"weight": None}
+    normaliser = rl.normalisers.group_token_mean
+    refused("max_length … (3 tokens), got 2", rl.normalisers.constant, mask, 2)
+    refused("group_token_mean needs group", rl.normalisers.apply, normaliser, mask)
+    words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
+    refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
+    refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
+    mixture = build("tiny-moe", TOKENIZER)
+    other = rl.moe.routed(mixture, experts=torch.zeros(1, 3, 1, 2))
+    refused("experts of 1 layers … 2 routers", other.__enter__)
+
+
+def test_sums_of_rewards_names_and_devices():
+    refused("components must be a dictionary … got [", Sum, [len])
+    refused("components must be a dictionary … got None", Sum, None)
+    refused("at least one reward function … got {}", Sum, {})
+    refused("name must be text … got 3", Sum, {3: len})
+    refused("name must be text of one line", Sum, {"a\nb": len})
+    refused("'a' must be a function, got 'b'", Sum, {"a": "b"})
+    refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
+    refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
+    refused("weights must be 1 finite … got ['1']", Sum, {"a": len}, ["1"])
+    at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
+    for value in ("gpu", "", None, 3, "cuda:-1", "cpu:x", ["cpu"], NAN):
+        refused(f"unknown device {value!r}", pick_device, value)
+    refused("unknown device 'gpu'", rl.warm_start, device="gpu")
+    for value in (None, "three", 3.5, NAN, [3]):
+        refused(f"answer must be a whole number, got {value!r}", verify, "#3", value)
+        at("correctness", "answer must be a whole number", answer=[value])
+    refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
+    refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
+    refused("did you mean 'sorting'", grid.Cell, "GRPO", world="sort")
+    refused("K must be one of 1, 4, 16", grid.Cell, "GRPO", updates=3)
 
 
 def test_a_column_that_is_not_there_names_those_that_are():
     """By `[]`, where Python's own KeyError is what a reader expects."""
     with pytest.raises(KeyError, match=r"no column 'rewards'; there are: reward"):
-        History("grpo", [{"reward": 1.0}])["rewards"]
+        HISTORY["rewards"]
+    unmeasured = History("grpo", [{"accuracy": None}])
+    refused("no accuracy was measured", lambda: unmeasured.accuracy)
 
 
-@pytest.mark.parametrize("given", [None, 5, b"#5", ["#5"], NAN, "#5" * 4096, "#5\n"])
-def test_the_verifier_never_raises_over_a_response(given):
-    assert verify(given, 5) is False
+# Files
 
 
-# Models, tokenizers, tasks, rewards
-
-
-@cache
-def model():
-    return random_model()
-
-
-@cache
-def sampled() -> rollout.Rollout:
-    return rollout.sample(model(), TOKENIZER, PROMPTS, group_size=2, max_new_tokens=6)
-
-
-def endless():
-    tokenizer = make_tokenizer()
-    tokenizer.eos_token = None
-    return tokenizer
-
-
-def larger():
-    tokenizer = make_tokenizer()
-    tokenizer.add_tokens(["<extra>"])
-    return tokenizer
-
-
-def mamba():
-    """An architecture whose state is no key-value cache."""
-    return AutoModelForCausalLM.from_config(
-        MambaConfig(
-            vocab_size=len(TOKENIZER),
-            hidden_size=16,
-            state_size=4,
-            num_hidden_layers=1,
-            eos_token_id=TOKENIZER.eos_token_id,
-        )
-    )
-
-
-def short_sighted():
-    """A model of 16 positions."""
-    return AutoModelForCausalLM.from_config(
-        GPT2Config(
-            vocab_size=len(TOKENIZER), n_positions=16, n_embd=8, n_layer=1, n_head=1
-        )
-    )
-
-
-def training(words: Words, what: str, **changed) -> Row:
-    """`train` with its arguments changed; a function is called to make one."""
-
-    def call():
-        given = {"algorithm": "grpo", "config": SMALL, "progress": False}
-        given |= {"model": random_model, "tokenizer": make_tokenizer}
-        given |= changed
-        for name in ("model", "tokenizer", "task"):
-            if callable(given.get(name)) and hasattr(given[name], "__code__"):
-                given[name] = given[name]()
-        train(**given)
-
-    return Row(f"train: {what}", call, words)
-
-
-def without(name: str):
-    """A task that lacks one of its parts."""
-    return lambda: type(
-        "Bare", (), {n: getattr(Arithmetic(), n) for n in PARTS - {name}}
-    )()
-
-
-PARTS = {"sample", "held_out", "reward", "habit", "habits"}
-
-
-def task_with(**changed):
-    """The arithmetic world with parts of it replaced."""
-    given = {name: getattr(Arithmetic(), name) for name in PARTS}
-    given |= changed
-    given = {k: staticmethod(v) if callable(v) else v for k, v in given.items()}
-    return lambda: type("Changed", (), given)()
-
-
-ROWS = [{"prompt": "1+2=", "answer": 3, "terms": 2}]
-BAD_ROWS = {
-    "None": None,
-    "nothing": [],
-    "a number": 3,
-    "text": "1+2=",
-    "prompts alone": ["1+2="],
-    "a generator": (row for row in ROWS),
-    "no prompt": [{"answer": 3}],
-    "a prompt that is a number": [{"prompt": 12, "answer": 3}],
-    "a prompt that is None": [{"prompt": None}],
-    "other keys": [*ROWS, {"prompt": "3+4="}],
-    "too few": ROWS,
-}
-BAD_REWARDS = {
-    "None": None,
-    "a number": 1.0,
-    "too few": [1.0],
-    "words": ["good"] * 16,
-    "None each": [None] * 16,
-    "NaN": [NAN] * 16,
-    "infinity": [INF] * 16,
-    "text": "x" * 16,
-    "a dictionary": dict.fromkeys("abcdefghijklmnop", 1.0),
-    "lists": [[1.0, 2.0]] * 16,
-}
-
-
-def raising(**_):
-    raise RuntimeError("the judge\nis away")
-
-
-def returning(value) -> Callable:
-    def judge(**_):
-        return value
-
-    return judge
-
-
-MISTAKEN = [
-    *(
-        training((said, repr(name)), f"algorithm={name!r}", algorithm=name)
-        for name, said in {
-            "gropo": "did you mean 'grpo'",
-            "": "unknown algorithm",
-            None: "algorithm must be",
-            3: "algorithm must be",
-        }.items()
-    ),
-    training(("algorithm must be",), "algorithm=[…]", algorithm=["grpo"]),
-    training(("algorithm must be",), "algorithm=a class", algorithm=Algorithm),
-    *(
-        training(
-            ("config must be a TrainConfig", said), f"config={value!r}", config=value
-        )
-        for value, said in (
-            ({"seed": 1}, "seed"),
-            ("fast", "'fast'"),
-            (3, "3"),
-            (TrainConfig, "TrainConfig"),
-        )
-    ),
-    *(
-        training(("model", said), f"model={value!r}", model=value)
-        for value, said in (
-            ("tiny", "'tiny'"),
-            (3, "3"),
-            (torch.nn.Linear(2, 2), "Linear"),
-            ({}, "{}"),
-        )
-    ),
-    *(
-        training(("tokenizer", said), f"tokenizer={value!r}", tokenizer=value)
-        for value, said in (("tiny", "'tiny'"), (3, "3"), (str.split, "split"))
-    ),
-    training(("model and tokenizer together",), "no tokenizer", tokenizer=None),
-    training(("model and tokenizer together",), "no model", model=None),
-    training(("no eos_token",), "tokenizer without EOS", tokenizer=endless),
-    training(("19 tokens", "only 18"), "tokenizer larger than model", tokenizer=larger),
-    training(("Mamba", "cannot be sampled from"), "Mamba", model=mamba),
-    training(("16 positions", "max_new_tokens"), "few positions", model=short_sighted),
-    training(
-        ("gradient", "requires_grad_(True)"),
-        "a frozen model",
-        model=lambda: random_model().requires_grad_(False),
-    ),
-    training(
-        ("rspo", "mixture of experts", "tiny-moe"), "RSPO, dense", algorithm="rspo"
-    ),
-    training(
-        ("replay", "mixture of experts"), "replay", config=replace(SMALL, replay="R2")
-    ),
-    training(("unknown device 'gpu'",), "device", config=replace(SMALL, device="gpu")),
-    training(
-        ("did you mean 'epsilon'",),
-        "hyperparameters",
-        config=replace(SMALL, hyperparameters={"epsilom": 0.1}),
-    ),
-    *(
-        training((f"lacks {name}", "task must have"), f"no {name}", task=without(name))
-        for name in sorted(PARTS - {"reward"})
-    ),
-    training(("reward",), "no reward", task=without("reward")),
-    *(
-        training(("task must have", said), f"task={value!r}", task=value)
-        for value, said in (("arithmetic", "'arithmetic'"), (3, "3"), ([], "[]"))
-    ),
-    training(("task must have", "Arithmetic"), "task is a class", task=Arithmetic),
-    *(
-        training(
-            (f"task.{method}", "prompt"),
-            f"{method} returns {label}",
-            task=task_with(**{method: lambda *_, rows=rows: rows}),
-        )
-        for method in ("sample", "held_out")
-        for label, rows in BAD_ROWS.items()
-        if (method, label) != ("held_out", "too few")
-    ),
-    *(
-        training(
-            (f"task.{method}", "TypeError"),
-            f"{method} takes nothing",
-            task=task_with(**{method: lambda: ROWS}),
-        )
-        for method in ("sample", "held_out")
-    ),
-    training(
-        ("prompt", "''"),
-        "an empty prompt",
-        task=task_with(sample=lambda n, seed: [{"prompt": ""}] * n),
-    ),
-    training(("habits",), "habits=3", task=task_with(habits=3)),
-    training(("habit",), "habit=text", task=task_with(habit="careful")),
-    *(
-        training(("reward must be a function", said), f"reward={value!r}", reward=value)
-        for value, said in (("accuracy", "'accuracy'"), (1.0, "1.0"), ([], "[]"))
-    ),
-    *(
-        training(
-            (name, "must be True or False", "'yes'"), f"{name}='yes'", **{name: "yes"}
-        )
-        for name in ("resume", "overwrite", "progress")
-    ),
-    training(("checkpoint_dir", "3"), "checkpoint_dir=3", checkpoint_dir=3),
-    training(("checkpoints", "''"), "checkpoint_dir=''", checkpoint_dir=""),
-    training(("resume", "checkpoint_dir"), "resume from nowhere", resume=True),
-    training(("overwrite", "checkpoint_dir"), "overwrite of nothing", overwrite=True),
-]
-
-
-@table(MISTAKEN)
-def test_training_is_refused_before_work_starts(call, words, monkeypatch):
-    def too_late(*_):
-        raise AssertionError("work started")
-
-    monkeypatch.setattr(trainer, "collect", too_late)
-    the_sentence(call, words)
-
-
-def rewarding(words: Words, what: str, reward) -> Row:
-    return training(words, f"reward {what}", reward=reward)
-
-
-@table(
-    [
-        *(
-            rewarding(("judge", "number"), f"returns {label}", returning(value))
-            for label, value in BAD_REWARDS.items()
-        ),
-        rewarding(("raising raised RuntimeError: the judge",), "raises", raising),
-        rewarding(
-            ("take **columns",), "takes no columns", lambda prompts, completions: 1
-        ),
-    ]
-)
-def test_what_only_the_first_rollout_can_show(call, words):
-    the_sentence(call, words)
-
-
-def evaluation(words: Words, function=evaluate, **changed) -> Row:
-    label = ", ".join(f"{name}={value!r}" for name, value in changed.items())
-    given = {"problems": 4, "max_new_tokens": 4} | changed
-    return Row(
-        f"{function.__name__}({label})",
-        lambda: function(
-            given.get("model", model()),
-            given.get("tokenizer", TOKENIZER),
-            **{k: v for k, v in given.items() if k not in ("model", "tokenizer")},
-        ),
-        words,
-    )
-
-
-def sampling(words: Words, prompts=("1+2=",), **changed) -> Row:
-    label = ", ".join(f"{n}={v!r}" for n, v in {"prompts": prompts, **changed}.items())
-    rest = {k: v for k, v in changed.items() if k not in ("model", "tokenizer")}
-    return Row(
-        f"sample({label})",
-        lambda: rollout.sample(
-            changed.get("model", model()),
-            changed.get("tokenizer", TOKENIZER),
-            prompts,
-            **{"max_new_tokens": 4, **rest},
-        ),
-        words,
-    )
-
-
-def numbers(row: Callable[..., Row], ranges: dict[str, dict]) -> list[Row]:
-    """Every number of a function with everything that it must not be."""
-    return [
-        row((name, "must be", "got"), **{name: value})
-        for name, more in ranges.items()
-        for value in [*WRONG.values(), None, True, *more.values()]
-    ]
-
-
-BAD_PROMPTS = (None, 3, "1+2=", [], [""], [3], [None], ["1+2=", ["3"]], ["1" * 200])
-SEED = {"negative": -1, "a fraction": 1.5}
-COUNTS = {"max_new_tokens": NOT_A_COUNT, "temperature": NOT_POSITIVE, "seed": SEED}
-CUT = {"top_k": NOT_A_COUNT, "top_p": NOT_A_SHARE, "min_p": NOT_A_SHARE}
-MEASURED = {"problems": NOT_A_COUNT, "samples": NOT_A_COUNT, **COUNTS}
-
-
-def scored(words: Words, **changed) -> Row:
-    return evaluation(words, scores, **changed)
-
-
-def cut(row: Callable[..., Row]) -> list[Row]:
-    """What may be drawn: None draws from all, and a nucleus of 0 holds no token."""
-    bad = [r for r in numbers(row, CUT) if "=None" not in r.what]
-    return [*bad, row(("top_p must be a number in (0, 1] or None, got 0",), top_p=0)]
-
-
-SAMPLES = [
-    *numbers(sampling, {"group_size": NOT_A_COUNT, **COUNTS}),
-    *numbers(evaluation, MEASURED),
-    *numbers(scored, MEASURED),
-    *(made for row in (sampling, evaluation, scored) for made in cut(row)),
-    *(evaluation(("batch must be", "got"), batch=b) for b in (0, -1, 1.5, "all", NAN)),
-    *(sampling(("prompt",), prompts) for prompts in BAD_PROMPTS),
-    *(
-        row((name, repr(value)), **{name: value})
-        for row in (sampling, evaluation)
-        for name in ("model", "tokenizer")
-        for value in (None, "tiny", 3)
-    ),
-    sampling(("routing", "'R3'"), routing="R3"),
-    sampling(("token 18", "only 18"), ("<extra>",), tokenizer=larger()),
-    sampling(("causal language model", "Linear"), model=torch.nn.Linear(2, 2)),
-    evaluation(("task must have", "'arithmetic'"), task="arithmetic"),
-    *(
-        Row(
-            f"log_probs({label})",
-            lambda m=m, r=r, t=t: scoring.log_probs(m and model(), r and sampled(), t),
-            words,
-        )
-        for label, m, r, t, words in (
-            ("temperature=0", 1, 1, 0, ("temperature must be", "0")),
-            ("temperature=-1", 1, 1, -1.0, ("temperature must be", "-1")),
-            ("temperature=NaN", 1, 1, NAN, ("temperature must be", "nan")),
-            ("temperature=∞", 1, 1, INF, ("temperature must be", "inf")),
-            ("temperature=text", 1, 1, "hot", ("temperature must be", "'hot'")),
-            ("temperature=None", 1, 1, None, ("temperature must be", "None")),
-            ("model=None", None, 1, 1.0, ("model must be", "None")),
-            ("rollout=None", 1, None, 1.0, ("rollout must be", "None")),
-        )
-    ),
-    Row(
-        "log_probs of text",
-        lambda: scoring.log_probs(model(), "1+2=#3"),
-        ("rollout must be a Rollout", "'1+2=#3'"),
-    ),
-    Row(
-        "values of a policy",
-        lambda: scoring.values(model(), sampled()),
-        ("critic", "make_critic"),
-    ),
-    Row(
-        "values(None)",
-        lambda: scoring.values(None, sampled()),
-        ("critic must be", "None"),
-    ),
-    Row(
-        "values of text",
-        lambda: scoring.values(models.make_critic(model()), "1+2=#3"),
-        ("rollout must be a Rollout",),
-    ),
-    Row(
-        "routed, dense",
-        lambda: moe.routed(model()).__enter__(),
-        ("has no router", "tiny-moe"),
-    ),
-    *(
-        Row(
-            f"routed({name}={value!r})",
-            lambda given={name: value}: moe.routed(random_moe(), **given).__enter__(),
-            (name, "must"),
-        )
-        for name, values in {
-            "noise": (-0.1, NAN, INF, "loud", None, [1], True),
-            "experts": ("R3", [1], 3, torch.zeros(1, 3, 2, 2), torch.zeros(3).long()),
-            "generator": (0, "seed", [1]),
-        }.items()
-        for value in values
-    ),
-    Row(
-        "routed: another number of layers",
-        lambda: moe.routed(
-            random_moe(), experts=torch.zeros(1, 3, 1, 2, dtype=torch.int16)
-        ).__enter__(),
-        ("experts of 1 layers", "2 routers"),
-    ),
-    *(
-        Row(f"routed({value!r})", lambda v=value: moe.routed(v).__enter__(), ("model",))
-        for value in (None, "tiny-moe")
-    ),
-]
-
-
-@table(SAMPLES)
-def test_a_sampler(call, words):
-    the_sentence(call, words)
-
-
-def score(reward, prompts=("1+2=",), completions=("#3",), columns=None):
-    given = {"answer": [3]} if columns is None else columns
-    return rewards.score(reward, prompts, completions, given)
-
-
-BUILT = [
-    *(
-        Row(f"score(reward={value!r})", lambda v=value: score(v), ("reward",))
-        for value in (None, "accuracy", 3)
-    ),
-    Row("score: no columns", lambda: score(len, columns=3), ("columns", "3")),
-    Row("score: prompts", lambda: score(max, prompts=None), ("prompts", "None")),
-    Row("score: completions", lambda: score(max, completions=3), ("completions", "3")),
-    *(
-        Row(
-            f"check_rows: {label}",
-            lambda rows=rows: rewards.check_rows(rows, "sample"),
-            ("task.sample", "prompt"),
-        )
-        for label, rows in BAD_ROWS.items()
-        if label != "too few"
-    ),
-    *(
-        Row(
-            f"correctness: answer={value!r}",
-            lambda v=value: Arithmetic.reward(["1+2="], ["#3"], answer=v),
-            ("answer",),
-        )
-        for value in (None, 3, [None], ["three"], [3.5])
-    ),
-    *(
-        Row(f"verify(answer={value!r})", lambda v=value: verify("#3", v), ("answer",))
-        for value in (None, "three", 3.5, NAN, [3])
-    ),
-    *(
-        Row(
-            f"build({value!r})",
-            lambda v=value: models.build(v, TOKENIZER),
-            ("preset", said),
-        )
-        for value, said in (
-            ("tinny", "did you mean 'tiny'"),
-            ("", "''"),
-            (None, "None"),
-            (3, "3"),
-        )
-    ),
-    Row("build([])", lambda: models.build([], TOKENIZER), ("preset", "[]")),
-    *(
-        Row(
-            f"build: tokenizer={value!r}",
-            lambda v=value: models.build("tiny", v),
-            ("tokenizer", repr(value)),
-        )
-        for value in (None, "tiny", 3)
-    ),
-    *(
-        Row(
-            f"build: seed={value!r}",
-            lambda v=value: models.build("tiny", TOKENIZER, v),
-            ("seed must be", "got"),
-        )
-        for value in (-1, 1.5, NAN, INF, None, "one", [1], True)
-    ),
-    *(
-        Row(
-            f"make_critic: seed={value!r}",
-            lambda v=value: models.make_critic(model(), v),
-            ("seed must be", "got"),
-        )
-        for value in (-1, 1.5, NAN, None, "one", [1])
-    ),
-    *(
-        Row(
-            f"make_critic({value!r})",
-            lambda v=value: models.make_critic(v),
-            ("policy",),
-        )
-        for value in (None, "tiny", 3)
-    ),
-    *(
-        Row(
-            f"pick_device({value!r})",
-            lambda v=value: models.pick_device(v),
-            ("device", repr(value)),
-        )
-        for value in ("gpu", "", None, 3, "cuda:-1", "cpu:x", ["cpu"], NAN)
-    ),
-    *(
-        Row(f"warm_start({value!r})", lambda v=value: warm_start(v), ("settings",))
-        for value in ("tiny", 3, {"preset": "tiny"}, TrainConfig())
-    ),
-    *(
-        Row(
-            f"warm_start(device={value!r})",
-            lambda v=value: warm_start(device=v),
-            ("device", repr(value)),
-        )
-        for value in ("gpu", None, 3)
-    ),
-    *(
-        Row(
-            f"warm_start(fresh={value!r})",
-            lambda v=value: warm_start(fresh=v),
-            ("fresh must be True or False",),
-        )
-        for value in ("no", None, [1])
-    ),
-    *(
-        Row(
-            f"prepare({name}={value!r})",
-            lambda given={name: value}: prepare(
-                **{"algorithm": "grpo", "config": SMALL, **given}
-            ),
-            (name,),
-        )
-        for name, value in (
-            ("algorithm", "gropo"),
-            ("algorithm", 3),
-            ("config", None),
-            ("config", {}),
-            ("task", "arithmetic"),
-            ("reward", "accuracy"),
-            ("model", "tiny"),
-            ("tokenizer", "tiny"),
-        )
-    ),
-]
-
-
-@table(BUILT)
-def test_what_a_run_is_made_of(call, words):
-    the_sentence(call, words)
-
-
-# Files. Each makes something wrong in an empty folder, and then reads or writes it.
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def prose(path: Path) -> None:
-    path.write_text("Dear reader,\nthis is something else.\n")
-
-
-def binary(path: Path) -> None:
-    path.write_bytes(bytes(range(256)) * 8)
-
-
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def other_tensors(path: Path) -> None:
-    torch.save({"weights": torch.zeros(2)}, path)
+def small_train(folder=None, algorithm="grpo", rollouts=1, **given):
+    config = replace(SMALL, rollouts=rollouts)
+    given = {"config": config, "reward": fixed_noise, "progress": False} | given
+    return rl.train(algorithm, **PAIR, checkpoint_dir=folder, **given)
 
 
 def half(path: Path) -> None:
     """A checkpoint cut off in the middle."""
     run = {key: None for key in checkpoint.KEYS} | {"rows": [0.0] * 1000}
-    checkpoint.save(path.parent, run)
-    (path.parent / checkpoint.NAME).rename(path)
+    torch.save({"version": checkpoint.VERSION, **run}, path)
     path.write_bytes(path.read_bytes()[:-500])
 
 
-def nothing(path: Path) -> None:
-    pass
-
-
-def by_length(completions, **_):
-    """A reward that an untrained policy can learn from."""
-    return list(map(len, completions))
-
-
-def small_train(algorithm="grpo", rollouts=1, **given):
-    config = replace(SMALL, rollouts=rollouts)
-    given = {"config": config, "model": random_model(), "reward": by_length} | given
-    return train(algorithm, tokenizer=TOKENIZER, progress=False, **given)
-
-
-def write_text(text: str) -> Callable[[Path], None]:
-    return lambda path: path.write_text(text)
-
-
-READERS = {
-    "checkpoint.load": (
-        lambda folder: checkpoint.load(folder, torch.device("cpu")),
-        checkpoint.NAME,
-        (nothing, empty, prose, binary, a_folder, other_tensors, half),
-    ),
-    "train(resume)": (
-        lambda folder: small_train(checkpoint_dir=folder, resume=True),
-        checkpoint.NAME,
-        (nothing, empty, prose, binary, a_folder, other_tensors, half),
-    ),
-    "History.from_csv": (
-        lambda folder: History.from_csv(folder / "h.csv"),
-        "h.csv",
-        (nothing, empty, prose, binary, a_folder, other_tensors),
-    ),
-    "load": (
-        lambda folder: models.load(folder / "m"),
-        "m",
-        (nothing, empty, prose, binary, a_folder),
-    ),
-    "load, its config": (
-        lambda folder: models.load(folder),
-        "config.json",
-        (nothing, empty, prose, binary, a_folder, write_text("{}"), write_text("[]")),
-    ),
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "no file": lambda path: None,
+    "an empty file": lambda path: path.write_bytes(b""),
+    "prose": lambda path: path.write_text("Dear reader,\nthis is something else.\n"),
+    "{}": lambda path: path.write_text("{}"),
+    "[]": lambda path: path.write_text("[]"),
+    "binary": lambda path: path.write_bytes(bytes(range(256)) * 8),
+    "a folder": Path.mkdir,
+    "other tensors": lambda path: torch.save({"weights": torch.zeros(2)}, path),
+    "half a checkpoint": half,
 }
 
 
-def saved_policy(folder: Path, damaged: str, damage: Callable) -> None:
-    """A policy on disk with one of its files replaced."""
-    random_model().save_pretrained(folder)
-    TOKENIZER.save_pretrained(folder)
-    (folder / damaged).unlink()
-    damage(folder / damaged)
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
+    for name in (checkpoint.NAME, "h.csv", "config.json"):
+        DAMAGE[what](tmp_path / name)
+    refused(checkpoint.NAME, small_train, tmp_path, resume=True)
+    refused("h.csv", History.from_csv, tmp_path / "h.csv")
+    refused("no causal language model", load, tmp_path / "h.csv")
+    refused("no causal language model", load, tmp_path)  # whose config.json it is
 
 
-def of_policy(damaged: str, damage: Callable) -> Callable[[Path], Any]:
-    def call(folder: Path):
-        saved_policy(folder, damaged, damage)
-        models.load(folder)
+@pytest.mark.parametrize(
+    "name", "model.safetensors config.json tokenizer.json tokenizer_config.json".split()
+)
+def test_a_policy_with_a_damaged_file(name, tmp_path):
+    MODEL.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    assert load(tmp_path)
+    for what in ("an empty file", "prose", "binary", "no file", "a folder"):
+        (tmp_path / name).unlink(missing_ok=True)
+        DAMAGE[what](tmp_path / name)
+        if (name, what) != ("tokenizer.json", "no file"):  # the other will do
+            refused("tokenizer", load, tmp_path)
 
-    return call
 
-
-def below_a_file(folder: Path) -> Path:
-    """A place that nobody can write to, root neither."""
-    (folder / "file").write_text("in the way")
-    return folder / "file" / "below"
-
-
-def another_process(folder: Path):
-    """What a second process does: it finds the folder locked."""
+def test_a_folder_that_a_run_cannot_have(tmp_path, monkeypatch):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("in the way")
+    folder.mkdir()
+    refused("cannot write checkpoints to … choose a folder", small_train, file)
+    refused("cannot write checkpoints to … below", small_train, file / "below")
+    writers = {"the history": HISTORY.to_csv, "the samples": HISTORY.samples_to_jsonl}
+    for what, write in writers.items():
+        refused(f"cannot write {what} to … below", write, file / "below")
+        refused(f"cannot write {what} to … is a folder", write, folder)
     with FileLock(folder / ".lock"):
-        small_train(checkpoint_dir=folder)
+        refused("another process trains in … of its own", small_train, folder)
+    small_train(folder)
+    refused("holds a checkpoint already … resume … overwrite", small_train, folder)
+    go_on = partial(small_train, folder, rollouts=2, resume=True)
+    refused("a run of 'grpo', not of 'ppo'", go_on, algorithm="ppo")
+    refused("seed was 0, now 7", go_on, config=replace(SMALL, seed=7))
+    refused("task … max_terms=3", go_on, task=Arithmetic(max_terms=3))
+    refused("reward … fixed_noise … correctness", go_on, reward=Arithmetic.reward)
+    for salt in ("pepper", "-1", "1.5"):
+        monkeypatch.setenv("REFIMPL_SALT", salt)
+        refused(f"REFIMPL_SALT must be a whole number ≥ 0, got {salt!r}", small_train)
 
-
-def twice(folder: Path):
-    small_train(checkpoint_dir=folder)
-    small_train(checkpoint_dir=folder)
-
-
-def resumed(**changed) -> Callable[[Path], Any]:
-    """Save one run, go on with another."""
-
-    def call(folder: Path):
-        small_train(checkpoint_dir=folder)
-        small_train(rollouts=2, checkpoint_dir=folder, resume=True, **changed)
-
-    return call
-
-
-def salt(value: str) -> Callable[[Path], Any]:
-    def call(folder: Path):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("REFIMPL_SALT", value)
-            small_train()
-
-    return call
-
-
-ONE_CURVE = {"grpo": curves.curve("grpo")}
-WRITERS: dict[str, tuple[Callable[[Path], Any], Words]] = {
-    "checkpoints below a file": (
-        lambda folder: small_train(checkpoint_dir=below_a_file(folder)),
-        ("cannot write checkpoints to", "below", "choose a folder"),
-    ),
-    "a checkpoint folder that is a file": (
-        lambda folder: small_train(checkpoint_dir=below_a_file(folder).parent),
-        ("cannot write checkpoints to", "choose a folder"),
-    ),
-    "a checkpoint folder in use": (
-        another_process,
-        ("another process trains in", "of its own"),
-    ),
-    "a checkpoint in the way": (
-        twice,
-        ("holds a checkpoint already", "resume", "overwrite"),
-    ),
-    "resume with another method": (
-        resumed(algorithm="ppo"),
-        ("a run of 'grpo', not of 'ppo'",),
-    ),
-    "resume with other settings": (
-        resumed(config=replace(SMALL, seed=7)),
-        ("seed was 0, now 7",),
-    ),
-    "resume with another task": (
-        resumed(task=Arithmetic(max_terms=3)),
-        ("task", "max_terms=3"),
-    ),
-    "resume with another reward": (
-        resumed(reward=Arithmetic.reward),
-        ("reward", "by_length", "correctness"),
-    ),
-    "a salt that is a word": (salt("pepper"), ("REFIMPL_SALT must be", "'pepper'")),
-    "a salt below 0": (salt("-1"), ("REFIMPL_SALT must be", "'-1'")),
-    "a salt that is a fraction": (salt("1.5"), ("REFIMPL_SALT must be", "'1.5'")),
-    "a history below a file": (
-        lambda folder: History("grpo").to_csv(below_a_file(folder)),
-        ("cannot write the history to", "below"),
-    ),
-    "a history that is a folder": (
-        lambda folder: History("grpo").to_csv(folder),
-        ("cannot write the history to", "folder"),
-    ),
-    "a history with no path": (
-        lambda folder: History("grpo").to_csv(None),
-        ("path must be", "None"),
-    ),
-    "a history from no path": (
-        lambda folder: History.from_csv(None),
-        ("path must be", "None"),
-    ),
-    "curves below a file": (
-        lambda folder: curves.to_csv(below_a_file(folder), ONE_CURVE),
-        ("cannot write the curves to", "below"),
-    ),
-    "curves in a folder": (
-        lambda folder: curves.to_csv(folder, ONE_CURVE),
-        ("cannot write the curves to", "folder"),
-    ),
-    "curves with no path": (
-        lambda folder: curves.to_csv(3, ONE_CURVE),
-        ("path must be", "3"),
-    ),
-    "curves that are none": (
-        lambda folder: curves.to_csv(folder / "c.csv", {"grpo": [1, 2]}),
-        ("curves", "Curve"),
-    ),
-    "curves that are a list": (
-        lambda folder: curves.to_csv(folder / "c.csv", [curves.curve("grpo")]),
-        ("curves must be a dictionary",),
-    ),
-    "a bench below a file": (
-        lambda folder: bench.bench(1, below_a_file(folder)),
-        ("cannot write the measurements to", "below"),
-    ),
-    "a bench of an unknown method": (
-        lambda folder: bench.bench(1, folder / "b.json", names=["gropo"]),
-        ("did you mean 'grpo'",),
-    ),
-    "a bench of no notebooks": (
-        lambda folder: bench.bench(1, folder / "b.json", folder),
-        ("no notebooks in",),
-    ),
-    **{
-        f"a bench of {value!r} seeds": (
-            lambda folder, value=value: bench.bench(value, folder / "b.json"),
-            ("seeds must be a whole number ≥ 1", repr(value)),
-        )
-        for value in (0, -1, 1.5, NAN, "ten", None)
-    },
-    "a cell of an unknown arm": (
-        lambda folder: grid.Cell("GROP"),
-        ("unknown arm 'GROP', did you mean 'GRPO'", "CISPO 5"),
-    ),
-    "a cell without the routers it needs": (
-        lambda folder: grid.Cell("RSPO"),
-        ("RSPO needs a mixture of experts", "world='moe'"),
-    ),
-    "a cell of an unknown world": (
-        lambda folder: grid.Cell("GRPO", world="sort"),
-        ("unknown world 'sort', did you mean 'sorting'", "moe"),
-    ),
-    "a cell of an unknown K": (
-        lambda folder: grid.Cell("GRPO", updates=3),
-        ("K must be one of 1, 4, 16", "3"),
-    ),
-    "a cell with a rate of 0": (
-        lambda folder: grid.Cell("GRPO", rate=0.0),
-        ("learning_rate must be a number > 0",),
-    ),
-    **{
-        f"settings of K = {value!r}": (
-            lambda folder, value=value: grid.settings(updates=value),
-            ("K must be one of 1, 4, 16", repr(value)),
-        )
-        for value in (0, 2, NAN, "4", None)
-    },
-    **{
-        f"a policy with {damage.__name__} {file}": (of_policy(file, damage), said)
-        for file, said in {
-            "model.safetensors": ("no causal language model",),
-            "config.json": ("no causal language model",),
-            "tokenizer.json": ("tokenizer",),
-            "tokenizer_config.json": ("tokenizer",),
-        }.items()
-        for damage in (nothing, empty, prose, binary)
-        # A fast tokenizer can do without the second of its files, if it is whole:
-        if not (file == "tokenizer.json" and damage is nothing)
-    },
-    "load(None)": (lambda folder: models.load(None), ("path must be", "None")),
-    "load(3)": (lambda folder: models.load(3), ("path must be", "3")),
-    "load('')": (lambda folder: models.load(""), ("no causal language model", "''")),
-    "checkpoint.load(None)": (
-        lambda folder: checkpoint.load(None, "cpu"),
-        ("folder must be", "None"),
-    ),
-    "checkpoint.load(device=None)": (
-        lambda folder: checkpoint.load(folder, None),
-        ("device must be", "None"),
-    ),
-}
-
-
-def reading(name: str, call: Callable, file: str, damage: Callable) -> Row:
-    def on(folder: Path):
-        damage(folder / file)
-        call(folder)
-
-    words = () if file in ("m", "config.json") else (file,)
-    return Row(f"{name}, {damage.__name__}", on, words)
-
-
-ON_DISK = [
-    *(
-        reading(name, call, file, damage)
-        for name, (call, file, damages) in READERS.items()
-        for damage in damages
-    ),
-    *(Row(what, call, words) for what, (call, words) in WRITERS.items()),
-]
-for number, row in enumerate(ON_DISK):  # two damages may have one name
-    if row.what in [other.what for other in ON_DISK[:number]]:
-        ON_DISK[number] = row._replace(what=f"{row.what} {number}")
-
-
-@table(ON_DISK)
-def test_a_file(call, words, tmp_path):
-    the_sentence(lambda: call(tmp_path), words)
-
-
-# A cache that is damaged heals itself, and says so
 
 QUICK = WarmStart(skill_steps=1, habit_steps=1, batch_size=2)
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-CACHE_DAMAGE = {
-    f"{file}, {damage.__name__}": (file, damage)
-    for file in ("model.safetensors", "config.json", "tokenizer.json", "start.json")
-    for damage in (cut, empty, prose, binary)
-} | {
-    "no model.safetensors": ("model.safetensors", Path.unlink),
-    "no config.json": ("config.json", Path.unlink),
-    "start.json is a list": ("start.json", write_text("[]")),
-    "start.json is null": ("start.json", write_text("null")),
-    "start.json is {}": ("start.json", write_text("{}")),
-}
-
-
-@pytest.mark.parametrize(("file", "damage"), CACHE_DAMAGE.values(), ids=CACHE_DAMAGE)
-def test_a_damaged_cache_heals_itself_and_says_so(file, damage, tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "start.json"])
+def test_a_damaged_cache_heals_itself_and_says_so(name, tmp_path, monkeypatch):
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
-    losses = warm_start(QUICK)[2]
-    damage(QUICK.folder() / file)
-    with pytest.warns(UserWarning, match="damaged .* trained again") as caught:
-        assert warm_start(QUICK)[2] == losses
-    assert "\n" not in str(caught[0].message)
-    assert warm_start(QUICK)[2] == losses  # whole again: no warning, or pytest fails
-
-
-def test_a_cache_that_cannot_be_written_costs_a_warning_only(tmp_path, monkeypatch):
-    monkeypatch.setenv("REFIMPL_CACHE", str(below_a_file(tmp_path)))
+    losses = rl.warm_start(QUICK)[2]
+    path = cached(QUICK) / name
+    damages = dict(DAMAGE, cut=lambda path: path.write_bytes(whole[:-100]))
+    if name == "start.json":
+        del damages["no file"]  # then there is no cache
+    for damage in damages.values():
+        whole = path.read_bytes()
+        path.unlink()
+        damage(path)
+        with pytest.warns(UserWarning, match="in the cache is trained again.*$"):
+            assert rl.warm_start(QUICK)[2] == losses
+    assert rl.warm_start(QUICK)[2] == losses  # whole again
+    monkeypatch.setenv("REFIMPL_CACHE", str(path / "below a file"))
     with pytest.warns(UserWarning, match="set REFIMPL_CACHE to a folder"):
-        warm_start(QUICK)
-
-
-def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
-    """The checkpoint's scratch file goes to a device that is always full."""
-    (tmp_path / f"{checkpoint.NAME}.tmp").symlink_to("/dev/full")
-    with pytest.warns(UserWarning, match="No space left") as caught:
-        history = small_train(checkpoint_dir=tmp_path)
-    assert len(history) == 1 and history.ended is not None
-    assert "\n" not in str(caught[0].message)
-
-
-def test_a_disk_that_fills_up_costs_one_output_and_not_the_other(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(Arithmetic, "reward", staticmethod(by_length))
-    (tmp_path / "h.csv.tmp").symlink_to("/dev/full")
-    history, policy = str(tmp_path / "h.csv"), str(tmp_path / "policy")
-    assert main(command("--history", history, "--save", policy)) == 2
-    printed = capsys.readouterr()
-    assert "h.csv' could not be written ([Errno 28]" in printed.err.splitlines()[-1]
-    assert "accuracy" in printed.out.splitlines()[-1] and "Trace" not in printed.err
-    assert models.load(policy)
-
-
-# The command line
-
-SIZES = "prompts_per_rollout=4 group_size=2 max_new_tokens=4 minibatches=2".split()
-SETS = [word for pair in [*SIZES, "eval_problems=4"] for word in ("--set", pair)]
-
-
-def command(*words: str, algorithm: str = "grpo") -> list[str]:
-    return ["train", "--algorithm", algorithm, "--rollouts", "1", *SETS, *words]
-
-
-class Line(NamedTuple):
-    what: str
-    command: list[str]
-    words: Words
-
-
-def of_sets() -> list[Line]:
-    """Every setting, and every hyperparameter of every algorithm, by `--set`."""
-    given = [("grpo", n, k) for n, k in annotations(TrainConfig).items()]
-    given += [(a.name, name, kind) for a, name, kind in EVERY_HYPERPARAMETER]
-    return [
-        Line(
-            f"{algorithm} --set {name}={text}",
-            command("--set", f"{name}={text}", algorithm=algorithm),
-            (f"{name} must be ", f"got {text!r}"),
-        )
-        for algorithm, name, kind in given
-        if name != "hyperparameters"
-        for text in bad_texts(kind).values()
-    ]
-
-
-TRAIN = ["train", "--algorithm", "grpo"]
-LINES = [
-    *of_sets(),
-    Line("an unknown command", ["trian"], ("trian", "train")),
-    Line("no method", ["train"], ("--algorithm",)),
-    Line("an unknown method", ["train", "--algorithm", "gropo"], ("mean 'grpo'",)),
-    Line("a method in capitals", ["train", "--algorithm", "SAPO"], ("mean 'sapo'",)),
-    Line("an empty method", ["train", "--algorithm", ""], ("unknown algorithm ''",)),
-    Line("an unknown flag", [*TRAIN, "--rolouts", "3"], ("--rolouts",)),
-    Line("--set without =", command("--set", "epsilon"), ("name=value", "'epsilon'")),
-    Line("--set without value", command("--set", "epsilon="), ("name=value",)),
-    Line("--set without name", command("--set", "=3"), ("''",)),
-    Line("--set of nothing", command("--set"), ("--set",)),
-    Line("--set nearly", command("--set", "epsilom=1"), ("mean 'epsilon'",)),
-    Line("--set rolouts", command("--set", "rolouts=1"), ("mean 'rollouts'",)),
-    Line(
-        "--set hyperparameters",
-        command("--set", "hyperparameters={}"),
-        ("'hyperparameters'", "grpo"),
-    ),
-    Line("--set of another method", command("--set", "tau_pos=1"), ("tau_pos", "grpo")),
-    Line("--set device", command("--set", "device=gpu"), ("unknown device 'gpu'",)),
-    *(
-        Line(
-            f"{flag} {value}",
-            [*TRAIN, flag, value],
-            (flag[2:].replace("-", "_"), value),
-        )
-        for flag, values in {
-            "--rollouts": ("0", "-1", "1.5", "many", "nan", "inf", "None"),
-            "--seed": ("-1", "1.5", "one", "nan", "None"),
-            "--dtype": ("int8", "float", "None"),
-            "--device": ("gpu", "tpu"),
-            "--preset": ("tinny", "large"),
-            "--task": ("arithmetics", "chess"),
-        }.items()
-        for value in values
-    ),
-    Line("--model nowhere", [*TRAIN, "--model", "no/such"], ("no causal", "no/such")),
-    Line("--model a folder", [*TRAIN, "--model", "."], ("no causal language model",)),
-    Line("--model a file", [*TRAIN, "--model", "file"], ("no causal language model",)),
-    Line("--resume alone", command("--resume"), ("resume", "checkpoint_dir")),
-    Line("--overwrite alone", command("--overwrite"), ("overwrite", "checkpoint_dir")),
-    Line(
-        "--resume nothing",
-        command("--resume", "--checkpoint-dir", "empty"),
-        ("nothing to resume", "empty"),
-    ),
-    Line("--resume yes", command("--resume", "yes"), ("yes",)),
-    *(
-        Line(f"{flag} {place}", command(flag, place), (f"cannot write {what}", place))
-        for flag, what in {
-            "--history": "the history",
-            "--save": "the policy",
-            "--checkpoint-dir": "checkpoints",
-        }.items()
-        for place in ("file/below", "file/be/low")
-    ),
-    Line("--history a folder", command("--history", "empty"), ("is a folder",)),
-    Line("--save a file", command("--save", "file"), ("cannot write the policy",)),
-    Line("RSPO, dense", command(algorithm="rspo"), ("mixture of experts",)),
-    Line(
-        "GRPO with one update",
-        command("--set", "minibatches=1"),
-        ("allow_on_policy=True",),
-    ),
-    Line(
-        "groups of one", command("--set", "group_size=1"), ("group_size must be ≥ 2",)
-    ),
-    Line(
-        "prompts that cannot be split",
-        command("--set", "prompts_per_rollout=3"),
-        ("prompts_per_rollout a multiple of minibatches",),
-    ),
-    Line(
-        "responses longer than the model",
-        command("--set", "max_new_tokens=999"),
-        ("128 positions", "999"),
-    ),
-    Line("warm-start: a preset", ["warm-start", "--preset", "tinny"], ("tinny",)),
-    Line("warm-start: a world", ["warm-start", "--task", "chess"], ("chess",)),
-    Line("warm-start: a seed", ["warm-start", "--seed", "x"], ("seed must be", "'x'")),
-    Line("warm-start: no seed", ["warm-start", "--seed", "-1"], ("seed must be",)),
-    Line("warm-start: a device", ["warm-start", "--device", "gpu"], ("'gpu'",)),
-    Line("curves: no method", ["curves"], ("--algorithm",)),
-    Line("curves: a method", ["curves", "--algorithm", "gropo"], ("mean 'grpo'",)),
-    *(
-        Line(
-            f"curves: {what}",
-            ["curves", "--algorithm", "ppo", *more],
-            words,
-        )
-        for what, more, words in (
-            ("epsilon", ["--set", "epsilon=-1"], ("epsilon must be", "'-1'")),
-            ("epsilon=nan", ["--set", "epsilon=nan"], ("epsilon must be", "'nan'")),
-            ("a training setting", ["--set", "rollouts=3"], ("rollouts",)),
-            ("nearly", ["--set", "epsilom=1"], ("mean 'epsilon'",)),
-            ("a folder", ["--out", "empty"], ("cannot write the curves", "folder")),
-            ("below a file", ["--out", "file/c.csv"], ("cannot write the curves",)),
-        )
-    ),
-    *(
-        Line(f"bench: {what}", ["bench", *more], words)
-        for what, more, words in (
-            ("seeds 0", ["--seeds", "0"], ("seeds must be a whole number ≥ 1", "0")),
-            ("seeds -1", ["--seeds", "-1"], ("seeds must be a whole number ≥ 1",)),
-            ("seeds x", ["--seeds", "x"], ("seeds", "whole number ≥ 1", "'x'")),
-            ("a method", ["--algorithms", "gropo"], ("mean 'grpo'",)),
-            ("a folder", ["--out", "empty"], ("is a folder",)),
-            ("below a file", ["--out", "file/b.json"], ("cannot write",)),
-            ("no chapters", ["--chapters", "empty"], ("no notebooks in 'empty'",)),
-            ("no such chapters", ["--chapters", "none"], ("no notebooks in 'none'",)),
-        )
-    ),
-    *(
-        Line(f"evidence: {what}", ["evidence", "run", *more], words)
-        for what, more, words in (
-            ("workers 0", ["--workers", "0"], ("workers must be a whole number ≥ 1",)),
-            ("workers x", ["--workers", "x"], ("workers", "whole number ≥ 1", "'x'")),
-            ("a claim", ["--claims", "17"], ("unknown claim '17'",)),
-            ("a study", ["--claims", "stail"], ("unknown claim", "mean 'stale'")),
-            ("below a file", ["--out", "file/e"], ("cannot write",)),
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [(line.command, line.words) for line in LINES],
-    ids=[line.what for line in LINES],
-)
-def test_the_command_line(words, expected, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("in the way")
-    (tmp_path / "empty").mkdir()
-    the_line(words, expected, capsys)
-    left = {p for p in tmp_path.rglob("*") if p.name != ".lock"}
-    assert left == {tmp_path / "file", tmp_path / "empty"}, "something was written"
-    assert (tmp_path / "file").read_text() == "in the way"
+        rl.warm_start(QUICK)
 
 
 # NumPy and torch scalars are numbers
@@ -1727,91 +580,33 @@ def test_the_command_line(words, expected, tmp_path, monkeypatch, capsys):
 
 def scalars(value) -> list:
     """One number as NumPy and torch hold it."""
-    if isinstance(value, bool):
-        return [np.bool_(value), np.array(value), tensor(value)]
-    if isinstance(value, int):
-        return [np.int64(value), np.array(value), tensor(value)]
-    return [np.float64(value), np.array(value), tensor(value, dtype=torch.float64)]
+    kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(value)]
+    return [kind(value), np.array(value), torch.as_tensor(np.array(value))]
 
 
-def defaults(cls) -> dict:
-    return {f.name: getattr(cls(), f.name) for f in fields(cls)}
+def test_a_scalar_becomes_a_plain_number_that_can_be_stored():
+    makers = [
+        (lambda cls=cls, **given: asdict(cls(**given)), asdict(cls()))
+        for cls in (TrainConfig, WarmStart, Arithmetic, Sorting)
+    ]
+    for algorithm in ALGORITHMS.values():
+        filled = {n: 2.0 if v is None else v for n, v in algorithm.defaults.items()}
+        makers.append((lambda a=algorithm, **g: a.check_hyperparameters(g), filled))
+    for make, known in makers:
+        for name, value in known.items():
+            for scalar in scalars(value) if isinstance(value, int | float) else ():
+                plain = make(**{name: scalar})[name]
+                assert type(plain) is type(value) and plain == value
+                json.dumps(plain)
 
 
-NUMBERS = [
-    (cls, name, scalar, value)
-    for cls in CHECKED
-    for name, value in defaults(cls).items()
-    if isinstance(value, int | float)
-    for scalar in scalars(value)
-]
-
-
-@pytest.mark.parametrize(("cls", "name", "scalar", "value"), NUMBERS)
-def test_a_scalar_becomes_a_plain_number(cls, name, scalar, value):
-    found = getattr(cls(**{name: scalar}), name)
-    assert type(found) is type(value) and found == value
-    json.dumps(found)
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
-def test_a_scalar_is_a_hyperparameter(algorithm):
-    for name, value in algorithm.defaults.items():
-        value = 2.0 if value is None else value
-        for scalar in scalars(value):
-            given = algorithm.check_hyperparameters({name: scalar})
-            assert type(given[name]) is type(value) and given[name] == value
-            config = TrainConfig(hyperparameters={name: scalar})
-            assert type(config.hyperparameters[name]) is type(value)
-
-
-@pytest.mark.parametrize("entry", FUNCTIONS, ids=lambda entry: entry[0].__qualname__)
-def test_a_scalar_is_an_argument(entry):
-    function, given, _ = entry
-    expected = repr(function(**given))
-    for name, value in given.items():
-        if isinstance(value, int | float):
-            for scalar in scalars(value):
-                assert repr(function(**{**given, name: scalar})) == expected
-
-
-def test_a_scalar_is_an_argument_of_the_sampler():
+def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
     given = {"group_size": 2, "max_new_tokens": 3, "temperature": 0.5, "seed": 3}
-    plain = rollout.sample(model(), TOKENIZER, PROMPTS, **given)
-    for scalar in range(3):
-        same = {name: scalars(value)[scalar] for name, value in given.items()}
-        again = rollout.sample(model(), TOKENIZER, PROMPTS, **same)
-        assert torch.equal(plain.logp, again.logp)
-
-
-@pytest.mark.parametrize("seed", [2**31, 2**63, 2**70])
-def test_any_whole_number_is_a_seed(seed):
-    rollout.sample(model(), TOKENIZER, PROMPTS, max_new_tokens=2, seed=seed)
-    Arithmetic().sample(2, seed)
-    models.build("tiny", TOKENIZER, seed)
-
-
-def test_integers_are_rewards():
-    for function in (advantages.group_relative, advantages.leave_one_out):
-        found = function((REWARDS * 2).long(), GROUP)
-        assert torch.equal(found, function(REWARDS * 2, GROUP))
-
-
-# The table
-
-
-def test_the_table_is_whole():
-    """At least 400 rows, none twice, all of them refused in one sentence."""
-    names = [row.what for row in [*TABLE, *LINES]]
-    assert len(names) == len(set(names))
-    assert len(names) >= 400
-    print(f"{len(names)} bad inputs, {len(NUMBERS)} good scalars")
-
-
-def test_every_public_function_of_the_formulas_is_in_the_table():
-    named = {row.what for row in TABLE}
-    for module in (advantages, importance, kl, normalisers):
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            own = function.__module__ == module.__name__ and name[0] != "_"
-            if own and name not in ("apply", "ratio"):
-                assert any(what.startswith(f"{name}(") for what in named), name
+    sample = partial(rl.sample, MODEL, TOKENIZER, PROMPTS)
+    for same in zip(*map(scalars, given.values())):
+        again = sample(**dict(zip(given, same)))
+        assert torch.equal(sample(**given).logp, again.logp)
+    for seed in (2**31, 2**63, 2**70):
+        sample(max_new_tokens=2, seed=seed)
+        Arithmetic().sample(2, seed)
+        build("tiny", TOKENIZER, seed)

@@ -3,11 +3,14 @@
 import math
 import os
 import signal
+import sys
 import zlib
 from dataclasses import replace
 from functools import cache
 
+import pytest
 import torch
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -15,13 +18,14 @@ from transformers import (
     PreTrainedModel,
 )
 
-from refimpl import moe, trainer, update
-from refimpl.algorithms import get
+from refimpl import TrainConfig, moe, prepare, scoring, train, warm_start
+from refimpl.batch import Batch
+from refimpl.history import Meter
 from refimpl.models import build
-from refimpl.run import Batch, Run
-from refimpl.sft import warm_start
+from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
-from refimpl.trainer import TrainConfig, train
+
+TRAIN = sys.modules["refimpl.train"]  # `refimpl.train` is the function in it
 
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
@@ -117,13 +121,18 @@ def _from_config(config) -> PreTrainedModel:
 
 
 def prepared(
-    algorithm="grpo", *, model=None, reward=None, task=None, **settings
+    algorithm="grpo",
+    *,
+    model=None,
+    reward=None,
+    task=None,
+    log_probs=scoring.log_probs,
+    **settings,
 ) -> Run:
     """A run under `SMALL` with some settings changed, before its first rollout."""
-    method = get(algorithm) if isinstance(algorithm, str) else algorithm
     config = replace(SMALL, **settings)
     model = warm_model() if model is None else model
-    return trainer.prepare(method, config, model, TOKENIZER, task, reward)
+    return prepare(algorithm, config, model, TOKENIZER, task, reward, log_probs)
 
 
 def small_run(algorithm="grpo", *, model=None, **arguments):
@@ -144,10 +153,23 @@ def small_run(algorithm="grpo", *, model=None, **arguments):
     )
 
 
-def whole_loss(run: Run, batch: Batch) -> torch.Tensor:
-    """The loss of a rollout that is one mini-batch and one micro-batch."""
-    weighed, tokens = update._weighed(run, batch, torch.arange(len(batch.rollout)))
-    return update._loss(run, weighed, tokens)[0]
+def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    """The loss that `train.update` sends backward, with its graph, and its metrics.
+
+    The whole rollout is one mini-batch; no gradient is taken and no weight moves.
+    """
+    losses, meter = [], Meter()
+    mini = replace(batch, tokens=batch.mask.sum().clamp(min=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "backward", lambda loss: losses.append(loss))
+        patch.setattr(TRAIN, "descend", lambda run, meter: torch.zeros(()))
+        TRAIN.update(run, mini, meter)
+    return torch.stack(losses).sum(), meter.read()
+
+
+def whole_loss(run: Run, batch: Batch) -> Tensor:
+    """Of `measured_loss` the loss."""
+    return measured_loss(run, batch)[0]
 
 
 @torch.no_grad()
@@ -200,7 +222,7 @@ class Drying:
 
 def diverging(monkeypatch, when: int, model="model"):
     """The gradient of `model` is infinite at the `when`-th backward pass."""
-    calls, prepare = [], trainer.prepare
+    calls = []
 
     def hook(gradient):
         calls.append(None)
@@ -211,7 +233,7 @@ def diverging(monkeypatch, when: int, model="model"):
         [*getattr(run, model).parameters()][-1].register_hook(hook)
         return run
 
-    monkeypatch.setattr(trainer, "prepare", spoil)
+    monkeypatch.setattr(TRAIN, "prepare", spoil)
 
 
 def unwritable(monkeypatch, when: int):

@@ -9,6 +9,7 @@ and a test can set a slider and read the image.
 import io
 import itertools
 import math
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -20,11 +21,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from course import plots
-from course.plots.style import GREY
-from refimpl.algorithms import ALGORITHMS
-from refimpl.curves import Curve, curve
-
 VISIBLE = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""
 
@@ -34,6 +30,9 @@ class Explorer(widgets.VBox):
 
     What `update` changes and does not return is drawn too, but then the whole figure
     is drawn again, which takes several times as long.
+
+    Where the tests run the chapters (`REFIMPL_CHECK_SLIDERS`), a control that moves
+    nothing is a `ValueError`.
     """
 
     def __init__(
@@ -65,6 +64,8 @@ class Explorer(widgets.VBox):
         if presets:
             rows.insert(0, widgets.HBox([self.button(*one) for one in presets.items()]))
         super().__init__([*rows, self.image])
+        if os.environ.get("REFIMPL_CHECK_SLIDERS") and (idle := self.idle()):
+            raise ValueError(f"nothing in the picture moves with {', '.join(idle)}")
 
     @property
     def values(self) -> dict:
@@ -189,47 +190,3 @@ def log_slider(label: str, value: float, low: float, high: float):
 def choice(label: str, options: Sequence[str], value: str):
     """A drop-down menu."""
     return control(widgets.Dropdown, label, value, options=options)
-
-
-def clip_explorer(algorithm: str = "ppo", compare: tuple[str, ...] = ()) -> Explorer:
-    """Bend the clip: ε below and above 1, and the size of the advantage.
-
-    Drawn over the unclipped ratio, and over `compare` at their defaults.
-    """
-    shown = {"unclipped": "reinforce"}
-    shown |= {ALGORITHMS[name].title: name for name in compare}
-    shown[f"{ALGORITHMS[algorithm].title}, your ε"] = algorithm
-
-    def named(size: float, **bounds) -> dict[str, dict[int, Curve]]:
-        settings = [{"correct": True}, *({} for _ in compare), bounds]
-        return {
-            label: {sign: curve(name, sign * size, **own) for sign in (1, -1)}
-            for (label, name), own in zip(shown.items(), settings)
-        }
-
-    figure = plots.curves(named(1.0))
-    signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
-    rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
-    for axis in figure.axes[:2]:
-        axis.set_ylim(-4.2, 4.2)
-
-    def update(epsilon_low: float, epsilon_high: float, size: float) -> list:
-        found = named(size, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
-        moved = []
-        for i, (axis, sign) in enumerate(zip(figure.axes, signs)):
-            for line, one in zip(axis.lines, found.values()):
-                y = one[sign].coefficient if i > 1 else one[sign].objective
-                line.set_ydata(y.numpy())
-                moved.append(line)
-            rules[i].set_xdata([1 + epsilon_high if sign > 0 else 1 - epsilon_low] * 2)
-        good, bad = figure.axes[:2]
-        good.set_title(f"Â > 0: no gradient above {1 + epsilon_high:.2f}")
-        bad.set_title(f"Â < 0: no gradient below {1 - epsilon_low:.2f}")
-        return [*moved, *rules, good.title, bad.title]
-
-    controls = {
-        "epsilon_low": slider("ε low", 0.2, 0.02, 0.9, 0.02),
-        "epsilon_high": slider("ε high", 0.2, 0.02, 1.5, 0.02),
-        "size": slider("|advantage|", 1.0, 0.25, 2.0, 0.25),
-    }
-    return Explorer(figure, update, controls)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from refimpl.rollout import sample
+from refimpl import sample
 from refimpl.tasks import Arithmetic
 from refimpl.tasks.world import HABITS, habit
 

@@ -6,10 +6,10 @@ Held against verl (DPPO) and TRL (VESPO, LUSPO) by `tests/bridges/test_newer.py`
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.advantages import group_centred
+from refimpl.advantages import Scored, group_centred
 from refimpl.algorithms import DAPO, GRPO, GSPO, Algorithm, Objective, Tokens
 from refimpl.importance import LOG_RATIO_LIMIT, ratio
 
@@ -24,7 +24,7 @@ def dppo(low: float = 0.2, high: float = 0.2, cap: float = 20.0) -> Algorithm:
         kept = torch.where(t.advantages > 0, moved <= high, moved >= -low)
         return Objective(kept * r * t.advantages * t.logp)
 
-    return replace(DAPO, name="dppo", objective=objective)
+    return replace(DAPO, name="dppo", objective=objective, surrogate=False)
 
 
 def vespo(good=(2.0, 3.0), bad=(3.0, 2.0)) -> Algorithm:
@@ -39,7 +39,9 @@ def vespo(good=(2.0, 3.0), bad=(3.0, 2.0)) -> Algorithm:
         phi = (rate + k * log_w - rate * log_w.exp()).exp()
         return Objective(phi * t.advantages * t.logp)
 
-    return replace(DAPO, name="vespo", objective=objective)
+    return replace(
+        DAPO, name="vespo", objective=objective, one_ratio=True, surrogate=False
+    )
 
 
 def every_token(mask: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -64,13 +66,11 @@ def icepop(
     return torch.where((w >= low) & (w <= high), w, 0.0)
 
 
-def maxrl(
-    rewards: Float[Tensor, " N"], group: Int[Tensor, " N"]
-) -> Float[Tensor, " N"]:
+def maxrl(scored: Scored) -> Float[Tensor, " N"]:
     """MaxRL (2602.02710): (R − R̄) / R̄, 0 in a group without a reward. An advantage
     for any method: the rarer a success, the more it weighs."""
-    centred = group_centred(rewards, group)
-    mean = rewards - centred
+    centred = group_centred(scored)
+    mean = scored.total - centred
     return torch.where(mean > 0, centred / mean.clamp(min=1e-12), 0.0)
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.advantages import group_relative
+from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 
 LENGTHS = ((40, 36, 44, 40), (4, 2, 6, 4))
@@ -66,10 +66,10 @@ def main() -> None:
         found[name] = (g / ranks).item()  # as DDP does: the mean over ranks
     rewards = torch.tensor(REWARDS[rank], dtype=torch.float64)
     parts = [torch.zeros(4, dtype=torch.float64) for _ in range(ranks)]
-    dist.all_gather(parts, group_relative(rewards, torch.zeros(4).long()))
+    dist.all_gather(parts, group_relative(Scored(rewards, torch.zeros(4).long())))
     found["groups, own"] = torch.cat(parts).tolist()
     dist.all_gather(parts, rewards)
-    whole = group_relative(torch.cat(parts), torch.zeros(8).long())
+    whole = group_relative(Scored(torch.cat(parts), torch.zeros(8).long()))
     found["groups, whole"] = whole.tolist()
     if rank == 0:
         print(json.dumps(found))

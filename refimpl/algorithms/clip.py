@@ -22,7 +22,7 @@ DualClip = Annotated[float, Field(gt=1)] | None
 
 
 def clipped(
-    ratio: Float[Tensor, "B T"] | Float[Tensor, "B 1"],
+    ratio: Float[Tensor, "B #T"],
     advantages: Float[Tensor, "B T"],
     epsilon_low: float,
     epsilon_high: float,

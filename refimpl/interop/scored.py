@@ -1,26 +1,45 @@
-"""Advantages of a generation of which some responses could not be scored."""
+"""Advantages of a generation in TRL, of which some responses could not be scored."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from refimpl.interop import trl_refused as refused
+from refimpl.advantages import Scored
+from refimpl.checks import UserError, one_line
 
 
 def advantages_of(
-    function: Callable[[Tensor, Tensor], Tensor],
-    rewards: Tensor,
-    size: int,
-    longest: int,
+    function: Callable[[Scored], Tensor], rewards: Tensor, mask: Tensor, size: int
 ) -> Tensor:
-    """`function(rewards, group)`, (N,) or (N, longest), for groups of `size`.
+    """`function(Scored(rewards, group, mask))`, (N,) or (N, T), for groups of `size`.
 
     A reward that is NaN counts in no baseline, and its response has Â = 0, as in TRL.
     """
     group = torch.arange(len(rewards), device=rewards.device) // size
     unscored = rewards.isnan()
     mean = rewards.view(-1, size).nanmean(1).nan_to_num()
-    found = function(rewards.where(~unscored, mean[group]), group)
-    refused.shape(found, len(rewards), longest)
-    return found.where(~unscored.view(-1, *(1,) * (found.ndim - 1)), 0.0)
+    scored = Scored(rewards.where(~unscored, mean[group]), group, mask)
+    try:
+        advantages = function(scored)
+    except Exception as error:
+        raise UserError(
+            "advantages must be a function of one argument, a `Scored` with rewards, "
+            f"group and mask; it raised {one_line(error)}"
+        ) from error
+    shape = getattr(advantages, "shape", None)
+    if not isinstance(advantages, Tensor) or shape not in (rewards.shape, mask.shape):
+        got = type(advantages).__name__ if shape is None else tuple(shape)
+        raise UserError(
+            f"advantages must return a tensor of shape ({len(rewards)},), a number per "
+            f"response, or {tuple(mask.shape)}, one per token up to "
+            f"max_completion_length; got {got}"
+        )
+    unscored = unscored.view(-1, *(1,) * (advantages.ndim - 1))
+    return advantages.where(~unscored, 0.0)
+
+
+def check(function: Callable[[Scored], Tensor], size: int, longest: int) -> None:
+    """Raise `UserError` if `function` fails on two groups of invented rewards."""
+    rewards = torch.arange(2.0 * size) % 3
+    advantages_of(function, rewards, torch.ones(2 * size, longest), size)

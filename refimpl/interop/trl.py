@@ -5,7 +5,8 @@
 TRL samples, scores, splits batches, and adds KL, entropy bonus and load balancing as
 ever. It is called with advantages of 0, which leaves its own policy loss without value
 and gradient; − Σ weight · objective is added over the same log-probs. `weight` is made
-once for a generation, so that accumulation and processes keep its denominator.
+once for a generation, of all processes' responses, so that accumulation and processes
+keep its denominator.
 
 **Departures.** TRL shuffles responses, not groups, into mini-batches, and their
 denominators are the generation's (here: a mini-batch's). Its advantages are divided by
@@ -13,18 +14,25 @@ std + 1e-4. DAPO's other parts are not in the loss.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+import inspect
+from collections.abc import Callable
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
 from refimpl import algorithms, moe, normalisers
-from refimpl.advantages import leave_one_out
-from refimpl.algorithms import Algorithm
+from refimpl.advantages import Scored, group_centred, group_relative
+from refimpl.algorithms import Algorithm, LossResult
+from refimpl.checks import guarded, refuse_unknown
+from refimpl.config import TrainConfig
+from refimpl.interop import scored
 from refimpl.interop import trl_refused as refused
-from refimpl.interop.scored import advantages_of
+from refimpl.prepare import check_fit
+
+TAKES = tuple(inspect.signature(GRPOTrainer.__init__).parameters)
 
 
 class RefimplGRPOTrainer(GRPOTrainer):
@@ -33,16 +41,19 @@ class RefimplGRPOTrainer(GRPOTrainer):
     **Arguments:** those of `GRPOTrainer`, and
 
     - `hyperparameters`: the algorithm's; `normaliser`: a name, None: the paper's.
-    - `advantages`: f(rewards, group) of all processes' responses, (N,) each, returning
-      (N,) or, per token, (N, max_completion_length); None: TRL's (REINFORCE: its own).
+    - `advantages`: f(scored), of all processes' responses: `scored.rewards` and
+      `scored.group` are (N,), `scored.mask` is (N, max_completion_length); returns one
+      of these shapes. It is tried on invented rewards. None: TRL's where the method
+      compares within groups as TRL does, else the method's.
     - `replay`: "R2", the experts of π_old's pass are visited again in the update.
-    - `router_shift`: RSPO's γ over them, see `TrainConfig`; None: as the paper. Both
-      act where a generation is used for more than one optimiser step.
+    - `router_shift`, `placement`: RSPO's γ over them, see `TrainConfig`. Both act where
+      a generation is used for more than one optimiser step.
 
-    Raises `ImportError` on a TRL that was not tested, `ValueError` or `TypeError` on
-    settings that would be ignored, or that bypass the loss.
+    Raises `UserError` on a TRL that was not tested, and on what cannot be meant, would
+    be ignored, or would bypass the loss.
     """
 
+    @guarded
     def __init__(
         self,
         model,
@@ -50,44 +61,53 @@ class RefimplGRPOTrainer(GRPOTrainer):
         args: GRPOConfig | None = None,
         *positional,
         algorithm: str | Algorithm = "grpo",
-        hyperparameters: Mapping[str, Any] | None = None,
-        normaliser: normalisers.Name | None = None,
-        advantages: Callable[[Tensor, Tensor], Tensor] | None = None,
-        replay: Literal["R2"] | None = None,
+        hyperparameters: dict | None = None,
+        normaliser: str | None = None,
+        advantages: Callable[[Scored], Tensor] | None = None,
+        replay: Literal["R2", "R3"] | None = None,
         router_shift: bool | None = None,
-        router_shift_floor: float = 0.7,
         placement: moe.Placement = "before_clip",
         **rest,
     ):
         refused.version()
+        refuse_unknown(type(self).__name__, rest, TAKES)
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        self.hyperparameters = method.check_hyperparameters(hyperparameters or {})
+        asked = TrainConfig(
+            hyperparameters=hyperparameters or {},
+            normaliser=normaliser,
+            replay=replay,
+            router_shift=router_shift,
+            placement=placement,
+        )
+        config, self.hyperparameters = check_fit(asked, method)
+        self.algorithm, self.replay = method, replay
         self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
-        if advantages is None and method.advantages is leave_one_out:
-            advantages = leave_one_out  # TRL has no name for REINFORCE's
-        self.algorithm, self.own_advantages, self.replay = method, advantages, replay
-        if router_shift is None:
-            router_shift = method.training.get("router_shift", False)
-        self.shift = (router_shift_floor, placement) if router_shift else None
-        self.routed = bool(replay or router_shift)
+        as_trl_does = method.advantages in (group_relative, group_centred)
+        if advantages is None and not (as_trl_does or method.critic):
+            advantages = method.advantages
+        self.advantages = advantages
+        self.placement = placement if config.router_shift else None
+        self.routed = bool(replay or config.router_shift)
         self._passes: list | None = None  # routing of π_old's pass, while it is made
         args = GRPOConfig("trainer_output") if args is None else args
         refused.settings(self, args)
+        if advantages is not None:
+            longest = args.max_completion_length or 1
+            scored.check(advantages, args.num_generations, longest)
         super().__init__(model, reward_funcs, args, *positional, **rest)
-        self.loss_type = refused.LOSS_TYPE[self.normaliser]
+        self.loss_type = refused.loss_type(self)
         refused.dense(self)
-        refused.split_groups(self)
 
     @property
     def group_size(self) -> int:
-        own, in_evaluation = self.num_generations, self.num_generations_eval
-        return own if self.model.training else in_evaluation
+        training = self.model.training
+        return self.num_generations if training else self.num_generations_eval
 
     def _calculate_rewards(self, *given):
-        found = super()._calculate_rewards(*given)
-        rewards = (found * self.reward_weights.to(found.device)).nansum(1)
-        self._rewards = rewards.masked_fill(found.isnan().all(1), torch.nan)
-        return found
+        each = super()._calculate_rewards(*given)
+        rewards = (each * self.reward_weights.to(each.device)).nansum(1)
+        self._rewards = rewards.masked_fill(each.isnan().all(1), torch.nan)
+        return each
 
     def _generate_and_score_completions(self, inputs):
         self._passes = [] if self.routed else None
@@ -96,27 +116,35 @@ class RefimplGRPOTrainer(GRPOTrainer):
             experts, logp = zip(*self._passes)
             batch |= {"experts": torch.cat(experts), "router_logp": torch.cat(logp)}
         self._passes = None
-        if self.own_advantages is not None:
-            batch["advantages"] = self._from_rewards(batch)
-        batch["weight"] = self._whole_weight(batch)
+        if self.advantages is not None:
+            given = self.advantages, self._rewards, self._masks(batch), self.group_size
+            batch["advantages"] = self._share(scored.advantages_of(*given), batch)
+        batch["weight"] = self._generation_weight(batch)
         return batch
 
-    def _from_rewards(self, batch: dict) -> Tensor:
-        """`advantages` of all processes' rewards, of which this one keeps its own."""
-        longest, rows = self.max_completion_length, len(batch["advantages"])
-        given = self.own_advantages, self._rewards, self.group_size, longest
-        own = advantages_of(*given)[self.accelerator.process_index * rows :][:rows]
-        return own if own.ndim == 1 else own[:, : batch["completion_ids"].shape[1]]
+    def _generation_weight(self, batch: dict) -> Tensor:
+        """The normaliser of all processes' responses, of which this one keeps its own.
 
-    def _whole_weight(self, batch: dict) -> Tensor:
-        """The normaliser of the generation batch, this process' share."""
-        mask = _mask(batch)
-        if self.normaliser is normalisers.token_mean:  # of all processes' tokens
-            tokens = batch["num_items_in_batch"].clamp(min=1)
-            return mask * (self.accelerator.num_processes / tokens)
-        group = torch.arange(len(mask), device=mask.device) // self.group_size
-        known = {"group": group, "max_length": self.max_completion_length}
-        return normalisers.apply(self.normaliser, mask, **known)
+        Times the number of processes, because their gradients are averaged.
+        """
+        masks, longest = self._masks(batch), self.max_completion_length
+        group = torch.arange(len(masks), device=masks.device) // self.group_size
+        weight = normalisers.apply(
+            self.normaliser, masks, group=group, max_length=longest
+        )
+        return self._share(weight, batch) * self.accelerator.num_processes
+
+    def _masks(self, batch: dict) -> Tensor:
+        """All processes' masks, (N, max_completion_length)."""
+        mask = self.accelerator.pad_across_processes(_mask(batch), dim=1)
+        more = max(0, self.max_completion_length - mask.shape[1])
+        return self.accelerator.gather(F.pad(mask, (0, more)))
+
+    def _share(self, every: Tensor, batch: dict) -> Tensor:
+        """This process' responses of all, and their columns."""
+        rows, width = batch["completion_ids"].shape
+        part = every[self.accelerator.process_index * rows :][:rows]
+        return part if part.ndim == 1 else part[:, :width]
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **rest
@@ -134,8 +162,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
             ids = input_ids[rows]
             with moe.routed(model) as routing:
                 logp += [score(model, ids, attention_mask[rows], logits_to_keep)[0]]
-            experts = routing.visited(len(ids))
-            self._passes.append((experts, routing.log_probs(experts)))
+            self._passes.append(moe.visits(routing, len(ids)))
         return torch.cat(logp), None, None
 
     def _compute_loss(self, model, inputs):
@@ -152,17 +179,19 @@ class RefimplGRPOTrainer(GRPOTrainer):
         mask = _mask(inputs)
         old_logp = inputs.get("old_per_token_logps", logp.detach())
         weight = self._weight(inputs, mask, logp, old_logp, entropies)
-        if self.shift and experts is not None:
-            floor, placement = self.shift
+        if self.placement and experts is not None:
             now = routing.log_probs(experts)
-            gamma = moe.router_shift(now, inputs["router_logp"], floor)
+            gamma = moe.router_shift(now, inputs["router_logp"])
             gamma = gamma[:, -mask.shape[1] - 1 : -1]  # where a token's logp arises
-            rest_of = mask, gamma, placement, self.algorithm.one_ratio
-            old_logp, weight = moe.shifted(old_logp, weight, *rest_of)
-        given = logp, old_logp, inputs["advantages"], mask, weight
-        found = self.algorithm.policy_loss(*given, **self.hyperparameters)
-        self._note(found)
-        return rest + found.loss
+            one_ratio = self.algorithm.one_ratio
+            old_logp, weight = moe.shifted(
+                old_logp, weight, mask, gamma, self.placement, one_ratio
+            )
+        result = self.algorithm.policy_loss(
+            logp, old_logp, inputs["advantages"], mask, weight, **self.hyperparameters
+        )
+        self._note(result)
+        return rest + result.loss
 
     def _weight(self, inputs, mask, logp, old_logp, entropies) -> Tensor:
         """Of a slice, with the corrections that TRL multiplies its own loss by."""
@@ -181,20 +210,20 @@ class RefimplGRPOTrainer(GRPOTrainer):
             weight = weight * inputs["importance_sampling_ratio"]
         return weight
 
-    def _note(self, found) -> None:
+    def _note(self, result: LossResult) -> None:
         """Our metrics in place of TRL's, which saw advantages of 0."""
         logged = self._metrics["train" if self.model.training else "eval"]
         for name in [n for n in logged if n.startswith(("clip_ratio/", "cispo_"))]:
             del logged[name][-1:]
             if not logged[name]:
                 del logged[name]
-        own = found.metrics | {"policy_loss": found.loss.item()}
+        ours = result.metrics | {"policy_loss": result.loss.item()}
         del logged["policy_loss"][len(logged["ratio/max_deviation"]) :]  # TRL's, if any
-        here = torch.tensor([[*own.values()]], device=found.loss.device)
-        for name, every in zip(own, self.accelerator.gather(here).T):
+        here = torch.tensor([[*ours.values()]], device=result.loss.device)
+        for name, every in zip(ours, self.accelerator.gather(here).T):
             one = every.max() if name == "ratio/max_deviation" else every.mean()
             logged[name].append(one.item())
 
 
 def _mask(batch: dict) -> Tensor:
-    return batch["completion_mask"] * batch.get("tool_mask", 1.0)
+    return batch["completion_mask"] * batch.get("tool_mask", 1)

@@ -1,7 +1,8 @@
 """The losses of this package in verl's registry, under names like `refimpl_sapo`.
 
 Importing this file registers them, and verl imports it in every worker by itself: it is
-a `verl.plugins` entry point of this package. In a configuration of verl:
+a `verl.plugins` entry point of this package. In a configuration of verl (the whole of
+it: `python -m refimpl verl-config sapo`):
 
     actor_rollout_ref.actor.policy_loss.loss_mode=refimpl_sapo
     actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean
@@ -30,17 +31,12 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
 from verl.workers.config import ActorConfig
 
-from refimpl import algorithms, normalisers
+from refimpl import algorithms
 from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.checks import UserError, guarded
+from refimpl.interop.configs import PREFIX, missing
 
 TESTED = "0.9"
-PREFIX = "refimpl_"
-AGGREGATION = {
-    normalisers.seq_mean_token_mean: "seq-mean-token-mean",
-    normalisers.token_mean: "token-mean",
-    normalisers.constant: "seq-mean-token-sum-norm",
-}
-"""verl's name for a normaliser."""
 OURS = {
     "clip_ratio": 0.2,
     "clip_ratio_low": 0.2,
@@ -52,42 +48,33 @@ OURS = {
 """Settings of verl's own losses, which take no part, at their defaults."""
 
 
+@guarded
 def register(
     algorithm: str | Algorithm, name: str | None = None, **hyperparameters: Any
 ) -> str:
     """Put `algorithm` into verl's registry; the name for `policy_loss.loss_mode`.
 
-    `name`: default `refimpl_` and the algorithm's own. Raises `ImportError` on a verl
-    that was not tested, `ValueError` or `TypeError` on what cannot be computed there.
+    `name`: default `refimpl_` and the algorithm's own. Raises `UserError` on a verl
+    that was not tested, and on what cannot be computed there.
     """
-    if isinstance(algorithm, str):
-        algorithm = algorithms.get(algorithm)
+    method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if verl.__version__.rsplit(".", 1)[0] != TESTED:
-        said = (
+        why = (
             f"the bridge was tested with verl {TESTED}, this is {verl.__version__}: "
             f"pip install verl~={TESTED}.0"
         )
-        warnings.warn(said, stacklevel=2)  # verl swallows what a plugin raises
-        raise ImportError(said)
-    if algorithm.training.get("router_shift"):
-        raise ValueError(
-            f"{algorithm.name} needs the routing of two passes, and verl hands a "
-            "policy loss log-probs alone; take gmpo, of which it is the routed form, "
-            "or the bridge to TRL"
-        )
-    if algorithm.normaliser not in AGGREGATION:
-        raise ValueError(
-            f"{algorithm.name} is averaged by {algorithm.normaliser.__name__}, and "
-            f"verl knows {', '.join(AGGREGATION.values())}"
-        )
-    given = algorithm.check_hyperparameters(hyperparameters)
-    name = PREFIX + algorithm.name if name is None else name
-    register_policy_loss(name)(_loss_of(algorithm, given))
+        warnings.warn(why, stacklevel=3)  # verl swallows what a plugin raises
+        raise UserError(why)
+    if why := missing(method):
+        raise UserError(why)
+    given = method.check_hyperparameters(hyperparameters)
+    name = PREFIX + method.name if name is None else name
+    register_policy_loss(name)(_loss_of(method, given))
     return name
 
 
 def _loss_of(algorithm: Algorithm, given: dict[str, Any]) -> Callable:
-    wanted = AGGREGATION[algorithm.normaliser]
+    wanted: str = algorithm.normaliser.verl  # type: ignore[attr-defined]
 
     def policy_loss(
         old_log_prob: Tensor,
@@ -102,15 +89,13 @@ def _loss_of(algorithm: Algorithm, given: dict[str, Any]) -> Callable:
         weight = _weight(log_prob, response_mask, wanted, config)
         if rollout_is_weights is not None:
             weight = weight * rollout_is_weights
-        found = algorithm.policy_loss(
+        loss, metrics = algorithm.policy_loss(
             log_prob, old_log_prob, advantages, response_mask, weight, **given
         )
         z = torch.where(response_mask.bool(), log_prob.detach() - old_log_prob, 0.0)
-        metrics = {f"actor/{name}": value for name, value in found.metrics.items()}
-        clipped = found.metrics.get("clip_ratio/region_mean", 0.0)
-        return found.loss, metrics | {
+        return loss, {f"actor/{name}": value for name, value in metrics.items()} | {
             "actor/ppo_kl": -(z.sum() / response_mask.sum().clamp(min=1)).item(),
-            "actor/pg_clipfrac": clipped,
+            "actor/pg_clipfrac": metrics.get("clip_ratio/region_mean", 0.0),
         }
 
     return policy_loss
@@ -128,21 +113,20 @@ def _weight(like: Tensor, mask: Tensor, mode: str, config: ActorConfig | None):
 def _check(algorithm, wanted: str, mode: str, config: ActorConfig | None) -> None:
     """Refuse what would be ignored without a word."""
     if mode != wanted:
-        raise ValueError(
+        raise UserError(
             f"{algorithm.name} is averaged as {wanted!r}: set "
             f"actor_rollout_ref.actor.loss_agg_mode={wanted}, got {mode!r}"
         )
     for name, default in OURS.items() if config is not None else ():
         if getattr(config, name, default) not in (default, None):
-            raise ValueError(
+            raise UserError(
                 f"{name}={getattr(config, name)} is a setting of verl's own losses: "
                 f"register({algorithm.name!r}, name, ...) with the hyperparameters "
-                f"{', '.join(algorithm.names) or '(none)'}"
+                f"{', '.join(algorithm.annotations) or '(none)'}"
             )
 
 
-REGISTERED = [
-    register(algorithm)
-    for algorithm in ALGORITHMS.values()
-    if not algorithm.training.get("router_shift")
-]
+LEFT_OUT = [why for a in ALGORITHMS.values() if (why := missing(a))]
+REGISTERED = [register(a) for a in ALGORITHMS.values() if not missing(a)]
+if LEFT_OUT:
+    warnings.warn(f"not in verl's registry: {'; '.join(LEFT_OUT)}", stacklevel=2)

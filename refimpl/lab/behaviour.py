@@ -85,13 +85,13 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
     """
     config, z = config.completed(algorithm.training), given.z
     advantages, targets = _advantages(algorithm, config, given)
-    found = [advantages]
+    every = [advantages]
     if targets is not None:
-        found += [targets, *_critic(config, given, targets)]
+        every += [targets, *_critic(config, given, targets)]
     beyond = torch.where(z.abs() > 0.5, BEYOND * z.sign(), z)
     for log_ratio in (*(size * z for size in SIZES), beyond):
-        found += _policy(algorithm, config, given, advantages, log_ratio)
-    return found + _policy(algorithm, config, given, given.values - 0.45, 0.8 * z)
+        every += _policy(algorithm, config, given, advantages, log_ratio)
+    return every + _policy(algorithm, config, given, given.values - 0.45, 0.8 * z)
 
 
 def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None]:

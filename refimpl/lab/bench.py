@@ -15,14 +15,15 @@ import torch
 
 from refimpl import moe, sft
 from refimpl.algorithms import ALGORITHMS, get
-from refimpl.arguments import guarded
-from refimpl.files import writable_file
+from refimpl.checks import Count, UserError, guarded
+from refimpl.config import TrainConfig
+from refimpl.evaluation import evaluate
+from refimpl.files import writable_file, write
 from refimpl.models import count_parameters
-from refimpl.rollout import end_tokens, sample
-from refimpl.settings import Count
-from refimpl.sft import WarmStart, warm_start
+from refimpl.sampling import end_tokens, sample
+from refimpl.starts import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
-from refimpl.trainer import TrainConfig, evaluate, train
+from refimpl.train import train
 
 TRAINED = tuple(a for a in ALGORITHMS if a not in ("reinforce", "rspo"))
 
@@ -36,14 +37,14 @@ def bench(
 ):
     """Print every figure as it is measured, then write them all to `out`.
 
-    `chapters` is a folder of notebooks to be timed too. Raises `ValueError` before any
+    `chapters` is a folder of notebooks to be timed too. Raises `UserError` before any
     work if a name is unknown, `seeds` is no number ≥ 1, there are no notebooks, or
     `out` cannot be written.
     """
     for name in names:
         get(name)
     if chapters is not None and not list(chapters.glob("*.ipynb")):
-        raise ValueError(f"there are no notebooks in {str(chapters)!r}")
+        raise UserError(f"there are no notebooks in {str(chapters)!r}")
     writable_file(out, "the measurements")
     start = time.perf_counter()
     model, tokenizer, _ = warm_start()
@@ -66,7 +67,7 @@ def bench(
     if chapters is not None:
         figures |= _show(notebooks(chapters))
     figures |= _show({"peak memory, MiB": _peak_memory()})
-    out.write_text(json.dumps(figures, indent=2) + "\n")
+    write(out, lambda file: file.write(json.dumps(figures, indent=2) + "\n"))
     print(f"wrote {out}")
     return figures
 
@@ -90,7 +91,7 @@ def sampler(
     group_size: int = 8,
     max_new_tokens: int = 48,
 ) -> dict:
-    """Tokens per second of `rollout.sample` and of `model.generate`, EOS included.
+    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included.
 
     `prompts`: 16 of the arithmetic world's unless given.
     """
@@ -130,11 +131,11 @@ def sampler(
         return (end.cumsum(-1) - end == 0).sum().item()  # none ended before it
 
     tokens, seconds = _in_turn((ours, theirs), repeats)
-    mine, other = (n / s for n, s in zip(tokens, seconds))
+    sampled, generated = (n / s for n, s in zip(tokens, seconds))
     return {
-        "sampler, tokens/s": round(mine),
-        "model.generate, tokens/s": round(other),
-        "sampler / generate": round(mine / other, 2),
+        "sampler, tokens/s": round(sampled),
+        "model.generate, tokens/s": round(generated),
+        "sampler / generate": round(sampled / generated, 2),
     }
 
 
@@ -147,8 +148,8 @@ def recording(repeats: int = 9) -> dict:
         sample(model, tokenizer, prompts, group_size=8)
 
     def recorded():
-        with moe.routed(model) as routing:
-            sample(model, tokenizer, prompts, group_size=8, routing=routing)
+        with moe.routed(model, keep=True) as routing:
+            moe.recorded(sample(model, tokenizer, prompts, group_size=8), routing)
 
     _, (without, with_record) = _in_turn((plain, recorded), repeats)
     return {"MoE sampler, recording / not": round(with_record / without, 2)}
@@ -159,14 +160,14 @@ def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]
 
     They run in turn, so that a machine that slows down slows both.
     """
-    found = [work() for work in works]  # the first call pays for set-up
+    results = [work() for work in works]  # the first call pays for set-up
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, taken in zip(works, seconds):
             start = time.perf_counter()
             work()
             taken.append(time.perf_counter() - start)
-    return found, [statistics.median(taken) for taken in seconds]
+    return results, [statistics.median(taken) for taken in seconds]
 
 
 def training(name: str, model, tokenizer, seeds: int) -> dict:

@@ -92,15 +92,15 @@ DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
 
 def _trusting(arm: str, sampler: str = "bfloat16") -> Contrast:
     """What is lost where such a sampler's log-probs stand for π_old's."""
-    own = _cell(arm, 16, rollout_dtype=sampler)
+    recomputed = _cell(arm, 16, rollout_dtype=sampler)
     trusted = _cell(arm, 16, rollout_dtype=sampler, trust_sampler=True)
-    return Contrast("reward", trusted, own)
+    return Contrast("reward", trusted, recomputed)
 
 
 def _replaying(**sampler: Any) -> Contrast:
     """The KL between such a sampler and the trainer, with its routing and without."""
-    r3, own = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
-    return Contrast("sampling_kl", r3, own, "log2")
+    r3, plain = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
+    return Contrast("sampling_kl", r3, plain, "log2")
 
 
 CLAIMS = (

@@ -55,10 +55,10 @@ class Contrast(NamedTuple):
         both = pd.concat([a.rename("a"), b.rename("b")], axis=1).dropna()
         if self.scale == "log2":
             both = both[(both > 0).all(axis=1)]
-            found = (both["a"] / both["b"]).map(math.log2)
+            each = (both["a"] / both["b"]).map(math.log2)
         else:
-            found = both["a"] - both["b"]
-        return _by_start(found)
+            each = both["a"] - both["b"]
+        return _by_start(each)
 
 
 class Swap(NamedTuple):
@@ -156,9 +156,10 @@ def breaking_rates(
     cells = sweep(arm, updates, world, optimizer)
     for rate, cell in cells.items():
         runs = of_cell(table, cell)["reward"]
-        for start, own in _by_start(runs).items():
-            reward.setdefault(start, []).append((rate, sum(own) / len(own)))
-    return {s: _crossing(own) for s, own in reward.items() if len(own) == len(cells)}
+        for start, mean in _means(_by_start(runs)).items():
+            reward.setdefault(start, []).append((rate, mean))
+    whole = {start: x for start, x in reward.items() if len(x) == len(cells)}
+    return {start: _crossing(points) for start, points in whole.items()}
 
 
 def _crossing(points: list[tuple[float, float]]) -> float:
@@ -205,20 +206,20 @@ class Claim:
 
     def judge(self, table: pd.DataFrame) -> "Verdict":
         """What the rows say. Raises `UserError` if there are none for it."""
-        found = estimate(self.effect.pairs(table))
+        made = estimate(self.effect.pairs(table))
         missing = self.premise(table) if self.premise else ""
         if missing:
-            return Verdict(self, found, "not testable here", missing)
-        return Verdict(self, found, self.decide(found), "")
+            return Verdict(self, made, "not testable here", missing)
+        return Verdict(self, made, self.decide(made), "")
 
-    def decide(self, found: Estimate) -> str:
+    def decide(self, made: Estimate) -> str:
         """The verdict of an effect like this, if the claim can be tested."""
-        if not found.known:
+        if not made.known:
             return "not seen"
-        towards = sorted(self.sign * bound for bound in (found.low, found.high))
+        towards = sorted(self.sign * bound for bound in (made.low, made.high))
         if towards[1] < 0:
             return "contradicted"
-        large = self.sign * found.effect >= self.smallest
+        large = self.sign * made.effect >= self.smallest
         return "reproduced" if towards[0] > 0 and large else "not seen"
 
 
@@ -238,21 +239,21 @@ def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
         & (table["world"] == cell.world)
         & (table["updates"] == cell.updates)
         & (table["rate"] == cell.rate)
-        & table["changed"].map(lambda own: own == tuple(sorted(cell.changed)))
+        & table["changed"].map(lambda c: c == tuple(sorted(cell.changed)))
         & (table["answers"] == cell.answers)
     )
     return table[chosen].set_index(["start", "seed"])
 
 
 def _by_start(values: "pd.Series[float]") -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
+    by_start: dict[int, list[float]] = {}
     for (start, _), value in values.sort_index().items():
-        found.setdefault(int(start), []).append(float(value))
-    return found
+        by_start.setdefault(int(start), []).append(float(value))
+    return by_start
 
 
 def _means(by_start: dict[int, list[float]]) -> dict[int, float]:
-    return {start: sum(own) / len(own) for start, own in by_start.items()}
+    return {start: sum(values) / len(values) for start, values in by_start.items()}
 
 
 @dataclass(frozen=True)

@@ -68,18 +68,18 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
                 f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
                 f"{', '.join(NAMES)}"
             )
-    seeds: dict[Cell, int] = {}
+    most: dict[Cell, int] = {}  # seeds that any of them asks for
     for name in names:
         asked = NAMES[name].seeds
         for cell in NAMES[name].cells:
-            own = min(asked, PILOT) if name in precise else asked
-            seeds[cell] = max(seeds.get(cell, 0), own)
-    rounds = itertools.product(range(max(seeds.values(), default=0)), range(STARTS))
+            needed = min(asked, PILOT) if name in precise else asked
+            most[cell] = max(most.get(cell, 0), needed)
+    rounds = itertools.product(range(max(most.values(), default=0)), range(STARTS))
     return [
         (cell, start, seed)
         for seed, start in rounds
-        for cell, own in seeds.items()
-        if seed < own
+        for cell, n in most.items()
+        if seed < n
     ]
 
 
@@ -96,10 +96,10 @@ def precise(out: str | Path) -> set[str]:
     see the smallest effect that matters, four times in five, and those that cannot be
     tested."""
     complete = [c for c in CLAIMS if not missing(out, [str(c.number)], NAMES)]
-    found = table(out) if complete else None
+    runs = table(out) if complete else None
     enough = set()
     for claim in complete:
-        _, made, verdict, _ = claim.judge(found)
+        _, made, verdict, _ = claim.judge(runs)
         if verdict == "not testable here" or made.detectable <= claim.smallest:
             enough.add(str(claim.number))
     return enough
@@ -201,17 +201,17 @@ def run_all(
     """Make the runs that are missing. What is stored is never made again."""
     jobs = missing(out, claims, precise=NAMES)  # an unknown name leaves no file
     opened = store.Store(out, COLUMNS)
-    for said in opened.dropped:
-        warnings.warn(f"{said}; that run is made again", stacklevel=3)
+    for what in opened.dropped:
+        warnings.warn(f"{what}; that run is made again", stacklevel=3)
     _make(jobs, "runs", opened, workers)
     _make(missing(out, claims, precise(out)), "more seeds", opened, workers)
 
 
-def _make(jobs: list[Job], said: str, opened: store.Store, workers: int) -> None:
+def _make(jobs: list[Job], title: str, opened: store.Store, workers: int) -> None:
     for world, start in sorted({(cell.world, start) for cell, start, _ in jobs}):
         warm_start(WORLDS[world](seed=start))  # once, before the workers ask for it
-    for job, found in tqdm(finished(run, jobs, workers), total=len(jobs), desc=said):
-        opened.add(spec(*job), *found)
+    for job, result in tqdm(finished(run, jobs, workers), total=len(jobs), desc=title):
+        opened.add(spec(*job), *result)
 
 
 @guarded
@@ -219,7 +219,7 @@ def table(out: str | Path) -> pd.DataFrame:
     """One line per stored run with its outcomes; see `outcomes`.
 
     Runs of formulas that have changed are named in a warning and left out. Raises
-    `ValueError` if nothing is stored, or no other runs than those.
+    `UserError` if nothing is stored, or no other runs than those.
     """
     runs, rows = store.read(out)
     old = outdated(runs)
@@ -250,7 +250,7 @@ def _by_arm(runs: pd.DataFrame) -> str:
     )
 
 
-def control(found: pd.DataFrame) -> dict[str, Estimate]:
+def control(runs: pd.DataFrame) -> dict[str, Estimate]:
     """R3 against R2 with one sampler and trainer: the same algorithm under two names.
 
     By outcome. What is called different here is noise, and decides no claim.
@@ -261,7 +261,7 @@ def control(found: pd.DataFrame) -> dict[str, Estimate]:
         effect = claim.effect
         if isinstance(effect, Contrast) and effect.outcome != "sampling_kl":
             again = effect._replace(arm=arms[0], control=arms[1])
-            pairs = again.pairs(found)
+            pairs = again.pairs(runs)
             if pairs:
                 compared[_measured(effect)] = estimate(pairs)
     return compared
@@ -270,13 +270,13 @@ def control(found: pd.DataFrame) -> dict[str, Estimate]:
 @guarded
 def ledger(out: str | Path) -> list[dict[str, Any]]:
     """A line per claim, then the control: effect, interval, verdict."""
-    found = table(out)
-    noise = control(found)
+    runs = table(out)
+    noise = control(runs)
     lines = []
     for claim in CLAIMS:
         made, verdict, why = None, "no runs yet", ""
-        if claim.effect.pairs(found):
-            _, made, verdict, why = claim.judge(found)
+        if claim.effect.pairs(runs):
+            _, made, verdict, why = claim.judge(runs)
             if _differs(noise.get(_measured(claim.effect))):
                 verdict = "not testable here"
                 why = "its outcome differs between two names of one algorithm"
@@ -341,11 +341,11 @@ def shown(lines: list[dict[str, Any]]) -> str:
         counted = f"{line['starts']}, {line['runs']}" if line["starts"] else "–"
         effect = "–" if line["effect"] is None else f"{line['effect']:.3g}"
         seen = line["detectable"]
-        said = line["verdict"]
-        if said == "not seen" and seen is not None:
-            said += f" (could have seen {seen:.2g})"
+        verdict = line["verdict"]
+        if verdict == "not seen" and seen is not None:
+            verdict += f" (could have seen {seen:.2g})"
         if line["why"]:
-            said += f": {line['why']}"
+            verdict += f": {line['why']}"
         rows.append(
             [
                 line["claim"],
@@ -354,7 +354,7 @@ def shown(lines: list[dict[str, Any]]) -> str:
                 interval,
                 line["unit"],
                 counted,
-                said,
+                verdict,
             ]
         )
     claims = sum(isinstance(line["claim"], int) for line in lines)

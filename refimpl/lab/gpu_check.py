@@ -17,17 +17,20 @@ from typing import Any, NamedTuple
 import torch
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.arguments import guarded
+from refimpl.checks import UserError, guarded, one_line
 from refimpl.config import TrainConfig
-from refimpl.files import writable_file
+from refimpl.files import writable_file, write
 from refimpl.lab import pairs, real
 from refimpl.lab.bench import _show
 from refimpl.lab.store import provenance
-from refimpl.models import build, load, lora, pick_device
+from refimpl.models import build, pick_device
 from refimpl.real.chat import Chat
+from refimpl.real.loading import load
+from refimpl.real.lora import lora
 from refimpl.real.pretrained import fetched
+from refimpl.real.scoring import log_probs
 from refimpl.tasks import Arithmetic, make_tokenizer
-from refimpl.trainer import train
+from refimpl.train import train
 
 LIMIT = 540.0  # seconds; no part begins later
 
@@ -51,7 +54,7 @@ def smollm2(here: Here) -> dict:
         few: dict = {"prompts_per_rollout": 2, "group_size": 2, "max_new_tokens": 4}
         config = replace(config, **few, eval_problems=1, eval_samples=1)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    return _trained("grpo", config, lora(model), tokenizer, task)
+    return _trained("grpo", config, lora(model), tokenizer, task, log_probs=log_probs)
 
 
 def algorithm(here: Here, name: str, preset: str) -> dict:
@@ -64,10 +67,10 @@ def _untrained(preset: str) -> tuple[Any, Any]:
     return build(preset, tokenizer), tokenizer
 
 
-def _trained(name: str, config, model, tokenizer, task) -> dict:
+def _trained(name: str, config, model, tokenizer, task, **more) -> dict:
     """A short run, which raises by itself if no ratio leaves 1."""
-    settings = {"config": config, "model": model, "tokenizer": tokenizer, "task": task}
-    history = train(name, **settings, reward=pairs.odd_characters, progress=False)
+    more |= {"config": config, "model": model, "tokenizer": tokenizer, "task": task}
+    history = train(name, **more, reward=pairs.odd_characters, progress=False)
     if history.ended is not None:
         raise history.ended
     return {
@@ -86,14 +89,14 @@ def pair(here: Here, compare: Callable, **settings) -> dict:
 def parts(here: Here) -> dict[str, Callable]:
     """What is measured, by name."""
     n = here.repeats
-    found: dict[str, Callable] = {
+    compared: dict[str, Callable] = {
         "bfloat16 against float32": partial(pair, compare=pairs.precisions),
         "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
         "update, prompts shared": partial(pair, compare=pairs.updates, repeats=n),
         "update against TRL": partial(pair, compare=pairs.updates, repeats=n, trl=True),
         "SmolLM2 with a LoRA": smollm2,
     }
-    return found | {
+    return compared | {
         f"{name}, {preset}": partial(algorithm, name=name, preset=preset)
         for preset in (here.dense, here.moe)
         for name in ALGORITHMS
@@ -104,42 +107,43 @@ def parts(here: Here) -> dict[str, Callable]:
 def _measured(part: Callable, here: Here) -> dict:
     """A part's figures, or its error if it raises or a figure is not finite."""
     cuda = here.config.device.startswith("cuda")
-    if cuda:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(here.config.device)
     try:
-        found = part(here)
-        for name, value in found.items():
+        if cuda:  # which raises, too, after an assertion in a kernel
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(here.config.device)
+        figures = part(here)
+        for name, value in figures.items():
             if isinstance(value, float):
                 if not math.isfinite(value):
                     raise FloatingPointError(f"{name} is {value}")
-                found[name] = float(f"{value:.4g}")
+                figures[name] = float(f"{value:.4g}")
+        if cuda:
+            peak = torch.cuda.max_memory_allocated(here.config.device)
+            figures["peak memory, MiB"] = round(peak / 2**20)
     except Exception as error:  # the other parts are measured all the same
-        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    if cuda:
-        peak = torch.cuda.max_memory_allocated(here.config.device)
-        found["peak memory, MiB"] = round(peak / 2**20)
-    return found
+        return {"error": one_line(error)}
+    return figures
 
 
 @guarded
 def gpu_check(
     device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
 ) -> dict:
-    """Print each figure as it is measured, then write machine and figures to `out`.
+    """Print each figure as it is measured; machine and figures are in `out` after each
+    part, for what kills this process cannot take them back.
 
     A part that raises is recorded as its error. `tiny` tries the parts with the tiny
-    presets. Raises `ValueError` before any work if there is no such device, if it is
+    presets. Raises `UserError` before any work if there is no such device, if it is
     the CPU without `tiny`, or if `out` cannot be written.
     """
     device = str(device)
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(
+        raise UserError(
             "gpu-check measures a GPU, and torch sees no CUDA device on this machine: "
             "run it where there is one, or try its parts with --device cpu --tiny"
         )
     if pick_device(device).type == "cpu" and not tiny:
-        raise ValueError(
+        raise UserError(
             "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
             "which tries its parts with the tiny presets"
         )
@@ -153,12 +157,13 @@ def gpu_check(
     for name, part in parts(here).items():
         print(f"\n{name}")
         late = time.perf_counter() - start > LIMIT
-        said = {"not measured": f"{LIMIT:.0f} seconds were over"}
-        figures[name] = _show(said if late else _measured(part, here))
-    seconds = round(time.perf_counter() - start, 1)
-    figures["machine"] |= _show({"seconds in all": seconds})
-    out.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
-    print(f"wrote {out}")
+        over = {"not measured": f"{LIMIT:.0f} seconds were over"}
+        figures[name] = _show(over if late else _measured(part, here))
+        seconds = round(time.perf_counter() - start, 1)
+        figures["machine"]["seconds in all"] = seconds
+        text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
+        write(out, lambda file, text=text: file.write(text))
+    print(f"\n{seconds} seconds in all; wrote {out}")
     return figures
 
 

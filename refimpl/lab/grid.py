@@ -94,13 +94,13 @@ class Cell:
     answers: bool = False
 
     def __post_init__(self):
-        for what, own, known in (
+        for what, name, known in (
             ("arm", self.arm, ARMS),
             ("world", self.world, WORLDS),
         ):
-            if own not in known:
+            if name not in known:
                 raise UserError(
-                    f"unknown {what} {own!r}{nearest(str(own), known)}; one of: "
+                    f"unknown {what} {name!r}{nearest(str(name), known)}; one of: "
                     f"{', '.join(known)}"
                 )
         if self.arm in NEED_MOE and self.world != "moe":
@@ -109,9 +109,9 @@ class Cell:
 
     def config(self, seed: int) -> TrainConfig:
         """The settings of its run `seed`."""
-        _, own = ARMS[self.arm].build()
+        _, chosen = ARMS[self.arm].build()
         config = settings(self.rate, self.updates)
-        return replace(config, **own | {"seed": seed} | dict(self.changed))
+        return replace(config, **chosen | {"seed": seed} | dict(self.changed))
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
@@ -147,9 +147,9 @@ def begins(world: World, start: int) -> str | dict[str, Any]:
 
 @functools.cache
 def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
-    """The `behaviour` of an arm with settings of its own and these."""
-    algorithm, own = ARMS[arm].build()
-    return behaviour(algorithm, replace(BASE, **own | dict(changed)))
+    """The `behaviour` of an arm with settings of its chosen and these."""
+    algorithm, chosen = ARMS[arm].build()
+    return behaviour(algorithm, replace(BASE, **chosen | dict(changed)))
 
 
 def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
@@ -169,8 +169,8 @@ def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
     rows = history.rows
     if cell.answers:
         for when, policy in (("before", model), ("after", history.model)):
-            found = around(policy, tokenizer, origin.world)
-            rows[-1] |= {f"{when}/{name}": value for name, value in found.items()}
+            measured = around(policy, tokenizer, origin.world)
+            rows[-1] |= {f"{when}/{name}": value for name, value in measured.items()}
     return rows, about(history, begun, weights_digest(origin))
 
 
@@ -187,8 +187,8 @@ def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
     scores = scores.view(-1, ANSWERS)
     answers = [text.rpartition("#")[2] for text in texts]
     lots = [answers[i : i + ANSWERS] for i in range(0, len(answers), ANSWERS)]
-    found = {f"pass@{k}": pass_at(scores, k) for k in (1, 8, 64)}
-    return {**found, "maj@8": maj_at(scores, lots, 8)}
+    passed = {f"pass@{k}": pass_at(scores, k) for k in (1, 8, 64)}
+    return {**passed, "maj@8": maj_at(scores, lots, 8)}
 
 
 def maj_at(scores: Tensor, answers: Sequence[Sequence[str]], k: int) -> float:

@@ -9,6 +9,7 @@ A run that ended early earned nothing in the rollouts that it lacks. Where 0.8 w
 reached, `to_80` is one more than the planned rollouts, `samples_80` all that were made.
 """
 
+import numpy as np
 import pandas as pd
 
 TEN, IN_A_ROW = 10, 3
@@ -52,28 +53,36 @@ def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     table = runs.set_index("run")
     changed = table["changed"].map(lambda c: tuple(sorted(dict(c).items())))
     table = table.assign(changed=changed)[[*CELL, "start", "seed", "rollouts", "ended"]]
-    found = {
-        name: _of_run(own, table.loc[name, "rollouts"])
-        for name, own in rows.groupby("run", sort=False)
+    columns = {name: rows[name].to_numpy(float) for name in rows if name != "run"}
+    planned = table["rollouts"].to_dict()
+    every = {
+        name: _of_run({c: x[at] for c, x in columns.items()}, planned[name])
+        for name, at in rows.groupby("run", sort=False).indices.items()
     }
-    return table.join(pd.DataFrame(found).T)
+    return table.join(pd.DataFrame.from_dict(every, orient="index"))
 
 
-def _of_run(rows: pd.DataFrame, rollouts: int) -> dict[str, float]:
-    """The outcomes of a run that was to have so many rollouts."""
-    last = rows.tail(TEN)
-    earned = rows.loc[rows["step"] >= rollouts - TEN, "reward"]
-    found = {"reward": earned.sum() / TEN}
-    for part, names in ((last, MEANS), (rows, WHOLE), (rows.head(TEN), EARLY)):
-        found |= {name: part[column].mean() for name, column in names.items()}
-    found["spread"] = (last["log_ratio/q99"] - last["log_ratio/q01"]).mean()
-    found |= {name: rows[column].iloc[-1] for name, column in LATEST.items()}
+def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
+    """The outcomes of a run that was to have so many rollouts, from its columns."""
+    earned = rows["reward"][rows["step"] >= rollouts - TEN]
+    result = {"reward": earned.sum() / TEN}
+    last, first = slice(-TEN, None), slice(TEN)
+    for part, names in ((last, MEANS), (slice(None), WHOLE), (first, EARLY)):
+        result |= {name: _mean(rows[column][part]) for name, column in names.items()}
+    result["spread"] = _mean((rows["log_ratio/q99"] - rows["log_ratio/q01"])[last])
+    result |= {name: rows[column][-1] for name, column in LATEST.items()}
     for what in AROUND:
-        found[f"{what} gained"] = found[f"{what} after"] - found[f"{what} before"]
+        result[f"{what} gained"] = result[f"{what} after"] - result[f"{what} before"]
     for name, goal in GOALS.items():
         good = rows["reward"] >= goal
-        there = (good.rolling(IN_A_ROW).sum() == IN_A_ROW).to_numpy()
-        when = there.argmax() if there.any() else len(rows) - 1
-        found[f"to_{name}"] = when + 1.0 if there.any() else rollouts + 1.0
-        found[f"samples_{name}"] = rows["num_samples"].iloc[when]
-    return found
+        in_a_row = np.convolve(good, np.ones(IN_A_ROW))[: len(good)]
+        there = np.flatnonzero(in_a_row == IN_A_ROW)
+        result[f"to_{name}"] = there[0] + 1.0 if len(there) else rollouts + 1.0
+        result[f"samples_{name}"] = rows["num_samples"][there[0] if len(there) else -1]
+    return result
+
+
+def _mean(values: np.ndarray) -> float:
+    """Of those that are known."""
+    known = values[~np.isnan(values)]
+    return known.mean() if len(known) else np.nan

@@ -16,15 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from refimpl.advantages import Scored
 from refimpl.algorithms import get
+from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.lab.bench import _in_turn, sampler
 from refimpl.models import trainable_copy
-from refimpl.rollout import sample
-from refimpl.run import score_with
-from refimpl.scoring import log_probs
+from refimpl.prepare import prepare
+from refimpl.real.scoring import log_probs
+from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
-from refimpl.trainer import collect, prepare
 
 
 def odd_characters(prompts, completions, **columns) -> list[float]:
@@ -35,13 +36,13 @@ def odd_characters(prompts, completions, **columns) -> list[float]:
 def precisions(model, tokenizer, config: TrainConfig) -> dict:
     """One rollout scored in float32 and in bfloat16, and its loss's gradient."""
     run = prepare("grpo", config, model, tokenizer, reward=odd_characters)
-    (batch, _), found = collect(run, 0), []
+    (batch, _), results = collect(run, 0), []
     for dtype in ("float32", "bfloat16"):
         run.config = replace(run.config, dtype=dtype)
-        logp, _ = score_with(run, run.model, batch.rollout)
+        logp, _ = run.read(run.model, batch.rollout)
         t = (logp, logp.detach(), batch.advantages, batch.mask)
-        found.append((t[1], _gradient(run.algorithm.policy_loss(*t).loss, run.model)))
-    (wide, one), (narrow, other) = found
+        results.append((t[1], _gradient(run.algorithm.policy_loss(*t).loss, run.model)))
+    (wide, one), (narrow, other) = results
     gap = (wide - narrow).abs()[batch.mask.bool()]
     return {
         "mean |Δ log-prob|, nats": gap.mean().item(),
@@ -84,7 +85,8 @@ def updates(
     settings: dict = {"group_size": config.group_size, "max_new_tokens": 12}
     rollout = sample(model, tokenizer, prompts, **settings)
     scores = torch.tensor(odd_characters(prompts, rollout.texts(tokenizer)))
-    advantages = get("grpo").advantages(scores.to(model.device), rollout.group)
+    scored = Scored(scores.to(model.device), rollout.group)
+    advantages = get("grpo").advantages(scored)
 
     def ours(share: bool) -> tuple:
         logp, _ = log_probs(model, rollout, share_prompts=share)
@@ -98,8 +100,8 @@ def updates(
         works["TRL"] = _trl(trainable_copy(model), tokenizer, rollout, advantages)
     else:
         works["repeated prompts"] = partial(ours, False)
-    found, seconds = _in_turn(list(works.values()), repeats)
-    (loss, one, logp), (other_loss, other, other_logp) = found
+    results, seconds = _in_turn(list(works.values()), repeats)
+    (loss, one, logp), (other_loss, other, other_logp) = results
     figures: dict = {f"{name}, seconds": s for name, s in zip(works, seconds)}
     figures[f"{list(works)[1]} / shared prompts"] = seconds[1] / seconds[0]
     if trl:
@@ -150,8 +152,8 @@ def _trl(model, tokenizer, rollout, advantages) -> Callable:
 
 
 def _gradient(loss: Tensor, model) -> Tensor:
-    found = torch.autograd.grad(loss, list(model.parameters()))
-    return torch.cat([gradient.flatten() for gradient in found])
+    parts = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.cat([gradient.flatten() for gradient in parts])
 
 
 def _angle(one: Tensor, other: Tensor) -> float:

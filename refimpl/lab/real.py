@@ -17,21 +17,22 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from refimpl.arguments import guarded
+from refimpl.checks import Count, UserError, guarded, nearest
 from refimpl.config import TrainConfig
-from refimpl.dice import salted
 from refimpl.evaluation import mean_at, scores
 from refimpl.files import digest
 from refimpl.lab.arms import ARMS as TOY_ARMS
 from refimpl.lab.grid import formula
 from refimpl.lab.pool import about, finished, trained
 from refimpl.lab.store import Store, key
-from refimpl.models import load, lora
 from refimpl.real.answers import contains_answer
 from refimpl.real.chat import Chat
 from refimpl.real.gym import ReasoningGym
+from refimpl.real.loading import load
+from refimpl.real.lora import lora
 from refimpl.real.pretrained import resolve
-from refimpl.settings import Count, nearest
+from refimpl.real.scoring import log_probs
+from refimpl.seeds import salted
 
 MODEL = "smollm2"
 SYSTEM = "You are a calculator."
@@ -88,7 +89,7 @@ AFTER = [f"after/{name}" for name in TASKS]
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of `experiments.arms`; for controls and failures another reward, no chat
+    """A method of `lab.arms`; for controls and failures another reward, no chat
     template, other settings; a LoRA of rank `lora`."""
 
     method: str = "GRPO"
@@ -126,8 +127,8 @@ ARMS = {name: Arm(name) for name in METHODS} | {
 
 def random_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
     """A coin for every answer, whatever it says."""
-    dice = random.Random(f"{salted(0)} {prompts} {completions}")
-    return [float(dice.random() < 0.5) for _ in completions]
+    coin = random.Random(f"{salted(0)} {prompts} {completions}")
+    return [float(coin.random() < 0.5) for _ in completions]
 
 
 def format_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
@@ -162,20 +163,20 @@ def real(
     """Run every arm × setting × seed that `out` does not hold yet.
 
     `out` names two files, see `store`. A run that ends early (it diverges, say) is
-    stored as far as it came, with the reason. Raises `ValueError` on an arm or setting
+    stored as far as it came, with the reason. Raises `UserError` on an arm or setting
     that does not exist, or if the model has not been fetched.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         for name in given:
             if name not in known:
-                raise ValueError(
+                raise UserError(
                     f"unknown {name!r}{nearest(name, known)}; one of: "
                     f"{', '.join(known)}"
                 )
     load(MODEL)
     store = Store(out, [*COLUMNS, *AFTER])
-    for said in store.dropped:
-        warnings.warn(f"{said}; that run is made again", stacklevel=3)
+    for what in store.dropped:
+        warnings.warn(f"{what}; that run is made again", stacklevel=3)
     done = store.done()
     jobs = [
         (setting, arm, seed)
@@ -184,8 +185,10 @@ def real(
         for arm in arms
     ]
     jobs = [job for job in jobs if key(spec(*job)) not in done]
-    for job, found in tqdm(finished(_run, jobs, workers), total=len(jobs), desc="runs"):
-        store.add(spec(*job), *found)
+    for job, result in tqdm(
+        finished(_run, jobs, workers), total=len(jobs), desc="runs"
+    ):
+        store.add(spec(*job), *result)
 
 
 def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
@@ -207,8 +210,8 @@ def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
 def configured(setting: str, arm: str, seed: int) -> TrainConfig:
     """The settings of one run."""
     _, changed = TOY_ARMS[ARMS[arm].method].build()
-    own: dict[str, Any] = {"seed": seed, **changed, **dict(ARMS[arm].training)}
-    return replace(SETTINGS[setting], **own)
+    given: dict[str, Any] = {"seed": seed, **changed, **dict(ARMS[arm].training)}
+    return replace(SETTINGS[setting], **given)
 
 
 def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
@@ -231,10 +234,11 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
         tokenizer=tokenizer,
         task=asked(TRAINED_ON),
         reward=REWARDS[ARMS[arm].reward],
+        log_probs=log_probs,
     )
     rows = history.rows
     for name in TASKS:
-        found = scores(
+        answered = scores(
             history.model,
             tokenizer,
             asked(name),
@@ -242,7 +246,7 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
             samples=config.eval_samples,
             max_new_tokens=config.max_new_tokens,
         )
-        rows[-1][f"after/{name}"] = mean_at(found)
+        rows[-1][f"after/{name}"] = mean_at(answered)
     return rows, about(history, begun, _weights())
 
 

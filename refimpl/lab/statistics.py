@@ -10,11 +10,12 @@ With five of them that covers the truth in 95 of 100 repetitions if the means ar
 normal; a percentile bootstrap of five does in some 84 (a test repeats both).
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from scipy import stats
+from scipy import special
 
 from refimpl.checks import UserError
 
@@ -49,7 +50,9 @@ def estimate(differences: Mapping[int, list[float]]) -> Estimate:
     Starts weigh the same, whatever number of seeds each has. `p` is two-sided, of no
     difference. Raises `UserError` if there is no difference at all.
     """
-    means = [math.fsum(own) / len(own) for own in differences.values() if own]
+    means = [
+        math.fsum(values) / len(values) for values in differences.values() if values
+    ]
     if not means:
         raise UserError("there must be at least one difference, got none")
     runs, starts = sum(map(len, differences.values())), len(means)
@@ -62,10 +65,10 @@ def estimate(differences: Mapping[int, list[float]]) -> Estimate:
     )
     if error == 0:  # all alike
         return Estimate(effect, effect, effect, starts, runs, 0.0, float(effect == 0))
-    t = stats.t(starts - 1)
-    half = t.ppf(0.975) * error
-    p = 2 * t.sf(abs(effect) / error)
-    detectable = (t.ppf(0.975) + t.ppf(POWER)) * error
+    t = functools.partial(special.stdtrit, starts - 1)  # quantiles of Student's t
+    half = t(0.975) * error
+    p = 2 * special.stdtr(starts - 1, -abs(effect) / error)
+    detectable = (t(0.975) + t(POWER)) * error
     return Estimate(
         effect, effect - half, effect + half, starts, runs, detectable, float(p)
     )

@@ -98,7 +98,7 @@ def _commit() -> str:
     """The checkout's commit, with a + if files of the package were changed since."""
     git = ["git", "-C", str(PACKAGE)]
     try:
-        found = subprocess.run(
+        head = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True
         )
         changed = subprocess.run(
@@ -106,7 +106,7 @@ def _commit() -> str:
         )
     except OSError:
         return ""
-    return found.stdout.strip() + "+" * bool(changed.stdout.strip())
+    return head.stdout.strip() + "+" * bool(changed.stdout.strip())
 
 
 def _processor() -> str:

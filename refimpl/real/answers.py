@@ -41,8 +41,8 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
         return before.rpartition("<answer>")[2].strip() if tag else ""
     reference = str(answer).strip()
     if NUMBER.fullmatch(reference):
-        found = numbers(text)
-        return found[-1] if found else ""
+        every = numbers(text)
+        return every[-1] if every else ""
     if not reference.split()[1:]:
         return text.split()[-1].strip(_AROUND_A_WORD) if text else ""
     return text.splitlines()[-1].strip() if text else ""

@@ -2,12 +2,13 @@
 
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from refimpl.checks import Count, Seed, UserError, guarded
+from refimpl.rewards import identity
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,12 +49,7 @@ class Chat:
 
     def __repr__(self) -> str:
         """Names the task, the system message, and the template by a hash."""
-        own = type(self.task)
-        task = (
-            repr(self.task)
-            if is_dataclass(self.task)
-            else f"{own.__module__}.{own.__qualname__}"
-        )
+        task = identity(self.task)
         template = zlib.crc32(str(self.tokenizer.chat_template).encode())
         return f"Chat({task}, system={self.system!r}, template={template:08x})"
 
@@ -85,10 +81,10 @@ class Chat:
                 messages, add_generation_prompt=True, tokenize=False
             )
         except Exception as error:  # whatever a template raises
-            said = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             system = "" if self.system is None else " (with a system message)"
             raise UserError(
-                f"the tokenizer's chat template cannot be used{system}: {said}"
+                f"the tokenizer's chat template cannot be used{system}: {reason}"
             ) from error
         return self._without_second_start(str(text))
 

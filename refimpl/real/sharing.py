@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from refimpl import moe
 from refimpl.batch import Rollout
-from refimpl.models import SMALL, Model, count_parameters
+from refimpl.models import Model
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""
@@ -89,8 +89,8 @@ def _read(model: Model, ids: Tensor, positions: Tensor, owner: Tensor) -> Tensor
 
 def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
     """Who attends to whom: to what stands before, of the prompt or one's own."""
-    own = owner[:, :, None] == owner[:, None]
-    return (own | (owner[:, None] == 0)).tril()
+    same = owner[:, :, None] == owner[:, None]
+    return (same | (owner[:, None] == 0)).tril()
 
 
 def pays(rollout: Rollout) -> bool:
@@ -117,11 +117,6 @@ def possible(model: Model) -> bool:
     )
 
 
-def worthwhile(model: Model) -> bool:
-    """Whether the work of a pass is in its tokens, not in launching operations."""
-    return count_parameters(model) >= SMALL and possible(model)
-
-
 @torch.no_grad()
 def has_plain_head(model: Model) -> bool:
     """Whether logits are the output embedding of the last hidden state, no more.
@@ -134,10 +129,10 @@ def has_plain_head(model: Model) -> bool:
     if model not in _PLAIN:
         ids = torch.tensor([[0, 1]], device=model.device)
         try:
-            found = model(ids, use_cache=False).logits
+            logits = model(ids, use_cache=False).logits
             body = model.get_decoder()(ids, use_cache=False).last_hidden_state
             again = model.get_output_embeddings()(body)
-            _PLAIN[model] = torch.allclose(found, again, rtol=1e-3, atol=1e-4)
+            _PLAIN[model] = torch.allclose(logits, again, rtol=1e-3, atol=1e-4)
         except Exception:  # whatever a model raises that has other parts
             _PLAIN[model] = False
     return _PLAIN[model]
@@ -150,11 +145,11 @@ def agrees(model: Model) -> bool:
     ids, positions = [*prompt, *answers[0], *answers[1]], [0, 1, 2, 3, 4, 5, 3, 4]
     owner = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2], device=model.device)
     row = torch.tensor([ids, positions], device=model.device)
-    found = _read(model, row[:1], row[1:], owner[None])
+    packed = _read(model, row[:1], row[1:], owner[None])
     for i, answer in enumerate(answers, start=1):
         alone = torch.tensor([prompt + answer], device=model.device)
         states = model.get_decoder()(alone, use_cache=False).last_hidden_state
-        gap = (states[0, 3:] - found[0, owner == i]).abs().max()
+        gap = (states[0, 3:] - packed[0, owner == i]).abs().max()
         if not gap < 1e-3 * (1 + states.abs().max()):
             return False
     return True

@@ -8,10 +8,9 @@ from named_as_trl import bias_corrected, losses
 FRAMEWORK = f"Liger {version('liger-kernel')}"
 
 
-def _asked(inputs, settings, **own):
-    corrected, ratio = bias_corrected(settings), None
-    cap, mask = settings.get("cap"), inputs["mask"]
-    if cap:
+def asked(inputs, settings, **given):
+    ratio, mask = None, inputs["mask"]
+    if cap := settings.get("cap"):
         ratio = (inputs["old_logp"] - inputs["rollout_logp"]).exp().clamp(max=cap)
     loss, _ = LigerFusedLinearGRPOFunction.ppo_loss_fn(
         inputs["logp"],
@@ -23,11 +22,11 @@ def _asked(inputs, settings, **own):
         beta=settings.get("beta", 0.0),
         max_completion_length=settings["max_length"],
         vllm_is_ratio=ratio,
-        use_bias_correction_kl=corrected,
-        **own,
+        use_bias_correction_kl=bias_corrected(settings),
+        **given,
     )
     return loss
 
 
-grpo, gspo, cispo, sapo = losses(_asked)
+grpo, gspo, cispo, sapo = losses(asked)
 dr_grpo = dapo = ppo = grpo

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import torch
 import trl
+from accelerate import Accelerator
 from named_as_trl import bias_corrected, losses
 from trl import GRPOConfig, GRPOTrainer
 from trl.experimental.gmpo import GMPOTrainer
@@ -12,36 +13,18 @@ from trl.experimental.gmpo import GMPOTrainer
 FRAMEWORK = f"TRL {trl.__version__}"
 
 
-class _Alone:
-    """An accelerator of one process."""
-
-    num_processes = 1
-    sync_gradients = True
-
-    def gather(self, x):
-        return x
-
-    gather_for_metrics = gather
-
-    def reduce(self, x, reduction):
-        return x
-
-
-def _asked(inputs, settings, of=GRPOTrainer, **own):
+def asked(inputs, settings, of=GRPOTrainer, **given):
     cap, mask = settings.get("cap"), inputs["mask"]
     args = GRPOConfig("unused", use_cpu=True, bf16=False, report_to=[])
     args.use_bias_correction_kl = bias_corrected(settings)
     args.steps_per_generation = 1
     for name in ("sapo_temperature_pos", "sapo_temperature_neg"):
-        if name in own:
-            setattr(args, name, own.pop(name))
+        if name in given:
+            setattr(args, name, given.pop(name))
+    scores = inputs["logp"], torch.zeros_like(mask), None
     trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *a, **k: (
-            inputs["logp"],
-            torch.zeros_like(mask),
-            None,
-        ),
-        accelerator=_Alone(),
+        _get_per_token_logps_and_entropies=lambda *a, **k: scores,
+        accelerator=Accelerator(cpu=True),
         args=args,
         model=SimpleNamespace(training=True),
         current_gradient_accumulation_steps=1,
@@ -58,7 +41,7 @@ def _asked(inputs, settings, of=GRPOTrainer, **own):
         _entropy_bonus_enabled=False,
         _metrics=defaultdict(lambda: defaultdict(list)),
     )
-    vars(trainer).update(own)
+    vars(trainer).update(given)
     batch = {
         "prompt_ids": torch.zeros(len(mask), 1),
         "prompt_mask": torch.ones(len(mask), 1),
@@ -75,19 +58,12 @@ def _asked(inputs, settings, of=GRPOTrainer, **own):
     return of._compute_loss(trainer, trainer.model, batch)
 
 
-grpo, gspo, cispo, sapo = losses(_asked)
+grpo, gspo, cispo, sapo = losses(asked)
 dr_grpo = dapo = ppo = grpo
 
 
 def gmpo(inputs, settings):
-    given = settings["hyperparameters"]
     if settings["normaliser"] != "seq_mean_token_mean":
         raise NotImplementedError("TRL's GMPO is a mean over responses")
-    return _asked(
-        inputs,
-        settings,
-        of=GMPOTrainer,
-        loss_type="grpo",
-        epsilon_low=given["epsilon_low"],
-        epsilon_high=given["epsilon_high"],
-    )
+    given = settings["hyperparameters"]
+    return asked(inputs, settings, of=GMPOTrainer, loss_type="grpo", **given)

@@ -13,14 +13,17 @@ AVERAGED = {
 KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "k3+": "low_var_kl+"}
 
 
-def _asked(name, inputs, settings, **own):
-    if settings.get("placement"):
-        raise NotImplementedError("verl has no router shift")
-    averaged = settings["normaliser"]
-    if averaged not in AVERAGED:
-        raise NotImplementedError(f"verl has no {averaged}")
-    own = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1} | own
-    config, mode = ActorConfig(**own), AVERAGED[averaged]
+def asked(name, inputs, settings, **given):
+    averaged, kl = settings["normaliser"], settings.get("kl")
+    for known, what in (
+        (not settings.get("placement"), "router shift"),
+        (averaged in AVERAGED, averaged),
+        (kl is None or kl in KL, kl),
+    ):
+        if not known:
+            raise NotImplementedError(f"verl has no {what}")
+    one = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
+    config, mode = ActorConfig(**one | given), AVERAGED[averaged]
     config.global_batch_info["loss_scale_factor"] = settings["max_length"]
     mask, weights = inputs["mask"], None
     if settings.get("cap"):
@@ -35,35 +38,31 @@ def _asked(name, inputs, settings, **own):
         config=config,
         rollout_is_weights=weights,
     )
-    if settings.get("kl"):
-        if settings["kl"] not in KL:
-            raise NotImplementedError(f"verl has no {settings['kl']}")
-        each = kl_penalty(inputs["logp"], inputs["ref_logp"], KL[settings["kl"]])
+    if kl:
+        each = kl_penalty(inputs["logp"], inputs["ref_logp"], KL[kl])
         counts = config.global_batch_info
         loss = loss + settings["beta"] * agg_loss(each, mask, mode, **counts)
     return loss
 
 
-def _bounds(settings):
-    given = settings["hyperparameters"]
-    low, high = given["epsilon_low"], given["epsilon_high"]
-    return {"clip_ratio_low": low, "clip_ratio_high": high}
+def _loss(name, **names):
+    """The adapter of one of them, whose settings have these names in verl."""
+
+    def ask(inputs, settings):
+        given = settings["hyperparameters"]
+        changed = {theirs: given[ours] for theirs, ours in names.items()}
+        if name == "vanilla":  # its dual clip cannot be off
+            changed["clip_ratio_c"] = given.get("dual_clip") or 3.0
+        return asked(name, inputs, settings, **changed)
+
+    return ask
 
 
-def _vanilla(inputs, settings):
-    """As verl's examples have it; `clip_ratio_c`, the dual clip, cannot be off."""
-    c = settings["hyperparameters"].get("dual_clip") or 3.0
-    return _asked("vanilla", inputs, settings, clip_ratio_c=c, **_bounds(settings))
-
-
-grpo = dr_grpo = dapo = ppo = _vanilla
-
-
-def gspo(inputs, settings):
-    return _asked("gspo", inputs, settings, **_bounds(settings))
-
-
-gspo_token = gspo
+BOUNDS = {"clip_ratio_low": "epsilon_low", "clip_ratio_high": "epsilon_high"}
+grpo = dr_grpo = dapo = ppo = _loss("vanilla", **BOUNDS)
+gspo = gspo_token = _loss("gspo", **BOUNDS)
+gmpo = _loss("geo_mean", **BOUNDS)
+sapo = _loss("sapo", tau_pos="tau_pos", tau_neg="tau_neg")
 
 
 def cispo(inputs, settings):
@@ -71,15 +70,5 @@ def cispo(inputs, settings):
     given = settings["hyperparameters"]
     if given["mask_epsilon_low"]:
         raise NotImplementedError("verl's CISPO has no mask")
-    own = {"clip_ratio_low": 1.0, "clip_ratio_high": given["max_ratio"] - 1}
-    return _asked("cispo", inputs, settings, **own)
-
-
-def gmpo(inputs, settings):
-    return _asked("geo_mean", inputs, settings, **_bounds(settings))
-
-
-def sapo(inputs, settings):
-    given = settings["hyperparameters"]
-    tau = {"tau_pos": given["tau_pos"], "tau_neg": given["tau_neg"]}
-    return _asked("sapo", inputs, settings, **tau)
+    high = given["max_ratio"] - 1
+    return asked("cispo", inputs, settings, clip_ratio_low=1.0, clip_ratio_high=high)

@@ -8,8 +8,9 @@ from functools import cache
 from datasets import Dataset
 from trl import GRPOConfig
 
+from refimpl.interop.trl import RefimplGRPOTrainer
 from refimpl.models import build
-from refimpl.sft import warm_start
+from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 
 SMALL = {
@@ -28,19 +29,7 @@ SMALL = {
     "disable_tqdm": True,
     "seed": 3,
 }
-
-
-@cache
-def dense():
-    return warm_start()[:2]
-
-
-@cache
-def sparse():
-    """A mixture of experts that has learned nothing."""
-    _, tokenizer = dense()
-    model = build("tiny-moe", tokenizer)
-    return model, tokenizer
+dense = cache(lambda: warm_start()[:2])
 
 
 def reward(completions, answer, **_):
@@ -53,44 +42,46 @@ def reward(completions, answer, **_):
 
 def invented(prompts, trainer):
     """A rollout without a model: answers of 1 to 12 tokens, the same for a prompt and
-    its place in the group, on however many processes."""
+    its place in the group, on however many processes a group may be."""
     tokenizer, size = trainer.processing_class, trainer.num_generations
-    answers = []
-    for place, prompt in enumerate(prompts):
-        dice = random.Random(f"{prompt} {place % size}")
-        drawn = dice.choices(range(3, 16), k=dice.randint(1, 12))
+    first, answers = trainer.accelerator.process_index * len(prompts), []
+    for place, prompt in enumerate(prompts, first):
+        draw = random.Random(f"{prompt} {place % size}")
+        drawn = draw.choices(range(3, 16), k=draw.randint(1, 12))
         answers.append([*drawn, tokenizer.eos_token_id][:12])
-    return {
-        "prompt_ids": [tokenizer(prompt)["input_ids"] for prompt in prompts],
-        "completion_ids": answers,
-        "logprobs": None,
-    }
+    ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    return {"prompt_ids": ids, "completion_ids": answers, "logprobs": None}
 
 
 def trainer_of(
-    kind, folder, settings=None, config=GRPOConfig, moe=False, model=None, **own
+    folder, settings=None, *, kind=RefimplGRPOTrainer, moe=False, model=None, **given
 ):
-    """A trainer of the tiny model in float64."""
-    small, tokenizer = sparse() if moe else dense()
-    model = small if model is None else model
-    rows = [
-        {"prompt": row["prompt"], "answer": row["answer"]}
-        for row in Arithmetic().sample(64, 0)
-    ]
+    """A trainer of the tiny model in float64; `moe`: one that has learned nothing."""
+    small, tokenizer = dense()
+    if model is None:
+        model = build("tiny-moe", tokenizer) if moe else small
+    config = given.pop("config", GRPOConfig)
+    rows = Arithmetic().sample(64, 0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         trainer = kind(
             model=copy.deepcopy(model).double(),
-            reward_funcs=own.pop("reward_funcs", reward),
-            args=config(str(folder), **{**SMALL, **(settings or {})}),
+            reward_funcs=given.pop("reward_funcs", reward),
+            args=config(str(folder), **SMALL | (settings or {})),
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
-            **own,
+            **given,
         )
     for part in filter(None, (trainer.model, trainer.ref_model)):
         if part.config.model_type == "qwen3_moe":
             part.set_experts_implementation("eager")  # the fused one has no float64
     return trainer
+
+
+def generation(trainer) -> dict:
+    """The first generation, scored."""
+    rows = next(iter(trainer.get_train_dataloader()))
+    return trainer._generate_and_score_completions(rows)
 
 
 def steps_of(trainer) -> list[dict]:

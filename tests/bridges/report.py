@@ -45,47 +45,43 @@ verl's `sapo` and `geo_mean` do not look at `loss_agg_mode`.""",
 }
 
 
-def answers(name: str) -> tuple[str, list[table.Found]]:
-    """A framework with its version, and what it said."""
+def answers(name: str) -> tuple[str, list[table.Compared]]:
+    """A framework with its version, and its answers."""
     module = table.adapters(HERE / f"adapters_{name}.py")
     with warnings.catch_warnings(action="ignore"):
         return module.FRAMEWORK, list(table.compare(module, cases.cases()))
 
 
-def page(found: dict[str, list[table.Found]]) -> str:
+def parts(compared: table.Compared) -> list[str]:
+    """The readings that together explain a difference."""
+    return compared.reading.split(", and ") if compared.reading else []
+
+
+def page(frameworks: dict[str, list[table.Compared]]) -> str:
     """All of it as Markdown."""
-    parts = [
+    text = [
         "# The cases in TRL, verl and Liger\n",
         f"Asked on {datetime.date.today()} with refimpl {refimpl.__version__}, torch "
         f"{torch.__version__.split('+')[0]}, in float64. *Agrees* means: loss and "
         "gradient are equal to\n1e-6 of their size. `python tests/bridges/report.py` "
         "writes this page.\n",
     ]
-    readings: Counter[str] = Counter()
-    for title, own in found.items():
-        counts = Counter(f.said for f in own)
-        said = ", ".join(f"{n} {what}" for what, n in counts.most_common())
-        parts.append(f"## {title}\n\n{len(own)} cases: {said}.\n")
-        parts.append(f"```text\n{table.shown(own, title)}\n```\n")
-        for f in own:
-            readings.update((f.reading or "").split(", and ") if f.reading else [])
-    parts.append("## Why they differ\n")
-    parts += [f"- **{title}.** {WHY[title]}" for title in WHY if readings[title]]
-    return "\n".join(parts) + "\n"
-
-
-def main() -> int:
-    found = dict(answers(name) for name in ("trl", "verl", "liger"))
-    unknown = [
-        f"{title}: {f.case.name}: {f.said}"
-        for title, own in found.items()
-        for f in own
-        if f.said not in ("agrees", "not implemented") and f.reading is None
-    ]
-    PAGE.write_text(page(found), encoding="utf-8")
-    print("\n".join(unknown) or f"wrote {PAGE.name}: every difference is explained")
-    return 1 if unknown else 0
+    seen = set()
+    for title, compared in frameworks.items():
+        counts = Counter(c.outcome for c in compared).most_common()
+        summary = ", ".join(f"{n} {outcome}" for outcome, n in counts)
+        text.append(f"## {title}\n\n{len(compared)} cases: {summary}.\n")
+        text.append(f"```text\n{table.shown(compared, title)}\n```\n")
+        seen.update(part for c in compared for part in parts(c))
+    why = [f"- **{title}.** {WHY[title]}" for title in WHY if title in seen]
+    return "\n".join([*text, "## Why they differ\n", *why]) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    frameworks = dict(answers(name) for name in ("trl", "verl", "liger"))
+    PAGE.write_text(page(frameworks), encoding="utf-8")
+    every = [c for compared in frameworks.values() for c in compared]
+    fine = ("agrees", "not implemented")
+    unknown = [c for c in every if c.outcome not in fine and c.reading is None]
+    print("\n".join(f"{c.case.name}: {c.outcome}" for c in unknown) or PAGE.name)
+    sys.exit(bool(unknown))

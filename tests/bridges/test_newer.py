@@ -4,39 +4,36 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-pytest.importorskip("trl", reason="TRL is not installed")
-pytest.importorskip("verl", reason="verl is not installed")
-
-import adapters_trl as of_trl
-import adapters_verl as of_verl
-
 from course import newer
+from refimpl import Scored
 from refimpl.interop.conformance.cases import typical
 
 
-def both(algorithm, theirs, seed, spread=0.3, max_length=12.0):
+def both(algorithm, theirs, seed, spread=0.3):
     """(loss, gradient) of ours and of a framework on one batch."""
-    found = []
-    for ask in (algorithm, theirs):
+
+    def ours(inputs, settings):
+        names = ("logp", "old_logp", "advantages", "mask")
+        return algorithm.policy_loss(*(inputs[name] for name in names)).loss
+
+    answers = []
+    for ask in (ours, theirs):
         inputs = typical(seed, spread)
-        inputs["logp"] = inputs["logp"].requires_grad_()
-        if ask is algorithm:
-            names = ("logp", "old_logp", "advantages", "mask")
-            loss = ask.policy_loss(*(inputs[name] for name in names)).loss
-        else:
-            loss = ask(inputs, {"max_length": max_length, "normaliser": "token_mean"})
-        found.append((loss, torch.autograd.grad(loss, inputs["logp"])[0]))
-    return found
+        logp = inputs["logp"].requires_grad_()
+        loss = ask(inputs, {"max_length": 12.0, "normaliser": "token_mean"})
+        answers.append((loss, torch.autograd.grad(loss, logp)[0]))
+    return answers
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("bounds", [(0.2, 0.2), (0.05, 0.1)])
 def test_dppo_is_verls(bounds, seed):
+    verl = pytest.importorskip("adapters_verl", reason="verl is not installed")
     low, high = bounds
-    own = {"clip_ratio_low": low, "clip_ratio_high": high, "clip_ratio_c": 20.0}
+    given = {"clip_ratio_low": low, "clip_ratio_high": high, "clip_ratio_c": 20.0}
     ours, right = both(
         newer.dppo(low, high),
-        lambda inputs, settings: of_verl._asked("dppo_tv", inputs, settings, **own),
+        lambda inputs, settings: verl.asked("dppo_tv", inputs, settings, **given),
         seed,
         spread=1.0,
     )
@@ -48,19 +45,14 @@ def test_dppo_is_verls(bounds, seed):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["vespo", "luspo"])
 def test_vespo_and_luspo_are_trls(name, seed):
-    from trl import GRPOTrainer
-
-    own = {
-        "vespo": {"get_gamma_weights": GRPOTrainer.get_gamma_weights},
-        "luspo": {
-            "importance_sampling_level": "sequence",
-            "epsilon_low": 3e-4,
-            "epsilon_high": 4e-4,
-        },
-    }[name]
+    trl = pytest.importorskip("adapters_trl", reason="TRL is not installed")
+    given = {"get_gamma_weights": trl.GRPOTrainer.get_gamma_weights}
+    if name == "luspo":
+        given = {"importance_sampling_level": "sequence"}
+        given |= {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
     ours, right = both(
         getattr(newer, name)(),
-        lambda inputs, settings: of_trl._asked(inputs, settings, loss_type=name, **own),
+        lambda inputs, settings: trl.asked(inputs, settings, loss_type=name, **given),
         seed,
     )
     assert_close(ours, right, rtol=0, atol=1e-6)
@@ -70,24 +62,20 @@ def test_vespo_and_luspo_are_trls(name, seed):
 def test_icepops_weight_is_the_ratio_inside_its_band_and_0_outside():
     old = torch.tensor([[0.0, -1.0, -1.0, 0.0]])
     rollout = torch.tensor([[-0.6, -0.2, -1.0, -3.0]])
-    found = newer.icepop(old, rollout)
-    assert_close(found, torch.tensor([[torch.e**0.6, 0.0, 1.0, 0.0]]))
+    weight = newer.icepop(old, rollout)
+    assert_close(weight, torch.tensor([[torch.e**0.6, 0.0, 1.0, 0.0]]))
 
 
 def test_maxrl_divides_by_the_groups_mean_and_leaves_out_what_was_never_paid():
     rewards = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0])
-    found = newer.maxrl(rewards, torch.arange(12) // 4)
-    assert_close(found[:4], torch.tensor([3.0, -1, -1, -1]))
-    assert_close(found[4:8], torch.tensor([1.0, 1, -1, -1]))
-    assert found[8:].tolist() == [0.0] * 4
+    advantages = newer.maxrl(Scored(rewards, torch.arange(12) // 4))
+    assert_close(advantages[:4], torch.tensor([3.0, -1, -1, -1]))
+    assert_close(advantages[4:8], torch.tensor([1.0, 1, -1, -1]))
+    assert advantages[8:].tolist() == [0.0] * 4
 
 
 def test_minirl_weighs_every_token_alike():
-    inputs = typical()
-    mask = inputs["mask"]
-    weight = newer.minirl().normaliser(mask)
-    assert_close(weight, mask / len(mask))
-    advantages = newer.minirl().advantages(
-        torch.tensor([1.0, 0, 0, 0]), torch.zeros(4).long()
-    )
-    assert advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
+    mask, method = typical()["mask"], newer.minirl()
+    assert_close(method.normaliser(mask), mask / len(mask))
+    scored = Scored(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4).long())
+    assert method.advantages(scored).tolist() == [0.75, -0.25, -0.25, -0.25]

@@ -1,4 +1,9 @@
-"""Sliders, driven in the kernel: the image is what `update` makes of their values."""
+"""Sliders, driven in the kernel: the image is what `update` makes of their values.
+
+Where the suite runs the chapters, every explorer that is made there is asked whether
+each of its controls moves the picture (`REFIMPL_CHECK_SLIDERS`, see `conftest.py`).
+Here, so that a test of seconds says it too, are those that train nothing first.
+"""
 
 import base64
 import io
@@ -11,11 +16,24 @@ import pytest
 from PIL import Image
 
 from course import explorer, plots
-from course.plots import style
+from course.plots import ppo, style
 from course.plots.sapo_explorer import sapo_explorer
 from tests import sliders
 
-CHAPTERS = sorted(sliders.NOTEBOOKS.glob("*.ipynb"))
+
+def quick(path) -> bool:
+    """Whether a chapter's explorers need no run."""
+    cells = sliders.code(path)
+    chosen = {j for i in sliders.shown(cells) for j in sliders.needed(cells, i)}
+    return sliders.cost(cells, sorted(chosen))[0] == 0
+
+
+CHAPTERS = sorted(filter(quick, sliders.NOTEBOOKS.glob("*.ipynb")))
+
+
+@pytest.fixture(autouse=True)
+def _unchecked(monkeypatch):
+    monkeypatch.delenv("REFIMPL_CHECK_SLIDERS", raising=False)
 
 
 def seesaw(returns=("line",), presets=None, **more) -> explorer.Explorer:
@@ -87,21 +105,21 @@ def test_a_preset_sets_several_controls_and_draws_once():
     assert len(drawn) == 2, "the controls are still listened to"
 
 
-def test_moves_looks_and_sets_back():
-    play = seesaw()
+def test_a_control_that_does_nothing_is_named_and_refused_under_test(monkeypatch):
+    idle = {
+        "c": explorer.slider("c", 0.0, 0.0, 1.0, 0.1),
+        "d": explorer.choice("d", ["x", "y"], "x"),
+        "e": explorer.stops("e", [1.0, 2.0, 4.0], 2.0),
+    }
+    play = seesaw(**idle)
     before = play.image.value
+    assert play.idle() == ["c", "d", "e"] and seesaw().idle() == []
     assert play.moves("a", 2.0) and not play.moves("a", 1.0)
-    assert play.image.value == before and play.values == {"a": 1.0, "b": 1}
-
-
-def test_idle_names_the_controls_that_do_nothing():
-    play = seesaw(
-        c=explorer.slider("c", 0.0, 0.0, 1.0, 0.1),
-        d=explorer.choice("d", ["x", "y"], "x"),
-        e=explorer.log_slider("e", 1.0, 0.1, 10.0),
-    )
-    assert play.idle() == ["c", "d", "e"]
-    assert seesaw().idle() == []
+    assert play.image.value == before and play.values["a"] == 1, "all set back"
+    monkeypatch.setenv("REFIMPL_CHECK_SLIDERS", "1")
+    seesaw()
+    with pytest.raises(ValueError, match="moves with c, d, e"):
+        seesaw(**idle)
 
 
 def test_a_number_in_a_title_is_not_a_movement():
@@ -156,46 +174,27 @@ def test_the_saved_page_has_the_picture():
     assert bundle["text/plain"] == "Explorer(a, b)"
 
 
-def test_figures_are_closed_after_drawing():
-    count = len(plt.get_fignums())
-    explorer.clip_explorer("ppo")
-    assert len(plt.get_fignums()) == count
-
-
-@pytest.mark.parametrize(("algorithm", "compare"), [("ppo", ("grpo",)), ("grpo", ())])
-def test_every_slider_of_the_clip_explorer_shows(algorithm, compare):
-    play = explorer.clip_explorer(algorithm, compare)
-    assert play.idle() == []
-    for axis in play.figure.axes:
-        assert axis.lines[0].get_color() == style.COLOURS["reinforce"]
-        assert axis.lines[1].get_color() != style.COLOURS["reinforce"]
-
-
 def test_the_clip_explorer_draws_the_bounds_that_act():
-    play = explorer.clip_explorer("ppo")
+    count = len(plt.get_fignums())
+    play = ppo.clip_explorer()
+    assert len(plt.get_fignums()) == count, "closed after drawing"
     play.set(epsilon_low=0.4, epsilon_high=0.9, size=2.0)
-    titles = [axis.get_title() for axis in play.figure.axes[:2]]
-    assert titles == [
+    axes = play.figure.axes
+    assert [axis.get_title() for axis in axes[:2]] == [
         "Â > 0: no gradient above 1.90",
         "Â < 0: no gradient below 0.60",
     ]
-    objectives = [axis.lines[1].get_ydata() for axis in play.figure.axes[:2]]
+    for axis, bound in zip(axes, (1.9, 0.6, 1.9, 0.6)):
+        unclipped, ours, *_, rule = axis.lines
+        assert rule.get_xdata() == pytest.approx([bound, bound])
+        assert unclipped.get_color() == style.COLOURS["reinforce"] != ours.get_color()
+    objectives = [axis.lines[1].get_ydata() for axis in axes[:2]]
     assert objectives[0].max() == pytest.approx(1.9 * 2)
     assert objectives[1].max() == pytest.approx(-0.6 * 2)
-    for axis, values in zip(play.figure.axes, objectives):
+    for axis, values in zip(axes, objectives):
         low, high = axis.get_ylim()
         assert low < values[len(values) // 2] < high, "in view"
-
-
-def test_sapos_explorer_moves_with_every_control_and_starts_in_the_open():
-    play = sapo_explorer()
     assert play.idle() == []
-    upper = play.figure.axes[0]
-    published, mine = upper.lines[1], upper.lines[3]
-    assert abs(published.get_ydata() - mine.get_ydata()).max() > 0.5, "not hidden"
-    play.children[0].children[0].click()
-    assert play.values == {"tau_pos": 1.0, "tau_neg": 1.05, "gate": "SAPO", "k": 16}
-    assert published.get_ydata() == pytest.approx(mine.get_ydata())
 
 
 def shares(axis) -> list[int]:
@@ -203,10 +202,14 @@ def shares(axis) -> list[int]:
     return [int(text.split()[0].strip("\u2007")) for text in texts]
 
 
-def test_sapos_explorer_counts_what_the_gates_keep():
+def test_sapos_explorer_counts_what_the_gates_keep_and_starts_in_the_open():
     play = sapo_explorer()
-    good, bad = play.figure.axes[2:]
-    play.set(tau_pos=1.0, tau_neg=1.05)
+    upper, _, good, bad = play.figure.axes
+    published, mine = upper.lines[1], upper.lines[3]
+    assert abs(published.get_ydata() - mine.get_ydata()).max() > 0.5, "not hidden"
+    play.children[0].children[0].click()
+    assert play.values == {"tau_pos": 1.0, "tau_neg": 1.05, "gate": "SAPO", "k": 16}
+    assert published.get_ydata() == pytest.approx(mine.get_ydata())
     for axis in (good, bad):
         clip, published, mine = shares(axis)
         assert clip < published == mine
@@ -214,9 +217,8 @@ def test_sapos_explorer_counts_what_the_gates_keep():
     assert shares(good) == shares(bad) == [100, 100, 100], "every ratio is 1"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_every_control_of_every_explorer_moves_its_picture(path):
+def test_every_control_of_an_explorer_moves_its_picture(path):
     for name, play in sliders.explorers(path).items():
         assert play.idle() == [], name
 

@@ -1,6 +1,11 @@
-"""Each misreading parts from its correction, and the package sides with the latter."""
+"""Each misreading parts from its correction, and the package sides with the latter.
+
+`CASES` holds the package beside every one that it can answer to; a test named after
+the misreading has numbers that are worked out by hand, and the others.
+"""
 
 import math
+from math import comb, exp
 from pathlib import Path
 
 import pytest
@@ -9,70 +14,415 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
+from course import ranks
 from course.misreadings import MISREADINGS
-from refimpl import kl, normalisers
-from refimpl.advantages import group_centred, group_relative
-from refimpl.algorithms import ALGORITHMS
+from refimpl import ALGORITHMS, Scored, kl, moe, normalisers, sample
+from refimpl.evaluation import pass_at
+from refimpl.importance import truncated_weight
+from refimpl.lab.claims import CLAIMS
+from refimpl.lab.statistics import estimate
 from refimpl.models import build
-from refimpl.rollout import sample
+from refimpl.rewards import overlong_punishment
+from refimpl.sampling import Sampling, log_distribution
 from refimpl.tasks import make_tokenizer
 
 pytestmark = pytest.mark.usefixtures("float64")
-PPO, GRPO = ALGORITHMS["ppo"], ALGORITHMS["grpo"]
-TESTS = "".join(
-    path.read_text(encoding="utf-8")
-    for path in sorted(Path(__file__).parent.glob("test_misreadings*.py"))
+LIMIT = 10
+
+
+def both(name, *arguments):
+    """What the wrong one and the right one say."""
+    return tuple(f(*arguments) for f in (MISREADINGS[name].wrong, right(name)))
+
+
+def right(name):
+    return MISREADINGS[name].right
+
+
+def f64(*rows):
+    return tensor(rows, dtype=torch.float64)
+
+
+def ones(*shape):
+    return torch.ones(*shape, dtype=torch.float64)
+
+
+def slope(function, *arguments):
+    """The gradient of the function's sum in its first argument, as a list."""
+    x = arguments[0].detach().clone().requires_grad_()
+    return grad(function(x, *arguments[1:]).sum(), x)[0].tolist()
+
+
+def slopes(name, *arguments):
+    """`slope` of the wrong one and of the right one."""
+    return slope(MISREADINGS[name].wrong, *arguments), slope(right(name), *arguments)
+
+
+# The package, with the arguments of the misreadings
+
+
+def loss(name, normaliser=None):
+    """(logp, old_logp, advantages, mask, …) → the method's loss."""
+    method = ALGORITHMS[name]
+
+    def of_batch(logp, old_logp, advantages, mask, *more):
+        weight = None if normaliser is None else normaliser(mask, *more)
+        return method.policy_loss(logp, old_logp, advantages, mask, weight).loss
+
+    return of_batch
+
+
+def with_rewards(name, normaliser=None):
+    """The same of one group, with rewards in place of advantages."""
+    method, of_batch = ALGORITHMS[name], loss(name, normaliser)
+
+    def of_rewards(logp, old_logp, rewards, *more):
+        group = torch.zeros(len(rewards), dtype=torch.long)
+        advantages = method.advantages(Scored(rewards, group))
+        return of_batch(logp, old_logp, advantages, *more)
+
+    return of_rewards
+
+
+def by_ratio(name, **settings):
+    """(ratio, advantage) of responses of one token → the sum of their objectives."""
+
+    def objective(r, advantage):
+        logp, one = r.log()[:, None], ones(len(r), 1)
+        batch = logp, 0 * one, advantage.expand(len(r)), one, one
+        return -ALGORITHMS[name].policy_loss(*batch, **settings).loss
+
+    return objective
+
+
+def cispo(logp, old_logp, advantages, cap):
+    batch = logp[None], old_logp[None], advantages[None], torch.ones_like(logp)[None]
+    return -ALGORITHMS["cispo"].policy_loss(*batch, max_ratio=cap).loss
+
+
+def rspo(z, advantage, gamma):
+    """GMPO is this with γ = 1."""
+    one = ones(1, len(z))
+    weight = normalisers.seq_mean_token_mean(one)
+    old_logp, weight = moe.shifted(0 * one, weight, one, gamma[None], "after_clip")
+    batch = z[None], old_logp, advantage[None], one, weight
+    return -ALGORITHMS["rspo"].policy_loss(*batch).loss
+
+
+def gmpo(z, advantage):
+    return rspo(z, advantage, torch.ones_like(z))
+
+
+def sapo(z, advantages, mask, tau_pos, tau_neg):
+    batch, taus = (z, 0 * z, advantages, mask), {"tau_pos": tau_pos, "tau_neg": tau_neg}
+    return -ALGORITHMS["sapo"].policy_loss(*batch, **taus).loss
+
+
+def token_mean(per_token, mask, rows):
+    """Made for the whole batch, then cut into micro-batches."""
+    parts = per_token.split(rows), normalisers.token_mean(mask).split(rows)
+    return sum((x * w).sum() for x, w in zip(*parts, strict=True))
+
+
+def ragged(scale=0.4):
+    """Four responses of 1 to 6 tokens whose log-ratios are of size `scale`."""
+    generator = torch.Generator().manual_seed(5)
+    z = torch.randn(4, 6, generator=generator) * scale
+    mask = (torch.arange(6) < tensor([[6], [1], [4], [3]])).double()
+    old_logp = -torch.rand(4, 6, generator=generator) - 0.1
+    return old_logp + z * mask, old_logp, f64(1.0, -1.0, 0.7, -0.4), mask
+
+
+def credited(scale):
+    """The same, with an advantage that differs from token to token."""
+    logp, old_logp, advantages, mask = ragged(scale)
+    return logp, old_logp, advantages[:, None] * mask * torch.arange(6.0), mask
+
+
+CLIPPED = f64(0.5, 1.1, 1.5, 0.5, 1.1, 1.5), f64(1, 1, 1, -1, -1, -1)
+POLICY = (
+    f64(0.5, -1.0, 0.2, 1.3).log_softmax(-1),
+    f64(0, 0.4, -0.9, 0.8).log_softmax(-1),
 )
+PAID = f64(1, 0, 0, 1)
+TOKENS = f64([1, 1, 1], [5, 0, 0]), f64([1, 1, 1], [1, 0, 0]), 1
+CISPO = f64(-1.5, -1.7, -1.7, -3.0), f64(-4, -0.5, -2, -3), f64(1, 1, -1.5, 0.7), 5.0
+GMPO = [(f64(0.9, -0.1, 0.2), f64(1)[0]), (f64(-0.9, 0.7, 0.0), f64(-1.5)[0])]
+GAMMA = f64(0.9, 0.72, 1.0)
+RSPO = [(*one, GAMMA) for one in GMPO]
+STALE = f64([0.5, -0.4, 0.1], [-0.6, 0.3, 0.0])
+SIGNS = f64([1.0], [-0.5]).expand(2, 3), f64([1, 1, 1], [1, 1, 0])
+SOFT = f64(0.3, 0.7, 1.0, 1.4, 2.5)
+EQUAL = {"tau_pos": 1.0, "tau_neg": 1.0}
+
+CASES = [
+    ("clip_on_wrong_sides", by_ratio("ppo"), CLIPPED),
+    ("clip_without_min", by_ratio("ppo"), CLIPPED),
+    ("recomputed_old_logp", loss("grpo"), ragged()),
+    ("summed_log_ratio", loss("grpo"), ragged()),
+    ("swapped_kl", kl.k3, POLICY),
+    ("mean_of_means", token_mean, TOKENS),
+    ("grpo_as_kl", with_rewards("grpo"), (*ragged()[:2], PAID, ragged()[3])),
+    (
+        "constant_is_longest",
+        loss("dr_grpo", normalisers.constant),
+        (*ragged(), LIMIT),
+    ),
+    (
+        "constant_but_std",
+        with_rewards("dr_grpo", normalisers.constant),
+        (*ragged()[:2], PAID, ragged()[3], LIMIT),
+    ),
+    *(("gspo_without_root", loss("gspo"), ragged(s)) for s in (1e-5, 3e-4, 1e-3)),
+    ("gspo_token_of_whole_ratio", loss("gspo_token"), credited(1e-4)),
+    ("gspo_at_token_epsilon", loss("gspo"), ragged(1e-3)),
+    ("dapo_per_response_mean", loss("dapo"), ragged()),
+    (
+        "overlong_beyond_the_limit",
+        overlong_punishment,
+        (torch.arange(1.0, 30000, 7).double(), 20480, 4096),
+    ),
+    ("cispo_clips_both_sides", cispo, CISPO),
+    ("cispo_cap_is_an_offset", cispo, CISPO),
+    ("cispo_without_stop_gradient", cispo, CISPO),
+    *(("gmpo_bounds_are_offsets", gmpo, one) for one in GMPO),
+    *(("gmpo_drops_clipped_tokens", gmpo, one) for one in GMPO),
+    ("rspo_shift_inside_the_sign", rspo, RSPO[1]),
+    *(("rspo_shift_per_token", rspo, one) for one in RSPO),
+    *(
+        (f"sapo_{name}", sapo, (STALE, *SIGNS, 4.0, 8.0))
+        for name in ("on_sequence_ratio", "tau_scales_advantage", "taus_exchanged")
+    ),
+    *(
+        (f"sapo_{name}", by_ratio("sapo", **EQUAL), (SOFT, a))
+        for name in ("counts_ratio_twice", "without_four_over_tau", "becomes_grpo")
+        for a in (f64(1)[0], f64(-0.5)[0])
+    ),
+]
 
 
-def both(name):
-    return MISREADINGS[name].wrong, MISREADINGS[name].right
+@pytest.mark.parametrize(("name", "package", "arguments"), CASES)
+def test_the_package_sides_with_the_right_one(name, package, arguments):
+    """In the value and in the gradient; the wrong one does so in neither or in one."""
+    answers = [
+        torch.cat([f(*arguments).sum()[None], tensor(slope(f, *arguments)).flatten()])
+        for f in (MISREADINGS[name].wrong, right(name), package)
+    ]
+    wrong, correct, ours = answers
+    assert_close(ours, correct)
+    assert (wrong - ours).abs().max() > 1e-3
 
 
-def slopes_in_r(objective, r, advantage):
-    r = tensor(r, requires_grad=True)
-    return grad(objective(r, tensor(advantage)).sum(), r)[0].tolist()
+# By hand
+
+ON_POLICY = torch.full((1, 6), -1.0).double()
+CREDIT = f64([0, 0, 0, 0, 0, 6])
+SMALL = torch.full((2, 5), 1e-3).double(), 0 * ones(2, 5), f64(1, -1), ones(2, 5)
+FREE = exp(1e-3) / 10
+OLD = CISPO[1]
+WILD = f64([2, -1, -1], [0, 0, 0])  # its mean is 0: the gate of the response is open
 
 
-def ppo_objective(r, advantage):
-    """The package's, token by token, as a function of the ratio."""
-    one = torch.ones(len(r), 1)
-    logp = r.log()[:, None]
-    return -PPO.policy_loss(logp, 0 * one, advantage, one, weight=one).loss
+def soft(*r, tau):
+    """r times SAPO's gate."""
+    return [x / math.cosh(tau * (x - 1) / 2) ** 2 for x in r]
 
 
-def policies():
-    logits = tensor([0.5, -1.0, 0.2, 1.3], requires_grad=True)
-    return logits, tensor([0.0, 0.4, -0.9, 0.8]).log_softmax(-1)
+SLOPES = [
+    (
+        "clip_on_wrong_sides",  # A < 0: no correction at 1.5, pushes on at 0.5
+        (f64(0.5, 1.5, 0.5, 1.5), f64(1, 1, -1, -1)),
+        [1, 0, -1, 0],
+        [1, 0, 0, -1],
+    ),
+    ("clip_without_min", CLIPPED, [0, 1, 0, 0, -1, 0], [1, 1, 0, 0, -1, -1]),
+    (
+        "recomputed_old_logp",  # both are beyond the clip; recomputed, none ever is
+        (f64([1.5], [0.5]).log(), 0 * ones(2, 1), f64(1, -1), ones(2, 1)),
+        [[-0.5], [0.5]],
+        [[0], [0]],
+    ),
+    (
+        "gspo_without_root",  # ten tokens, each up by 1e-4
+        (1e-4 * ones(1, 10), 0 * ones(1, 10), f64(1), ones(1, 10)),
+        [[0] * 10],
+        [[-0.1 * exp(1e-4)] * 10],
+    ),
+    (
+        "gspo_token_of_whole_ratio",  # credit on the last token is spread over all
+        (ON_POLICY, ON_POLICY, CREDIT, ones(1, 6)),
+        [[-1 / 6] * 6],
+        [[0, 0, 0, 0, 0, -1]],
+    ),
+    (
+        "gspo_at_token_epsilon",  # s = 1.001 is clipped where Â > 0
+        SMALL,
+        [[-FREE] * 5, [FREE] * 5],
+        [[0] * 5, [FREE] * 5],
+    ),
+    (
+        "dapo_per_response_mean",  # lengths 3 and 1
+        (0 * ones(2, 3), 0 * ones(2, 3), f64(1, -1), f64([1, 1, 1], [1, 0, 0])),
+        [[-1 / 6] * 3, [1 / 2, 0, 0]],
+        [[-1 / 4] * 3, [1 / 4, 0, 0]],
+    ),
+    (
+        "cispo_clips_both_sides",  # r = 12.2, 0.30, 1.35, 1
+        CISPO,
+        [5 / 4, 0.8 / 4, -1.5 / 4 * exp(0.3), 0.7 / 4],
+        [5 / 4, exp(-1.2) / 4, -1.5 / 4 * exp(0.3), 0.7 / 4],
+    ),
+    (
+        "cispo_cap_is_an_offset",
+        (*CISPO[:3], 1.28),
+        [2.28 / 4, exp(-1.2) / 4, -1.5 / 4 * exp(0.3), 0.7 / 4],
+        [1.28 / 4, exp(-1.2) / 4, -1.5 / 4 * 1.28, 0.7 / 4],
+    ),
+    (
+        "cispo_without_stop_gradient",  # 1 + log π: negative below 1/e
+        (OLD, OLD, ones(4), 5.0),
+        ((1 + OLD) / 4).tolist(),
+        [1 / 4] * 4,
+    ),
+    ("gmpo_bounds_are_offsets", (f64(0, 0), f64(1)[0]), [0, 0], [0.5, 0.5]),
+    ("gmpo_drops_clipped_tokens", (f64(0.9, 0), f64(1)[0]), [0, 1], [0, exp(0.2) / 2]),
+    (
+        "sapo_on_sequence_ratio",  # a wild token is never singled out
+        (WILD, *SIGNS, 4.0, 8.0),
+        [[1 / 6] * 3, [-1 / 8, -1 / 8, 0]],
+        [
+            [x / 6 for x in soft(exp(2), exp(-1), exp(-1), tau=4)],
+            [-1 / 8, -1 / 8, 0],
+        ],
+    ),
+    (
+        "sapo_tau_scales_advantage",  # on policy
+        (0 * STALE, *SIGNS, 4.0, 8.0),
+        [[1 / 24] * 3, [-1 / 64, -1 / 64, 0]],
+        [[1 / 6] * 3, [-1 / 8, -1 / 8, 0]],
+    ),
+    (
+        "sapo_taus_exchanged",  # the narrower gate is on the bad token
+        (f64([1.4, 1, 1], [0.6, 1, 1]).log(), *SIGNS, 4.0, 8.0),
+        [
+            [soft(1.4, tau=8)[0] / 6, 1 / 6, 1 / 6],
+            [-soft(0.6, tau=4)[0] / 8, -1 / 8, 0],
+        ],
+        [
+            [soft(1.4, tau=4)[0] / 6, 1 / 6, 1 / 6],
+            [-soft(0.6, tau=8)[0] / 8, -1 / 8, 0],
+        ],
+    ),
+    ("sapo_counts_ratio_twice", (f64(1), f64(1)[0]), [3], [1]),  # 1 + 2/τ
+    ("sapo_without_four_over_tau", (f64(1), f64(-1)[0]), [-1 / 4], [-1]),
+    (
+        "sapo_becomes_grpo",  # far out GRPO keeps nothing above and all below
+        (f64(0.2, 2.5), f64(1)[0]),
+        [1, 0],
+        [1 / math.cosh(0.4) ** 2, 1 / math.cosh(0.75) ** 2],
+    ),
+]
+LOGITS = f64(0.5, 0.3, 0.15, 0.05).log()
+VALUES = [
+    (
+        "summed_log_ratio",  # 1.05¹⁰ = 1.63
+        (1.05 * ones(1, 10)).log(),
+        0 * ones(1, 10),
+        f64(1),
+        ones(1, 10),
+        (-1.2, -1.05),
+    ),
+    ("mean_of_means", *TOKENS, (3, 2)),
+    (
+        "overlong_beyond_the_limit",
+        f64(0, 16384, 18432, 20480, 30720),
+        *(20480, 4096),
+        ([0, 0, 0, 0, -2.5], [0, 0, -0.5, -1, -1]),
+    ),
+    (
+        "dapo_drops_samples",  # only the second group is mixed
+        f64([0, 0, 0], [1, 0, 1], [1, 1, 1]),
+        ([[0] * 3] * 3, [[0] * 3, [1] * 3, [0] * 3]),
+    ),
+    (
+        "collapse_from_common_tokens",
+        *(f64(0.01, 0.5, 0.83, 0.84, 0.9), 0.2),
+        ([0, 0, 0, 1, 1], [1, 1, 1, 0, 0]),
+    ),
+    (
+        "long_weighs_less",
+        [2, 4, 10],
+        ([10 / 17, 5 / 17, 2 / 17], [1 / 8, 1 / 4, 5 / 8]),
+    ),
+    ("gmpo_objective_is_smaller", f64(1.25, -1.25), (0, 1.25)),
+    ("gmpo_objective_is_smaller", f64(1, -1.25), (0.125, 1.125)),
+    (
+        "mask_without_eos",  # the second response was cut off
+        *(tensor([[5, 6, 0, 0], [5, 6, 5, 6]]), 0),
+        ([[1, 1, 0, 0], [1] * 4], [[1, 1, 1, 0], [1] * 4]),
+    ),
+    ("real_pad_is_eos", tensor([7, 5, 1, 1, 1]), 1, ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])),
+    ("real_pad_is_eos", tensor([7, 5, 3]), 1, ([1, 1, 1], [1, 1, 1])),
+    *(
+        ("real_sampler_is_old_policy", LOGITS, LOGITS, token, 0.9, (0.95, 1))
+        for token in range(3)
+    ),
+    ("real_pass_with_replacement", 2, 1, 2, (0.75, 1.0)),
+    ("real_pass_with_replacement", 4, 1, 2, (0.4375, 0.5)),
+    ("real_pass_with_replacement", 8, 3, 1, (0.375, 0.375)),
+    (
+        "claims_runs_are_independent",  # means 0.1, 1.1, 2.1: sd 1
+        [[0.0, 0.2], [1.0, 1.2], [2.0, 2.2]],
+        (math.sqrt(4.06 / 5 / 6), 1 / math.sqrt(3)),
+    ),
+    ("claims_runs_are_independent", [[0.0], [1.0], [2.0]], (3**-0.5, 3**-0.5)),
+    ("claims_not_seen_is_none", -0.2, 0.3, 0.03, ("no effect", "undecided")),
+    ("claims_not_seen_is_none", -0.02, 0.01, 0.03, ("no effect", "none that matters")),
+    ("claims_not_seen_is_none", 0.01, 0.02, 0.03, ("an effect", "none that matters")),
+    ("claims_not_seen_is_none", 0.01, 0.2, 0.03, ("an effect", "an effect")),
+    ("claims_one_significant", (0.25, 0.1), (0.1, 0.1), (True, False)),
+    ("claims_one_significant", (0.6, 0.1), (0.1, 0.1), (True, True)),
+    ("claims_one_significant", (0.9, 0.1), (0.3, 0.1), (False, True)),
+    ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),
+    ("scale_mean_of_means", [torch.arange(4.0), torch.ones(4)], (1.25, 1.25)),
+    ("scale_k_is_num_iterations", 1, 16, 4, (1, 4)),
+    ("scale_k_is_num_iterations", 2, 16, 4, (2, 8)),
+    ("scale_k_is_num_iterations", 3, 4, 4, (3, 3)),
+    # 0.2 at the sampler, 0.3 at π_old, before any update; then the cap, on one factor
+    ("scale_corrected_twice", *f64(0.3, 0.3, 0.2).log(), 2.0, (2.25, 1.5)),
+    ("scale_corrected_twice", *f64(0.6, 0.5, 0.1).log(), 2.0, (2 * 6.0, 2 * 1.2)),
+]
+
+
+def plain(x):
+    return x.tolist() if isinstance(x, torch.Tensor) else x
+
+
+@pytest.mark.parametrize(("name", "arguments", "wrong", "right"), SLOPES)
+def test_gradients_by_hand(name, arguments, wrong, right):
+    assert_close(tensor(slopes(name, *arguments)), tensor([wrong, right]).double())
+
+
+@pytest.mark.parametrize("case", VALUES, ids=lambda case: case[0])
+def test_values_by_hand(case):
+    name, *arguments, expected = case
+    for answer, wanted in zip(both(name, *arguments), expected):
+        if isinstance(wanted, str):
+            assert answer == wanted
+        else:
+            assert_close(tensor(plain(answer)).double(), tensor(wanted).double())
 
 
 def test_every_entry_is_named_and_tested():
+    """By a case, by hand, or both."""
+    text, tables = Path(__file__).read_text(encoding="utf-8"), (SLOPES, VALUES)
+    by_hand = {case[0] for table in tables for case in table}
     for name, entry in MISREADINGS.items():
-        assert entry.name == name
-        assert entry.claim != entry.correction
-        assert f"def test_{name}" in TESTS, name
+        assert entry.name == name and entry.claim != entry.correction
+        assert name in by_hand or f"def test_{name}(" in text, name
 
 
-def test_clip_on_wrong_sides():
-    """A = −1: the wrong one stops correcting at r = 1.5 and pushes on at r = 0.5."""
-    wrong, right = both("clip_on_wrong_sides")
-    r, a = [0.5, 1.5, 0.5, 1.5], [1.0, 1.0, -1.0, -1.0]
-    assert slopes_in_r(right, r, a) == [1, 0, 0, -1]
-    assert slopes_in_r(wrong, r, a) == [1, 0, -1, 0]
-    assert_close(tensor(slopes_in_r(ppo_objective, r, a)), tensor([1.0, 0, 0, -1]))
-
-
-def test_clip_without_min():
-    """The corrections, A > 0 at r = 0.5 and A < 0 at r = 1.5, lose their gradient."""
-    wrong, right = both("clip_without_min")
-    r, a = [0.5, 1.1, 1.5, 0.5, 1.1, 1.5], [1.0, 1.0, 1.0, -1.0, -1.0, -1.0]
-    assert slopes_in_r(right, r, a) == [1, 1, 0, 0, -1, -1]
-    assert slopes_in_r(wrong, r, a) == [0, 1, 0, 0, -1, 0]
-    real = tensor(slopes_in_r(ppo_objective, r, a))
-    assert_close(real, tensor([1.0, 1, 0, 0, -1, -1]))
-
-
-def ppo_updates(advantages, steps, learning_rate, momentum):
+def updates(advantages, steps, learning_rate, momentum):
     """The ratios after each update of the package's PPO, and the gradients before."""
     logits = torch.zeros_like(advantages, requires_grad=True)
     old_logp = logits.detach().log_softmax(-1)[:, None]
@@ -83,7 +433,7 @@ def ppo_updates(advantages, steps, learning_rate, momentum):
         optimizer.zero_grad()
         logp = logits.log_softmax(-1)[:, None]
         logp.retain_grad()
-        PPO.policy_loss(logp, old_logp, advantages, mask).loss.backward()
+        loss("ppo")(logp, old_logp, advantages, mask).backward()
         slopes.append(logp.grad[:, 0])
         optimizer.step()
         ratios.append((logits.detach().log_softmax(-1)[:, None] - old_logp).exp()[:, 0])
@@ -96,173 +446,276 @@ def test_ratio_is_bounded():
     They stop at r = 0.8 each, which leaves the first 3 − 2 · 0.8 = 1.4. Momentum
     carries all three further still.
     """
-    wrong, right = both("ratio_is_bounded")
-    advantages = tensor([1.0, -0.5, -0.5])
-    assert wrong(advantages).max() <= 1.2
-    settings = {"steps": 400, "learning_rate": 0.02, "momentum": 0.0}
-    ratios, slopes = ppo_updates(advantages, **settings)
-    assert_close(ratios[-1], right(advantages, **settings), rtol=0, atol=1e-12)
-    assert_close(ratios[-1], tensor([1.4, 0.8, 0.8]), rtol=0, atol=0.01)
+    advantages, settings = f64(1, -0.5, -0.5), {"steps": 200, "learning_rate": 0.04}
+    wrong, correct = MISREADINGS["ratio_is_bounded"].wrong, right("ratio_is_bounded")
+    assert wrong(advantages, **settings).max() <= 1.2
+    ratios, slopes = updates(advantages, momentum=0.0, **settings)
+    assert_close(ratios[-1], correct(advantages, **settings), rtol=0, atol=1e-12)
+    assert_close(ratios[-1], f64(1.4, 0.8, 0.8), rtol=0, atol=0.02)
     silent = slopes[:, 0] == 0  # no gradient of its own …
     left = int(silent.nonzero()[0])
-    assert silent[left:].all()
-    assert ratios[left - 1, 0] < 1.21
-    assert ratios[-1, 0] - ratios[left - 1, 0] > 0.19  # … for all of this way
-    assert right(advantages, momentum=0.9)[0] > right(advantages)[0] + 0.02
+    assert silent[left:].all() and ratios[left - 1, 0] < 1.22
+    assert ratios[-1, 0] - ratios[left - 1, 0] > 0.18  # … for all of this way
+    further = correct(advantages, momentum=0.9, **settings)
+    assert further[0] > ratios[-1, 0] + 0.02
 
 
-def test_recomputed_old_logp():
-    """Ratios 1.5 and 0.5 with A = 1 and −1: both clipped. Recomputed, none ever is."""
-    wrong, right = both("recomputed_old_logp")
-    old_logp, mask = torch.zeros(2, 1), torch.ones(2, 1)
-    logp = tensor([[1.5], [0.5]]).log().requires_grad_()
-    batch = (logp, old_logp, tensor([1.0, -1.0]), mask)
-    real = GRPO.policy_loss(*batch)
-    for loss, expected in [(right(*batch), [0.0, 0.0]), (wrong(*batch), [-0.5, 0.5])]:
-        assert grad(loss, logp)[0].flatten().tolist() == expected
-    assert_close(real.loss, right(*batch))
-    assert grad(real.loss, logp)[0].flatten().tolist() == [0.0, 0.0]
-    # the trace it leaves in the logs: no clipping, no deviation, at any staleness
-    inert = GRPO.policy_loss(logp, logp.detach(), *batch[2:])
-    assert_close(inert.loss, wrong(*batch))
-    assert set(inert.metrics.values()) == {0.0}
-    assert real.metrics["clip_ratio/region_mean"] == 1
-
-
-def test_summed_log_ratio():
-    """Ten tokens at 1.05: 1.05¹⁰ = 1.63 is clipped; none of the ten is."""
-    wrong, right = both("summed_log_ratio")
-    logp = torch.full((1, 10), math.log(1.05), requires_grad=True)
-    batch = (logp, torch.zeros(1, 10), tensor([1.0]), torch.ones(1, 10))
-    assert right(*batch).item() == pytest.approx(-1.05)
-    assert wrong(*batch).item() == pytest.approx(-1.2)
-    assert grad(wrong(*batch), logp)[0].abs().sum() == 0
-    real = GRPO.policy_loss(*batch)
-    assert_close(real.loss, right(*batch))
-    assert_close(grad(real.loss, logp)[0], torch.full((1, 10), -0.105))
-
-
-def test_summed_log_ratio_agrees_for_one_token():
-    """Why a test on one token can not find it."""
-    wrong, right = both("summed_log_ratio")
-    batch = (tensor([[0.1]]), torch.zeros(1, 1), tensor([1.0]), torch.ones(1, 1))
-    assert wrong(*batch) == right(*batch)
+def test_recomputed_old_logp_leaves_a_trace_in_the_logs():
+    logp, old, advantages, mask = ragged()
+    grpo = ALGORITHMS["grpo"]
+    inert = grpo.policy_loss(logp, logp, advantages, mask).metrics
+    assert set(inert.values()) == {0.0}
+    real = grpo.policy_loss(logp, old, advantages, mask).metrics
+    assert real["clip_ratio/region_mean"] > 0.05
 
 
 def test_swapped_kl():
     """Under π_θ: k3's mean is the KL, the swapped one's is χ² − KL."""
-    wrong, right = both("swapped_kl")
-    logits, ref_logp = policies()
-    logp = logits.detach().log_softmax(-1)
+    logp, ref_logp = POLICY
     p, q = logp.exp(), ref_logp.exp()
     exact, chi2 = p @ (logp - ref_logp), (p**2 / q).sum() - 1
-    assert_close(p @ right(logp, ref_logp), exact)
-    assert_close(p @ wrong(logp, ref_logp), chi2 - exact)
+    wrong, correct = both("swapped_kl", logp, ref_logp)
+    assert_close(p @ correct, exact)
+    assert_close(p @ wrong, chi2 - exact)
     assert abs(chi2 - 2 * exact) > 0.01
-    assert_close(kl.k3(logp, ref_logp), right(logp, ref_logp))
-    assert (kl.k3(logp, ref_logp) - wrong(logp, ref_logp)).abs().max() > 0.1
-
-
-def test_mean_of_means():
-    """Tokens 1, 1, 1 | 5: the mean is 2, the mean of means (1 + 5)/2 = 3."""
-    wrong, right = both("mean_of_means")
-    per_token = tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
-    mask = tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-    assert right(per_token, mask, 1) == 2
-    assert wrong(per_token, mask, 1) == 3
-    weight = normalisers.token_mean(mask)  # of the whole batch, then sliced
-    parts = zip(per_token.split(1), weight.split(1), strict=True)
-    assert sum((x * w).sum() for x, w in parts) == 2
 
 
 def test_grpo_as_kl():
     """Its gradient is the same for rewards 1, 0 and 0, 1: every token goes up."""
-    wrong, right = both("grpo_as_kl")
-    logp = tensor([[-1.0, -2.0], [-1.5, -0.5]], requires_grad=True)
-    old_logp, mask = logp.detach() - 0.1, torch.ones(2, 2)
-
-    def slope(loss, rewards):
-        return grad(loss(logp, old_logp, tensor(rewards), mask), logp)[0]
-
-    for rewards in ([1.0, 0.0], [0.0, 1.0], [5.0, -5.0]):
-        assert_close(slope(wrong, rewards), torch.full((2, 2), -0.25))
-    assert (slope(right, [1.0, 0.0]).sign() == tensor([[-1.0], [1.0]])).all()
-    assert_close(slope(right, [0.0, 1.0]), -slope(right, [1.0, 0.0]))
-
-    def real(logp, old_logp, rewards, mask):
-        a = group_relative(rewards, torch.zeros(2, dtype=torch.long))
-        return GRPO.policy_loss(logp, old_logp, a, mask).loss
-
-    rewards = [1.0, 0.0]
-    assert_close(slope(real, rewards), slope(right, rewards))
-    assert (slope(real, rewards) - slope(wrong, rewards)).abs().max() > 0.1
+    logp = f64([-1, -2], [-1.5, -0.5])
+    first, last = (
+        slopes("grpo_as_kl", logp, logp - 0.1, paid, ones(2, 2))
+        for paid in (f64(1, 0), f64(0, 1))
+    )
+    assert first[0] == last[0] == [[-0.25] * 2] * 2
+    assert_close(tensor(last[1]), -tensor(first[1]))
+    assert tensor(first[1]).sign().tolist() == [[-1, -1], [1, 1]]
 
 
 def test_std_upweights_extremes():
     """G = 8: Σ|Â| is 0, 4.95, …, 7.48, …, 4.95, 0; only the *boost* is U-shaped."""
-    wrong, right = both("std_upweights_extremes")
-    size, group = 8, torch.zeros(8, dtype=torch.long)
+    entry = MISREADINGS["std_upweights_extremes"]
+    wrong, correct = entry.wrong, entry.right
     weights, boosts = [], []
-    for k in range(size + 1):
-        rewards = (torch.arange(size) < k).double()
-        weights.append(group_relative(rewards, group, eps=1e-12).abs().sum().item())
-        plain = group_centred(rewards, group).abs().sum().item()
-        boosts.append(weights[-1] / plain if plain else None)
-    assert weights == pytest.approx([right(k, size) for k in range(9)], abs=1e-9)
-    assert weights[0] == weights[8] == 0
-    assert weights[0] < weights[1] < weights[2] < weights[3] < weights[4]
-    assert [wrong(k, size) for k in (0, 8)] == [math.inf, math.inf]
-    assert wrong(1, size) > wrong(4, size)  # the order it predicts: the reverse
-    # against no std, a mixed group gains by 1/√(p(1−p)), up to one constant
-    for k in range(1, 8):
-        relative = boosts[k] / boosts[4]
-        assert relative == pytest.approx(wrong(k, size) / wrong(4, size))
+    for k in range(9):
+        paid = Scored((torch.arange(8) < k).double(), torch.zeros(8).long())
+        plain = ALGORITHMS["dr_grpo"].advantages(paid).abs().sum().item()
+        weights.append(ALGORITHMS["grpo"].advantages(paid).abs().sum().item())
+        boosts.append(weights[-1] / plain if plain else math.inf)
+    assert weights == pytest.approx([correct(k, 8) for k in range(9)], rel=1e-4)
+    assert weights[0] == weights[8] == 0 and weights[1] < weights[2] < weights[4]
+    assert wrong(0, 8) == wrong(8, 8) == math.inf
+    relative = [wrong(k, 8) / wrong(4, 8) for k in range(1, 8)]
+    assert [b / boosts[4] for b in boosts[1:8]] == pytest.approx(relative, rel=1e-4)
 
 
 def test_k1_as_a_loss():
     """Expected gradient 0, where k2 pulls along ∇KL(π_θ‖π_ref)."""
-    wrong, right = both("k1_as_a_loss")
-    logits, ref_logp = policies()
-    logp = logits.log_softmax(-1)
-    exact = (logp.exp() * (logp - ref_logp)).sum()
-    pull = grad(exact, logits, retain_graph=True)[0]
-    assert pull.abs().max() > 0.1
-    for loss, estimate, expected in [
-        (wrong, kl.k1, torch.zeros(4)),
-        (right, kl.k2, pull),
-    ]:
-        slope = grad(loss(logp, ref_logp), logits, retain_graph=True)[0]
-        assert_close(slope, expected, rtol=0, atol=1e-14)
-        real = logp.exp().detach() @ estimate(logp, ref_logp)
-        slope = grad(real, logits, retain_graph=True)[0]
-        assert_close(slope, expected, rtol=0, atol=1e-14)
+    logits, ref_logp = f64(0.5, -1.0, 0.2, 1.3), POLICY[1]
+
+    def exact(x):
+        logp = x.log_softmax(-1)
+        return logp.exp() @ (logp - ref_logp)
+
+    for i, estimator in ((0, kl.k1), (1, kl.k2)):
+        entry = MISREADINGS["k1_as_a_loss"]
+        said = (entry.wrong, entry.right)[i]
+        of_entry = slope(lambda x, f=said: f(x.log_softmax(-1), ref_logp), logits)
+
+        def sampled(x, f=estimator):
+            logp = x.log_softmax(-1)
+            return logp.exp().detach() @ f(logp, ref_logp)
+
+        expected = i * tensor(slope(exact, logits))
+        for found in (of_entry, slope(sampled, logits)):
+            assert_close(tensor(found), expected, rtol=0, atol=1e-14)
 
 
-def test_mask_without_eos():
-    """Tokens 5, 6, EOS, padding, and one response that was cut off."""
-    wrong, right = both("mask_without_eos")
-    tokens = tensor([[5, 6, 0, 0], [5, 6, 5, 6]])
-    assert right(tokens, 0).tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
-    assert wrong(tokens, 0).tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
-    logp = torch.full((2, 4), -1.0, requires_grad=True)
-    for mask, learned in [(wrong, False), (right, True)]:
-        a = tensor([1.0, -1.0])
-        loss = PPO.policy_loss(logp, logp.detach(), a, mask(tokens, 0)).loss
-        assert bool(grad(loss, logp)[0][0, 2]) == learned  # the gradient on EOS
-
-
-def test_mask_without_eos_is_not_what_a_rollout_has():
-    """32 responses of an untrained model; some end, some are cut off at 24 tokens."""
-    wrong, right = both("mask_without_eos")
+def test_masks_of_a_rollout_go_through_eos():
+    """32 responses of an untrained model; some end, some are cut off. EOS pads."""
     torch.set_default_dtype(torch.float32)
     tokenizer = make_tokenizer()
-    rollout = sample(
-        build("tiny", tokenizer), tokenizer, ["1+2="] * 32, max_new_tokens=24
-    )
+    tokenizer.pad_token = tokenizer.eos_token
+    model, eos = build("tiny", tokenizer), tokenizer.eos_token_id
+    rollout = sample(model, tokenizer, ["1+2="], group_size=32, max_new_tokens=24)
     torch.set_default_dtype(torch.float64)
-    ended, eos = ~rollout.truncated, tokenizer.eos_token_id
-    assert 0 < ended.sum() < len(rollout)
+    ended = ~rollout.truncated
+    assert 0 < ended.sum() < 32
     tokens = torch.where(rollout.mask.bool(), rollout.tokens, eos)
-    assert torch.equal(right(tokens, eos), rollout.mask)
-    missing = rollout.length - wrong(tokens, eos).sum(-1)
-    assert torch.equal(missing, ended.float())
+    for name in ("mask_without_eos", "real_pad_is_eos"):
+        wrong, correct = (
+            torch.stack(x) for x in zip(*(both(name, t, eos) for t in tokens))
+        )
+        assert torch.equal(correct.float(), rollout.mask)
+        assert torch.equal(rollout.length - wrong.sum(-1), ended.float())
+
+
+def test_constant_is_longest():
+    """The token of the first response: 1/(2·4) beside a 4, 1/(2·8) beside an 8."""
+    for beside, share in ((4, 1 / 8), (8, 1 / 16)):
+        mask = (torch.arange(beside) < tensor([[2], [beside]])).double()
+        batch = 0 * mask, 0 * mask, f64(1, -1), mask, LIMIT
+        wrong, correct = slopes("constant_is_longest", *batch)
+        assert (-wrong[0][0], -correct[0][0]) == pytest.approx((share, 1 / 20))
+
+
+def test_constant_but_std():
+    """A right answer, one of four or two of four: Ã is 3/4, 1/2; Â is 3/2, √3/2."""
+    mask = ones(4, 3)
+    for paid, pushes in ((1, (3 / 2, 3 / 4)), (2, (0.75**0.5, 1 / 2))):
+        rewards = (torch.arange(4) < paid).double()
+        found = slopes("constant_but_std", 0 * mask, 0 * mask, rewards, mask, LIMIT)
+        assert [-40 * x[0][0] for x in found] == pytest.approx(pushes, rel=1e-4)
+
+
+def test_long_responses_weigh_as_the_package_has_it():
+    mask = (torch.arange(10) < tensor([[2], [4], [10]])).double()
+    weight = normalisers.constant(mask, LIMIT)
+    shares = weight.sum(-1) / weight.sum()
+    assert shares.tolist() == pytest.approx(right("long_weighs_less")([2, 4, 10]))
+    equal = normalisers.seq_mean_token_mean(mask).sum(-1)
+    assert equal.tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_collapse_from_common_tokens_is_what_the_clip_of_the_package_says():
+    p = f64(0.01, 0.5, 0.83, 0.84, 0.9)
+    certain = (1 - 1e-9) * ones(1, 1)  # as far as a token can rise
+    hits = [
+        ALGORITHMS["dapo"]
+        .policy_loss(
+            certain.log(), x.log().view(1, 1), ones(1), ones(1, 1), epsilon=0.2
+        )
+        .metrics["clip_ratio/high_mean"]
+        for x in p
+    ]
+    assert hits == right("collapse_from_common_tokens")(p, 0.2).tolist()
+
+
+def test_rspo_shift_inside_the_sign():
+    """Drift weighs a bad response up; of a good one the sign changes nothing."""
+    z, bad, none = STALE[1], f64(-1.5)[0], ones(3)
+    for gamma, larger in ((GAMMA, True), (none, False)):
+        wrong, correct = both("rspo_shift_inside_the_sign", z, bad, gamma)
+        still, _ = both("rspo_shift_inside_the_sign", z, bad, none)
+        assert (abs(wrong) > abs(still)) == larger
+        assert abs(correct) <= abs(right("rspo_shift_inside_the_sign")(z, bad, none))
+    good = both("rspo_shift_inside_the_sign", z, -bad, GAMMA)
+    assert good[0] == pytest.approx(good[1].item())
+
+
+@pytest.mark.parametrize(("z", "a", "gamma"), RSPO)
+def test_rspo_gradient_through_shift(z, a, gamma):
+    """∂J/∂γ_t = J / (|o| γ_t): it has the sign of Â. The package's γ is a constant."""
+    entry, of_gamma = MISREADINGS["rspo_gradient_through_shift"], {}
+    for name, f in (("wrong", entry.wrong), ("right", entry.right), ("ours", rspo)):
+        given = z.clone().requires_grad_(), gamma.clone().requires_grad_()
+        value = f(given[0], a, given[1])
+        assert value.item() == pytest.approx(entry.right(z, a, gamma).item())
+        by_z, by_gamma = grad(value, given, allow_unused=True)
+        assert_close(by_z, tensor(slope(entry.right, z, a, gamma)))
+        of_gamma[name] = [0.0] * 3 if by_gamma is None else by_gamma.tolist()
+    assert of_gamma["right"] == of_gamma["ours"] == [0.0] * 3
+    expected = [value.item() / (3 * g) for g in gamma.tolist()]
+    assert of_gamma["wrong"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("arguments", RSPO)
+def test_rspo_shift_per_token(arguments):
+    """One coefficient for all tokens that are not clipped, or one for each."""
+    wrong, correct = (
+        [g for g in x if g] for x in slopes("rspo_shift_per_token", *arguments)
+    )
+    assert len(correct) > 1 and correct == pytest.approx([correct[0]] * len(correct))
+    assert len({round(g, 6) for g in wrong}) == len(wrong) == len(correct)
+
+
+def test_replay_freezes_router_weights():
+    logits, experts = f64([2, 1, 0, -1]).requires_grad_(), tensor([[3, 1]])
+    wrong, correct = both("replay_freezes_router_weights", logits, experts)
+    assert torch.equal(wrong, correct) and not wrong.requires_grad
+    p = correct[0, 0].item()
+    assert p == pytest.approx(1 / (1 + math.e**2), abs=1e-6)
+    # of two experts: p(1−p) on the one, minus that on the other
+    expected = pytest.approx([0, -p * (1 - p), 0, p * (1 - p)], abs=1e-6)
+    assert grad(correct[0, 0], logits)[0][0].tolist() == expected
+
+
+def test_mean_gate_bounds_gradient():
+    """z = 0.1 ± 0.01 with scores ±1: beyond the first bound, within the second."""
+    scores, tau = f64(1, -1, 1, -1), 8.8
+    z = 0.1 + 0.01 * scores
+    gate = 1 / torch.cosh(tau * z / 2) ** 2
+    middle = 1 / torch.cosh(tau * z.mean() / 2) ** 2
+    wrong, correct = both("mean_gate_bounds_gradient", z, scores, tau)
+    assert 5 * wrong < ((gate - middle) * scores).mean().abs() <= correct
+    assert (gate.mean() - middle).abs() <= wrong  # the mean gate does keep to it
+
+
+def test_intervals_and_verdicts_are_the_packages():
+    spread = [[0.0, 0.2], [1.0, 1.2], [2.0, 2.2]]
+    made, t = estimate(dict(enumerate(spread))), 4.302652729911275  # 2 degrees
+    error = right("claims_runs_are_independent")(spread)
+    assert (made.high - made.low) / 2 == pytest.approx(t * error)
+    wide = estimate({0: [-0.2], 1: [0.3], 2: [0.0]})
+    assert CLAIMS[0].decide(wide) == "not seen"  # never that there is none
+    assert wide.detectable > CLAIMS[0].smallest
+
+
+def test_real_sampler_is_old_policy_by_the_mass_that_the_package_keeps():
+    logits = f64(0.1, 2.0, -1.0, 1.5, 0.7)
+    for top_p in (0.3, 0.5, 0.9, 0.95, 1.0):
+        kept = log_distribution(logits, Sampling(top_p=top_p))
+        for token in kept.isfinite().nonzero()[:, 0].tolist():
+            wrong, _ = both("real_sampler_is_old_policy", logits, logits, token, top_p)
+            assert_close(wrong, (logits.log_softmax(-1) - kept)[token].exp())
+    moved = LOGITS + f64(0.3, -0.1, 0.0, 0.2)  # after an update they differ as before
+    wrong, correct = both("real_sampler_is_old_policy", moved, LOGITS, 1, 0.9)
+    assert (wrong / correct).item() == pytest.approx(0.95)
+    assert correct.item() == pytest.approx((moved.softmax(-1)[1] / 0.3).item())
+
+
+@pytest.mark.parametrize("p", [0.05, 0.15, 0.6])
+def test_real_pass_with_replacement_is_too_low_and_the_packages_unbiased(p):
+    """The mean over c ~ Binomial(8, p), for pass@4."""
+    means = [0.0, 0.0, 0.0]
+    for c in range(9):
+        chance = comb(8, c) * p**c * (1 - p) ** (8 - c)
+        answers = tensor([[1.0] * c + [0.0] * (8 - c)])
+        values = *both("real_pass_with_replacement", 8, c, 4), pass_at(answers, 4)
+        means = [mean + chance * value for mean, value in zip(means, values)]
+    truth = 1 - (1 - p) ** 4
+    assert means[1:] == pytest.approx([truth, truth]) and means[0] < truth - 0.01
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_scale_mean_of_means_on_two_ranks(alone):
+    """The mean over ranks, as DDP takes it, of what each of them computes."""
+    tokens = [sum(lengths) for lengths in ranks.LENGTHS]
+    assert tokens == [160, 16], "short answers weigh ten times as much"
+    parts = [
+        ranks.gradient(
+            lengths,
+            range(4 * rank, 4 * rank + 4),
+            1.0 if alone else 2 * tokens[rank] / sum(tokens),
+        )
+        for rank, lengths in enumerate(ranks.LENGTHS)
+    ]
+    found, whole = (sum(parts) / 2).item(), ranks.in_one_process()
+    if alone:
+        assert found > 0 > whole  # of the other sign
+    else:
+        assert found == pytest.approx(whole, abs=1e-14)
+
+
+def test_scale_corrected_twice_is_not_the_packages_factor():
+    """REINFORCE's coefficient under truncated weights, at r ≠ 1."""
+    generator = torch.Generator().manual_seed(0)
+    logp, old, sampler = -torch.rand(3, 2, 3, generator=generator)
+    one, method = ones(2, 3), ALGORITHMS["reinforce"]
+    weight = truncated_weight(old, sampler, one, 1.3)
+
+    def objective(x):
+        return -method.policy_loss(x, old, one[:, 0], one, weight, correct=True).loss
+
+    correct = right("scale_corrected_twice")(logp, old, sampler, 1.3)
+    assert_close(tensor(slope(objective, logp)), correct)

@@ -1,31 +1,21 @@
 """Figures: what is computed on the way to them, and what a label or an axis says."""
 
+import importlib
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
 
+import course
 from course import plots
-from course.plots import (
-    cards,
-    cispo,
-    overview,
-    ppo,
-    primitives,
-    sapo,
-    style,
-    surrogate,
-)
-from refimpl.algorithms import ALGORITHMS
-from refimpl.curves import curve
-from refimpl.history import History
+from course.plots import cards, cispo, overview, ppo, primitives, sapo, style, surrogate
+from course.runs import of_runs
+from refimpl import ALGORITHMS, History, curve
 
 NAN = math.nan
+NOTEBOOKS = Path(plots.__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -40,18 +30,19 @@ def axis():
 
 
 def test_a_nan_is_left_out_of_median_and_range():
+    """Where no run has a value they are NaN; a run that ended early counts before."""
     runs = [[1.0, NAN, 5.0], [3.0, 4.0, NAN], [9.0, 2.0, NAN]]
     assert primitives.summary(runs) == ([3, 3, 5], [1, 2, 5], [9, 4, 5])
+    assert primitives.summary([[1.0, 5.0], [3.0]]) == ([2, 5], [1, 5], [3, 5])
+    nothing = primitives.summary([[NAN], [NAN]])
+    assert all(math.isnan(column[0]) for column in nothing)
 
 
-def test_where_no_run_has_a_value_the_summary_is_nan():
-    middle, low, high = primitives.summary([[1.0, NAN], [3.0, NAN]])
-    assert (middle[0], low[0], high[0]) == (2, 1, 3)
-    assert all(math.isnan(column[1]) for column in (middle, low, high))
-
-
-def test_a_run_that_ended_early_counts_while_it_lasts():
-    assert primitives.summary([[1.0, 5.0], [3.0]])[0] == [2, 5]
+def test_several_runs_are_told_as_median_lowest_highest_and_number():
+    assert of_runs([0.94, NAN, 0.91, 0.964]) == "0.94 (0.91 to 0.96, n = 3)"
+    assert of_runs(iter([1.0, 2.0]), 1) == "1.5 (1.0 to 2.0, n = 2)"
+    with pytest.raises(ValueError, match="at least one number"):
+        of_runs([NAN])
 
 
 def test_a_band_passes_over_steps_without_a_value(axis):
@@ -81,7 +72,7 @@ def test_no_curve_is_dropped_when_styles_run_out(axis):
 
 
 def test_a_pattern_and_a_format_are_both_dashes(axis):
-    looks = style.arms(["GRPO", "SAPO"])
+    looks = style.looks_of(["GRPO", "SAPO"])
     primitives.curve_panel(axis, [1, 2], {"GRPO": [1, 1], "SAPO": [2, 2]}, looks)
     one, other = axis.lines
     assert one.get_linestyle() == "-" and other.get_linestyle() == "--"
@@ -90,47 +81,45 @@ def test_a_pattern_and_a_format_are_both_dashes(axis):
     assert axis.lines[-1].get_marker() == "o"
 
 
-def below(figure):
-    """The line at the lower right of a figure."""
-    return figure.get_supxlabel()
+def bands(axis, counts: dict, **more) -> None:
+    for label, n in counts.items():
+        primitives.band(axis, [[1.0, 2.0]] * n, "k", label, **more)
 
 
-def test_a_figure_of_runs_says_how_many_and_what_the_band_is(axis):
-    for label in ("GRPO", "SAPO"):
-        primitives.band(axis, [[1.0, 2.0]] * 3, "k", label)
-    assert below(axis.figure) == "3 runs; line: median, band: range"
+DRAWN = "; line: median, band: range"
+BELOW = [
+    (lambda axis: bands(axis, {"GRPO": 3, "SAPO": 3}), f"3 runs{DRAWN}"),
+    (
+        lambda axis: bands(axis, {"GRPO": 10, "SAPO": 10, "GMPO": 5}),
+        f"10 runs (GRPO, SAPO), 5 runs (GMPO){DRAWN}",
+    ),
+    (
+        lambda axis: primitives.dots(
+            axis, {f"a method called {i}": [1.0] * (5 + i) for i in range(6)}
+        ),
+        "5 to 10 runs; dots: single runs, bar: median",
+    ),
+    (lambda axis: bands(axis, {"": 1}), "1 run"),
+    (
+        lambda axis: primitives.strands(axis, [[1.0], [2.0]], "k", what="rollout"),
+        "2 rollouts; thin: single rollouts, thick: median",
+    ),
+    (lambda axis: bands(axis, {"": 2}, what=""), ""),
+    (
+        lambda axis: (
+            bands(axis, {"GRPO": 3}),
+            primitives.dots(axis, {"GRPO": [1.0, 2.0, 3.0]}),
+        ),
+        f"3 runs{DRAWN}; dots: single runs, bar: median",
+    ),
+]
 
 
-def test_arms_with_different_numbers_of_runs_say_so(axis):
-    for label, n in {"GRPO": 10, "SAPO": 10, "GMPO": 5}.items():
-        primitives.band(axis, [[1.0, 2.0]] * n, "k", label)
-    text = "10 runs (GRPO, SAPO), 5 runs (GMPO); line: median, band: range"
-    assert below(axis.figure) == text
-
-
-def test_with_many_arms_only_the_range_of_their_numbers_is_told(axis):
-    rows = {f"a method called {i}": [1.0] * (5 + i) for i in range(6)}
-    primitives.dots(axis, rows)
-    assert below(axis.figure) == "5 to 10 runs; dots: single runs, bar: median"
-
-
-def test_one_run_has_no_band_to_speak_of_and_what_is_no_run_has_its_own_name(axis):
-    primitives.band(axis, [[1.0, 2.0]], "k")
-    assert below(axis.figure) == "1 run"
-    other = plt.subplots()[1]
-    primitives.strands(other, [[1.0], [2.0]], "k", what="rollout")
-    assert below(other.figure).startswith("2 rollouts; thin: single rollouts")
-    silent = plt.subplots()[1]
-    primitives.band(silent, [[1.0], [2.0]], "k", what="")
-    assert below(silent.figure) == ""
-
-
-def test_bands_and_dots_in_one_figure_are_told_in_one_line():
-    figure, (left, right) = plt.subplots(1, 2)
-    primitives.band(left, [[1.0, 2.0]] * 3, "k", "GRPO")
-    primitives.dots(right, {"GRPO": [1.0, 2.0, 3.0]})
-    both = f"3 runs; {primitives.BAND}; {primitives.DOTS}"
-    assert below(figure) == both
+@pytest.mark.parametrize(("draw", "text"), BELOW, ids=[text for _, text in BELOW])
+def test_a_figure_of_runs_says_how_many_and_what_is_drawn_of_them(axis, draw, text):
+    """One run has neither a median nor a range; with many labels a range is told."""
+    draw(axis)
+    assert axis.figure.get_supxlabel() == text
 
 
 def test_dots_of_a_method_have_its_colour(axis):
@@ -184,21 +173,16 @@ def texts_of(figure):
 
 
 def test_the_map_says_of_every_method_what_the_registry_says():
-    assert set(overview.PLACES) == set(ALGORITHMS)
     figure = overview.family_map()
     shown = texts_of(figure)
-    for one in ALGORITHMS.values():
-        assert {one.title, one.paper, one.changed} <= set(shown)
-    gates = figure.axes[0].child_axes
-    assert len(gates) == len(ALGORITHMS) + 1, "every method has one, the key another"
-
-
-def test_the_chapters_on_the_map_are_those_that_there_are():
-    folder = Path(plots.__file__).parents[2]
     for name, (_, _, chapter) in overview.PLACES.items():
-        (notebook,) = folder.glob(f"{chapter:02d}_*.ipynb")
+        one = ALGORITHMS[name]
+        assert {one.title, one.paper, one.changed} <= set(shown)
+        (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
         words = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
         assert words.get(name, name) in notebook.stem
+    gates = figure.axes[0].child_axes
+    assert len(gates) == len(overview.PLACES) + 1, "every method has one, the key too"
 
 
 @pytest.mark.parametrize("make", [overview.family_map, overview.training_step])
@@ -311,18 +295,20 @@ def test_figures_go_to_the_top_level_of_the_clone(monkeypatch):
     assert plots.folder() == Path(__file__).resolve().parents[2] / "figures"
 
 
-def test_importing_the_course_sets_its_style_and_one_thread():
-    script = (
-        "import matplotlib, torch, course;"
-        "print(matplotlib.rcParams['figure.dpi'], torch.get_num_threads())"
-    )
-    env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
-    where = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**env, "PYTHONPATH": os.pathsep.join([str(where), f"{where}/notebooks"])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["110.0", "1"]
+@pytest.mark.parametrize(("asked", "threads"), [(None, 1), ("2", 2)])
+def test_importing_the_course_sets_its_style_and_one_thread(
+    asked, threads, monkeypatch
+):
+    """Unless OMP_NUM_THREADS says how many."""
+    if asked is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    monkeypatch.setitem(plt.rcParams, "figure.dpi", 50)
+    torch.set_num_threads(2)
+    try:
+        importlib.reload(course)
+        assert torch.get_num_threads() == threads
+        assert plt.rcParams["figure.dpi"] == 110
+    finally:
+        torch.set_num_threads(1)

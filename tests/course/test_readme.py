@@ -1,37 +1,58 @@
-"""The README says what is so: its table of methods, its files, its commands."""
+"""README and CONTRIBUTING say what is so: the table of methods, files, the example."""
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from refimpl.algorithms import ALGORITHMS
 from tests import tables
+from tests.test_added_method import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = {
+    name: (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "CONTRIBUTING.md")
+}
 
 
 def test_the_table_of_methods_is_the_registrys():
-    """After a change: `python -m tests.tables`."""
-    assert tables.written(README) == README
-    for algorithm in ALGORITHMS.values():
-        assert f"[{algorithm.title}](refimpl/algorithms/{algorithm.name}.py)" in README
-        assert algorithm.changed.replace("|", r"\|") in README
-
-
-def test_a_readme_without_a_place_for_the_table_is_refused():
+    readme = TEXTS["README.md"]
+    assert tables.written(readme) == readme, (
+        "the README's table of methods is not the registry's: run "
+        "`python -m tests.tables`, which writes it"
+    )
     with pytest.raises(ValueError, match="one place"):
         tables.written("no table here")
 
 
-def test_every_file_it_links_to_is_there():
-    links = re.findall(r"\]\(([^)#:]+)[^):]*\)", README)
-    assert len(links) > 30
-    assert [name for name in links if not (ROOT / name).exists()] == []
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_file_it_links_to_is_there(name):
+    links = re.findall(r"\]\(([^)#:]+)[^):]*\)", TEXTS[name])
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_file_of_every_method_fits_on_a_screen_or_two():
     for name in ALGORITHMS:
         lines = (ROOT / f"refimpl/algorithms/{name}.py").read_text("utf-8").count("\n")
         assert lines <= 90, name
+
+
+def test_the_examples_own_test_rejects_a_version_without_the_cut_off(monkeypatch):
+    """That it accepts the right one is asked in a copy of the tree."""
+    code, names = blocks(), {}
+    method = code["refimpl/algorithms/topr.py"]
+    wrong = method.replace(".clamp(max=max_ratio)", "")
+    assert wrong != method
+    module = ModuleType("refimpl.algorithms.topr")
+    exec(compile(wrong, "topr.py", "exec"), module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(code["tests/losses/test_topr.py"], "test_topr.py", "exec"), names)
+    tests = [names[name] for name in names if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        with pytest.raises(AssertionError):
+            test()

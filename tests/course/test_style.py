@@ -9,13 +9,16 @@ have to do the rest.
 """
 
 import itertools
+from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from course.plots import style
-from refimpl.algorithms import ALGORITHMS
+from course import plots
+from course.plots import overview, ppo, style, tokens
+from refimpl import ALGORITHMS, History, curve
 
 DEUTERANOPIA = np.array(  # Machado et al. 2009, severity 1, linear RGB
     [
@@ -85,8 +88,8 @@ def distance(one, other, seen="as it is"):
     return float(np.linalg.norm(SEEN[seen](one) - SEEN[seen](other)))
 
 
-def look(name):
-    return style.LOOKS[name]
+EVERY = [*style.LOOKS.values(), *style.NEXT]
+"""Looks that a method has or may come to have."""
 
 
 def test_the_eye_of_this_file_sees_what_is_known():
@@ -98,32 +101,25 @@ def test_the_eye_of_this_file_sees_what_is_known():
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_methods_drawn_together_are_told_apart(seen):
-    found = {pair: distance(*(look(n)[0] for n in pair), seen) for pair in PAIRS}
+    found = {pair: distance(*(style.look(n)[0] for n in pair), seen) for pair in PAIRS}
     worst = min(found, key=found.get)
     assert found[worst] >= LEAST[seen], (worst, found[worst])
 
 
-def test_any_two_methods_are_told_apart_by_a_deuteranope():
-    for one, other in itertools.combinations(style.LOOKS, 2):
-        apart = distance(look(one)[0], look(other)[0], "deuteranopia")
+def test_any_two_looks_are_told_apart():
+    """By colour as a deuteranope sees it, and by dash."""
+    for (one, _), (other, _) in itertools.combinations(EVERY, 2):
+        apart = distance(one, other, "deuteranopia")
         assert apart >= LEAST_ANYWHERE, (one, other, apart)
+    assert len({dash for _, dash in EVERY}) == len(EVERY)
 
 
-def test_no_two_methods_have_the_same_dash():
-    dashes = [dash for _, dash in style.LOOKS.values()]
-    assert len(set(dashes)) == len(dashes)
-
-
-def test_every_method_stands_out_from_white():
-    for name, (colour, _) in style.LOOKS.items():
-        assert distance(colour, style.PAPER, "greyscale") >= 20, name
-
-
-def test_meanings_have_colours_that_no_method_has():
-    for meaning in (*style.MEANINGS, *style.FREE):
-        for name, (colour, _) in style.LOOKS.items():
+def test_every_look_stands_out_from_white_and_means_nothing_else():
+    for colour, _ in EVERY:
+        assert distance(colour, style.PAPER, "greyscale") >= 20, colour
+        for meaning in (*style.MEANINGS, *style.FREE):
             apart = distance(colour, meaning)
-            assert apart >= LEAST_FROM_A_MEANING, (name, meaning, apart)
+            assert apart >= LEAST_FROM_A_MEANING, (colour, meaning, apart)
 
 
 @pytest.mark.parametrize(
@@ -171,17 +167,46 @@ def test_what_is_contrasted_is_told_apart(colours):
 )
 def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
     assert style.method(label) == owner
-    assert style.colour(label) == (owner and look(owner)[0])
+    assert style.colour(label) == (owner and style.look(owner)[0])
+    assert style.colour(label, default="k") == (style.look(owner)[0] if owner else "k")
     if owner:
-        assert style.arms([label]) == [look(owner)]
+        assert style.looks_of([label]) == [style.look(owner)]
 
 
-def test_every_method_of_the_registry_has_a_look():
-    assert set(style.COLOURS) == set(ALGORITHMS) == set(style.METHOD_DASHES)
+@pytest.fixture
+def unknown(monkeypatch):
+    """More methods in the registry than there are free looks; nobody knows them."""
+    names = [f"nobody_{n}" for n in range(len(style.NEXT) + 1)]
+    for name in names:
+        title = name.replace("_", "-").title()
+        method = replace(ALGORITHMS["cispo"], name=name, title=title, parent="cispo")
+        monkeypatch.setitem(ALGORITHMS, name, method)
+    return names
 
 
-def test_a_default_is_for_labels_of_no_method():
-    assert style.colour("warm start", default=style.GREY) == style.GREY
+def test_every_method_of_the_registry_has_a_look_and_no_two_the_same(unknown):
+    looks = [style.look(name) for name in ALGORITHMS]
+    assert len({colour for colour, _ in looks}) == len(ALGORITHMS)
+    first = next(name for name in ALGORITHMS if name not in style.LOOKS)
+    assert style.look(first) == style.NEXT[0], "the next free one"
+    assert style.method("Nobody-3, K = 16") == unknown[3]
+    assert style.looks_of(["GRPO", "Nobody-3"])[1] == style.look(unknown[3])
+
+
+def test_a_method_that_nobody_knows_is_drawn(unknown):
+    """In curves, on tokens, beside others, in tables: with its look, and no error."""
+    name, ink = unknown[0], style.look(unknown[0])[0]
+    figure = plots.curves({n: {s: curve(n, s) for s in (1, -1)} for n in ("ppo", name)})
+    assert figure.axes[0].lines[1].get_color() == ink
+    tokens.responses(name, title="")
+    page = tokens.methods({"Nobody-0": name}, title="").axes[0]
+    assert to_rgb(ink) in [patch.get_facecolor()[:3] for patch in page.patches]
+    overview.networks("grpo", name)
+    overview.family_map()
+    run = History(name, rows=[{"reward": 0.5, "accuracy": 0.5}])
+    assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
+    ppo.table({name: [run]}, ["accuracy"])
+    plt.close("all")
 
 
 def test_the_longest_beginning_counts_and_a_figures_own_come_first():
@@ -196,26 +221,26 @@ def hue(colour):
     return np.degrees(np.arctan2(b, a))
 
 
-def test_arms_of_a_method_keep_its_hue_and_differ_in_lightness_and_dash():
-    arms = style.arms(["GRPO + R3 + TIS", "GRPO + R3", "GRPO", "GRPO + TIS"])
-    assert arms[2] == look("grpo"), "the plain name has the method's own look"
-    assert len({dash for _, dash in arms}) == len(arms)
-    for (one, _), (other, _) in itertools.combinations(arms, 2):
+def test_labels_of_a_method_keep_its_hue_and_differ_in_lightness_and_dash():
+    looks = style.looks_of(["GRPO + R3 + TIS", "GRPO + R3", "GRPO", "GRPO + TIS"])
+    assert looks[2] == style.look("grpo"), "the plain name has the method's own look"
+    assert len({dash for _, dash in looks}) == len(looks)
+    for (one, _), (other, _) in itertools.combinations(looks, 2):
         assert distance(one, other, "greyscale") > 5
         assert abs(hue(one) - hue(other)) < 25
 
 
-@pytest.mark.parametrize("name", style.LOOKS)
-def test_three_arms_of_any_method_are_told_apart_and_seen_on_white(name):
-    shades = [style.shade(look(name)[0], step) for step in range(3)]
+@pytest.mark.parametrize("colour", [colour for colour, _ in EVERY])
+def test_three_shades_of_any_method_are_told_apart_and_seen_on_white(colour):
+    shades = [style.shade(colour, step) for step in range(3)]
     for one, other in itertools.combinations(shades, 2):
-        assert distance(one, other, "greyscale") >= 4, (name, shades)
-    assert min(distance(c, style.PAPER, "greyscale") for c in shades) > 12, name
+        assert distance(one, other, "greyscale") >= 4, shades
+    assert min(distance(c, style.PAPER, "greyscale") for c in shades) > 12
 
 
 def test_no_two_labels_look_alike():
     labels = ["GSPO, ε × 100", "GRPO", "a", "GSPO", "b", "c", "unclipped", "d", "e"]
-    arms = style.arms(labels)
-    assert len(set(arms)) == len(labels)
-    assert arms[1] == look("grpo") and arms[3] == look("gspo")
-    assert not {colour for colour, _ in arms[4:6]} & set(style.COLOURS.values())
+    looks = style.looks_of(labels)
+    assert len(set(looks)) == len(labels)
+    assert looks[1] == style.look("grpo") and looks[3] == style.look("gspo")
+    assert not {colour for colour, _ in looks[4:6]} & set(style.COLOURS.values())

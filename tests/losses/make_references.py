@@ -35,104 +35,68 @@ LENGTHS = [7, 1, 4, 9, 3, 6]
 ADVANTAGES = [1.3, -0.8, 0.0, -1.7, 0.6, 0.9]
 LONGEST = 12  # Dr. GRPO's constant
 BETA = 0.3
-SEQUENCE = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
 
-# name, our hyperparameters, TRL's settings, verl's (loss, aggregation, settings)
+
+def verls(loss: str, average: str, low: float, high: float, **more) -> tuple:
+    """verl's (loss, aggregation, settings)."""
+    return loss, average, {"clip_ratio_low": low, "clip_ratio_high": high, **more}
+
+
+SEQUENCE = {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
+BY_ROW, BY_TOKEN, SUM = (
+    "seq-mean-token-mean",
+    "token-mean",
+    "seq-mean-token-sum-norm",
+)
+SHARP = {"tau_pos": 8.8, "tau_neg": 17.6}
+# name, our hyperparameters, TRL's settings, verl's
 CASES = [
-    (
-        "ppo",
-        {},
-        {"loss_type": "dapo"},
-        ("vanilla", "token-mean", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2}),
-    ),
+    ("ppo", {}, {"loss_type": "dapo"}, verls("vanilla", BY_TOKEN, 0.2, 0.2)),
     (
         "ppo",
         {"dual_clip": 3.0},
         None,
-        (
-            "vanilla",
-            "token-mean",
-            {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0},
-        ),
+        verls("vanilla", BY_TOKEN, 0.2, 0.2, clip_ratio_c=3.0),
     ),
-    (
-        "grpo",
-        {},
-        {"loss_type": "grpo"},
-        (
-            "vanilla",
-            "seq-mean-token-mean",
-            {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2},
-        ),
-    ),
+    ("grpo", {}, {"loss_type": "grpo"}, verls("vanilla", BY_ROW, 0.2, 0.2)),
     (
         "dr_grpo",
         {"max_length": LONGEST},
         {"loss_type": "dr_grpo"},
-        (
-            "vanilla",
-            "seq-mean-token-sum-norm",
-            {
-                "clip_ratio_low": 0.2,
-                "clip_ratio_high": 0.2,
-                "loss_scale_factor": LONGEST,
-            },
-        ),
+        verls("vanilla", SUM, 0.2, 0.2, loss_scale_factor=LONGEST),
     ),
     (
         "dapo",
         {},
         {"loss_type": "dapo", "epsilon_high": 0.28},
-        ("vanilla", "token-mean", {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28}),
+        verls("vanilla", BY_TOKEN, 0.2, 0.28),
     ),
     (
         "gspo",
         {},
         {"loss_type": "grpo", "level": "sequence", **SEQUENCE},
-        (
-            "gspo",
-            "seq-mean-token-mean",
-            {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4},
-        ),
+        verls("gspo", BY_ROW, 3e-4, 4e-4),
     ),
-    (
-        "gspo_token",
-        {},
-        None,
-        (
-            "gspo",
-            "seq-mean-token-mean",
-            {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4},
-        ),
-    ),
+    ("gspo_token", {}, None, verls("gspo", BY_ROW, 3e-4, 4e-4)),
     (
         "cispo",
         {"max_ratio": 1.28},
         {"loss_type": "cispo", "epsilon_high": 1.28},
-        ("cispo", "token-mean", {"clip_ratio_low": 1.0, "clip_ratio_high": 0.28}),
+        verls("cispo", BY_TOKEN, 1.0, 0.28),
     ),
     (
         "gmpo",
         {},
         {"loss_type": "gmpo", "epsilon_low": 0.4, "epsilon_high": 0.4},
-        (
-            "geo_mean",
-            "seq-mean-token-mean",
-            {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4},
-        ),
+        verls("geo_mean", BY_ROW, 0.4, 0.4),
     ),
     (
         "sapo",
         {},
         {"loss_type": "sapo"},
-        ("sapo", "seq-mean-token-mean", {"tau_pos": 1.0, "tau_neg": 1.05}),
+        ("sapo", BY_ROW, {"tau_pos": 1.0, "tau_neg": 1.05}),
     ),
-    (
-        "sapo",
-        {"tau_pos": 8.8, "tau_neg": 17.6},
-        {"loss_type": "sapo", "tau_pos": 8.8, "tau_neg": 17.6},
-        ("sapo", "seq-mean-token-mean", {"tau_pos": 8.8, "tau_neg": 17.6}),
-    ),
+    ("sapo", SHARP, {"loss_type": "sapo", **SHARP}, ("sapo", BY_ROW, SHARP)),
 ]
 
 # Our estimator, framework, its setting: TRL's switch, verl's name
@@ -258,19 +222,17 @@ def policy_losses(batches: list[dict]) -> list[dict]:
             if trl_settings is not None:
                 found["trl"] = by_trl(data, trl_settings)
             found["verl"] = by_verl(data, *verl_settings)
-            for framework, (loss, gradient) in found.items():
-                results.append(
-                    {
-                        "framework": framework,
-                        "algorithm": name,
-                        "hyperparameters": hyperparameters,
-                        "batch": number,
-                        "loss": loss,
-                        "gradient": gradient,
-                    }
-                )
-                print(f"{framework:5} {name:11} batch {number}  {loss:.9f}")
+            about = {"hyperparameters": hyperparameters, "batch": number}
+            for framework, answer in found.items():
+                results.append(result(framework, name, about, answer))
     return results
+
+
+def result(framework: str, name: str, about: dict, answer: tuple) -> dict:
+    loss, gradient = answer
+    print(f"{framework:5} {name:11} {about}  {loss:.9f}")
+    answered = {"loss": loss, "gradient": gradient}
+    return {"framework": framework, "algorithm": name, **about, **answered}
 
 
 def with_kl(batches: list[dict]) -> dict:
@@ -284,21 +246,11 @@ def with_kl(batches: list[dict]) -> dict:
             for_trl, for_verl = settings[name]
             if framework == "trl":
                 for_trl = {**for_trl, "use_bias_correction_kl": setting}
-                loss, gradient = by_trl(data, for_trl, BETA)
+                answer = by_trl(data, for_trl, BETA)
             else:
-                loss, gradient = by_verl(data, *for_verl, kl=setting)
-            results.append(
-                {
-                    "framework": framework,
-                    "algorithm": name,
-                    "estimator": estimator,
-                    "beta": BETA,
-                    "batch": number,
-                    "loss": loss,
-                    "gradient": gradient,
-                }
-            )
-            print(f"{framework:5} {name:5} {estimator:11} batch {number}  {loss:.9f}")
+                answer = by_verl(data, *for_verl, kl=setting)
+            about = {"estimator": estimator, "beta": BETA, "batch": number}
+            results.append(result(framework, name, about, answer))
     return {"ref_logp": [x.tolist() for x in references], "results": results}
 
 

@@ -4,6 +4,7 @@
 """
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from refimpl.normalisers import apply, constant
 
 FROZEN = json.loads((Path(__file__).parent / "references.json").read_text())
 KL = FROZEN["kl"]
-CLOSE = {"rtol": 0, "atol": 1e-6}
 
 
 def title(result: dict) -> str:
@@ -43,53 +43,30 @@ def ours(name: str, batch: int, estimator=None, beta=0.0, max_length=None, **set
         ref_logp = wide(KL["ref_logp"][batch])
         kl = ESTIMATORS[estimator](logp, ref_logp, data["old_logp"])
         loss = loss + beta * (kl * weight).sum()
-    return loss, torch.autograd.grad(loss, logp)[0]
+    return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
-@pytest.mark.parametrize("result", FROZEN["results"], ids=title)
+@pytest.mark.parametrize("result", FROZEN["results"] + KL["results"], ids=title)
 def test_loss_and_gradient_are_the_frameworks(result):
-    loss, gradient = ours(
-        result["algorithm"], result["batch"], **result["hyperparameters"]
-    )
+    """With a KL: loss = policy_loss + β Σ weight · estimator."""
+    name, batch = result["algorithm"], result["batch"]
+    settings = result.get("hyperparameters", {})
+    kl = {key: result[key] for key in ("estimator", "beta") if key in result}
+    loss, gradient = ours(name, batch, **settings, **kl)
     expected = wide(result["gradient"])
     assert loss.item() == pytest.approx(result["loss"], rel=0, abs=1e-6)
-    assert_close(gradient, expected, **CLOSE)
+    assert_close(gradient, expected, rtol=0, atol=1e-6)
     assert expected.abs().max() > 1e-3  # there was something to agree on
+    assert not kl or (ours(name, batch)[1] - expected).abs().max() > 1e-3
 
 
-def test_every_method_of_both_frameworks_is_there():
+def test_every_method_and_every_estimator_has_a_framework_to_agree_with():
+    """`use_bias_correction_kl` off and on in TRL; verl's four."""
+    assert FROZEN["versions"] == {"trl": "1.16.0", "verl": "0.9.1"}
     found = {(r["framework"], r["algorithm"]) for r in FROZEN["results"]}
     both = {"ppo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "gmpo", "sapo"}
     expected = {(f, name) for f in ("trl", "verl") for name in both}
     assert found == expected | {("verl", "gspo_token")}
-    assert FROZEN["versions"] == {"trl": "1.16.0", "verl": "0.9.1"}
-
-
-def test_the_frozen_batches_tell_the_methods_apart():
-    """Another method's gradient would be seen at once."""
-    settings = {"dr_grpo": {"max_length": 12}, "cispo": {"max_ratio": 1.28}}
-    names = ("ppo", "grpo", "dr_grpo", "gspo", "dapo", "cispo", "gmpo", "sapo")
-    gradients = [ours(name, 0, **settings.get(name, {}))[1] for name in names]
-    for i, one in enumerate(gradients):
-        for other in gradients[:i]:
-            assert (one - other).abs().max() > 1e-3
-
-
-# With a KL to a reference policy: loss = policy_loss + β Σ weight · estimator
-
-
-@pytest.mark.parametrize("result", KL["results"], ids=title)
-def test_a_loss_with_kl_and_its_gradient_are_the_frameworks(result):
-    batch, name = result["batch"], result["algorithm"]
-    loss, gradient = ours(name, batch, result["estimator"], result["beta"])
-    expected = wide(result["gradient"])
-    assert loss.item() == pytest.approx(result["loss"], rel=0, abs=1e-6)
-    assert_close(gradient, expected, **CLOSE)
-    assert (ours(name, batch)[1] - expected).abs().max() > 1e-3  # the KL is in it
-
-
-def test_every_estimator_has_a_framework_to_agree_with():
-    """`use_bias_correction_kl` off and on in TRL; verl's four."""
     found = {(r["framework"], r["estimator"], r["algorithm"]) for r in KL["results"]}
     pairs = {("trl", "k3"), ("trl", "unbiased_k3")}
     pairs |= {("verl", name) for name in ("k1", "k2", "k3", "k3+")}
@@ -97,14 +74,19 @@ def test_every_estimator_has_a_framework_to_agree_with():
     assert {name for _, name in pairs} == set(ESTIMATORS)
 
 
-@pytest.mark.parametrize("batch", [0, 1])
-def test_the_frozen_batches_tell_the_estimators_apart(batch):
-    """Also the second, where every ratio is 1 within 1 %."""
-    gradients = [ours("grpo", batch, name, beta=0.3)[1] for name in ESTIMATORS]
-    for i, one in enumerate(gradients):
-        for name, other in list(zip(ESTIMATORS, gradients, strict=True))[:i]:
+def test_the_frozen_batches_tell_methods_and_estimators_apart():
+    """Another one's gradient would be seen at once; of the estimators also on the
+    second batch, where every ratio is 1 within 1 %."""
+    settings = {"dr_grpo": {"max_length": 12}, "cispo": {"max_ratio": 1.28}}
+    names = ("ppo", "grpo", "dr_grpo", "gspo", "dapo", "cispo", "gmpo", "sapo")
+    gradients = [ours(name, 0, **settings.get(name, {}))[1] for name in names]
+    for one, other in combinations(gradients, 2):
+        assert (one - other).abs().max() > 1e-3
+    for batch in (0, 1):
+        slopes = {k: ours("grpo", batch, k, beta=0.3)[1] for k in ESTIMATORS}
+        for (first, one), (second, other) in combinations(slopes.items(), 2):
             # k3+ has k2's gradient; only its value is another
-            same = {name, list(ESTIMATORS)[i]} == {"k2", "k3+"}
+            same = (first, second) == ("k2", "k3+")
             assert ((one - other).abs().max() < 1e-12) == same
 
 
@@ -117,9 +99,9 @@ def test_an_estimator_is_verls_wherever_verl_does_not_clamp(name):
     (slope,) = torch.autograd.grad(value.sum(), logp)
     clamped = (wide(frozen["value"]) == 10) if name.startswith("k3") else d != d
     assert clamped.sum() == (3 if name.startswith("k3") else 0)
-    free = ~clamped
-    assert_close(value[free], wide(frozen["value"])[free], rtol=1e-12, atol=1e-12)
-    assert_close(slope[free], wide(frozen["gradient"])[free], rtol=1e-12, atol=1e-12)
+    for found, key in ((value, "value"), (slope, "gradient")):
+        free = wide(frozen[key])[~clamped]
+        assert_close(found[~clamped], free, rtol=1e-12, atol=1e-12)
     if name == "k3":
         here = d[clamped].clamp(min=-LOG_RATIO_LIMIT)
         assert_close(value[clamped], (-here).exp() - 1 + here)

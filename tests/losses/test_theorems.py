@@ -1,18 +1,110 @@
-"""What the course proves, on numbers: bounds, their tightness, what they omit."""
+"""What the course proves, on numbers: the policy gradient by enumeration, where a gate
+on tokens is one on responses, means, and the std."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from torch import tensor
+from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.advantages import group_centred, group_relative
+from refimpl.advantages import Scored, group_centred, group_relative, leave_one_out
 from refimpl.algorithms import ALGORITHMS
 from refimpl.importance import ratio, sequence_log_ratio
+from tests.losses.batches import EXACT, WIDE, at_ratios, loss_of
 
 pytestmark = pytest.mark.usefixtures("float64")
-GMPO, GRPO = ALGORITHMS["gmpo"], ALGORITHMS["grpo"]
+GMPO, GRPO, REINFORCE = (ALGORITHMS[name] for name in ("gmpo", "grpo", "reinforce"))
+
+
+# The policy gradient theorem, by enumeration of one categorical
+
+
+def expected_gradient(sampling, logits, advantages, **settings):
+    """∇ of Σ_a sampling(a) · REINFORCE's objective at a: one row for each action."""
+    logp = logits.log_softmax(-1)[:, None]
+    weighted = len(logits) * sampling * advantages  # B cancels the mean over rows
+    batch = (logp, sampling.log()[:, None], weighted, torch.ones(len(logits), 1))
+    return grad(-loss_of(REINFORCE, *batch, **settings), logits)[0]
+
+
+def categorical():
+    """Logits, their policy, rewards, and ∇J = π (R − J) in closed form."""
+    logits = tensor([0.3, -0.5, 1.0, 0.0], requires_grad=True)
+    policy, rewards = logits.detach().softmax(-1), tensor([1.0, 0.0, 0.3, -2.0])
+    return logits, policy, rewards, policy * (rewards - policy @ rewards)
+
+
+def test_the_score_function_gives_the_gradient_of_the_expected_reward():
+    """And a baseline adds no bias, unless it sees the action."""
+    logits, policy, rewards, exact = categorical()
+    assert_close(grad(logits.softmax(-1) @ rewards, logits)[0], exact, **EXACT)
+    for baseline in (0.0, -3.0, 0.7, 1e4):
+        estimate = expected_gradient(policy, logits, rewards - baseline)
+        assert_close(estimate, exact, rtol=0, atol=1e-11)
+    seeing = expected_gradient(policy, logits, rewards - tensor([0.5, 0, 0, 0]))
+    # −b_0 π_0 ∇log π(0) = −½ π_0 (1[v=0] − π_v)
+    bias = -0.5 * policy[0] * (tensor([1.0, 0, 0, 0]) - policy)
+    assert_close(seeing - exact, bias, **EXACT)
+
+
+def test_stale_data_bias_reinforce_unless_it_is_corrected():
+    logits, _, rewards, exact = categorical()
+    stale = tensor([0.4, 0.1, 0.2, 0.3])
+    corrected = expected_gradient(stale, logits, rewards, correct=True)
+    assert_close(corrected, exact, **EXACT)
+    plain = expected_gradient(stale, logits, rewards)
+    assert (plain - exact).abs().max() > 0.1
+
+
+def test_reward_to_go_is_as_unbiased_as_the_whole_return():
+    """Two tokens: what was paid before a token does not depend on it.
+
+    Rewards r₁(a₁) and r₂(a₁, a₂), all 3 · 3 responses enumerated.
+    """
+    logits = tensor([[0.1, -0.4, 0.6], [0.3, 0.2, -0.9]], requires_grad=True)
+    first, second = torch.cartesian_prod(torch.arange(3), torch.arange(3)).T
+    table = logits.log_softmax(-1)
+    logp = torch.stack([table[0, first], table[1, second]], 1)
+    chance = logp.sum(-1).exp()
+    r1 = tensor([1.0, -1.0, 0.5])[first]
+    r2 = tensor([0.0, 2.0, -1.0])[first * second % 3]
+    (exact,) = grad(chance @ (r1 + r2), logits, retain_graph=True)
+    chance = chance.detach()[:, None]
+    for to_go in (torch.stack([r1 + r2, r1 + r2], 1), torch.stack([r1 + r2, r2], 1)):
+        # 9 rows of 2 tokens: the mean divides by 18
+        batch = (logp, logp.detach(), 18 * chance * to_go, torch.ones(9, 2))
+        estimate = grad(-loss_of(REINFORCE, *batch), logits, retain_graph=True)[0]
+        assert_close(estimate, exact, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("function", "share"), [(leave_one_out, 1), (group_centred, 2 / 3)]
+)
+def test_leave_one_out_is_unbiased_and_the_group_mean_rescales(function, share):
+    """E[(1/G) Σ A_i ∇log π(a_i)] = ∇J, or (G−1)/G · ∇J: all 3³ groups of three."""
+    policy, rewards = tensor([0.2, 0.5, 0.3]), tensor([1.0, 0.0, 0.4])
+    estimate, group = torch.zeros(3), torch.zeros(3, dtype=torch.long)
+    for drawn in itertools.product(range(3), repeat=3):
+        actions = tensor(drawn)
+        a = function(Scored(rewards[actions], group))
+        grad_logp = torch.eye(3)[actions] - policy  # ∂log π(a)/∂logit_v
+        estimate += policy[actions].prod() * (a[:, None] * grad_logp).mean(0)
+    exact = policy * (rewards - policy @ rewards)
+    assert_close(estimate, share * exact, **EXACT)
+
+
+@pytest.mark.parametrize("a", [1.0, -1.0])
+def test_where_a_token_pushes_mass(a):
+    """∇_logits (A log π(y)) = A (1[v = y] − π(v)): all other tokens share the rest."""
+    logits = tensor([2.0, 0.5, -1.0, 0.0], requires_grad=True)
+    (slope,) = grad(a * logits.log_softmax(-1)[1], logits)
+    assert_close(slope, a * (tensor([0.0, 1, 0, 0]) - logits.detach().softmax(-1)))
+
+
+# A1 and A2: a soft gate on tokens is nearly one on the response
 
 
 def gate(z, tau):
@@ -42,9 +134,6 @@ def random_responses(cases=20_000, seed=0):
     return z, mask, 10 ** uniform(-0.5, 1.3, cases, 1)
 
 
-# A1 and A2: a soft gate on tokens is nearly one on the response
-
-
 def test_the_mean_gate_differs_from_the_gate_of_the_mean_by_the_variance_at_most():
     """|(1/T) Σ g_τ(z_t) − g_τ(log s)| ≤ (τ²/4) Var z, and it is tight.
 
@@ -61,25 +150,6 @@ def test_the_mean_gate_differs_from_the_gate_of_the_mean_by_the_variance_at_most
     assert used[bound > 1e-9].max() > 0.99
     half = tau**2 / 8 * variance  # a constant half as large would be too small
     assert (gap > half).any()
-
-
-def test_the_supremum_of_the_gates_second_derivative():
-    """|g''| ≤ τ²/2, at z = 0; |g'| ≤ 2τ/(3√3)."""
-    z = torch.linspace(-20, 20, 400_001, requires_grad=True)
-    for tau in (0.5, 1.0, 8.8):
-        (first,) = torch.autograd.grad(gate(z, tau).sum(), z, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), z)
-        assert second.abs().max().item() == pytest.approx(tau**2 / 2, rel=1e-6)
-        top = 2 * tau / (3 * math.sqrt(3))
-        assert first.abs().max().item() == pytest.approx(top, rel=1e-6)
-
-
-def test_the_gate_in_the_ratio_is_not_the_gate_in_the_log_ratio():
-    """A1's error: sech²(τ(r−1)/2) against sech²(τ log r / 2)."""
-    r = tensor([0.5, 0.9, 1.1, 2.0])
-    error = (gate(r - 1, 8.8) - gate(r.log(), 8.8)).abs()
-    assert error[1:3].max() < 0.03 < error[0]
-    assert gate(tensor(1.0), 8.8) < gate(tensor(2.0).log(), 8.8) / 3
 
 
 def test_the_gated_gradient_differs_by_the_root_of_the_variance():
@@ -117,23 +187,12 @@ def test_the_root_variance_bound_holds_for_any_scores():
 # Geometric and arithmetic means
 
 
-def objective(algorithm, ratios, advantages, **settings):
-    logp = tensor(ratios).log()
-    zero, mask = torch.zeros_like(logp), torch.ones_like(logp)
-    loss = algorithm.policy_loss(logp, zero, tensor(advantages), mask, **settings).loss
-    return -loss.item()
-
-
-WIDE = {"epsilon_low": 1.0, "epsilon_high": 99.0}
-
-
 def test_gmpos_objective_is_not_bounded_by_grpos():
     """The printed |J*_GMPO| ≤ |J*_GRPO| fails: the responses' signs may cancel."""
-    ratios, advantages = [[2.0, 0.5], [1.25, 1.25]], [1.0, -1.0]
-    grpo = objective(GRPO, ratios, advantages, **WIDE)
-    gmpo = objective(GMPO, ratios, advantages, epsilon_low=99.0, epsilon_high=99.0)
-    assert grpo == pytest.approx(0, abs=1e-12)
-    assert gmpo == pytest.approx(-0.125, abs=1e-12)
+    batch = [[2.0, 0.5], [1.25, 1.25]], [1.0, -1.0]
+    grpo, gmpo = at_ratios(GRPO, *batch, **WIDE), at_ratios(GMPO, *batch, epsilon=99.0)
+    assert -grpo[0].item() == pytest.approx(0, abs=1e-12)
+    assert -gmpo[0].item() == pytest.approx(-0.125, abs=1e-12)
 
 
 def test_the_sum_of_absolute_values_is_bounded():
@@ -146,26 +205,18 @@ def test_the_sum_of_absolute_values_is_bounded():
 # The std and difficulty
 
 
-def test_the_std_boosts_near_extreme_groups_but_never_above_even_ones():
-    """The boost 1/√(p(1−p)) grows towards the ends; the weight √(p(1−p)) falls."""
-    size, group = 16, torch.zeros(16, dtype=torch.long)
-    totals, boosts = [], []
-    for k in range(1, 9):
-        rewards = (torch.arange(size) < k).double()
-        relative = group_relative(rewards, group).abs().sum().item()
-        totals.append(relative)
-        boosts.append(relative / group_centred(rewards, group).abs().sum().item())
-    assert totals == sorted(totals)
+@pytest.mark.parametrize("size", [2, 7, 16])
+def test_the_std_boosts_near_extreme_groups_but_never_above_even_ones(size):
+    """Of k right answers Σ|Ã| = 2k(G−k)/G and, with ddof 1, Σ|Â| is
+    2 √(k(G−k)(G−1)/G): their quotient grows towards the ends, the weight falls to 0."""
+    group, totals, boosts = torch.zeros(size, dtype=torch.long), [], []
+    for k in range(size // 2 + 1):
+        scored = Scored((torch.arange(size) < k).double(), group)
+        centred = group_centred(scored).abs().sum().item()
+        assert centred == pytest.approx(2 * k * (size - k) / size)
+        totals.append(group_relative(scored, eps=1e-12).abs().sum().item())
+        spread = k * (size - k) * (size - 1) / size
+        assert totals[-1] == pytest.approx(2 * math.sqrt(spread))
+        boosts += [totals[-1] / centred] if k else []
+    assert totals == sorted(totals) and totals[0] == 0
     assert boosts == sorted(boosts, reverse=True)
-
-
-# Logit gradients
-
-
-@pytest.mark.parametrize("a", [1.0, -1.0])
-def test_where_a_token_pushes_mass(a):
-    """∇_logits (A log π(y)) = A (1[v = y] − π(v)): all other tokens share the rest."""
-    logits = tensor([2.0, 0.5, -1.0, 0.0], requires_grad=True)
-    pi = logits.softmax(-1)
-    (slope,) = torch.autograd.grad(a * logits.log_softmax(-1)[1], logits)
-    assert_close(slope, a * (tensor([0.0, 1, 0, 0]) - pi.detach()))

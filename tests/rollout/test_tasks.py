@@ -1,20 +1,25 @@
-"""The arithmetic world: problems, demonstrations, habits, tokenizer."""
+"""The two worlds: problems, demonstrations, habits, verifiers, tokenizer."""
 
 import pickle
 import random
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from refimpl.tasks import Arithmetic, make_tokenizer, rare_careful, verify
-from refimpl.tasks.arithmetic import CHARACTERS
+from refimpl import UserError
+from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, rare_careful, verify
+from refimpl.tasks.arithmetic import CHARACTERS, MAX_RESPONSE_CHECKED
+from refimpl.tasks.sorting import verify_sorted
 from refimpl.tasks.world import HABITS
+from tests.worlds import TOKENIZER
 
-WORLD = Arithmetic()
+SUMS, SORTS = Arithmetic(), Sorting()
+BOTH = pytest.mark.parametrize("world", [SUMS, SORTS], ids=["sums", "sorting"])
 ONLY = {"careful": (1, 0, 0), "guess": (0, 1, 0), "ramble": (0, 0, 1)}
 
 
@@ -30,232 +35,296 @@ def prompts_of(rows: list[dict]) -> set[str]:
 # Problems
 
 
-def test_a_problem_is_a_sum_of_single_digits_with_its_answer():
-    for row in WORLD.sample(500, 0) + WORLD.held_out(500):
+def test_a_problem_states_its_answer():
+    for row in SUMS.sample(500, 0) + SUMS.held_out(500):
         terms = terms_of(row["prompt"])
         assert all(0 <= term <= 9 for term in terms)
-        assert row["answer"] == sum(terms)
-        assert row["terms"] == len(terms)
+        assert (row["answer"], row["terms"]) == (sum(terms), len(terms))
+    for row in SORTS.sample(500, 0) + SORTS.held_out(500):
+        digits = row["prompt"].removesuffix("=")
+        assert digits.isdigit() and 3 <= len(digits) == row["items"] <= 6
+        assert list(row["answer"]) == sorted(digits)
 
 
-def test_every_number_of_terms_and_every_digit_is_drawn_about_equally_often():
-    rows = WORLD.sample(8000, 0)
-    counts = [sum(row["terms"] == n for row in rows) for n in range(2, 6)]
-    assert sum(counts) == len(rows)
-    assert all(abs(count / len(rows) - 1 / 4) < 0.03 for count in counts)
+def test_every_length_and_every_digit_is_drawn_about_equally_often():
+    rows = SUMS.sample(8000, 0)
     digits = [digit for row in rows for digit in terms_of(row["prompt"])]
-    assert all(abs(digits.count(d) / len(digits) - 1 / 10) < 0.015 for d in range(10))
-
-
-def test_a_world_keeps_to_its_own_number_of_terms():
+    for drawn, wanted, limit in (
+        ([row["terms"] for row in rows], range(2, 6), 0.03),
+        ([row["items"] for row in SORTS.sample(8000, 0)], range(3, 7), 0.03),
+        (digits, range(10), 0.015),
+    ):
+        assert set(drawn) == set(wanted)
+        shares = [drawn.count(n) / len(drawn) for n in wanted]
+        assert all(abs(share - 1 / len(wanted)) < limit for share in shares)
     world = Arithmetic(min_terms=7, max_terms=9)
     assert {row["terms"] for row in world.sample(100, 0)} == {7, 8, 9}
 
 
-def test_training_and_held_out_problems_divide_the_world_between_them():
-    """With two terms there are only 100 problems, so many draws see them all."""
-    world = Arithmetic(min_terms=2, max_terms=2)
-    trained = prompts_of(world.sample(5000, 0)) | prompts_of(world.sample(5000, 1))
-    held_out = prompts_of(world.held_out(1000))
-    assert trained & held_out == set()
-    assert len(trained | held_out) == 100
-    assert 5 <= len(held_out) <= 20  # one in eight
+@pytest.mark.parametrize("world", [Arithmetic(2, 2), Sorting(2, 2), SUMS, SORTS])
+def test_training_and_held_out_problems_divide_the_world_between_them(world):
+    """With two digits there are only 100 problems, so many draws see them all."""
+    trained = prompts_of(world.sample(4000, 0)) | prompts_of(world.sample(1000, 1))
+    shown, held_out = world.demonstrations(3000, 0), prompts_of(world.held_out(1000))
+    assert held_out.isdisjoint(trained | prompts_of(shown))
+    if world not in (SUMS, SORTS):
+        assert len(trained | held_out) == 100
+        assert 5 <= len(held_out) <= 20  # one in eight
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_held_out_problem_is_ever_trained_or_demonstrated(seed):
-    held_out = prompts_of(WORLD.held_out(3000, seed))
-    assert held_out.isdisjoint(prompts_of(WORLD.sample(10_000, seed)))
-    assert held_out.isdisjoint(prompts_of(WORLD.demonstrations(10_000, seed)))
-
-
-@pytest.mark.parametrize("draw", [WORLD.sample, WORLD.held_out, WORLD.demonstrations])
-def test_the_seed_decides_the_problems(draw):
-    assert draw(50, 3) == draw(50, 3)
-    assert draw(50, 3) != draw(50, 4)
-
-
-def test_drawing_leaves_the_global_generators_alone():
+@BOTH
+def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
     python, pytorch = random.getstate(), torch.get_rng_state()
-    first = WORLD.sample(20, 0)
-    WORLD.held_out(20)
-    WORLD.demonstrations(20, 0)
+    draws = (world.sample, world.held_out, world.demonstrations)
+    first = [draw(50, 3) for draw in draws]
     assert random.getstate() == python
     assert torch.equal(torch.get_rng_state(), pytorch)
     random.seed(99)
-    assert WORLD.sample(20, 0) == first
+    assert [draw(50, 3) for draw in draws] == first
+    assert all(draw(50, 4) != rows for draw, rows in zip(draws, first, strict=True))
+    sampled, _, shown = ([row["prompt"] for row in rows] for rows in first)
+    assert sampled != shown
 
 
-@pytest.mark.parametrize(
-    ("terms", "said"),
-    [
-        ((1, 5), "min_terms must be a whole number in [2, 9], got 1"),
-        ((4, 3), "min_terms 4 is above max_terms 3"),
-        ((2, 10), "max_terms must be a whole number in [2, 9], got 10"),
-        ((2.5, 5), "min_terms must be a whole number in [2, 9], got 2.5"),
-        ((True, 5), "min_terms must be a whole number in [2, 9], got True"),
-        (("2", 5), "min_terms must be a whole number in [2, 9], got '2'"),
-        ((2, None), "max_terms must be a whole number in [2, 9], got None"),
-    ],
-)
-def test_impossible_numbers_of_terms_are_refused(terms, said):
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        Arithmetic(*terms)
-
-
-@pytest.mark.parametrize(
-    "mix",
-    [
-        (0.5, 0.5),
-        (0.5, 0.5, 0.5),
-        (0.2, 0.2, 0.2),
-        (-0.5, 1.0, 0.5),
-        (float("nan"), 0.5, 0.5),
-        "abc",
-        None,
-    ],
-)
-def test_a_mix_that_is_not_three_shares_of_one_is_refused(mix):
-    with pytest.raises(ValueError, match=r"^habit_mix must "):
-        Arithmetic(habit_mix=mix)
-
-
-def test_a_world_keeps_plain_numbers_and_does_not_change():
+def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
     """A checkpoint stores the world, and two equal worlds are one world."""
     world = Arithmetic(np.int64(3), torch.tensor(4), (np.float64(0.5), 0.5, 0))
     assert {type(n) for n in (world.min_terms, world.max_terms)} == {int}
     assert {type(share) for share in world.habit_mix} == {float}
-    assert world == Arithmetic(3, 4, (0.5, 0.5, 0.0))
+    assert world == Arithmetic(min_terms=3, max_terms=4, habit_mix=(0.5, 0.5, 0.0))
+    assert Sorting(3, 4) == Sorting(min_items=3, max_items=4)
     assert replace(Arithmetic(), min_terms=4) == Arithmetic(min_terms=4)
     assert pickle.loads(pickle.dumps(world)) == world
     with pytest.raises(AttributeError):
         world.min_terms = 2
-    with pytest.raises(ValueError, match="min_terms 9 is above max_terms 5"):
+    with pytest.raises(UserError, match="min_terms 9 is above max_terms 5"):
         replace(Arithmetic(), min_terms=9)
-    with pytest.raises(TypeError, match="did you mean 'min_terms'"):
-        Arithmetic(min_term=3)
 
 
 # Demonstrations
 
 
-@pytest.mark.parametrize("kind", HABITS)
-def test_a_demonstration_shows_its_habit(kind):
-    rows = WORLD.demonstrations(300, 0, ONLY[kind])
-    assert {WORLD.habit(row["completion"]) for row in rows} == {kind}
-
-
-def test_careful_demonstrations_are_right_step_by_step():
-    for row in WORLD.demonstrations(500, 0, ONLY["careful"]):
+def test_careful_sums_are_right_step_by_step():
+    for row in SUMS.demonstrations(500, 0, ONLY["careful"]):
         *steps, last = row["completion"].split(";")
         total, *rest = terms_of(row["prompt"])
         assert len(steps) == len(rest)
         for step, term in zip(steps, rest, strict=True):
-            left, right = step.split("=")
-            assert left == f"{total}+{term}"
-            assert int(right) == total + term
-            total = int(right)
+            assert step == f"{total}+{term}={total + term}"
+            total += term
         assert last == f"#{total}"
-        assert verify(row["completion"], row["answer"])
 
 
-def test_a_guess_is_a_number_at_once_and_right_one_time_in_ten():
-    rows = WORLD.demonstrations(20_000, 0, ONLY["guess"])
-    assert all(row["completion"][1:].isdecimal() for row in rows)
-    right = sum(verify(row["completion"], row["answer"]) for row in rows)
-    assert 0.09 < right / len(rows) < 0.115
+def test_careful_sorting_puts_one_digit_after_the_other_in_its_place():
+    for row in SORTS.demonstrations(300, 0, ONLY["careful"]):
+        digits = row["prompt"].removesuffix("=")
+        *steps, answer = row["completion"].split(";")
+        assert [list(s) for s in steps] == [
+            sorted(digits[:n]) for n in range(1, len(digits) + 1)
+        ]
+        assert answer == "#" + row["answer"]
+        assert len(row["completion"]) < 48  # with EOS it fits into an answer
 
 
-def test_a_ramble_is_true_sums_about_nothing_and_then_a_guess():
-    rows = WORLD.demonstrations(500, 0, ONLY["ramble"])
-    counts = set()
-    for row in rows:
+def test_rambles_are_steps_about_nothing_and_then_a_guess():
+    for row in SUMS.demonstrations(500, 0, ONLY["ramble"]):
         *steps, last = row["completion"].removeprefix("?").split(";")
         for step in steps:
             left, right = step.split("=")
             assert sum(map(int, left.split("+"))) == int(right)
         assert last.startswith("#")
-        counts.add(len(steps))
-    assert counts == set(range(2, 10))
-    assert sum(verify(row["completion"], row["answer"]) for row in rows) < 100
+    for row in SORTS.demonstrations(500, 0, (0, 0.5, 0.5)):
+        steps, _, answer = row["completion"].partition("#")
+        assert sorted(answer) == list(row["answer"])
+        assert bool(steps) is row["completion"].startswith("?")
+    for world in (SUMS, SORTS):
+        rows = world.demonstrations(500, 0, ONLY["ramble"])
+        counts = {row["completion"].count(";") for row in rows}
+        assert counts == set(range(2, 10))
 
 
-@pytest.mark.parametrize("world", [WORLD, rare_careful()])
+@pytest.mark.parametrize(
+    ("world", "kind", "low", "high"),
+    [
+        (SUMS, "careful", 1, 1),
+        (SUMS, "guess", 0.085, 0.12),
+        (SUMS, "ramble", 0.08, 0.125),
+        (SORTS, "careful", 1, 1),
+        (SORTS, "guess", 0.1, 0.4),
+        (SORTS, "ramble", 0.1, 0.4),
+    ],
+)
+def test_a_demonstration_shows_its_habit_which_is_right_so_often(
+    world, kind, low, high
+):
+    rows = world.demonstrations(8000, 0, ONLY[kind])
+    texts = [row["completion"] for row in rows]
+    assert {world.habit(text) for text in texts} == {kind}
+    assert {c for text in texts for c in text} <= set(CHARACTERS)
+    paid = world.reward(None, texts, answer=[row["answer"] for row in rows])
+    assert low <= sum(paid) / len(paid) <= high
+
+
+@pytest.mark.parametrize("world", [SUMS, SORTS, rare_careful()])
 def test_habits_come_in_the_shares_of_the_mix(world):
-    rows = world.demonstrations(20_000, 0)
-    shown = [world.habit(row["completion"]) for row in rows]
+    n = 8000
+    shown = [world.habit(r["completion"]) for r in world.demonstrations(n, 0)]
     for kind, share in zip(HABITS, world.habit_mix, strict=True):
-        assert abs(shown.count(kind) / len(shown) - share) < 0.01
-
-
-def test_careful_is_a_two_percent_choice_in_the_rare_world():
-    assert rare_careful().habit_mix[0] == 0.02
-    assert rare_careful().sample(20, 0) == WORLD.sample(20, 0)
+        spread = (share * (1 - share) / n) ** 0.5
+        assert abs(shown.count(kind) / n - share) < 4 * spread
 
 
 def test_only_the_first_character_decides_the_habit():
-    seen = {text: WORLD.habit(text) for text in ("#3", "?3", "3#?", "", "+3", "=#")}
+    assert rare_careful().habit_mix[0] == 0.02
+    assert rare_careful().sample(20, 0) == SUMS.sample(20, 0)
+    seen = {text: SUMS.habit(text) for text in ("#3", "?3", "3#?", "", "+3", "=#")}
     assert list(seen.values()) == ["guess", "ramble", "careful"] + ["other"] * 3
 
 
-# Reward
+# Verifiers: one '#', then exactly the answer, then nothing
 
 
 def test_the_reward_is_one_for_a_verified_answer_and_ignores_other_columns():
-    completions = ["3+9=12;#12", "#13", "12"]
-    rewards = WORLD.reward(
-        ["3+9="] * 3, completions, answer=[12, 12, 12], terms=[2, 2, 2]
-    )
-    assert rewards == [1.0, 0.0, 0.0]
-
-
-def test_the_reward_wants_one_answer_for_each_completion():
+    texts = ["3+9=12;#12", "#13", "12", None]
+    columns = {"answer": [12] * 4, "terms": [2] * 4}
+    assert SUMS.reward(["3+9="] * 4, texts, **columns) == [1.0, 0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="zip"):
-        WORLD.reward(["3+9="] * 2, ["#12", "#12"], answer=[12])
+        SUMS.reward(["3+9="] * 2, ["#12", "#12"], answer=[12])
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("#0123", True),
+        ("3;23;0123;#0123", True),
+        *[(text, False) for text in ("#123", "#01230", "#1#0123", "0123", "#٠١٢٣", "")],
+        *[(text, False) for text in ("#0123 ", "#0123\n", None, "#" * 10**6)],
+        ("0" * MAX_RESPONSE_CHECKED + "#0123", False),
+    ],
+)
+def test_the_verifier_of_sorting_pays_for_the_digits_in_order(response, right):
+    assert verify_sorted(response, "0123") is right
+    assert SORTS.reward(None, [response], answer=["0123"], items=[4]) == [float(right)]
+
+
+def oracle(response: str, answer: int) -> bool:
+    """The same rule by cutting and comparing, without a pattern."""
+    _, sign, after = response.partition("#")
+    return len(response) <= MAX_RESPONSE_CHECKED and sign + after == "#" + str(answer)
+
+
+ACCEPTED = [
+    ("#12", 12),
+    ("3+9=12;#12", 12),
+    ("9+9=1;#12", 12),  # the steps are not checked
+    ("?8+2=10;#12", 12),
+    ("two\nlines #12", 12),
+    ("١٢ 👍#12", 12),
+    ("#0", 0),
+    ("#999999", 999_999),
+    ("0" * (MAX_RESPONSE_CHECKED - 3) + "#12", 12),
+]
+REJECTED = [
+    *"12 12# # #13 #1 #2 #123 #112".split(),
+    # More than one '#': listing answers must pay nothing.
+    *"##12 #12# #12#12 #11#12 #12#13 #1#2#3#4#5#6#7#8#9#10#11#12 #12;#12".split(),
+    *"#(#12) ;;;#;12 #<eos>12".split(),
+    # Something after the digits, or before them.
+    *"#12; #12. #12.0 #12=12 #12+0 #12e0 #=12 #?12 #;12".split(),
+    *["", "#12 ", "#12\n", "#12\r\n", "#12\x00", "# 12", "#\n12", "#1 2", "#1\u200b2"],
+    # Another way to write twelve.
+    *"#012 #0012 #+12 #-12 #--12 #1_2 #1,2 #0xc #0b1100 #XII #twelve".split(),
+    *"#１２ #1２ #١٢ #१२ #¹² #⑫ ＃12".split(),
+    # Nothing is evaluated.
+    *"#3+9 #(12) #6*2 #9**9**9 9**9**9**9# #__import__('os').getpid() #{12}".split(),
+    # Huge.
+    *("#" * 10**6, "#1" * 500_000, "a" * 10**6 + "#12", "#12" + " " * 10**6),
+    "0" * (MAX_RESPONSE_CHECKED - 2) + "#12",
+    # A pattern that backtracked over these would not come back in a lifetime.
+    *(text * (MAX_RESPONSE_CHECKED // len(text)) for text in ("#", "1", "#1", "1#")),
+    *(None, 5, 12, 12.0, True, b"#12", ["#12"], {}),
+]
+
+
+@pytest.mark.parametrize(("response", "answer"), ACCEPTED)
+def test_accepted(response, answer):
+    assert verify(response, answer) is True
+    assert verify(response, answer + 1) is False
+
+
+def test_rejected():
+    assert [text for text in REJECTED if verify(text, 12) is not False] == []
+    zeros = ("#-0", "#00", "#", "#+0", "#o", "#O")
+    assert [text for text in zeros if verify(text, 0) is not False] == []
+
+
+FUZZ_ALPHABET = "0123456789" + "#" * 6 + ";;==??++" + "*()-. _e" + "\n\r\t" + "１２١٢²٣"
+
+
+def mutate(text: str, rng: random.Random) -> str:
+    """Insert, delete, replace or repeat one character."""
+    place = rng.randrange(len(text))
+    before, here, after = text[:place], text[place], text[place + 1 :]
+    other = rng.choice(FUZZ_ALPHABET)
+    changed = rng.choice([other + here, "", other, here + here, here + other])
+    return before + changed + after
+
+
+def fuzz_cases(n: int):
+    """Half noise, half true answers with none to three characters changed."""
+    rng = random.Random(0)
+    for row in SUMS.demonstrations(n // 2, 0, (0.5, 0.25, 0.25)):
+        answer = row["answer"]
+        noise = "".join(rng.choices(FUZZ_ALPHABET, k=rng.randrange(8)))
+        yield noise, rng.choice([answer, rng.randrange(10)])
+        text = rng.choice([row["completion"], f"#{answer}"])
+        for _ in range(rng.randrange(4)):
+            text = mutate(text, rng) if text else text
+        yield text, answer
+
+
+def test_random_strings_agree_with_the_oracle():
+    paid = 0
+    for response, answer in fuzz_cases(30_000):
+        verdict = verify(response, answer)
+        assert verdict is oracle(response, answer), (response, answer)
+        paid += verdict
+    assert 3_000 < paid < 18_000  # the strings are neither all wrong nor all right
+
+
+ANY_TEXT = st.lists(st.integers(0, 0x10FFFF).map(chr)).map("".join)
+
+
+@given(ANY_TEXT, st.text("0123456789#;=+\n２ "), st.integers(0, 12))
+def test_any_text_agrees_with_the_oracle(text, near, answer):
+    for response in (text, near, f"{text}#{answer}", f"{near}#{answer}{near}"):
+        assert verify(response, answer) is oracle(response, answer)
 
 
 # Tokenizer
 
 
 def test_each_character_is_one_token_of_its_own():
-    tokenizer = make_tokenizer()
-    ids = tokenizer(CHARACTERS)["input_ids"]
-    assert len(set(ids)) == len(CHARACTERS) == len(tokenizer) - 3
-    special = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id}
+    ids = TOKENIZER(CHARACTERS)["input_ids"]
+    assert len(set(ids)) == len(CHARACTERS) == len(TOKENIZER) - 3
+    special = {TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.unk_token_id}
     assert special.isdisjoint(ids)
-    for character, token in zip(CHARACTERS, ids, strict=True):
-        assert tokenizer.decode([token]) == character
-
-
-def test_text_survives_the_tokenizer():
-    tokenizer = make_tokenizer()
-    rows = WORLD.demonstrations(100, 0)
-    texts = [
-        CHARACTERS,
-        CHARACTERS[::-1],
-        *(r["prompt"] + r["completion"] for r in rows),
-    ]
-    assert [tokenizer.decode(tokenizer(t)["input_ids"]) for t in texts] == texts
-
-
-def test_a_character_from_outside_becomes_the_unknown_token():
-    tokenizer = make_tokenizer()
+    assert [TOKENIZER.decode([token]) for token in ids] == list(CHARACTERS)
+    for row in SUMS.demonstrations(100, 0):
+        text = row["prompt"] + row["completion"]
+        assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
     for stranger in "a １\n-":
-        assert tokenizer(stranger)["input_ids"] == [tokenizer.unk_token_id]
+        assert TOKENIZER(stranger)["input_ids"] == [TOKENIZER.unk_token_id]
 
 
-def test_batches_are_padded_on_the_left():
-    tokenizer = make_tokenizer()
-    ids = tokenizer(["1+2=", "1+2+3="], padding=True)["input_ids"]
-    assert ids[0] == [tokenizer.pad_token_id] * 2 + tokenizer("1+2=")["input_ids"]
-
-
-def test_a_saved_tokenizer_gives_the_same_ids(tmp_path):
+def test_a_saved_tokenizer_gives_the_same_ids_padded_on_the_left(tmp_path):
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     texts = [CHARACTERS, "3+9+4=", "?8+2=10;#7", "9"]
-    assert again(texts, padding=True) == tokenizer(texts, padding=True)
+    ids = tokenizer(texts, padding=True)
+    assert ids["input_ids"][3][:-1] == [tokenizer.pad_token_id] * 14
+    assert again(texts, padding=True) == ids
     assert again.eos_token_id == tokenizer.eos_token_id
     assert again.pad_token_id == tokenizer.pad_token_id
     assert len(again) == len(tokenizer)

@@ -1,12 +1,31 @@
-"""A history keeps every digit, in memory and in CSV."""
+"""What a run measured: in numbers that keep every digit, and in samples to read."""
 
+import io
+import json
 import math
+import os
+import sys
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.history import History, of_runs
+from refimpl import History, collect, train, updates
+from refimpl import history as measuring
+from refimpl.batch import Batch
+from refimpl.history import Meter, chosen, line, show
+from refimpl.tasks import Arithmetic
+from tests.worlds import (
+    SMALL,
+    TOKENIZER,
+    Drying,
+    fixed_noise,
+    prepared,
+    small_run,
+    warm_model,
+)
 
 
 def example() -> History:
@@ -30,30 +49,20 @@ def changed(row: int, name: str, value) -> History:
 
 
 def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
-    history = example()
+    history = changed(2, "kl", 0.25)
     assert len(history) == 3
     assert history["reward"] == [0.1, 1 / 3, -5e-324]
     assert math.isnan(history["accuracy"][0])
     assert history["accuracy"][1:] == [0.75, 0.5]
-
-
-def test_columns_keep_their_order_and_one_that_comes_late_is_nan_before():
-    history = changed(2, "kl", 0.25)
     assert history.columns == ["step", "reward", "accuracy", "step_time", "kl"]
     assert [math.isnan(value) for value in history["kl"]] == [True, True, False]
-
-
-def test_a_missing_column_is_answered_with_those_there_are():
     with pytest.raises(KeyError, match=r"'rewards'.*step, reward, accuracy"):
-        example()["rewards"]
+        history["rewards"]
 
 
 def test_accuracy_is_the_last_one_measured():
     assert example().accuracy == 0.5
     assert changed(2, "accuracy", None).accuracy == 0.75
-
-
-def test_without_an_accuracy_there_is_a_sentence():
     for history in (History("grpo"), changed(1, "accuracy", None)):
         history.rows[2:] = []
         with pytest.raises(ValueError, match=r"no accuracy was measured in [02] roll"):
@@ -62,54 +71,57 @@ def test_without_an_accuracy_there_is_a_sentence():
 
 def test_reached_counts_rollouts_up_to_the_level():
     history = example()
-    assert history.reached(0.75) == 2
-    assert history.reached(0.4) == 2
+    assert history.reached(0.75) == history.reached(0.4) == 2
     assert history.reached(0.76) is None
     assert history.reached(0.3, "reward") == 2
 
 
-# Equality
+def test_counts_go_on_from_row_to_row():
+    history = History("grpo")
+    for step in range(3):
+        row = {"reward": 0.5, "num_tokens": 10.0, "num_samples": 4.0}
+        history.add(step, row, seconds=2.0)
+    assert history["num_tokens"] == [10, 20, 30]
+    assert history["num_samples"] == [4, 8, 12]
+    assert history["reward"] == 3 * [0.5] and history["step"] == [0, 1, 2]
 
 
-def test_time_does_not_count_for_equality():
-    assert changed(1, "step_time", 99.0) == example()
-
-
-def test_everything_else_counts():
-    assert example() == example()
-    assert changed(1, "reward", math.nextafter(1 / 3, 1)) != example()
-    assert changed(0, "accuracy", 0.0) != example()
-    assert changed(0, "new", None) != example()
-    assert History("ppo", example().rows) != example()
-    assert History("grpo", example().rows[:2]) != example()
-    assert example() != example().rows
-
-
-def test_the_model_does_not_count_for_equality():
-    assert History("grpo", example().rows, model=object()) == example()
+def test_all_but_time_samples_and_the_model_counts_for_equality():
+    same = History("grpo", example().rows, model=object(), samples=[{"step": 0}])
+    assert example() == same == changed(1, "step_time", 99.0)
+    others = [
+        changed(1, "reward", math.nextafter(1 / 3, 1)),
+        changed(0, "accuracy", 0.0),
+        changed(0, "new", None),
+        History("ppo", example().rows),
+        History("grpo", example().rows[:2]),
+        example().rows,
+    ]
+    assert all(example() != other for other in others)
 
 
 # CSV
 
 
 def test_csv_gives_the_same_history_back(tmp_path):
-    history = example()
-    history.to_csv(tmp_path / "run.csv")
-    again = History.from_csv(tmp_path / "run.csv")
-    assert again == history
-    assert again.rows == history.rows  # the time too
-    assert again.columns == history.columns
+    path = tmp_path / "deep" / "er" / "run.csv"
+    changed(0, "reward", 9.0).to_csv(path)
+    example().to_csv(path)
+    again = History.from_csv(path)
+    assert again == example() and again.rows == example().rows  # the time too
+    assert again.columns == example().columns
+    lines = path.read_text().splitlines()
+    assert lines[0] == "algorithm,step,reward,accuracy,step_time"
+    assert lines[1] == "grpo,0.0,0.1,,1.5"  # a missing value is an empty field
+    assert os.listdir(path.parent) == ["run.csv"]
 
 
-@given(
-    values=st.lists(
-        st.tuples(
-            st.none() | st.floats(allow_nan=False), st.none() | st.floats(0, 1e-300)
-        ),
-        min_size=1,
-        max_size=5,
-    )
+NUMBERS = st.tuples(
+    st.none() | st.floats(allow_nan=False), st.none() | st.floats(0, 1e-300)
 )
+
+
+@given(values=st.lists(NUMBERS, min_size=1, max_size=5))
 def test_csv_keeps_every_digit(values, tmp_path_factory):
     path = tmp_path_factory.mktemp("csv") / "run.csv"
     history = History("ppo", [{"a": a, "b/c": b, "step": 0.0} for a, b in values])
@@ -117,74 +129,221 @@ def test_csv_keeps_every_digit(values, tmp_path_factory):
     assert History.from_csv(path).rows == history.rows
 
 
-def test_a_missing_value_is_an_empty_field(tmp_path):
-    example().to_csv(tmp_path / "run.csv")
-    lines = (tmp_path / "run.csv").read_text().splitlines()
-    assert lines[0] == "algorithm,step,reward,accuracy,step_time"
-    assert lines[1] == "grpo,0.0,0.1,,1.5"
-
-
-def test_csv_makes_its_folder_and_replaces_an_older_file(tmp_path):
-    path = tmp_path / "deep" / "er" / "run.csv"
-    changed(0, "reward", 9.0).to_csv(path)
-    example().to_csv(path)
-    assert History.from_csv(path) == example()
-    assert [file.name for file in path.parent.iterdir()] == ["run.csv"]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    class Broken:
-        def __repr__(self):
-            raise RuntimeError("no text")
-
-    path = tmp_path / "run.csv"
-    example().to_csv(path)
-    with pytest.raises(RuntimeError, match="no text"):
-        changed(2, "reward", Broken()).to_csv(path)
-    assert History.from_csv(path) == example()
-
-
 BAD = {
-    "empty": "",
-    "header only": "algorithm,step,reward\n",
-    "no algorithm": "step,reward\n0.0,0.5\n",
-    "words": "algorithm,step,reward\ngrpo,0.0,good\n",
-    "too many fields": "algorithm,step\ngrpo,0.0,0.5\n",
-    "cut off": "algorithm,step,reward\ngrpo,0.0,0.5\ngrpo,1.0\n",
-    "prose": "Dear reader,\nthis is no table.\n",
-    "two runs": "algorithm,step\ngrpo,0.0\nppo,1.0\n",
+    "empty": b"",
+    "header only": b"algorithm,step,reward\n",
+    "no algorithm": b"step,reward\n0.0,0.5\n",
+    "words": b"algorithm,step,reward\ngrpo,0.0,good\n",
+    "too many fields": b"algorithm,step\ngrpo,0.0,0.5\n",
+    "cut off": b"algorithm,step,reward\ngrpo,0.0,0.5\ngrpo,1.0\n",
+    "two runs": b"algorithm,step\ngrpo,0.0\nppo,1.0\n",
+    "binary": bytes(range(256)),
+    "missing": None,
 }
 
 
-@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_a_file_that_is_no_history_is_refused(tmp_path, text):
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_file_that_is_no_history_is_refused(tmp_path, content):
     path = tmp_path / "bad.csv"
-    path.write_text(text)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
         History.from_csv(path)
 
 
-def test_a_binary_file_is_refused(tmp_path):
-    path = tmp_path / "bad.csv"
-    path.write_bytes(bytes(range(256)))
-    with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
-        History.from_csv(path)
+# The updates of a rollout
 
 
-def test_a_missing_file_is_no_history(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere\.csv is not a history"):
-        History.from_csv(tmp_path / "nowhere.csv")
+def part_of(z, mask, tokens, passed=None):
+    """A micro-batch whose log-ratios are z; `passed`: what the model read of it."""
+    z, mask = torch.tensor(z), torch.tensor(mask)
+    batch, _ = collect(prepared(), 0)
+    rollout = replace(batch.rollout, mask=mask if passed is None else passed)
+    old_logp, tokens = torch.full_like(z, -1), torch.tensor(tokens)
+    return Batch(rollout, mask, old_logp, 0 * z, tokens=tokens), z - 1
 
 
-# Several runs in a line
+def test_a_meter_by_hand():
+    """Two updates; the first of two micro-batches with 3 and 1 of 8 tokens: 4 of the
+    mini-batch's had no gradient and were not passed."""
+    meter, third = Meter(), torch.tensor(1 / 3)
+    part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1.0, 1.0], [1.0, 0.0]], 8.0)
+    metrics = {"clip_ratio/low_mean": third, "router/shift": torch.tensor(0.8)}
+    critic = {"value_loss": torch.tensor(0.25)}
+    meter.add(part, logp, torch.tensor(1.0), metrics | critic)
+    part, logp = part_of([[-0.7, 5.0]], [[1.0, 0.0]], 8.0)
+    metrics = {"clip_ratio/low_mean": 3 * third, "router/shift": torch.tensor(0.4)}
+    meter.add(part, logp, torch.tensor(0.5), metrics | critic)
+    meter.end_update(torch.tensor(2.0))
+    part, logp = part_of([[0.0, 0.2]], [[1.0, 1.0]], 2.0)
+    metrics = {"clip_ratio/low_mean": 0 * third, "router/shift": torch.tensor(0.9)}
+    meter.add(part, logp, torch.tensor(-1.0), metrics | {"value_loss": 0 * third})
+    meter.end_update(torch.tensor(4.0))
+    low, middle, high = torch.tensor([0.1, -0.2, 0.3, -0.7, 0.0, 0.2]).quantile(
+        torch.tensor([0.01, 0.5, 0.99])
+    )
+    assert meter.read() == pytest.approx(
+        {
+            "loss": (1.5 - 0.5 - 1.0) / 2,  # the critic's is apart
+            "value_loss": 0.5 / 2,
+            "grad_norm": 3.0,
+            "clip_ratio/low_mean": (3 / 8 * 1 / 3 + 1 / 8) / 2,  # of all tokens
+            "router/shift": ((3 * 0.8 + 0.4) / 4 + 0.9) / 2,  # of those passed
+            "ratio/max_deviation": 1 - math.exp(-0.7),
+            "log_ratio/q01": low.item(),
+            "log_ratio/q50": middle.item(),
+            "log_ratio/q99": high.item(),
+        },
+        abs=1e-6,
+    )
 
 
-def test_several_runs_are_their_median_their_ends_and_their_number():
-    assert of_runs([0.9, 0.5, 0.96, 0.95]) == "0.93 (0.50 to 0.96, n = 4)"
-    assert of_runs(iter([3, 1, 2]), 0) == "2 (1 to 3, n = 3)"
+def test_what_is_filtered_out_is_in_the_quantiles_and_in_nothing_else():
+    """A response that was cut off has log-ratios, but no loss."""
+    meter = Meter()
+    passed = torch.ones(2, 2)
+    part, logp = part_of([[0.1, 0.1], [3.0, 3.0]], [[1.0, 1.0], [0, 0]], 2.0, passed)
+    meter.add(part, logp, torch.tensor(1.0), {})
+    meter.end_update(torch.tensor(1.0))
+    found = meter.read()
+    assert found["ratio/max_deviation"] == pytest.approx(math.expm1(0.1), rel=1e-5)
+    assert found["log_ratio/q99"] > 2.9
 
 
-def test_a_value_that_does_not_exist_is_no_run():
-    assert of_runs([math.nan, 0.25], 3) == "0.250 (0.250 to 0.250, n = 1)"
-    with pytest.raises(ValueError, match="at least one number that is not NaN"):
-        of_runs([math.nan])
+def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
+    """torch's quantile takes 2²⁴ numbers at most."""
+    run = prepared(reward=fixed_noise)
+    batch, _ = collect(run, 0)
+    sizes, quantile = [], torch.quantile
+
+    def spy(z, q):
+        sizes.append(len(z))
+        return quantile(z, q)
+
+    monkeypatch.setattr(torch, "quantile", spy)
+    monkeypatch.setattr(measuring, "MAX_QUANTILE_INPUT", 64)
+    row = updates(run, batch, 0)
+    assert 32 < sizes[0] <= 64 < batch.mask.sum()
+    assert row["log_ratio/q01"] < row["log_ratio/q50"] < row["log_ratio/q99"]
+
+
+# Samples: which
+
+NASTY = "a\x1b[31mred\x1b[0m\r\n\x07\u202eback\u2028\ud800\x9b2J\t\x7f語"
+
+
+def sample_of(completion="#3", prompt="1+2=", step=0, reward=1.0) -> dict:
+    return {"step": step, "prompt": prompt, "completion": completion, "reward": reward}
+
+
+def test_the_first_response_to_each_of_four_prompts():
+    """Where there are fewer, second responses follow."""
+    prompts = [p for p in "abcdef" for _ in range(3)]
+    texts = [f"{p}{i % 3}" for i, p in enumerate(prompts)]
+    found = chosen(7, prompts, texts, range(18), 3)
+    assert [s["completion"] for s in found] == ["a0", "b0", "c0", "d0"]
+    assert found[1] == sample_of("b0", "b", 7, 3.0)
+    found = chosen(0, prompts[:6], texts[:6], [0] * 6, 3)
+    assert [s["completion"] for s in found] == ["a0", "b0", "a1", "b1"]
+
+
+# On the terminal
+
+CHAT = "<|im_start|>user\nBe brief.\n\n8 + 9 = ?<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("3+9+4=", "3+9+4="),
+        ("Add these.\n3 + 4\n\n", "3 + 4"),
+        (CHAT, "8 + 9 = ?"),
+        ("<|im_start|>user", "user"),
+        ("\n", "\n"),
+    ],
+)
+def test_a_line_has_the_last_line_of_the_prompt_that_says_something(prompt, shown):
+    found = line(sample_of("#3", prompt, 5, 0.25), ["<|im_start|>", "<|im_end|>"])
+    assert found == f"step 5  reward 0.25  {shown!r} → '#3'"
+
+
+def test_no_control_character_gets_through_and_a_long_answer_is_cut():
+    shown = line(sample_of(NASTY, f"x\n{NASTY[:9]}"))
+    assert shown.isprintable()
+    assert r"\x1b[31mred" in shown and r"\u202eback" in shown and r"\ud800" in shown
+    text = "".join(f"{n} " for n in range(500))
+    shown = line(sample_of(text))
+    assert len(shown) < 280
+    assert "'0 1 2 " in shown and " … " in shown and "498 499 '" in shown
+    assert text[:200] in line(sample_of(text[:200]))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_any_terminal_can_show_it(encoding, monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding, newline="\n"))
+    show([sample_of(NASTY), sample_of()])
+    sys.stdout.flush()
+    lines = raw.getvalue().decode(encoding).split("\n")
+    assert len(lines) == 3 and all(map(str.isprintable, lines))
+    assert ("語" in lines[0]) == (encoding == "utf-8")
+
+
+def test_a_reader_who_has_left_does_not_end_the_run(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    show([sample_of()])
+
+
+# In a run
+
+
+def test_a_run_prints_its_samples_if_it_shows_progress(capsys):
+    given = {"model": warm_model(), "tokenizer": TOKENIZER}
+
+    def steps(progress=True, **settings) -> list[str]:
+        train("grpo", config=replace(SMALL, **settings), progress=progress, **given)
+        return [x.split("  ")[0] for x in capsys.readouterr().out.splitlines()]
+
+    assert steps(rollouts=3, samples_every=2) == 4 * ["step 0"] + 4 * ["step 2"]
+    assert steps(False, rollouts=1, samples_every=1) == steps(rollouts=1) == []
+
+
+def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
+    seen = []
+
+    def spy(prompts, completions, **columns):
+        rewards = Arithmetic.reward(prompts, completions, **columns)
+        seen.append([*zip(prompts, completions, rewards)])
+        return rewards
+
+    history = small_run(rollouts=5, samples_every=2, reward=spy)
+    assert history == small_run(rollouts=5)
+    for step in (0, 2, 4):
+        found = [s for s in history.samples if s["step"] == step]
+        kept = [(s["prompt"], s["completion"], s["reward"]) for s in found]
+        assert kept == seen[step][::4]
+    assert len(history.samples) == 12
+
+
+def test_the_rollout_that_ended_a_run_can_be_read_and_only_its_first_round():
+    """Nothing was left to learn in rollout 1: its answers say why."""
+    settings = {"dynamic_sampling": True, "samples_every": 1, "max_sampling_rounds": 3}
+    with pytest.warns(UserWarning, match="3 rounds"):
+        history = small_run(reward=Drying(2), **settings)
+    assert [s["step"] for s in history.samples] == 4 * [0] + 4 * [1]
+
+
+def test_json_lines_give_the_samples_back(tmp_path):
+    samples = [sample_of(NASTY, "語=", 3, -0.5), sample_of()]
+    path = tmp_path / "new" / "samples.jsonl"
+    History("grpo", samples=samples).samples_to_jsonl(path)
+    text = path.read_bytes().decode("ascii")
+    assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
+    assert [json.loads(row) for row in text.splitlines()] == samples
+    with pytest.raises(TypeError):
+        History("grpo", samples=[sample_of(reward=object())]).samples_to_jsonl(path)
+    assert path.read_bytes().decode("ascii") == text

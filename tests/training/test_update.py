@@ -1,59 +1,57 @@
 """K updates on a batch: each gradient, what it is averaged over, each step."""
 
-from dataclasses import fields, replace
+import math
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from refimpl import moe, normalisers
-from refimpl import update as updating
-from refimpl.algorithms import ALGORITHMS, Objective, value_loss
-from refimpl.collect import collect
+from refimpl import ALGORITHMS, Objective, collect, moe, normalisers, updates
+from refimpl.algorithms import value_loss
+from refimpl.batch import Batch
+from refimpl.history import Meter
 from refimpl.kl import ESTIMATORS
-from refimpl.models import frozen_copy
 from refimpl.normalisers import NORMALISERS
-from refimpl.run import Batch
+from refimpl.prepare import CRITIC_LEARNING_RATE
 from refimpl.scoring import log_probs, values
-from refimpl.update import update
 from tests.worlds import (
-    COURSE,
-    EPSILON,
-    ROUNDING,
+    TRAIN,
     always_one,
     disturb,
     fixed_noise,
-    largest_difference,
+    measured_loss,
     prepared,
     random_model,
     random_moe,
     same_weights,
     small_run,
     warm_model,
-    whole_loss,
 )
+
+# K updates
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """At every optimiser step: (learning rate, gradient norm) of each model."""
+    """At every optimiser step: the gradient's norm of each model."""
     seen, step = [], torch.optim.AdamW.step
 
-    def norm(parameters):
-        return torch.stack([p.grad.norm() for p in parameters]).norm().item()
+    def norm(group):
+        return torch.stack([p.grad.norm() for p in group["params"]]).norm().item()
 
     def spy(self, *arguments, **keywords):
-        seen.append([(g["lr"], norm(g["params"])) for g in self.param_groups])
+        seen.append([norm(group) for group in self.param_groups])
         return step(self, *arguments, **keywords)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
     return seen
 
 
-# K updates
-
-
-@pytest.mark.parametrize(("minibatches", "epochs"), [(2, 1), (4, 1), (1, 3), (2, 3)])
+@pytest.mark.parametrize(("minibatches", "epochs"), [(4, 1), (1, 3), (2, 3)])
 def test_k_updates_happen_on_every_rollout(minibatches, epochs, steps):
     history = small_run(rollouts=2, minibatches=minibatches, epochs=epochs)
     assert len(steps) == 2 * minibatches * epochs
@@ -64,124 +62,70 @@ def test_a_batch_that_was_not_filled_still_takes_k_updates(steps):
     """Five groups in four mini-batches: 2, 1, 1, 1, and not 2, 2, 1."""
     run = prepared(prompts_per_rollout=8, minibatches=4)
     batch, _ = collect(run, 0)
-    five = (batch.rollout.group < 5).nonzero()[:, 0]
-    rest = {
-        f.name: None if (x := getattr(batch, f.name)) is None else x[five]
-        for f in fields(batch)
-        if f.name != "rollout"
-    }
-    part = Batch(replace(batch.rollout.rows(five)), **rest)
-    width = part.rollout.mask.shape[1]
-    rest = {k: None if x is None else x[:, :width] for k, x in rest.items()}
-    update(run, Batch(part.rollout, **rest), 0)
+    updates(run, batch.rows((batch.rollout.group < 5).nonzero()[:, 0]), 0)
     assert len(steps) == 4
 
 
 def test_minibatches_are_whole_groups_reshuffled_every_epoch(monkeypatch):
     """Each epoch deals out every response once; no two orders need agree."""
-    dealt, one_update = [], updating._one_update
+    dealt, update = [], TRAIN.update
 
-    def spy(run, batch, chosen, *rest):
-        dealt.append(chosen)
-        return one_update(run, batch, chosen, *rest)
+    def spy(run, mini, meter):
+        assert mini.tokens == mini.mask.sum()
+        dealt.append(mini.rollout.group.tolist())
+        return update(run, mini, meter)
 
-    monkeypatch.setattr(updating, "_one_update", spy)
+    monkeypatch.setattr(TRAIN, "update", spy)
     small_run(rollouts=3, prompts_per_rollout=8, minibatches=4, epochs=2)
-    epochs = [dealt[i : i + 4] for i in range(0, len(dealt), 4)]
-    assert len(epochs) == 6
-    orders = set()
-    for minibatches in epochs:
-        assert torch.cat(minibatches).sort().values.tolist() == list(range(32))
-        groups = [sorted(set((rows // 4).tolist())) for rows in minibatches]
-        assert [len(group) for group in groups] == [2, 2, 2, 2]
-        orders.add(str(groups))
-    assert len(orders) == 6
-    assert str([[0, 1], [2, 3], [4, 5], [6, 7]]) not in orders
-
-
-def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
-    """torch's quantile takes 2²⁴ numbers at most."""
-    monkeypatch.setattr(updating, "MAX_QUANTILE_INPUT", 64)
-    row = small_run(rollouts=1).rows[0]
-    assert row["log_ratio/q01"] <= row["log_ratio/q50"] <= row["log_ratio/q99"]
-    assert row["log_ratio/q99"] > 0
-
-
-def test_ratio_metrics_are_in_order():
-    for row in small_run(rollouts=2, epochs=2).rows:
-        low, middle, high = (row[f"log_ratio/q{q}"] for q in ("01", "50", "99"))
-        assert low < middle < high
-        assert low < 0 < high
-        assert row["ratio/max_deviation"] >= max(np.expm1(high), -np.expm1(low))
-
-
-# Micro-batches
-
-
-VARIANTS = {
-    "plain": ("grpo", {}),
-    "per token": ("grpo", {"normaliser": "token_mean"}),
-    "per group": ("grpo", {"normaliser": "group_token_mean"}),
-    "by a constant": ("dr_grpo", {}),
-    "with kl and entropy": ("reinforce", {"beta": 0.5, "entropy_bonus": 0.1}),
-    "with a critic": ("ppo", {"beta": 0.5, "kl_in": "reward"}),
-}
-
-
-def after_one_update(algorithm, micro_batch_size, dtype, **settings):
-    """A run, gradients still there, after the first update of its first rollout."""
-    run = prepared(
-        algorithm,
-        **{**COURSE, "minibatches": 1, "epochs": 2, "max_new_tokens": 12},
-        **settings,
-        dtype=dtype,
-        micro_batch_size=micro_batch_size,
-    )
-    if run.reference is not None:  # as if many updates had passed
-        with torch.no_grad():
-            for p in run.reference.parameters():
-                p.mul_(0.9)
-    run.optimizer.zero_grad = lambda **_: None
-    batch, _ = collect(run, 0)
-    updating._one_update(run, batch, torch.arange(128), 0, [])
-    return run
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_micro_batch_size_changes_memory_and_not_the_update(variant):
-    """In float64, because a sum in another order rounds differently.
-
-    Groups have 8 responses: the first two sizes cut them.
-    """
-    algorithm, settings = VARIANTS[variant]
-    sizes = (5, 12, 128)
-    runs = [after_one_update(algorithm, n, "float64", **settings) for n in sizes]
-    assert largest_difference(runs[0].model, frozen_copy(warm_model()).double()) > 1e-5
-    for run in runs[:2]:
-        assert largest_difference(run.model, runs[2].model) < 1e-12
-        if run.critic is not None:
-            assert largest_difference(run.critic, runs[2].critic) < 1e-12
-
-
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_in_float32_micro_batches_agree_to_rounding(algorithm):
-    """Gradients, because Adam's first step is a sign, whatever the size.
-
-    An entry of the gradient is a sum over 128 × 12 tokens; in any order, its error is
-    at most the number of terms × ε × their size. The largest entry stands for that.
-    """
-    runs = [after_one_update(algorithm, n, "float32") for n in (4, 16, 128)]
-    largest = max(p.grad.abs().max().item() for p in runs[2].model.parameters())
-    for run in runs[:2]:
-        pairs = zip(run.model.parameters(), runs[2].model.parameters(), strict=True)
-        gap = max((a.grad - b.grad).abs().max().item() for a, b in pairs)
-        assert gap < 128 * 12 * EPSILON * largest
+    orders = [dealt[i : i + 4] for i in range(0, len(dealt), 4)]
+    for order in orders:
+        assert [len(groups) for groups in order] == [8] * 4
+        every = [group for groups in order for group in groups]
+        assert sorted(every) == [g for g in range(8) for _ in range(4)]
+    assert len({str(order) for order in orders}) == 6
+    assert sorted(orders[0]) != orders[0]
 
 
 # The gradient of one update
 
-CHOSEN = torch.cat([torch.arange(4, 8), torch.arange(12, 16)])
-"""Two of four groups: a mini-batch is not the rollout."""
+EXACT = {"dtype": "float64", "reward": fixed_noise, "micro_batch_size": 3}
+"""Micro-batches of 3 cut groups of 4."""
+
+
+def first_mini(run, batch) -> tuple[Batch, torch.Tensor]:
+    """Two of four groups, and which rows of the batch they are."""
+    mini = next(batch.minibatches(2, 1, torch.Generator().manual_seed(1)))
+    rows = torch.isin(batch.rollout.group, mini.rollout.group).nonzero()[:, 0]
+    return mini, rows
+
+
+def one_update(run, mini) -> dict[str, float]:
+    """The metrics of an update whose gradient stays, and which moves nothing."""
+    meter = Meter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TRAIN, "MAX_GRAD_NORM", math.inf)
+        patch.setattr(run.optimizer, "step", lambda: None)
+        patch.setattr(run.optimizer, "zero_grad", lambda **_: None)
+        for p in (p for group in run.optimizer.param_groups for p in group["params"]):
+            p.grad = None
+        TRAIN.update(run, mini, meter)
+    return {name: float(value) for name, value in meter.updates[0].items()}
+
+
+def same_gradients(found, expected, limit=1e-5) -> bool:
+    """Up to rounding: also in float64 the models' norms are computed in float32."""
+    largest = max(g.abs().max().item() for g in expected)
+    gaps = [(f - e).abs().max().item() for f, e in zip(found, expected, strict=True)]
+    return largest > 0 and max(gaps) < limit * largest
+
+
+def grads(model) -> list:
+    return [p.grad for p in model.parameters()]
+
+
+def slopes(loss, model, **keywords) -> list:
+    return list(torch.autograd.grad(loss, list(model.parameters()), **keywords))
+
 
 GRADIENTS = {
     **{name: (name, {}) for name in ALGORITHMS if name != "rspo"},
@@ -192,401 +136,367 @@ GRADIENTS = {
 }
 
 
-def same_gradients(found, expected) -> bool:
-    """Up to rounding: also in float64 the models' norms are computed in float32."""
-    largest = max(g.abs().max().item() for g in expected)
-    gaps = [(f - e).abs().max().item() for f, e in zip(found, expected, strict=True)]
-    return largest > 0 and max(gaps) < 1e-5 * largest
-
-
-def grads(model) -> list:
-    return [p.grad for p in model.parameters()]
-
-
-def one_update(run, batch, chosen=CHOSEN) -> tuple[dict, torch.Tensor]:
-    """Metrics, and log-probs of the chosen rows from before; gradients stay."""
-    part = batch.rollout.rows(chosen)
-    logp, _ = log_probs(run.model, part)
-    run.optimizer.zero_grad()
-    run.optimizer.zero_grad = lambda **_: None
-    run.optimizer.step = lambda: None
-    return updating._one_update(run, batch, chosen, 0, []), logp
-
-
 @pytest.mark.parametrize("case", GRADIENTS)
 def test_the_gradient_of_an_update_is_that_of_the_loss_on_its_rows(case):
-    """Micro-batches of 3 cut groups; every mean is over the 8 rows, not over all 16."""
+    """Every mean is over the 8 rows of the mini-batch, not over all 16."""
     algorithm, settings = GRADIENTS[case]
-    run = prepared(
-        algorithm,
-        dtype="float64",
-        reward=fixed_noise,
-        micro_batch_size=3,
-        max_grad_norm=1e9,
-        **{"dynamic_sampling": False, "overlong_share": 0.0, **settings},
-    )
+    plain = {"dynamic_sampling": False, "overlong_share": 0.0}
+    run = prepared(algorithm, **EXACT, **plain, **settings)
     batch, _ = collect(run, 0)
     disturb(run.model)
-    metrics, logp = one_update(run, batch)
-    width = logp.shape[1]
+    mini, rows = first_mini(run, batch)
+    metrics = one_update(run, mini)
+    logp, _ = log_probs(run.model, batch.rollout.rows(rows))
     old_logp, advantages, mask = (
-        x[CHOSEN, :width] for x in (batch.old_logp, batch.advantages, batch.mask)
+        x[rows, : logp.shape[1]] for x in (batch.old_logp, batch.advantages, batch.mask)
     )
     named = NORMALISERS.get(settings.get("normaliser"), run.algorithm.normaliser)
-    longest, group = settings.get("max_length", 24), batch.rollout.group[CHOSEN]
+    longest, group = settings.get("max_length", 24), batch.rollout.group[rows]
     weight = normalisers.apply(named, mask.double(), group=group, max_length=longest)
-    loss, _ = run.algorithm.policy_loss(
-        logp, old_logp, advantages, mask, weight, **run.config.hyperparameters
+    loss, measured = run.algorithm.policy_loss(
+        logp, old_logp, advantages, mask, weight, **run.hyperparameters
     )
-    expected = torch.autograd.grad(loss, list(run.model.parameters()))
+    expected = slopes(loss, run.model)
     assert same_gradients(grads(run.model), expected)
-    if run.critic is None:
-        assert metrics["loss"] == pytest.approx(loss.item(), rel=1e-9)
-    assert metrics["grad_norm"] == pytest.approx(
-        torch.stack([g.norm() for g in expected]).norm().item()
-    )
+    norm = torch.stack([g.norm() for g in expected]).norm().item()
+    assert metrics["grad_norm"] == pytest.approx(norm)
+    for name, value in {"loss": loss.item(), **measured}.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-5, abs=1e-9), name
 
 
-def test_the_critics_gradient_is_that_of_the_value_loss_on_its_rows():
-    """Each token of the mini-batch counts the same, as in PPO's policy loss."""
-    settings = {"dtype": "float64", "reward": fixed_noise, "max_grad_norm": 1e9}
-    run = prepared("ppo", micro_batch_size=3, value_clip=0.05, **settings)
+@pytest.mark.parametrize("filtered", [False, True])
+def test_the_critics_gradient_is_a_mean_over_the_tokens_of_its_rows(filtered):
+    """Over those that are left, where cut-off responses are filtered out."""
+    run = prepared("ppo", **EXACT, value_clip=0.05, overlong_filtering=filtered)
     batch, _ = collect(run, 0)
     disturb(run.critic)
-    metrics, _ = one_update(run, batch)
-    predicted = values(run.critic, batch.rollout.rows(CHOSEN))
-    width = predicted.shape[1]
+    mini, rows = first_mini(run, batch)
+    assert (mini.mask.sum() < 0.8 * mini.rollout.mask.sum()).item() is filtered
+    metrics = one_update(run, mini)
+    predicted = values(run.critic, batch.rollout.rows(rows))
     old, targets, mask = (
-        x[CHOSEN, :width] for x in (batch.old_values, batch.targets, batch.mask)
+        x[rows, : predicted.shape[1]]
+        for x in (batch.old_values, batch.targets, batch.mask)
     )
-    loss = value_loss(predicted, old, targets, mask, epsilon=0.05)
-    expected = torch.autograd.grad(loss, list(run.critic.parameters()))
-    assert same_gradients(grads(run.critic), expected)
+    loss = value_loss(predicted, old, targets, mask, epsilon=0.05)  # mean over tokens
+    assert same_gradients(grads(run.critic), slopes(loss, run.critic))
     assert metrics["value_loss"] == pytest.approx(loss.item(), rel=1e-9)
+    weights = [
+        (part.mask / part.tokens).sum()
+        for part, _ in mini.micro_batches(mini.mask, torch.arange(len(mini)), 3)
+    ]
+    assert sum(weights).item() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("detach", [True, False])
-def test_the_router_shift_has_a_gradient_only_if_asked_for(detach):
-    run = prepared(
-        "rspo",
-        model=random_moe(),
-        dtype="float64",
-        reward=fixed_noise,
-        router_aux_loss=0.0,
-        router_shift_floor=0.1,
-        detach_shift=detach,
-    )
+VARIANTS = {
+    "plain": ("grpo", {}),
+    "per token": ("grpo", {"normaliser": "token_mean"}),
+    "per group": ("grpo", {"normaliser": "group_token_mean"}),
+    "by a constant": ("dr_grpo", {}),
+    "with kl and entropy": ("reinforce", {"beta": 0.5, "entropy_bonus": 0.1}),
+    "with a critic": ("ppo", {"overlong_filtering": True}),
+    "corrected": ("sapo", {"max_rollout_weight": 1.0, "top_p": 0.7}),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_micro_batch_size_changes_memory_and_no_gradient_and_no_metric(variant):
+    """In float64, because a sum in another order rounds differently."""
+    algorithm, settings = VARIANTS[variant]
+    run, found = prepared(algorithm, **EXACT, **settings), []
     batch, _ = collect(run, 0)
     disturb(run.model)
-    own = list(run.model.parameters())
-    found = torch.autograd.grad(whole_loss(run, batch), own)
-    rollout = batch.rollout
-    with moe.routed(run.model) as routing:
-        logp, _ = log_probs(run.model, rollout)
-    drift = routing.log_probs(rollout.experts) - rollout.router_logp
-    shift = -drift.abs().mean((-1, -2)).clamp(max=-np.log(0.1))
-    shift = shift.gather(1, rollout.positions - 1) * batch.mask
-    assert shift.min() < -0.01
-
-    def expected(shift):
-        return torch.autograd.grad(
-            run.algorithm.policy_loss(
-                logp + shift, batch.old_logp, batch.advantages, batch.mask
-            ).loss,
-            own,
-            retain_graph=True,
-        )
-
-    right, wrong = expected(shift.detach()), expected(shift)
-    if not detach:
-        right, wrong = wrong, right
-    assert same_gradients(found, right)
-    assert not same_gradients(found, wrong)
+    mini, _ = first_mini(run, batch)
+    for size in (16, 3, 1):
+        run.config = replace(run.config, micro_batch_size=size)
+        metrics = one_update(run, mini)
+        trained = grads(run.model) + (grads(run.critic) if run.critic else [])
+        found.append(([g.clone() for g in trained], metrics))
+    (whole, measured), *others = found
+    for gradients, metrics in others:
+        assert same_gradients(gradients, whole)
+        assert metrics == pytest.approx(measured, rel=1e-5, abs=1e-9)
 
 
-def test_padding_is_not_counted_in_the_load_of_the_experts():
-    """Each row alone has no padding."""
-    run = prepared(model=random_moe(), reward=fixed_noise, router_aux_loss=0.5)
-    batch, _ = collect(run, 0)
-    assert batch.rollout.end.unique().numel() > 3
-    batch, tokens = updating._weighed(run, batch, torch.arange(16))
-    _, metrics, _ = updating._loss(run, batch, tokens)
-    passes = []
-    with torch.no_grad(), moe.routed(run.model) as routing:
-        for i in range(16):
-            log_probs(run.model, batch.rollout.rows(torch.tensor([i])))
-            passes.append(routing.copy())
-    alone = moe.load_balance(moe.Routing.join(passes)).item()
-    assert metrics["router/load_balance"] == pytest.approx(alone, rel=1e-4)
+class Reads(TorchDispatchMode):
+    """How often refimpl fetches a number from a tensor, sizes (whole ones) apart."""
+
+    def __init__(self, patch):
+        super().__init__()
+        self.count, tolist = 0, torch.Tensor.tolist
+        patch.setattr(torch.Tensor, "tolist", lambda x: self.note(x) or tolist(x))
+
+    def note(self, x) -> None:
+        frame = sys._getframe(2)
+        while frame.f_globals["__name__"].startswith("torch."):
+            frame = frame.f_back
+        ours = frame.f_globals["__name__"].startswith("refimpl.")
+        self.count += ours and (x.is_floating_point() or x.dtype == torch.bool)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._local_scalar_dense.default:
+            self.note(args[0])
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_metrics_are_read_once_a_rollout_and_the_norm_once_an_update(
+    algorithm, monkeypatch
+):
+    """However many micro-batches there are: each read makes a device wait."""
+    found = {}
+    for size, epochs in ((1, 2), (16, 2), (16, 4)):
+        settings = {"micro_batch_size": size, "epochs": epochs}
+        run = prepared(algorithm, reward=fixed_noise, **settings)
+        batch, _ = collect(run, 0)
+        with monkeypatch.context() as patch, Reads(patch) as reads:
+            updates(run, batch, 0)
+        found[size, epochs] = reads.count
+    models = 2 if algorithm == "ppo" else 1
+    assert found[1, 2] == found[16, 2]
+    assert found[16, 4] - found[16, 2] == models * 4  # K is 4, then 8
+    assert found[16, 2] <= models * 4 + 2  # all metrics, and their quantiles
 
 
 # The step
 
 
-def test_adam_remembers_a_tenth_and_a_twentieth():
-    """β₁ = 0.9 and β₂ = 0.95, of policy and critic alike."""
-    run = prepared("ppo", reward=fixed_noise, micro_batch_size=16, max_grad_norm=1e9)
-    batch, _ = collect(run, 0)
-    run.optimizer.zero_grad = lambda **_: None
-    updating._one_update(run, batch, CHOSEN, 0, [])
-    for model in (run.model, run.critic):
-        for p in model.parameters():
-            state = run.optimizer.state[p]
-            assert torch.allclose(state["exp_avg"], 0.1 * p.grad)
-            assert torch.allclose(state["exp_avg_sq"], 0.05 * p.grad**2)
+def test_every_weight_has_its_rate_and_adam_its_memory():
+    run = prepared("ppo", model=random_moe(), router_rate=3.0, learning_rate=1e-4)
+    routers = [p for r in moe.routers(run.model) for p in r.parameters()]
+    groups = run.optimizer.param_groups
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert len(rates) == sum(len(group["params"]) for group in groups)
+    wanted = {id(p): 1e-4 for p in run.model.parameters()}
+    wanted |= {id(p): pytest.approx(3e-4) for p in routers}
+    wanted |= {id(p): CRITIC_LEARNING_RATE for p in run.critic.parameters()}
+    assert rates == wanted
+    assert {group["betas"] for group in groups} == {(0.9, 0.95)}
 
 
-def test_the_learning_rates_rise_linearly_over_the_warm_up(steps):
-    rates = {"learning_rate": 4e-4, "critic_learning_rate": 8e-4}
-    history = small_run("ppo", rollouts=3, warmup_updates=4, **rates)
-    shares = [0.25, 0.5, 0.75, 1, 1, 1]
-    assert [s[0][0] for s in steps] == pytest.approx([4e-4 * s for s in shares])
-    assert [s[1][0] for s in steps] == pytest.approx([8e-4 * s for s in shares])
-    assert history["learning_rate"] == pytest.approx([1.5e-4, 3.5e-4, 4e-4])
-
-
-def test_the_warm_up_counts_the_updates_of_all_epochs(steps):
-    small_run(rollouts=2, minibatches=1, epochs=2, warmup_updates=4, learning_rate=4e-4)
-    assert [s[0][0] for s in steps] == pytest.approx([1e-4, 2e-4, 3e-4, 4e-4])
-
-
-def test_without_warm_up_the_first_step_is_a_full_one(steps):
-    small_run(rollouts=1, learning_rate=5e-4)
-    assert [s[0][0] for s in steps] == [5e-4, 5e-4]
-
-
-def test_no_gradient_is_longer_than_the_bound(steps):
+@pytest.mark.parametrize("bound", [0.01, 1e6])
+def test_no_gradient_is_longer_than_the_bound(bound, steps, monkeypatch):
     """Policy and critic are clipped each by itself; the norm before is recorded."""
-    history = small_run("ppo", rollouts=2, max_grad_norm=0.01)
-    assert min(history["grad_norm"]) > 0.02
-    for policy, critic in steps:
-        assert policy[1] == pytest.approx(0.01, rel=1e-3)
-        assert critic[1] == pytest.approx(0.01, rel=1e-3)
+    monkeypatch.setattr(TRAIN, "MAX_GRAD_NORM", bound)
+    history = small_run("ppo", rollouts=1)
+    policy, critic = (np.array(norms) for norms in zip(*steps))
+    if bound < 1:
+        assert_close(policy, np.full(2, bound), rtol=1e-3, atol=0)
+        assert_close(critic, np.full(2, bound), rtol=1e-3, atol=0)
+        assert history["grad_norm"][0] > 2 * bound
+    else:
+        assert history["grad_norm"][0] == pytest.approx(policy.mean())
+        assert min(critic) > 0.01
 
 
-def test_a_short_gradient_is_left_alone(steps):
-    history = small_run(rollouts=1, max_grad_norm=1e6)
-    norms = [policy[1] for (policy,) in steps]
-    assert history["grad_norm"][0] == pytest.approx(sum(norms) / len(norms))
-
-
-def test_sgd_steps_by_the_gradient_itself():
-    """θ ← θ − η g, with g the accumulated gradient, and no memory of the last one."""
+def test_sgd_steps_by_the_gradient_itself(monkeypatch):
+    """θ ← θ − η g, with no memory of the step before."""
+    monkeypatch.setattr(TRAIN, "MAX_GRAD_NORM", math.inf)
     run = prepared(reward=fixed_noise, optimizer="sgd", learning_rate=0.1)
     batch, _ = collect(run, 0)
-    rows, seen = torch.arange(len(batch.rollout)), []
-    step = run.optimizer.step
-
-    def watched():
-        seen.extend(p.grad.clone() for p in run.model.parameters())
-        step()
-
-    run.optimizer.step = watched
-    for done in range(2):
+    mini, _ = first_mini(run, batch)
+    for _ in range(2):
         before = [p.detach().clone() for p in run.model.parameters()]
-        updating._one_update(run, batch, rows, done, [])
-        for was, g, p in zip(before, seen, run.model.parameters(), strict=True):
-            torch.testing.assert_close(p.detach(), was - 0.1 * g)
-        assert max(g.abs().max() for g in seen) > 1e-3
-        seen.clear()
+        one_update(run, mini)
+        gradient = [g.clone() for g in grads(run.model)]
+        assert max(g.abs().max() for g in gradient) > 1e-3
+        run.optimizer.zero_grad()
+        TRAIN.update(run, mini, Meter())
+        for was, g, p in zip(before, gradient, run.model.parameters(), strict=True):
+            assert_close(p.detach(), was - 0.1 * g)
+        assert all(p.grad is None for p in run.model.parameters())
 
 
 def test_weight_decay_shrinks_the_weights_and_is_off_by_default():
-    run, decayed = (
-        prepared(reward=always_one),
-        prepared(reward=always_one, weight_decay=0.5, learning_rate=0.1),
-    )
-    for r in (run, decayed):
-        update(r, collect(r, 0)[0], 0)
-    assert same_weights(run.model, warm_model())  # equal rewards teach nothing
-    before, after = warm_model().parameters(), decayed.model.parameters()
-    for p, q in zip(before, after, strict=True):
-        assert torch.allclose(q, p * (1 - 0.1 * 0.5) ** 2, rtol=1e-5)
+    decaying = {"weight_decay": 0.5, "learning_rate": 0.1}
+    for settings, factor in (({}, 1.0), (decaying, (1 - 0.1 * 0.5) ** 2)):
+        run = prepared(reward=always_one, **settings)  # equal rewards teach nothing
+        updates(run, collect(run, 0)[0], 0)
+        for p, q in zip(warm_model().parameters(), run.model.parameters(), strict=True):
+            assert_close(q.detach(), p.detach() * factor, rtol=1e-5, atol=0)
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step():
-    run = prepared()
-    batch, _ = collect(run, 0)
-    before = [p.clone() for p in run.model.parameters()]
-    for p in run.model.parameters():
-        p.register_hook(lambda g: g * float("inf"))
-    with pytest.raises(FloatingPointError, match=r"update 1: .* has diverged"):
-        update(run, batch, 0)
-    assert all(map(torch.equal, before, run.model.parameters()))
-
-
-def test_a_critic_whose_gradient_is_not_finite_stops_the_run_before_the_step():
+@pytest.mark.parametrize("name", ["model", "critic"])
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(name):
     run = prepared("ppo", reward=fixed_noise)
     batch, _ = collect(run, 0)
-    before = [p.clone() for m in (run.model, run.critic) for p in m.parameters()]
-    run.critic.score.weight.register_hook(lambda g: g * float("nan"))
-    with pytest.raises(FloatingPointError, match=r"update 1: .* the critic's gradient"):
-        update(run, batch, 0)
-    after = [p for m in (run.model, run.critic) for p in m.parameters()]
+    models = {"model": run.model, "critic": run.critic}
+    before = [p.clone() for m in models.values() for p in m.parameters()]
+    [*models[name].parameters()][-1].register_hook(lambda g: g * math.inf)
+    whose = name.replace("model", "policy")
+    with pytest.raises(FloatingPointError, match=rf"update 1: .* the {whose}'s grad"):
+        updates(run, batch, 0)
+    after = [p for m in models.values() for p in m.parameters()]
     assert all(map(torch.equal, before, after))
 
 
-# KL, entropy
+# Terms and corrections
+
+MOVED = {
+    **{name: ("grpo", {"kl_estimator": name}) for name in ESTIMATORS},
+    "per token": ("grpo", {"normaliser": "token_mean"}),
+    "truncated": ("grpo", {"max_rollout_weight": 1.0, "top_p": 0.7}),
+    "shifted": ("rspo", {"placement": "after_clip"}),
+}
 
 
-@pytest.mark.parametrize("normaliser", [None, "token_mean"])
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_kl_in_the_loss_adds_beta_times_the_estimate(estimator, normaliser):
-    """In value and gradient, after the policy has moved away from π_old."""
-    settings = {"kl_estimator": estimator, "normaliser": normaliser, "beta": 0.3}
-    run = prepared(dtype="float64", **settings)
-    run.reference.load_state_dict(random_model().double().state_dict())
+def far_from_home(case):
+    """A run that has moved away from π_old and π_ref, and its batch."""
+    algorithm, settings = MOVED[case]
+    make = random_moe if algorithm == "rspo" else random_model
+    model = make() if algorithm == "rspo" else warm_model()
+    run = prepared(algorithm, model=model, beta=0.3, **EXACT, **settings)
+    run.reference.load_state_dict(make(5).double().state_dict())
     batch, metrics = collect(run, 0)
-    mask = batch.rollout.mask
-    per_token = ((batch.old_logp - batch.ref_logp) * mask).sum() / mask.sum()
-    assert metrics["kl"] == pytest.approx(per_token.item(), rel=1e-4)
-    assert metrics["kl"] > 0.5
     disturb(run.model)
+    return run, batch, metrics
+
+
+def without(run, name: str):
+    """The run without a term or correction, named after the function that made it."""
+    kept = [t for t in run.terms if name not in t.__qualname__]
+    rest = [c for c in run.corrections if name not in c.__qualname__]
+    assert len(kept) + len(rest) < len(run.terms) + len(run.corrections)
+    return replace(run, terms=kept, corrections=rest)
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_kl_in_the_loss_is_beta_times_the_estimate_whatever_else_acts(case):
+    """In value and gradient: by the normaliser's weight, with no cap and no γ in it."""
+    run, batch, metrics = far_from_home(case)
+    assert metrics["kl"] > 0.01
     logp, ref_logp = (
         log_probs(model, batch.rollout)[0] for model in (run.model, run.reference)
     )
-    weight = NORMALISERS[normaliser or "seq_mean_token_mean"](mask.double())
-    kl = 0.3 * (ESTIMATORS[estimator](logp, ref_logp, batch.old_logp) * weight).sum()
-    found = whole_loss(run, batch)
-    run.config = replace(run.config, beta=0.0)
-    found = found - whole_loss(run, batch)
+    estimate = ESTIMATORS[run.config.kl_estimator](logp, ref_logp, batch.old_logp)
+    kl = 0.3 * (estimate * run.weight(batch)).sum()
+    found = measured_loss(run, batch)[0] - measured_loss(without(run, "kl"), batch)[0]
     assert found.item() == pytest.approx(kl.item(), rel=1e-6)
-    own = list(run.model.parameters())
-    found, expected = (torch.autograd.grad(x, own) for x in (found, kl))
-    assert same_gradients(found, expected)
-
-
-def test_beta_holds_the_policy_near_where_it_started():
-    settings = {**COURSE, "prompts_per_rollout": 8, "rollouts": 7}
-    loose = small_run(beta=1e-6, **settings)["kl"]
-    assert loose[0] == pytest.approx(0, abs=ROUNDING)
-    for kl_in in ("loss", "reward"):
-        tight = small_run(beta=3.0, kl_in=kl_in, **settings)["kl"]
-        assert tight[0] == pytest.approx(0, abs=ROUNDING)
-        assert 0 < sum(tight) < 0.5 * sum(loose)
-
-
-def test_without_beta_there_is_no_reference_and_no_kl_column():
-    assert prepared().reference is None
-    assert "kl" not in small_run(rollouts=1).columns
-
-
-def test_the_reference_never_moves():
-    run = prepared(beta=0.1, epochs=3)
-    update(run, collect(run, 0)[0], 0)
-    assert same_weights(run.reference, warm_model())
-    assert not same_weights(run.model, warm_model())
-    assert not any(p.requires_grad for p in run.reference.parameters())
-
-
-def test_the_entropy_bonus_raises_entropy():
-    """With equal rewards nothing else acts."""
-    run = prepared(reward=always_one, entropy_bonus=0.5, epochs=3)
-    batch, _ = collect(run, 0)
-    update(run, batch, 0)
-    mask = batch.rollout.mask
-    before, after = (
-        (log_probs(model, batch.rollout)[1].sum() / mask.sum()).item()
-        for model in (warm_model(), run.model)
-    )
-    assert after > before + 0.02
+    assert same_gradients(slopes(found, run.model), slopes(kl, run.model))
 
 
 @pytest.mark.parametrize("normaliser", ["seq_mean_token_mean", "token_mean"])
 def test_the_loss_is_less_the_entropy_bonus(normaliser):
-    plain, bonus = (
-        prepared(dtype="float64", entropy_bonus=c, normaliser=normaliser)
-        for c in (0.0, 0.2)
-    )
-    batch, _ = collect(plain, 0)
-    difference = whole_loss(bonus, batch) - whole_loss(plain, batch)
-    entropy = log_probs(plain.model, batch.rollout)[1]
-    mean = (entropy * NORMALISERS[normaliser](batch.rollout.mask)).sum()
-    assert difference.item() == pytest.approx(-0.2 * mean.item(), rel=1e-4)
-
-
-# The critic
-
-
-def test_ppo_trains_its_critic():
-    """On one batch seen again and again, the value loss falls to a fraction."""
-    run = prepared("ppo", value_clip=None, epochs=4, **COURSE)
+    run = prepared(**EXACT, entropy_bonus=0.2, normaliser=normaliser)
     batch, _ = collect(run, 0)
-    assert (batch.old_values == 0).all()
-    losses = [update(run, batch, step)["value_loss"] for step in range(3)]
-    assert losses[-1] < 0.6 * losses[0]
-    right = batch.targets > 0.5
-    found = values(run.critic, batch.rollout)
-    assert found[right & batch.rollout.mask.bool()].mean() > 0.3
-    assert found[~right & batch.rollout.mask.bool()].mean() < 0.3
+    found = measured_loss(run, batch)[0] - measured_loss(without(run, "ent"), batch)[0]
+    entropy = log_probs(run.model, batch.rollout)[1]
+    bonus = -0.2 * (entropy * NORMALISERS[normaliser](batch.rollout.mask)).sum()
+    assert found.item() == pytest.approx(bonus.item(), rel=1e-4)
+    assert same_gradients(slopes(found, run.model), slopes(bonus, run.model))
 
 
-def test_the_value_loss_moves_the_critic_alone():
-    frozen = prepared("ppo", reward=fixed_noise)
-    moving = prepared("ppo", reward=fixed_noise, critic_learning_rate=1e-2)
-    for run in (frozen, moving):
-        update(run, collect(run, 0)[0], 0)
-    assert same_weights(frozen.model, moving.model)
-    assert largest_difference(frozen.critic, moving.critic) > 1e-3
+@pytest.mark.parametrize("detach", [True, False])
+def test_the_router_shift_has_a_gradient_only_if_asked_for(detach):
+    run = prepared("rspo", model=random_moe(), **EXACT, detach_shift=detach)
+    batch, _ = collect(run, 0)
+    disturb(run.model, 0.002)
+    run.terms.clear()
+    found = slopes(measured_loss(run, batch)[0], run.model)
+    rollout = batch.rollout
+    with moe.routed(run.model) as routing:
+        logp, _ = log_probs(run.model, rollout)
+    distance = (routing.log_probs(rollout.experts) - rollout.router_logp).abs()
+    gamma = (-distance.mean((-1, -2))).exp().clamp(min=moe.GAMMA_MIN)
+    shift = gamma.gather(1, rollout.positions - 1).log() * batch.mask
+    assert shift.min() < -0.01
+
+    def expected(shift):
+        loss = run.algorithm.policy_loss(
+            logp + shift, batch.old_logp, batch.advantages, batch.mask
+        ).loss
+        return slopes(loss, run.model, retain_graph=True)
+
+    right, wrong = expected(shift.detach()), expected(shift)
+    if not detach:
+        right, wrong = wrong, right
+    assert same_gradients(found, right) and not same_gradients(found, wrong)
 
 
-def test_methods_without_a_critic_have_none():
-    assert prepared().critic is None
-    assert "value_loss" not in small_run(rollouts=1).columns
-    assert "value_loss" in small_run("ppo", rollouts=1).columns
+def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
+    """Each row alone has no padding; its share of the tokens is its share of the loss.
+
+    Every part is balanced by itself, so parts of one row are not the whole.
+    """
+    run = prepared(model=random_moe(), reward=fixed_noise, micro_batch_size=16)
+    batch, _ = collect(run, 0)
+    assert batch.rollout.end.unique().numel() > 3
+    whole = measured_loss(run, batch)[1]["router/load_balance"]
+    alone, passes = [], []
+    for i in range(16):
+        with torch.no_grad(), moe.routed(run.model) as routing:
+            log_probs(run.model, batch.rollout.rows(torch.tensor([i])))
+        passes.append(moe.Routing(routing.logits, routing.experts))
+        alone.append(moe.load_balance(routing))
+    joined = moe.load_balance(moe.Routing.join(passes)).item()
+    assert whole == pytest.approx(joined, rel=1e-4)
+    run.config = replace(run.config, micro_batch_size=1)
+    run.acts_everywhere = True
+    plain = measured_loss(without(run, "load_balance"), batch)[0]
+    found = (measured_loss(run, batch)[0] - plain).item()
+    share = batch.rollout.length / batch.rollout.length.sum()
+    expected = 1e-3 * (torch.stack(alone) * share).sum().item()
+    assert found == pytest.approx(expected, rel=1e-2) and expected > 1.5e-3
+
+
+def test_what_is_not_asked_for_is_not_there():
+    run = prepared()
+    assert run.critic is run.reference is None
+    assert not run.terms and not run.corrections
+    columns = set(small_run(rollouts=1).columns)
+    assert not columns & {"kl", "value_loss", "router/shift", "sampling/kl"}
+
+
+def test_the_reference_never_moves():
+    run = prepared(beta=0.1, epochs=3)
+    updates(run, collect(run, 0)[0], 0)
+    assert same_weights(run.reference, warm_model())
+    assert not same_weights(run.model, warm_model())
 
 
 # Groups without a gradient
 
 
-def close_weights(one, other) -> bool:
-    """Up to the order of a sum."""
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return all(torch.allclose(a, b, rtol=0, atol=1e-8) for a, b in pairs)
+def some_equal(completions, **_):
+    """Two groups have two rows at exactly the mean; the others are equal throughout."""
+    return [[0.0, 0.5, 1.0, 0.5][i % 4] if i < 8 else 1.0 for i in range(16)]
 
 
+@pytest.fixture
+def passed(monkeypatch):
+    """How many rows each pass of a loss had."""
+    rows, scores = [], TRAIN.Run.scores
+
+    def spy(run, rollout):
+        rows.append(len(rollout))
+        return scores(run, rollout)
+
+    monkeypatch.setattr(TRAIN.Run, "scores", spy)
+    return rows
+
+
+@pytest.mark.parametrize("make", [warm_model, random_moe])
 @pytest.mark.parametrize("normaliser", NORMALISERS)
 def test_groups_of_equal_rewards_are_not_computed_and_change_nothing(
-    normaliser, monkeypatch
+    normaliser, make, passed, monkeypatch
 ):
-    """Nor do rows at exactly the mean: a group is kept or left out as a whole."""
+    """Nor do rows at the mean: a group is kept or left out as a whole.
 
-    def rewards(prompts, completions, **columns):
-        third = [0.0, 0.5, 1.0, 0.5]  # two rows at the mean
-        return [third[i % 4] if i < 8 else 1.0 for i in range(len(prompts))]
-
-    settings = {
-        "reward": rewards,
-        "micro_batch_size": 4,
-        "normaliser": normaliser,
-        "dtype": "float64",  # six updates amplify what a sum's order changes
-    }
-    computed, every = [], updating._loss
-
-    def counted(run, part, tokens):
-        computed.append(len(part.rollout))
-        return every(run, part, tokens)
-
-    monkeypatch.setattr(updating, "_loss", counted)
-    quick = small_run(**settings)
-    rows = sum(computed)
-    monkeypatch.setattr(updating, "_with_gradient", lambda run, batch, chosen: chosen)
-    full = small_run(**settings)
-    assert rows < 0.7 * (sum(computed) - rows)
-    assert close_weights(quick.model, full.model)
-    assert quick.accuracy == full.accuracy
-    for name in ("loss", "grad_norm", "clip_ratio/region_mean"):
-        assert quick[name] == pytest.approx(full[name], abs=1e-8), name
-
-
-@pytest.mark.parametrize(
-    "settings", [{"beta": 0.1}, {"entropy_bonus": 0.1}, {"algorithm": "ppo"}]
-)
-def test_no_group_is_left_out_when_every_token_has_a_gradient(settings):
-    run = prepared(reward=always_one, **settings)
+    Whole groups in a micro-batch: of a mixture of experts each is balanced by itself.
+    """
+    settings = EXACT | {"reward": some_equal, "micro_batch_size": 16}
+    run = prepared(model=make(), normaliser=normaliser, **settings)
+    run.terms.clear()
     batch, _ = collect(run, 0)
-    chosen = torch.arange(8)
-    assert updating._with_gradient(run, batch, chosen) is chosen
+    disturb(run.model)
+    mini = replace(batch, tokens=batch.mask.sum())
+    quick, found = one_update(run, mini), [g.clone() for g in grads(run.model)]
+    run.acts_everywhere = True
+    full = one_update(run, mini)
+    assert passed == [8, 16]
+    assert same_gradients(found, grads(run.model))
+    for name in ("loss", "grad_norm"):
+        assert quick[name] == pytest.approx(full[name], rel=1e-6, abs=1e-9)
 
 
 def pulled_back(t) -> Objective:
@@ -594,23 +504,32 @@ def pulled_back(t) -> Objective:
     return Objective(t.z.exp() * t.advantages - 0.5 * t.z**2)
 
 
-def test_an_objective_that_acts_without_an_advantage_acts_on_every_group():
-    mine = replace(ALGORITHMS["grpo"], name="mine", objective=pulled_back)
-    assert mine.acts_without_advantage()
-    run = prepared(mine, dtype="float64", reward=always_one, max_grad_norm=1e9)
+MINE = replace(ALGORITHMS["grpo"], name="mine", objective=pulled_back)
+ACTS = {
+    "kl": {"beta": 0.1},
+    "entropy": {"entropy_bonus": 0.1},
+    "critic": {"algorithm": "ppo"},
+    "objective": {"algorithm": MINE},
+    "kl in the reward": {"beta": 0.1, "kl_in": "reward"},
+    "load balance": {"model": random_moe},
+    "nothing": {},
+}
+
+
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
+@pytest.mark.parametrize("case", ACTS)
+def test_no_group_is_left_out_when_every_token_has_a_gradient(case, passed):
+    given = dict(ACTS[case])
+    if "model" in given:
+        given["model"] = given["model"]()
+    run = prepared(reward=always_one, **given)
     batch, _ = collect(run, 0)
-    assert (batch.advantages == 0).all()
-    disturb(run.model)
-    metrics, logp = one_update(run, batch)
-    width, mask = logp.shape[1], batch.mask[CHOSEN]
-    loss, _ = mine.policy_loss(
-        logp, batch.old_logp[CHOSEN, :width], torch.zeros(8), mask[:, :width]
-    )
-    expected = torch.autograd.grad(loss, list(run.model.parameters()))
-    assert same_gradients(grads(run.model), expected)
-    assert metrics["grad_norm"] > 0.1
+    batch = replace(batch, advantages=torch.zeros_like(batch.mask))
+    updates(run, batch, 0)
+    acts = case in ("kl", "entropy", "critic", "objective")
+    assert passed == ([8, 8] if acts else [1, 1])
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_no_published_objective_acts_without_an_advantage(name):
-    assert not ALGORITHMS[name].acts_without_advantage()
+def test_no_published_objective_acts_without_an_advantage():
+    assert not any(a.acts_without_advantage() for a in ALGORITHMS.values())
+    assert MINE.acts_without_advantage()

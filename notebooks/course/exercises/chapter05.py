@@ -7,7 +7,7 @@ import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter05 as solutions
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, gspo
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 _Z = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.5, 0.1, 0.0, 0.0], [-0.4, 0.0, 0.0, 0.0]])
 _MASK = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
@@ -23,7 +23,7 @@ def _outside(s, advantages, low, high):
 
 def _fresh(t: Tokens) -> Objective:
     """GSPO's objective, if π_old were read anew at every update: s is always 1."""
-    return gspo.objective(t._replace(old_logp=t.logp.detach()))
+    return ALGORITHMS["gspo"].objective(t._replace(old_logp=t.logp.detach()))
 
 
 BROKEN = replace(ALGORITHMS["gspo"], objective=_fresh)

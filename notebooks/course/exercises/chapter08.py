@@ -7,7 +7,7 @@ import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter08 as solutions
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, gmpo
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 _UP = torch.tensor([2.0, 0.5, 1.1])
 _DOWN = torch.tensor([0.4, 1.8, 0.9])
@@ -17,6 +17,7 @@ _CASES = ((_UP, 1.0), (_DOWN, -0.5), (_UP, -2.0), (_DOWN, 1.5))
 def _bounds_of_ratios(t: Tokens) -> Objective:
     """GMPO with e^-0.4 and e^0.4, the bounds of r, as bounds of the log-ratio."""
     low, high = math.exp(-0.4), math.exp(0.4)
+    gmpo = ALGORITHMS["gmpo"]
     return gmpo.objective(t, epsilon_low=-low, epsilon_high=high)
 
 

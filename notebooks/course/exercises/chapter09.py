@@ -7,8 +7,7 @@ import torch
 
 from course.exercises import Exercise
 from course.exercises.solutions import chapter09 as solutions
-from refimpl.history import History
-from refimpl.trainer import TrainConfig, collect, prepare, update
+from refimpl import History, TrainConfig, collect, prepare, updates
 
 _OLD = torch.tensor([[0.5, 0.3], [0.4, 0.2]])
 _NEW = torch.tensor([[0.45, 0.36], [0.42, 0.15]])
@@ -43,7 +42,7 @@ def anchored_at(anchor: str, model, tokenizer, rollouts: int = 8) -> History:
         batch, metrics = collect(run, step)
         if anchor == "π_rollout":
             batch = replace(batch, old_logp=batch.rollout.logp)
-        history.rows.append({**metrics, **update(run, batch, step)})
+        history.rows.append({**metrics, **updates(run, batch, step)})
     return history
 
 

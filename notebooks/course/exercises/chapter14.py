@@ -22,9 +22,9 @@ def gradient_of(policy_loss: Callable) -> Callable:
 
 
 def _case(seed: int) -> tuple[torch.Tensor, ...]:
-    dice = torch.Generator().manual_seed(seed)
-    old = -torch.rand(3, 4, generator=dice, dtype=torch.float64)
-    moved = 0.3 * torch.randn(3, 4, generator=dice, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    old = -torch.rand(3, 4, generator=generator, dtype=torch.float64)
+    moved = 0.3 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
     advantages = torch.tensor([[1.0], [-1.0], [0.5]]).double().expand(3, 4)
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]).double()
     return old, old + moved, advantages, mask

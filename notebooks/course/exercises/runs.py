@@ -7,11 +7,8 @@ import copy
 
 import torch
 
-from refimpl.algorithms import ALGORITHMS
-from refimpl.history import History
+from refimpl import ALGORITHMS, History, Scored, log_probs, sample
 from refimpl.models import build
-from refimpl.rollout import sample
-from refimpl.scoring import log_probs
 from refimpl.tasks import Arithmetic
 from refimpl.tasks.arithmetic import careful_demonstration, make_tokenizer
 
@@ -31,7 +28,7 @@ def reinforce(model, tokenizer, rollouts: int = 24, broken: bool = False) -> His
         answers = [p["answer"] for p in problems for _ in range(8)]
         texts = rollout.texts(tokenizer)
         rewards = torch.tensor(world.reward(None, texts, answer=answers))
-        advantages = method.advantages(rewards, rollout.group)
+        advantages = method.advantages(Scored(rewards, rollout.group))
         logp, _ = log_probs(policy, rollout)
         loss = method.policy_loss(logp, rollout.logp, advantages, rollout.mask).loss
         loss.backward()

@@ -20,7 +20,7 @@ from course.plots.style import (
     INK,
     LOOKS,
     PAPER,
-    arms,
+    looks_of,
 )
 from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS
@@ -170,7 +170,7 @@ def stale_updates() -> Figure:
     """Reward by rollout of the stored runs at the hard setting."""
     figure, axis = _card("Stale data, hard setting: the\ntwo-sided soft gate falls")
     labels = ("GRPO", "one-sided 8.8", "SAPO 8.8")
-    looks, counts = arms(labels), {}
+    looks, counts = looks_of(labels), {}
     for label, (ink, dash) in zip(labels, looks):
         cell = grid.Cell(label, grid.STALE["hard"])
         runs = claims.column("reward", cell)

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, PercentFormatter
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, arms
+from course.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, looks_of
 from refimpl.curves import Curve, curve
 from refimpl.history import History
 
@@ -77,7 +77,7 @@ def fork_shares(
     """
     figure, axes = draw.panel_grid(len(panels), (8, 3.7))
     for axis, (name, named) in zip(axes, panels.items()):
-        for (label, runs), (colour, dash) in zip(named.items(), arms(named)):
+        for (label, runs), (colour, dash) in zip(named.items(), looks_of(named)):
             draw.strands(axis, runs, colour, label, dash, what="rollout")
             _updates_axis(axis, len(runs[0]), minibatches)
         axis.set_title(name, fontsize=11.5)
@@ -96,7 +96,7 @@ def loss_value(chances, values: Mapping[str, Sequence[float]], coefficients) -> 
     """A good token at 1 % as it rises: its loss (left), its coefficient (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5))
     for axis, lines in ((left, values), (right, coefficients)):
-        draw.curve_panel(axis, chances, lines, arms(lines), xscale="log")
+        draw.curve_panel(axis, chances, lines, looks_of(lines), xscale="log")
         draw.plain_ticks(axis.xaxis, (0.01, 0.05, 0.2, 1))
         axis.set_xlabel(r"probability $\pi_\theta$ of the token now")
         draw.rule(axis, x=0.05)
@@ -112,7 +112,7 @@ def coefficients(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure
     """The gradient coefficient against the ratio, for both signs."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True)
     for axis, (sign, head) in zip(axes, draw.SIGNS.items()):
-        looks = zip(named.items(), arms(named), [5.0, *[2.2] * len(named)])
+        looks = zip(named.items(), looks_of(named), [5.0, *[2.2] * len(named)])
         for (label, by_sign), (
             colour,
             dash,
@@ -180,7 +180,7 @@ def walk_explorer(
     grid = torch.logspace(math.log10(0.3), 2, 800).double()
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True)
     parts = []
-    looks = dict(zip(paths, arms(paths)))
+    looks = dict(zip(paths, looks_of(paths)))
     for axis, (label, forks) in zip(axes, paths.items()):
         c = curve(label.lower(), 1.0, grid).coefficient
         draw.line(axis, grid, c, *looks[label])
@@ -219,7 +219,7 @@ def training(
     """
     figure, axes = draw.panel_grid(len(panels) + 1, (8, 3.9))
     every = runs["hard"]
-    looks = dict(zip(every, arms(every)))
+    looks = dict(zip(every, looks_of(every)))
     for axis, (setting, (metric, title)) in zip(axes, panels.items()):
         for label, histories in runs[setting].items():
             colour, dash = looks[label]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from course import explorer
 from course.claims import measured
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, INK, WRONG, arms
+from course.plots.style import FREE, GREY, INK, WRONG, looks_of
 from refimpl.lab.claims import BROKEN, CLAIMS, Claim, Contrast
 from refimpl.lab.statistics import Estimate, estimate
 
@@ -144,7 +144,9 @@ def sweeps(
     A cross stands where a line falls through BROKEN for good.
     """
     figure, axes = draw.panel_grid(len(reward), (8, 3.5), sharey=True)
-    for axis, (arm, by_start), (colour, _) in zip(axes, reward.items(), arms(reward)):
+    for axis, (arm, by_start), (colour, _) in zip(
+        axes, reward.items(), looks_of(reward)
+    ):
         for start, by_rate in by_start.items():
             axis.plot(
                 by_rate.keys(), by_rate.values(), "o-", color=colour, ms=4, lw=1.3
@@ -180,7 +182,7 @@ def breaking(
     methods = list(dict.fromkeys(arm for own in panels.values() for arm in own))
     size = (8, 0.4 * len(methods) + 1.9)
     figure, axes = draw.panel_grid(len(panels), size, sharey=True)
-    looks = dict(zip(methods, arms(methods)))
+    looks = dict(zip(methods, looks_of(methods)))
     tables = panels.values()
     seen = [r for table in tables for own in table.values() for r in own.values()]
     low, high = min(seen) / 1.25, max(seen) * 1.25

@@ -18,10 +18,10 @@ from course.plots.style import (
     METHOD_DASHES,
     RIGHT,
     WRONG,
-    arms,
+    looks_of,
     shade,
 )
-from refimpl.advantages import group_relative
+from refimpl.advantages import Scored, group_relative
 from refimpl.curves import Curve, curve
 from refimpl.history import History
 from refimpl.rewards import overlong_punishment
@@ -168,7 +168,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
     def update(k: int, size: int) -> list:
         k = min(k, size)
         paid = (torch.arange(size) < k).double()
-        values = group_relative(paid, torch.zeros(size, dtype=torch.long))
+        values = group_relative(Scored(paid, torch.zeros(size, dtype=torch.long)))
         left.clear()
         draw.advantage_bars(left, values.tolist(), paid.bool().tolist())
         left.set(title=r"advantage $\hat{A}$", ylim=(-4.5, 4.5), xlim=(0.2, 16.8))
@@ -309,7 +309,7 @@ def overlong(runs: Mapping[str, Sequence[History]]) -> Figure:
         ("completions/mean_length", "response length (tokens)"),
         ("habit/ramble", "share of rambles"),
     )
-    draw.metric_panels(axes, runs, panels, arms(runs), ticks=5)
+    draw.metric_panels(axes, runs, panels, looks_of(runs), ticks=5)
     axes[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     draw.legend_outside(figure, axes[0], 3)
     draw.finding(figure, "The punishment ends overlong answers; the filter does not")
@@ -319,7 +319,7 @@ def overlong(runs: Mapping[str, Sequence[History]]) -> Figure:
 def by_updates_and_samples(runs: Mapping[str, Sequence], updates: int) -> Figure:
     """Reward against updates, and against the responses that were sampled."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), sharey=True)
-    for (label, histories), (colour, dash) in zip(runs.items(), arms(runs)):
+    for (label, histories), (colour, dash) in zip(runs.items(), looks_of(runs)):
         rewards = [h["reward"] for h in histories]
         samples, _, _ = draw.summary([h["num_samples"] for h in histories])
         # A rollout's reward is that of the policy before its updates.

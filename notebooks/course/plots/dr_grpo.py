@@ -19,10 +19,10 @@ from course.plots.style import (
     INK,
     RIGHT,
     WRONG,
-    arms,
     colour,
+    looks_of,
 )
-from refimpl.advantages import group_centred, group_relative
+from refimpl.advantages import Scored, group_centred, group_relative
 from refimpl.history import History
 
 PANELS = (
@@ -169,7 +169,7 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
 def corners(runs: Mapping[str, Sequence[History]]) -> Figure:
     """The four combinations: median over seeds, and their range."""
     figure, axes = draw.panel_grid(len(PANELS), (8, 6.2), 3)
-    draw.metric_panels(axes, runs, PANELS, arms(runs), ticks=5)
+    draw.metric_panels(axes, runs, PANELS, looks_of(runs), ticks=5)
     for axis in axes[:3]:
         axis.set_xlabel("")
     draw.legend_outside(figure, axes[0], 4, "upper")
@@ -183,7 +183,7 @@ def held(
 ) -> Figure:
     """Length of rambles by rollout, every run: GRPO's arms left, Dr. GRPO's right."""
     figure, axes = draw.panel_grid(2, (8, 4), sharey=True)
-    styles = arms(runs)
+    styles = looks_of(runs)
     names = [r"divided by $|o|$", r"divided by $L_{\max}$"]
     for i, (axis, name) in enumerate(zip(axes, names)):
         for y, text in ((limit, f"limit:\n{limit}"), (start, f"start:\n{start:.0f}")):
@@ -215,7 +215,8 @@ def push_explorer() -> explorer.Explorer:
     """Four answers as blocks: width tokens, height push on a token, area the whole."""
     paid, one = torch.tensor([1.0, 1, 0, 0]).double(), torch.zeros(4, dtype=torch.long)
     tops = {"GRPO": 0.062, "Dr. GRPO": 0.0031}
-    values = {"GRPO": group_relative(paid, one), "Dr. GRPO": group_centred(paid, one)}
+    scored = Scored(paid, one)
+    values = {"GRPO": group_relative(scored), "Dr. GRPO": group_centred(scored)}
     figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), sharex=True)
     blocks, texts = {}, {}
     for axis, (name, top) in zip(axes, tops.items()):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import COLOURS, arms
+from course.plots.style import COLOURS, looks_of
 from refimpl.algorithms import ALGORITHMS
 from refimpl.history import History
 
@@ -60,7 +60,7 @@ def one_among(title: str = "", explored: bool = False) -> Figure:
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
     for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
         named = {k: alone(a, n, sign, **own) for k, (a, n, own) in shown.items()}
-        draw.curve_panel(axis, RATIOS, named, arms(named), title=name)
+        draw.curve_panel(axis, RATIOS, named, looks_of(named), title=name)
         draw.rule(axis, x=1)
         axis.set(xlabel="ratio $r$ of this token", ylim=(-0.06, 2.55), xlim=(0, 2.5))
     axes[0].set_ylabel("its coefficient $c$")
@@ -131,7 +131,7 @@ def stale_runs(runs: Mapping[str, Sequence[History]]) -> Figure:
         ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
     )
     figure, (first, *axes) = draw.panel_grid(4, (8, 5.6), 2)
-    looks = arms(runs)
+    looks = looks_of(runs)
     for (label, histories), look in zip(runs.items(), looks):
         for name in ("log_ratio/q01", "log_ratio/q99"):
             shown = label if name.endswith("99") else None
@@ -150,7 +150,7 @@ def at_equal_width(
     """Stored runs: how far log-ratios spread, and the accuracy at the end."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
     for axis, rows in zip(axes, (spread, accuracy)):
-        draw.dots(axis, rows, [colour for colour, _ in arms(rows)])
+        draw.dots(axis, rows, [colour for colour, _ in looks_of(rows)])
         axis.set_xlim(left=0)
     axes[0].set_xlabel("range of log-ratios (nats)")
     axes[1].set_xlabel("accuracy after 30 rollouts")

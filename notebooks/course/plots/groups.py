@@ -18,7 +18,7 @@ from course.plots.style import (
     METHOD_DASHES,
     RIGHT,
     WRONG,
-    arms,
+    looks_of,
 )
 from refimpl.history import History
 from refimpl.tasks.world import habit
@@ -350,7 +350,7 @@ def runs_by(
 ) -> Figure:
     """Columns of histories, one panel each, one look per setting."""
     figure, axes = draw.panel_grid(len(panels), (8, 3.7))
-    draw.metric_panels(axes, named, panels, arms(named))
+    draw.metric_panels(axes, named, panels, looks_of(named))
     draw.heading(figure, axes[0], title)
     return figure
 
@@ -358,7 +358,7 @@ def runs_by(
 def two_runs(named: dict[str, Sequence[float]], title: str) -> Figure:
     """The reward of single runs, by rollout."""
     figure, axis = plt.subplots(figsize=(7.5, 3.4))
-    for (label, rewards), look in zip(named.items(), arms(named)):
+    for (label, rewards), look in zip(named.items(), looks_of(named)):
         draw.line(axis, draw.steps(rewards), rewards, *look, label)
         draw.count_runs(axis, label, 1, draw.BAND)
     axis.set(ylabel="reward (training)", ylim=(0, 1))

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES, arms
+from course.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES, looks_of
 from course.stale import Stale
-from refimpl import dice
 from refimpl.curves import Curve
+from refimpl.seeds import generator
 
 TOKEN, SEQUENCE = COLOURS["grpo"], COLOURS["gspo"]
 SHIFT = LinearSegmentedColormap.from_list(
@@ -130,7 +130,7 @@ def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
 def coefficients(named: Mapping[str, Mapping[int, Curve]]) -> Figure:
     """The gradient coefficient near ratio 1, for both signs."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.3), sharey=True)
-    looks = arms(named)
+    looks = looks_of(named)
     for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
         for (label, by_sign), (colour, dash) in zip(named.items(), looks):
             one = by_sign[sign]
@@ -147,7 +147,9 @@ def coefficients(named: Mapping[str, Mapping[int, Curve]]) -> Figure:
 def coupling(ratios, named: Mapping[str, Sequence[float]]) -> Figure:
     """Gradient coefficient of a token that stays at r = 1 while its neighbour moves."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
-    draw.curve_panel(axis, ratios, named, arms(named), xscale="log", ylim=(-0.05, 1.3))
+    draw.curve_panel(
+        axis, ratios, named, looks_of(named), xscale="log", ylim=(-0.05, 1.3)
+    )
     draw.rule(axis, x=1)
     axis.set(xlabel="ratio of the other token", ylabel="coefficient of this one")
     draw.plain_ticks(axis.xaxis, (0.5, 1, 2, 4))
@@ -159,7 +161,7 @@ def coupling(ratios, named: Mapping[str, Sequence[float]]) -> Figure:
 def by_update(named: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     """Share of tokens clipped at each update of a rollout: median and range."""
     figure, axis = plt.subplots(figsize=(8, 3.2))
-    for (label, seeds), (colour, dash) in zip(named.items(), arms(named)):
+    for (label, seeds), (colour, dash) in zip(named.items(), looks_of(named)):
         draw.band(axis, seeds, colour, label, dash)
         axis.set_xticks(draw.steps(seeds[0]))
     axis.set(xlabel="update of the rollout", ylabel="tokens clipped", ylim=(-0.02, 1))
@@ -185,7 +187,7 @@ def seeds(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Fi
     """One panel per quantity, one row per method, one dot per run."""
     figure, axes = draw.panel_grid(len(panels), (8, 2.9), sharey=True)
     for axis, (name, named) in zip(axes, panels.items()):
-        draw.dots(axis, named, [colour for colour, _ in arms(named)], "os^")
+        draw.dots(axis, named, [colour for colour, _ in looks_of(named)], "os^")
         axis.set_title(name)
         axis.set_xlim(left=0)
     draw.finding(figure, title)
@@ -214,8 +216,7 @@ def gspo_explorer() -> explorer.Explorer:
     Every token's log-ratio is noise of spread σ; the first one, the fork, gets Δ more,
     in the direction of its advantage. Good responses left, bad ones right.
     """
-    generator = dice.generator(0)
-    noise = torch.randn(2, RESPONSES, LONGEST, generator=generator).double()
+    noise = torch.randn(2, RESPONSES, LONGEST, generator=generator(0)).double()
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
     moves = [_side(*side) for side in zip(axes, (1, -1), noise)]
     axes[0].set_ylabel("share per bin")

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import COLOURS, FREE, GREY, PAPER, arms
+from course.plots.style import COLOURS, FREE, GREY, PAPER, looks_of
 from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
+from refimpl.batch import Rollout
 from refimpl.curves import curve
-from refimpl.rollout import Rollout
 
 GMPO, RSPO = COLOURS["gmpo"], COLOURS["rspo"]
 STAYED, CAME = FREE[3], FREE[0]
@@ -37,7 +37,7 @@ def routing(
     tokens. Rows are experts, columns tokens.
     """
     was = at_tokens(rollout.experts, rollout)
-    now = at_tokens(after.chosen(len(rollout)), rollout)
+    now = at_tokens(after.favoured(len(rollout)), rollout)
     lost = (1 - moe.overlap(was, now).mean(-1)) * rollout.mask
     fits = (rollout.length >= shortest) & (rollout.length <= 20)
     i = int(torch.where(fits, lost.sum(-1) / rollout.length, -1.0).argmax())
@@ -98,7 +98,7 @@ def drift(
 ) -> Figure:
     """Share of experts that changed, in percent, against updates on one rollout."""
     figure, axis = plt.subplots(figsize=(8, 3.6))
-    for (label, runs), look in zip(changed.items(), arms(changed)):
+    for (label, runs), look in zip(changed.items(), looks_of(changed)):
         percent = [[100 * x for x in run] for run in runs]
         draw.band(axis, percent, look[0], label, look[1], x=updates)
     draw.rule(axis, y=100 * published, width=1.8, label="GSPO paper, 1 update")
@@ -111,7 +111,7 @@ def drift(
 def changed_or_not(groups: Mapping[str, Sequence[float]]) -> Figure:
     """How far log-probs moved, as cumulative shares."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
-    for (label, values), look in zip(groups.items(), arms(groups)):
+    for (label, values), look in zip(groups.items(), looks_of(groups)):
         share = [(i + 1) / len(values) for i in range(len(values))]
         draw.line(axis, sorted(values), share, *look, label)
     axis.set(xscale="log", xlim=(1e-4, None), ylim=(0, 1))
@@ -149,7 +149,7 @@ def placements(gamma: float) -> Figure:
             "RSPO": coefficients(gamma, sign),
             "RSPO, γ after the clip": coefficients(gamma, sign, "after_clip"),
         }
-        draw.curve_panel(axis, RATIOS, named, arms(named), title=title)
+        draw.curve_panel(axis, RATIOS, named, looks_of(named), title=title)
         axis.set(xlabel="ratio $r$", xlim=(0, 2.5), ylim=(-0.06, 2.1))
         draw.rule(axis, x=1)
     axes[0].set_ylabel("coefficient $c$")
@@ -181,7 +181,7 @@ def shift_explorer() -> explorer.Explorer:
     moving = []
     for axis, (sign, title) in zip(panels, draw.SIGNS.items()):
         named = {"GMPO": curve("gmpo", sign).coefficient, "RSPO": RATIOS}
-        draw.curve_panel(axis, RATIOS, named, arms(named), title=title)
+        draw.curve_panel(axis, RATIOS, named, looks_of(named), title=title)
         axis.set(xlim=(0, 2.5), ylim=(-0.06, 2.1), xlabel="ratio $r$")
         moving.append(axis.lines[1])
     panels[0].set_ylabel("coefficient $c$")
@@ -272,7 +272,7 @@ def final_accuracies(
 def over_time(runs: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
     """Training reward by rollout: one panel per arm, thin lines its single runs."""
     figure, axes = draw.panel_grid(len(runs), (8, 3.2), sharey=True)
-    for axis, (label, rewards), look in zip(axes, runs.items(), arms(runs)):
+    for axis, (label, rewards), look in zip(axes, runs.items(), looks_of(runs)):
         draw.strands(axis, rewards, look[0], label)
         axis.set(title=label, ylim=(0, 1))
         draw.rollout_axis(axis)

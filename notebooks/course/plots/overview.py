@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from course.plots import primitives as draw
+from course.plots import style
 from course.plots.shared import as_runs, habit_shares
 from course.plots.style import (
     BAD,
@@ -218,8 +219,8 @@ def networks(*methods: str, title: str = "") -> Figure:
         x, one = left + place * wide, ALGORITHMS[name]
         look = {"fontsize": 13, "weight": "bold", "ha": "center", "va": "center"}
         axis.text(x + (wide - 0.15) / 2, 4.36, one.title, **look)
-        rule = [x, x + wide - 0.15], [4.18, 4.18]
-        axis.plot(*rule, color=COLOURS[name], linewidth=3.5, solid_capstyle="butt")
+        rule, (colour, _) = ([x, x + wide - 0.15], [4.18, 4.18]), style.look(name)
+        axis.plot(*rule, color=colour, linewidth=3.5, solid_capstyle="butt")
         for row, (kind, text) in enumerate(_holds(one)):
             _slot(axis, x, 3.46 - row * step, wide - 0.15, high, kind, text)
     _kinds(axis)

@@ -12,20 +12,13 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.shared import training
-from course.plots.style import (
-    BAD,
-    BLACK,
-    FREE,
-    GOOD,
-    GREY,
-    HABIT_COLOURS,
-    arms,
-)
-from refimpl.advantages import gae
+from course.plots.shared import curves, training
+from course.plots.style import BAD, BLACK, FREE, GOOD, GREY, HABIT_COLOURS, looks_of
+from course.runs import of_runs
+from refimpl.advantages import Scored, gae
 from refimpl.algorithms import ALGORITHMS
-from refimpl.curves import Curve
-from refimpl.history import History, of_runs
+from refimpl.curves import Curve, curve
+from refimpl.history import History
 
 WANTED = {1: ("correction", "wanted", "enough"), -1: ("enough", "wanted", "correction")}
 ARROWS = {1: "r should rise", -1: "r should fall"}
@@ -171,11 +164,12 @@ def credit_explorer(
     def update(lam: float, gamma: float) -> list:
         moved = []
         for axis, (_, rewards, values) in zip(axes, answers.values()):
-            own = [
-                gae(rewards, values, torch.ones_like(values), gamma, decay)[0][0]
+            one, mask = torch.zeros(1).long(), torch.ones_like(values)
+            both = [
+                gae(Scored(rewards, one, mask, values, gamma, decay))[0]
                 for decay in (0.0, lam)
             ]
-            for bar, height in zip(axis.patches, torch.cat(own).tolist()):
+            for bar, height in zip(axis.patches, torch.cat(both).tolist()):
                 bar.set_height(height)
                 moved.append(bar)
         return moved
@@ -202,16 +196,55 @@ def lambda_tradeoff(lams, bias, variance) -> Figure:
     return figure
 
 
+def clip_explorer() -> explorer.Explorer:
+    """Bend the clip: ε below and above 1, and the size of the advantage."""
+
+    def named(size: float, **bounds) -> dict[str, dict[int, Curve]]:
+        methods = {"unclipped": ("reinforce", {"correct": True})}
+        methods["PPO, your ε"] = "ppo", bounds
+        return {
+            label: {sign: curve(name, sign * size, **own) for sign in (1, -1)}
+            for label, (name, own) in methods.items()
+        }
+
+    figure = curves(named(1.0))
+    signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
+    rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
+    for axis in figure.axes[:2]:
+        axis.set_ylim(-4.2, 4.2)
+
+    def update(epsilon_low: float, epsilon_high: float, size: float) -> list:
+        drawn = named(size, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+        moved = []
+        for i, (axis, sign) in enumerate(zip(figure.axes, signs)):
+            for line, one in zip(axis.lines, drawn.values()):
+                y = one[sign].coefficient if i > 1 else one[sign].objective
+                line.set_ydata(y.numpy())
+                moved.append(line)
+            rules[i].set_xdata([1 + epsilon_high if sign > 0 else 1 - epsilon_low] * 2)
+        good, bad = figure.axes[:2]
+        good.set_title(f"Â > 0: no gradient above {1 + epsilon_high:.2f}")
+        bad.set_title(f"Â < 0: no gradient below {1 - epsilon_low:.2f}")
+        return [*moved, *rules, good.title, bad.title]
+
+    controls = {
+        "epsilon_low": explorer.slider("ε low", 0.2, 0.02, 0.9, 0.02),
+        "epsilon_high": explorer.slider("ε high", 0.2, 0.02, 1.5, 0.02),
+        "size": explorer.slider("|advantage|", 1.0, 0.25, 2.0, 0.25),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
 Spread = tuple[Sequence[float], Sequence[float]]
 
 
-def drift(arms_: Mapping[str, Sequence[Spread]], epsilon: float = EPSILON) -> Figure:
+def drift(named: Mapping[str, Sequence[Spread]], epsilon: float = EPSILON) -> Figure:
     """Share of tokens outside 1 ± ε, and the largest |r − 1|, after each update.
 
-    `arms_[label]` has the two sequences for every seed.
+    `named[label]` has the two sequences for every seed.
     """
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.7))
-    for (label, seeds), (colour, dash) in zip(arms_.items(), arms(arms_)):
+    for (label, seeds), (colour, dash) in zip(named.items(), looks_of(named)):
         for axis, runs in zip(axes, zip(*seeds)):
             after = [run[1:] for run in runs]  # before, it is 0: no place on a log axis
             draw.band(axis, after, colour, label, dash, what="rollout")
@@ -355,7 +388,7 @@ def ladder(runs: Runs) -> Figure:
         "largest": "largest $|r-1|$\n(log scale)",
     }
     figure, axes = draw.panel_grid(3, (8, 3.3), sharey=True)
-    colours = [colour for colour, _ in arms(runs)]
+    colours = [colour for colour, _ in looks_of(runs)]
     for axis, name in zip(axes, panels):
         rows = {titled(label): measured(name, h) for label, h in runs.items()}
         draw.dots(axis, rows, colours)
@@ -388,7 +421,7 @@ def leash_runs(runs: Runs, level: float) -> Figure:
     """Reward and KL of every run with a KL term; `level`: predicted accuracy."""
     panels = (("reward", "reward (training)"), ("kl", "KL (nats/token)"))
     figure, axes = draw.panel_grid(2, (8, 3.6))
-    draw.metric_panels(axes, runs, panels, arms(runs), draw.strands)
+    draw.metric_panels(axes, runs, panels, looks_of(runs), draw.strands)
     draw.rule(axes[0], y=level, colour=BLACK, width=1.6, label="predicted, in reward")
     axes[0].set_ylim(0, 1.03)
     axes[0].legend(loc="lower right", fontsize=11)
@@ -469,11 +502,11 @@ def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:
     The first token decides: a 1 pays with probability 0.9, a 0 with 0.3. `code` is what
     happens after every rollout of 32 answers.
     """
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     policy = torch.zeros(3, 2, requires_grad=True)  # logits by position
     critic = torch.zeros(5, requires_grad=True)  # by position and first token
     optimizer = torch.optim.Adam([policy, critic], lr=0.05)
-    one = torch.ones(32, 3)
+    rows, one = torch.arange(32), torch.ones(32, 3)
 
     def step(loss: Tensor) -> None:
         optimizer.zero_grad()
@@ -483,8 +516,8 @@ def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:
     paid, first = [], []
     for _ in range(rollouts):
         odds = policy.detach().softmax(-1)
-        actions = torch.multinomial(odds, 32, True, generator=dice).T
-        luck = torch.rand(32, generator=dice)
+        actions = torch.multinomial(odds, 32, True, generator=generator).T
+        luck = torch.rand(32, generator=generator)
         score = (luck < 0.3 + 0.6 * actions[:, 0]).float()
         rewards = torch.zeros(32, 3)
         rewards[:, -1] = score
@@ -496,7 +529,7 @@ def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:
             "actions": actions,
             "states": states,
             "rewards": rewards,
-            "gae": lambda rewards, V: gae(rewards, V, one)[0],
+            "gae": lambda rewards, V: gae(Scored(rewards, rows, one, V)),
             "value": lambda states: critic[states],
             "log_prob": lambda actions: policy.log_softmax(-1)[range(3), actions],
         }

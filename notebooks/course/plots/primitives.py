@@ -141,7 +141,7 @@ def caption(figure: Figure, text: str) -> None:
 
 
 def how_many(counts: Mapping[str, int]) -> str:
-    """ "3 runs", or where arms differ "10 runs (GRPO, SAPO), 5 runs (GMPO)"."""
+    """ "3 runs", or where these differ "10 runs (GRPO, SAPO), 5 runs (GMPO)"."""
     groups: dict[int, list[str]] = {}
     for label, n in counts.items():
         groups.setdefault(n, []).append(label)

@@ -8,10 +8,10 @@ from matplotlib.patches import Rectangle
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, INK, PAPER, arms, shade
+from course.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
 from course.plots.style import colour as colour_of
-from refimpl.real.memory import memory
 from refimpl.history import History
+from refimpl.real.memory import memory
 
 Runs = Mapping[str, Sequence[Sequence[float]]]
 
@@ -69,7 +69,7 @@ def answers_by_form(shares: Mapping[str, Sequence[float]], title: str) -> Figure
 def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
     """A column by rollout: median and range of the runs of every arm."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
-    for (label, values), (colour, dash) in zip(runs.items(), arms(runs)):
+    for (label, values), (colour, dash) in zip(runs.items(), looks_of(runs)):
         draw.band(axis, values, colour, label, dash)
     axis.set(ylabel=name)
     draw.rollout_axis(axis, 6)

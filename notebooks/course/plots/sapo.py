@@ -9,10 +9,10 @@ from torch import Tensor
 
 from course.plots import primitives as draw
 from course.plots import shared
-from course.plots.style import BLACK, FREE, INK, arms, colour
+from course.plots.style import BLACK, FREE, INK, colour, looks_of
 from refimpl.curves import Curve, curve
-from refimpl.lab.statistics import estimate
 from refimpl.history import History
+from refimpl.lab.statistics import estimate
 
 MOVING, RETURNING = FREE[0], FREE[3]
 """Tokens further along the way that Â asks, and tokens that went the other way."""
@@ -69,7 +69,7 @@ def gates(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
     """The gate g against the ratio, for both signs."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True)
     for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
-        for i, (label, look) in enumerate(zip(named, arms(named))):
+        for i, (label, look) in enumerate(zip(named, looks_of(named))):
             one = named[label][sign]
             draw.line(axis, one.ratio, one.gate, *look, label, lw=4 if i == 0 else 2.2)
         draw.rule(axis, x=1)
@@ -116,7 +116,7 @@ def why(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figu
     """One panel per outcome, one row per arm, one dot per warm start."""
     figure, axes = draw.panel_grid(len(panels), (8, 3.3), sharey=True)
     for axis, (outcome, rows) in zip(axes, panels.items()):
-        looks = arms(reversed(rows))[::-1]  # so that arms look as in `10_stale`
+        looks = looks_of(reversed(rows))[::-1]  # so that arms look as in `10_stale`
         draw.dots(axis, rows, [shade for shade, _ in looks])
         axis.set_title(outcome, fontsize=12)
         axis.set_xlabel("nats")
@@ -144,7 +144,7 @@ def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
     """Reward, and the norm of the gradient on a log scale."""
     panels = (("reward", "reward"), ("grad_norm", "norm of the gradient"))
     figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, arms(runs), from_zero=False)
+    draw.metric_panels(axes, runs, panels, looks_of(runs), from_zero=False)
     axes[0].set_ylim(0, 1)
     axes[1].set_yscale("log")
     draw.heading(figure, axes[0], title)

@@ -8,7 +8,7 @@ import torch
 
 from course import explorer, stale
 from course.plots import primitives as draw
-from course.plots.style import BLACK, arms
+from course.plots.style import BLACK, looks_of
 from refimpl.algorithms import from_gate
 from refimpl.curves import Curve, curve
 from refimpl.lab.arms import one_sided
@@ -65,7 +65,7 @@ def column(upper, lower, sign: int, rollout: stale.Stale) -> Callable[..., list]
     weight = rollout.advantages[rows, None].abs() * mask / mask.sum(-1, keepdim=True)
     weight = weight[live].double()
 
-    styles = arms(LABELS)
+    styles = looks_of(LABELS)
     fixed = [curve("grpo", sign, RATIOS), curve("sapo", sign, RATIOS)]
     for axis, name in ((upper, "gate"), (lower, "coefficient")):
         for one, (colour, dash) in zip(fixed, styles):

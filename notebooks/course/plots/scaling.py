@@ -13,6 +13,7 @@ from course import explorer, newer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER
 from course.plots.style import colour as colour_of
+from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.importance import truncated_weight
 
@@ -143,7 +144,7 @@ def newer_map(title: str) -> Figure:
         ("R − mean", colour_of("dr_grpo"), "-.", newer.minirl().advantages),
         ("MaxRL", FREE[0], "--", newer.maxrl),
     ):
-        right = [of_group(g, torch.zeros(16).long())[0].item() for g in groups]
+        right = [of_group(Scored(g, torch.zeros(16).long()))[0].item() for g in groups]
         draw.line(advantage, share, right, colour, dash, label)
     advantage.set(title="Â of a right answer", ylim=(0, 8), xlabel="share of right")
     for axis in axes:

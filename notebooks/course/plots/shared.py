@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.plots import primitives as draw
-from course.plots.style import HABIT_COLOURS, arms
+from course.plots.style import HABIT_COLOURS, looks_of
 from refimpl.curves import Curve
 from refimpl.history import History
 
@@ -33,7 +33,7 @@ def curves(
     ones. `colours` replaces the labels' own; `title` states the finding.
     """
     figure, axes = plt.subplots(2, 2, figsize=(8, 5.6), sharex=True, sharey="row")
-    looks = arms(named)
+    looks = looks_of(named)
     if colours:
         looks = [(colour, dash) for colour, (_, dash) in zip(colours, looks)]
     for column, (sign, name) in zip(axes.T, draw.SIGNS.items()):
@@ -70,7 +70,7 @@ def training(
     rows = -(-len(panels) // columns)
     size = (8 if columns == 3 else 4 * columns, 2.5 * rows + 0.6)
     figure, axes = draw.panel_grid(len(panels), size, columns)
-    draw.metric_panels(axes, runs, panels, arms(runs), ticks=4)
+    draw.metric_panels(axes, runs, panels, looks_of(runs), ticks=4)
     if rows > 1:
         for axis in axes[:-columns]:
             axis.set_xlabel("")

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.plots import primitives as draw
-from course.plots.style import BLACK, GREY, INK, arms
+from course.plots.style import BLACK, GREY, INK, looks_of
 from course.plots.style import colour as colour_of
 
 
@@ -25,7 +25,7 @@ def accuracies(
     figure, axes = draw.panel_grid(len(settings), (8, height))
     for axis, (setting, runs) in zip(axes, settings.items()):
         rows = {f"{arm}, n = {len(values)}": values for arm, values in runs.items()}
-        draw.dots(axis, rows, [shade for shade, _ in arms(runs)], what="")
+        draw.dots(axis, rows, [shade for shade, _ in looks_of(runs)], what="")
         axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=setting)
         if start is not None:
             draw.rule(axis, x=start, colour=INK, dash="--", width=1.2)
@@ -59,7 +59,7 @@ def panels(
     size = (8, 2.1 * -(-len(stored) // columns) + 0.9)
     shared = {"sharex": True, "sharey": True}
     figure, axes = draw.panel_grid(len(stored), size, columns, **shared)
-    for axis, (label, runs), look in zip(axes, stored.items(), arms(stored)):
+    for axis, (label, runs), look in zip(axes, stored.items(), looks_of(stored)):
         draw.band(axis, runs, look[0], label, what="")
         for run in here.get(label, ()):
             axis.plot(draw.steps(run), run, color=BLACK, linewidth=1.3)

@@ -1,8 +1,9 @@
 """One style for every figure: colours, dashes, matplotlib's settings.
 
 A method has one colour and one dash in all chapters, and what is no method never has
-them. The colours were searched for numerically: hues were kept near familiar ones
-(GRPO blue; a method near the one it was made from), lightness and chroma were free.
+them; a method that nobody gave any takes the next free ones (`look`). The colours were
+searched for numerically: hues were kept near familiar ones (GRPO blue; a method near
+the one it was made from), lightness and chroma were free.
 `tests/course/test_style.py` states the distances that were asked for, also in greyscale
 and as a deuteranope sees them.
 """
@@ -75,15 +76,26 @@ LOOKS: dict[str, tuple[str, Dash]] = {
 }
 """Colour and dash of everything that has its own."""
 
-BEGINNINGS = {name: name for name in LOOKS} | {
-    **{a.title.lower(): a.name for a in ALGORITHMS.values()},
+NEXT: tuple[tuple[str, Dash], ...] = (
+    ("#1D5E77", (0, (10, 1.4, 3, 1.4))),
+    ("#BA8353", (0, (1.2, 1.2))),
+    ("#9563EE", (0, (6, 1, 1, 1, 1, 1, 1, 1))),
+    ("#58C08A", (0, (4.5, 2.5))),
+    ("#C2036A", (0, (2.5, 2))),
+    ("#110C88", (0, (12, 1.2))),
+    ("#7B1A08", (0, (3, 1, 3, 1, 1, 1))),
+    ("#89CE42", (0, (1, 2.2))),
+)
+"""Free looks for methods that have no entry above, as told apart as those."""
+
+OTHER_BEGINNINGS = {
     "unclipped": "reinforce",
     "ppo, grpo": "grpo",
     "sapo, τ = 8.8": "sapo 8.8",
     "one_sided": "one-sided",
     **dict.fromkeys(("mine", "my gate", "your gate"), "yours"),
 }
-"""What a label may begin with, in lower case, and whose look it then has."""
+"""What a label may begin with beside a name or a title, and whose look it then has."""
 
 
 def use() -> None:
@@ -122,13 +134,28 @@ def use() -> None:
     )
 
 
+def look(name: str) -> tuple[str, Dash]:
+    """Colour and dash of a key of `LOOKS`, or of a method of the registry.
+
+    The first method that has none of its own takes the first of `NEXT`, and so on;
+    where they run out, other shades of them.
+    """
+    if name in LOOKS:
+        return LOOKS[name]
+    place = [known for known in ALGORITHMS if known not in LOOKS].index(name)
+    colour, dash = NEXT[place % len(NEXT)]
+    return shade(colour, place // len(NEXT)), dash
+
+
 def method(label: str) -> str | None:
-    """Whose look a label has: a key of `LOOKS`, by what the label begins with.
+    """Whose look a label has, by what it begins with: a name that `look` knows.
 
     "Dr. GRPO, G = 8" is `dr_grpo`'s. The longest beginning that fits counts.
     """
-    fits = [k for k in BEGINNINGS if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
-    return BEGINNINGS[max(fits, key=len)] if fits else None
+    beginnings = {name: name for name in (*LOOKS, *ALGORITHMS)} | OTHER_BEGINNINGS
+    beginnings |= {one.title: name for name, one in ALGORITHMS.items()}
+    fits = [k for k in beginnings if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
+    return beginnings[max(fits, key=len)] if fits else None
 
 
 def colour(
@@ -143,14 +170,14 @@ def colour(
     if fits:
         return own[max(fits, key=len)]
     name = method(label)
-    return LOOKS[name][0] if name else default
+    return look(name)[0] if name else default
 
 
 def shade(colour: str, step: int) -> str:
-    """The same hue, lighter or darker: the look of a method's arm number `step`.
+    """The same hue, lighter or darker: the look of a method's label number `step`.
 
     Step 0 is the colour itself. A light colour only grows darker and a dark one only
-    lighter, so that every arm is seen on white; others take turns.
+    lighter, so that every shade is seen on white; others take turns.
     """
     if step == 0:
         return colour
@@ -166,12 +193,12 @@ def shade(colour: str, step: int) -> str:
     return to_hex([c + share * (towards - c) for c in (red, green, blue)])
 
 
-def arms(labels: Iterable[str]) -> list[tuple[str, Dash]]:
+def looks_of(labels: Iterable[str]) -> list[tuple[str, Dash]]:
     """A colour and a dash for every label of a figure, no two alike.
 
-    A method has its own look, and so has the shortest of its labels; its other arms
-    have another lightness of the colour and a dash that is free. What is no method
-    takes a free colour.
+    A method has its own look, and so has the shortest of its labels; its others have
+    another lightness of the colour and a dash that is free. What is no method takes a
+    free colour.
     """
     labels = list(labels)
     owners = [method(label) for label in labels]
@@ -179,13 +206,13 @@ def arms(labels: Iterable[str]) -> list[tuple[str, Dash]]:
     known.sort(key=lambda i: len(labels[i]))
     others = [i for i, owner in enumerate(owners) if not owner]
     every = [*DASHES, *(dash for _, dash in LOOKS.values())]
-    taken = {LOOKS[owners[i]][1] for i in known}
+    taken = {look(owners[i])[1] for i in known}
     dashes = iter([d for d in every if d not in taken] + every * len(labels))
     colours = iter([shade(c, k) for k in range(len(labels)) for c in FREE])
     steps: Counter[str] = Counter()
     looks: dict[int, tuple[str, Dash]] = {}
     for i in known:
-        face, dash = LOOKS[owners[i]]
+        face, dash = look(owners[i])
         step = steps[owners[i]]
         looks[i] = (shade(face, step), next(dashes) if step else dash)
         steps[owners[i]] += 1

@@ -16,8 +16,8 @@ from course.plots.sapo import PARTS
 from course.plots.style import BAD, BLACK, FREE, GOOD, GREY, INK
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.curves import Curve, curve
-from refimpl.lab.arms import one_sided
 from refimpl.history import History
+from refimpl.lab.arms import one_sided
 
 MEAN, GRADIENT = FREE[1], FREE[0]
 """Errors of the mean gate, and of the gradient."""
@@ -64,7 +64,7 @@ def surrogates(
     figure, axes = plt.subplots(1, 2, figsize=(8, 4.4), sharey=True)
     for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
         heights = {label: by_sign[sign] for label, by_sign in named.items()}
-        draw.curve_panel(axis, ratio, heights, style.arms(named), title=name)
+        draw.curve_panel(axis, ratio, heights, style.looks_of(named), title=name)
         axis.plot([1], [1], "o", color=BLACK, markersize=5)
         axis.set(xlabel="ratio $r$", ylim=(0, 3), xlim=(0, 3))
     axes[0].set_ylabel("objective $f(r)$")
@@ -151,7 +151,7 @@ def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
 def own_gate(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
     """Gate and coefficient of a few methods, for both signs."""
     figure, axes = plt.subplots(2, 2, figsize=(8, 5.8), sharex=True, sharey="row")
-    looks = style.arms(named)
+    looks = style.looks_of(named)
     for column, (sign, name) in zip(axes.T, draw.SIGNS.items()):
         for i, (label, look) in enumerate(zip(named, looks)):
             one, width = named[label][sign], 2.2 if i else 4
@@ -174,7 +174,7 @@ def arms(
 ) -> Figure:
     """Median over seeds and their range; the last panel is the final accuracy."""
     figure, (*axes, last) = draw.panel_grid(len(panels) + 1, (8, 6.2), 2)
-    looks = style.arms(runs)
+    looks = style.looks_of(runs)
     draw.metric_panels(axes, runs, panels, looks, from_zero=False)
     final = {
         label: [h.accuracy for h in histories] for label, histories in runs.items()
@@ -193,7 +193,7 @@ def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
     """Reward and entropy of runs, one of them broken."""
     panels = (("reward", "reward"), ("entropy", "entropy (nats/token)"))
     figure, axes = draw.panel_grid(2, (8, 3.2))
-    draw.metric_panels(axes, runs, panels, style.arms(runs))
+    draw.metric_panels(axes, runs, panels, style.looks_of(runs))
     draw.heading(figure, axes[0], title)
     return figure
 
@@ -348,7 +348,7 @@ def _column(axes, sign: int, rollout: stale.Stale):
 
     def move(chosen, gates) -> list:
         for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
-            shade = style.LOOKS[name][0]
+            shade = style.look(name)[0]
             left = g[own].numpy().clip(0, 1)
             one = curve(algorithm, sign, grid, **given)
             lines[i].set_ydata(one.gate.numpy())

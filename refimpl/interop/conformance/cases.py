@@ -10,7 +10,7 @@ with respect to `logp`. All log-probs in nats, all numbers float64.
 """
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ import refimpl
 from refimpl import importance, kl, moe, normalisers
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.algorithms.base import LossResult
+from refimpl.checks import UserError
 
 SCHEMA = 1
 BETA = 0.1
@@ -106,6 +107,15 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "sapo": ({"tau_pos": 8.8, "tau_neg": 8.8}, {"tau_pos": 8.8, "tau_neg": 17.6}),
 }
 """Hyperparameters beside the papers'."""
+WITH_KL = ("grpo", "dapo")
+"""The KL is added to any loss in the same way: a mean over responses, one over tokens.
+"""
+
+
+def normaliser_of(algorithm: Algorithm, name: str) -> Callable:
+    """One of `NORMALISERS` by name, or the one that this algorithm brings along."""
+    brought = algorithm.normaliser
+    return {brought.__name__: brought, **normalisers.NORMALISERS}[name]
 
 
 def answer(
@@ -123,22 +133,18 @@ def loss_of(
 ) -> LossResult:
     """The loss as the head of this file states it, with its graph."""
     logp, old, mask = (inputs[name] for name in ("logp", "old_logp", "mask"))
-    named = normalisers.NORMALISERS[settings["normaliser"]]
-    known = {"group": inputs["group"], "max_length": settings["max_length"]}
-    plain = weight = normalisers.apply(named, mask, **known)
+    average = normaliser_of(algorithm, settings["normaliser"])
+    group, longest = inputs["group"], settings["max_length"]
+    plain = weight = normalisers.apply(average, mask, group=group, max_length=longest)
     if settings.get("cap"):
         rollout = inputs["rollout_logp"]
-        cut = importance.truncated_weight(old, rollout, mask, settings["cap"])
-        weight = weight * cut
+        capped = importance.truncated_weight(old, rollout, mask, settings["cap"])
+        weight = weight * capped
     shifted = old
     if settings.get("placement"):
+        gamma, placement = inputs["gamma"], settings["placement"]
         shifted, weight = moe.shifted(
-            old,
-            weight,
-            mask,
-            inputs["gamma"],
-            settings["placement"],
-            algorithm.one_ratio,
+            old, weight, mask, gamma, placement, algorithm.one_ratio
         )
     given = settings["hyperparameters"]
     result = algorithm.policy_loss(
@@ -152,10 +158,24 @@ def loss_of(
     return result
 
 
+def left_out() -> dict[str, str]:
+    """The methods of the registry that no case can ask for, and why."""
+    reasons = {}
+    for algorithm in ALGORITHMS.values():
+        try:
+            for inputs in _edges().values():
+                answer(algorithm, inputs, _settings(algorithm))
+        except (UserError, RuntimeError) as error:
+            reasons[algorithm.name] = str(error)
+    return reasons
+
+
 def cases() -> Iterator[Case]:
     """Every case, algorithm by algorithm."""
-    edges = _edges()
+    edges, without = _edges(), left_out()
     for algorithm in ALGORITHMS.values():
+        if algorithm.name in without:
+            continue
         case = partial(_case, algorithm, edges)
         yield from (case("the paper's", what) for what in edges)
         for name in normalisers.NORMALISERS:
@@ -168,37 +188,50 @@ def cases() -> Iterator[Case]:
             yield case(shown, "ratios far from 1", given)
         for cap in (1.0, 2.0):
             yield case(f"TIS, cap {cap:g}", "typical", cap=cap)
-        if algorithm.name in ("grpo", "dapo"):
-            for name in kl.ESTIMATORS:
-                settings = {"kl": name, "beta": BETA}
-                yield case(f"KL in the loss, {name}", "typical", **settings)
-                yield case(f"KL in the loss, {name}", "on policy, r = 1", **settings)
-        if algorithm.name != "reinforce":
-            for placement in moe.PLACEMENTS:
-                yield case(f"γ {placement}", "typical", placement=placement)
+        for name in kl.ESTIMATORS if algorithm.name in WITH_KL else ():
+            settings = {"kl": name, "beta": BETA}
+            yield case(f"KL in the loss, {name}", "typical", **settings)
+            yield case(f"KL in the loss, {name}", "on policy, r = 1", **settings)
+        # A method may make its ratio optional, by a hyperparameter `correct`.
+        has_ratio = algorithm.defaults.get("correct", True)
+        for placement in moe.PLACEMENTS if has_ratio else ():
+            yield case(f"γ {placement}", "typical", placement=placement)
 
 
 def _case(
-    algorithm: Algorithm, edges: dict, part: str, what: str, given=None, **settings
+    algorithm: Algorithm, edges: dict, part: str, what: str, given=None, **changed
 ) -> Case:
-    whole = {
+    settings = _settings(algorithm, given, **changed)
+    loss, gradient, metrics = answer(algorithm, edges[what], settings)
+    return Case(
+        algorithm.name,
+        part,
+        what,
+        edges[what],
+        settings,
+        loss.item(),
+        gradient,
+        metrics,
+    )
+
+
+def _settings(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
+    return {
         "hyperparameters": {**algorithm.defaults, **(given or {})},
         "normaliser": algorithm.normaliser.__name__,
         "max_length": MAX_LENGTH,
-        **settings,
+        **changed,
     }
-    loss, gradient, metrics = answer(algorithm, edges[what], whole)
-    own = loss.item(), gradient, metrics
-    return Case(algorithm.name, part, what, edges[what], whole, *own)
 
 
-def as_json(found: list[Case]) -> dict[str, Any]:
+def as_json(cases: list[Case]) -> dict[str, Any]:
     """All of it as plain data; `loader.py` reads it again."""
     return {
         "schema": SCHEMA,
         "refimpl": refimpl.__version__,
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
+        "left_out": left_out(),
         "cases": [
             {
                 "name": case.name,
@@ -209,6 +242,6 @@ def as_json(found: list[Case]) -> dict[str, Any]:
                 "gradient": case.gradient.tolist(),
                 "metrics": case.metrics,
             }
-            for case in found
+            for case in cases
         ],
     }

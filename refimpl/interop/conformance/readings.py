@@ -3,7 +3,7 @@ purpose, each as a change of the question."""
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,16 +22,16 @@ class DoesNotApply(Exception):
 
 
 def _with(**settings: Any) -> Reading:
-    return lambda algorithm, inputs, own: (algorithm, inputs, own | settings)
+    return lambda algorithm, inputs, asked: (algorithm, inputs, asked | settings)
 
 
 def _instead(name: str, value: Any) -> Reading:
     """Another value of a setting, where the case has one."""
 
-    def read(algorithm, inputs, own):
-        if not own.get(name):
+    def read(algorithm, inputs, settings):
+        if not settings.get(name):
             raise DoesNotApply
-        return algorithm, inputs, own | {name: value}
+        return algorithm, inputs, settings | {name: value}
 
     return read
 
@@ -39,15 +39,15 @@ def _instead(name: str, value: Any) -> Reading:
 def _given(change: Callable[[dict], dict]) -> Reading:
     """Other hyperparameters, where the algorithm has them."""
 
-    def read(algorithm, inputs, own):
-        given = own["hyperparameters"]
+    def read(algorithm, inputs, settings):
+        given = settings["hyperparameters"]
         try:
             changed = change(given)
         except KeyError:
             raise DoesNotApply from None
-        if not set(changed) <= set(algorithm.names):
+        if not set(changed) <= set(algorithm.annotations):
             raise DoesNotApply
-        return algorithm, inputs, own | {"hyperparameters": given | changed}
+        return algorithm, inputs, settings | {"hyperparameters": given | changed}
 
     return read
 
@@ -55,37 +55,37 @@ def _given(change: Callable[[dict], dict]) -> Reading:
 def _as(name: str, of: str) -> Reading:
     """Another algorithm in place of `of`, with the same settings."""
 
-    def read(algorithm, inputs, own):
+    def read(algorithm, inputs, settings):
         if algorithm.name != of:
             raise DoesNotApply
-        return ALGORITHMS[name], inputs, own
+        return ALGORITHMS[name], inputs, settings
 
     return read
 
 
-def _without_empty_rows(algorithm, inputs, own):
+def _without_empty_rows(algorithm, inputs, settings):
     full = inputs["mask"].sum(-1) > 0
-    return algorithm, {k: v[full] for k, v in inputs.items()}, own
+    return algorithm, {k: v[full] for k, v in inputs.items()}, settings
 
 
-def _holes_closed(algorithm, inputs, own):
+def _holes_closed(algorithm, inputs, settings):
     upto = inputs["mask"].flip(-1).cummax(-1).values.flip(-1)
-    return algorithm, inputs | {"mask": upto}, own
+    return algorithm, inputs | {"mask": upto}, settings
 
 
-def _one_weight_each(algorithm, inputs, own):
+def _one_weight_each(algorithm, inputs, settings):
     """The geometric mean of a response's truncated weights, at each of its tokens."""
-    if not own.get("cap"):
+    if not settings.get("cap"):
         raise DoesNotApply
     mask, old = inputs["mask"], inputs["old_logp"]
-    log = (old - inputs["rollout_logp"]).clamp(max=math.log(own["cap"]))
+    log = (old - inputs["rollout_logp"]).clamp(max=math.log(settings["cap"]))
     each = importance.sequence_log_ratio(log * mask, mask)[:, None]
-    return algorithm, inputs | {"rollout_logp": old - each}, own | {"cap": 1e9}
+    return algorithm, inputs | {"rollout_logp": old - each}, settings | {"cap": 1e9}
 
 
 READINGS: dict[str, Reading] = {
     "exp(z) has no limit at |z| = 20": _with(limit=math.inf),
-    "the dual clip (c = 3) is always on": _given(lambda own: {"dual_clip": 3.0}),
+    "the dual clip (c = 3) is always on": _given(lambda _: {"dual_clip": 3.0}),
     "an empty response is left out of B": _without_empty_rows,
     "an empty response counts as one of ratio 1": _with(empty=True),
     "holes in the mask are not seen": _holes_closed,
@@ -104,11 +104,15 @@ READINGS: dict[str, Reading] = {
     "there is no γ": _instead("placement", None),
     "the gradient is GSPO-token's": _as("gspo_token", "gspo"),
     "the gradient is GSPO's": _as("gspo", "gspo_token"),
-    "the cap is 1 + max_ratio": _given(lambda own: {"max_ratio": own["max_ratio"] + 1}),
-    "the two τ are exchanged": _given(
-        lambda own: {"tau_pos": own["tau_neg"], "tau_neg": own["tau_pos"]}
+    "the cap is 1 + max_ratio": _given(
+        lambda given: {"max_ratio": given["max_ratio"] + 1}
     ),
-    "one τ, that of good responses": _given(lambda own: {"tau_neg": own["tau_pos"]}),
+    "the two τ are exchanged": _given(
+        lambda given: {"tau_pos": given["tau_neg"], "tau_neg": given["tau_pos"]}
+    ),
+    "one τ, that of good responses": _given(
+        lambda given: {"tau_neg": given["tau_pos"]}
+    ),
 }
 
 
@@ -116,36 +120,37 @@ def matches(case: Case, loss: float, gradient: Tensor, near: float) -> str | Non
     """The reading, or the pair of them, that gives this loss and gradient, or None."""
     for size in (1, 2):
         for titles in itertools.combinations(READINGS, size):
-            logp = case.inputs["logp"].clone().requires_grad_()
-            asked = ALGORITHMS[case.algorithm], {**case.inputs, "logp": logp}
             try:
-                found = _read(*asked, case.settings, [READINGS[t] for t in titles])
+                value, slope = read(case, titles)
             except DoesNotApply:
                 continue
-            (slope,) = torch.autograd.grad(found, logp)
-            if alike(found.item(), slope, loss, gradient, near):
+            if alike(value, slope, loss, gradient, near):
                 return ", and ".join(titles)
     return None
 
 
-def _read(algorithm, inputs, own, readings: list[Reading]) -> Tensor:
-    """The loss under all of these readings."""
-    for reading in readings:
-        algorithm, inputs, own = reading(algorithm, inputs, own)
+def read(case: Case, titles: Iterable[str]) -> tuple[float, Tensor]:
+    """Loss and gradient of a case under all of these readings."""
+    logp = case.inputs["logp"].clone().requires_grad_()
+    algorithm, inputs = ALGORITHMS[case.algorithm], {**case.inputs, "logp": logp}
+    settings = case.settings
+    for title in titles:
+        algorithm, inputs, settings = READINGS[title](algorithm, inputs, settings)
     limit = importance.LOG_RATIO_LIMIT
-    importance.LOG_RATIO_LIMIT = own.get("limit", limit)
+    importance.LOG_RATIO_LIMIT = settings.get("limit", limit)
     try:
-        loss = loss_of(algorithm, inputs, own).loss
+        loss = loss_of(algorithm, inputs, settings).loss
     finally:
         importance.LOG_RATIO_LIMIT = limit
-    if own.get("empty"):
+    if settings.get("empty"):
         empty = inputs["mask"].sum(-1) == 0
         loss = loss - inputs["advantages"][empty].sum() / len(empty)
-    return loss
+    return loss.item(), torch.autograd.grad(loss, logp)[0]
 
 
 def alike(a: float, g: Tensor, b: float, h: Tensor, near: float) -> bool:
-    """Equal loss and gradient, to `near` of their size or of 1, whichever is more."""
+    """Equal losses, and gradients at every token, to `near` of their size or of 1,
+    whichever is more."""
     size = max(1.0, g.abs().max().item())
     close = abs(a - b) <= near * max(1.0, abs(a))
     return close and bool((g - h).abs().max() <= near * size)

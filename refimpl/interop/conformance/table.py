@@ -1,106 +1,145 @@
 """Another implementation's answers beside the cases'."""
 
+import contextlib
 import copy
 import importlib.util
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import NamedTuple
+from unittest import mock
 
 import torch
-from tabulate import tabulate
 
 from refimpl.algorithms import ALGORITHMS
+from refimpl.checks import UserError, nearest, one_line
 from refimpl.interop.conformance.cases import Case
 from refimpl.interop.conformance.readings import alike, matches
-from refimpl.settings import nearest
 
 NEAR = 1e-6
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class Found(NamedTuple):
-    """What came of a case. `said`: agrees, differs, not implemented, or the error."""
+class Compared(NamedTuple):
+    """What came of a case: agrees, differs, not implemented, or an error in words."""
 
     case: Case
-    said: str
+    outcome: str
     largest: float = 0.0
     """of the differences in loss and gradient"""
     reading: str | None = None
 
 
 def adapters(path: str | Path) -> ModuleType:
-    """The file at `path`. Raises `ValueError` if it is none, or has no loss."""
+    """The file at `path`, run as code, as any file that is imported.
+
+    Raises `UserError` if it is none, cannot be imported, or has no loss.
+    """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"there is no {path}: start from a copy of "
             "refimpl/interop/conformance/adapters.py"
         )
     if path.suffix != ".py":
-        raise ValueError(f"{path} must be a Python file, named *.py")
+        raise UserError(f"{path} must be a Python file, named *.py")
     spec = importlib.util.spec_from_file_location(f"adapters of {path}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))  # for what it imports beside it
     try:
-        spec.loader.exec_module(module)
+        with staying():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path} cannot be imported: {words(error)}") from error
     finally:
         sys.path.pop(0)
     named = [n for n, f in vars(module).items() if callable(f) and n[0] != "_"]
     if not set(named) & set(ALGORITHMS):
         near = next((nearest(n, ALGORITHMS) for n in named), "")
-        raise ValueError(
+        raise UserError(
             f"{path} has no function named after an algorithm{near}; one of: "
             f"{', '.join(ALGORITHMS)}"
         )
     return module
 
 
-def compare(module: ModuleType, every: Iterable[Case], near: float = NEAR):
-    """Ask `module` every case: a `Found` for each."""
+@contextlib.contextmanager
+def staying() -> Iterator[None]:
+    """Inside, `os._exit` raises as `sys.exit` does: a program that ends with 0 and
+    without a table reads as one that agrees."""
+    leave, here = os._exit, os.getpid()
+
+    def stay(code):
+        if os.getpid() != here:  # a child that was forked
+            leave(code)
+        raise SystemExit(code)
+
+    with mock.patch.object(os, "_exit", stay):
+        yield
+
+
+def compare(
+    module: ModuleType, every: Iterable[Case], near: float = NEAR
+) -> Iterator[Compared]:
+    """Ask `module` every case. An error of its, or an end, is an outcome."""
     for case in every:
         ask = getattr(module, case.algorithm, None)
         if ask is None:
-            yield Found(case, "not implemented")
+            yield Compared(case, "not implemented")
             continue
         inputs = {name: x.clone() for name, x in case.inputs.items()}
         logp = inputs["logp"].requires_grad_()
         try:
-            loss = ask(inputs, copy.deepcopy(case.settings))
-            (gradient,) = torch.autograd.grad(loss, logp)
+            with staying():
+                loss = ask(inputs, copy.deepcopy(case.settings))
+                (gradient,) = torch.autograd.grad(loss, logp)
+                value = loss.item()
         except NotImplementedError:
-            yield Found(case, "not implemented")
+            yield Compared(case, "not implemented")
             continue
-        except Exception as error:
-            yield Found(case, f"{type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:
+            yield Compared(case, words(error))
             continue
-        value, gradient = loss.item(), torch.nan_to_num(gradient, nan=torch.inf)
+        gradient = torch.nan_to_num(gradient, nan=torch.inf)
         largest = max(
             abs(value - case.loss), (gradient - case.gradient).abs().max().item()
         )
         if alike(case.loss, case.gradient, value, gradient, near):
-            yield Found(case, "agrees", largest)
+            yield Compared(case, "agrees", largest)
         else:
             reading = matches(case, value, gradient, near)
-            yield Found(case, "differs", largest, reading)
+            yield Compared(case, "differs", largest, reading)
 
 
-def shown(found: list[Found], title: str) -> str:
-    """A line for each algorithm and kind of difference."""
-    lines = []
-    for name in dict.fromkeys(f.case.algorithm for f in found):
-        own = [f for f in found if f.case.algorithm == name]
-        counts = Counter((f.said, f.reading) for f in own)
-        for (said, reading), count in counts.most_common():
-            same = [f for f in own if (f.said, f.reading) == (said, reading)]
-            largest = f"{max(f.largest for f in same):.1e}"
+def words(error: BaseException) -> str:
+    """An error of somebody else's, fit for a table and a terminal."""
+    return "".join(c for c in one_line(error, 120) if c.isprintable())
+
+
+def shown(
+    answers: list[Compared], title: str, left_out: Mapping[str, str] = NONE
+) -> str:
+    """A line for each algorithm and kind of difference, and for what was not asked."""
+    rows = [("algorithm", title, "cases", "largest", "which reading it matches")]
+    for name in dict.fromkeys(a.case.algorithm for a in answers):
+        of_method = [a for a in answers if a.case.algorithm == name]
+        counts = Counter((a.outcome, a.reading) for a in of_method)
+        for (outcome, reading), count in counts.most_common():
+            same = [
+                a for a in of_method if (a.outcome, a.reading) == (outcome, reading)
+            ]
             why = reading or ""
-            if said == "differs":
-                why = why or "no known reading: " + "; ".join(
-                    f"{f.case.part}, {f.case.what}" for f in same[:3]
-                )
-            blank = said not in ("agrees", "differs")
-            lines.append([name, said, count, "" if blank else largest, why])
-    head = ["algorithm", title, "cases", "largest", "which reading it matches"]
-    return tabulate(lines, head, disable_numparse=True)
+            if outcome == "differs" and reading is None:
+                parts = (f"{a.case.part}, {a.case.what}" for a in same[:3])
+                why = f"no known reading: {'; '.join(parts)}"
+            compared = outcome in ("agrees", "differs")
+            largest = f"{max(a.largest for a in same):.1e}" if compared else ""
+            rows.append((name, outcome, str(count), largest, why))
+    rows += [(name, "left out", "", "", why) for name, why in left_out.items()]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    rows.insert(1, tuple("-" * width for width in widths))
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)

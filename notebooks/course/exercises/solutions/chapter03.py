@@ -4,8 +4,7 @@ import copy
 
 import torch
 
-from refimpl.rollout import sample
-from refimpl.scoring import log_probs
+from refimpl import log_probs, sample
 from refimpl.tasks import Arithmetic
 
 HALVED = 0.5

@@ -1,0 +1,13 @@
+"""What the cells of chapter 00 take beside `import refimpl as rl`."""
+
+# ruff: noqa: F401
+
+from IPython.display import display
+from tabulate import tabulate
+
+from course import plots
+from course.exercises import check
+from course.habits import by_temperature, more_sft, survey
+from course.plots import overview, world
+from refimpl.models import build, count_parameters
+from refimpl.tasks.world import habit

@@ -1,0 +1,15 @@
+"""What the cells of chapter 07 take beside `import refimpl as rl`."""
+
+# ruff: noqa: F401
+
+from IPython.display import display
+from tabulate import tabulate
+
+from course import claims, plots
+from course.by_hand import answers, compare, show
+from course.exercises import check
+from course.exercises.chapter07 import BROKEN
+from course.misreadings import MISREADINGS
+from course.plots import cispo as pictures
+from course.plots import tokens
+from course.runs import of_runs

@@ -1,0 +1,25 @@
+"""What the cells of chapter 12 take beside `import refimpl as rl`."""
+
+# ruff: noqa: F401
+
+from IPython.display import display
+from tabulate import tabulate
+
+from course import DATA, claims, plots
+from course.exercises import check
+from course.misreadings import MISREADINGS
+from course.plots import claims as pictures
+from refimpl.lab import evidence
+from refimpl.lab.claims import (
+    CLAIMS,
+    RATES,
+    STUDIES,
+    Breaking,
+    Contrast,
+    breaking_rates,
+    of_cell,
+    sweep,
+)
+from refimpl.lab.grid import Cell
+from refimpl.lab.statistics import estimate
+from refimpl.lab.store import read

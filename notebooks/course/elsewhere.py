@@ -1,0 +1,60 @@
+"""The settings that make TRL 1.16 and verl 0.9.1 compute each method's loss."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Settings(NamedTuple):
+    trl: str
+    verl: str
+
+
+ELSEWHERE = {
+    "reinforce": Settings("RLOOTrainer", "algorithm.adv_estimator=rloo"),
+    "ppo": Settings(
+        "removed in 1.13",
+        "adv_estimator=gae, policy_loss.loss_mode=vanilla, clip_ratio_c=1e9",
+    ),
+    "grpo": Settings(
+        "loss_type=grpo; the paper's KL: beta=0.04, use_bias_correction_kl=False",
+        "adv_estimator=grpo, loss_agg_mode=seq-mean-token-mean, clip_ratio_c=1e9",
+    ),
+    "dr_grpo": Settings(
+        "loss_type=dr_grpo and scale_rewards=none",
+        "loss_agg_mode=seq-mean-token-sum-norm and norm_adv_by_std_in_grpo=False",
+    ),
+    "gspo": Settings(
+        "loss_type=grpo, importance_sampling_level=sequence, "
+        "epsilon=3e-4, epsilon_high=4e-4",
+        "policy_loss.loss_mode=gspo, loss_agg_mode=seq-mean-token-mean, "
+        "clip_ratio_low=3e-4, clip_ratio_high=4e-4",
+    ),
+    "gspo_token": Settings(
+        "none: importance_sampling_level is token or sequence",
+        "policy_loss.loss_mode=gspo (verl has this form under that name)",
+    ),
+    "dapo": Settings(
+        "loss_type=dapo, epsilon_high=0.28 (no dynamic sampling)",
+        "loss_agg_mode=token-mean, clip_ratio_high=0.28, algorithm.filter_groups",
+    ),
+    "cispo": Settings(
+        "loss_type=cispo, epsilon_high=5.0 (the cap itself)",
+        "policy_loss.loss_mode=cispo, clip_ratio_low=1, clip_ratio_high=4 (cap − 1)",
+    ),
+    "gmpo": Settings(
+        "trl.experimental.gmpo.GMPOTrainer, epsilon=0.4",
+        "policy_loss.loss_mode=geo_mean, clip_ratio_low=0.4, clip_ratio_high=0.4",
+    ),
+    "rspo": Settings("not implemented", "not implemented"),
+    "sapo": Settings(
+        "loss_type=sapo, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05",
+        "policy_loss.loss_mode=sapo, tau_pos=1.0, tau_neg=1.05",
+    ),
+}
+"""By `Algorithm.name`; a method that is not here has no known settings there."""
+
+
+def rows(names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """A table's lines: the method's name here, its settings in TRL and in verl."""
+    unknown = Settings("–", "–")
+    return [(name, *ELSEWHERE.get(name, unknown)) for name in names]

@@ -1,0 +1,19 @@
+"""What several runs gave, as text."""
+
+import math
+import statistics
+from collections.abc import Iterable
+
+
+def of_runs(values: Iterable[float], digits: int = 2) -> str:
+    """The median, lowest and highest, and how many: "0.94 (0.91 to 0.96, n = 3)".
+
+    NaN counts as no run. Raises `ValueError` if nothing is left.
+    """
+    numbers = sorted(x for x in map(float, values) if not math.isnan(x))
+    if not numbers:
+        raise ValueError("of_runs needs at least one number that is not NaN")
+    low, middle, high = (
+        f"{x:.{digits}f}" for x in (numbers[0], statistics.median(numbers), numbers[-1])
+    )
+    return f"{middle} ({low} to {high}, n = {len(numbers)})"

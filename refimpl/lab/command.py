@@ -1,0 +1,104 @@
+"""`python -m refimpl {bench,real,evidence,gpu-check}`: what is measured in a clone."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from refimpl.command_line import Device, Seeds, Workers
+from refimpl.lab import bench as speed
+from refimpl.lab import gpu_check as gpu
+from refimpl.lab import real as pretrained
+
+
+def bench(
+    *,
+    seeds: Seeds = 10,
+    algorithms: tuple[str, ...] = speed.TRAINED,
+    chapters: Path | None = None,
+    out: Path = Path("bench.json"),
+) -> int:
+    """Measure speed and accuracy.
+
+    Args:
+        chapters: time the notebooks in this folder too.
+    """
+    speed.bench(seeds, out, chapters, algorithms)
+    return 0
+
+
+def real(
+    *,
+    arms: tuple[str, ...] = tuple(pretrained.ARMS),
+    settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
+    seeds: Seeds = 3,
+    workers: Workers = 1,
+    out: Path = Path("real"),
+) -> int:
+    """Every method on a pretrained model; goes on where it stopped.
+
+    Args:
+        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
+    """
+    pretrained.real(out, arms, settings, seeds, workers)
+    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
+    return 0
+
+
+def evidence_(
+    action: Literal["plan", "run", "ledger", "check"],
+    /,
+    *,
+    claims: tuple[str, ...] = (),
+    workers: Workers = 1,
+    out: Path = Path("figures/data/evidence"),
+) -> int:
+    """The claims of the papers: which runs are missing, make them, judge them.
+
+    Args:
+        action: plan: what is missing, and for how long; run: make it; ledger: all
+            verdicts, from the rows; check: is the stored ledger what the rows give.
+        claims: numbers of claims, or names of studies; none: all of them.
+        out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
+    """
+    from refimpl.lab import evidence  # pandas and scipy take a second
+
+    chosen = claims or tuple(evidence.NAMES)
+    if action == "plan":
+        print(evidence.plan(out, chosen, workers))
+    elif action == "run":
+        evidence.run_all(out, chosen, workers)
+        print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
+    elif action == "ledger":
+        print(evidence.write_ledger(out))
+    else:
+        wrong = evidence.check(out)
+        print("\n".join(wrong) or "the ledger is what the rows give")
+        return 1 if wrong else 0
+    return 0
+
+
+def gpu_check(
+    *,
+    device: Device = "cuda",
+    out: Path = Path("gpu_check.json"),
+    tiny: bool = False,
+) -> int:
+    """Measure what can only be seen on a GPU, within ten minutes.
+
+    Args:
+        tiny: try its parts with the tiny presets, as --device cpu --tiny.
+    """
+    figures = gpu.gpu_check(device, out, tiny)
+    failed = [name for name, part in figures.items() if "error" in part]
+    if failed:
+        print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "bench": bench,
+    "real": real,
+    "evidence": evidence_,
+    "gpu-check": gpu_check,
+}

@@ -1,0 +1,35 @@
+"""verl's configurations, as far as that can be tried without verl."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from course import newer
+from refimpl import UserError
+from refimpl.__main__ import main
+from refimpl.algorithms import ALGORITHMS, DAPO
+from refimpl.interop.configs import missing, yaml_of
+
+
+def test_the_command_prints_the_file(capsys):
+    assert main(["verl-config", "sapo"]) == 0
+    text = capsys.readouterr().out
+    assert text == yaml_of("sapo") and text.isascii()  # any console's
+    section = yaml.safe_load(text)["actor_rollout_ref"]
+    assert section["actor"]["policy_loss"] == {"loss_mode": "refimpl_sapo"}
+    assert section["actor"]["loss_agg_mode"] == "seq-mean-token-mean"
+    assert main(["verl-config", "rspo"]) == 2
+    assert "rspo needs the routing of two passes" in capsys.readouterr().err
+
+
+def test_every_method_but_rspo_can_be_had():
+    assert [a.name for a in ALGORITHMS.values() if missing(a)] == ["rspo"]
+
+
+def test_a_method_of_ones_own_has_a_file_if_verl_can_average_it():
+    mine = replace(DAPO, name="mine", title="Mine", advantages=newer.maxrl)
+    settings = yaml.safe_load(yaml_of(mine))["algorithm"]
+    assert settings["adv_estimator"] == "maxrl" and settings["filter_groups"]["enable"]
+    with pytest.raises(UserError, match="luspo is averaged by every_token, and verl"):
+        yaml_of(newer.luspo())

@@ -1,0 +1,135 @@
+"""What is said of how far K updates went, computed again by hand."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from refimpl import collect, log_probs, updates
+from refimpl.batch import Rollout
+from refimpl.lab.drift import Drift, shared
+from refimpl.models import weights
+from refimpl.moe import routed
+from tests.worlds import fixed_noise, prepared, random_moe, small_run, warm_model
+
+
+@pytest.mark.parametrize("moe", [False, True])
+def test_drift_is_measured_on_the_rollouts_tokens(moe):
+    settings = {"replay": "R2", "model": random_moe()} if moe else {}
+    run = prepared(learning_rate=6e-4, reward=fixed_noise, **settings)
+    batch, _ = collect(run, 0)
+    first = batch.rollout.group == batch.rollout.group[0]  # neither good nor bad
+    run.batch = batch = replace(
+        batch, advantages=batch.advantages.masked_fill(first[:, None], 0.0)
+    )
+    hook, start = Drift(run.model), weights(run.model)
+    updates(run, batch, 0)
+    run.history.rows.append({})
+    hook(run, 0)
+    rollout = batch.rollout
+    replayed = routed(run.model, experts=rollout.experts) if moe else nullcontext()
+    with torch.no_grad(), replayed:
+        logp, _ = log_probs(run.model, rollout)
+    z = [
+        (new - old)[: int(n)].double()
+        for new, old, n in zip(logp, batch.old_logp, rollout.length)
+    ]
+    every, means = torch.cat(z), torch.stack([row.mean() for row in z])
+    within = torch.stack([row.var(correction=0) for row in z])
+    expected = {
+        "drift/kl": -every.mean(),
+        "drift/step": (weights(run.model) - start).double().norm(),
+        "drift/tokens": every.var(correction=0),
+        "drift/responses": means.var(correction=0),
+        "drift/within": within.mean(),
+        "drift/within_small": (within < 0.02).double().mean(),
+    }
+    assert within.max() > 0.02 > within.min()  # else a share says nothing
+    for name, sign in (("good", 1), ("bad", -1)):
+        side = sign * batch.advantages[:, 0] > 0
+        rows = [row for row, chosen in zip(z, side) if chosen]
+        expected[f"drift/{name}"] = torch.cat(rows).mean()
+    common = [begun_alike(batch, n) for n in range(len(z))]
+    assert 0 < sum(common) < sum(map(len, z))
+    expected["drift/shared"] = torch.cat([x[:n] for x, n in zip(z, common)]).mean()
+    assert run.history.rows == [
+        {name: pytest.approx(x.item(), rel=1e-3) for name, x in expected.items()}
+    ]
+
+
+def begun_alike(batch, row) -> int:
+    """How many tokens a bad response begins with as some good one does."""
+    rollout, advantages = batch.rollout, batch.advantages[:, 0]
+    texts = [t[: int(n)].tolist() for t, n in zip(rollout.tokens, rollout.length)]
+    longest = 0
+    for other in range(len(texts)):
+        same_group = rollout.group[other] == rollout.group[row]
+        if same_group and advantages[row] < 0 < advantages[other]:
+            n = 0
+            while texts[row][: n + 1] == texts[other][: n + 1] and n < len(texts[row]):
+                n += 1
+            longest = max(longest, n)
+    return longest
+
+
+def test_a_step_begins_where_the_one_before_ended_and_nothing_else_changes(tmp_path):
+    """Of a resumed run nobody saw where the first one began."""
+    passed = [weights(warm_model())]
+    look = [Drift(warm_model()), lambda run, _: passed.append(weights(run.model))]
+    plain, measured = small_run(), small_run(hooks=look)
+    steps = [(b - a).norm().item() for a, b in pairwise(passed)]
+    assert measured["drift/step"] == pytest.approx(steps) and min(steps) > 0
+    for row, longer in zip(plain.rows, measured.rows, strict=True):
+        columns = set(row) - {"step_time"}
+        assert {k: row[k] for k in columns} == {k: longer[k] for k in columns}
+    small_run(rollouts=1, checkpoint_dir=tmp_path)
+    settings = {"checkpoint_dir": tmp_path, "resume": True}
+    later = small_run(hooks=[Drift(warm_model())], **settings)
+    assert [row.get("drift/step") for row in later.rows] == [
+        None,
+        None,
+        pytest.approx(steps[2]),
+    ]
+
+
+def a_rollout(tokens, mask, group) -> Rollout:
+    n = len(tokens)
+    return Rollout(
+        ids=torch.tensor([[9, *row] for row in tokens]),
+        prompt_length=torch.ones(n, dtype=torch.long),
+        mask=torch.tensor(mask).float(),
+        logp=torch.zeros(n, 3),
+        entropy=torch.zeros(n, 3),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        group=torch.tensor(group),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "group", "good", "expected"),
+    [
+        # 1 2 is shared with the good response; another group's is none of its business
+        ([[1, 2, 3], [1, 2, 4]], [0, 0], [1, -1], [0, 2]),
+        ([[1, 2, 3], [1, 2, 4]], [0, 1], [1, -1], [0, 0]),
+        # what comes again after they have parted has another context
+        ([[1, 2, 3], [1, 5, 3]], [0, 0], [1, -1], [0, 1]),
+        # with the first good response it has one token in common, with the second two
+        ([[1, 5, 3], [1, 2, 3], [1, 2, 4]], [0, 0, 0], [1, 1, -1], [0, 0, 2]),
+        # a group of equal rewards pulls at nothing
+        ([[1, 2, 3], [1, 2, 3]], [0, 0], [0, 0], [0, 0]),
+        ([[1, 2, 3], [1, 2, 3]], [0, 0], [-1, -1], [0, 0]),
+    ],
+)
+def test_tokens_are_shared_up_to_where_responses_part(tokens, group, good, expected):
+    n = len(tokens)
+    advantages = torch.tensor(good).float()[:, None].expand(n, 3)
+    common = shared(a_rollout(tokens, [[1] * 3] * n, group), advantages)
+    assert common.tolist() == [[t < count for t in range(3)] for count in expected]
+
+
+def test_what_lies_behind_a_responses_end_is_shared_with_nothing():
+    rollout = a_rollout([[1, 2, 0]] * 2, [[1, 1, 0]] * 2, [0, 0])
+    advantages = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
+    assert shared(rollout, advantages).tolist() == [[False] * 3, [True, True, False]]

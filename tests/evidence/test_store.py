@@ -1,0 +1,125 @@
+"""Stored runs: named by what made them, added whole, never mixed."""
+
+from dataclasses import asdict
+
+import pytest
+
+from refimpl import TrainConfig, UserError
+from refimpl.lab import store
+from refimpl.lab.store import Store, key, read
+
+SPEC = {"arm": "GRPO", "seed": 0, "learning_rate": 3e-4, "behaviour": "b"}
+ROWS = [{"step": 0.0, "reward": 0.25}, {"step": 1.0, "reward": 1 / 3, "accuracy": 0.5}]
+ABOUT = {"weights": "w", "commit": "abc", "seconds": "1.5"}
+COLUMNS = ["step", "reward", "accuracy"]
+
+
+def filled(tmp_path, runs=2):
+    kept = Store(tmp_path / "real", COLUMNS)
+    for seed in range(runs):
+        kept.add({**SPEC, "seed": seed}, ROWS, ABOUT)
+    return kept
+
+
+def test_what_is_added_is_read_again(tmp_path):
+    kept = filled(tmp_path)
+    runs, rows = read(tmp_path / "real")
+    assert runs["seed"].tolist() == [0, 1] and runs["arm"].tolist() == ["GRPO"] * 2
+    assert runs["commit"].tolist() == ["abc"] * 2
+    files = [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
+    again = Store(tmp_path / "real", COLUMNS)  # which leaves it alone
+    assert again.dropped == [] and set(runs["run"]) == set(rows["run"]) == again.done()
+    assert files == [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
+    assert rows["reward"].tolist() == [0.25, 0.333333] * 2
+    assert rows["accuracy"].isna().tolist() == [True, False] * 2
+
+
+def test_a_key_names_configuration_salt_weights_and_behaviour(monkeypatch):
+    known = {**SPEC, "begins": "b0121a88"}
+    assert key(known) == key(dict(reversed(known.items())))  # in any order
+    for other in ({"learning_rate": 2.1e-4}, {"begins": "ff"}, {"behaviour": "c"}):
+        assert key({**known, **other}) != key(known)
+    monkeypatch.setenv("REFIMPL_SALT", "3")
+    salted = key(known)
+    monkeypatch.delenv("REFIMPL_SALT")
+    assert salted != key(known)
+
+
+CUT = "real.rows.csv.gz: rows cut off in the middle"
+ALONE = "real.rows.csv.gz: rows of a run that has no line"
+LINE = "real.runs.csv: a line cut off in the middle"
+
+
+@pytest.mark.parametrize("whole", [0, 1])
+@pytest.mark.parametrize(
+    ("rows", "line", "dropped"),
+    [(1, 0, [CUT]), (20, 0, [CUT]), (-1, 0, [CUT]), (None, 0, [ALONE])]
+    + [(None, n, [LINE, ALONE]) for n in (10, -5, -1)],
+)
+def test_what_a_kill_leaves_of_a_run_is_dropped(tmp_path, whole, rows, line, dropped):
+    """So many bytes of its rows and of its line are there, after `whole` runs."""
+    kept, files = filled(tmp_path, whole), []
+    for path, part in ((kept.rows_path, rows), (kept.runs_path, line)):
+        files.append((path, path.read_bytes() if path.exists() else b"", part))
+    kept.add({**SPEC, "seed": whole}, ROWS, ABOUT)
+    for path, before, part in files:
+        path.write_bytes(before + path.read_bytes()[len(before) :][:part])
+    again = Store(tmp_path / "real", COLUMNS)
+    if line or whole:  # of a first line's first byte nothing is said
+        assert again.dropped == dropped
+    assert len(again.done()) == whole
+    again.add({**SPEC, "seed": whole}, [{**ROWS[0], "reward": 0.75}], ABOUT)
+    runs, found = read(tmp_path / "real")
+    assert runs["seed"].tolist() == [*range(whole + 1)]
+    assert found["reward"].tolist() == [0.25, 0.333333] * whole + [0.75]
+
+
+def test_files_of_another_kind_are_refused(tmp_path):
+    filled(tmp_path)
+    for columns, differ in ((COLUMNS[:2], "accuracy"), (COLUMNS[::-1], "their order")):
+        with pytest.raises(UserError, match=f"these differ: {differ}"):
+            Store(tmp_path / "real", columns)
+    (tmp_path / "real.runs.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="was not written by this version's runs"):
+        Store(tmp_path / "real", COLUMNS)
+
+
+def test_provenance_says_where_and_with_what():
+    where = store.provenance()
+    of_the_run = {"run", "behaviour", "weights", "spec", "seconds", "ended"}
+    assert set(where) | of_the_run | {"old_code"} == set(store.HEAD)
+    assert all(where[name] for name in ("torch", "instructions", "processor"))
+    assert where["date"].count("-") == 2
+
+
+DEFAULTS = """
+    seed=0 rollouts=40 prompts_per_rollout=16 group_size=8 max_new_tokens=48
+    temperature=1.0 top_p=None top_k=None dynamic_sampling=None
+    max_sampling_rounds=6 overlong_share=None overlong_filtering=False
+    rollout_dtype=None sampler_delay=0 trust_sampler=False router_noise=0.0
+    max_rollout_weight=None replay=None router_shift=None placement=before_clip
+    detach_shift=True router_rate=1.0 minibatches=4 epochs=1 micro_batch_size=16
+    optimizer=adamw learning_rate=0.0002 weight_decay=0.0 hyperparameters={}
+    normaliser=None max_length=None entropy_bonus=0.0 beta=0.0 kl_in=loss
+    kl_estimator=k3 gamma=1.0 lam=0.95 value_clip=0.2 eval_every=10
+    eval_problems=256 eval_samples=1 samples_every=0 allow_on_policy=False
+    device=cpu dtype=float32 checkpoint_every=10
+"""
+
+
+def test_defaults_and_what_only_measures_are_not_part_of_a_key():
+    """So that a setting may be added later, or taken away, and stored runs remain."""
+    spec = {"arm": "GRPO", **asdict(TrainConfig(rollouts=30))}
+    fewer = {n: v for n, v in spec.items() if n not in ("router_rate", "top_p")}
+    assert key(fewer) == key(spec)
+    for name in store.MEASURING:
+        assert key({**spec, name: 7}) == key(spec)
+    for other in ({"router_rate": 2.0}, {"rollouts": 40}, {"arm": "GSPO"}):
+        assert key({**spec, **other}) != key(spec)
+
+
+def test_no_default_that_stored_runs_rest_on_has_changed():
+    """Whoever changes one renames every stored run that has it (`store.key`), or makes
+    these runs anew. A new setting is added here."""
+    settings = {name: str(value) for name, value in asdict(TrainConfig()).items()}
+    assert settings == dict(pair.split("=") for pair in DEFAULTS.split())

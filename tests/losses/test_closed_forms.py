@@ -1,0 +1,193 @@
+"""Gradients against their closed forms, in float64, and which methods coincide.
+
+Every gradient is −weight · c · Â ∇log π_θ; a form says what c is.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import tensor
+from torch.autograd import gradcheck
+from torch.testing import assert_close
+
+from refimpl.algorithms import ALGORITHMS, from_gate
+from refimpl.curves import curve
+from refimpl.normalisers import constant, seq_mean_token_mean, token_mean
+from tests.losses.batches import (
+    EXACT,
+    SHIPPED,
+    WIDE,
+    loss_and_slope,
+    loss_of,
+    random_batch,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
+]
+LENGTHS = [7, 30, 1, 20]
+WEIGHT = {  # of a token, by lengths
+    seq_mean_token_mean: 1 / (4 * tensor(LENGTHS).double()[:, None]),
+    token_mean: 1 / 58,
+    constant: 1 / (4 * 50),
+}
+
+
+def a_batch(per_token=True):
+    """(logp, old_logp, Â, mask), ratios from 0.2 to 5."""
+    logp, old, a, mask = random_batch(LENGTHS, spread=0.6)
+    return logp, old, a if per_token else a[:, :1].expand_as(a), mask
+
+
+def mean(x, mask):
+    return (x * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+
+
+def clip(ratio, a, low=0.2, high=0.2):
+    """The ratio, and 0 where the one-sided clip has taken the gradient."""
+    return ratio * torch.where(a > 0, ratio <= 1 + high, ratio >= 1 - low)
+
+
+def dual(t):
+    return clip(t.r, t.a) * ((t.a > 0) | (t.r < 1.5))
+
+
+def capped_and_masked(t):
+    return t.r.clamp(max=1.1) * torch.where(t.a > 0, t.r <= 1.28, t.r >= 0.8)
+
+
+def soft(t):
+    return t.r / torch.cosh(torch.where(t.a > 0, 3, 5) * (t.r - 1) / 2) ** 2
+
+
+def geometric(t, low=0.4, high=0.4):
+    """The mean with the held tokens in it; these have no gradient."""
+    held = torch.where(t.a > 0, t.z.clamp(max=high), t.z.clamp(min=-low))
+    return mean(held, t.mask).exp() * (held == t.z)
+
+
+TWO, SEQUENCE = [
+    {"epsilon_low": a, "epsilon_high": b} for a, b in ((0.2, 0.3), (0.02, 0.03))
+]
+MASKED = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.28}
+TAUS = {"tau_pos": 3.0, "tau_neg": 5.0}
+FORMS = [  # name, settings, whether Â may differ within a response, c
+    ("reinforce", {}, True, lambda t: torch.ones_like(t.r)),
+    ("reinforce", {"correct": True}, True, lambda t: t.r),
+    ("ppo", TWO, True, lambda t: clip(t.r, t.a, 0.2, 0.3)),
+    ("ppo", {"dual_clip": 1.5}, True, dual),
+    ("grpo", {}, True, lambda t: clip(t.r, t.a)),
+    ("dr_grpo", {}, True, lambda t: clip(t.r, t.a)),
+    ("dapo", {}, True, lambda t: clip(t.r, t.a, 0.2, 0.28)),
+    ("gspo", SEQUENCE, False, lambda t: clip(t.s, t.a, 0.02, 0.03)),
+    ("gspo_token", SEQUENCE, False, lambda t: clip(t.s, t.a, 0.02, 0.03)),
+    ("gspo_token", SEQUENCE, True, lambda t: clip(t.s, t.a, 0.02, 0.03)),
+    ("cispo", {"max_ratio": 1.3}, True, lambda t: t.r.clamp(max=1.3)),
+    ("cispo", {"max_ratio": 1.1, **MASKED}, True, capped_and_masked),
+    ("gmpo", {}, False, geometric),
+    ("gmpo", TWO, False, lambda t: geometric(t, 0.2, 0.3)),
+    ("rspo", {}, False, geometric),
+    ("sapo", TAUS, True, soft),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "per_token", "form"), FORMS)
+def test_a_gradient_is_its_closed_form(name, settings, per_token, form):
+    algorithm, (logp, old, a, mask) = ALGORITHMS[name], a_batch(per_token)
+    z = (logp.detach() - old) * mask
+    t = SimpleNamespace(r=z.exp(), z=z, s=mean(z, mask).exp(), a=a, mask=mask)
+    coefficient = form(t).expand_as(mask)
+    _, slope = loss_and_slope(algorithm, logp, old, a, mask, **settings)
+    expected = -WEIGHT[algorithm.normaliser] * coefficient * a * mask
+    assert_close(slope, expected, rtol=0, atol=1e-10)
+    stopped = coefficient[mask.bool()] == 0
+    bounded = "epsilon" in algorithm.annotations or MASKED.items() <= settings.items()
+    assert 0 < stopped.sum() < len(stopped) if bounded else not stopped.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("reinforce", {}),
+        ("reinforce", {"correct": True}),
+        ("ppo", {"dual_clip": 1.5, "epsilon_high": 0.28}),
+        ("grpo", {}),
+        ("dr_grpo", {}),
+        ("gspo", {"epsilon_low": 0.05, "epsilon_high": 0.05}),
+        ("dapo", {}),
+        ("gmpo", {}),
+        ("sapo", {}),
+    ],
+)  # sg[·] makes the others' loss no antiderivative of their gradient
+def test_autograd_agrees_with_finite_differences(name, settings):
+    logp, old, a, mask = random_batch([4, 2, 5], seed=3)
+    rest = (old, a[:, :1].expand_as(a), mask)
+    assert gradcheck(lambda x: loss_of(ALGORITHMS[name], x, *rest, **settings), logp)
+
+
+# Which methods coincide, if they have the same normaliser
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_on_policy_every_gradient_is_reinforce(name):
+    """At θ = θ_old all are −weight · Â."""
+    logp, _, a, mask = a_batch(per_token=False)
+    weight = seq_mean_token_mean(mask)
+    batch = (logp, logp.detach(), a[:, 0], mask, weight)
+    _, slope = loss_and_slope(ALGORITHMS[name], *batch)
+    assert_close(slope, -a * weight, **EXACT)
+
+
+def sech2(r, advantages):
+    return 1 / torch.cosh(torch.where(advantages > 0, 1.0, 1.05) * (r - 1) / 2) ** 2
+
+
+METHODS = {**ALGORITHMS, "a gate": from_gate(sech2)}
+FREE = {"epsilon_low": 99.0, "epsilon_high": 99.0}
+ALL, SLOPE = slice(None), slice(1, None)  # (loss, gradient), or the latter alone
+SAME = [  # one, its settings, other, its settings, Â per token, what coincides
+    ("ppo", WIDE, "reinforce", {"correct": True}, True, ALL),
+    ("dapo", {}, "ppo", {"epsilon_low": 0.2, "epsilon_high": 0.28}, True, ALL),
+    ("gspo", SEQUENCE, "gspo_token", SEQUENCE, False, ALL),
+    ("gmpo", FREE, "gspo", WIDE, False, ALL),  # unclipped
+    ("rspo", TWO, "gmpo", TWO, True, ALL),  # without a shift
+    # τ → 0 is no gate; the value has an offset of 2/τ
+    ("sapo", {"tau_pos": 1e-5, "tau_neg": 1e-5}, "grpo", WIDE, True, SLOPE),
+    # where no ratio reaches the cap, the unified form is PPO's clip
+    ("cispo", {"max_ratio": 1e9, **MASKED}, "dapo", {}, True, SLOPE),
+    ("a gate", {}, "sapo", {}, True, SLOPE),
+]
+OTHER = [  # not so where
+    ("gspo", SEQUENCE, "gspo_token", SEQUENCE, True, ALL),  # Â differs per token
+    ("cispo", {"max_ratio": 1.1, **MASKED}, "dapo", {}, True, SLOPE),  # the cap binds
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "settings", "other", "others", "per_token", "what", "same"),
+    [(*case, True) for case in SAME] + [(*case, False) for case in OTHER],
+)
+def test_two_methods_coincide(one, settings, other, others, per_token, what, same):
+    batch = a_batch(per_token)
+    batch = (*batch, token_mean(batch[-1]))
+    pairs = zip(
+        loss_and_slope(METHODS[one], *batch, **settings)[what],
+        loss_and_slope(METHODS[other], *batch, **others)[what],
+    )
+    gaps = [(x - y).abs().max().item() for x, y in pairs]
+    assert max(gaps) < 1e-9 if same else gaps[-1] > 1e-4
+
+
+# SAPO's gate
+
+
+def test_sapo_at_the_papers_tau():
+    """τ = 1: w(0.8) = 0.990, never below 0.786 for r < 1; r·w peaks at 1.575."""
+    gate = curve("sapo", 1.0, tensor([0.8, 1e-6])).gate
+    assert gate.tolist() == pytest.approx([0.990, 0.786], abs=5e-4)
+    grid = torch.linspace(1, 4, 30_001)
+    found = curve("sapo", 1.0, grid).coefficient
+    assert found.max().item() == pytest.approx(1.575, abs=1e-3)
+    assert grid[found.argmax()].item() == pytest.approx(2.06, abs=5e-3)

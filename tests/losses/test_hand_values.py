@@ -1,0 +1,319 @@
+"""Losses and gradients worked out by hand, each in the comment beside it.
+
+Unless said: π_old = 1, so log π = log r; rows of two tokens and one.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import tensor
+from torch.autograd import grad
+from torch.testing import assert_close
+
+from refimpl.advantages import Scored
+from refimpl.algorithms import ALGORITHMS, Objective, from_gate, value_loss
+from refimpl.normalisers import constant, seq_mean_token_mean, token_mean
+from tests.losses.batches import (
+    EXACT,
+    NAN,
+    WIDE,
+    at_ratios,
+    loss_and_slope,
+    mask_of,
+    one_token,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
+]
+REINFORCE, PPO, GRPO = (ALGORITHMS[n] for n in ("reinforce", "ppo", "grpo"))
+GSPO, DAPO, CISPO, GMPO = (ALGORITHMS[n] for n in ("gspo", "dapo", "cispo", "gmpo"))
+
+
+def sigma(x):
+    return 1 / (1 + math.exp(-x))
+
+
+# Whole losses
+
+TEN = constant(mask_of([2, 1]), 10)
+UP = [1.0, -1.0]
+MIXED = [[1.0, -1.0], [0.0, 0.0]]  # within a response
+FAR, NEAR = [[2.0, 0.5], [4.0, 1.0]], [[1.5, 0.9], [1.3, 1.0]]
+SLIGHT, LOW = [[1.004, 1.002 / 1.004], [1.0, 1.0]], [[1.25, 0.5], [0.5, 1.0]]
+HELD = math.exp((0.4 - math.log(2)) / 2)
+WEIGHED = 2 * math.log(2) + 0.5 * math.log(0.5) - 3 * math.log(4)
+SOFT = (2 * sigma(2) + 2 * sigma(-1)) / 2 - sigma(12)
+SLOPES = (
+    -2 * sigma(2) * sigma(-2),
+    -sigma(-1) * sigma(1) / 2,
+    8 * sigma(12) * sigma(-12),
+)
+WHOLE = [  # method, settings, weight, ratios, Â, −objective, gradient
+    # log 2, log ½ and log 4: −½ [0 − log 4]; −Â/(B |o|)
+    ("reinforce", {}, None, FAR, [2.0, -1.0], math.log(2), (-1 / 2, -1 / 2, 1 / 2)),
+    # with `correct`: −½ [(2·2 + 2·½)/2 − 1·4] and −r Â/(B |o|)
+    ("reinforce", {"correct": True}, None, FAR, [2.0, -1.0], 0.75, (-1, -1 / 4, 2)),
+    # min(1.5, 1.2), min(.9, .9) and min(−1.3, −1.2), over all tokens
+    ("ppo", {}, None, NEAR, UP, -0.8 / 3, (0, -0.9 / 3, 1.3 / 3)),
+    # the same, the mean of the rows' means
+    ("grpo", {}, None, NEAR, UP, 0.125, (0, -0.9 / 4, 1.3 / 2)),
+    # min(2, 1.2) + ½ = 1.7 and −4: −(1.7 − 4)/(2·10)
+    ("dr_grpo", {}, TEN, FAR, UP, 0.115, (0, -0.5 / 20, 4 / 20)),
+    # s = √(2·½) = 1, and 4, which is free to rise: −(1 − 4)/2
+    ("gspo", {}, None, FAR, UP, 1.5, (-1 / 4, -1 / 4, 2)),
+    # s = √1.002 > 1.0004: the token that fell is dropped with the other
+    ("gspo", {}, None, SLIGHT, UP, -0.0004 / 2, (0, 0, 1 / 2)),
+    ("gspo_token", {}, None, SLIGHT, UP, -0.0004 / 2, (0, 0, 1 / 2)),
+    # s = 1 and Â = 1, −1: each token has its own; in GSPO they cancel
+    ("gspo_token", WIDE, None, FAR, MIXED, 0, (-1 / 4, 1 / 4, 0)),
+    ("gspo", WIDE, None, FAR, MIXED, 0, (0, 0, 0)),
+    # min(1.25, 1.28) + ½ and max(½, .8): −(1.25 + .5 − .8)/3
+    ("dapo", {}, None, LOW, UP, -0.95 / 3, (-1.25 / 3, -0.5 / 3, 0)),
+    # weights min(r, 3) = 2, ½, 3 on log π
+    ("cispo", {"max_ratio": 3.0}, None, FAR, UP, -WEIGHED / 3, (-2 / 3, -0.5 / 3, 1)),
+    # log 2 is held at .4: out of the gradient, in the mean; r = 4 with Â < 0 is free
+    ("gmpo", {}, None, FAR, UP, -(HELD - 4) / 2, (0, -HELD / 4, 2)),
+    # (4/τ) σ(τ (r − 1)) with τ = 2, 2 and 4; its slope is 4 σ (1 − σ) r
+    ("sapo", {"tau_pos": 2.0, "tau_neg": 4.0}, None, FAR, UP, -SOFT / 2, SLOPES),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "weight", "ratios", "advantages", "loss", "slope"), WHOLE
+)
+def test_a_loss_by_hand(name, settings, weight, ratios, advantages, loss, slope):
+    batch = (ALGORITHMS[name], ratios, advantages, [2, 1], weight)
+    value, gradient = at_ratios(*batch, **settings)
+    assert value.item() == pytest.approx(loss, abs=1e-12)
+    assert_close(gradient, tensor([[*slope[:2]], [slope[2], 0]]) * 1.0, **EXACT)
+
+
+ADVANTAGES = {  # of rewards 4, 0, 2 to one prompt: mean 2, sample variance (4 + 4)/2
+    "reinforce": (3.0, -3.0, 0.0),  # less the mean of the others: 4 − 1, 0 − 3, 2 − 2
+    "dr_grpo": (2.0, -2.0, 0.0),  # less the mean, and no division by the std of 2
+} | dict.fromkeys(
+    "grpo gspo gspo_token dapo cispo gmpo rspo sapo".split(), (1.0, -1.0, 0.0)
+)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_a_method_s_advantages_by_hand(name):
+    scored = Scored(tensor([4.0, 0.0, 2.0]), torch.zeros(3, dtype=torch.long))
+    found = ALGORITHMS[name].advantages(scored)
+    assert found.tolist() == pytest.approx(ADVANTAGES[name], abs=1e-6)
+
+
+def test_dr_grpo_from_rewards_to_its_gradient_by_hand():
+    """R = 3, 1: Ã = ±1 (divided by the std: ±0.71); r = 1; 2 rows, a constant of 10."""
+    scored = Scored(tensor([3.0, 1.0]), torch.zeros(2, dtype=torch.long))
+    a = ALGORITHMS["dr_grpo"].advantages(scored).tolist()
+    _, slope = at_ratios(ALGORITHMS["dr_grpo"], [[1.0, 1], [1, 1]], a, [2, 1], TEN)
+    assert_close(slope, tensor([[-1 / 20, -1 / 20], [1 / 20, 0]]), **EXACT)
+
+
+# One token
+
+TWO = {"epsilon_low": 0.2, "epsilon_high": 0.3}
+SIX = [  # A, r, objective, gradient in log π_θ
+    (+1.0, 0.5, 0.5, 0.5),  # a good token fell: let it rise again
+    (+1.0, 1.25, 1.25, 1.25),
+    (+1.0, 1.5, 1.3, 0.0),  # it rose enough: no reward for more
+    (-1.0, 0.5, -0.8, 0.0),  # a bad token fell enough
+    (-1.0, 1.25, -1.25, -1.25),
+    (-1.0, 1.5, -1.5, -1.5),  # a bad token rose: push it down, with all of r
+]
+FLOORED = [  # with dual_clip = 3
+    (-1.0, 2.9, -2.9, -2.9),  # below c: as before
+    (-1.0, 5.0, -3.0, 0.0),  # max(min(−5, −.8), −3)
+    (-2.0, 5.0, -6.0, 0.0),
+    (-1.0, 0.5, -0.8, 0.0),
+    (+1.0, 5.0, 1.3, 0.0),  # A > 0 is left alone
+    (+1.0, 0.1, 0.1, 0.1),
+]
+ONE_SIDED = ("ppo", "grpo", "dr_grpo", "dapo", "gspo", "gspo_token")
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+def test_the_one_sided_clip_in_each_of_the_six_cases(name):
+    """And floored at c·Â with a dual clip, which is off by default."""
+    for a, r, *expected in SIX:
+        assert one_token(ALGORITHMS[name], a, r, **TWO) == pytest.approx(expected)
+    for a, r, *expected in FLOORED:
+        found = one_token(ALGORITHMS[name], a, r, **TWO, dual_clip=3.0)
+        assert found == pytest.approx(expected)
+    assert one_token(ALGORITHMS[name], -1.0, 5.0) == pytest.approx((-5, -5))
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+@pytest.mark.parametrize(("a", "z"), [(+1.0, 0.4), (-1.0, -0.4)])
+def test_a_ratio_exactly_on_the_bound_still_has_its_gradient(name, a, z):
+    """The closed form says r ≤ 1 + ε and r ≥ 1 − ε."""
+    logp = tensor([[z]], requires_grad=True)
+    r = logp.detach().exp().item()
+    epsilon, one = abs(r - 1), torch.ones(1, 1)
+    assert 1 + math.copysign(epsilon, z) == r
+    batch = (logp, 0 * one, tensor([a]), one, one)
+    assert loss_and_slope(ALGORITHMS[name], *batch, epsilon=epsilon)[1].item() == -a * r
+
+
+@pytest.mark.parametrize(
+    ("bounds", "lowest", "highest"),
+    [
+        ({"epsilon": 0.1}, 0.9, 1.1),
+        ({"epsilon": 0.1, "epsilon_low": 0.4}, 0.6, 1.1),
+        ({"epsilon": 0.1, "epsilon_high": 0.4}, 0.9, 1.4),
+        ({"epsilon_low": 0.4, "epsilon_high": 0.1}, 0.6, 1.1),  # any two, in DAPO too
+        ({"epsilon_low": 1.0}, 0.3, None),  # max(r, 0) never binds
+        ({}, 0.8, None),
+    ],
+)
+def test_epsilon_stands_in_for_the_side_not_given(bounds, lowest, highest):
+    for name, usual in (("ppo", 1.2), ("grpo", 1.2), ("dapo", 1.28)):
+        method = ALGORITHMS[name]
+        assert one_token(method, -1.0, 0.3, **bounds)[0] == pytest.approx(-lowest)
+        above = one_token(method, 1.0, 2.0, **bounds)[0]
+        assert above == pytest.approx(highest or usual)
+
+
+MASKED = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.28}
+
+
+@pytest.mark.parametrize(
+    ("a", "r", "settings", "weight"),
+    [
+        (+1.0, 1.5, MASKED, 0.0),  # risen past 1.28: masked
+        (+1.0, 1.2, MASKED, 1.2),
+        (+1.0, 0.5, MASKED, 0.5),  # a correction: kept
+        (-1.0, 0.5, MASKED, 0.0),  # fallen past 0.8: masked
+        (-1.0, 0.9, MASKED, 0.9),
+        (-1.0, 9.0, MASKED, 5.0),  # a correction: kept, and capped
+        # The mask looks at the ratio, not at the capped one, which is within 1 ± 0.2
+        (+1.0, 1.5, {"max_ratio": 1.1, "mask_epsilon_high": 0.2}, 0.0),
+        (+1.0, 1.15, {"max_ratio": 1.1, "mask_epsilon_high": 0.2}, 1.1),
+        (-1.0, 1.5, {"max_ratio": 1.1, "mask_epsilon_high": 0.2}, 1.1),
+        # Each side by itself
+        (+1.0, 1.5, {"mask_epsilon_low": 0.2}, 1.5),
+        (-1.0, 0.5, {"mask_epsilon_high": 0.2}, 0.5),
+    ],
+)
+def test_cispo_in_the_unified_form_masks_as_ppo_does(a, r, settings, weight):
+    assert one_token(CISPO, a, r, **settings)[1] == pytest.approx(weight * a)
+
+
+@pytest.mark.parametrize("name", ["gmpo", "rspo"])
+@pytest.mark.parametrize(
+    ("a", "z", "held"),
+    [(1.0, 0.7, 0.3), (1.0, -0.7, -0.7), (-1.0, -0.7, -0.5), (-1.0, 0.7, 0.7)],
+)
+def test_gmpo_clips_the_log_ratio_on_one_side(name, a, z, held):
+    bounds = {"epsilon_low": 0.5, "epsilon_high": 0.3}
+    value, slope = one_token(ALGORITHMS[name], a, math.exp(z), **bounds)
+    assert value == pytest.approx(a * math.exp(held))
+    assert slope == pytest.approx(value if held == z else 0.0)
+    # Bounds on a log-ratio may exceed 1, and one name sets both
+    free = one_token(ALGORITHMS[name], -1.0, math.exp(-1.5), epsilon=2.0)[1]
+    stopped = one_token(ALGORITHMS[name], -1.0, math.exp(-2.5), epsilon=2.0)[1]
+    assert free != 0 and stopped == 0
+
+
+# A gate of one's own
+
+
+def test_no_gradient_passes_through_a_gate():
+    def steep(r, advantages):
+        return (50 * (r - 1)).exp().clamp(max=1e3)
+
+    value, slope = one_token(from_gate(steep), 1.0, 1.02)
+    assert slope == pytest.approx(1.02 * math.e)
+    assert value == pytest.approx(slope * math.log(1.02))
+
+
+def test_a_gate_may_be_anything_on_padding():
+    gate = from_gate(lambda r, a: torch.where(a == 0, NAN, 1.0))
+    _, slope = at_ratios(gate, FAR, UP, [2, 1])
+    assert_close(slope, tensor([[-2 / 4, -0.5 / 4], [4 / 2, 0]]), **EXACT)
+
+
+# The critic's loss
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "settings", "expected", "slope"),
+    [  # V_old = 1
+        (1.1, 2, {}, 0.81 / 2, -0.9),  # within ±0.2: ½ (1.1 − 2)²
+        (1.5, 2, {}, 0.64 / 2, 0.0),  # max(.25, (1.2 − 2)²): it moved far enough
+        (0.5, 2, {}, 2.25 / 2, -1.5),  # max(2.25, 1.44): the wrong way, come back
+        (0.9, 0, {}, 0.81 / 2, 0.9),  # the mirror image
+        (0.5, 0, {}, 0.64 / 2, 0.0),
+        (1.5, 0, {}, 2.25 / 2, 1.5),
+        (1.5, 2, {"epsilon": None}, 0.25 / 2, -0.5),
+        (1.5, 2, {"epsilon": 0.4}, 0.36 / 2, 0.0),
+    ],
+)
+def test_value_loss_by_hand(value, target, settings, expected, slope):
+    """Beside padding of NaN."""
+    values = tensor([[value, NAN]], requires_grad=True)
+    old, targets = tensor([[1.0, NAN]]), tensor([[target, NAN]])
+    loss = value_loss(values, old, targets, mask_of([1], width=2), **settings)
+    assert loss.item() == pytest.approx(expected)
+    assert grad(loss, values)[0][0].tolist() == pytest.approx([slope, 0])
+
+
+def test_value_loss_is_a_token_mean_that_micro_batches_share():
+    values, zero = tensor([[1.0, 2.0], [3.0, 9.0]]), torch.zeros(2, 2)
+
+    def loss(rows, weight=None, dtype=torch.float64):
+        mask = mask_of([2, 1]).to(dtype)
+        v, old, targets, m = (x[rows] for x in (values, values, zero, mask))
+        return value_loss(v, old, targets, m, weight).item()
+
+    for dtype in (torch.float64, torch.int64, torch.bool):  # ½ (1 + 4 + 9)/3
+        assert loss([0, 1], dtype=dtype) == pytest.approx(14 / 6, abs=1e-14)
+    shares = [loss([i], token_mean(mask_of([2, 1]))[[i]]) for i in (0, 1)]
+    assert sum(shares) == pytest.approx(14 / 6, abs=1e-14)
+    # ½ ((1 + 4)/4 + 9/2): the weight that is given is the one that is used
+    given = loss([0, 1], seq_mean_token_mean(mask_of([2, 1])))
+    assert given == pytest.approx((5 / 4 + 9 / 2) / 2, abs=1e-14)
+
+
+# Metrics: A = 1, 1, −1, −1, 1 at ratios 1.5, ½, ½, 1.5, 1; a sixth token is padding
+
+UPPER = replace(
+    GRPO, objective=lambda t: Objective(t.z * t.advantages, high=t.z.exp() > 1.2)
+)
+OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "low", "high"),
+    [
+        # Only clips that stop a gradient: up at A > 0, down at A < 0
+        *((ALGORITHMS[name], {}, 1, 1) for name in ("ppo", "grpo", "dr_grpo", "dapo")),
+        (PPO, {"epsilon_high": 0.6}, 1, 0),
+        (PPO, {"epsilon_low": 0.6}, 0, 1),
+        (GMPO, {}, 1, 1),
+        (GMPO, {"epsilon": 0.5}, 1, 0),  # log 1.5 = 0.41, log ½ = −0.69
+        # Capped weights of either sign, and masked ones of one
+        (CISPO, {"max_ratio": 1.2}, 0, 2),
+        (CISPO, {"max_ratio": 1.2, **OUTER}, 1, 1),
+        # s = (1.5 · ½ · ½ · 1.5)^⅕ = 0.891 at each of five tokens, bad ones below
+        (GSPO, {"epsilon_low": 0.1, "epsilon_high": 0.2}, 2, 0),
+        (UPPER, {}, 0, 2),
+        (REINFORCE, {}, None, None),
+    ],
+    ids=lambda x: getattr(x, "name", None),
+)
+def test_metrics_by_hand(algorithm, settings, low, high):
+    """max |r − 1| is ½; TRL's names."""
+    logp = tensor([[1.5, 0.5, 0.5, 1.5, 1.0, 9.0]]).log()
+    a = tensor([[1.0, 1.0, -1.0, -1.0, 1.0, 1.0]])
+    batch = (logp, torch.zeros(1, 6), a, mask_of([5], width=6), torch.ones(1, 6))
+    expected = {"ratio/max_deviation": 0.5}
+    if low is not None:
+        hits = {"low": low, "high": high, "region": low + high}
+        expected |= {f"clip_ratio/{side}_mean": n / 5 for side, n in hits.items()}
+    assert algorithm.policy_loss(*batch, **settings).metrics == pytest.approx(expected)

@@ -1,0 +1,236 @@
+"""Prompts shared by a group's responses, and logits made by slices."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig
+
+from refimpl import UserError, collect
+from refimpl import log_probs as plain
+from refimpl.batch import Rollout
+from refimpl.models import build
+from refimpl.real import scoring, sharing
+from refimpl.real.scoring import log_probs
+from tests.worlds import TOKENIZER, fixed_noise, gpt2, prepared, small_run
+
+
+def model():
+    return build("tiny", TOKENIZER).double().eval()
+
+
+def ragged() -> Rollout:
+    """Seven responses in three groups, out of order, of one to five tokens."""
+    generator = torch.Generator().manual_seed(0)
+    prompts = {0: [3, 4, 5, 6, 7, 8], 1: [9, 3], 2: [5]}
+    group = torch.tensor([0, 1, 0, 2, 1, 0, 1])
+    length = torch.tensor([3, 5, 1, 2, 4, 5, 2])
+    total = max(len(prompts[int(g)]) + n for g, n in zip(group, length))
+    ids = torch.zeros(7, total, dtype=torch.long)
+    for i, (g, n) in enumerate(zip(group.tolist(), length.tolist())):
+        answer = torch.randint(3, 18, (n,), generator=generator).tolist()
+        ids[i, : len(prompts[g]) + n] = torch.tensor([*prompts[g], *answer])
+    mask = (torch.arange(5) < length[:, None]).float()
+    mask[1, 2] = 0.0  # a token that the policy did not write
+    empty = torch.zeros_like(mask, dtype=torch.float64)
+    ends = torch.tensor([len(prompts[int(g)]) for g in group])
+    return Rollout(ids, ends, mask, empty, empty, torch.zeros(7).bool(), group)
+
+
+def passed(policy, batch, **how):
+    """Log-probs, entropies, and the gradient of a sum of both that tells all apart."""
+    policy.zero_grad()
+    logp, entropy = log_probs(policy, batch, 0.7, **how)
+    weight = torch.linspace(-1, 2, logp.numel(), dtype=logp.dtype).view_as(logp)
+    (weight * logp + weight.flip(0) * entropy).sum().backward()
+    gradient = torch.cat([p.grad.flatten() for p in policy.parameters()])
+    return logp.detach(), entropy.detach(), gradient
+
+
+def gaps(one, other):
+    return [float((a - b).abs().max()) for a, b in zip(one, other, strict=True)]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_rows_give_the_same_numbers_and_gradient(attention):
+    """GPT-2, because Qwen's norms round to float32 whatever the weights are."""
+    policy = gpt2().double()
+    policy.set_attn_implementation(attention)
+    apart, shared = (passed(policy, ragged(), share_prompts=s) for s in (False, True))
+    assert max(gaps(apart, shared)) < 1e-10
+    assert apart[2].norm() > 1  # of something
+
+
+def test_in_float32_they_differ_by_rounding():
+    policy = model().float()
+    batch = ragged()
+    batch = replace(batch, logp=batch.logp.float(), entropy=batch.entropy.float())
+    apart, shared = (passed(policy, batch, share_prompts=s) for s in (False, True))
+    assert max(gaps(apart[:2], shared[:2])) < 1e-5
+    assert (apart[2] - shared[2]).norm() < 1e-5 * apart[2].norm()
+
+
+def test_who_attends_to_whom():
+    owner = torch.tensor([[0, 0, 1, 1, 2, -1]])
+    expected = [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 0, 0, 1, 0],
+        [1, 1, 0, 0, 0, 1],
+    ]
+    assert sharing.attends(owner)[0].int().tolist() == expected
+
+
+def test_a_packed_row_by_hand():
+    """Prompt 7 8, responses 4 5 6 and 9 3: what predicts 6 and 3 is left out."""
+    mask = torch.tensor([[1.0, 1, 1], [1, 1, 0]])
+    none = torch.zeros(2, 3)
+    ids = torch.tensor([[7, 8, 4, 5, 6], [7, 8, 9, 3, 0]])
+    two = torch.tensor([2, 2])
+    batch = Rollout(ids, two, mask, none, none, two.bool(), torch.tensor([4, 4]))
+    packed, position, owner, source = sharing.pack(batch)
+    assert packed.tolist() == [[7, 8, 4, 5, 9]]
+    assert position.tolist() == [[0, 1, 2, 3, 2]]
+    assert owner.tolist() == [[0, 0, 1, 1, 2]]
+    assert source[0].tolist() == [1, 2, 3] and source[1, :2].tolist() == [1, 4]
+    # one row of 5 for two of 5, and two of 9 if the prompts differ
+    assert sharing.pays(batch)
+    assert not sharing.pays(replace(batch, group=torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda ids, at, owner: (ids, at * 0 + torch.arange(at.shape[1]), owner),
+        lambda ids, at, owner: (ids, at, owner.clamp(max=1)),  # answers see each other
+        lambda ids, at, owner: (ids, at, owner + 2 * (owner == 0)),  # no prompt
+    ],
+)
+def test_wrong_packing_is_seen(wrong, monkeypatch):
+    policy, right = model(), sharing.pack
+    apart = log_probs(policy, ragged(), 1.0)[0]
+
+    def pack(batch):
+        *parts, source = right(batch)
+        return *wrong(*parts), source
+
+    monkeypatch.setattr(sharing, "pack", pack)
+    shared = log_probs(policy, ragged(), 1.0, True)[0]
+    assert (shared - apart).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_logits_by_slices_give_the_same(share, monkeypatch):
+    """Also where a slice ends inside a response, and for rows without padding."""
+    policy = gpt2().double()
+    whole = passed(policy, ragged())
+    monkeypatch.setattr(scoring, "SLICE", 18 * 4)  # four tokens
+    assert max(gaps(whole, passed(policy, ragged(), share_prompts=share))) < 1e-10
+
+
+def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
+    policy, seen = model(), []
+    monkeypatch.setattr(scoring, "SLICE", 18 * 4)
+    policy.lm_head.register_forward_hook(lambda _, __, out: seen.append(out.numel()))
+    sharing.has_plain_head(policy)
+    seen.clear()
+    passed(policy, ragged())
+    # 22 tokens in slices of four, each made twice: forward and backward
+    assert len(seen) == 12 and max(seen) == 18 * 4
+
+
+def small(kind, **settings):
+    config = kind(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=8,
+        **settings,
+    )
+    return AutoModelForCausalLM.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("policy", "head", "possible"),
+    [
+        (lambda: small(LlamaConfig), True, True),
+        (lambda: small(MistralConfig, sliding_window=4), True, False),
+        (lambda: small(Gemma2Config, final_logit_softcapping=0.1), False, False),
+        (lambda: build("tiny-moe", TOKENIZER), False, False),
+    ],
+)
+def test_what_can_share(policy, head, possible):
+    policy = policy()
+    assert sharing.has_plain_head(policy) is head
+    assert sharing.possible(policy) is possible
+    if possible:
+        assert sharing.agrees(policy)
+
+
+def test_a_mask_that_a_model_ignores_is_found_out(monkeypatch):
+    policy = small(LlamaConfig)
+    monkeypatch.setattr(
+        sharing, "attends", lambda o: torch.ones(1, 1).expand(*o.shape, o.shape[1]) > 0
+    )
+    assert not sharing.agrees(policy)
+
+
+def always_shared(model, rollout, temperature=1.0):
+    return log_probs(model, rollout, temperature, share_prompts=True)
+
+
+always_shared.whole_groups = True
+
+
+def test_a_run_is_the_same_either_way():
+    quick = {"rollouts": 2, "eval_problems": 1, "dtype": "float64"}
+    apart, shared = (small_run(log_probs=f, **quick) for f in (plain, always_shared))
+    assert apart["reward"] == shared["reward"]
+    for name in ("loss", "entropy", "grad_norm", "log_ratio/q99"):
+        close = pytest.approx(apart[name], rel=1e-5, abs=1e-7)
+        assert shared[name] == close, name
+
+
+def test_prompts_are_shared_where_it_pays(monkeypatch):
+    """Long prompts and short answers, and a model that takes packed rows."""
+    packed, states = [], sharing.states
+    monkeypatch.setattr(
+        sharing, "states", lambda *given: packed.append(1) or states(*given)
+    )
+    batch = ragged()
+    long = replace(
+        batch,
+        ids=torch.cat([torch.full((7, 30), 4), batch.ids], 1),
+        prompt_length=batch.prompt_length + 30,
+    )
+    for policy, rollout, shared in (
+        (model(), long, True),
+        (model(), batch.rows(torch.tensor([0, 1, 3])), False),  # a response each
+        (build("tiny-moe", TOKENIZER), long, False),
+    ):
+        packed.clear()
+        log_probs(policy, rollout)
+        assert bool(packed) is shared
+
+
+def test_groups_stay_together_in_a_micro_batch():
+    """Cut in two, a group would have its prompt read twice."""
+    shape = {"prompts_per_rollout": 8, "group_size": 8, "micro_batch_size": 8}
+    run = prepared(log_probs=log_probs, reward=fixed_noise, **shape)
+    assert run.whole_groups and not prepared().whole_groups
+    batch, _ = collect(run, 0)
+    rows = torch.arange(len(batch)).flip(0)
+    parts = [p.rollout for p, _ in batch.micro_batches(batch.mask, rows, 8, True)]
+    assert [len(part.group.unique()) for part in parts] == [1] * 8
+    longest = [int(part.end.max()) for part in parts]
+    assert longest == sorted(longest)
+
+
+def test_what_cannot_share_is_refused():
+    with pytest.raises(UserError, match="share_prompts=True: Qwen3Moe"):
+        log_probs(build("tiny-moe", TOKENIZER), ragged(), share_prompts=True)

@@ -1,0 +1,150 @@
+"""The smallest model of each family, with random weights large enough to have opinions.
+
+Windows of 6 tokens are shorter than the responses.
+"""
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from tests.worlds import EOS, PAD, TOKENIZER
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": EOS,
+    "pad_token_id": PAD,
+    "initializer_range": 0.3,
+    "init_std": 0.3,
+}
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+HEADS, WINDOW = {"head_dim": 8}, {"sliding_window": 6}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
+SPARSE = {**EXPERTS, "moe_intermediate_size": 32}
+LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+SHARED_EXPERT = {**SPARSE, "shared_expert_intermediate_size": 32}
+LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 8, "q_lora_rank": 8}
+LATENT |= {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8}
+ROUTED = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}
+ROUTED |= {"moe_intermediate_size": 32, "first_k_dense_replace": 1}
+ROUTED |= {"n_group": 1, "topk_group": 1}
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 2}
+LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8}
+BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4}
+BART |= {"decoder_ffn_dim": 64, "encoder_layers": 1}
+BLOOM, MPT = {"n_layer": 2, "n_head": 4}, {"d_model": 32, "n_layers": 2, "n_heads": 4}
+SLIDES = {"use_sliding_window": True, "max_window_layers": 0, **WINDOW}
+
+
+def layers(*kinds: str) -> dict:
+    return {"layer_types": list(kinds)}
+
+
+FULL = "full_attention"
+
+SUPPORTED = {
+    "GPT-2": ("GPT2Config", GPT),
+    "GPT-Neo": (
+        "GPTNeoConfig",
+        {"attention_types": [[["global", "local"], 1]], "window_size": 6},
+    ),
+    "GPT-J": ("GPTJConfig", {**GPT, "rotary_dim": 4}),
+    "GPT-BigCode": ("GPTBigCodeConfig", GPT),
+    "GPT-NeoX": ("GPTNeoXConfig", {}),
+    "OPT": ("OPTConfig", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "Bloom": ("BloomConfig", BLOOM),
+    "MPT": ("MptConfig", MPT),
+    "Falcon": ("FalconConfig", {}),
+    "Falcon with ALiBi": ("FalconConfig", {"alibi": True}),
+    "Llama": ("LlamaConfig", {}),
+    "Llama 4": (
+        "Llama4TextConfig",
+        {"num_local_experts": 4, "attention_chunk_size": 6, **HEADS},
+    ),
+    "Mistral": ("MistralConfig", WINDOW),
+    "Mixtral": ("MixtralConfig", {**LOCAL_EXPERTS, **WINDOW}),
+    "Qwen2": ("Qwen2Config", {}),
+    "Qwen2 with a window": ("Qwen2Config", SLIDES),
+    "Qwen2-MoE": ("Qwen2MoeConfig", SHARED_EXPERT),
+    "Qwen3": ("Qwen3Config", HEADS),
+    "Qwen3-MoE": ("Qwen3MoeConfig", {**SPARSE, **HEADS}),
+    "Gemma": ("GemmaConfig", HEADS),
+    "Gemma 2": ("Gemma2Config", {**HEADS, **WINDOW}),
+    "Gemma 3": (
+        "Gemma3TextConfig",
+        {**layers("sliding_attention", FULL), **HEADS, **WINDOW},
+    ),
+    "Phi": ("PhiConfig", {}),
+    "Phi-3": ("Phi3Config", WINDOW),
+    "OLMo": ("OlmoConfig", {}),
+    "OLMo 2": ("Olmo2Config", {}),
+    "OLMo 3": ("Olmo3Config", WINDOW),
+    "OLMoE": ("OlmoeConfig", EXPERTS),
+    "GPT-OSS": ("GptOssConfig", {**LOCAL_EXPERTS, **HEADS, **WINDOW}),
+    "StableLM": ("StableLmConfig", {}),
+    "Cohere": ("CohereConfig", {"logit_scale": 1.0}),
+    "Cohere 2": ("Cohere2Config", {"logit_scale": 1.0, **HEADS, **WINDOW}),
+    "Granite": ("GraniteConfig", {}),
+    "Granite MoE": ("GraniteMoeConfig", {"num_local_experts": 4}),
+    "StarCoder 2": ("Starcoder2Config", WINDOW),
+    "DeepSeek-V2": (
+        "DeepseekV2Config",
+        {**LATENT, **ROUTED, **HEADS, "topk_method": "greedy"},
+    ),
+    "DeepSeek-V3": ("DeepseekV3Config", {**LATENT, **ROUTED}),
+    "SmolLM 3": ("SmolLM3Config", {}),
+    "GLM-4": ("Glm4Config", HEADS),
+    "Nemotron": ("NemotronConfig", {}),
+    "LFM2 of attention alone": ("Lfm2Config", layers(FULL, FULL)),
+    "BERT as a decoder": ("BertConfig", {"is_decoder": True}),
+    "Whisper's decoder": ("WhisperConfig", BART),  # it ignores `logits_to_keep`
+}
+
+JAMBA = {"num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
+JAMBA |= {"mamba_d_state": 8, "use_mamba_kernels": False}
+MAMBA_2 = {"state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 2}
+GRIFFIN = {"lru_width": 32, "attention_window_size": 6, **HEADS}
+GRIFFIN |= {"block_types": ["recurrent", "attention"]}
+GATED = {**SHARED_EXPERT, **HEADS, **LINEAR}
+LIGHTNING = {**layers("linear_attention", FULL), "num_local_experts": 4, **HEADS}
+
+NO_CACHE_ROWS = {  # whose state cannot be copied for a group, or selected
+    "Mamba": ("MambaConfig", {"state_size": 8}),
+    "Mamba 2": ("Mamba2Config", MAMBA_2),
+    "Falcon-Mamba": ("FalconMambaConfig", {"state_size": 8}),
+    "Qwen3-Next": ("Qwen3NextConfig", {**layers("linear_attention", FULL), **GATED}),
+    "Jamba": ("JambaConfig", JAMBA),
+    "Bamba": ("BambaConfig", {"attn_layer_indices": [1], **MAMBA}),
+    "LFM2": ("Lfm2Config", layers("conv", FULL)),
+    # its layers have both: keys that are copied, and a state
+    "Falcon-H1": ("FalconH1Config", {"mamba_d_ssm": 64, "mamba_n_groups": 1, **MAMBA}),
+    "RecurrentGemma": ("RecurrentGemmaConfig", GRIFFIN),
+    "MiniMax": ("MiniMaxConfig", LIGHTNING),
+    "xLSTM": ("xLSTMConfig", {"num_heads": 4}),
+    "GPT-1": ("OpenAIGPTConfig", GPT),  # it has no cache
+    "XLM": ("XLMConfig", {"emb_dim": 32, "n_layers": 2, "n_heads": 4}),
+}
+
+OTHER_NUMBERS = {  # which run, and give a token another probability
+    "RWKV": ("RwkvConfig", {"attention_hidden_size": 32}),
+    "BART's decoder": ("BartConfig", BART),
+    "RoBERTa as a decoder": ("RobertaConfig", {"is_decoder": True}),
+    "BERT, which sees ahead": ("BertConfig", {}),
+}
+
+
+def build(kind: str, settings: dict):
+    """A small model of this kind, told only what its config knows."""
+    config = getattr(transformers, kind)
+    known = vars(config()) | getattr(config, "attribute_map", {})
+    sizes = {name: value for name, value in SIZES.items() if name in known}
+    settings = {"vocab_size": len(TOKENIZER), **sizes, **settings}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config(**settings)).eval()

@@ -1,0 +1,148 @@
+"""Files that a run writes: whole or not at all, and where they were asked for."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from refimpl.checks import UserError
+from refimpl.files import cache_folder, writable_file, writable_folder, write
+
+
+def put(text: str, path: Path) -> None:
+    write(path, lambda file: file.write(text))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_is_as_open_would_make_it_and_an_old_one_keeps_its_mode(tmp_path):
+    before = os.umask(0o027)
+    try:
+        put("a\n語", tmp_path / "new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").read_bytes() == "a\n語".encode()
+    assert mode(tmp_path / "new") == 0o640
+    for bits in (0o600, 0o755):
+        (tmp_path / "new").chmod(bits)
+        put("b", tmp_path / "new")
+        assert (tmp_path / "new").read_text() == "b" and mode(tmp_path / "new") == bits
+    write(tmp_path / "new", lambda file: file.write(b"\0c"), "wb")
+    assert (tmp_path / "new").read_bytes() == b"\0c"
+    assert os.listdir(tmp_path) == ["new"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_symbolic_link_is_followed_also_to_another_folder(exists, tmp_path):
+    target, link = tmp_path / "there" / "target", tmp_path / "link"
+    target.parent.mkdir()
+    link.symlink_to("there/target")
+    if exists:
+        target.write_text("old")
+        target.chmod(0o600)
+    put("new", link)
+    assert link.is_symlink() and target.read_text() == "new"
+    assert not target.is_symlink() and (not exists or mode(target) == 0o600)
+    assert sorted(os.listdir(tmp_path)) == ["link", "there"]
+    assert os.listdir(target.parent) == ["target"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe, link, read = tmp_path / "pipe", tmp_path / "link", []
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+        reader.start()
+        put(f"to {path.name}", writable_file(path, "this"))
+        reader.join(timeout=20)
+        assert stat.S_ISFIFO(pipe.stat().st_mode) and link.is_symlink()
+    assert read == ["to pipe", "to link"]
+
+
+def test_a_device_is_written_to_and_stays_one():
+    before = os.stat("/dev/null")
+    put("nothing", writable_file("/dev/null", "this"))
+    assert os.stat("/dev/null").st_ino == before.st_ino
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="there is no /dev/fd here")
+def test_a_pipe_without_a_name_is_written_to():
+    """As /dev/stdout is, behind two links, where the output goes into another program."""
+    read, write_end = os.pipe()
+    put("said", writable_file(f"/dev/fd/{write_end}", "this"))
+    os.close(write_end)
+    with open(read) as file:
+        assert file.read() == "said"
+
+
+@pytest.mark.parametrize("old", [None, "as it was"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_what_fails_leaves_nothing_behind_and_the_old_file_untouched(
+    old, error, tmp_path
+):
+    path = tmp_path / "file"
+    if old is not None:
+        path.write_text(old)
+        path.chmod(0o600)
+    inode = path.stat().st_ino if old else None
+
+    def fill(file):
+        file.write("half of")
+        file.flush()
+        raise error("in the midst")
+
+    with pytest.raises(error, match="in the midst"):
+        write(path, fill)
+    assert os.listdir(tmp_path) == ([] if old is None else ["file"])
+    if old is not None:
+        assert path.read_text() == old and mode(path) == 0o600
+        assert path.stat().st_ino == inode
+
+
+def test_two_that_write_the_same_file_do_not_mix(tmp_path):
+    """Each writes beside it under a name of its own; the last one stays."""
+    path = tmp_path / "file"
+
+    def fill(file):
+        file.write("first")
+        put("second", path)
+        assert path.read_text() == "second"
+
+    write(path, fill)
+    assert path.read_text() == "first" and os.listdir(tmp_path) == ["file"]
+
+
+def test_asking_whether_something_can_be_written_leaves_nothing_but_folders(tmp_path):
+    writable_folder(tmp_path / "new", "checkpoints")
+    writable_file(tmp_path / "new" / "er" / "file", "the history")
+    assert os.listdir(tmp_path / "new") == ["er"]
+    assert os.listdir(tmp_path / "new" / "er") == []
+    (tmp_path / "file").write_text("in the way")
+    refused = {
+        "which is no name": lambda: writable_folder("", "it"),
+        "cannot write it to '.*file/x'": lambda: writable_file(
+            tmp_path / "file" / "x", "it"
+        ),
+        "which is a folder": lambda: writable_file(tmp_path, "it"),
+    }
+    for words, call in refused.items():
+        with pytest.raises(UserError, match=words):
+            call()
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    for name in ("REFIMPL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "refimpl"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "refimpl"
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"

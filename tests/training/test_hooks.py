@@ -1,0 +1,298 @@
+"""What happens after a rollout, and how a run ends: as planned, early, or refused."""
+
+import os
+import signal
+import threading
+import warnings
+
+import pytest
+import torch
+
+from refimpl import History, StalenessError, checkpoint, evaluate, hooks, train
+from refimpl.batch import Batch
+from refimpl.checkpoint import CheckpointError
+from refimpl.collect import DynamicSamplingError
+from tests.worlds import (
+    SMALL,
+    TOKENIZER,
+    Drying,
+    Interrupting,
+    always_one,
+    diverging,
+    fixed_noise,
+    largest_difference,
+    same_weights,
+    small_run,
+    unwritable,
+    warm_model,
+)
+
+STILL = {"learning_rate": 1e-12}
+"""Nothing moves."""
+
+
+def saved(folder) -> list[dict]:
+    """The rows of a checkpoint."""
+    return checkpoint.load(folder)["rows"]
+
+
+# The order
+
+
+class Bar:
+    """A progress bar that shows nothing, and says what it was told."""
+
+    log: list
+
+    def __init__(self, *, total, initial, desc, disable):
+        Bar.log = [(total, initial, desc, disable)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def set_postfix(self, reward, refresh):
+        Bar.log.append(reward)
+
+    def update(self):
+        pass
+
+
+def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
+    tmp_path, monkeypatch
+):
+    """Evaluate; the user's, in their order; the bar; save; stop."""
+    seen = []
+
+    def first(run, step):
+        row = run.history.rows[-1]
+        seen.append((step, row["step"], len(run.history), row["accuracy"] is None))
+        assert isinstance(run.batch, Batch) and len(run.batch) == 16
+        assert torch.isfinite(run.batch.old_logp).all() and row["grad_norm"] > 0
+        kept = tmp_path / checkpoint.NAME
+        assert kept.exists() == (step > 0)  # that of the rollout before
+        row["reward"], row["mine"] = 100.0 + step, 1.0
+
+    def second(run, step):
+        run.history.rows[-1]["mine"] += 1.0
+        if step == 1:
+            run.stopping.set()  # as Ctrl-C does
+
+    monkeypatch.setattr(hooks, "tqdm", Bar)
+    settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}
+    with pytest.warns(UserWarning, match="stopped after 2 of 3 rollouts: interrupted"):
+        history = small_run(hooks=[first, second], **settings)
+    assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
+    assert Bar.log == [(3, 0, "grpo", True), "100.00", "101.00"]
+    assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
+
+
+def test_a_run_that_stands_still_is_saved_and_may_be_stopped_before_it_is_refused(
+    tmp_path,
+):
+    with pytest.raises(StalenessError) as caught:
+        small_run(rollouts=5, checkpoint_dir=tmp_path, checkpoint_every=99, **STILL)
+    assert len(saved(tmp_path)) == len(caught.value.history) == 5
+    with pytest.warns(UserWarning, match="stopped after 5 of 9"):
+        history = small_run(rollouts=9, reward=Interrupting(when=5), **STILL)
+    assert isinstance(history.ended, KeyboardInterrupt)
+
+
+# Staleness
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_a_policy_that_does_not_move_is_reported(algorithm):
+    with pytest.raises(StalenessError, match="after 2 rollouts with K = 2") as caught:
+        small_run(algorithm, rollouts=2, **STILL)
+    history = caught.value.history
+    assert len(history) == 2 and history["accuracy"][-1] >= 0
+    assert largest_difference(history.model, warm_model()) < 1e-9
+
+
+@pytest.mark.parametrize("why", [STILL, {"reward": always_one}])
+def test_it_is_reported_after_five_rollouts_and_not_at_the_end(why):
+    with pytest.raises(StalenessError, match=r"after 5 rollouts .* Check the rewards"):
+        small_run(rollouts=7, **why)
+
+
+# A run that ends early hands back what it has
+
+
+def ended(algorithm="grpo", **arguments) -> History:
+    """The history of a run that ends early, which a warning has to say too."""
+    with pytest.warns(UserWarning, match=r"^stopped after \d of 4 rollouts: ") as said:
+        history = small_run(algorithm, rollouts=4, **arguments)
+    assert str(history.ended) == str(said[0].message)
+    assert said[0].filename.endswith("worlds.py")  # where `train` was called
+    return history
+
+
+def whole(history, rollouts) -> bool:
+    """As a run that was to be this long, accuracy apart."""
+    other = small_run(rollouts=rollouts)
+    for row in (*history.rows, *other.rows):
+        row["accuracy"] = None
+    return history == other and same_weights(history.model, other.model)
+
+
+def test_ctrl_c_finishes_the_rollout_and_hands_it_back():
+    reward = Interrupting(when=2)
+    history = ended(reward=reward)
+    assert isinstance(history.ended, KeyboardInterrupt)
+    assert str(history.ended) == "stopped after 2 of 4 rollouts: interrupted"
+    assert reward.calls == 2
+    given = {"problems": 8, "max_new_tokens": 24}
+    assert history["accuracy"][-1] == evaluate(history.model, TOKENIZER, **given)
+    assert whole(history, 2)
+
+
+def test_ctrl_c_in_the_last_rollout_ends_nothing_early():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history = small_run(rollouts=2, reward=Interrupting(when=2))
+    assert history.ended is None and len(history) == 2
+
+
+def test_a_second_ctrl_c_stops_at_once_and_keeps_what_was_complete():
+    history = ended(reward=Interrupting(when=3, times=2))
+    assert isinstance(history.ended, KeyboardInterrupt)
+    assert whole(history, 2)
+    with pytest.raises(KeyboardInterrupt):  # nothing was complete
+        small_run(reward=Interrupting(when=1, times=2))
+
+
+def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkeypatch):
+    def impatient(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(torch, "save", impatient)
+    history = ended(reward=Interrupting(when=2), checkpoint_dir=tmp_path)
+    assert isinstance(history.ended, KeyboardInterrupt) and len(history) == 2
+    assert not (tmp_path / checkpoint.NAME).exists()
+
+
+def test_a_solved_task_ends_the_run_and_keeps_it():
+    settings = {"max_sampling_rounds": 1, "overlong_share": 0.0}
+    history = ended("dapo", reward=Drying(when=3), **settings)
+    assert isinstance(history.ended, DynamicSamplingError)
+    assert "mean reward 1.00" in str(history.ended) and len(history) == 2
+    two = small_run("dapo", rollouts=2, reward=Drying(when=3), **settings)
+    assert same_weights(history.model, two.model)
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run(monkeypatch):
+    """Update 4 of 8 is the second of the second rollout."""
+    with monkeypatch.context() as patch:
+        diverging(patch, when=4)
+        history = ended(reward=fixed_noise, micro_batch_size=16)
+    assert isinstance(history.ended, FloatingPointError)
+    assert "update 4: the norm of the policy's gradient is" in str(history.ended)
+    assert len(history) == 1
+    assert all(p.isfinite().all() for p in history.model.parameters())
+    assert all(p.grad is None for p in history.model.parameters())
+    diverging(monkeypatch, when=1)
+    with pytest.raises(FloatingPointError, match=r"update 1: .* has diverged"):
+        small_run(reward=fixed_noise)
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        unwritable(patch, when=2)
+        history = ended(checkpoint_every=1, checkpoint_dir=tmp_path)
+    assert isinstance(history.ended, CheckpointError)
+    said = f"no checkpoint could be written to {str(tmp_path)!r} (No space left"
+    assert said in str(history.ended)
+    assert whole(history, 2)
+    assert len(saved(tmp_path)) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {checkpoint.NAME, ".lock"}
+    resumed = small_run(rollouts=4, checkpoint_dir=tmp_path, resume=True)
+    assert resumed == small_run(rollouts=4)
+
+    def full(*_):  # as torch says it
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . wrote 3 of 64")
+
+    monkeypatch.setattr(torch, "save", full)
+    settings = {"checkpoint_dir": tmp_path, "checkpoint_every": 1, "overwrite": True}
+    assert isinstance(ended(**settings).ended, CheckpointError)
+
+
+def test_a_broken_hook_or_reward_is_raised_however_late():
+    calls = []
+
+    def broken(completions, **_):
+        calls.append(completions)
+        if len(calls) == 3:
+            raise OSError("the judge is away")
+        return fixed_noise(completions)
+
+    with pytest.raises(ValueError, match="the judge is away"):
+        small_run(reward=broken)
+
+    def fails(run, step):
+        if step == 1:
+            raise KeyError("a bug of the user's own")
+
+    with pytest.raises(KeyError, match="a bug"):
+        small_run(hooks=[fails])
+
+
+# Ctrl-C belongs to the process
+
+
+def mine(*_):
+    """A handler that was there before."""
+
+
+@pytest.fixture
+def handlers():
+    """(a reward that notes them, the handlers of Ctrl-C during a run)"""
+    seen, before = [], signal.signal(signal.SIGINT, mine)
+
+    def spy(completions, **_):
+        seen.append(signal.getsignal(signal.SIGINT))
+        return fixed_noise(completions)
+
+    yield spy, seen
+    signal.signal(signal.SIGINT, before)
+
+
+ENDINGS = {
+    "whole": (None, {}),
+    "interrupted": (UserWarning, {"reward": Interrupting(when=1)}),
+    "refused": (ValueError, {"reward": lambda **_: []}),
+    "stale": (StalenessError, STILL),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_handler_of_ctrl_c_is_given_back(ending, handlers):
+    error, given = ENDINGS[ending]
+    reward, seen = handlers
+    if error is None:
+        small_run(rollouts=1, reward=reward)
+        assert seen[0] is not mine  # it was taken during the run
+    elif error is UserWarning:
+        with pytest.warns(error):
+            small_run(**given)
+    else:
+        with pytest.raises(error):
+            small_run(**{"rollouts": 1, **given})
+    assert signal.getsignal(signal.SIGINT) is mine
+
+
+def test_off_the_main_thread_a_run_is_the_same_and_leaves_ctrl_c_alone(handlers):
+    reward, seen = handlers
+    given = {"model": warm_model(), "tokenizer": TOKENIZER, "progress": False}
+    found = []
+
+    def work():
+        found.append(train("grpo", config=SMALL, reward=reward, **given))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [mine] * SMALL.rollouts
+    assert found == [small_run(reward=reward)]

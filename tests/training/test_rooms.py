@@ -1,0 +1,179 @@
+"""What the core leaves alone: the rooms beside it, and the process that it runs in."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+import torch
+
+import refimpl
+from refimpl import WarmStart, evaluate, sft
+from tests.worlds import TOKENIZER, small_run, warm_model
+
+PACKAGE = Path(refimpl.__file__).parent
+ROOT = PACKAGE.parent
+FILES = [
+    path
+    for folder in (PACKAGE, PACKAGE / "algorithms", PACKAGE / "tasks")
+    for path in sorted(folder.glob("*.py"))
+]
+ROOMS = ("refimpl.real", "refimpl.interop", "refimpl.lab")
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {name_of(path): ast.parse(path.read_text("utf-8")) for path in FILES}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The modules of refimpl that are imported anywhere in it, in functions too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            submodules = {n for n in inside if n in MODULES or n.startswith(ROOMS)}
+            found |= submodules or {node.module}
+    return {name for name in found if name.split(".")[0] == "refimpl"}
+
+
+GRAPH = {name: imported(tree) - {name} for name, tree in MODULES.items()}
+
+
+def test_the_core_imports_no_other_room():
+    """But by `importlib.import_module` in `__main__`, when a command is called."""
+    for name, others in GRAPH.items():
+        assert not [other for other in others if other.startswith(ROOMS)], name
+    doors, asked = [], {"import_module", "__import__", "exec", "eval"}
+    for name, tree in MODULES.items():
+        called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        words = {getattr(f, "attr", getattr(f, "id", "")) for f in called}
+        if words & asked - ({"eval"} if name != "refimpl.__main__" else set()):
+            doors.append(name)
+    assert doors == ["refimpl.__main__"]
+
+
+def test_no_import_runs_upward_or_in_a_circle():
+    """The floors are those of the package's docstring; a package is one of its floor."""
+    list(TopologicalSorter(GRAPH).static_order())  # CycleError, if there is one
+    floors = re.search(r"^1\. .*?\n\n", refimpl.__doc__, re.DOTALL | re.MULTILINE)[0]
+    order = ["refimpl." + name for name in re.findall(r"`(\w+)`", floors)]
+    order.insert(order.index("refimpl.__main__"), "refimpl.command_line")
+    tops = {".".join(name.split(".")[:2]) for name in MODULES} - {"refimpl"}
+    assert sorted(order) == sorted(tops)
+    floor = {name: at for at, name in enumerate(order)}
+    for name, others in GRAPH.items():
+        here = ".".join(name.split(".")[:2])
+        for other in others - {"refimpl"} if here != "refimpl" else ():
+            there = ".".join(other.split(".")[:2])
+            assert there == here or floor[there] < floor[here], (name, other)
+        assert here == "refimpl" or "refimpl" not in others, f"{name} asks for the top"
+
+
+def test_the_page_is_a_page_and_the_core_can_be_held():
+    lines = {path: len(path.read_text("utf-8").splitlines()) for path in FILES}
+    assert lines[PACKAGE / "train.py"] <= 200
+    assert sum(lines.values()) <= 5000
+
+
+CHILD = """
+import contextlib, io, json, os, random, signal, sys
+import numpy, torch
+from transformers.utils import logging
+
+def state():
+    return {
+        "threads": torch.get_num_threads(),
+        "progress bars": logging.is_progress_bar_enabled(),
+        "verbosity": logging.get_verbosity(),
+        "generators": str([random.getstate(), torch.get_rng_state().sum().item()]),
+        "dtype": str(torch.get_default_dtype()),
+        "Ctrl-C": str(signal.getsignal(signal.SIGINT)),
+        "environment": str(sorted(os.environ.items())),
+        "folder": os.getcwd(),
+        "grad": torch.is_grad_enabled(),
+    }
+
+torch.set_num_threads(3)
+states = [state()]
+import refimpl, refimpl.__main__
+states.append(state())
+config = refimpl.TrainConfig(
+    rollouts=1, prompts_per_rollout=4, group_size=4, eval_problems=4,
+)
+threads = []
+def reward(completions, **_):
+    threads.append(torch.get_num_threads())
+    return [float(i) for i, _ in enumerate(completions)]
+refimpl.train("grpo", config=config, reward=reward, progress=False)
+states.append(state())
+with contextlib.redirect_stdout(io.StringIO()) as told, contextlib.suppress(SystemExit):
+    refimpl.__main__.main(["train", "--help"])
+print(json.dumps({
+    "states": states,
+    "threads": threads,
+    "help": "--checkpoint-dir" in told.getvalue(),
+    "modules": sorted(sys.modules),
+}))
+"""
+
+
+@pytest.mark.slow
+def test_importing_training_and_asking_for_help_leave_the_process_as_it_was(tmp_path):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("OMP_NUM_THREADS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    before, imported, trained = found["states"]
+    assert before == imported == trained
+    assert before["threads"] == 3 and found["threads"] == [1]
+    assert before["progress bars"] is True and found["help"]
+    unwanted = (*ROOMS, "matplotlib", "IPython", "ipywidgets", "pandas", "scipy.stats")
+    assert not [name for name in found["modules"] if name.startswith(unwanted)]
+    assert list(tmp_path.iterdir()) == []
+
+
+WORKS = {
+    "train": lambda: small_run(rollouts=1, group_size=8),
+    "evaluate": lambda: evaluate(warm_model(), TOKENIZER, problems=32),
+    "sft": lambda: sft.train(WarmStart(skill_steps=1, habit_steps=1, batch_size=32)),
+}
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_a_small_model_works_on_one_thread(work, monkeypatch):
+    seen, forward = set(), torch.nn.Embedding.forward
+
+    def spy(self, ids):
+        if len(ids) > 16:  # not when an architecture is tried out
+            seen.add(torch.get_num_threads())
+        return forward(self, ids)
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch.nn.Embedding, "forward", spy)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        WORKS[work]()
+        assert seen == {1} and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,233 @@
+"""A sampler that is not the policy: late, rounded, in another precision, trusted."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from refimpl import StalenessError, TrainConfig, collect, samplers, updates
+from refimpl.models import weights
+from refimpl.samplers import Delayed, Policy, Rounded
+from refimpl.scoring import log_probs
+from tests.worlds import (
+    ROUNDING,
+    always_one,
+    disturb,
+    fixed_noise,
+    prepared,
+    random_model,
+    random_moe,
+    same_weights,
+    small_run,
+    warm_model,
+)
+
+LATE = {"learning_rate": 2e-3, "reward": fixed_noise}
+NEAR = {"rtol": 0, "atol": 2 * ROUNDING}
+
+
+def rollouts(run, n):
+    """(weights before, batch, metrics) of n rollouts, with updates between them."""
+    found = []
+    for step in range(n):
+        before = weights(run.model)
+        batch, metrics = collect(run, step)
+        assert torch.equal(weights(run.model), before)  # sampling changed nothing
+        found.append((before, batch, metrics))
+        updates(run, batch, step)
+    return found
+
+
+@torch.no_grad()
+def scored(row, rollout):
+    """Log-probs under the warm model with other weights."""
+    model = random_model()
+    torch.nn.utils.vector_to_parameters(row, model.parameters())
+    return log_probs(model, rollout)[0]
+
+
+# Late
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_the_sampler_has_the_weights_of_so_many_rollouts_ago(delay):
+    run, seen = prepared(sampler_delay=delay, **LATE), []
+    for step, (before, batch, metrics) in enumerate(rollouts(run, 5)):
+        seen.append(before)
+        lagging = seen[max(0, step - delay)]
+        assert_close(batch.rollout.logp, scored(lagging, batch.rollout), **NEAR)
+        assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
+        gap = (batch.rollout.logp - batch.old_logp).abs().max()
+        assert gap > 0.01 if step else gap < 2 * ROUNDING
+        assert (metrics["sampling/kl"] > 1e-4) == (step > 0)
+    assert len(run.sampler.past) == delay + 1
+
+
+def test_a_sampler_that_is_the_policy_is_the_policy():
+    run = prepared(**LATE)
+    assert type(run.sampler) is Policy and run.sampler.model is run.model
+    for _, batch, metrics in rollouts(run, 2):
+        assert run.sampler.past == [] and "sampling/kl" not in metrics
+        assert batch.old_logp is batch.rollout.logp
+
+
+@pytest.mark.parametrize("make", [None, random_moe])
+def test_a_run_that_lags_is_resumed_bit_for_bit(make, tmp_path):
+    own = {} if make is None else {"model": make(), "replay": "R3"}
+    settings = {"sampler_delay": 2, "eval_every": 2, **LATE, **own}
+    whole = small_run(rollouts=5, **settings)
+    settings["checkpoint_dir"] = tmp_path
+    small_run(rollouts=2, **settings)
+    resumed = small_run(rollouts=5, resume=True, **settings)
+    assert resumed == whole and same_weights(resumed.model, whole.model)
+    settings |= {"sampler_delay": 0, "overwrite": True}
+    assert small_run(rollouts=5, **settings) != whole
+
+
+def test_the_copies_of_a_late_sampler_share_what_is_frozen_and_nothing_else():
+    """A base of 135 million weights is there once; the policy's own are never read."""
+    policy = random_model()
+    policy.get_input_embeddings().weight.requires_grad_(False)
+    late = Delayed(Policy(policy), 1)
+    late.sync()
+    pairs = zip(policy.named_parameters(), late.model.parameters(), strict=True)
+    for (name, p), copy in pairs:
+        assert (p.data_ptr() == copy.data_ptr()) == ("embed" in name), name
+    before = weights(policy)
+    disturb(policy.model.layers)
+    late.sync()
+    kept = [p.flatten() for p, q in zip(late.model.parameters(), policy.parameters())]
+    frozen = policy.get_input_embeddings().weight.numel()
+    assert torch.equal(torch.cat(kept)[frozen:], before)
+
+
+# Rounded
+
+
+def by_hand(w):
+    """255 steps of one size to each row."""
+    step = w.abs().amax(-1, keepdim=True) / 127
+    return (w / step).round() * step
+
+
+@pytest.mark.parametrize("make", [warm_model, random_moe])
+def test_rounded_matrices_are_steps_of_a_127th_of_a_rows_largest(make):
+    """Norms, embeddings, the output layer and routers are left alone, as engines do."""
+    exact = make()
+    sampler = Rounded(Policy(exact))
+    sampler.sync()
+    changed = 0
+    for (name, w), p in zip(
+        exact.named_parameters(), sampler.model.parameters(), strict=True
+    ):
+        w = w.detach()
+        rounded = "experts" in name or "_proj" in name
+        assert_close(p.detach(), by_hand(w) if rounded else w, rtol=1e-5, atol=1e-7)
+        assert torch.equal(w, p) != rounded, name
+        changed += rounded
+    assert changed > 8
+
+
+def test_a_row_of_zeros_stays_one():
+    w = torch.tensor([[0.0, 0.0], [1.27, -0.64]])
+    assert_close(samplers.rounded(w), torch.tensor([[0.0, 0.0], [1.27, -0.64]]))
+
+
+def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
+    """A base that other models read is never written to."""
+    pytest.importorskip("peft")
+    from refimpl.real.lora import lora
+
+    adapted = lora(random_model(), r=2)
+    before = {n: p.detach().clone() for n, p in adapted.named_parameters()}
+    sampler = Rounded(Policy(adapted))
+    sampler.sync()
+    for name, p in sampler.model.named_parameters():
+        base = "_proj" in name and "lora_" not in name
+        assert torch.equal(p, before[name]) != base, name
+    for name, p in adapted.named_parameters():
+        assert torch.equal(p, before[name])
+
+
+def test_rounded_weights_follow_the_policy_or_whom_it_delays():
+    run = prepared(sampler_delay=1, rollout_dtype="int8", **LATE)
+    (first, *_), (before, batch, _) = rollouts(run, 2)
+    near = scored(first, batch.rollout) - batch.rollout.logp
+    far = scored(before, batch.rollout) - batch.rollout.logp
+    assert 0 < (near * batch.mask).abs().mean() < (far * batch.mask).abs().mean()
+    assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
+    run = prepared(rollout_dtype="int8", **LATE)
+    rollouts(run, 1)
+    run.sampler.sync()
+    names = [n for n, _ in run.model.named_parameters() if "up_proj" in n]
+    policy, sampler = (
+        dict(m.named_parameters()) for m in (run.model, run.sampler.model)
+    )
+    for name in names:
+        assert_close(
+            sampler[name], by_hand(policy[name].detach()), rtol=1e-5, atol=1e-7
+        )
+
+
+# In another precision
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rollout_dtype", "half"),
+    [
+        ("float32", None, False),
+        ("float32", "bfloat16", True),
+        ("bfloat16", None, True),
+        ("bfloat16", "float32", False),
+        ("bfloat16", "int8", True),
+        ("float32", "int8", False),
+    ],
+)
+def test_the_sampler_computes_in_the_rollouts_dtype(
+    dtype, rollout_dtype, half, monkeypatch
+):
+    """Seen by autocast: by how far its numbers differ is the processor's affair."""
+    seen, sample = [], samplers.sample
+
+    def spy(*arguments, **keywords):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return sample(*arguments, **keywords)
+
+    monkeypatch.setattr(samplers, "sample", spy)
+    collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
+    assert seen == [half]
+
+
+# Trusted, and found out
+
+
+@pytest.mark.parametrize("settings", [{"rollout_dtype": "int8"}, {"sampler_delay": 1}])
+def test_a_trusted_sampler_stands_for_the_old_policy(settings):
+    """Its own log-probs, off by what it rounds or by how far it lags."""
+    for trusted in (False, True):
+        run = prepared(trust_sampler=trusted, **settings, **LATE)
+        *_, (before, batch, metrics) = rollouts(run, 2)
+        gap = (scored(before, batch.rollout) - batch.old_logp) * batch.mask
+        assert ("sampling/kl" in metrics) is not trusted
+        assert bool(gap.abs().max() > 2e-3) is trusted
+        assert torch.equal(batch.old_logp, batch.rollout.logp) is trusted
+
+
+def test_a_trusted_sampler_leaves_no_pass_whose_experts_could_be_replayed():
+    with pytest.raises(ValueError, match="replay='R2' replays the experts of that"):
+        TrainConfig(trust_sampler=True, replay="R2")
+    TrainConfig(trust_sampler=True, replay="R3")
+
+
+def test_r2_replays_the_training_pass_and_r3_the_sampler():
+    """π_old's pass chooses anew under R2, and visits what the sampler did under R3."""
+    changes = {}
+    for kind in ("R2", "R3"):
+        run = prepared(model=random_moe(), replay=kind, router_noise=1.0, **LATE)
+        _, metrics = collect(run, 0)
+        changes[kind] = metrics["sampling/expert_change"]
+    assert changes["R3"] == 0 < 0.05 < changes["R2"]
+
+
+def test_a_policy_that_does_not_move_is_still_noticed():
+    with pytest.raises(StalenessError):
+        small_run(rollouts=5, sampler_delay=1, reward=always_one)

@@ -1,0 +1,429 @@
+"""The warm start: shipped or cached by its settings, all or nothing; what it can do."""
+
+import json
+import shutil
+import threading
+import warnings
+from collections import Counter
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from filelock import FileLock
+
+from refimpl import WarmStart, moe, sample, sft, starts, warm_start
+from refimpl.batch import FREE
+from refimpl.files import digest
+from refimpl.starts import cached, shipped, weights_digest
+from refimpl.tasks import Arithmetic, rare_careful
+from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
+
+QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)
+STARTS = {
+    "dense": WarmStart(),
+    "rare-careful": WarmStart(world=rare_careful()),
+    "moe": WarmStart(preset="tiny-moe"),
+}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache of the test's own."""
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """A list that grows by the settings of every training."""
+    done, train = [], sft.train
+
+    def spy(settings, *device):
+        done.append(settings)
+        return train(settings, *device)
+
+    monkeypatch.setattr(sft, "train", spy)
+    return done
+
+
+def kept(cache) -> list[str]:
+    """What lies in a cache, locks apart."""
+    return [path.name for path in cache.iterdir() if path.suffix != ".lock"]
+
+
+# The cache
+
+
+def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, trainings):
+    """It depends on its seed alone, whatever the global generator gives."""
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    assert weights_digest(QUICK) == ""
+    model, tokenizer, losses = warm_start(QUICK)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert weights_digest(QUICK) == digest(cached(QUICK) / "model.safetensors")
+    again, other, again_losses = warm_start(QUICK)
+    assert trainings == [QUICK] and len(losses) == 4 + 3
+    torch.manual_seed(2)
+    anew, _, anew_losses = warm_start(QUICK, fresh=True)
+    assert trainings == [QUICK, QUICK]
+    assert same_weights(again, model) and same_weights(anew, model)
+    assert again_losses == losses == anew_losses
+    assert other("3+9=;#?")["input_ids"] == tokenizer("3+9=;#?")["input_ids"]
+    assert kept(cache) == [cached(QUICK).name]
+    assert not (model.training or again.training)
+    for changed in ({"seed": 1}, {"skill_mix": (0.0, 0.0, 1.0)}):
+        assert not same_weights(warm_start(replace(QUICK, **changed))[0], model)
+
+
+def test_training_itself_asks_neither_package_nor_cache(cache):
+    model, losses = sft.train(QUICK)
+    assert same_weights(model, sft.train(QUICK)[0]) and len(losses) == 7
+    assert not cache.exists() and not model.training
+
+
+OTHER = {
+    "preset": "small",
+    "world": rare_careful(),
+    "seed": 1,
+    "skill_steps": 5,
+    "skill_mix": (0.8, 0.1, 0.1),
+    "skill_learning_rate": 1e-3,
+    "habit_steps": 5,
+    "habit_learning_rate": 1e-3,
+    "batch_size": 5,
+}
+
+
+def test_every_setting_and_the_recipe_name_the_folder(cache, monkeypatch):
+    assert OTHER.keys() == {field.name for field in fields(WarmStart)}
+    settings = [QUICK, *(replace(QUICK, **{name: OTHER[name]}) for name in OTHER)]
+    settings.append(replace(QUICK, world=Arithmetic(max_terms=4)))
+    folders = {cached(setting) for setting in settings}
+    assert {folder.parent for folder in folders} == {cache}
+    assert cached(WarmStart(**vars(QUICK))) in folders
+    monkeypatch.setattr(starts, "RECIPE", starts.RECIPE + 1)
+    folders.add(cached(QUICK))
+    monkeypatch.setenv("REFIMPL_SALT", "1")
+    folders.add(cached(QUICK))
+    assert len(folders) == len(settings) + 2
+
+
+# A damaged cache
+
+
+def change(name, how):
+    def damage(folder):
+        path = folder / name
+        path.write_bytes(how(path.read_bytes()))
+
+    return damage
+
+
+DAMAGE = {
+    "a bit of a weight": change(
+        "model.safetensors", lambda c: c[:-100] + bytes([c[-100] ^ 1]) + c[-99:]
+    ),
+    "weights cut off": change("model.safetensors", lambda c: c[:-40]),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "record cut off": change("start.json", lambda c: c[:-40]),
+    "record of another kind": change("start.json", lambda c: b"[]"),
+    "record without losses": change(
+        "start.json", lambda c: json.dumps({"sha256": json.loads(c)["sha256"]}).encode()
+    ),
+    "configuration cut off": change("config.json", lambda c: c[:-40]),
+    "another shape": change("config.json", lambda c: c.replace(b": 192", b": 100")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_policy_in_the_cache_is_trained_again(cache, trainings, damage):
+    model, _, losses = warm_start(QUICK)
+    DAMAGE[damage](cached(QUICK))
+    with pytest.warns(UserWarning, match="in the cache is trained again: ") as said:
+        healed, _, healed_losses = warm_start(QUICK)
+    assert said[0].filename == __file__  # where it was called
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warm_start(QUICK)
+    assert same_weights(healed, model) and healed_losses == losses
+    assert trainings == [QUICK, QUICK] and kept(cache) == [cached(QUICK).name]
+
+
+def test_what_has_no_record_is_replaced(cache, trainings):
+    """There is nothing to check then; it is no damage either."""
+    cached(QUICK).mkdir(parents=True)
+    (cached(QUICK) / "model.safetensors").write_text("old")
+    (cached(QUICK) / "losses.json").write_text("[1.0]")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warm_start(QUICK)
+        warm_start(QUICK)
+    assert trainings == [QUICK] and not (cached(QUICK) / "losses.json").exists()
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_a_warning(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="set REFIMPL_CACHE to a folder"):
+        model, _, losses = warm_start(QUICK)
+    assert len(losses) == 7 and not model.training
+
+
+# Several processes (here threads: the locks are on files)
+
+
+def in_threads(*works) -> list:
+    """What each returns; they run at the same time, and none may wait for ever."""
+    found = [None] * len(works)
+
+    def do(i, work):
+        found[i] = work()
+
+    threads = [
+        threading.Thread(target=do, args=pair, daemon=True) for pair in enumerate(works)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive(), "still waiting"
+    return found
+
+
+def test_three_that_need_the_same_policy_train_it_once_and_others_need_not_wait(
+    cache, trainings
+):
+    models = [m for m, *_ in in_threads(*[lambda: warm_start(QUICK)] * 3)]
+    assert trainings == [QUICK] and kept(cache) == [cached(QUICK).name]
+    assert all(same_weights(models[0], model) for model in models)
+    with FileLock(f"{cached(QUICK)}.lock"):
+        in_threads(lambda: warm_start(replace(QUICK, seed=1)))
+    assert len(trainings) == 2
+
+
+# All or nothing
+
+
+def interrupt_training(monkeypatch):
+    """Ctrl-C at the second optimiser step."""
+    steps, step = [], torch.optim.AdamW.step
+
+    def interrupted(self, *arguments, **keywords):
+        steps.append(self)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        return step(self, *arguments, **keywords)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", interrupted)
+
+
+def interrupt_saving(monkeypatch):
+    """Ctrl-C after the model is on the disk, before its record is."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", interrupted)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("interrupt", [interrupt_training, interrupt_saving])
+def test_what_is_interrupted_leaves_what_was_there(
+    cache, monkeypatch, trainings, interrupt, old
+):
+    model = warm_start(QUICK)[0] if old else None
+    with monkeypatch.context() as patch:
+        interrupt(patch)
+        with pytest.raises(KeyboardInterrupt):
+            warm_start(QUICK, fresh=True)
+    assert kept(cache) == ([cached(QUICK).name] if old else [])
+    again = warm_start(QUICK)[0]
+    assert len(trainings) == 2 and (not old or same_weights(again, model))
+
+
+# What is learned from
+
+
+def test_the_loss_falls_on_the_response_and_its_end_alone():
+    rows = Arithmetic().demonstrations(10, 0)
+    batches = list(sft._batches(rows, TOKENIZER, 4, "cpu"))
+    assert [len(ids) for ids, _ in batches] == [4, 4, 2]
+    pairs = [pair for ids, labels in batches for pair in zip(ids, labels, strict=True)]
+    for row, (ids, labels) in zip(rows, pairs, strict=True):
+        prompt = TOKENIZER(row["prompt"])["input_ids"]
+        response = [*TOKENIZER(row["completion"])["input_ids"], TOKENIZER.eos_token_id]
+        padding = len(ids) - len(prompt) - len(response)
+        assert ids.tolist() == prompt + response + [TOKENIZER.pad_token_id] * padding
+        assert labels.tolist() == [-100] * len(prompt) + response + [-100] * padding
+
+
+def test_two_stages_show_their_mixes_at_their_rates(monkeypatch):
+    """A tenth of each rises, the rest falls; Adam forgets as in RL."""
+    shown, rates, betas = [], [], set()
+    demonstrations, step = Arithmetic.demonstrations, torch.optim.AdamW.step
+
+    def show(self, n, seed, mix=None):
+        shown.append((n, seed, mix))
+        return demonstrations(self, n, seed, mix)
+
+    def spy(self, *arguments, **keywords):
+        rates.append(self.param_groups[0]["lr"])
+        betas.add(self.param_groups[0]["betas"])
+        return step(self, *arguments, **keywords)
+
+    monkeypatch.setattr(Arithmetic, "demonstrations", show)
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    world, steps = rare_careful(), {"skill_steps": 20, "habit_steps": 10}
+    sft.train(replace(QUICK, world=world, seed=3, **steps))
+    assert shown == [(80, 30, QUICK.skill_mix), (40, 31, world.habit_mix)]
+    assert betas == {(0.9, 0.95)}
+    for part, peak in ((rates[:20], 5e-3), (rates[20:], 5e-4)):
+        assert max(part) == part[1] == pytest.approx(peak, rel=0.01)
+        assert part[-1] < 1e-3 * peak and part[1:] == sorted(part[1:])[::-1]
+
+
+def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
+    """Where there is no padding."""
+    model = random_moe()
+    ids = torch.tensor(TOKENIZER(["3+9=3+9=12;"])["input_ids"])
+    padded = torch.nn.functional.pad(ids, (0, 3), value=PAD)
+    with moe.routed(model) as routing:
+        plain = model(ids, labels=ids).loss
+    balance = sft.BALANCE * moe.load_balance(routing)
+    labels = padded.masked_fill(padded == PAD, -100)
+    for given in ((ids, ids), (padded, labels)):
+        found = sft._loss(model, *given, PAD).item()
+        assert found == pytest.approx((plain + balance).item(), abs=1e-6)
+    assert balance > 1e-3
+
+
+# What the package ships
+
+
+def test_the_policies_of_the_chapters_are_read_without_a_cache(cache, trainings):
+    for name, settings in STARTS.items():
+        model, tokenizer, losses = warm_start(settings)
+        assert len(losses) == settings.skill_steps + settings.habit_steps
+        assert len(tokenizer) == model.config.vocab_size and not model.training
+        assert shipped(settings).name == name
+        weights = shipped(settings) / "model.safetensors"
+        assert weights_digest(settings) == digest(weights)
+    assert not trainings and not cache.exists()
+    assert shipped(replace(WarmStart(), seed=1)) is None
+    assert shipped(WarmStart(world=Arithmetic(max_terms=4))) is None
+
+
+def test_a_salt_changes_what_is_trained_not_what_is_shipped(cache, monkeypatch):
+    there, trained = warm_start()[0], warm_start(QUICK)[0]
+    monkeypatch.setenv("REFIMPL_SALT", "1")
+    assert same_weights(warm_start()[0], there)
+    assert not same_weights(warm_start(QUICK)[0], trained)
+
+
+def test_starts_of_ones_own_are_shipped_by_nobody(cache, monkeypatch):
+    monkeypatch.setenv("REFIMPL_OWN_STARTS", "1")
+    assert all(shipped(settings) is None for settings in STARTS.values())
+    monkeypatch.setenv("REFIMPL_OWN_STARTS", "0")
+    assert shipped(WarmStart()) == starts.SHIPPED / "dense"
+
+
+BROKEN = {
+    "weights cut off": (
+        change("model.safetensors", lambda content: content[:-1]),
+        r"dense.* is damaged: its SHA-256 is [0-9a-f]{12}.*git checkout",
+    ),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        r"that of no file.*REFIMPL_OWN_STARTS=1",
+    ),
+    **{
+        what: (
+            change(
+                "config.json",
+                lambda content, new=new: json.dumps(json.loads(content) | new).encode(),
+            ),
+            rf"transformers {transformers.__version__} .*'dense'.*OWN_STARTS=1",
+        )
+        for what, new in {
+            "of an unknown model": {
+                "model_type": "qwen99",
+                "architectures": ["Qwen99ForCausalLM"],
+            },
+            "a layer too many": {"num_hidden_layers": 3},
+            "another width": {"hidden_size": 32},
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
+    case, tmp_path, monkeypatch
+):
+    """As a future version of transformers might not read our files."""
+    copied = shutil.copytree(starts.SHIPPED, tmp_path / "starts")
+    monkeypatch.setattr(starts, "SHIPPED", copied)
+    damage, sentence = BROKEN[case]
+    damage(copied / "dense")
+    with pytest.raises(ValueError, match=sentence):
+        warm_start()
+
+
+# What was learned
+
+
+@pytest.mark.parametrize(
+    ("name", "anew"),
+    [
+        *((name, False) for name in STARTS),
+        pytest.param("dense", True, marks=pytest.mark.slow),
+    ],
+)
+def test_the_policy_can_add_but_seldom_does(name, anew):
+    """Room for RL: the skill is there, the habit is not; as shipped, and as this
+    machine trains it.
+
+    1,024 answers: a share of 0.3 has a standard error of 0.014. The limits leave room
+    for what training under other seeds changed.
+    """
+    settings, world = STARTS[name], STARTS[name].world
+    if anew:
+        model, losses = sft.train(settings)
+    else:
+        model, _, losses = warm_start(settings)
+    assert losses[0] > 2.5  # near ln 18: nothing known
+    end = losses[settings.skill_steps - 50 : settings.skill_steps]
+    assert sum(end) / 50 < 0.5
+    rows = world.held_out(1024, 1)
+    prompts, answers = [r["prompt"] for r in rows], [r["answer"] for r in rows]
+    texts = sample(model, TOKENIZER, prompts, seed=1).texts(TOKENIZER)
+    rewards = world.reward(prompts, texts, answer=answers)
+    habits = [world.habit(text) for text in texts]
+    count, paid = Counter(habits), Counter()
+    for kind, reward in zip(habits, rewards, strict=True):
+        paid[kind] += reward
+    for kind, share in zip(world.habits, world.habit_mix, strict=True):
+        assert count[kind] / 1024 == pytest.approx(share, abs=0.08)
+    if count["careful"] >= 100:  # fewer say little
+        assert paid["careful"] / count["careful"] >= 0.85
+    assert paid["guess"] / count["guess"] <= 0.25
+    right = world.habit_mix[0] + 0.1 * world.habit_mix[1]
+    assert sum(rewards) / 1024 == pytest.approx(right, abs=0.1)
+
+
+def test_the_experts_are_all_in_use():
+    """The load-balancing loss: no expert takes more than half of a layer's visits."""
+    model, prompts = warm_start(STARTS["moe"])[0], Arithmetic().held_out(64, 1)
+    with moe.routed(model, keep=True) as routing:
+        rollout = sample(model, TOKENIZER, [p["prompt"] for p in prompts], seed=1)
+        rollout = moe.recorded(rollout, routing)
+    for layer in range(2):
+        visits = rollout.experts[:, :, layer]
+        share = torch.bincount(visits[visits != FREE].long(), minlength=8).float()
+        share = share / share.sum()
+        assert share.min() > 0.01 and share.max() < 0.5

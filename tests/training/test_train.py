@@ -1,0 +1,246 @@
+"""The loop: its seed, its model, its task, its evaluations, and what it refuses."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from refimpl import ALGORITHMS, TrainConfig, collect, evaluate, hooks, train, updates
+from refimpl.tasks import Arithmetic
+from tests.worlds import (
+    COURSE,
+    ROUNDING,
+    SMALL,
+    TOKENIZER,
+    TRAIN,
+    fixed_noise,
+    gpt2,
+    prepared,
+    random_model,
+    random_moe,
+    same_weights,
+    small_run,
+    warm_model,
+)
+
+# The seed
+
+
+@pytest.mark.parametrize("algorithm", ["dapo", "ppo", "rspo"])
+def test_the_seed_decides_the_run(algorithm):
+    """Critics, refills, and the routers' noise as well."""
+    settings = {"rollouts": 2, "reward": fixed_noise}
+    if algorithm == "rspo":
+        settings |= {"model": random_moe(), "router_noise": 0.5}
+    first = small_run(algorithm, seed=3, **settings)
+    second = small_run(algorithm, seed=3, **settings)
+    assert len(first) == 2 and first == second
+    assert same_weights(first.model, second.model)
+    assert first != small_run(algorithm, seed=4, **settings)
+
+
+def test_the_global_generators_neither_move_nor_matter(monkeypatch):
+    """Nor does the seed of every GPU, which `torch.manual_seed` would set."""
+
+    def states():
+        return random.getstate(), str(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
+
+    torch.manual_seed(1)
+    python, numpy, pytorch = states()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "manual_seed", None)
+        first = small_run("ppo", rollouts=2)
+    assert states()[:2] == (python, numpy)
+    assert torch.equal(states()[2], pytorch)
+    torch.manual_seed(2)
+    random.seed(2)
+    assert small_run("ppo", rollouts=2) == first
+
+
+# The model
+
+
+def test_the_model_passed_in_is_left_as_it_was():
+    model = random_model()
+    model.get_input_embeddings().weight.requires_grad_(False)
+    history = small_run("ppo", model=model, rollouts=2, reward=fixed_noise)
+    assert same_weights(model, random_model()) and not model.training
+    assert not model.get_input_embeddings().weight.requires_grad
+    assert all(p.grad is None for p in model.parameters())
+    assert not same_weights(history.model, model) and not history.model.training
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
+    """Weights stay float32 under autocast; sampling, scoring, training, evaluation."""
+    asked, scores = [], hooks.scores
+
+    def spy(*arguments, **keywords):
+        asked.append(torch.is_autocast_enabled("cpu"))
+        return scores(*arguments, **keywords)
+
+    monkeypatch.setattr(hooks, "scores", spy)
+    run, seen = prepared(dtype=dtype, rollouts=1), set()
+    run.model.lm_head.register_forward_hook(
+        lambda layer, given, logits: seen.add(logits.dtype)
+    )
+    batch, metrics = collect(run, 0)
+    updates(run, batch, 0)
+    assert seen == {getattr(torch, dtype)}
+    assert ("sampling/kl" in metrics) == (dtype == "bfloat16")
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    assert {p.dtype for p in run.model.parameters()} == {wide}
+    run.history.add(0, dict.fromkeys(("num_tokens", "num_samples"), 0.0), 1.0)
+    hooks.evaluate(run, 0)
+    assert asked == [dtype == "bfloat16"]
+
+
+def test_dropout_does_not_act_in_training():
+    """GPT-2 comes with dropout 0.1: two runs, and sampler and scorer, agree."""
+    settings = {"minibatches": 1, "allow_on_policy": True, "reward": fixed_noise}
+    first = small_run(model=gpt2(), **settings)
+    assert first == small_run(model=gpt2(), **settings)
+    assert max(first["ratio/max_deviation"]) < 1e-4
+
+
+def test_one_update_a_rollout_is_on_policy():
+    history = small_run(minibatches=1, rollouts=2, allow_on_policy=True)
+    assert max(history["ratio/max_deviation"]) < ROUNDING
+    assert max(map(abs, history["loss"])) < ROUNDING  # ratio 1, centred advantages
+    assert min(history["grad_norm"]) > 0.01
+
+
+# What is recorded
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_the_last_accuracy_is_that_of_the_model_handed_back(samples):
+    """Measured with the lengths and the temperature that were trained with."""
+    sampling = {"max_new_tokens": 18, "temperature": 0.5, "top_k": 9}
+    history = small_run(rollouts=2, eval_problems=64, eval_samples=samples, **sampling)
+    given = {"problems": 64, "samples": samples, **sampling}
+    assert history.accuracy == evaluate(history.model, TOKENIZER, **given)
+    assert ("accuracy/pass" in history.columns) == (samples > 1)
+    if samples > 1:
+        assert history.accuracy < history["accuracy/pass"][-1] <= 1
+
+
+def test_history_counts_rollouts_tokens_and_evaluations():
+    history = small_run(rollouts=5, eval_every=2)
+    assert history["step"] == [0, 1, 2, 3, 4]
+    measured = [row["accuracy"] is not None for row in history.rows]
+    assert measured == [False, True, False, True, True]
+    assert history["num_samples"] == [16, 32, 48, 64, 80]
+    tokens = [0, *history["num_tokens"]]
+    for before, after, mean in zip(
+        tokens, tokens[1:], history["completions/mean_length"]
+    ):
+        assert 16 * 4 <= after - before - 16 * mean <= 16 * 10  # prompts
+    assert all(seconds > 0 for seconds in history["step_time"])
+
+
+# Other tasks and rewards
+
+
+class Echo:
+    """A world of another kind: repeat the digit."""
+
+    habits = ("right",)
+
+    def __init__(self):
+        self.drawn = []
+
+    def sample(self, n, seed):
+        self.drawn.append(("train", n))
+        rng = random.Random(seed)
+        return [{"prompt": f"{rng.randrange(10)}="} for _ in range(n)]
+
+    def held_out(self, n, seed=0):
+        self.drawn.append(("held out", n))
+        return [{"prompt": f"{i % 10}="} for i in range(n)]
+
+    def reward(self, prompts, completions):
+        pairs = zip(prompts, completions, strict=True)
+        return [float(c.startswith(p[0])) for p, c in pairs]
+
+    def habit(self, completion):
+        return "right" if completion[:1].isdigit() else "other"
+
+
+def test_any_object_with_the_five_names_is_a_world():
+    """It is learned, and only what is held out is evaluated on."""
+    task = Echo()
+    settings = {"max_new_tokens": 2, "learning_rate": 3e-3, "eval_problems": 40}
+    settings |= {"rollouts": 15, **COURSE}
+    history = small_run(model=random_model(), task=task, **settings)
+    assert history["reward"][0] < 0.1
+    assert sum(history["reward"][-3:]) / 3 > 0.3
+    assert history["habit/right"][0] < 0.6 < 0.8 < history["habit/right"][-1]
+    tried, trained = [("train", 16), ("held out", 8)], 15 * [("train", 16)]
+    assert task.drawn == [*tried, *trained, ("held out", 40)]
+
+
+def test_a_reward_of_the_readers_own_is_what_is_learned():
+    """Paid for guessing, the policy guesses; accuracy stays the verifier's."""
+
+    def likes_guesses(completions, **_):
+        return [2.0 * c.startswith("#") for c in completions]
+
+    history = small_run(rollouts=8, learning_rate=1e-3, reward=likes_guesses, **COURSE)
+    assert history["habit/guess"][0] < 0.7
+    assert history["habit/guess"][-1] > 0.9
+    for reward, share in zip(history["reward"], history["habit/guess"], strict=True):
+        assert reward == pytest.approx(2 * share)
+    assert history["habit_accuracy/guess"][-1] < 0.5
+
+
+def test_grpo_learns():
+    """15 rollouts take the warm start from a third right to nearly all."""
+    config, model = TrainConfig(rollouts=15, seed=0), warm_model()
+    history = train(
+        "grpo", config=config, model=model, tokenizer=TOKENIZER, progress=False
+    )
+    assert history["reward"][0] < 0.5
+    assert history.accuracy >= 0.85
+    assert history["habit/careful"][0] < 0.5 < 0.8 < history["habit/careful"][-1]
+
+
+def test_the_defaults_are_the_warm_start_and_the_arithmetic_world():
+    config = replace(SMALL, rollouts=1)
+    by_default = train(ALGORITHMS["grpo"], config=config, progress=False)
+    assert by_default == small_run("grpo", rollouts=1, task=Arithmetic())
+    assert by_default.ended is None
+
+
+# What is refused before any work
+
+ONE = replace(SMALL, minibatches=1)
+REFUSED = {
+    "a setting": ({"config": ONE}, "one update per rollout"),
+    "a device": ({"config": replace(SMALL, device="gpu")}, "unknown device 'gpu'"),
+    "a folder": ({"checkpoint_dir": "FILE/x"}, "cannot write checkpoints"),
+    "nothing to resume": ({"resume": True}, "resume=True needs a checkpoint_dir"),
+    "nowhere": ({"overwrite": True}, "overwrite=True needs a checkpoint_dir"),
+    "both": ({"resume": True, "overwrite": True}, "choose one"),
+    "a hook": ({"hooks": [3]}, "hooks must be a list, each a function, got"),
+    "an algorithm": ({"algorithm": "grppo"}, "did you mean 'grpo'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_run_is_refused_before_the_warm_start(case, tmp_path, monkeypatch):
+    (tmp_path / "FILE").write_text("in the way")
+    monkeypatch.chdir(tmp_path)
+    prepare = vars(TRAIN)["prepare"].__wrapped__.__globals__
+    monkeypatch.setitem(prepare, "warm_start", None)
+    given, said = REFUSED[case]
+    with pytest.raises(ValueError, match=said):
+        train(**{"algorithm": "grpo", "config": SMALL, "progress": False, **given})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_cuda_device_is_refused():
+    with pytest.raises(ValueError, match="torch sees no CUDA device"):
+        prepared(device="cuda")
