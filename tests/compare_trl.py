@@ -116,10 +116,10 @@ def in_turn(repeats: int, *given) -> list:
     for turn in range(repeats):
         models = []
         for work, taken in seconds.items():
-            found, model = work(*given)
-            taken += found
+            result, model = work(*given)
+            taken += result
             models.append(model)
-            each = ", ".join(f"{s:.3f}" for s in found)
+            each = ", ".join(f"{s:.3f}" for s in result)
             print(f"turn {turn + 1}, {work.__name__}: {each} s", flush=True)
     ours, theirs = (statistics.median(taken) for taken in seconds.values())
     print(f"refimpl  {ours:.3f} s per rollout, median of {len(seconds[by_us])}")

@@ -191,21 +191,21 @@ def one(job: tuple[Path, str, dict], out: Path) -> None:
         )
     marked = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if marked:
-        found = json.loads(marked[-1].removeprefix(MARK))
+        made = json.loads(marked[-1].removeprefix(MARK))
     else:
         tail = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
         row = {"cell": -1, "claim": tail[0], "held": False, "compared": []}
-        found = {"claims": [row], "changed": []}
+        made = {"claims": [row], "changed": []}
     record = {
         "notebook": path.stem,
         "digest": digest(path),
         "run": name,
         "seconds": round(time.perf_counter() - start, 1),
-        **found,
+        **made,
     }
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
-    rows = found["claims"]
+    rows = made["claims"]
     failed = [row for row in rows if not row["held"]]
     print(f"{path.stem:<22} {name:<8} {record['seconds']:>6} s  {len(rows)} claims")
     for row in failed:
@@ -226,18 +226,18 @@ def stored(out: Path) -> list[dict]:
     if not out.exists():
         return []
     now = {path.stem: digest(path) for path in notebooks()}
-    found = []
+    records = []
     for line in out.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(json.JSONDecodeError):  # cut off by a kill
             record = json.loads(line)
             if now.get(record["notebook"]) == record["digest"]:
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 def notebooks(only: list[str] = ()) -> list[Path]:
-    found = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    return [path for path in found if not only or path.stem[:2] in only]
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    return [path for path in paths if not only or path.stem[:2] in only]
 
 
 def report(records: list[dict]) -> int:

@@ -48,10 +48,10 @@ def makes(code: str) -> set[str]:
 def uses(code: str) -> set[str]:
     """The global names that a cell, or a function in it, reads and does not make."""
     top, *inner = scopes(symtable.symtable(code, "cell", "exec"))
-    found = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    read = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
     for scope in inner:
-        found |= {s.get_name() for s in scope.get_symbols() if s.is_global()}
-    return found - makes(code)
+        read |= {s.get_name() for s in scope.get_symbols() if s.is_global()}
+    return read - makes(code)
 
 
 def needed(cells: list[str], at: int) -> list[int]:
@@ -85,9 +85,9 @@ def cost(cells: list[str], chosen: list[int]) -> tuple[int, int]:
 
 def shown(cells: list[str]) -> list[int]:
     """The cells that display an explorer: they make it, or call what makes it."""
-    found = [i for i, c in enumerate(cells) if "display(" in c and "xplorer" in c]
-    assert found, "no cell displays an explorer"
-    return found
+    cells_shown = [i for i, c in enumerate(cells) if "display(" in c and "xplorer" in c]
+    assert cells_shown, "no cell displays an explorer"
+    return cells_shown
 
 
 def explorers(path: Path) -> dict[str, Explorer]:

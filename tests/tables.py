@@ -31,10 +31,10 @@ def methods() -> str:
 
 def written(text: str) -> str:
     """`text` of the README with today's table in its place."""
-    found, count = PLACE.subn(lambda m: m[1] + methods() + m[2], text)
+    text_now, count = PLACE.subn(lambda m: m[1] + methods() + m[2], text)
     if count != 1:
         raise ValueError("the README must have one place for the table of methods")
-    return found
+    return text_now
 
 
 if __name__ == "__main__":

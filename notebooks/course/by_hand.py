@@ -29,9 +29,9 @@ class Answers(NamedTuple):
 def answers() -> Answers:
     """The answers as new tensors. Padding has ratio 1, and must not count."""
     mask, ratios = torch.zeros(3, 4).double(), torch.ones(3, 4).double()
-    for i, own in enumerate(RATIOS):
-        mask[i, : len(own)] = 1
-        ratios[i, : len(own)] = torch.tensor(own)
+    for i, row in enumerate(RATIOS):
+        mask[i, : len(row)] = 1
+        ratios[i, : len(row)] = torch.tensor(row)
     old_logp = torch.full_like(ratios, OLD_PROBABILITY).log()
     logp = (old_logp + ratios.log()).requires_grad_()
     return Answers(logp, old_logp, torch.tensor([1.0, 0.0, 0.0]).double(), mask)
@@ -59,11 +59,11 @@ def compare(mine: Tensor, library: Tensor, logp: Tensor) -> None:
 
     Raises `AssertionError` if they differ by more than float64's rounding.
     """
-    (own,) = torch.autograd.grad(mine, logp, retain_graph=True)
+    (ours,) = torch.autograd.grad(mine, logp, retain_graph=True)
     (theirs,) = torch.autograd.grad(library, logp, retain_graph=True)
     print(f"loss, typed above   {mine.item():+.6f}")
     print(f"loss, refimpl       {library.item():+.6f}")
     print("gradient of the loss with respect to log π:")
-    show(typed=own, refimpl=theirs)
-    gap = max((own - theirs).abs().max().item(), abs((mine - library).item()))
+    show(typed=ours, refimpl=theirs)
+    gap = max((ours - theirs).abs().max().item(), abs((mine - library).item()))
     assert gap < 1e-12, f"the two differ by {gap:.1g}"

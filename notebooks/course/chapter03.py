@@ -12,5 +12,4 @@ from course.exercises.solutions.chapter03 import broken_run
 from course.misreadings import MISREADINGS
 from course.plots import groups, overview, tokens
 from course.runs import of_runs
-from refimpl.algorithms import clip
 from refimpl.models import count_parameters

@@ -12,4 +12,3 @@ from course.plots import dr_grpo as pictures
 from course.plots import normalisers as grid
 from course.plots import tokens as token_picture
 from course.runs import of_runs
-from refimpl.algorithms import clip

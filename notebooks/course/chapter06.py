@@ -12,6 +12,5 @@ from course.plots import dapo as pictures
 from course.plots import normalisers as ragged
 from course.plots import tokens as token_picture
 from course.runs import of_runs
-from refimpl.algorithms import clip
 from refimpl.collect import refill
 from refimpl.rewards import overlong_punishment

@@ -59,7 +59,7 @@ def table() -> pd.DataFrame:
 def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """The runs, and the rows of each."""
     runs, rows = store.read(STORE)
-    changed = runs["changed"].map(lambda own: tuple(sorted(own.items())))
+    changed = runs["changed"].map(lambda settings: tuple(sorted(settings.items())))
     return runs.assign(changed=changed), dict(iter(rows.groupby("run")))
 
 
@@ -69,11 +69,11 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     NaN where nothing was measured. Raises `ValueError` if no such run is stored.
     """
     runs, rows = _stored()
-    own = of_cell(runs, cell).sort_index()
-    own = own[own.index.get_level_values("seed") < seeds]
-    if own.empty:
+    chosen = of_cell(runs, cell).sort_index()
+    chosen = chosen[chosen.index.get_level_values("seed") < seeds]
+    if chosen.empty:
         raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
-    return [rows[run][name].to_list() for run in own["run"]]
+    return [rows[run][name].to_list() for run in chosen["run"]]
 
 
 def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:
@@ -125,11 +125,11 @@ def measured(line: Mapping[str, str]) -> list[str]:
     effect, low, high = (amount(line[k], unit) for k in ("effect", "low", "high"))
     seen = amount(line["detectable"], unit).lstrip("+")
     matters = amount(SMALLEST[line["claim"]], unit).lstrip("+")
-    said = line["verdict"] + (f": {line['why']}" if line["why"] else "")
+    verdict = line["verdict"] + (f": {line['why']}" if line["why"] else "")
     runs = f"{line['starts']}, {line['runs']}"
     return [
         *(effect, f"{low} to {high}", unit.removeprefix("log2 of "), runs),
-        *(seen, matters, said),
+        *(seen, matters, verdict),
     ]
 
 
@@ -146,14 +146,14 @@ HEAD = (
 
 def quote(*numbers: int) -> Markdown:
     """These claims' lines of the ledger."""
-    own = [line for line in claimed() if int(line["claim"]) in numbers]
-    rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in own]
+    lines = [line for line in claimed() if int(line["claim"]) in numbers]
+    rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in lines]
     return Markdown(rows_of(("claim", *HEAD), rows))
 
 
 def whole() -> Markdown:
     """The ledger, each line linked to its chapter and figure, with its command."""
-    home = {n: f"{name}.ipynb" for name, own in CHAPTERS.items() for n in own}
+    home = {n: f"{name}.ipynb" for name, numbers in CHAPTERS.items() for n in numbers}
     rows = []
     for line in claimed():
         n = int(line["claim"])
@@ -166,14 +166,14 @@ def whole() -> Markdown:
 
 def control() -> Markdown:
     """The A/A control's lines: one algorithm under two names."""
-    own = [line for line in ledger() if not line["claim"].isdecimal()]
+    lines = [line for line in ledger() if not line["claim"].isdecimal()]
     rows = [
         [
             line["title"].partition(": ")[2],
             *(f"{float(line[k]):+.3f}" if line[k] else "–" for k in _NUMBERS),
             line["verdict"],
         ]
-        for line in own
+        for line in lines
     ]
     return Markdown(rows_of(("outcome", "effect", "low", "high", "verdict"), rows))
 

@@ -38,9 +38,9 @@ def survey(
 def sorted_by_habit(prompts: list[str], texts: list[str], right: list[bool]) -> Survey:
     shares, accuracies = {}, {}
     for name in HABITS:
-        own = [ok for text, ok in zip(texts, right) if habit(text) == name]
-        shares[name] = len(own) / len(texts)
-        accuracies[name] = sum(own) / len(own) if own else float("nan")
+        of_habit = [ok for text, ok in zip(texts, right) if habit(text) == name]
+        shares[name] = len(of_habit) / len(texts)
+        accuracies[name] = sum(of_habit) / len(of_habit) if of_habit else float("nan")
     answers = list(zip(prompts, texts, right))
     return Survey(shares, accuracies, sum(right) / len(right), answers)
 
@@ -51,14 +51,14 @@ def by_temperature(
     temperatures: list[float],
     problems: int = 128,
 ) -> dict[int, dict[float, Survey]]:
-    """`found[terms][temperature]`: a survey for sums of 2, 3, 4 and 5 terms."""
-    found = {}
+    """`surveys[terms][temperature]`: a survey for sums of 2, 3, 4 and 5 terms."""
+    problems_of = {}
     for terms in (2, 3, 4, 5):
         world = replace(Arithmetic(), min_terms=terms, max_terms=terms)
-        found[terms] = world.held_out(problems)
-    every = [row for rows in found.values() for row in rows]
+        problems_of[terms] = world.held_out(problems)
+    every = [row for rows in problems_of.values() for row in rows]
     at = {t: survey(model, tokenizer, every, t).answers for t in temperatures}
-    parts = dict(zip(found, range(0, len(every), problems)))
+    parts = dict(zip(problems_of, range(0, len(every), problems)))
     return {
         terms: {
             t: sorted_by_habit(*map(list, zip(*answers[i : i + problems])))

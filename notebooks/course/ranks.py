@@ -56,23 +56,23 @@ def in_one_process() -> float:
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    own = torch.tensor(sum(LENGTHS[rank]), dtype=torch.float64)
-    every = own.clone()
+    tokens = torch.tensor(sum(LENGTHS[rank]), dtype=torch.float64)
+    every = tokens.clone()
     dist.all_reduce(every)
-    found = {}
-    for name, divisor in (("own", own), ("whole", every / ranks)):
-        g = gradient(LENGTHS[rank], range(4 * rank, 4 * rank + 4), own / divisor)
+    answers = {}
+    for name, divisor in (("own", tokens), ("whole", every / ranks)):
+        g = gradient(LENGTHS[rank], range(4 * rank, 4 * rank + 4), tokens / divisor)
         dist.all_reduce(g)
-        found[name] = (g / ranks).item()  # as DDP does: the mean over ranks
+        answers[name] = (g / ranks).item()  # as DDP does: the mean over ranks
     rewards = torch.tensor(REWARDS[rank], dtype=torch.float64)
     parts = [torch.zeros(4, dtype=torch.float64) for _ in range(ranks)]
     dist.all_gather(parts, group_relative(Scored(rewards, torch.zeros(4).long())))
-    found["groups, own"] = torch.cat(parts).tolist()
+    answers["groups, own"] = torch.cat(parts).tolist()
     dist.all_gather(parts, rewards)
     whole = group_relative(Scored(torch.cat(parts), torch.zeros(8).long()))
-    found["groups, whole"] = whole.tolist()
+    answers["groups, whole"] = whole.tolist()
     if rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(answers))
     dist.destroy_process_group()
 
 

@@ -91,11 +91,12 @@ def missing(
     return [job for job in jobs if store.key(spec(*job)) not in done]
 
 
-def precise(out: str | Path) -> set[str]:
-    """The claims that have their pilot and need no more seeds: those whose runs would
-    see the smallest effect that matters, four times in five, and those that cannot be
-    tested."""
-    complete = [c for c in CLAIMS if not missing(out, [str(c.number)], NAMES)]
+def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
+    """The claims among these that have their pilot and need no more seeds: those whose
+    runs would see the smallest effect that matters, four times in five, and those that
+    cannot be tested."""
+    asked = [c for c in CLAIMS if str(c.number) in names]
+    complete = [c for c in asked if not missing(out, [str(c.number)], NAMES)]
     runs = table(out) if complete else None
     enough = set()
     for claim in complete:
@@ -119,7 +120,7 @@ def plan(
         seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
         if (old := outdated(runs)).any():
             again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
-    enough = precise(out)
+    enough = precise(out, claims)
     for name in claims:
         jobs, all_of_it = missing(out, [name], enough), wanted([name], enough)
         every.update(jobs)
@@ -204,7 +205,8 @@ def run_all(
     for what in opened.dropped:
         warnings.warn(f"{what}; that run is made again", stacklevel=3)
     _make(jobs, "runs", opened, workers)
-    _make(missing(out, claims, precise(out)), "more seeds", opened, workers)
+    more = missing(out, claims, precise(out, claims))
+    _make(more, "more seeds", opened, workers)
 
 
 def _make(jobs: list[Job], title: str, opened: store.Store, workers: int) -> None:

@@ -13,7 +13,7 @@ AVERAGED = {
 KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "k3+": "low_var_kl+"}
 
 
-def asked(name, inputs, settings, **given):
+def asked(name, inputs, settings, counts=None, **given):
     averaged, kl = settings["normaliser"], settings.get("kl")
     for known, what in (
         (not settings.get("placement"), "router shift"),
@@ -24,7 +24,8 @@ def asked(name, inputs, settings, **given):
             raise NotImplementedError(f"verl has no {what}")
     one = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
     config, mode = ActorConfig(**one | given), AVERAGED[averaged]
-    config.global_batch_info["loss_scale_factor"] = settings["max_length"]
+    counts = {"loss_scale_factor": settings["max_length"], **(counts or {})}
+    config.global_batch_info.update(counts)
     mask, weights = inputs["mask"], None
     if settings.get("cap"):
         gap = inputs["old_logp"] - inputs["rollout_logp"]
@@ -40,7 +41,6 @@ def asked(name, inputs, settings, **given):
     )
     if kl:
         each = kl_penalty(inputs["logp"], inputs["ref_logp"], KL[kl])
-        counts = config.global_batch_info
         loss = loss + settings["beta"] * agg_loss(each, mask, mode, **counts)
     return loss
 

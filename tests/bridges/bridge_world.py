@@ -1,18 +1,49 @@
-"""What the tests of the bridges train on: a small model and rewards that differ."""
+"""What the tests of the bridge to TRL train on: a small model, rewards that differ.
+
+    torchrun --nproc_per_node 2 tests/bridges/bridge_world.py OUT
+
+makes two optimiser steps of each algorithm on two processes, and OUT gets both steps'
+gradients, as what SGD makes of them, and the largest |ratio − 1|. The answers are
+invented, so that one process sees the same 24 of them as two; of the three groups one
+is on both.
+"""
 
 import copy
+import os
 import random
+import sys
+import tempfile
 import warnings
 from functools import cache
 
+import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
+from refimpl.algorithms import ALGORITHMS
 from refimpl.interop.trl import RefimplGRPOTrainer
-from refimpl.models import build
+from refimpl.models import build, weights
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 
+PROCESSES, RATE = int(os.environ.get("WORLD_SIZE", 1)), 2e-3
+ON_PROCESSES = {
+    "per_device_train_batch_size": 8 // PROCESSES,
+    "num_generations": 8,
+    "gradient_accumulation_steps": 3,
+    "steps_per_generation": 3,
+    "num_iterations": 2,  # the second has ratios other than 1
+    "max_steps": 2,
+    "optim": "sgd",
+    "learning_rate": RATE,
+    "router_aux_loss_coef": 0.0,  # of each process by itself, in TRL as here
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": 0.0,
+    "scale_rewards": "none",
+    "ddp_backend": "gloo" if PROCESSES > 1 else None,
+}
+CASES = {name: {"algorithm": name} for name in ALGORITHMS}
+CASES["group_token_mean"] = {"algorithm": "dapo", "normaliser": "group_token_mean"}
 SMALL = {
     "per_device_train_batch_size": 8,
     "num_generations": 4,
@@ -87,3 +118,21 @@ def generation(trainer) -> dict:
 def steps_of(trainer) -> list[dict]:
     """What was logged of each step."""
     return [row for row in trainer.state.log_history if "loss" in row]
+
+
+def gradient(case: dict) -> tuple[torch.Tensor, float]:
+    moe = bool(ALGORITHMS[case["algorithm"]].training.get("router_shift"))
+    case = case | {"settings": ON_PROCESSES, "rollout_func": invented, "moe": moe}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = trainer_of(folder, **case)
+        before = weights(trainer.model)
+        trainer.train()
+        after = weights(trainer.accelerator.unwrap_model(trainer.model))
+    largest = max(row["ratio/max_deviation"] for row in steps_of(trainer))
+    return (before - after) / RATE, largest
+
+
+if __name__ == "__main__":
+    gradients = {name: gradient(case) for name, case in CASES.items()}
+    if os.environ.get("RANK", "0") == "0":
+        torch.save(gradients, sys.argv[1])

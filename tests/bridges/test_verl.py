@@ -1,4 +1,4 @@
-"""The bridge to verl: the cases, verl's global counts, configurations, a Ray worker.
+"""The bridge to verl: the cases, verl's global counts, configurations, a worker.
 
 What to install is said in `test_trl.py`. That verl's own losses answer the cases in
 the same way is on the page, CONFORMANCE.md.
@@ -6,8 +6,10 @@ the same way is on the page, CONFORMANCE.md.
 
 import importlib
 import os
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,14 +17,12 @@ import torch
 from torch.testing import assert_close
 
 pytest.importorskip("verl", reason="verl is not installed")
-pytest.importorskip("ray", reason="ray is not installed")
 
 import adapters_verl
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
-from verl.workers.config import ActorConfig
 
 from refimpl import UserError
 from refimpl.algorithms import ALGORITHMS, GRPO, from_gate, get
@@ -31,6 +31,7 @@ from refimpl.interop.configs import yaml_of
 from refimpl.interop.conformance import cases, table
 from refimpl.interop.verl import REGISTERED, register
 
+ROOT = Path(__file__).parents[2]
 NAMES = [name.removeprefix("refimpl_") for name in REGISTERED]
 
 
@@ -60,23 +61,11 @@ def inputs():
     return typical
 
 
-def asked(name, given, settings=None, mode="seq-mean-token-mean", **counts):
-    """(loss, gradient, metrics) of a loss in verl's registry, with a configuration or
-    settings of one."""
-    if not isinstance(settings, ActorConfig):
-        one = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
-        settings = ActorConfig(**one | (settings or {}))
-    settings.global_batch_info.update(counts)
-    logp, mask = given["logp"].clone().requires_grad_(), given["mask"]
-    loss, metrics = get_policy_loss_fn(name)(
-        old_log_prob=given["old_logp"],
-        log_prob=logp,
-        advantages=given["advantages"][:, None].expand_as(mask),
-        response_mask=mask,
-        loss_agg_mode=mode,
-        config=settings,
-    )
-    return loss, torch.autograd.grad(loss, logp)[0], metrics
+def asked(name, given, settings, **more):
+    """(loss, gradient) of a loss in verl's registry, by the adapter."""
+    logp = given["logp"].clone().requires_grad_()
+    loss = adapters_verl.asked(name, given | {"logp": logp}, settings, **more)
+    return loss, torch.autograd.grad(loss, logp)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,17 +73,15 @@ def test_micro_batches_and_ranks_sum_to_the_whole(name):
     """Two ranks of two micro-batches each, with verl's global counts; gradients of
     ranks are averaged, as FSDP does."""
     method, given = get(name), inputs()
+    settings = cases.settings_of(method)
     counts = {"batch_num_tokens": given["mask"].sum(), "global_batch_size": 4}
-    counts |= {"dp_size": 2, "loss_scale_factor": 12.0}
-    losses, gradients = [], []
+    loss, gradients = 0.0, []
     for row in range(4):
         part = {k: v[row : row + 1] for k, v in given.items()}
-        mode = method.normaliser.verl
-        loss, gradient, _ = asked(f"refimpl_{name}", part, None, mode, **counts)
-        losses, gradients = [*losses, loss / 2], [*gradients, gradient / 2]
-    settings = cases._settings(method)
-    loss, gradient, _ = cases.answer(method, given, settings)
-    assert_close(sum(losses), loss, rtol=0, atol=1e-8)  # verl divides by |o| + 1e-8
+        share = asked(f"refimpl_{name}", part, settings, counts | {"dp_size": 2})
+        loss, gradients = loss + share[0] / 2, [*gradients, share[1] / 2]
+    right, gradient, _ = cases.answer(method, given, settings)
+    assert_close(loss, right, rtol=0, atol=1e-8)  # verl divides by |o| + 1e-8
     assert_close(torch.cat(gradients), gradient, rtol=0, atol=1e-8)
 
 
@@ -112,34 +99,32 @@ def test_a_configuration_of_verl_runs_its_loss(name, tmp_path):
     assert algorithm.norm_adv_by_std_in_grpo is (name != "dr_grpo")
     section.ppo_micro_batch_size_per_gpu = section.rollout_n = 1
     config = omega_conf_to_dataclass(section)
-    if name == "dr_grpo":
-        assert config.loss_scale_factor == whole.data.max_response_length
-    loss_mode, mode = config.policy_loss.loss_mode, config.loss_agg_mode
-    loss, _, _ = asked(loss_mode, inputs(), config, mode)
-    right, _, _ = asked(f"refimpl_{name}", inputs(), None, get(name).normaliser.verl)
-    assert_close(loss, right)
+    given, mask = inputs(), inputs()["mask"]
+    loss, metrics = get_policy_loss_fn(config.policy_loss.loss_mode)(
+        given["old_logp"],
+        given["logp"],
+        given["advantages"][:, None].expand_as(mask),
+        mask,
+        config.loss_agg_mode,
+        config,
+    )
+    length = whole.data.max_response_length if name == "dr_grpo" else 12.0
+    settings = cases.settings_of(get(name)) | {"max_length": length}
+    assert_close(loss, adapters_verl.asked(f"refimpl_{name}", given, settings))
+    gap = (given["old_logp"] - given["logp"])[mask.bool()].mean().item()
+    assert metrics["actor/ppo_kl"] == pytest.approx(gap)
 
 
-@pytest.mark.slow
-def test_a_ray_worker_has_the_losses_by_itself():
-    """It imports verl, which finds this package's entry point; nothing else."""
-    import ray
-
-    path = os.pathsep.join(p for p in sys.path if p)
-    variables = {"env_vars": {"PYTHONPATH": path}}
-    ray.init(num_cpus=1, include_dashboard=False, runtime_env=variables)
-    try:
-
-        @ray.remote
-        def names():
-            from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-
-            return os.getpid(), sorted(POLICY_LOSS_REGISTRY)
-
-        process, registered = ray.get(names.remote(), timeout=200)
-    finally:
-        ray.shutdown()
-    assert process != os.getpid() and set(REGISTERED) <= set(registered)
+def test_a_process_that_imports_verl_has_the_losses():
+    """As a worker of Ray's: by this package's entry point, nothing else."""
+    code = (
+        "from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY as r; print(*r)"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", code]
+    path = os.pathsep.join(p for p in [str(ROOT), *sys.path] if p)
+    environment = os.environ | {"PYTHONPATH": path}
+    printed = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert set(REGISTERED) <= set(printed.stdout.split()), printed.stderr
 
 
 # Registering, and what is refused
@@ -166,47 +151,39 @@ def test_what_verl_cannot_have_takes_no_other_with_it(registry, monkeypatch):
 
 
 def test_hyperparameters_and_gates_of_ones_own(registry):
-    given, tau = inputs(), {"tau_pos": 8.8, "tau_neg": 8.8}
+    given, settings = inputs(), cases.settings_of(GRPO)
+    tau = {"tau_pos": 8.8, "tau_neg": 8.8}
     assert register("sapo", "narrow", **tau) == "narrow"
-    loss, gradient, metrics = asked("narrow", given)
-    theirs, right, their_metrics = asked("sapo", given, tau)
-    assert_close((loss, gradient), (theirs, right), rtol=0, atol=1e-8)
-    kl = metrics["actor/ppo_kl"]
-    assert kl == pytest.approx(their_metrics["actor/ppo_kl"], abs=1e-8)
+    right = asked("sapo", given, settings, **tau)
+    assert_close(asked("narrow", given, settings), right, rtol=0, atol=1e-8)
     register(from_gate(lambda r, advantages: torch.ones_like(r), "open"))
     mask, ratio = given["mask"], (given["logp"] - given["old_logp"]).exp()
     share = mask / mask.sum(-1, keepdim=True).clamp(min=1) / 3  # of four one is empty
     right = -ratio * given["advantages"][:, None] * share
-    assert_close(asked("refimpl_open", given)[1], right, rtol=0, atol=1e-8)
+    gradient = asked("refimpl_open", given, settings)[1]
+    assert_close(gradient, right, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(
-    ("settings", "mode", "message"),
+    ("changed", "given", "message"),
     [
-        ({}, "token-mean", "loss_agg_mode=seq-mean-token-mean"),
-        ({"clip_ratio_high": 0.28}, "seq-mean-token-mean", r"clip_ratio_high=0\.28"),
-        ({"tau_neg": 2.0}, "seq-mean-token-mean", r"register\('grpo', name"),
+        ({"normaliser": "token_mean"}, {}, "loss_agg_mode=seq-mean-token-mean"),
+        ({}, {"clip_ratio_high": 0.28}, r"clip_ratio_high=0\.28"),
+        ({}, {"tau_neg": 2.0}, r"register\('grpo', name"),
     ],
 )
-def test_settings_that_would_be_ignored_are_refused(settings, mode, message):
+def test_settings_that_would_be_ignored_are_refused(changed, given, message):
     with pytest.raises(UserError, match=message):
-        asked("refimpl_grpo", inputs(), settings, mode)
+        asked("refimpl_grpo", inputs(), cases.settings_of(GRPO) | changed, **given)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("sappo", {}, "did you mean 'sapo'"),
-        ("sapo", {"tau_pos": -1.0}, "tau_pos must be"),
-        (None, {}, "algorithm must be text or an Algorithm, got None"),
-    ],
-)
-def test_nonsense_is_refused_in_a_sentence(name, given, message):
-    with pytest.raises(UserError, match=message):
-        register(name, **given)
-
-
-def test_another_verl_is_refused_by_name(monkeypatch):
+def test_nonsense_and_another_verl_are_refused_in_a_sentence(monkeypatch):
+    with pytest.raises(UserError, match="did you mean 'sapo'"):
+        register("sappo")
+    with pytest.raises(UserError, match="tau_pos must be"):
+        register("sapo", tau_pos=-1.0)
+    with pytest.raises(UserError, match="algorithm must be text or an Algorithm, got"):
+        register(None)
     monkeypatch.setattr(bridge.verl, "__version__", "0.10.0")
     why = r"tested with verl 0\.9, this is 0\.10\.0"
     with pytest.warns(UserWarning, match=why), pytest.raises(UserError, match=why):

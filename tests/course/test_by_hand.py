@@ -10,8 +10,8 @@ def test_the_answers_are_what_their_names_say():
     one = answers()
     assert [len(text) for text in TEXTS] == one.mask.sum(-1).tolist()
     ratio = (one.logp - one.old_logp).exp()
-    for row, length, own in zip(ratio.tolist(), map(len, TEXTS), RATIOS):
-        assert row[:length] == pytest.approx(own)
+    for row, length, ratios in zip(ratio.tolist(), map(len, TEXTS), RATIOS):
+        assert row[:length] == pytest.approx(ratios)
         assert row[length:] == [1] * (4 - length)
 
 

@@ -9,71 +9,52 @@ import torch
 from course.exercises import exercises, verdict
 
 ALL = exercises()
-MISTAKES = [(key, says) for key, e in ALL.items() for says in e.mistakes]
-WITH_CASES = [key for key, e in ALL.items() if e.cases]
+each = pytest.mark.parametrize("key", ALL)
 
 
-@pytest.mark.parametrize("key", ALL)
-def test_the_solution_is_right(key):
-    assert verdict(key, ALL[key].solution) == f"✓ {key}  Right."
+def right(key):
+    return f"✓ {key}  Right."
 
 
-@pytest.mark.parametrize(("key", "says"), MISTAKES)
-def test_each_mistake_gets_its_own_message(key, says):
-    assert verdict(key, ALL[key].mistakes[says]) == f"✗ {key}  {says}"
+def named(key, says):
+    return f"✗ {key}  {says}"
 
 
-@pytest.mark.parametrize(
-    ("key", "other"), [(key, other) for key, e in ALL.items() for other in e.also]
-)
-def test_a_right_answer_written_another_way_passes(key, other):
-    assert verdict(key, other) == f"✓ {key}  Right."
+@each
+def test_right_answers_pass_and_each_mistake_gets_its_own_message(key):
+    exercise = ALL[key]
+    for answer in (exercise.solution, *exercise.also):
+        assert verdict(key, answer) == right(key)
+    for says, mistake in exercise.mistakes.items():
+        assert verdict(key, mistake) == named(key, says)
+    assert len(exercise.mistakes) >= 3
+    if exercise.kind == "write":
+        assert exercise.also, "one right answer written another way"
 
 
-@pytest.mark.parametrize("key", ALL)
-def test_three_wrong_answers_are_known_by_name(key):
-    assert len(ALL[key].mistakes) >= 3
-    if ALL[key].kind == "write":
-        assert ALL[key].also, "one right answer written another way"
+@each
+def test_what_is_neither_right_nor_known(key):
+    """A stub is no attempt, nonsense is wrong, an exception is reported and not raised.
 
+    A word may be written in any case; a number in quotation marks is told so.
+    """
 
-WORDS = [key for key, e in ALL.items() if isinstance(e.solution, str)]
-NUMBERS = [
-    key for key, e in ALL.items() if not e.cases and isinstance(e.solution, int | float)
-]
-
-
-@pytest.mark.parametrize("key", WORDS)
-def test_a_word_may_be_written_in_any_case(key):
-    word = ALL[key].solution
-    assert verdict(key, f" {word.swapcase()} ") == f"✓ {key}  Right."
-
-
-@pytest.mark.parametrize("key", NUMBERS)
-def test_a_number_in_quotation_marks_is_told_so(key):
-    assert "without quotation marks" in verdict(key, str(ALL[key].solution))
-
-
-@pytest.mark.parametrize("key", ALL)
-def test_a_stub_is_not_an_attempt(key):
     def stub(*_): ...
 
-    stub = stub if ALL[key].cases else ...
-    assert "Not attempted yet" in verdict(key, stub)
-
-
-@pytest.mark.parametrize("key", WITH_CASES)
-def test_an_exception_is_reported_not_raised(key):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    assert verdict(key, broken) == f"✗ {key}  Your code raised ZeroDivisionError: oh"
-
-
-@pytest.mark.parametrize("key", ALL)
-def test_an_unknown_mistake_is_still_wrong(key):
-    nonsense = (lambda *_: "nonsense") if ALL[key].cases else "nonsense"
-    assert verdict(key, nonsense).startswith("✗")
+    exercise = ALL[key]
+    cases, solution = exercise.cases, exercise.solution
+    assert "Not attempted yet" in verdict(key, stub if cases else ...)
+    assert verdict(key, (lambda *_: "nonsense") if cases else "nonsense")[0] == "✗"
+    if cases:
+        reply = verdict(key, broken)
+        assert reply == named(key, "Your code raised ZeroDivisionError: oh")
+    elif isinstance(solution, str):
+        assert verdict(key, f" {solution.swapcase()} ") == right(key)
+    elif isinstance(solution, int | float):
+        assert "without quotation marks" in verdict(key, str(solution))
 
 
 def spoiling(answer):
@@ -91,14 +72,13 @@ def spoiling(answer):
     return spoiled
 
 
-@pytest.mark.parametrize("key", WITH_CASES)
+@pytest.mark.parametrize("key", [key for key, e in ALL.items() if e.cases])
 def test_an_answer_may_change_its_arguments(key):
     """It is as right or as wrong as before, and the next one meets whole cases."""
     exercise, cases = ALL[key], repr(ALL[key].cases)
-    assert verdict(key, spoiling(exercise.solution)) == f"✓ {key}  Right."
     for says, mistake in exercise.mistakes.items():
-        assert verdict(key, spoiling(mistake)) == f"✗ {key}  {says}"
-    assert verdict(key, spoiling(exercise.solution)) == f"✓ {key}  Right."
+        assert verdict(key, spoiling(mistake)) == named(key, says)
+        assert verdict(key, spoiling(exercise.solution)) == right(key)
     assert repr(exercise.cases) == cases
 
 
@@ -119,30 +99,20 @@ def weights_in_place(lengths):
     return lengths, batch
 
 
-def batch_weights_in_place(lengths):
-    lengths[:] = [1 / sum(lengths)] * len(lengths)
-    return lengths, lengths
-
-
 def test_an_answer_that_is_its_argument_is_judged_as_any_other():
     """`rewards -= …; return rewards`, the way that people write it, twice over."""
     for _ in range(2):
-        assert verdict("3.1", scaled_in_place) == "✓ 3.1  Right."
+        assert verdict("3.1", scaled_in_place) == right("3.1")
         assert "You forgot the std" in verdict("3.1", centred_in_place)
-        assert verdict("3.5", weights_in_place) == "✓ 3.5  Right."
-        assert verdict("3.5", batch_weights_in_place).startswith("✗ 3.5  ")
+        assert verdict("3.5", weights_in_place) == right("3.5")
 
 
-def test_an_unknown_exercise_is_an_error():
-    with pytest.raises(KeyError, match="no exercise"):
-        verdict("99.9", 1)
-
-
-def test_every_chapter_has_three_and_says_how_hard_they_are():
+def test_keys_difficulties_and_the_number_of_exercises():
     chapters = {}
     for key, exercise in ALL.items():
         assert re.fullmatch(r"\d+\.\d+", key)
         assert 1 <= exercise.difficulty <= 5 and 1 <= exercise.minutes <= 60
-        assert exercise.mistakes, f"{key} recognises no mistake"
         chapters.setdefault(key.split(".")[0], []).append(key)
     assert all(len(keys) >= 3 for keys in chapters.values()), chapters
+    with pytest.raises(KeyError, match="no exercise"):
+        verdict("99.9", 1)

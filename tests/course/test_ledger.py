@@ -42,26 +42,26 @@ def test_the_stored_ledger_is_what_the_rows_give():
 
 def test_no_verdict_rests_on_one_warm_start():
     lines = claims.claimed()
-    assert [int(own["claim"]) for own in lines] == [*range(1, 17)]
-    assert {own["starts"] for own in lines} == {str(STARTS)}
-    for own in lines:
-        assert own["verdict"] != "no runs yet"
-        assert all(own[name] for name in ("effect", "low", "high", "detectable"))
+    assert [int(stored["claim"]) for stored in lines] == [*range(1, 17)]
+    assert {stored["starts"] for stored in lines} == {str(STARTS)}
+    for stored in lines:
+        assert stored["verdict"] != "no runs yet"
+        assert all(stored[name] for name in ("effect", "low", "high", "detectable"))
 
 
 def test_an_outcome_that_the_control_tells_apart_decides_nothing():
     noisy = {
-        own["title"].partition(": ")[2]
-        for own in claims.ledger()
-        if own["verdict"] == "noise called a difference"
+        stored["title"].partition(": ")[2]
+        for stored in claims.ledger()
+        if stored["verdict"] == "noise called a difference"
     }
-    for own in claims.claimed():
-        if evidence._measured(BY_NUMBER[int(own["claim"])].effect) in noisy:
-            assert own["verdict"] == "not testable here"
+    for stored in claims.claimed():
+        if evidence._measured(BY_NUMBER[int(stored["claim"])].effect) in noisy:
+            assert stored["verdict"] == "not testable here"
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "said"),
+    ("value", "unit", "text"),
     [
         ("1", "log2 of tokens", "×2"),
         (-0.5, "log2 of entropy, nats", "×0.707"),
@@ -70,48 +70,36 @@ def test_an_outcome_that_the_control_tells_apart_decides_nothing():
         ("", "tokens", "–"),
     ],
 )
-def test_a_log2_is_shown_as_a_factor(value, unit, said):
-    assert claims.amount(value, unit) == said
+def test_a_log2_is_shown_as_a_factor(value, unit, text):
+    assert claims.amount(value, unit) == text
 
 
-@pytest.mark.parametrize(("number", "said"), [(3, "×1.2"), (5, "1"), (14, "0.03")])
-def test_what_would_matter_stands_beside_what_was_detectable(number, said):
+@pytest.mark.parametrize(("number", "text"), [(3, "×1.2"), (5, "1"), (14, "0.03")])
+def test_what_would_matter_stands_beside_what_was_detectable(number, text):
     *_, seen, matters, verdict = claims.measured(line(number))
-    assert matters == said and verdict == "not seen"
+    assert matters == text and verdict == "not seen"
     assert seen == claims.amount("0.4", BY_NUMBER[number].unit).lstrip("+")
 
 
-def test_every_claim_has_one_chapter():
-    numbers = [n for own in claims.CHAPTERS.values() for n in own]
-    assert sorted(numbers) == sorted(BY_NUMBER)
-    for name in claims.CHAPTERS:
-        assert (claims.DATA.parents[1] / "notebooks" / f"{name}.ipynb").exists()
-
-
 def test_a_chapter_quotes_its_claims_and_no_other():
+    """Texts as they are: +0.10 stays +0.10."""
     text = claims.quote(6, 8).data
     assert re.findall(r"^\| (\d+) · ", text, re.M) == ["6", "8"]
-    for own in claims.claimed():
-        if own["claim"] in ("6", "8"):
-            assert own["verdict"] in text and own["title"] in text
+    for stored in claims.claimed():
+        if stored["claim"] in ("6", "8"):
+            assert all(
+                part in text for part in (stored["title"], *claims.measured(stored))
+            )
 
 
-def test_the_whole_table_names_every_command():
-    text = claims.whole().data
+def test_the_whole_table_names_every_command_chapter_and_figure():
+    numbers = [n for stored in claims.CHAPTERS.values() for n in stored]
+    assert sorted(numbers) == sorted(BY_NUMBER), "every claim has one chapter"
+    text, root = claims.whole().data, claims.DATA.parents[1]
     assert re.findall(r"--claims (\d+)`", text) == [str(n) for n in range(1, 17)]
-
-
-def test_the_whole_table_links_to_chapters_and_figures_that_exist():
-    links = re.findall(r"\]\((.+?)\)", claims.whole().data)
+    links = re.findall(r"\]\((.+?)\)", text)
     assert len(links) == 2 * 16
-    for link in links:
-        assert (claims.DATA.parents[1] / "notebooks" / link).exists(), link
-
-
-def test_a_table_is_markdown_as_it_is_typed():
-    table = claims.rows_of(("claim", "n"), [["5 · short", "+0.10"]])
-    assert table.splitlines()[0].split("|")[1].strip() == "claim"
-    assert "+0.10" in table and set(table.splitlines()[1]) == set("|:-")
+    assert [link for link in links if not (root / "notebooks" / link).exists()] == []
 
 
 def test_the_control_is_shown_with_its_intervals():
@@ -121,21 +109,20 @@ def test_the_control_is_shown_with_its_intervals():
 def test_a_column_is_read_run_by_run(table):
     """Against the outcomes, which are computed from the same rows in another way."""
     cell = Cell("GRPO", 2e-4)
-    own = of_cell(table, cell).sort_index()
+    stored = of_cell(table, cell).sort_index()
     for seeds in (1, 2):
         runs = claims.column("reward", cell, seeds)
-        asked = own[own.index.get_level_values("seed") < seeds]
+        asked = stored[stored.index.get_level_values("seed") < seeds]
         assert [len(run) for run in runs] == [30] * STARTS * seeds
         means = [sum(run[-10:]) / 10 for run in runs]
         assert means == pytest.approx(asked["reward"].to_list())
     ends = claims.final({"GRPO": cell})["GRPO"]
-    assert ends == own["accuracy"].xs(0, level="seed").to_list()
-
-
-def test_a_cell_is_told_from_one_with_another_setting(table):
+    assert ends == stored["accuracy"].xs(0, level="seed").to_list()
     noisy = Cell("GRPO", 2e-4, 16, "moe", (("router_noise", 0.5),))
     plain = claims.column("reward", replace(noisy, changed=()))
     assert claims.column("reward", noisy) != plain
+    with pytest.raises(ValueError, match=r"no run of .*rate=0\.123.* is stored at"):
+        claims.column("reward", Cell("GRPO", 0.123))
 
 
 def test_a_difference_is_taken_start_by_start():
@@ -150,30 +137,19 @@ def test_what_the_chapters_show_is_stored():
     assert evidence.missing(claims.STORE, ["stale", "breaking", "delay"]) == []
 
 
-def test_a_cell_that_was_not_run_is_named():
-    with pytest.raises(ValueError, match=r"no run of .*rate=0\.123.* is stored at"):
-        claims.column("reward", Cell("GRPO", 0.123))
-
-
 def test_the_ledger_draws_in_units_of_the_smallest_effect():
     """Claim 5 expects a negative effect: −3 tokens are three smallest effects."""
-    own = line(5, effect="-3", low="-5", high="-1", verdict="reproduced")
-    axis = pictures.ledger([own], "").axes[0]
+    stored = line(5, effect="-3", low="-5", high="-1", verdict="reproduced")
+    axis = pictures.ledger([stored], "").axes[0]
     span, mark = axis.lines[:2]
     assert list(span.get_xdata()) == [5, 1]
     assert list(mark.get_xdata()) == [3] and mark.get_marker() == "o"
     assert "−3" in [text.get_text() for text in axis.texts]
 
-
-def test_verdicts_are_told_apart_without_colours():
+    pictures.bar(axis, 0, [1, 400, 900], "reproduced")  # beyond the axis: at its end
+    assert list(axis.lines[-1].get_xdata()) == [pictures.EDGE]
     looks = {(mark, fill == "white") for mark, fill in pictures.MARKS.values()}
-    assert len(looks) == len(pictures.MARKS) == 4
-
-
-def test_an_effect_beyond_the_axis_is_drawn_at_its_end():
-    axis = plt.subplots()[1]
-    pictures.bar(axis, 0, [1, 400, 900], "reproduced")
-    assert list(axis.lines[1].get_xdata()) == [pictures.EDGE]
+    assert len(looks) == len(pictures.MARKS) == 4, "told apart without colours"
 
 
 def test_clusters_draw_both_intervals():
@@ -243,28 +219,25 @@ def play(table):
 
 
 def test_the_audit_begins_with_what_the_ledger_says(play):
-    for own in claims.claimed():
-        number = int(own["claim"])
+    for stored in claims.claimed():
+        number = int(stored["claim"])
         if number not in {claim.number for claim in pictures.AUDITED}:
             continue
         play.set(number=number)
         text = play.figure.axes[0].get_title(loc="left")
-        if own["why"] == "":
-            assert text.endswith(own["verdict"])
+        if stored["why"] == "":
+            assert text.endswith(stored["verdict"])
         shown = float(text.splitlines()[1].split()[0])  # three digits of four
-        assert shown == pytest.approx(float(own["effect"]), rel=0.01)
-
-
-def test_every_control_of_the_audit_moves_the_picture(play):
-    play.set(number=5)
-    assert play.idle() == []
+        assert shown == pytest.approx(float(stored["effect"]), rel=0.01)
 
 
 def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
+    """And every control of the audit moves the picture."""
     play.set(number=5, outcome="reward")
     text = play.figure.axes[0].get_title(loc="left")
     assert text.endswith("an outcome that nobody declared")
     play.set(outcome="as declared")
+    assert play.idle() == []
 
 
 def test_another_outcome_is_compared_as_a_difference(table):

@@ -9,15 +9,8 @@ from tests.other_runs import claims_of, execute, report, stored
 
 
 def notebook(tmp_path, *cells, tags=()):
-    made = [
-        {
-            "cell_type": "code",
-            "metadata": {"tags": list(tags)},
-            "outputs": [],
-            "source": source,
-        }
-        for source in cells
-    ]
+    head = {"cell_type": "code", "metadata": {"tags": list(tags)}, "outputs": []}
+    made = [{**head, "source": source} for source in cells]
     path = tmp_path / "99_made_up.ipynb"
     path.write_text(json.dumps({"cells": made}))
     return path
@@ -34,8 +27,8 @@ def run(tmp_path, monkeypatch):
 
 
 def test_values_of_every_comparison_in_an_assert_are_kept(run):
-    found = run("a, b = 3.0, [1.0, 2.0]", "assert 2 < a < 4 and min(b) >= 0.5")
-    (row,) = found["claims"]
+    made = run("a, b = 3.0, [1.0, 2.0]", "assert 2 < a < 4 and min(b) >= 0.5")
+    (row,) = made["claims"]
     assert row["cell"] == 1 and row["held"]
     assert row["claim"] == "2 < a < 4 and min(b) >= 0.5"
     assert [c["values"] for c in row["compared"]] == [[2, 3], [3, 4], [1, 0.5]]
@@ -43,19 +36,19 @@ def test_values_of_every_comparison_in_an_assert_are_kept(run):
 
 
 def test_a_failed_assert_is_recorded_and_the_notebook_goes_on(run):
-    found = run("x = 1\nassert x > 2, 'no'\nx = 5", "assert x == 5", "assert not x")
-    assert [row["held"] for row in found["claims"]] == [False, True, False]
-    assert found["claims"][0]["compared"][0]["distance"] == -1
+    made = run("x = 1\nassert x > 2, 'no'\nx = 5", "assert x == 5", "assert not x")
+    assert [row["held"] for row in made["claims"]] == [False, True, False]
+    assert made["claims"][0]["compared"][0]["distance"] == -1
 
 
 def test_tensors_generators_and_functions(run):
-    found = run(
+    made = run(
         "import torch\ndef check(x):\n    assert x > 0\n    return x",
         "assert all(x > 0.5 for x in torch.tensor([0.7, 0.9]))",
         "for i in range(2):\n    assert check(i + 1) < 3",
         "assert (torch.tensor([1.0, 2.0]) > 0).all() and 'a' in 'abc'",
     )
-    first, *loops, last = found["claims"]
+    first, *loops, last = made["claims"]
     distances = [c["distance"] for c in first["compared"]]
     assert distances == pytest.approx([0.2, 0.4])
     assert [row["compared"][0]["distance"] for row in loops] == [2, 1]
@@ -69,9 +62,9 @@ def test_a_chain_stops_where_python_stops(run):
 
 
 def test_an_error_ends_the_notebook_and_counts_as_a_failure(run):
-    found = run("assert 1 < 2", "1 / 0", "assert 2 < 3")
-    assert [row["held"] for row in found["claims"]] == [True, False]
-    assert found["claims"][1]["claim"] == "ZeroDivisionError: division by zero"
+    made = run("assert 1 < 2", "1 / 0", "assert 2 < 3")
+    assert [row["held"] for row in made["claims"]] == [True, False]
+    assert made["claims"][1]["claim"] == "ZeroDivisionError: division by zero"
 
 
 def test_a_compared_output_that_differs_is_listed_and_an_ignored_one_is_not(run):
@@ -81,24 +74,13 @@ def test_a_compared_output_that_differs_is_listed_and_an_ignored_one_is_not(run)
 
 def records(*values):
     """Runs in which the claim `x > 1` met these values of x."""
-    return [
-        {
-            "notebook": "00_start_here",
-            "run": f"salt {i}",
-            "changed": [],
-            "claims": [
-                {
-                    "cell": 4,
-                    "claim": "x > 1",
-                    "held": x > 1,
-                    "compared": [
-                        {"text": "x > 1", "values": [x, 1], "distance": x - 1}
-                    ],
-                }
-            ],
-        }
-        for i, x in enumerate(values)
-    ]
+    every = []
+    for i, x in enumerate(values):
+        compared = [{"text": "x > 1", "values": [x, 1], "distance": x - 1}]
+        claim = {"cell": 4, "claim": "x > 1", "held": x > 1, "compared": compared}
+        of_run = {"notebook": "00_start_here", "run": f"salt {i}", "changed": []}
+        every.append({**of_run, "claims": [claim]})
+    return every
 
 
 def test_the_report_says_how_near_a_claim_came_to_failing(capsys):
@@ -112,9 +94,8 @@ def test_the_report_says_how_near_a_claim_came_to_failing(capsys):
 
 def test_a_claim_about_several_seeds_is_as_good_as_its_worst():
     (one,) = records(3.0)
-    one["claims"][0]["compared"].append(
-        {"text": "x > 1", "values": [1.2, 1], "distance": 0.2}
-    )
+    less = {"text": "x > 1", "values": [1.2, 1], "distance": 0.2}
+    one["claims"][0]["compared"].append(less)
     (claim,) = claims_of([one])
     assert claim["compared"] == [("x > 1", 0.2, "", "1.2/1")]
 

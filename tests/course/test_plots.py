@@ -132,8 +132,8 @@ def test_dots_of_a_method_have_its_colour(axis):
 def test_a_finding_stands_above_the_legend_and_nothing_overlaps(labels):
     ratios = torch.linspace(0.1, 2, 50)
     named = {a: {s: curve(a.lower(), s, ratios) for s in (1, -1)} for a in labels}
-    said = "A finding long enough to need a second line, " * 3
-    figure = plots.curves(named, title=said.strip())
+    text = "A finding long enough to need a second line, " * 3
+    figure = plots.curves(named, title=text.strip())
     figure.canvas.draw()
     boxes = [text.get_window_extent() for text in figure.texts]
     boxes += [legend.get_window_extent() for legend in figure.legends]

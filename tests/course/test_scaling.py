@@ -56,15 +56,15 @@ def test_the_bars_of_the_ranks_add_up_to_one_either_way():
     for axis in figure.axes:
         heights = [bar.get_height() for bar in axis.patches]
         assert sum(n * h for n, h in zip(lengths, heights)) == pytest.approx(1)
-    own = [bar.get_height() for bar in figure.axes[0].patches]
-    assert own[4] / own[0] == pytest.approx(10)
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    assert heights[4] / heights[0] == pytest.approx(10)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_coefficient_is_gate_times_ratio_times_advantage(sign):
     wave = from_gate(lambda r, advantages: 1 / (1 + (r - 1) ** 2))
-    found = scaling.coefficient(wave, RATIO, sign=sign)
-    assert_close(found, sign * RATIO / (1 + (RATIO - 1) ** 2))
+    drawn = scaling.coefficient(wave, RATIO, sign=sign)
+    assert_close(drawn, sign * RATIO / (1 + (RATIO - 1) ** 2))
 
 
 def test_dppo_drops_what_has_moved_by_more_than_the_bound():
@@ -79,8 +79,8 @@ def test_dppo_drops_what_has_moved_by_more_than_the_bound():
 
 def test_vespo_is_one_at_one_and_peaks_at_k_over_lambda():
     grid = torch.linspace(0.01, 3, 300).double()
-    found = scaling.coefficient(newer.vespo(), grid)
-    assert grid[found.argmax()].item() == pytest.approx(2 / 3, abs=0.02)
+    drawn = scaling.coefficient(newer.vespo(), grid)
+    assert grid[drawn.argmax()].item() == pytest.approx(2 / 3, abs=0.02)
     assert scaling.coefficient(newer.vespo(), RATIO)[2].item() == pytest.approx(1)
 
 

@@ -101,9 +101,9 @@ def test_the_eye_of_this_file_sees_what_is_known():
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_methods_drawn_together_are_told_apart(seen):
-    found = {pair: distance(*(style.look(n)[0] for n in pair), seen) for pair in PAIRS}
-    worst = min(found, key=found.get)
-    assert found[worst] >= LEAST[seen], (worst, found[worst])
+    apart = {pair: distance(*(style.look(n)[0] for n in pair), seen) for pair in PAIRS}
+    worst = min(apart, key=apart.get)
+    assert apart[worst] >= LEAST[seen], (worst, apart[worst])
 
 
 def test_any_two_looks_are_told_apart():
@@ -137,33 +137,25 @@ def test_what_is_contrasted_is_told_apart(colours):
         assert distance(one, other, "greyscale") >= LEAST["greyscale"]
 
 
+LABELS_OF = {
+    "reinforce": ["unclipped r"],
+    "ppo": ["ppo, dual clip c = 3"],
+    "grpo": ["GRPO, ε = 0.2", "GRPO (0.67, 1.49)", "PPO, GRPO"],
+    "dr_grpo": ["Dr. GRPO", "dr_grpo"],
+    "gspo": ["GSPO, 3e-4 / 4e-4", "GSPO 0.03"],
+    "gspo_token": ["GSPO-token, fork"],
+    "dapo": ["DAPO's loss"],
+    "sapo": ["SAPO", "SAPO 1.0", "SAPO, τ = 1"],
+    "sapo 8.8": ["SAPO 8.8", "SAPO, τ = 8.8", "SAPO 8.8, neg ½"],
+    "one-sided": ["one-sided, τ = 8.8", "one-sided 8.8"],
+    "yours": ["yours", "mine"],
+    None: ["grpoish", "warm start"],
+}
+
+
 @pytest.mark.parametrize(
     ("label", "owner"),
-    [
-        ("Dr. GRPO", "dr_grpo"),
-        ("dr_grpo", "dr_grpo"),
-        ("GRPO, ε = 0.2", "grpo"),
-        ("GRPO (0.67, 1.49)", "grpo"),
-        ("PPO, GRPO", "grpo"),
-        ("GSPO-token, fork", "gspo_token"),
-        ("GSPO, 3e-4 / 4e-4", "gspo"),
-        ("GSPO 0.03", "gspo"),
-        ("ppo, dual clip c = 3", "ppo"),
-        ("DAPO's loss", "dapo"),
-        ("SAPO", "sapo"),
-        ("SAPO 1.0", "sapo"),
-        ("SAPO, τ = 1", "sapo"),
-        ("SAPO 8.8", "sapo 8.8"),
-        ("SAPO, τ = 8.8", "sapo 8.8"),
-        ("SAPO 8.8, neg ½", "sapo 8.8"),
-        ("one-sided, τ = 8.8", "one-sided"),
-        ("one-sided 8.8", "one-sided"),
-        ("unclipped r", "reinforce"),
-        ("yours", "yours"),
-        ("mine", "yours"),
-        ("grpoish", None),
-        ("warm start", None),
-    ],
+    [(label, o) for o, every in LABELS_OF.items() for label in every],
 )
 def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
     assert style.method(label) == owner
@@ -210,10 +202,10 @@ def test_a_method_that_nobody_knows_is_drawn(unknown):
 
 
 def test_the_longest_beginning_counts_and_a_figures_own_come_first():
-    own = {"SAPO": "black", "SAPO 8.8": "red"}
-    assert style.colour("SAPO 8.8, neg ½", own) == "red"
-    assert style.colour("SAPO 3", own) == "black"
-    assert style.colour("GRPO", own) == style.COLOURS["grpo"]
+    first = {"SAPO": "black", "SAPO 8.8": "red"}
+    assert style.colour("SAPO 8.8, neg ½", first) == "red"
+    assert style.colour("SAPO 3", first) == "black"
+    assert style.colour("GRPO", first) == style.COLOURS["grpo"]
 
 
 def hue(colour):

@@ -72,17 +72,17 @@ def test_the_example_is_one_prompt_with_a_right_and_a_wrong_answer():
 
 
 def parts(name, **settings):
-    found = tokens.numbers(name, **settings)
+    part = tokens.numbers(name, **settings)
     z = stale.example().z[16].double()
-    close(found["r"], z.exp())
-    close(found["push"], found["w"] * found["g"] * found["r"] * found["A"])
-    close(found["c"], found["g"] * found["r"])
-    return found, z.exp(), z
+    close(part["r"], z.exp())
+    close(part["push"], part["w"] * part["g"] * part["r"] * part["A"])
+    close(part["c"], part["g"] * part["r"])
+    return part, z.exp(), z
 
 
 def test_reinforce_with_its_ratio_has_no_gate():
-    found, _, _ = parts("reinforce", correct=True)
-    close(found["g"], torch.ones(2, 19))
+    part, _, _ = parts("reinforce", correct=True)
+    close(part["g"], torch.ones(2, 19))
 
 
 @pytest.mark.parametrize(
@@ -90,68 +90,68 @@ def test_reinforce_with_its_ratio_has_no_gate():
     [("ppo", 0.8, 1.2), ("grpo", 0.8, 1.2), ("dapo", 0.8, 1.28)],
 )
 def test_a_clip_is_1_inside_and_0_beyond_on_one_side(name, low, high):
-    found, r, _ = parts(name)
-    close(found["g"], torch.stack([r[0] <= high, r[1] >= low]))
-    assert found["g"][0, UP] == 0 and found["g"][1, DOWN] == 0
-    assert found["g"][1, UP] == pytest.approx(1)  # the same r: it may come back
+    part, r, _ = parts(name)
+    close(part["g"], torch.stack([r[0] <= high, r[1] >= low]))
+    assert part["g"][0, UP] == 0 and part["g"][1, DOWN] == 0
+    assert part["g"][1, UP] == pytest.approx(1)  # the same r: it may come back
 
 
 def test_dr_grpo_needs_its_weight():
     mask = stale.example().mask.double()
     weight = normalisers.constant(mask, 48)
-    found, _, _ = parts("dr_grpo", weight=weight)
-    close(found["w"], torch.ones(2, 19).double() / 96)
-    close(found["g"], parts("grpo")[0]["g"])
+    part, _, _ = parts("dr_grpo", weight=weight)
+    close(part["w"], torch.ones(2, 19).double() / 96)
+    close(part["g"], parts("grpo")[0]["g"])
 
 
 def test_cispo_caps():
-    found, r, _ = parts("cispo", max_ratio=1.28)
-    close(found["c"], r.clamp(max=1.28))
+    part, r, _ = parts("cispo", max_ratio=1.28)
+    close(part["c"], r.clamp(max=1.28))
 
 
 def test_sapo_is_sech_squared():
-    found, r, _ = parts("sapo", tau_pos=8.8, tau_neg=3.0)
+    part, r, _ = parts("sapo", tau_pos=8.8, tau_neg=3.0)
     tau = torch.tensor([[8.8], [3.0]], dtype=torch.float64)
-    close(found["g"], 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
+    close(part["g"], 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
 
 
 def test_gspo_has_one_coefficient_per_response():
-    found, _, z = parts("gspo", epsilon_low=0.03, epsilon_high=0.04)
-    close(found["c"], z.mean(-1, keepdim=True).exp().expand(2, 19))
+    part, _, z = parts("gspo", epsilon_low=0.03, epsilon_high=0.04)
+    close(part["c"], z.mean(-1, keepdim=True).exp().expand(2, 19))
     closed, _, _ = parts("gspo")
     assert not closed["g"].any()
 
 
 def test_gmpo_drops_tokens_and_keeps_them_in_the_mean():
-    found, _, z = parts("gmpo")
+    part, _, z = parts("gmpo")
     held = torch.stack([z[0].clamp(max=0.4), z[1].clamp(min=-0.4)])
     s = held.mean(-1, keepdim=True).exp()
-    close(found["c"], torch.where(held == z, s, 0.0))
+    close(part["c"], torch.where(held == z, s, 0.0))
 
 
 def test_rspo_shifts_the_ratio():
     gamma = torch.ones(2, 19).double()
     gamma[:, 3] = 0.7
-    found, _, z = parts("rspo", gamma=gamma)
+    part, _, z = parts("rspo", gamma=gamma)
     moved = z + gamma.log()
     held = torch.stack([moved[0].clamp(max=0.4), moved[1].clamp(min=-0.4)])
     s = held.mean(-1, keepdim=True).exp()
-    close(found["c"], torch.where(held == moved, s, 0.0))
+    close(part["c"], torch.where(held == moved, s, 0.0))
     after, _, _ = parts("rspo", gamma=gamma, placement="after_clip")
     shrunk = torch.full((2, 19), 0.7 ** (1 / 19) / 38, dtype=torch.float64)
     close(after["w"], shrunk)
 
 
 def test_a_gate_of_ones_own():
-    found, r, _ = parts(from_gate(lambda r, A: 1 / r**2, "mine"))
-    close(found["g"], 1 / r**2)
+    part, r, _ = parts(from_gate(lambda r, A: 1 / r**2, "mine"))
+    close(part["g"], 1 / r**2)
 
 
 def test_advantages_may_differ_by_token():
-    own = torch.linspace(-1, 1, 38).reshape(2, 19).double()
-    found, r, _ = parts("ppo", advantages=own)
-    stopped = torch.where(own > 0, r > 1.2, r < 0.8)
-    close(found["g"], ~stopped)
+    slope = torch.linspace(-1, 1, 38).reshape(2, 19).double()
+    part, r, _ = parts("ppo", advantages=slope)
+    stopped = torch.where(slope > 0, r > 1.2, r < 0.8)
+    close(part["g"], ~stopped)
 
 
 def test_the_template_draws():

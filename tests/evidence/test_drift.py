@@ -51,27 +51,12 @@ def test_drift_is_measured_on_the_rollouts_tokens(moe):
         side = sign * batch.advantages[:, 0] > 0
         rows = [row for row, chosen in zip(z, side) if chosen]
         expected[f"drift/{name}"] = torch.cat(rows).mean()
-    common = [begun_alike(batch, n) for n in range(len(z))]
-    assert 0 < sum(common) < sum(map(len, z))
-    expected["drift/shared"] = torch.cat([x[:n] for x, n in zip(z, common)]).mean()
+    common = shared(rollout, batch.advantages)
+    assert 0 < common.sum() < rollout.mask.sum()
+    expected["drift/shared"] = (logp - batch.old_logp)[common].mean()
     assert run.history.rows == [
         {name: pytest.approx(x.item(), rel=1e-3) for name, x in expected.items()}
     ]
-
-
-def begun_alike(batch, row) -> int:
-    """How many tokens a bad response begins with as some good one does."""
-    rollout, advantages = batch.rollout, batch.advantages[:, 0]
-    texts = [t[: int(n)].tolist() for t, n in zip(rollout.tokens, rollout.length)]
-    longest = 0
-    for other in range(len(texts)):
-        same_group = rollout.group[other] == rollout.group[row]
-        if same_group and advantages[row] < 0 < advantages[other]:
-            n = 0
-            while texts[row][: n + 1] == texts[other][: n + 1] and n < len(texts[row]):
-                n += 1
-            longest = max(longest, n)
-    return longest
 
 
 def test_a_step_begins_where_the_one_before_ended_and_nothing_else_changes(tmp_path):
@@ -94,19 +79,6 @@ def test_a_step_begins_where_the_one_before_ended_and_nothing_else_changes(tmp_p
     ]
 
 
-def a_rollout(tokens, mask, group) -> Rollout:
-    n = len(tokens)
-    return Rollout(
-        ids=torch.tensor([[9, *row] for row in tokens]),
-        prompt_length=torch.ones(n, dtype=torch.long),
-        mask=torch.tensor(mask).float(),
-        logp=torch.zeros(n, 3),
-        entropy=torch.zeros(n, 3),
-        truncated=torch.zeros(n, dtype=torch.bool),
-        group=torch.tensor(group),
-    )
-
-
 @pytest.mark.parametrize(
     ("tokens", "group", "good", "expected"),
     [
@@ -120,16 +92,21 @@ def a_rollout(tokens, mask, group) -> Rollout:
         # a group of equal rewards pulls at nothing
         ([[1, 2, 3], [1, 2, 3]], [0, 0], [0, 0], [0, 0]),
         ([[1, 2, 3], [1, 2, 3]], [0, 0], [-1, -1], [0, 0]),
+        # nor does what lies behind the end: 0 is padding
+        ([[1, 2, 0], [1, 2, 0]], [0, 0], [1, -1], [0, 2]),
     ],
 )
 def test_tokens_are_shared_up_to_where_responses_part(tokens, group, good, expected):
-    n = len(tokens)
+    n, ids = len(tokens), torch.tensor(tokens)
+    rollout = Rollout(
+        ids=torch.cat([torch.full((n, 1), 9), ids], 1),
+        prompt_length=torch.ones(n, dtype=torch.long),
+        mask=(ids != 0).float(),
+        logp=torch.zeros(n, 3),
+        entropy=torch.zeros(n, 3),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        group=torch.tensor(group),
+    )
     advantages = torch.tensor(good).float()[:, None].expand(n, 3)
-    common = shared(a_rollout(tokens, [[1] * 3] * n, group), advantages)
+    common = shared(rollout, advantages)
     assert common.tolist() == [[t < count for t in range(3)] for count in expected]
-
-
-def test_what_lies_behind_a_responses_end_is_shared_with_nothing():
-    rollout = a_rollout([[1, 2, 0]] * 2, [[1, 1, 0]] * 2, [0, 0])
-    advantages = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
-    assert shared(rollout, advantages).tolist() == [[False] * 3, [True, True, False]]

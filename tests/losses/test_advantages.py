@@ -61,14 +61,6 @@ def test_groups_are_interleaved_of_any_size_and_any_id():
     assert_close(leave_one_out(scored), tensor([-2.0, -1.5, 2.0, -1.5, 3.0]))
 
 
-def test_leave_one_out_is_the_reward_minus_the_mean_of_the_others():
-    rewards = tensor([0.3, -1.0, 2.5, 0.7, 0.1])
-    others = [(rewards.sum() - r) / 4 for r in rewards]
-    a = leave_one_out(one_group(rewards))
-    assert_close(a, rewards - torch.stack(others))
-    assert_close(a, 5 / 4 * group_centred(one_group(rewards)))
-
-
 @baselines
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_rewards_give_exactly_zero_though_the_mean_rounds(function, dtype):

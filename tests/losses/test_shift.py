@@ -73,30 +73,7 @@ def test_a_shift_by_hand(algorithm, placement, hyper, a, value, slope):
     assert_close(-gradient, tensor([slope]) * 1.0)
 
 
-@pytest.mark.parametrize("a", [1.0, -1.0])
-@pytest.mark.parametrize(
-    ("placement", "above"), [(BEFORE, 1.6 * 0.8), (AFTER, math.exp(0.4) * 0.8)]
-)
-def test_rspo_by_hand(placement, above, a):
-    """r = 1.2 and 1.6, γ = 0.9 and 0.8, bound e^0.4 = 1.49: γ r = 1.28 lies below."""
-    logp, one = tensor([[1.2, 1.6]]).log().requires_grad_(), torch.ones(1, 2)
-    batch = (logp, torch.zeros(1, 2), tensor([a]), one, tensor([[0.9, 0.8]]))
-    loss, _ = shifted_loss(RSPO, batch, placement)
-    expected = 1.2 * 0.9 * (above if a > 0 else 1.6 * 0.8)
-    assert -loss.item() == pytest.approx(a * math.sqrt(expected))
-
-
 # Identities
-
-
-@every
-@placements
-def test_a_shift_of_one_is_no_shift(algorithm, placement):
-    _, old_logp, _, mask, gamma = shifted_batch()
-    rest = (mask, torch.ones_like(gamma), placement, algorithm.one_ratio)
-    old, weight = moe.shifted(old_logp, mask / 7, *rest)
-    assert torch.equal(old, old_logp)
-    assert torch.equal(weight, mask / 7)
 
 
 @every
@@ -128,9 +105,9 @@ def test_after_the_clip_the_loss_is_weighed_by_gamma(algorithm):
 
 
 @placements
-def test_closed_form_gradient_of_rspo(placement):
-    """∂J/∂log π_t = Â/(B|o|) · GM · 1[not clipped], the same for all its tokens; it is
-    GMPO with a shift."""
+def test_rspo_is_its_closed_form(placement):
+    """J = (1/B) Σ Â GM and ∂J/∂log π_t = Â/(B|o|) · GM · 1[not clipped]; it is GMPO
+    with a shift."""
     batch = logp, old_logp, a, mask, gamma = shifted_batch(spread=0.6)
     loss, slope = shifted_loss(RSPO, batch, placement)
     gmpo = shifted_loss(GMPO, batch, placement)
@@ -145,6 +122,7 @@ def test_closed_form_gradient_of_rspo(placement):
     mean = (((held + after) * mask).sum(-1) / lengths).exp()
     expected = -(a * mean / (len(mask) * lengths))[:, None] * free
     assert_close(slope, expected, **EXACT)
+    assert_close(loss, -(a * mean).mean(), **EXACT)
     assert 0 < free.sum() < mask.sum()  # a clip bites
 
 

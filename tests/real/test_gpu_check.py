@@ -7,21 +7,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from refimpl import ALGORITHMS, History, TrainConfig, sample
 from refimpl.__main__ import main
-from refimpl.algorithms import ALGORITHMS
-from refimpl.config import TrainConfig
-from refimpl.history import History
 from refimpl.lab import bench, gpu_check, pairs
 from refimpl.models import build
 from refimpl.real.pretrained import fetched
-from refimpl.rollout import sample
-from refimpl.scoring import log_probs
+from refimpl.real.scoring import log_probs
+from refimpl.run import Run
 from refimpl.tasks import make_tokenizer
+from tests.worlds import TOKENIZER, warm_model
 
 SMALL = TrainConfig(
     prompts_per_rollout=4, group_size=4, max_new_tokens=8, minibatches=2
 )
-TRL = "update against TRL"
+HERE = gpu_check.Here(SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +35,9 @@ def figures(tmp_path_factory) -> dict:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_check, "fetched", lambda _: False)
         out = tmp_path_factory.mktemp("gpu") / "figures.json"
-        found = gpu_check.gpu_check("cpu", out, tiny=True)
-    assert json.loads(out.read_text()) == found
-    return found
+        measured = gpu_check.gpu_check("cpu", out, tiny=True)
+    assert json.loads(out.read_text()) == measured
+    return measured
 
 
 def test_every_algorithm_trains_on_both_presets_and_rspo_where_there_are_routers(
@@ -48,48 +47,37 @@ def test_every_algorithm_trains_on_both_presets_and_rspo_where_there_are_routers
     expected = {f"{name}, tiny-moe" for name in ALGORITHMS}
     expected |= {f"{name}, tiny" for name in ALGORITHMS if name != "rspo"}
     assert set(runs) == expected
-    for name, found in runs.items():
-        assert "error" not in found, (name, found)
-        assert math.isfinite(found["loss, last rollout"]), name
-        assert found["largest |ratio − 1|"] > 1e-3, name
-        assert found["last rollout with its updates, seconds"] > 0, name
+    for name, run in runs.items():
+        assert "error" not in run, (name, run)
+        assert math.isfinite(run["loss, last rollout"]), name
+        assert run["largest |ratio − 1|"] > 1e-3, name
+        assert run["last rollout with its updates, seconds"] > 0, name
 
 
-def test_bfloat16_is_near_float32_and_not_the_same(figures):
-    found = figures["bfloat16 against float32"]
-    mean, largest = (found[f"{x} |Δ log-prob|, nats"] for x in ("mean", "largest"))
+def test_two_ways_of_the_same_work_agree(figures):
+    narrow = figures["bfloat16 against float32"]
+    mean, largest = (narrow[f"{x} |Δ log-prob|, nats"] for x in ("mean", "largest"))
     assert 1e-6 < mean < largest < 0.05
-    assert 1e-8 < found["1 − cosine of the gradients"] < 1e-2
+    assert 1e-8 < narrow["1 − cosine of the gradients"] < 1e-2
+    drawn = figures["sampler against generate"]
+    assert drawn["sampled against teacher-forced, largest |Δ log-prob|, nats"] < 1e-5
+    assert drawn["greedy tokens that are generate's, share"] == 1.0
+    assert drawn["sampler, tokens/s"] > 0 and drawn["model.generate, tokens/s"] > 0
+    shared = figures["update, prompts shared"]
+    assert shared["largest |Δ log-prob|, nats"] < 1e-5
+    ratio = shared["repeated prompts, seconds"] / shared["shared prompts, seconds"]
+    assert shared["repeated prompts / shared prompts"] == pytest.approx(ratio, rel=2e-3)
+    for same in (shared, figures["update against TRL"]):
+        if "not measured" not in same:  # TRL may not be there
+            assert same["|Δ loss|"] < 1e-6
+            assert abs(same["1 − cosine of the gradients"]) < 1e-6
 
 
-def test_the_sampler_draws_what_the_model_says(figures):
-    found = figures["sampler against generate"]
-    assert found["sampled against teacher-forced, largest |Δ log-prob|, nats"] < 1e-5
-    assert found["greedy tokens that are generate's, share"] == 1.0
-    assert found["sampler, tokens/s"] > 0 and found["model.generate, tokens/s"] > 0
-
-
-def test_shared_prompts_are_repeated_ones(figures):
-    found = figures["update, prompts shared"]
-    assert found["largest |Δ log-prob|, nats"] < 1e-5
-    assert found["|Δ loss|"] < 1e-6
-    assert abs(found["1 − cosine of the gradients"]) < 1e-6
-    ratio = found["repeated prompts, seconds"] / found["shared prompts, seconds"]
-    assert found["repeated prompts / shared prompts"] == pytest.approx(ratio, rel=2e-3)
-
-
-def test_trl_computes_the_same_where_it_is_installed(figures):
-    found = figures[TRL]
-    if "not measured" not in found:
-        assert found["|Δ loss|"] < 1e-6
-        assert abs(found["1 − cosine of the gradients"]) < 1e-6
-
-
-def test_what_is_missing_is_said(figures, policy, monkeypatch):
+def test_what_is_missing_is_told(figures, policy, monkeypatch):
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
     monkeypatch.setattr(pairs.importlib.util, "find_spec", lambda _: None)
-    found = pairs.updates(*policy, SMALL, 1, trl=True)
-    assert found == {"not measured": "trl is not installed"}
+    missing = pairs.updates(*policy, SMALL, 1, trl=True)
+    assert missing == {"not measured": "trl is not installed"}
 
 
 @pytest.mark.slow
@@ -97,38 +85,54 @@ def test_what_is_missing_is_said(figures, policy, monkeypatch):
 def test_smollm2_trains_with_a_lora():
     pytest.importorskip("peft")
     pytest.importorskip("reasoning_gym")
-    here = gpu_check.Here(SMALL, "tiny", "tiny-moe", 1)
-    found = gpu_check.smollm2(here)
-    assert math.isfinite(found["loss, last rollout"])
-    assert found["largest |ratio − 1|"] > 1e-3
+    run = gpu_check.smollm2(gpu_check.Here(SMALL, "tiny", "tiny-moe", 1))
+    assert math.isfinite(run["loss, last rollout"])
+    assert run["largest |ratio − 1|"] > 1e-3
 
 
 # What the comparisons would make of something wrong
 
 
 def test_a_sampler_that_is_not_the_model_is_seen(policy, monkeypatch):
-    def half_as_bold(model, rollout, temperature=1.0):
-        return log_probs(model, rollout, 2 * temperature)
+    def half_as_bold(model, rollout):
+        return log_probs(model, rollout, 2.0)
 
     def warm(*given, temperature=1.0, **settings):
         return sample(*given, temperature=max(1.0, temperature), **settings)
 
     monkeypatch.setattr(pairs, "log_probs", half_as_bold)
     monkeypatch.setattr(pairs, "sample", warm)
-    found = pairs.samplers(*policy, SMALL, 1)
-    assert found["sampled against teacher-forced, largest |Δ log-prob|, nats"] > 1e-3
-    assert found["greedy tokens that are generate's, share"] < 1.0
+    wrong = pairs.samplers(*policy, SMALL, 1)
+    assert wrong["sampled against teacher-forced, largest |Δ log-prob|, nats"] > 1e-3
+    assert wrong["greedy tokens that are generate's, share"] < 1.0
 
 
 def test_prompts_shared_wrongly_are_seen(policy, monkeypatch):
-    def wrong(model, rollout, share_prompts):
-        logp, entropy = log_probs(model, rollout)
+    def rolled(model, rollout, share_prompts):
+        logp, entropy = log_probs(model, rollout, share_prompts=False)
         return logp.roll(1, 0) if share_prompts else logp, entropy
 
-    monkeypatch.setattr(pairs, "log_probs", wrong)
-    found = pairs.updates(*policy, SMALL, 1)
-    assert found["largest |Δ log-prob|, nats"] > 1e-3
-    assert found["1 − cosine of the gradients"] > 1e-3
+    monkeypatch.setattr(pairs, "log_probs", rolled)
+    wrong = pairs.updates(*policy, SMALL, 1)
+    assert wrong["largest |Δ log-prob|, nats"] > 1e-3
+    assert wrong["1 − cosine of the gradients"] > 1e-3
+
+
+def test_precisions_are_compared_on_response_tokens_alone(monkeypatch):
+    """A bfloat16 that gives every token 0.1 nats less; padding has none to give."""
+    read, seen = Run.read, []
+
+    def lower(run, model, rollout):
+        seen.append(rollout.mask)
+        logp, entropy = read(run, model, rollout)
+        return logp - 0.1 * (run.config.dtype == "bfloat16") * rollout.mask, entropy
+
+    monkeypatch.setattr(Run, "read", lower)
+    monkeypatch.setattr("refimpl.run.precision", lambda *_: torch.enable_grad())
+    gap = pairs.precisions(warm_model(), TOKENIZER, SMALL)
+    assert 0.1 < seen[-1].mean() < 0.99
+    for name in ("mean", "largest"):
+        assert gap[f"{name} |Δ log-prob|, nats"] == pytest.approx(0.1, rel=1e-4)
 
 
 def test_the_angle_between_two_gradients():
@@ -152,10 +156,10 @@ def test_generate_is_credited_with_the_tokens_through_the_first_end(
 
     monkeypatch.setattr(bench, "_in_turn", once)
     monkeypatch.setattr(model, "generate", generate)
-    found = bench.sampler(model, tokenizer, 1, ["1+2=", "3+4=", "5+6="], 1, 4)
-    assert found["model.generate, tokens/s"] == (3 + 1 + 4) / 0.5
+    speed = bench.sampler(model, tokenizer, 1, ["1+2=", "3+4=", "5+6="], 1, 4)
+    assert speed["model.generate, tokens/s"] == (3 + 1 + 4) / 0.5
     rollout = sample(model, tokenizer, ["1+2=", "3+4=", "5+6="], max_new_tokens=4)
-    assert found["sampler, tokens/s"] == rollout.mask.sum()
+    assert speed["sampler, tokens/s"] == rollout.mask.sum()
 
 
 # What goes wrong while measuring
@@ -165,8 +169,11 @@ def only(monkeypatch, **parts):
     monkeypatch.setattr(gpu_check, "parts", lambda here: parts)
 
 
-def broken(here):
+def broken(*_):
     raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+
+WORDS = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
 
 def test_a_part_that_raises_is_an_error_and_the_others_are_measured(
@@ -175,31 +182,43 @@ def test_a_part_that_raises_is_an_error_and_the_others_are_measured(
     only(monkeypatch, one=broken, two=lambda here: {"seconds": 1.23456})
     out = tmp_path / "figures.json"
     code = main(["gpu-check", "--device", "cpu", "--tiny", "--out", str(out)])
-    found = json.loads(out.read_text())
-    said = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
-    assert found["one"] == {"error": said}
-    assert found["two"] == {"seconds": 1.235}
-    assert found["machine"]["torch"] == torch.__version__
+    measured = json.loads(out.read_text())
+    assert (measured["one"], measured["two"]) == ({"error": WORDS}, {"seconds": 1.235})
+    assert measured["machine"]["torch"] == torch.__version__
     assert code == 1
     printed = capsys.readouterr()
-    assert said in printed.out and "1.235" in printed.out
+    assert WORDS in printed.out and "1.235" in printed.out
     assert printed.err == "these could not be measured: one\n"
+
+
+def test_a_device_that_no_longer_answers_takes_no_figure_back(monkeypatch, tmp_path):
+    """After an assertion in a kernel every call raises, `empty_cache` too."""
+    monkeypatch.setattr(torch.cuda, "empty_cache", broken)
+    cuda = gpu_check.Here(SimpleNamespace(device="cuda"))
+    assert gpu_check._measured(lambda here: {}, cuda) == {"error": WORDS}
+    out = tmp_path / "figures.json"
+
+    def killed(here):
+        assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
+        raise KeyboardInterrupt
+
+    only(monkeypatch, one=lambda here: {"seconds": 1.0}, two=killed)
+    with pytest.raises(KeyboardInterrupt):
+        gpu_check.gpu_check("cpu", out, tiny=True)
+    assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_figure_that_is_not_finite_is_an_error(value):
-    found = gpu_check._measured(lambda here: {"loss": value}, gpu_check.Here(SMALL))
-    assert found == {"error": f"FloatingPointError: loss is {value}"}
+    measured = gpu_check._measured(lambda here: {"loss": value}, HERE)
+    assert measured == {"error": f"FloatingPointError: loss is {value}"}
 
 
 def test_a_run_that_ends_early_is_an_error(monkeypatch):
-    def diverged(*_, **__):
-        return SimpleNamespace(ended=FloatingPointError("stopped after 1 rollout"))
-
-    monkeypatch.setattr(gpu_check, "train", diverged)
-    here = gpu_check.Here(SMALL)
-    found = gpu_check._measured(gpu_check.parts(here)["grpo, small"], here)
-    assert found == {"error": "FloatingPointError: stopped after 1 rollout"}
+    ended = SimpleNamespace(ended=FloatingPointError("stopped after 1 rollout"))
+    monkeypatch.setattr(gpu_check, "train", lambda *_, **__: ended)
+    measured = gpu_check._measured(gpu_check.parts(HERE)["grpo, small"], HERE)
+    assert measured == {"error": "FloatingPointError: stopped after 1 rollout"}
 
 
 def test_the_loss_of_the_last_rollout_and_the_largest_ratio(monkeypatch):
@@ -208,15 +227,14 @@ def test_the_loss_of_the_last_rollout_and_the_largest_ratio(monkeypatch):
         {"loss": 0.25, "ratio/max_deviation": 0.1, "step_time": 3.0},
     ]
     monkeypatch.setattr(gpu_check, "train", lambda *_, **__: History("grpo", rows))
-    here = gpu_check.Here(SMALL)
-    assert list(gpu_check.parts(here)["grpo, small"](here).values()) == [0.25, 0.2, 3.0]
+    assert list(gpu_check.parts(HERE)["grpo, small"](HERE).values()) == [0.25, 0.2, 3.0]
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch, tmp_path):
     only(monkeypatch, one=broken)
     monkeypatch.setattr(gpu_check, "LIMIT", -1.0)
-    found = gpu_check.gpu_check("cpu", tmp_path / "figures.json", tiny=True)
-    assert found["one"] == {"not measured": "-1 seconds were over"}
+    measured = gpu_check.gpu_check("cpu", tmp_path / "figures.json", tiny=True)
+    assert measured["one"] == {"not measured": "-1 seconds were over"}
 
 
 @pytest.mark.parametrize(

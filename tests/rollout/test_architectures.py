@@ -138,6 +138,21 @@ def test_the_check_copies_and_selects_rows(name, broken, monkeypatch):
     refusal(random_model())
 
 
+@pytest.mark.parametrize(("by", "refused"), [(0.05, True), (1e-3, False)])
+def test_a_small_gap_is_refused_and_rounding_is_not(by, refused):
+    """Logits that are larger by this share with a cache than without."""
+
+    def enlarged(_module, _inputs, given, output):
+        output.logits = output.logits * (1 + by * (given.get("use_cache") is True))
+
+    model = random_model()
+    model.register_forward_hook(enlarged, with_kwargs=True)
+    if refused:
+        assert "other log-probs" in refusal(model)
+    else:
+        check_sampling(model, TOKENIZER)
+
+
 def test_rows_that_are_mixed_up_are_noticed(monkeypatch):
     """The shapes are right, the neighbour's keys are not."""
     select = DynamicCache.batch_select_indices

@@ -7,7 +7,6 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -91,14 +90,6 @@ def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(samplers, "sample", None)
     again = small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
     assert again == whole and same_weights(again.model, whole.model)
-
-
-def test_numbers_of_numpy_can_be_resumed(tmp_path):
-    settings = {"seed": np.int64(1), "hyperparameters": {"epsilon": np.float64(0.1)}}
-    settings["checkpoint_dir"] = tmp_path
-    small_run(rollouts=1, **settings)
-    resumed = small_run(rollouts=2, resume=True, **settings)
-    assert resumed == small_run(rollouts=2, seed=1, hyperparameters={"epsilon": 0.1})
 
 
 # Damaged, or something else
@@ -254,60 +245,38 @@ def test_a_run_does_not_go_on_with_other_seeds(tmp_path, monkeypatch):
     assert small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True) == salted
 
 
-@pytest.mark.parametrize("other", ["base", "part"])
-def test_what_is_frozen_is_given_again_and_has_to_be_the_same(other, tmp_path):
-    def frozen(seed, layer):
-        model = random_model(seed)
-        for name, p in model.named_parameters():
-            p.requires_grad_(name.startswith(f"model.layers.{layer}"))
-        return model
-
-    settings = {"checkpoint_dir": tmp_path, "reward": fixed_noise}
-    small_run(model=frozen(0, 1), rollouts=1, **settings)
-    assert all(".layers.1." in name for name in load(tmp_path)["model"])
-    settings |= {"rollouts": 2, "resume": True}
-    wrong = frozen(1, 1) if other == "base" else frozen(0, 0)
-    with pytest.raises(ValueError, match="with other frozen weights"):
-        small_run(model=wrong, **settings)
-    resumed = small_run(model=frozen(0, 1), **settings)
-    whole = small_run(model=frozen(0, 1), rollouts=2, reward=fixed_noise)
-    assert resumed == whole and same_weights(resumed.model, whole.model)
-
-
 # All or nothing
 
 KILLED = """
 import os, signal, sys, torch
 from tests.worlds import small_run, warm_model
 
+def at(module, name, call, half=b""):
+    calls, original = [], getattr(module, name)
+    def spy(*arguments, **keywords):
+        calls.append(None)
+        if len(calls) == call:
+            if half:
+                arguments[1].write(half)
+                arguments[1].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **keywords)
+    setattr(module, name, spy)
+
 warm_model()
-for moment in ("writing", "swapping", "training"):
-    if child := os.fork():  # before anything was trained, so that threads are no matter
+moments = {
+    "writing": (torch, "save", 2, b"half a check"),
+    "swapping": (os, "replace", 2),
+    "training": (torch.optim.AdamW, "step", 4),
+}
+for moment, killing in moments.items():
+    if child := os.fork():  # nothing was trained yet, so that threads are no matter
         print(moment, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
-    calls = []
-
-    def at(module, name, call, half=b""):
-        original = getattr(module, name)
-        def spy(*arguments, **keywords):
-            calls.append(None)
-            if len(calls) == call:
-                if half:
-                    arguments[1].write(half)
-                    arguments[1].flush()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments, **keywords)
-        setattr(module, name, spy)
-
-    if moment == "writing":
-        at(torch, "save", 2, b"half a check")
-    if moment == "swapping":
-        at(os, "replace", 2)
-    if moment == "training":
-        at(torch.optim.AdamW, "step", 4)
-    folder = os.path.join(sys.argv[1], moment)
-    small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=folder)
-    os._exit(0)
+    else:
+        at(*killing)
+        folder = os.path.join(sys.argv[1], moment)
+        small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=folder)
+        os._exit(0)
 """
 
 
@@ -315,8 +284,8 @@ for moment in ("writing", "swapping", "training"):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     """In the midst of the second save, or of the second rollout: nothing can be done
-    after SIGKILL."""
-    root = Path(__file__).parents[2]
+    after SIGKILL. What was half written may stay."""
+    root, whole = Path(__file__).parents[2], small_run(rollouts=3)
     path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)],
@@ -328,29 +297,11 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     moments = ("writing", "swapping", "training")
     killed = [f"{moment} {-signal.SIGKILL}" for moment in moments]
     assert done.stdout.splitlines() == killed, done.stderr
-    whole = small_run(rollouts=3)
     for moment in moments:
-        place = tmp_path / moment
-        assert len(load(place)["rows"]) == 1
-        resumed = small_run(rollouts=3, checkpoint_dir=place, resume=True)
+        assert len(load(tmp_path / moment)["rows"]) == 1
+        again = {"checkpoint_dir": tmp_path / moment, "resume": True}
+        resumed = small_run(rollouts=3, **again)
         assert resumed == whole and same_weights(resumed.model, whole.model)
-        visible = {path.name for path in place.iterdir()} - {".lock"}
-        assert NAME in visible and len(visible) <= 2  # what was half written may stay
-
-
-def test_an_error_in_a_later_rollout_leaves_the_checkpoint(tmp_path):
-    calls = []
-
-    def fails_third(prompts, completions, **columns):
-        calls.append(prompts)
-        if len(calls) == 3:
-            raise RuntimeError("the judge is away")
-        return Arithmetic.reward(prompts, completions, **columns)
-
-    settings = {"reward": fails_third, "rollouts": 4, "checkpoint_dir": tmp_path}
-    with pytest.raises(ValueError, match="the judge is away"):
-        small_run(checkpoint_every=1, **settings)
-    assert small_run(resume=True, **settings) == small_run(rollouts=4)
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -1,19 +1,20 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
+import contextlib
 import os
 import signal
 import threading
 import warnings
+from typing import ClassVar
 
 import pytest
 import torch
 
-from refimpl import History, StalenessError, checkpoint, evaluate, hooks, train
+from refimpl import History, StalenessError, checkpoint, evaluate, hooks
 from refimpl.batch import Batch
 from refimpl.checkpoint import CheckpointError
 from refimpl.collect import DynamicSamplingError
 from tests.worlds import (
-    SMALL,
     TOKENIZER,
     Drying,
     Interrupting,
@@ -39,19 +40,14 @@ def saved(folder) -> list[dict]:
 # The order
 
 
-class Bar:
-    """A progress bar that shows nothing, and says what it was told."""
+class Bar(contextlib.nullcontext):
+    """A progress bar that shows nothing, and remembers what it was told."""
 
-    log: list
+    log: ClassVar[list] = []
 
-    def __init__(self, *, total, initial, desc, disable):
-        Bar.log = [(total, initial, desc, disable)]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
+    def __init__(self, **given):
+        super().__init__(self)
+        Bar.log[:] = [given]
 
     def set_postfix(self, reward, refresh):
         Bar.log.append(reward)
@@ -85,7 +81,8 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     with pytest.warns(UserWarning, match="stopped after 2 of 3 rollouts: interrupted"):
         history = small_run(hooks=[first, second], **settings)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
-    assert Bar.log == [(3, 0, "grpo", True), "100.00", "101.00"]
+    given = {"total": 3, "initial": 0, "desc": "grpo", "disable": True}
+    assert Bar.log == [given, "100.00", "101.00"]
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
 
 
@@ -103,17 +100,16 @@ def test_a_run_that_stands_still_is_saved_and_may_be_stopped_before_it_is_refuse
 # Staleness
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_a_policy_that_does_not_move_is_reported(algorithm):
+def test_a_policy_that_does_not_move_is_reported_at_the_end():
     with pytest.raises(StalenessError, match="after 2 rollouts with K = 2") as caught:
-        small_run(algorithm, rollouts=2, **STILL)
+        small_run("ppo", rollouts=2, **STILL)
     history = caught.value.history
     assert len(history) == 2 and history["accuracy"][-1] >= 0
     assert largest_difference(history.model, warm_model()) < 1e-9
 
 
 @pytest.mark.parametrize("why", [STILL, {"reward": always_one}])
-def test_it_is_reported_after_five_rollouts_and_not_at_the_end(why):
+def test_or_after_five_rollouts(why):
     with pytest.raises(StalenessError, match=r"after 5 rollouts .* Check the rewards"):
         small_run(rollouts=7, **why)
 
@@ -219,7 +215,8 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
     assert isinstance(ended(**settings).ended, CheckpointError)
 
 
-def test_a_broken_hook_or_reward_is_raised_however_late():
+def test_a_broken_reward_or_hook_is_raised_however_late(tmp_path):
+    """What was saved before can be gone on from."""
     calls = []
 
     def broken(completions, **_):
@@ -228,15 +225,13 @@ def test_a_broken_hook_or_reward_is_raised_however_late():
             raise OSError("the judge is away")
         return fixed_noise(completions)
 
+    settings = {"reward": broken, "rollouts": 4, "checkpoint_dir": tmp_path}
     with pytest.raises(ValueError, match="the judge is away"):
-        small_run(reward=broken)
-
-    def fails(run, step):
-        if step == 1:
-            raise KeyError("a bug of the user's own")
-
-    with pytest.raises(KeyError, match="a bug"):
-        small_run(hooks=[fails])
+        small_run(checkpoint_every=1, **settings)
+    resumed = small_run(resume=True, **settings)
+    assert resumed == small_run(rollouts=4, reward=fixed_noise)
+    with pytest.raises(ZeroDivisionError):
+        small_run(hooks=[lambda run, step: 1 / (1 - step)])
 
 
 # Ctrl-C belongs to the process
@@ -247,52 +242,36 @@ def mine(*_):
 
 
 @pytest.fixture
-def handlers():
-    """(a reward that notes them, the handlers of Ctrl-C during a run)"""
-    seen, before = [], signal.signal(signal.SIGINT, mine)
-
-    def spy(completions, **_):
-        seen.append(signal.getsignal(signal.SIGINT))
-        return fixed_noise(completions)
-
-    yield spy, seen
+def seen():
+    """The handlers of Ctrl-C that `noting`, a reward, met."""
+    before, noting.seen = signal.signal(signal.SIGINT, mine), []
+    yield noting.seen
     signal.signal(signal.SIGINT, before)
 
 
-ENDINGS = {
-    "whole": (None, {}),
-    "interrupted": (UserWarning, {"reward": Interrupting(when=1)}),
-    "refused": (ValueError, {"reward": lambda **_: []}),
-    "stale": (StalenessError, STILL),
-}
+def noting(completions, **_):
+    noting.seen.append(signal.getsignal(signal.SIGINT))
+    return fixed_noise(completions)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_the_handler_of_ctrl_c_is_given_back(ending, handlers):
-    error, given = ENDINGS[ending]
-    reward, seen = handlers
-    if error is None:
-        small_run(rollouts=1, reward=reward)
-        assert seen[0] is not mine  # it was taken during the run
-    elif error is UserWarning:
-        with pytest.warns(error):
-            small_run(**given)
-    else:
-        with pytest.raises(error):
+def test_the_handler_of_ctrl_c_is_given_back_however_a_run_ends(seen):
+    small_run(rollouts=1, reward=noting)
+    assert seen[0] is not mine  # it was taken during the run
+    for expected, given in (
+        (pytest.warns(UserWarning), {"reward": Interrupting(when=1), "rollouts": 2}),
+        (pytest.raises(ValueError, match="must return"), {"reward": lambda **_: []}),
+        (pytest.raises(StalenessError), STILL),
+    ):
+        assert signal.getsignal(signal.SIGINT) is mine
+        with expected:
             small_run(**{"rollouts": 1, **given})
     assert signal.getsignal(signal.SIGINT) is mine
 
 
-def test_off_the_main_thread_a_run_is_the_same_and_leaves_ctrl_c_alone(handlers):
-    reward, seen = handlers
-    given = {"model": warm_model(), "tokenizer": TOKENIZER, "progress": False}
+def test_off_the_main_thread_a_run_is_the_same_and_leaves_ctrl_c_alone(seen):
     found = []
-
-    def work():
-        found.append(train("grpo", config=SMALL, reward=reward, **given))
-
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=lambda: found.append(small_run(reward=noting)))
     thread.start()
     thread.join()
-    assert seen == [mine] * SMALL.rollouts
-    assert found == [small_run(reward=reward)]
+    assert seen == [mine] * 3
+    assert found == [small_run(reward=noting)]

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-import threading
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -74,33 +74,22 @@ def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, train
     assert other("3+9=;#?")["input_ids"] == tokenizer("3+9=;#?")["input_ids"]
     assert kept(cache) == [cached(QUICK).name]
     assert not (model.training or again.training)
+    assert same_weights(sft.train(QUICK)[0], model) and kept(cache) == [
+        cached(QUICK).name
+    ]
     for changed in ({"seed": 1}, {"skill_mix": (0.0, 0.0, 1.0)}):
         assert not same_weights(warm_start(replace(QUICK, **changed))[0], model)
 
 
-def test_training_itself_asks_neither_package_nor_cache(cache):
-    model, losses = sft.train(QUICK)
-    assert same_weights(model, sft.train(QUICK)[0]) and len(losses) == 7
-    assert not cache.exists() and not model.training
-
-
-OTHER = {
-    "preset": "small",
-    "world": rare_careful(),
-    "seed": 1,
-    "skill_steps": 5,
-    "skill_mix": (0.8, 0.1, 0.1),
-    "skill_learning_rate": 1e-3,
-    "habit_steps": 5,
-    "habit_learning_rate": 1e-3,
-    "batch_size": 5,
-}
+OTHER = {"preset": "small", "world": rare_careful(), "skill_mix": (0.8, 0.1, 0.1)}
 
 
 def test_every_setting_and_the_recipe_name_the_folder(cache, monkeypatch):
-    assert OTHER.keys() == {field.name for field in fields(WarmStart)}
-    settings = [QUICK, *(replace(QUICK, **{name: OTHER[name]}) for name in OTHER)]
-    settings.append(replace(QUICK, world=Arithmetic(max_terms=4)))
+    settings = [QUICK, replace(QUICK, world=Arithmetic(max_terms=4))]
+    for field in fields(WarmStart):
+        value = OTHER.get(field.name)
+        value = getattr(QUICK, field.name) * 2 + 1 if value is None else value
+        settings.append(replace(QUICK, **{field.name: value}))
     folders = {cached(setting) for setting in settings}
     assert {folder.parent for folder in folders} == {cache}
     assert cached(WarmStart(**vars(QUICK))) in folders
@@ -177,32 +166,15 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_a_warning(
 # Several processes (here threads: the locks are on files)
 
 
-def in_threads(*works) -> list:
-    """What each returns; they run at the same time, and none may wait for ever."""
-    found = [None] * len(works)
-
-    def do(i, work):
-        found[i] = work()
-
-    threads = [
-        threading.Thread(target=do, args=pair, daemon=True) for pair in enumerate(works)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-        assert not thread.is_alive(), "still waiting"
-    return found
-
-
 def test_three_that_need_the_same_policy_train_it_once_and_others_need_not_wait(
     cache, trainings
 ):
-    models = [m for m, *_ in in_threads(*[lambda: warm_start(QUICK)] * 3)]
-    assert trainings == [QUICK] and kept(cache) == [cached(QUICK).name]
-    assert all(same_weights(models[0], model) for model in models)
-    with FileLock(f"{cached(QUICK)}.lock"):
-        in_threads(lambda: warm_start(replace(QUICK, seed=1)))
+    with ThreadPoolExecutor(3) as pool:
+        models = [start[0] for start in pool.map(warm_start, [QUICK] * 3, timeout=120)]
+        assert trainings == [QUICK] and kept(cache) == [cached(QUICK).name]
+        assert all(same_weights(models[0], model) for model in models)
+        with FileLock(f"{cached(QUICK)}.lock"):
+            pool.submit(warm_start, replace(QUICK, seed=1)).result(timeout=120)
     assert len(trainings) == 2
 
 
@@ -318,20 +290,19 @@ def test_the_policies_of_the_chapters_are_read_without_a_cache(cache, trainings)
     assert shipped(WarmStart(world=Arithmetic(max_terms=4))) is None
 
 
-def test_a_salt_changes_what_is_trained_not_what_is_shipped(cache, monkeypatch):
-    there, trained = warm_start()[0], warm_start(QUICK)[0]
-    monkeypatch.setenv("REFIMPL_SALT", "1")
-    assert same_weights(warm_start()[0], there)
-    assert not same_weights(warm_start(QUICK)[0], trained)
-
-
 def test_starts_of_ones_own_are_shipped_by_nobody(cache, monkeypatch):
     monkeypatch.setenv("REFIMPL_OWN_STARTS", "1")
     assert all(shipped(settings) is None for settings in STARTS.values())
     monkeypatch.setenv("REFIMPL_OWN_STARTS", "0")
+    monkeypatch.setenv("REFIMPL_SALT", "1")  # changes what is trained
     assert shipped(WarmStart()) == starts.SHIPPED / "dense"
 
 
+def configured(**changed):
+    return change("config.json", lambda c: json.dumps(json.loads(c) | changed).encode())
+
+
+NOT_READ = rf"transformers {transformers.__version__} .*'dense'.*REFIMPL_OWN_STARTS=1"
 BROKEN = {
     "weights cut off": (
         change("model.safetensors", lambda content: content[:-1]),
@@ -341,23 +312,9 @@ BROKEN = {
         lambda folder: (folder / "model.safetensors").unlink(),
         r"that of no file.*REFIMPL_OWN_STARTS=1",
     ),
-    **{
-        what: (
-            change(
-                "config.json",
-                lambda content, new=new: json.dumps(json.loads(content) | new).encode(),
-            ),
-            rf"transformers {transformers.__version__} .*'dense'.*OWN_STARTS=1",
-        )
-        for what, new in {
-            "of an unknown model": {
-                "model_type": "qwen99",
-                "architectures": ["Qwen99ForCausalLM"],
-            },
-            "a layer too many": {"num_hidden_layers": 3},
-            "another width": {"hidden_size": 32},
-        }.items()
-    },
+    "an unknown model": (configured(model_type="qwen99"), NOT_READ),
+    "a layer too many": (configured(num_hidden_layers=3), NOT_READ),
+    "another width": (configured(hidden_size=32), NOT_READ),
 }
 
 

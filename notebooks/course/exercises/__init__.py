@@ -49,12 +49,12 @@ KINDS = {
 
 def exercises() -> dict[str, Exercise]:
     """All exercises by key, from the modules `chapterNN` beside this file."""
-    found = {}
+    known = {}
     for module in pkgutil.iter_modules(__path__):
         if module.name.startswith("chapter"):
             part = importlib.import_module(f"{__name__}.{module.name}")
-            found.update({exercise.key: exercise for exercise in part.EXERCISES})
-    return dict(sorted(found.items()))
+            known.update({exercise.key: exercise for exercise in part.EXERCISES})
+    return dict(sorted(known.items()))
 
 
 def check(key: str, attempt: Any) -> None:

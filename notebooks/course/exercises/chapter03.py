@@ -28,8 +28,8 @@ def _row_by_row(rewards: torch.Tensor) -> torch.Tensor:
 
 def _weights_as_rows(lengths: list[int]) -> list[list[float]]:
     n = torch.tensor(lengths, dtype=torch.float64)
-    own = 1 / n / len(n)
-    return [own.tolist(), (torch.ones_like(n) / n.sum()).tolist()]
+    each = 1 / n / len(n)
+    return [each.tolist(), (torch.ones_like(n) / n.sum()).tolist()]
 
 
 def _by_two_quotients(prompts, n, minibatch, epochs, per_device, processes):

@@ -8,8 +8,8 @@ from course.exercises.solutions import chapter04 as solutions
 
 def _as_tensors(lengths, limit):
     """4.2 with tensors for lists."""
-    own = 1.0 / torch.tensor(lengths) / len(lengths)
-    return own, torch.full((len(lengths),), 1.0 / limit / len(lengths))
+    each = 1.0 / torch.tensor(lengths) / len(lengths)
+    return each, torch.full((len(lengths),), 1.0 / limit / len(lengths))
 
 
 EXERCISES = (

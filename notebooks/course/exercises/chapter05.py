@@ -43,13 +43,13 @@ def _by_signs(s, advantages, low, high):
 def _by_autograd(z, advantages):
     """Both methods' losses, unclipped, through autograd."""
     a = torch.tensor(advantages, dtype=torch.float64)
-    found = []
-    for own in (False, True):
+    pushes = []
+    for per_token in (False, True):
         logp = torch.tensor(z, dtype=torch.float64).requires_grad_()
         s = logp.mean().exp()
-        s = s.detach() * (logp - logp.detach()).exp() if own else s
-        found.append(torch.autograd.grad((s * a).mean(), logp)[0].tolist())
-    return tuple(found)
+        s = s.detach() * (logp - logp.detach()).exp() if per_token else s
+        pushes.append(torch.autograd.grad((s * a).mean(), logp)[0].tolist())
+    return tuple(pushes)
 
 
 EXERCISES = (

@@ -8,13 +8,13 @@ from course.misreadings.base import Misreading
 
 def error_of_runs(by_start):
     """The standard error of the mean, every run for itself."""
-    runs = [run for own in by_start for run in own]
+    runs = [run for of_start in by_start for run in of_start]
     return statistics.stdev(runs) / math.sqrt(len(runs))
 
 
 def error_of_starts(by_start):
     """The standard error of the mean of the warm starts' own means."""
-    means = [statistics.fmean(own) for own in by_start]
+    means = [statistics.fmean(of_start) for of_start in by_start]
     return statistics.stdev(means) / math.sqrt(len(means))
 
 

@@ -58,7 +58,7 @@ class Frame(NamedTuple):
     soft: float
     tau: float
     milliseconds: int
-    said: str
+    caption: str
 
 
 def story() -> Iterator[Frame]:
@@ -123,13 +123,13 @@ def draw(frame: Frame) -> Figure:
     g = gate(frame.soft, frame.tau)
     r, push = between(known["z"], frame.k).exp(), between(known["push"], frame.k)
     figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
-    figure.text(0.03, 0.925, frame.said, fontsize=17, weight="bold", color=INK)
+    figure.text(0.03, 0.925, frame.caption, fontsize=17, weight="bold", color=INK)
     shade = _between(style.COLOURS["grpo"], style.COLOURS["sapo"], frame.soft)
     for sign, left in ((1, 0.085), (-1, 0.55)):
         axis = figure.add_axes((left, 0.285, 0.425, 0.52))
-        own = known["A"].sign() == sign
+        chosen = known["A"].sign() == sign
         _panel(axis, sign, g, shade, frame)
-        _dots(axis, sign, g, r[own], push[own], known["jitter"][:, own])
+        _dots(axis, sign, g, r[chosen], push[chosen], known["jitter"][:, chosen])
         places = ((0, 0),) if sign > 0 else ((1, 0), (1, 17))
         for i, t in places:
             ratio = between(two.z[:, i, t].double(), frame.k).exp()
@@ -195,16 +195,16 @@ def _gauge(figure: Figure, passing: float, k: float, shade: str) -> None:
     axis.axis("off")
     axis.barh(0.5, 1, 0.9, color="#E6E8EA")
     axis.barh(0.5, passing, 0.9, color=shade)
-    text = {"va": "center", "fontsize": 13, "weight": "bold"}
-    said = f"{100 * passing:.0f} % of the gradient passes"
+    look = {"va": "center", "fontsize": 13, "weight": "bold"}
+    text = f"{100 * passing:.0f} % of the gradient passes"
     if passing < 0.995:
-        said += f", {100 - round(100 * passing)} % is cut"
-    axis.text(0.012, 0.47, said, color="white", **text)
+        text += f", {100 - round(100 * passing)} % is cut"
+    axis.text(0.012, 0.47, text, color="white", **look)
     dot = "a dot is a token, its area is its gradient; "
     dot += "ringed: the first token 9 and the wrong digit 4"
     figure.text(0.085, 0.155, dot, fontsize=11, color="#6B747C")
-    said = f"after {round(k)} update{'' if round(k) == 1 else 's'}"
-    figure.text(0.975, 0.93, said, fontsize=14, color="#6B747C", ha="right")
+    text = f"after {round(k)} update{'' if round(k) == 1 else 's'}"
+    figure.text(0.975, 0.93, text, fontsize=14, color="#6B747C", ha="right")
 
 
 def _passing(sign: int) -> LinearSegmentedColormap:

@@ -26,14 +26,14 @@ def _updates_axis(axis, count: int, minibatches: int) -> None:
 
 def fork_path(
     paths: Sequence[Sequence[float]],
-    own: Sequence[int],
+    turns: Sequence[int],
     silent: Sequence[float],
     bound: float,
     minibatches: int = 4,
 ) -> Figure:
     """Ratio of every good fork token before each update; how many the clip stops.
 
-    `paths[i][k]` is token i before update k + 1. It is in mini-batch `own[i]`, so every
+    `paths[i][k]` is token i before update k + 1. It is in mini-batch `turns[i]`: every
     `minibatches` updates it is its turn. `silent`: of all tokens, the share without a
     gradient.
     """
@@ -41,7 +41,7 @@ def fork_path(
     updates = draw.steps(paths[0])
     learns = {"color": GOOD, "marker": "o", "markersize": 7}
     stopped = {"color": BLACK, "marker": "x", "markersize": 7, "mew": 2}
-    for path, turn in zip(paths, own):
+    for path, turn in zip(paths, turns):
         left.plot(updates, path, color=GREY, linewidth=1)
         for k in range(turn, len(path), minibatches):
             left.plot(k + 1, path[k], **(stopped if path[k] > bound else learns))
@@ -240,7 +240,7 @@ def training(
     draw.rule(last, y=before, dash="--", width=1.5)
     last.annotate("before", (2.45, before - 0.1), ha="right", color="#555555")
     last.set(title=title, ylim=(0, 1.04))
-    (count,) = {len(found) for named in runs.values() for found in named.values()}
+    (count,) = {len(hs) for named in runs.values() for hs in named.values()}
     draw.caption(figure, f"{count} runs per arm; band: range, bar: median")
     title = "CISPO leads in the rare world, and loses the skill in hard runs"
     draw.heading(figure, axes[1], title)

@@ -43,17 +43,19 @@ def clusters(by_start: Mapping[int, Sequence[float]], what: str, title: str) -> 
     One takes every pair for an observation of its own, the other every warm start.
     """
     figure, axis = plt.subplots(figsize=(8, 3.6))
-    for start, own in by_start.items():
-        axis.plot([start] * len(own), own, "o", color=FREE[1], alpha=0.8)
-        axis.plot([start - 0.25, start + 0.25], [sum(own) / len(own)] * 2, color=INK)
-    every = [value for own in by_start.values() for value in own]
+    for start, values in by_start.items():
+        axis.plot([start] * len(values), values, "o", color=FREE[1], alpha=0.8)
+        axis.plot(
+            [start - 0.25, start + 0.25], [sum(values) / len(values)] * 2, color=INK
+        )
+    every = [value for values in by_start.values() for value in values]
     n = len(by_start)
-    for place, found, colour in (
+    for place, made, colour in (
         (n + 0.4, estimate({i: [v] for i, v in enumerate(every)}), GREY),
         (n + 1.4, estimate(by_start), INK),
     ):
-        axis.plot([place] * 2, [found.low, found.high], color=colour, linewidth=3)
-        axis.plot(place, found.effect, "o", color=colour, markersize=8)
+        axis.plot([place] * 2, [made.low, made.high], color=colour, linewidth=3)
+        axis.plot(place, made.effect, "o", color=colour, markersize=8)
     draw.rule(axis, y=0, colour=INK, dash="-", width=1)
     named = [f"start {start}" for start in by_start]
     ends = [f"{len(every)} pairs\nalike", f"{n} warm\nstarts"]
@@ -112,13 +114,15 @@ def bar(axis, row: float, points: Sequence[float], verdict: str) -> None:
     axis.plot(at, row, mark, mfc=fill, mec=edge, mew=1.6, markersize=8, clip_on=False)
 
 
-def every_claim(found: Mapping[int, Mapping[int, Sequence[float]]], title: str):
+def every_claim(effects: Mapping[int, Mapping[int, Sequence[float]]], title: str):
     """What each pair of runs says, by warm start: a panel for each claim."""
-    figure, axes = draw.panel_grid(len(found), (8, 9.2), 4)
+    figure, axes = draw.panel_grid(len(effects), (8, 9.2), 4)
     units = {claim.number: claim.unit for claim in CLAIMS}
-    for axis, (number, by_start) in zip(axes, found.items()):
-        for start, own in by_start.items():
-            axis.plot([start] * len(own), own, "o", color=FREE[1], ms=4.5, alpha=0.8)
+    for axis, (number, by_start) in zip(axes, effects.items()):
+        for start, values in by_start.items():
+            axis.plot(
+                [start] * len(values), values, "o", color=FREE[1], ms=4.5, alpha=0.8
+            )
         made = estimate(by_start)
         axis.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
         axis.axhline(made.effect, color=INK, linewidth=1.6)
@@ -179,12 +183,16 @@ def breaking(
     `rates[panel]` are those that were tried; what stands at all of them is drawn at the
     highest. A line marks the mean of the first method. All panels have one axis.
     """
-    methods = list(dict.fromkeys(arm for own in panels.values() for arm in own))
+    methods = list(
+        dict.fromkeys(arm for by_start in panels.values() for arm in by_start)
+    )
     size = (8, 0.4 * len(methods) + 1.9)
     figure, axes = draw.panel_grid(len(panels), size, sharey=True)
     looks = dict(zip(methods, looks_of(methods)))
     tables = panels.values()
-    seen = [r for table in tables for own in table.values() for r in own.values()]
+    seen = [
+        r for table in tables for by_start in table.values() for r in by_start.values()
+    ]
     low, high = min(seen) / 1.25, max(seen) * 1.25
     for axis, (panel, by_method) in zip(axes, panels.items()):
         axis.set(xscale="log", title=panel, xlim=(low, high))
@@ -193,9 +201,9 @@ def breaking(
                 middle = math.sqrt(low * high)
                 axis.text(middle, row, "not run", color=GREY, ha="center", va="center")
                 continue
-            own = by_method[arm]
-            made = [2**x for x in interval_of_logs(own)]
-            _interval(axis, row, own.values(), made, looks[arm][0])
+            by_start = by_method[arm]
+            made = [2**x for x in interval_of_logs(by_start)]
+            _interval(axis, row, by_start.values(), made, looks[arm][0])
             if row == 0:
                 draw.rule(axis, x=made[0], dash="--")
         if high > rates[panel][-1]:
@@ -231,7 +239,7 @@ def effects(
     """Effects by warm start, with their intervals, one row each."""
     figure, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.7))
     for row, by_start in enumerate(rows.values()):
-        dots = [value for own in by_start.values() for value in own]
+        dots = [value for values in by_start.values() for value in values]
         _interval(axis, row, dots, estimate(by_start)[:3], INK)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     draw.row_labels(axis, rows)
@@ -248,11 +256,13 @@ def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Fig
     """
     figure, axes = draw.panel_grid(len(panels), (8, 3.6), sharey=True)
     for axis, (label, studies) in zip(axes, panels.items()):
-        made = [estimate({i: [float(x)] for i, x in enumerate(own)}) for own in studies]
+        made = [
+            estimate({i: [float(x)] for i, x in enumerate(study)}) for study in studies
+        ]
         made.sort(key=lambda one: one.effect)
         off = [not one.low <= 0 <= one.high for one in made]
-        for row, (one, found) in enumerate(zip(made, off)):
-            colour = WRONG if found else FREE[1]
+        for row, (one, excludes) in enumerate(zip(made, off)):
+            colour = WRONG if excludes else FREE[1]
             axis.plot([row, row], [one.low, one.high], color=colour, linewidth=1)
         draw.rule(axis, y=0, colour=INK, dash="-", width=1)
         axis.set(title=f"{label}: {sum(off)} of {len(off)}", xlabel="study")
@@ -280,14 +290,14 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     axis.set(ylim=(-0.6, 1.0), yticks=(), xlim=(-1, 1))
-    said = axis.set_title("\n", loc="left", fontsize=12)
+    title = axis.set_title("\n", loc="left", fontsize=12)
     told = "dots: warm starts, bar: 95 % interval of their mean, dashed: your threshold"
     draw.caption(figure, told)
 
     def update(number: int, outcome: str, starts: int, seeds: int, threshold: float):
         claim = next(c for c in AUDITED if c.number == number)
         made, by_start = audited(claim, runs[number], outcome, starts, seeds)
-        means = [sum(own) / len(own) for own in by_start.values()]
+        means = [sum(values) / len(values) for values in by_start.values()]
         dots.set_data(means, [0.25] * len(means))
         middle.set_data([made.effect], [-0.1])
         band.set_data([made.low, made.high], [-0.1, -0.1])
@@ -296,9 +306,9 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         known = [x for x in (*means, made.low, made.high, at) if math.isfinite(x)]
         far = 1.15 * max(map(abs, known), default=1.0) or 1.0
         axis.set_xlim(-far, far)
-        said.set_text(f"{claim.title}\n{_said(claim, made, outcome, threshold)}")
+        title.set_text(f"{claim.title}\n{_said(claim, made, outcome, threshold)}")
         axis.set_xlabel(claim.unit if outcome == OUTCOMES[0] else outcome)
-        return [limit, dots, band, middle, said]
+        return [limit, dots, band, middle, title]
 
     numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
     most = int(table["seed"].max()) + 1
@@ -319,8 +329,8 @@ def audited(
     effect = claim.effect
     if outcome != OUTCOMES[0]:
         effect = effect._replace(outcome=outcome, scale="difference")
-    own = table[(table["start"] < starts) & (table["seed"] < seeds)]
-    by_start = effect.pairs(own)
+    chosen = table[(table["start"] < starts) & (table["seed"] < seeds)]
+    by_start = effect.pairs(chosen)
     return estimate(by_start), by_start
 
 

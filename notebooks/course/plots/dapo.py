@@ -103,8 +103,8 @@ def room_explorer() -> explorer.Explorer:
 
     def update(p: float, epsilon_high: float) -> list:
         # a hair beside p, so that no grid point sits exactly on the bound
-        found = curve("dapo", 1.0, grid / (p + 1e-7), epsilon_high=epsilon_high)
-        line.set_ydata(found.coefficient)
+        one = curve("dapo", 1.0, grid / (p + 1e-7), epsilon_high=epsilon_high)
+        line.set_ydata(one.coefficient)
         top = min(1.0, p * (1 + epsilon_high))
         band.set(x=p, width=top - p)
         here.set_xdata([p, p])
@@ -203,11 +203,11 @@ def ramp(
     upper.set(ylabel="added to the reward", ylim=(-1.1, 0.35))
     upper.text(limit + 0.4, 0.12, r"$L_{\max}$")
     upper.text(limit - cache / 2, 0.12, "ramp", ha="center")
-    for name, own, colour, dash in (
+    for name, held, colour, dash in (
         ("right answers", right, RIGHT, "-"),
         ("wrong answers", wrong, WRONG, "--"),
     ):
-        share = [sum(n >= x for n in own) / len(own) for x in range(61)]
+        share = [sum(n >= x for n in held) / len(held) for x in range(61)]
         lower.plot(range(61), share, dash, color=colour, label=name, ds="steps-pre")
     lower.set(ylabel="share at least as long", ylim=(0, 1.03))
     lower.set_xlabel("length of the response (tokens)")
@@ -245,8 +245,8 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
         for rule in rules:
             rule.set_xdata([limit, limit])
         hit = [
-            100 * statistics.fmean(n > limit - cache for n in own)
-            for own in (right, wrong)
+            100 * statistics.fmean(n > limit - cache for n in held)
+            for held in (right, wrong)
         ]
         text = (
             f"punished: {hit[0]:.0f} % of right answers, {hit[1]:.0f} % of wrong ones"

@@ -194,9 +194,9 @@ def held(
         for (label, curves), (shade, dash) in zip(runs.items(), styles):
             if label.startswith("Dr.") == bool(i):
                 for k, one in enumerate(curves):
-                    said = None if k else label
+                    shown = None if k else label
                     draw.line(
-                        axis, draw.steps(one), one, shade, dash, said, linewidth=1.6
+                        axis, draw.steps(one), one, shade, dash, shown, linewidth=1.6
                     )
                 draw.count_runs(axis, label, len(curves), "lines: single runs")
         axis.set(title=name, ylim=(0, limit * 1.12))

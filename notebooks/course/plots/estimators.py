@@ -299,10 +299,10 @@ def wear_explorer(
     left.set(title="tokens", xlabel="log-ratio $z$ (nats)", ylabel="count")
     length, dots = mask.sum(-1), {}
     for (name, colour), mark in zip(HABIT_COLOURS.items(), "os^"):
-        own = torch.tensor([h == name for h in habits])
+        chosen = torch.tensor([h == name for h in habits])
         look = {"color": colour, "label": name, "markersize": 6, "alpha": 0.8}
-        (line,) = right.plot(length[own], length[own], mark, linestyle="", **look)
-        dots[name] = own, line
+        (line,) = right.plot(length[chosen], length[chosen], mark, linestyle="", **look)
+        dots[name] = chosen, line
     right.set(xlabel="length (tokens)", ylabel=r"$\log\rho$ (nats)")
     right.set(ylim=(LOWEST - 0.5, 3.5), title="64 updates: effective share 100 %")
     for axis, side in ((left, {"x": 0}), (right, {"y": 0})):
@@ -314,8 +314,8 @@ def wear_explorer(
         for bar, count in zip(bars, counts[updates.index(k)]):
             bar.set_height(count)
         total = z.sum(-1)
-        for own, line in dots.values():
-            line.set_ydata(total[own].clamp(min=LOWEST))
+        for chosen, line in dots.values():
+            line.set_ydata(total[chosen].clamp(min=LOWEST))
         right.set_title(f"{k} updates: effective share {share(total.exp()):.0%}")
         return [*bars, *(line for _, line in dots.values()), right.title]
 

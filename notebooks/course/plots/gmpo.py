@@ -59,7 +59,7 @@ def one_among(title: str = "", explored: bool = False) -> Figure:
         shown |= {f"GMPO, |o| = {n}": ("gmpo", n, {}) for n in (8, 2)}
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
     for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
-        named = {k: alone(a, n, sign, **own) for k, (a, n, own) in shown.items()}
+        named = {k: alone(a, n, sign, **given) for k, (a, n, given) in shown.items()}
         draw.curve_panel(axis, RATIOS, named, looks_of(named), title=name)
         draw.rule(axis, x=1)
         axis.set(xlabel="ratio $r$ of this token", ylim=(-0.06, 2.55), xlim=(0, 2.5))

@@ -116,8 +116,8 @@ def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
     floor = 1e-4
     shown = [max(abs(float(v)), floor) for v in log_s]
     axis.scatter(lengths, shown, s=14, alpha=0.35, color=SEQUENCE, linewidths=0)
-    n, noise, found = zip(*predicted)
-    draw.line(axis, n, found, BLACK, "^-", r"measured: rms of $\log s$")
+    n, noise, measured = zip(*predicted)
+    draw.line(axis, n, measured, BLACK, "^-", r"measured: rms of $\log s$")
     draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $\sigma_z/\sqrt{|o|}$")
     draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\rm high}$")
     axis.set(xlabel="response length |o| (tokens)", ylabel=r"$|\log s|$")

@@ -50,9 +50,9 @@ def routing(
     ):
         for layer, axis in enumerate(column):
             for t in range(len(text)):
-                old, new, own = (set(x[t][layer]) for x in (was, used, now))
-                for e in old | new | own:
-                    _cell(axis, t, e, old, new, own)
+                old, new, favoured = (set(x[t][layer]) for x in (was, used, now))
+                for e in old | new | favoured:
+                    _cell(axis, t, e, old, new, favoured)
             axis.set(ylim=(size + 0.02, -0.04), xlim=(0, len(text)))
             axis.set_yticks([k + 0.5 for k in (0, size - 1)], ["0", f"{size - 1}"])
             axis.set_xticks([])
@@ -80,7 +80,7 @@ def routing(
     return figure
 
 
-def _cell(axis, t: int, e: int, old: set, new: set, own: set) -> None:
+def _cell(axis, t: int, e: int, old: set, new: set, favoured: set) -> None:
     """Expert e of token t: kept, left, new, or what the router would have liked."""
     if e in old | new:
         face = PAPER if e not in new else STAYED if e in old else CAME

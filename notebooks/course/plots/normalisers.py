@@ -85,8 +85,8 @@ def _panel(axis: Axes, left: float, top: float, name: str) -> None:
     axis.add_patch(
         Rectangle((left + 0.1, top - 0.52), 0.07, 0.46, color=style.colour(method))
     )
-    said = f"{method}: $w$ = {formula}"
-    axis.text(left + 0.26, top - 0.16, said, **look)
+    line = f"{method}: $w$ = {formula}"
+    axis.text(left + 0.26, top - 0.16, line, **look)
     axis.text(left + 0.26, top - 0.42, f"equal: every {equal}", **look)
     small = {"va": "center", "fontsize": 10.5, "color": "#555555"}
     y = top - 0.72
@@ -115,12 +115,12 @@ def _panel(axis: Axes, left: float, top: float, name: str) -> None:
         end = bar[0] + size[0] + 0.05
         axis.text(end, middle, _short(whole), **look, **bold)
         if i + 1 == len(GROUP) or GROUP[i] != GROUP[i + 1]:
-            own = [j for j, g in enumerate(GROUP) if g == GROUP[i]]
-            total = weight[own].sum().item()
-            middle = y - ROW + ROW * len(own) / 2
+            mates = [j for j, g in enumerate(GROUP) if g == GROUP[i]]
+            total = weight[mates].sum().item()
+            middle = y - ROW + ROW * len(mates) / 2
             bold = {"weight": "bold" if where == "groups" else "normal"}
             axis.text(left + SUMS, middle, _short(total), ha="center", **look, **bold)
-            side = [y - ROW + 0.03, y - ROW + ROW * len(own) - 0.02]
+            side = [y - ROW + 0.03, y - ROW + ROW * len(mates) - 0.02]
             axis.plot([left + SUMS - 0.27] * 2, side, color="#999999", linewidth=1)
         y -= ROW
     whole = (weight * mask).sum().item()

@@ -99,10 +99,10 @@ def family_map() -> Figure:
         if one.parent is not None:
             _branch(axis, PLACES[one.parent], (column, row), wide, high, step, gutter)
     x, top = 0.04 + 2 * (wide + gutter), 0.06 + 4 * step + high
-    said = "What each method changes in its parent, and what it leaves of a token's "
-    said = textwrap.fill(said + "gradient", 22)
+    heading = "What each method changes in its parent, and what it leaves of a token's "
+    heading = textwrap.fill(heading + "gradient", 22)
     look = {"fontsize": 13.5, "weight": "bold", "linespacing": 1.25}
-    axis.text(x, top, said, va="top", **look)
+    axis.text(x, top, heading, va="top", **look)
     _key(axis, 0.1, 0.1)
     return figure
 

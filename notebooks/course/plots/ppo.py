@@ -203,8 +203,8 @@ def clip_explorer() -> explorer.Explorer:
         methods = {"unclipped": ("reinforce", {"correct": True})}
         methods["PPO, your ε"] = "ppo", bounds
         return {
-            label: {sign: curve(name, sign * size, **own) for sign in (1, -1)}
-            for label, (name, own) in methods.items()
+            label: {sign: curve(name, sign * size, **given) for sign in (1, -1)}
+            for label, (name, given) in methods.items()
         }
 
     figure = curves(named(1.0))
@@ -308,8 +308,8 @@ def ratio_explorer(
         for i, (sign, *_) in enumerate(signs):
             stairs[2 * i].set_data(held[i][updates])
             stairs[2 * i + 1].set_data(wild[i][updates])
-            own = clipped[updates][advantages * sign > 0]
-            dead = (own > high) if sign > 0 else (own < low)
+            ratios = clipped[updates][advantages * sign > 0]
+            dead = (ratios > high) if sign > 0 else (ratios < low)
             shares[i].set_text(f"no gradient (clip): {dead.float().mean():.0%}")
         axes[0].set_title(f"after {updates} updates")
         return [*stairs, *shares, axes[0].title]

@@ -45,10 +45,10 @@ def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
     for answer, colour in zip(answers, looks):
         x = tokens(x, y, answer - 1, colour)
     right = 0.2 + longest * unit + 0.2
-    for n, (said, colour) in enumerate(
+    for n, (text, colour) in enumerate(
         (("the prompt", FREE[2]), ("an answer", FREE[1]), ("padding", GREY))
     ):
-        axis.text(right, top - 0.3 * n + 0.1, said, size=11, va="center", color=colour)
+        axis.text(right, top - 0.3 * n + 0.1, text, size=11, va="center", color=colour)
     axis.text(0.1, height - 0.25, title, size=13.5, weight="bold", color=INK)
     figure.set_facecolor(PAPER)
     return figure
@@ -108,7 +108,7 @@ def memory_explorer(config) -> explorer.Explorer:
     axis.set_title("00000.00 GB in all")
 
     def update(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
-        found = memory(
+        sizes = memory(
             config,
             r=None if r == "full" else int(r),
             prompt_length=prompt_length,
@@ -117,8 +117,8 @@ def memory_explorer(config) -> explorer.Explorer:
             micro_batch_size=micro_batch_size,
         )
         for bar, part in zip(bars, parts):
-            bar.set_width(max(found[part] / 1e9, 1e-3))
-        axis.set_title(f"{found['peak'] / 1e9:.2f} GB in all")
+            bar.set_width(max(sizes[part] / 1e9, 1e-3))
+        axis.set_title(f"{sizes['peak'] / 1e9:.2f} GB in all")
         return [*bars, axis.title]
 
     powers = [2**n for n in range(1, 13)]

@@ -24,11 +24,11 @@ def problem(r: Tensor, A: Tensor, title: str) -> Figure:
     figure, axes = plt.subplots(2, 1, figsize=(8, 4.4), sharex=True)
     edges = [0.05 * k for k in range(51)]
     for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
-        own = r[A.sign() == sign]
-        above, below = own[own > 1.2], own[own < 0.8]
+        ratios = r[A.sign() == sign]
+        above, below = ratios[ratios > 1.2], ratios[ratios < 0.8]
         onward, back = (above, below) if sign > 0 else (below, above)
         groups = {
-            "near 1": own[(own >= 0.8) & (own <= 1.2)],
+            "near 1": ratios[(ratios >= 0.8) & (ratios <= 1.2)],
             "moving on": onward,
             "coming back": back,
         }

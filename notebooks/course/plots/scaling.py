@@ -61,9 +61,9 @@ def ranks(lengths: Sequence[Sequence[int]], title: str) -> Figure:
     total = sum(map(sum, lengths))
     figure, axes = draw.panel_grid(2, (8, 3.2), sharey=True)
     names = ("each rank divides by its own", "all divide by the whole batch's")
-    for axis, name, own in zip(axes, names, (True, False)):
+    for axis, name, alone in zip(axes, names, (True, False)):
         for rank, (of_rank, colour) in enumerate(zip(lengths, FREE[1:3])):
-            tokens = sum(of_rank) * len(lengths) if own else total
+            tokens = sum(of_rank) * len(lengths) if alone else total
             places = [rank * len(of_rank) + i + 1 for i in range(len(of_rank))]
             axis.bar(
                 places, [1 / tokens] * len(places), color=colour, label=f"rank {rank}"
@@ -76,11 +76,11 @@ def ranks(lengths: Sequence[Sequence[int]], title: str) -> Figure:
 
 
 def delays(
-    found: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
+    by_method: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
 ) -> Figure:
     """Accuracy by how far the sampler lags: a panel per method, two corrections."""
-    figure, axes = draw.panel_grid(len(found), (8, 3.4), sharey=True)
-    for axis, (method, by_weight) in zip(axes, found.items()):
+    figure, axes = draw.panel_grid(len(by_method), (8, 3.4), sharey=True)
+    for axis, (method, by_weight) in zip(axes, by_method.items()):
         looks = ((colour_of(method), "-", "o", -0.1), (INK, "--", "s", 0.1))
         for (label, by_delay), look in zip(by_weight.items(), looks):
             colour, dash, mark, aside = look

@@ -159,16 +159,16 @@ def method(label: str) -> str | None:
 
 
 def colour(
-    label: str, own: Mapping[str, str] | None = None, default: str | None = None
+    label: str, first: Mapping[str, str] | None = None, default: str | None = None
 ) -> str | None:
     """The colour of the method that the label begins with, whatever follows it.
 
-    `own` adds beginnings for one figure, and they come first. `default` is for a label
+    `first` adds beginnings for one figure, which come first. `default` is for a label
     that begins with none.
     """
-    fits = [k for k in own or () if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
+    fits = [k for k in first or () if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
     if fits:
-        return own[max(fits, key=len)]
+        return first[max(fits, key=len)]
     name = method(label)
     return look(name)[0] if name else default
 

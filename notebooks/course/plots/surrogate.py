@@ -318,10 +318,10 @@ def _column(axes, sign: int, rollout: stale.Stale):
     """Draw the panels of one sign; returns what moves them."""
     upper, lower = axes
     grid = torch.from_numpy(RATIOS)
-    own = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
-    z = rollout.z[16][own].double().numpy()
+    ours = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
+    z = rollout.z[16][ours].double().numpy()
     weight = rollout.advantages.abs()[:, None] * rollout.mask
-    weight = (weight / rollout.mask.sum(-1, keepdim=True))[own].double().numpy()
+    weight = (weight / rollout.mask.sum(-1, keepdim=True))[ours].double().numpy()
     push = weight * np.exp(z)
     place = np.clip(z, -1.2, 1.2)
     middle = (EDGES[1:] + EDGES[:-1]) / 2
@@ -349,7 +349,7 @@ def _column(axes, sign: int, rollout: stale.Stale):
     def move(chosen, gates) -> list:
         for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
             shade = style.look(name)[0]
-            left = g[own].numpy().clip(0, 1)
+            left = g[ours].numpy().clip(0, 1)
             one = curve(algorithm, sign, grid, **given)
             lines[i].set_ydata(one.gate.numpy())
             counts, _ = np.histogram(place, EDGES, weights=left)

@@ -96,8 +96,8 @@ def numbers(
     c = torch.where(scale == 0, 0.0, push / scale)
     r = z.exp() * mask
     g = torch.where(mask.bool(), c / z.exp(), 0.0)
-    found = {"A": A, "r": r, "c": c, "g": g, "w": w, "push": push, "mask": mask}
-    return found if gamma is None else found | {"gamma": gamma * mask}
+    parts = {"A": A, "r": r, "c": c, "g": g, "w": w, "push": push, "mask": mask}
+    return parts if gamma is None else parts | {"gamma": gamma * mask}
 
 
 def responses(
@@ -119,7 +119,7 @@ def responses(
     not 1. An outline in the row of pushes is the push without the gate, w r Â.
     """
     answers = stale.example(k) if answers is None else answers
-    found = numbers(
+    parts = numbers(
         algorithm,
         k=k,
         advantages=advantages,
@@ -136,7 +136,7 @@ def responses(
     for i in range(len(answers.tokens)):
         page.head(i)
         for name in rows:
-            page.row(name, found, i)
+            page.row(name, parts, i)
     page.key(rows)
     return page.figure
 
@@ -244,8 +244,8 @@ class _Page:
     def head(self, i: int) -> None:
         """Who answers what, and the characters: those that moved in black."""
         answers, kind = self.answers, ("wrong", "right")
-        said = f"{kind[int(answers.rewards[i] > 0.5)]} answer to {answers.prompts[i]}"
-        self.text(LEFT, self.y - 0.25, said, NORMAL, weight="bold")
+        line = f"{kind[int(answers.rewards[i] > 0.5)]} answer to {answers.prompts[i]}"
+        self.text(LEFT, self.y - 0.25, line, NORMAL, weight="bold")
         if i == 0:
             after = f"after {self.k} update{'' if self.k == 1 else 's'}"
             self.text(WIDTH - 0.1, self.y - 0.25, after, SMALL, ha="right", color=FAINT)
@@ -269,15 +269,15 @@ class _Page:
             x -= 0.04
         self.text(x, y, word, NORMAL, ha="right")
 
-    def row(self, name: str, found: dict[str, Tensor], i: int) -> None:
+    def row(self, name: str, parts: dict[str, Tensor], i: int) -> None:
         """One quantity of one response."""
-        shown = found["mask"][i].bool()
-        values, largest = found[name][i, shown], found[name].abs().max().item()
+        shown = parts["mask"][i].bool()
+        values, largest = parts[name][i, shown], parts[name].abs().max().item()
         first = values[0].item()
         same = (values - first).abs().max() < 1e-6 * largest
         self.label(*ROWS[name], height=BARS if name == "push" else ROW)
         if name == "push":
-            whole = found["w"] * found["r"] * found["A"]
+            whole = parts["w"] * parts["r"] * parts["A"]
             largest = max(largest, whole.abs().max().item())
             self.bars(values / largest, whole[i, shown] / largest)
         elif name == "A":

@@ -164,7 +164,7 @@ def left_out() -> dict[str, str]:
     for algorithm in ALGORITHMS.values():
         try:
             for inputs in _edges().values():
-                answer(algorithm, inputs, _settings(algorithm))
+                answer(algorithm, inputs, settings_of(algorithm))
         except (UserError, RuntimeError) as error:
             reasons[algorithm.name] = str(error)
     return reasons
@@ -201,7 +201,7 @@ def cases() -> Iterator[Case]:
 def _case(
     algorithm: Algorithm, edges: dict, part: str, what: str, given=None, **changed
 ) -> Case:
-    settings = _settings(algorithm, given, **changed)
+    settings = settings_of(algorithm, given, **changed)
     loss, gradient, metrics = answer(algorithm, edges[what], settings)
     return Case(
         algorithm.name,
@@ -215,7 +215,8 @@ def _case(
     )
 
 
-def _settings(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
+def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
+    """The paper's, with other hyperparameters and what else is changed."""
     return {
         "hyperparameters": {**algorithm.defaults, **(given or {})},
         "normaliser": algorithm.normaliser.__name__,

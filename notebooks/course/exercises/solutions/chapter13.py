@@ -16,8 +16,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def attends(owner: list[int]) -> torch.Tensor:
     """13.3: to what stands before (itself included), of the prompt or its own."""
     whose = torch.tensor(owner)
-    own = whose[:, None] == whose
-    return (own | (whose == 0)).tril().int()
+    same = whose[:, None] == whose
+    return (same | (whose == 0)).tril().int()
 
 
 SHARE = 90

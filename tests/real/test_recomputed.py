@@ -1,0 +1,158 @@
+"""Layers computed again in the backward pass: the same gradient, fewer activations."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, OPTConfig
+
+from refimpl import UserError, collect, scoring, updates
+from refimpl.real.scoring import checkpointed, log_probs, recomputed
+from tests.worlds import (
+    EOS,
+    PAD,
+    TOKENIZER,
+    fixed_noise,
+    gpt2,
+    llama,
+    measured_loss,
+    prepared,
+    random_model,
+    random_moe,
+    same_weights,
+    small_run,
+)
+
+WHOLE = {"reward": fixed_noise, "minibatches": 1, "micro_batch_size": 16}
+WHOLE |= {"allow_on_policy": True}
+
+
+def opt():
+    """Its layers draw their dropout themselves, by the flag `training` of their own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(
+            OPTConfig(
+                vocab_size=len(TOKENIZER),
+                hidden_size=32,
+                word_embed_proj_dim=32,
+                ffn_dim=64,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                max_position_embeddings=64,
+                dropout=0.5,
+                init_std=0.2,
+                bos_token_id=EOS,
+                eos_token_id=EOS,
+                pad_token_id=PAD,
+            )
+        )
+
+
+def lora_model():
+    pytest.importorskip("peft")
+    from refimpl.real.lora import lora
+
+    return lora(random_model())
+
+
+def count(model) -> list:
+    """Grows by one whenever the feed-forward part of a layer begins.
+
+    The backward pass stops the last one as soon as it has what it needs.
+    """
+    calls = []
+    for layer in model.modules():
+        if type(layer).__name__ == "Qwen3MLP":
+            layer.register_forward_pre_hook(lambda *_: calls.append(None))
+    return calls
+
+
+@pytest.mark.parametrize("make", [random_model, gpt2, llama, opt, lora_model])
+def test_log_probs_and_gradients_are_the_same(make):
+    run = prepared(model=make(), dtype="float64", **WHOLE)
+    batch, _ = collect(run, 0)
+    trained = [p for p in run.model.parameters() if p.requires_grad]
+    found = []
+    for run.log_probs in (scoring.log_probs, recomputed(scoring.log_probs)):
+        loss, _ = measured_loss(run, batch)
+        found.append(torch.autograd.grad(loss, trained, allow_unused=True))
+    for plain, again in zip(*found, strict=True):
+        assert (plain is None) == (again is None)
+        assert plain is None or (plain - again).abs().max() <= 1e-12
+    assert sum(g.abs().sum() for g in found[0] if g is not None) > 1e-3
+
+
+@pytest.mark.parametrize("make", [random_model, lora_model])
+def test_each_layer_runs_once_more_in_an_update_and_nowhere_else(make):
+    counts = []
+    for read in (scoring.log_probs, recomputed(scoring.log_probs)):
+        run = prepared(model=make(), log_probs=read, **WHOLE)
+        calls = count(run.model)
+        batch, _ = collect(run, 0)
+        sampling = len(calls)
+        updates(run, batch, 0)
+        counts.append((sampling, len(calls) - sampling))
+    (sampling, plain), (same, again) = counts
+    assert (plain, again) == (2, 4)  # two layers, one micro-batch
+    assert sampling == same > 2
+
+
+def test_what_is_kept_for_the_backward_pass_is_far_less():
+    run = prepared(model=llama(), reward=fixed_noise)
+    rollout = collect(run, 0)[0].rollout
+
+    def kept() -> int:
+        sizes = {}
+
+        def pack(x):
+            sizes[x.data_ptr()] = x.numel()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            hidden = run.model.model(rollout.ids, use_cache=False).last_hidden_state
+        weights = {p.data_ptr() for p in run.model.parameters()}
+        assert hidden.requires_grad
+        return sum(n for where, n in sizes.items() if where not in weights)
+
+    plain = kept()
+    with checkpointed(run.model):
+        assert kept() < plain / 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_is_the_same_bit_for_bit_may_go_on_so_and_ends_as_it_began(
+    dtype, tmp_path
+):
+    settings = {"reward": fixed_noise, "beta": 0.1, "dtype": dtype}
+    plain = small_run("ppo", **settings)
+    settings["checkpoint_dir"] = tmp_path
+    small_run("ppo", rollouts=1, log_probs=scoring.log_probs, **settings)
+    read = recomputed(scoring.log_probs)
+    again = small_run("ppo", log_probs=read, resume=True, **settings)
+    assert same_weights(plain.model, again.model)
+    assert again["value_loss"] == plain["value_loss"]
+    assert not any("forward" in vars(layer) for layer in again.model.modules())
+
+
+def test_what_it_wraps_says_whether_it_needs_whole_groups():
+    assert recomputed(log_probs).whole_groups
+    assert not hasattr(recomputed(scoring.log_probs), "whole_groups")
+
+
+def test_a_pass_that_fails_leaves_the_layers_as_they_were():
+    run = prepared(reward=fixed_noise)
+    batch, _ = collect(run, 0)
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recomputed(fails)(run.model, batch.rollout)
+    assert not any("forward" in vars(layer) for layer in run.model.modules())
+
+
+def test_what_cannot_be_computed_again_is_refused():
+    with pytest.raises(UserError, match=r"experts .* would be chosen anew"):
+        small_run(model=random_moe(), reward=fixed_noise, log_probs=recomputed())
+    refused = pytest.raises(UserError, match="Sequential has no layers that can be")
+    with refused, checkpointed(torch.nn.Sequential(torch.nn.Linear(2, 2))):
+        pass
