@@ -147,7 +147,7 @@ def _as_it_is(kind: Any) -> Any:
     return _instance_of(kind) if isinstance(kind, type) and kind not in WORDS else kind
 
 
-def _instance_of(cls: type, but: type | tuple = (), each: Any = None) -> Any:
+def _instance_of(cls: Any, but: type | tuple = (), each: Any = None) -> Any:
     def check(value: Any) -> Any:
         if not isinstance(value, cls) or isinstance(value, but):
             raise ValueError

@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -24,13 +25,17 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write(path: str | Path, fill: Callable[[IO], object], mode: str = "w") -> None:
-    """`fill(file)`, and what it wrote stands at `path`, or nothing of it does.
+def write(
+    path: str | Path, fill: str | Callable[[IO], object], mode: str = "w"
+) -> None:
+    """A text, or what `fill(file)` writes, stands at `path`, or nothing of it does.
 
     A regular file is written beside its target and renamed, keeping its mode. A
     symbolic link is followed; a pipe or a device is written to, never replaced. Raises
     `OSError` if it cannot be written: what was there before is then untouched.
     """
+    if isinstance(fill, str):
+        fill = partial(_put, fill)
     path = Path(path)
     binary: dict = {"mode": "wb"} if "b" in mode else {"mode": "w", "newline": ""}
     if not binary["mode"].endswith("b"):
@@ -52,6 +57,10 @@ def write(path: str | Path, fill: Callable[[IO], object], mode: str = "w") -> No
     finally:
         with contextlib.suppress(OSError):
             os.unlink(scratch)
+
+
+def _put(text: str, file: IO) -> None:
+    file.write(text)
 
 
 def _umask() -> int:

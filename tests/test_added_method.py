@@ -1,4 +1,4 @@
-"""CONTRIBUTING's example, applied to a copy of the tree: nothing else needs a change."""
+"""CONTRIBUTING's example, applied to a copy of the tree: no more is needed."""
 
 import os
 import re

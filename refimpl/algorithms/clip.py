@@ -22,7 +22,7 @@ DualClip = Annotated[float, Field(gt=1)] | None
 
 
 def clipped(
-    ratio: Float[Tensor, "B #T"],
+    ratio: Float[Tensor, "B _"],
     advantages: Float[Tensor, "B T"],
     epsilon_low: float,
     epsilon_high: float,

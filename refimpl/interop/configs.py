@@ -56,7 +56,8 @@ def missing(algorithm: Algorithm) -> str | None:
             "policy loss log-probs alone (the bridge to TRL has it)"
         )
     if getattr(algorithm.normaliser, "verl", None) is None:
-        names = [f.verl for f in normalisers.NORMALISERS.values() if f.verl]
+        every = (getattr(f, "verl", None) for f in normalisers.NORMALISERS.values())
+        names = filter(None, every)
         return (
             f"{algorithm.name} is averaged by {algorithm.normaliser.__name__}, and "
             f"verl knows {', '.join(names)}"

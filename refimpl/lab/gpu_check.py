@@ -162,7 +162,7 @@ def gpu_check(
         seconds = round(time.perf_counter() - start, 1)
         figures["machine"]["seconds in all"] = seconds
         text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
-        write(out, lambda file, text=text: file.write(text))
+        write(out, text)
     print(f"\n{seconds} seconds in all; wrote {out}")
     return figures
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from course import explorer, plots
+from course import explorer
 from course.plots import ppo, style
 from course.plots.sapo_explorer import sapo_explorer
 from tests import sliders
@@ -210,11 +210,3 @@ def test_sapos_explorer_counts_what_the_gates_keep_and_starts_in_the_open():
 def test_every_control_of_an_explorer_moves_its_picture(path):
     for name, play in sliders.explorers(path).items():
         assert play.idle() == [], name
-
-
-def test_figures_are_saved_where_asked(tmp_path, monkeypatch):
-    monkeypatch.setenv("REFIMPL_FIGURES", str(tmp_path / "deep"))
-    figure, _ = plt.subplots()
-    plots.save(figure, "one")
-    plt.close(figure)
-    assert (tmp_path / "deep" / "one.png").read_bytes().startswith(b"\x89PNG")

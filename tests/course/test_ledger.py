@@ -4,7 +4,6 @@ import math
 import re
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -16,12 +15,6 @@ from refimpl.lab.grid import Cell
 from refimpl.lab.statistics import estimate
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
-
-
-@pytest.fixture(autouse=True)
-def _closed():
-    yield
-    plt.close("all")
 
 
 def line(number=4, **changed):

@@ -511,8 +511,8 @@ def test_long_responses_weigh_as_the_package_has_it():
 
 
 def test_collapse_from_common_tokens_is_what_the_clip_of_the_package_says():
-    p = f64(0.01, 0.5, 0.83, 0.84, 0.9)
-    certain = (1 - 1e-9) * ones(1, 1)  # as far as a token can rise
+    p, one = f64(0.01, 0.5, 0.83, 0.84, 0.9), ones(1, 1)
+    certain = (1 - 1e-9) * one  # as far as a token can rise
     hits = [
         ALGORITHMS["dapo"]
         .policy_loss(

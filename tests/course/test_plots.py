@@ -18,12 +18,6 @@ NAN = math.nan
 NOTEBOOKS = Path(plots.__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _closed():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture
 def axis():
     return plt.subplots()[1]
@@ -172,19 +166,6 @@ def texts_of(figure):
     return [" ".join(text.get_text().split()) for text in figure.axes[0].texts]
 
 
-def test_the_map_says_of_every_method_what_the_registry_says():
-    figure = overview.family_map()
-    shown = texts_of(figure)
-    for name, (_, _, chapter) in overview.PLACES.items():
-        one = ALGORITHMS[name]
-        assert {one.title, one.paper, one.changed} <= set(shown)
-        (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
-        words = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
-        assert words.get(name, name) in notebook.stem
-    gates = figure.axes[0].child_axes
-    assert len(gates) == len(overview.PLACES) + 1, "every method has one, the key too"
-
-
 @pytest.mark.parametrize("make", [overview.family_map, overview.training_step])
 def test_words_on_a_picture_stay_in_it(make):
     figure = make()
@@ -195,17 +176,24 @@ def test_words_on_a_picture_stay_in_it(make):
         assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1, text.get_text()
 
 
-def test_words_on_the_map_stay_in_their_box():
-    figure = overview.family_map()
+def test_the_map_says_of_every_method_what_the_registry_says():
+    """In its box, in four texts, beside the picture of its gate."""
+    figure, n = overview.family_map(), len(overview.PLACES)
+    shown, axis = texts_of(figure), figure.axes[0]
+    for name, (_, _, chapter) in overview.PLACES.items():
+        one = ALGORITHMS[name]
+        assert {one.title, one.paper, one.changed} <= set(shown)
+        (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
+        words = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
+        assert words.get(name, name) in notebook.stem
+    assert len(axis.child_axes) == n + 1, "every method has a gate, the key another"
     figure.canvas.draw()
-    boxes = [patch.get_window_extent() for patch in figure.axes[0].patches[:11]]
-    gates = [gate.get_window_extent() for gate in figure.axes[0].child_axes[:11]]
-    words = [text for text in figure.axes[0].texts if text.get_text()]
-    for text in words[: 4 * len(boxes)]:
+    boxes = [patch.get_window_extent() for patch in axis.patches[:n]]
+    gates = [gate.get_window_extent() for gate in axis.child_axes[:n]]
+    for text in [text for text in axis.texts if text.get_text()][: 4 * n]:
         around = text.get_window_extent().padded(3)
-        inside = [box for box in boxes if box.overlaps(around)]
-        assert len(inside) == 1, text.get_text()
-        assert inside[0].x0 < around.x0 and around.x1 < inside[0].x1, text.get_text()
+        (inside,) = [box for box in boxes if box.overlaps(around)]
+        assert inside.x0 < around.x0 and around.x1 < inside.x1, text.get_text()
         assert not any(gate.overlaps(around.padded(-2)) for gate in gates)
 
 
@@ -223,26 +211,27 @@ def test_a_short_bar_is_seen():
     assert [line.get_xdata()[0] for line in ends] == [0.99, 0.01]
 
 
-@pytest.mark.parametrize("name", cards.CARDS)
-def test_a_card_is_drawn_for_its_size(name):
-    figure = cards.CARDS[name]()
-    assert tuple(figure.get_size_inches()) == cards.SIZE
-    assert figure.get_suptitle()
-    figure.canvas.draw()
-    for axis in figure.axes:
-        words = [*axis.texts, axis.xaxis.label, axis.yaxis.label]
-        words += [*axis.get_xticklabels(), *axis.get_yticklabels()]
-        for text in words:
-            box = text.get_window_extent()
-            assert text.get_fontsize() >= 12, text.get_text()
-            assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
-
-
-def test_all_cards_are_saved_for_the_gallery(tmp_path, monkeypatch):
+def test_cards_are_drawn_for_their_size_and_saved_for_the_gallery(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("REFIMPL_FIGURES", str(tmp_path))
+    figures = {name: make() for name, make in cards.CARDS.items()}
+    makers = {name: lambda figure=figure: figure for name, figure in figures.items()}
+    for figure in figures.values():
+        assert tuple(figure.get_size_inches()) == cards.SIZE
+        assert figure.get_suptitle()
+        figure.canvas.draw()
+        for axis in figure.axes:
+            words = [*axis.texts, axis.xaxis.label, axis.yaxis.label]
+            words += [*axis.get_xticklabels(), *axis.get_yticklabels()]
+            for text in words:
+                box = text.get_window_extent()
+                assert text.get_fontsize() >= 12, text.get_text()
+                assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
+    monkeypatch.setattr(cards, "CARDS", makers)
     cards.draw_all()
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {f"card_{name}.png" for name in cards.CARDS}
+    assert names == {f"card_{name}.png" for name in figures}
 
 
 def test_training_shows_a_metric_that_only_some_runs_have():
@@ -256,10 +245,10 @@ def test_training_shows_a_metric_that_only_some_runs_have():
 
 
 def test_a_clip_that_never_acts_is_seen_above_the_edge():
-    never, often = History("grpo"), History("grpo")
-    never.rows = [{"reward": 0.5, "clip_ratio/region_mean": 0.0}] * 3
-    often.rows = [{"reward": 0.5, "clip_ratio/region_mean": 0.2}] * 3
-    runs = {"GRPO": [never], "GRPO, with the bug": [often]}
+    runs = {}
+    for label, share in (("GRPO", 0.0), ("GRPO, with the bug", 0.2)):
+        rows = [{"reward": 0.5, "clip_ratio/region_mean": share}] * 3
+        runs[label] = [History("grpo", rows=rows)]
     reward, clipped = plots.rewards_and_clips(runs, "One of them clips").axes
     assert reward.get_ylim()[0] == 0 > clipped.get_ylim()[0] > -0.02
 
@@ -290,8 +279,11 @@ def test_an_interval_goes_up_and_counts_every_start():
     assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-3)
 
 
-def test_figures_go_to_the_top_level_of_the_clone(monkeypatch):
-    monkeypatch.delenv("REFIMPL_FIGURES", raising=False)
+def test_figures_go_where_asked_or_to_the_top_level_of_the_clone(tmp_path, monkeypatch):
+    monkeypatch.setenv("REFIMPL_FIGURES", str(tmp_path / "deep"))
+    plots.save(plt.figure(), "one")
+    assert (tmp_path / "deep" / "one.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.delenv("REFIMPL_FIGURES")
     assert plots.folder() == Path(__file__).resolve().parents[2] / "figures"
 
 

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch.testing import assert_close
@@ -13,12 +12,6 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.algorithms.gate import from_gate
 
 RATIO = torch.tensor([0.3, 0.9, 1.0, 1.1, 1.5, 2.9, 3.4]).double()
-
-
-@pytest.fixture(autouse=True)
-def _closed():
-    yield
-    plt.close("all")
 
 
 def blocks(figure):
@@ -97,10 +90,6 @@ def test_the_map_draws_the_package_s_own_curves():
     at_half = [line.get_ydata()[half] for line in advantage.lines]
     unbiased = (15 / 16) ** 0.5  # the std of a group divides by G − 1
     assert at_half == pytest.approx([unbiased, 0.5, 1.0], abs=1e-3)
-
-
-def test_every_slider_of_the_explorer_moves_the_picture():
-    assert scaling.newer_explorer().idle() == []
 
 
 def test_the_explorer_draws_dppo_at_the_readers_token():

@@ -11,7 +11,6 @@ have to do the rest.
 import itertools
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -198,7 +197,6 @@ def test_a_method_that_nobody_knows_is_drawn(unknown):
     run = History(name, rows=[{"reward": 0.5, "accuracy": 0.5}])
     assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
     ppo.table({name: [run]}, ["accuracy"])
-    plt.close("all")
 
 
 def test_the_longest_beginning_counts_and_a_figures_own_come_first():

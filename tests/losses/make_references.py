@@ -48,11 +48,8 @@ CASES = [  # our hyperparameters; `max_length` is the normaliser's
     ("sapo", {"tau_pos": 8.8, "tau_neg": 17.6}),
 ]
 ONLY_VERL = [CASES[1], CASES[6]]
-KL_CASES = [
-    ("k3", "trl"),
-    ("unbiased_k3", "trl"),
-    *((name, "verl") for name in ("k1", "k2", "k3", "k3+")),
-]
+KL_CASES = [("k3", "trl"), ("unbiased_k3", "trl")]
+KL_CASES += [(name, "verl") for name in ("k1", "k2", "k3", "k3+")]
 # log π_θ − log π_ref, nats; verl holds k3 at 10, which −2.62 and 11 reach
 DISTANCES = [-25.0, -6.0, -2.6, -1.0, -0.3, -0.01, 0.0, 0.01, 0.3, 1.0, 3.0, 10.0, 15.0]
 

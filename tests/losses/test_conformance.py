@@ -14,7 +14,7 @@ from refimpl import UserError
 from refimpl.__main__ import main
 from refimpl.algorithms import ALGORITHMS, CISPO, GRPO
 from refimpl.interop.conformance import adapters, cases, loader, readings, table
-from refimpl.interop.conformance.cases import answer, loss_of
+from refimpl.interop.conformance.cases import answer
 
 EVERY = list(cases.cases())
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, from_gate
 from refimpl.curves import GRID, curve
-from tests.losses.batches import EXACT, SHIPPED, every, one_token
+from tests.losses.batches import EXACT, every, one_token
 
 pytestmark = [
     pytest.mark.usefixtures("float64"),
@@ -46,14 +46,6 @@ def test_clip_curves_match_the_closed_form(name, settings, low, high, sign):
         assert_close(found.objective, size * objective, **EXACT)
         assert_close(found.coefficient, coefficient, **EXACT)
         assert_close(found.gate, coefficient / RATIOS, **EXACT)
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_papers_methods_have_coefficient_one_on_policy(name, sign):
-    """At r = 1 all gradients coincide: Â ∇log π."""
-    found = curve(name, sign, torch.ones(1))
-    assert found.coefficient.item() == pytest.approx(1.0, abs=1e-12)
 
 
 @every

@@ -84,15 +84,6 @@ def test_sequence_ratio_is_the_geometric_mean():
     assert_close(s, tensor([1.1, 1.1]))
 
 
-def test_sequence_log_ratio_shares_its_gradient_equally():
-    """And an empty row has 0."""
-    z = tensor([[0.3, -0.2, 0.9], [0.1, 0.0, 0.0], [0.0] * 3], requires_grad=True)
-    s = sequence_log_ratio(z, mask_of([3, 1, 0]))
-    (slope,) = grad(s.sum(), z)
-    assert_close(slope, tensor([[1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0], [0.0] * 3]))
-    assert s[2].item() == 0
-
-
 def test_gspo_token_ratio_has_the_value_s_and_the_gradient_s_grad_logp():
     """∂ s_{i,t} / ∂ logp_{i,u} = s_i if t = u, else 0; so in the mean ∇s_i is GSPO's.
 

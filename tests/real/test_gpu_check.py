@@ -40,16 +40,13 @@ def figures(tmp_path_factory) -> dict:
     return measured
 
 
-def test_every_algorithm_trains_on_both_presets_and_rspo_where_there_are_routers(
-    figures,
-):
+def test_every_algorithm_trains_where_it_can(figures):
+    """RSPO needs routers."""
     runs = {name: x for name, x in figures.items() if name.split(",")[0] in ALGORITHMS}
-    expected = {f"{name}, tiny-moe" for name in ALGORITHMS}
-    expected |= {f"{name}, tiny" for name in ALGORITHMS if name != "rspo"}
-    assert set(runs) == expected
+    expected = {f"{name}, {x}" for name in ALGORITHMS for x in ("tiny", "tiny-moe")}
+    assert runs.keys() == expected - {"rspo, tiny"}
     for name, run in runs.items():
         assert "error" not in run, (name, run)
-        assert math.isfinite(run["loss, last rollout"]), name
         assert run["largest |ratio − 1|"] > 1e-3, name
         assert run["last rollout with its updates, seconds"] > 0, name
 
@@ -93,29 +90,24 @@ def test_smollm2_trains_with_a_lora():
 # What the comparisons would make of something wrong
 
 
-def test_a_sampler_that_is_not_the_model_is_seen(policy, monkeypatch):
-    def half_as_bold(model, rollout):
-        return log_probs(model, rollout, 2.0)
+def test_a_sampler_that_is_not_the_model_and_wrong_sharing_are_seen(
+    policy, monkeypatch
+):
+    def wrong(model, rollout, temperature=2.0, share_prompts=False):
+        logp, entropy = log_probs(model, rollout, temperature, False)
+        return logp.roll(1, 0) if share_prompts else logp, entropy
 
     def warm(*given, temperature=1.0, **settings):
         return sample(*given, temperature=max(1.0, temperature), **settings)
 
-    monkeypatch.setattr(pairs, "log_probs", half_as_bold)
+    monkeypatch.setattr(pairs, "log_probs", wrong)
+    two = pairs.updates(*policy, SMALL, 1)
+    assert two["largest |Δ log-prob|, nats"] > 1e-3
+    assert two["1 − cosine of the gradients"] > 1e-3
     monkeypatch.setattr(pairs, "sample", warm)
-    wrong = pairs.samplers(*policy, SMALL, 1)
-    assert wrong["sampled against teacher-forced, largest |Δ log-prob|, nats"] > 1e-3
-    assert wrong["greedy tokens that are generate's, share"] < 1.0
-
-
-def test_prompts_shared_wrongly_are_seen(policy, monkeypatch):
-    def rolled(model, rollout, share_prompts):
-        logp, entropy = log_probs(model, rollout, share_prompts=False)
-        return logp.roll(1, 0) if share_prompts else logp, entropy
-
-    monkeypatch.setattr(pairs, "log_probs", rolled)
-    wrong = pairs.updates(*policy, SMALL, 1)
-    assert wrong["largest |Δ log-prob|, nats"] > 1e-3
-    assert wrong["1 − cosine of the gradients"] > 1e-3
+    two = pairs.samplers(*policy, SMALL, 1)
+    assert two["sampled against teacher-forced, largest |Δ log-prob|, nats"] > 1e-3
+    assert two["greedy tokens that are generate's, share"] < 1.0
 
 
 def test_precisions_are_compared_on_response_tokens_alone(monkeypatch):
@@ -214,20 +206,17 @@ def test_a_figure_that_is_not_finite_is_an_error(value):
     assert measured == {"error": f"FloatingPointError: loss is {value}"}
 
 
-def test_a_run_that_ends_early_is_an_error(monkeypatch):
-    ended = SimpleNamespace(ended=FloatingPointError("stopped after 1 rollout"))
-    monkeypatch.setattr(gpu_check, "train", lambda *_, **__: ended)
-    measured = gpu_check._measured(gpu_check.parts(HERE)["grpo, small"], HERE)
-    assert measured == {"error": "FloatingPointError: stopped after 1 rollout"}
-
-
-def test_the_loss_of_the_last_rollout_and_the_largest_ratio(monkeypatch):
+def test_a_run_is_its_last_loss_and_its_largest_ratio_or_what_ended_it(monkeypatch):
     rows = [
         {"loss": 0.5, "ratio/max_deviation": 0.2, "step_time": 9.0},
         {"loss": 0.25, "ratio/max_deviation": 0.1, "step_time": 3.0},
     ]
-    monkeypatch.setattr(gpu_check, "train", lambda *_, **__: History("grpo", rows))
-    assert list(gpu_check.parts(HERE)["grpo, small"](HERE).values()) == [0.25, 0.2, 3.0]
+    history, part = History("grpo", rows), gpu_check.parts(HERE)["grpo, small"]
+    monkeypatch.setattr(gpu_check, "train", lambda *_, **__: history)
+    assert list(part(HERE).values()) == [0.25, 0.2, 3.0]
+    history.ended = FloatingPointError("stopped after 2 rollouts")
+    measured = gpu_check._measured(part, HERE)
+    assert measured == {"error": "FloatingPointError: stopped after 2 rollouts"}
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from refimpl.lab import real
 from refimpl.lab.store import key, read
-from refimpl.sft import warm_start
+from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 
 pytest.importorskip("reasoning_gym")

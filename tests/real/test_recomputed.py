@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, OPTConfig
 
 from refimpl import UserError, collect, scoring, updates
 from refimpl.real.scoring import checkpointed, log_probs, recomputed
 from tests.worlds import (
-    EOS,
-    PAD,
-    TOKENIZER,
     fixed_noise,
     gpt2,
     llama,
@@ -23,28 +19,6 @@ from tests.worlds import (
 
 WHOLE = {"reward": fixed_noise, "minibatches": 1, "micro_batch_size": 16}
 WHOLE |= {"allow_on_policy": True}
-
-
-def opt():
-    """Its layers draw their dropout themselves, by the flag `training` of their own."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(
-            OPTConfig(
-                vocab_size=len(TOKENIZER),
-                hidden_size=32,
-                word_embed_proj_dim=32,
-                ffn_dim=64,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                max_position_embeddings=64,
-                dropout=0.5,
-                init_std=0.2,
-                bos_token_id=EOS,
-                eos_token_id=EOS,
-                pad_token_id=PAD,
-            )
-        )
 
 
 def lora_model():
@@ -66,7 +40,7 @@ def count(model) -> list:
     return calls
 
 
-@pytest.mark.parametrize("make", [random_model, gpt2, llama, opt, lora_model])
+@pytest.mark.parametrize("make", [random_model, gpt2, llama, lora_model])
 def test_log_probs_and_gradients_are_the_same(make):
     run = prepared(model=make(), dtype="float64", **WHOLE)
     batch, _ = collect(run, 0)

@@ -118,16 +118,6 @@ def test_an_encoder_with_a_decoder_and_a_model_that_is_not_finite_are_refused():
     assert "nan" in refusal(model)
 
 
-def test_an_error_of_many_lines_becomes_one_sentence(monkeypatch):
-    model = random_model()
-
-    def forward(*_, **__):
-        raise ImportError("\nNo kernels.\n  Install them:\n" + "and wait " * 500)
-
-    monkeypatch.setattr(model, "forward", forward)
-    assert "(ImportError: No kernels. Install them: and wait" in refusal(model)
-
-
 @pytest.mark.parametrize("name", ["batch_repeat_interleave", "batch_select_indices"])
 @pytest.mark.parametrize("broken", ["missing", "does nothing"])
 def test_the_check_copies_and_selects_rows(name, broken, monkeypatch):
@@ -162,13 +152,6 @@ def test_rows_that_are_mixed_up_are_noticed(monkeypatch):
         lambda self, keep: select(self, keep.flip(0)),
     )
     assert "other log-probs" in refusal(random_model())
-
-
-@pytest.mark.parametrize("family", ["Mamba", "BART's decoder"])
-def test_training_refuses_it_before_any_work(family):
-    model = build(*{**NO_CACHE_ROWS, **OTHER_NUMBERS}[family])
-    with pytest.raises(UserError, match=f"^{type(model).__name__} "):
-        prepared(model=model)
 
 
 # Critics

@@ -15,6 +15,7 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Rollout
 from refimpl.normalisers import seq_mean_token_mean
 from tests.rollout.families import EXPERTS, HEADS, SPARSE, SUPPORTED, build
+from tests.rollout.test_rollout import with_holes
 from tests.worlds import (
     PROMPTS,
     ROUNDING,
@@ -332,13 +333,10 @@ def test_scores_that_are_no_softmax_are_refused():
 # Metrics
 
 
-def test_overlap_by_hand():
+def test_overlap_and_router_shift_by_hand():
+    """Two layers, two experts: drifts 0.1, 0.3 and 0, 0.2 have the mean 0.15."""
     old, new = tensor([[0, 1], [0, 1], [0, 1]]), tensor([[1, 0], [1, 7], [6, 7]])
     assert moe.overlap(old, new).tolist() == [1.0, 0.5, 0.0]
-
-
-def test_router_shift_by_hand():
-    """Two layers, two experts: drifts 0.1, 0.3 and 0, 0.2 have the mean 0.15."""
     old = tensor([[[-1.0, -2.0], [-0.5, -1.5]]])
     new = tensor([[[-1.1, -1.7], [-0.5, -1.3]]])
     gamma = math.exp(-0.15)
@@ -440,8 +438,10 @@ def test_router_shift_reaches_the_loss(placement):
     narrow = {"epsilon": 0.01}  # it clips, so that the placement matters
     run = moe_run("rspo", placement=placement, hyperparameters=narrow)
     batch, _ = collect(run, 0)
+    holed = with_holes(batch.rollout)
     # Shifted, or what γ takes from good and from bad responses would nearly cancel.
-    batch = replace(batch, advantages=batch.advantages + 1)
+    raised = batch.advantages + 1
+    batch = replace(batch, rollout=holed, mask=holed.mask, advantages=raised)
     move_routers(run.model, 0.03)
     with torch.no_grad():  # the ratios leave 1 to both sides
         run.model.get_output_embeddings().weight.mul_(1.2)

@@ -80,7 +80,6 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
 
 NOT_FINITE = {
     "complex": 1j,
-    "too large for a float": 10**400,
     "two numbers": torch.tensor([0.0, 1.0]),
     "NaN in a tensor": torch.tensor(math.nan),
 }

@@ -105,8 +105,6 @@ def change_a_hundred_bytes(content: bytes) -> bytes:
 DAMAGE = {
     "cut off": lambda content: content[:-2000],
     "bytes changed": change_a_hundred_bytes,
-    "empty": lambda content: b"",
-    "text": lambda content: b"Dear reader, this is no checkpoint.\n",
 }
 
 

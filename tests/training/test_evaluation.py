@@ -9,9 +9,8 @@ from torch import tensor
 
 from refimpl import evaluate, evaluation, sample
 from refimpl.evaluation import AT_ONCE, mean_at, pass_at, scores
-from refimpl.rewards import columns
 from refimpl.tasks import Arithmetic
-from tests.worlds import TOKENIZER, random_model, warm_model
+from tests.worlds import TOKENIZER, random_model
 
 # The estimator
 
@@ -21,18 +20,14 @@ def answers(*right: int, n: int) -> torch.Tensor:
     return tensor([[1.0] * c + [0.0] * (n - c) for c in right])
 
 
-@pytest.mark.parametrize(
-    ("right", "n", "k", "wanted"),
-    [
-        ([2], 4, 2, 5 / 6),  # 1 − C(2,2) / C(4,2)
-        ([3], 4, 2, 1.0),  # two draws cannot both be the wrong one
-        ([0, 1, 2, 4], 4, 2, (0 + 1 / 2 + 5 / 6 + 1) / 4),
-        ([1, 0], 4, 4, 1 / 2),  # of all four one is right
-        ([1], 10_000, 5_000, 1 / 2),  # large numbers lose nothing
-    ],
-)
-def test_pass_at_by_hand(right, n, k, wanted):
-    assert pass_at(answers(*right, n=n), k) == pytest.approx(wanted, abs=1e-15)
+def test_pass_at_by_hand():
+    """1 − C(n−c, k) / C(n, k); large numbers lose nothing."""
+    assert pass_at(answers(2, n=4), 2) == pytest.approx(5 / 6, abs=1e-15)
+    mixed = pass_at(answers(0, 1, 2, 4, n=4), 2)
+    assert mixed == pytest.approx((0 + 1 / 2 + 5 / 6 + 1) / 4, abs=1e-15)
+    assert pass_at(answers(1, n=10_000), 5_000) == 0.5
+    with pytest.raises(ValueError, match=r"k must be at most 4, .* got 5: .*samples=5"):
+        pass_at(answers(1, n=4), 5)
 
 
 def test_it_is_the_share_of_subsets_that_hold_a_right_answer():
@@ -69,11 +64,6 @@ def test_pass_at_1_is_the_share_of_right_answers():
     assert mean_at(found) == pytest.approx(3.01 / 8)
 
 
-def test_more_draws_than_answers_are_refused():
-    with pytest.raises(ValueError, match=r"k must be at most 4, .* got 5: .*samples=5"):
-        pass_at(answers(1, n=4), 5)
-
-
 # The scores
 
 
@@ -89,33 +79,23 @@ class Spy(Arithmetic):
         return [float(len(c)) for c in completions]
 
 
-@pytest.mark.parametrize("seed", [0, 5])
-def test_one_answer_each_is_what_the_sampler_gives(seed):
+@pytest.mark.parametrize(("seed", "k"), [(0, 1), (5, 3)])
+def test_a_problems_answers_are_what_the_sampler_gives_and_stand_in_its_row(seed, k):
     """Held-out problems of this seed, at this length and temperature."""
-    task = Arithmetic()
-    settings = {"max_new_tokens": 20, "temperature": 0.9, "top_p": 0.95, "seed": seed}
-    rows = task.held_out(64, seed)
-    prompts = [row["prompt"] for row in rows]
-    rollout = sample(warm_model(), TOKENIZER, prompts, **settings)
-    wanted = task.reward(prompts, rollout.texts(TOKENIZER), **columns(rows))
-    found = scores(warm_model(), TOKENIZER, problems=64, **settings)
-    assert found.tolist() == [[w] for w in wanted]
-    mean = evaluate(warm_model(), TOKENIZER, problems=64, **settings)
-    assert mean == sum(wanted) / 64 > 0
-
-
-def test_the_answers_to_a_problem_stand_in_its_row():
     task = Spy()
-    settings = {"max_new_tokens": 9, "seed": 2}
-    found = scores(random_model(), TOKENIZER, task, problems=5, samples=3, **settings)
-    rows = task.held_out(5, 2)
-    wanted = [(row["prompt"], row["answer"]) for row in rows for _ in range(3)]
-    assert [(p, a) for p, _, a in task.seen] == wanted
-    lengths = tensor([[len(c)] for _, c, _ in task.seen]).view(5, 3)
-    assert found.tolist() == lengths.tolist() and found.dtype == torch.float64
+    settings = {"max_new_tokens": 9, "temperature": 0.9, "top_p": 0.95, "seed": seed}
+    given = {"problems": 5, "samples": k, **settings}
+    found = scores(random_model(), TOKENIZER, task, **given)
+    rows = task.held_out(5, seed)
     prompts = [row["prompt"] for row in rows]
-    texts = sample(random_model(), TOKENIZER, prompts, group_size=3, **settings)
-    assert [c for _, c, _ in task.seen] == texts.texts(TOKENIZER)
+    sampled = sample(random_model(), TOKENIZER, prompts, group_size=k, **settings)
+    texts = sampled.texts(TOKENIZER)
+    asked = [(row["prompt"], row["answer"]) for row in rows for _ in range(k)]
+    assert task.seen == [(p, c, a) for (p, a), c in zip(asked, texts)]
+    lengths = tensor([len(text) for text in texts]).view(5, k)
+    assert found.tolist() == lengths.tolist() and found.dtype == torch.float64
+    mean = evaluate(random_model(), TOKENIZER, task, **given)
+    assert mean == pytest.approx(sum(map(len, texts)) / (5 * k))
 
 
 @pytest.mark.parametrize(

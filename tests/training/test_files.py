@@ -73,7 +73,7 @@ def test_a_device_is_written_to_and_stays_one():
 
 @pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="there is no /dev/fd here")
 def test_a_pipe_without_a_name_is_written_to():
-    """As /dev/stdout is, behind two links, where the output goes into another program."""
+    """As /dev/stdout is, behind two links, if the output goes into another program."""
     read, write_end = os.pipe()
     put("said", writable_file(f"/dev/fd/{write_end}", "this"))
     os.close(write_end)
@@ -108,13 +108,7 @@ def test_what_fails_leaves_nothing_behind_and_the_old_file_untouched(
 def test_two_that_write_the_same_file_do_not_mix(tmp_path):
     """Each writes beside it under a name of its own; the last one stays."""
     path = tmp_path / "file"
-
-    def fill(file):
-        file.write("first")
-        put("second", path)
-        assert path.read_text() == "second"
-
-    write(path, fill)
+    write(path, lambda file: (file.write("first"), put("second", path)))
     assert path.read_text() == "first" and os.listdir(tmp_path) == ["file"]
 
 

@@ -50,8 +50,7 @@ def changed(row: int, name: str, value) -> History:
 
 def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
     history = changed(2, "kl", 0.25)
-    assert len(history) == 3
-    assert history["reward"] == [0.1, 1 / 3, -5e-324]
+    assert len(history) == 3 and history["reward"] == [0.1, 1 / 3, -5e-324]
     assert math.isnan(history["accuracy"][0])
     assert history["accuracy"][1:] == [0.75, 0.5]
     assert history.columns == ["step", "reward", "accuracy", "step_time", "kl"]
@@ -60,20 +59,15 @@ def test_a_column_has_one_number_a_rollout_and_nan_where_there_is_none():
         history["rewards"]
 
 
-def test_accuracy_is_the_last_one_measured():
-    assert example().accuracy == 0.5
-    assert changed(2, "accuracy", None).accuracy == 0.75
-    for history in (History("grpo"), changed(1, "accuracy", None)):
-        history.rows[2:] = []
-        with pytest.raises(ValueError, match=r"no accuracy was measured in [02] roll"):
-            history.accuracy  # noqa: B018
-
-
-def test_reached_counts_rollouts_up_to_the_level():
+def test_accuracy_is_the_last_one_measured_and_reached_the_first():
     history = example()
+    assert history.accuracy == 0.5
+    assert changed(2, "accuracy", None).accuracy == 0.75
     assert history.reached(0.75) == history.reached(0.4) == 2
     assert history.reached(0.76) is None
     assert history.reached(0.3, "reward") == 2
+    with pytest.raises(ValueError, match=r"no accuracy was measured in 0 rollouts"):
+        History("grpo").accuracy  # noqa: B018
 
 
 def test_counts_go_on_from_row_to_row():
@@ -130,23 +124,18 @@ def test_csv_keeps_every_digit(values, tmp_path_factory):
 
 
 BAD = {
-    "empty": b"",
-    "header only": b"algorithm,step,reward\n",
     "no algorithm": b"step,reward\n0.0,0.5\n",
     "words": b"algorithm,step,reward\ngrpo,0.0,good\n",
     "too many fields": b"algorithm,step\ngrpo,0.0,0.5\n",
     "cut off": b"algorithm,step,reward\ngrpo,0.0,0.5\ngrpo,1.0\n",
     "two runs": b"algorithm,step\ngrpo,0.0\nppo,1.0\n",
-    "binary": bytes(range(256)),
-    "missing": None,
 }
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
 def test_a_file_that_is_no_history_is_refused(tmp_path, content):
     path = tmp_path / "bad.csv"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
         History.from_csv(path)
 
@@ -165,9 +154,11 @@ def part_of(z, mask, tokens, passed=None):
 
 def test_a_meter_by_hand():
     """Two updates; the first of two micro-batches with 3 and 1 of 8 tokens: 4 of the
-    mini-batch's had no gradient and were not passed."""
+    mini-batch's had no gradient and were not passed. What was passed and has no loss,
+    because it was filtered out (9.0), is in the quantiles and in nothing else."""
     meter, third = Meter(), torch.tensor(1 / 3)
-    part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1.0, 1.0], [1.0, 0.0]], 8.0)
+    passed = torch.ones(2, 2)
+    part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1, 1], [1.0, 0]], 8.0, passed)
     metrics = {"clip_ratio/low_mean": third, "router/shift": torch.tensor(0.8)}
     critic = {"value_loss": torch.tensor(0.25)}
     meter.add(part, logp, torch.tensor(1.0), metrics | critic)
@@ -179,7 +170,7 @@ def test_a_meter_by_hand():
     metrics = {"clip_ratio/low_mean": 0 * third, "router/shift": torch.tensor(0.9)}
     meter.add(part, logp, torch.tensor(-1.0), metrics | {"value_loss": 0 * third})
     meter.end_update(torch.tensor(4.0))
-    low, middle, high = torch.tensor([0.1, -0.2, 0.3, -0.7, 0.0, 0.2]).quantile(
+    low, middle, high = torch.tensor([0.1, -0.2, 0.3, 9.0, -0.7, 0.0, 0.2]).quantile(
         torch.tensor([0.01, 0.5, 0.99])
     )
     assert meter.read() == pytest.approx(
@@ -196,18 +187,6 @@ def test_a_meter_by_hand():
         },
         abs=1e-6,
     )
-
-
-def test_what_is_filtered_out_is_in_the_quantiles_and_in_nothing_else():
-    """A response that was cut off has log-ratios, but no loss."""
-    meter = Meter()
-    passed = torch.ones(2, 2)
-    part, logp = part_of([[0.1, 0.1], [3.0, 3.0]], [[1.0, 1.0], [0, 0]], 2.0, passed)
-    meter.add(part, logp, torch.tensor(1.0), {})
-    meter.end_update(torch.tensor(1.0))
-    found = meter.read()
-    assert found["ratio/max_deviation"] == pytest.approx(math.expm1(0.1), rel=1e-5)
-    assert found["log_ratio/q99"] > 2.9
 
 
 def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
@@ -273,29 +252,26 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     assert r"\x1b[31mred" in shown and r"\u202eback" in shown and r"\ud800" in shown
     text = "".join(f"{n} " for n in range(500))
     shown = line(sample_of(text))
-    assert len(shown) < 280
-    assert "'0 1 2 " in shown and " … " in shown and "498 499 '" in shown
-    assert text[:200] in line(sample_of(text[:200]))
+    assert text[:130] in shown and " … " in shown and "498 499 '" in shown
+    assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
-def test_any_terminal_can_show_it(encoding, monkeypatch):
-    raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding, newline="\n"))
-    show([sample_of(NASTY), sample_of()])
-    sys.stdout.flush()
-    lines = raw.getvalue().decode(encoding).split("\n")
-    assert len(lines) == 3 and all(map(str.isprintable, lines))
-    assert ("語" in lines[0]) == (encoding == "utf-8")
-
-
-def test_a_reader_who_has_left_does_not_end_the_run(monkeypatch):
-    class Closed(io.StringIO):
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8", "closed"])
+def test_any_terminal_can_show_it_and_none_needs_to(encoding, monkeypatch):
+    class Closed(io.BytesIO):
         def write(self, text):
             raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(sys, "stdout", Closed())
-    show([sample_of()])
+    raw, name = (
+        (Closed(), "utf-8") if encoding == "closed" else (io.BytesIO(), encoding)
+    )
+    stream = io.TextIOWrapper(raw, name, newline="\n", write_through=True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    show([sample_of(NASTY), sample_of()])
+    if encoding != "closed":
+        lines = raw.getvalue().decode(encoding).split("\n")
+        assert len(lines) == 3 and all(map(str.isprintable, lines))
+        assert ("語" in lines[0]) == (encoding == "utf-8")
 
 
 # In a run

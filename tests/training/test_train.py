@@ -182,20 +182,6 @@ def test_any_object_with_the_five_names_is_a_world():
     assert task.drawn == [*tried, *trained, ("held out", 40)]
 
 
-def test_a_reward_of_the_readers_own_is_what_is_learned():
-    """Paid for guessing, the policy guesses; accuracy stays the verifier's."""
-
-    def likes_guesses(completions, **_):
-        return [2.0 * c.startswith("#") for c in completions]
-
-    history = small_run(rollouts=8, learning_rate=1e-3, reward=likes_guesses, **COURSE)
-    assert history["habit/guess"][0] < 0.7
-    assert history["habit/guess"][-1] > 0.9
-    for reward, share in zip(history["reward"], history["habit/guess"], strict=True):
-        assert reward == pytest.approx(2 * share)
-    assert history["habit_accuracy/guess"][-1] < 0.5
-
-
 def test_grpo_learns():
     """15 rollouts take the warm start from a third right to nearly all."""
     config, model = TrainConfig(rollouts=15, seed=0), warm_model()
@@ -221,11 +207,8 @@ REFUSED = {
     "a setting": ({"config": ONE}, "one update per rollout"),
     "a device": ({"config": replace(SMALL, device="gpu")}, "unknown device 'gpu'"),
     "a folder": ({"checkpoint_dir": "FILE/x"}, "cannot write checkpoints"),
-    "nothing to resume": ({"resume": True}, "resume=True needs a checkpoint_dir"),
-    "nowhere": ({"overwrite": True}, "overwrite=True needs a checkpoint_dir"),
     "both": ({"resume": True, "overwrite": True}, "choose one"),
     "a hook": ({"hooks": [3]}, "hooks must be a list, each a function, got"),
-    "an algorithm": ({"algorithm": "grppo"}, "did you mean 'grpo'"),
 }
 
 
@@ -238,9 +221,3 @@ def test_what_cannot_run_is_refused_before_the_warm_start(case, tmp_path, monkey
     given, said = REFUSED[case]
     with pytest.raises(ValueError, match=said):
         train(**{"algorithm": "grpo", "config": SMALL, "progress": False, **given})
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_missing_cuda_device_is_refused():
-    with pytest.raises(ValueError, match="torch sees no CUDA device"):
-        prepared(device="cuda")

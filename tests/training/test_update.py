@@ -16,6 +16,7 @@ from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import NORMALISERS
 from refimpl.prepare import CRITIC_LEARNING_RATE
 from refimpl.scoring import log_probs, values
+from refimpl.terms import BALANCE
 from tests.worlds import (
     TRAIN,
     always_one,
@@ -356,19 +357,23 @@ def test_the_router_shift_has_a_gradient_only_if_asked_for(detach):
     assert same_gradients(found, right) and not same_gradients(found, wrong)
 
 
-def test_the_load_of_the_experts_counts_no_padding():
-    """Each row alone has none."""
-    run = prepared(model=random_moe(), reward=fixed_noise, micro_batch_size=16)
+def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
+    """A row alone has no padding, and its share of the tokens is its share of the loss.
+    (Every part is balanced by itself: all of them are not the whole.)"""
+    run = prepared(model=random_moe(), reward=fixed_noise, micro_batch_size=1)
+    run.acts_everywhere = True
     batch, _ = collect(run, 0)
     assert batch.rollout.end.unique().numel() > 3
-    whole = measured_loss(run, batch)[1]["router/load_balance"]
-    passes = []
+    alone, share = [], batch.rollout.length / batch.rollout.length.sum()
     for i in range(16):
         with torch.no_grad(), moe.routed(run.model) as routing:
             log_probs(run.model, batch.rollout.rows(torch.tensor([i])))
-        passes.append(moe.Routing(routing.logits, routing.experts))
-    joined = moe.load_balance(moe.Routing.join(passes)).item()
-    assert whole == pytest.approx(joined, rel=1e-4)
+        alone.append(moe.load_balance(routing))
+    expected = (torch.stack(alone) * share).sum().item()
+    loss, metrics = measured_loss(run, batch)
+    assert metrics["router/load_balance"] == pytest.approx(expected, rel=1e-4)
+    plain, _ = measured_loss(without(run, "load_balance"), batch)
+    assert (loss - plain).item() == pytest.approx(BALANCE * expected, rel=1e-2)
 
 
 def test_what_is_not_asked_for_is_not_there():

@@ -123,7 +123,8 @@ def shown(
     answers: list[Compared], title: str, left_out: Mapping[str, str] = NONE
 ) -> str:
     """A line for each algorithm and kind of difference, and for what was not asked."""
-    rows = [("algorithm", title, "cases", "largest", "which reading it matches")]
+    head = ("algorithm", title, "cases", "largest", "which reading it matches")
+    rows: list[tuple[str, ...]] = [head]
     for name in dict.fromkeys(a.case.algorithm for a in answers):
         of_method = [a for a in answers if a.case.algorithm == name]
         counts = Counter((a.outcome, a.reading) for a in of_method)
