@@ -27,14 +27,15 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from refimpl import dice
+from refimpl import TrainConfig, evaluate, seeds, train, warm_start
 from refimpl.lab import bench, real
-from refimpl.models import frozen_copy, load
+from refimpl.models import frozen_copy
+from refimpl.real import scoring
 from refimpl.real.chat import Chat
+from refimpl.real.loading import load
 from refimpl.rewards import columns
-from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
-from refimpl.trainer import TrainConfig, evaluate, train
+from refimpl.train import MAX_GRAD_NORM
 
 
 class Clock(TrainerCallback):
@@ -52,19 +53,31 @@ class Clock(TrainerCallback):
         return [b - a for a, b in itertools.pairwise(marks)][1:]
 
 
-def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
-    given = {"model": model, "tokenizer": tokenizer, "task": task}
-    history = train("grpo", config=config, **given, progress=False)
+def by_us(
+    model, tokenizer, task, config: TrainConfig, checkpointing: bool
+) -> tuple[list[float], object]:
+    log_probs = scoring.log_probs
+    history = train(
+        "grpo",
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        task=task,
+        log_probs=scoring.recomputed(log_probs) if checkpointing else log_probs,
+        progress=False,
+    )
     return history["step_time"][1:], history.model
 
 
-def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
+def by_trl(
+    model, tokenizer, task, config: TrainConfig, checkpointing: bool
+) -> tuple[list[float], object]:
     """The problems that our run meets, in their order."""
     rows = [
         row
         for step in range(config.rollouts)
         for row in task.sample(
-            config.prompts_per_rollout, dice.seed_for(config.seed, step, "q")
+            config.prompts_per_rollout, seeds.seed_for(config.seed, step, "q")
         )
     ]
 
@@ -93,8 +106,8 @@ def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], ob
                 learning_rate=config.learning_rate,
                 lr_scheduler_type="constant",
                 adam_beta2=0.95,
-                max_grad_norm=config.max_grad_norm,
-                gradient_checkpointing=config.gradient_checkpointing,
+                max_grad_norm=MAX_GRAD_NORM,
+                gradient_checkpointing=checkpointing,
                 beta=0.0,
                 loss_type="grpo",
                 use_cpu=True,
@@ -130,9 +143,8 @@ def in_turn(repeats: int, *given) -> list:
 
 def tiny(arguments) -> None:
     model, tokenizer, _ = warm_start()
-    checkpointing = arguments.checkpointing
-    config = TrainConfig(rollouts=12, gradient_checkpointing=checkpointing)
-    models = in_turn(arguments.repeats, model, tokenizer, Arithmetic(), config)
+    given = model, tokenizer, Arithmetic(), TrainConfig(rollouts=12)
+    models = in_turn(arguments.repeats, *given, arguments.checkpointing)
     for name, trained in zip(("refimpl", "TRL"), models):
         print(f"{name}: accuracy {evaluate(trained, tokenizer):.2f}")
 
@@ -149,7 +161,6 @@ def smollm2(arguments) -> None:
         rollouts=2,
         eval_problems=1,
         eval_samples=1,
-        gradient_checkpointing=arguments.checkpointing,
         micro_batch_size=real.GENTLE.prompts_per_rollout
         * real.GENTLE.group_size
         // real.GENTLE.minibatches,
@@ -161,7 +172,8 @@ def smollm2(arguments) -> None:
         task = Chat(real.TASKS[name](), tokenizer, system)
         prompt = tokenizer(task.sample(1, seed=0)[0]["prompt"])["input_ids"]
         print(f"{name}, prompts of {len(prompt)} tokens")
-        in_turn(arguments.repeats, model, tokenizer, task, config)
+        given = model, tokenizer, task, config
+        in_turn(arguments.repeats, *given, arguments.checkpointing)
 
 
 def sampler(arguments) -> None:

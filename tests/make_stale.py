@@ -14,10 +14,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from refimpl import collect, prepare, updates, warm_start
 from refimpl.lab import grid
-from refimpl.run import score_with
-from refimpl.sft import warm_start
-from refimpl.trainer import collect, prepare, update
 
 FILE = Path(__file__).parents[1] / "figures" / "data" / "stale.safetensors"
 CONFIG = replace(grid.settings(grid.STALE["hard"]), seed=6)
@@ -36,12 +34,12 @@ def main() -> None:
 
     @torch.no_grad()
     def log_probs(*_):
-        seen.append(score_with(run, run.model, rollout)[0])
+        seen.append(run.read(run.model, rollout)[0])
 
     seen: list[torch.Tensor] = []
     log_probs()
     run.optimizer.register_step_post_hook(log_probs)
-    update(run, batch, 0)
+    updates(run, batch, 0)
 
     advantages = batch.advantages[:, 0]
     live = rollout.group[advantages != 0].unique().tolist()

@@ -4,7 +4,6 @@ Writes `refimpl/starts/`. Every committed notebook starts from these policies, s
 are to be executed again afterwards.
 """
 
-import hashlib
 import json
 import shutil
 from dataclasses import asdict
@@ -12,7 +11,9 @@ from dataclasses import asdict
 import torch
 import transformers
 
-from refimpl.sft import SHIPPED, WarmStart, warm_start
+from refimpl import WarmStart, warm_start
+from refimpl.files import digest
+from refimpl.starts import RECORD, SHIPPED
 from refimpl.tasks import rare_careful
 
 STARTS = {
@@ -29,16 +30,17 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
-        weights = (folder / "model.safetensors").read_bytes()
+        weights = folder / "model.safetensors"
         start = {
             "settings": asdict(settings),
-            "sha256": hashlib.sha256(weights).hexdigest(),
+            "sha256": digest(weights),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "losses": [round(loss, 4) for loss in losses],
         }
-        (folder / "start.json").write_text(json.dumps(start) + "\n")
-        print(f"{folder}  {len(weights) / 1e6:.2f} MB  final loss {losses[-1]:.3f}")
+        (folder / RECORD).write_text(json.dumps(start) + "\n")
+        size = weights.stat().st_size / 1e6
+        print(f"{folder}  {size:.2f} MB  final loss {losses[-1]:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Do the notebooks' claims hold with other dice, and on other processors?
+"""Do the notebooks' claims hold with other seeds, and on other processors?
 
     python -m tests.other_runs                     every notebook, every run below
     python -m tests.other_runs --only 02 05 --salts 1 2 3 --processors
@@ -11,7 +11,7 @@ notebook it prints the values that its comparisons took, and how near the neares
 to failing: as a distance, and in standard deviations over the runs. An `assert` that
 fails is recorded, and the notebook goes on. Also listed are the cells whose printed
 text is not the committed one although nbval compares it (they lack the tag
-`nbval-ignore-output`): with other dice that may be meant, on another processor never.
+`nbval-ignore-output`): with other seeds that may be meant, on another processor never.
 
 The runs append to `--out` (JSON lines) as they end; a run that is in the file is not
 made again, so that an interrupted command goes on where it stopped.

@@ -445,7 +445,6 @@ def test_formulas_that_have_a_sentence_of_their_own():
 
 def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
-    refused("components must be a dictionary … got None", Sum, None)
     refused("at least one reward function … got {}", Sum, {})
     refused("name must be text … got 3", Sum, {3: len})
     refused("name must be text of one line", Sum, {"a\nb": len})
@@ -499,6 +498,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
     "binary": lambda path: path.write_bytes(bytes(range(256)) * 8),
     "a folder": Path.mkdir,
     "other tensors": lambda path: torch.save({"weights": torch.zeros(2)}, path),
+    "no run": lambda path: torch.save({"version": checkpoint.VERSION}, path),
     "half a checkpoint": half,
 }
 

@@ -38,13 +38,16 @@ def start(
 ) -> dict[str, Any]:
     """What `train` is called with: model, tokenizer, task, log_probs; `save_policy`."""
     adapter = parse_lora(lora or ())
-    if world is None and not task.startswith(GYM):
-        from refimpl.__main__ import WORLDS
+    if world is None:
+        if not task.startswith(GYM):
+            from refimpl.__main__ import WORLDS
 
-        known = [*WORLDS, f"{GYM}NAME"]
-        raise UserError(
-            f"unknown task {task!r}{nearest(task, known)}; choose {', '.join(known)}"
-        )
+            known = [*WORLDS, f"{GYM}NAME"]
+            raise UserError(
+                f"unknown task {task!r}{nearest(task, known)}; choose "
+                f"{', '.join(known)}"
+            )
+        world = gym.from_texts(task.removeprefix(GYM), task_settings)
     if model is None:
         what = (
             "task is written in words" if task.startswith(GYM) else "option is for one"
@@ -53,8 +56,6 @@ def start(
             f"the {what}, and the presets read only sums: give a --model, as "
             "--model smollm2"
         )
-    if world is None:
-        world = gym.from_texts(task.removeprefix(GYM), task_settings)
     policy, tokenizer = load(model)
     if chat and getattr(tokenizer, "chat_template", None):
         world = Chat(world, tokenizer, system)

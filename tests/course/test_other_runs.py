@@ -1,4 +1,4 @@
-"""The tool that runs notebooks under other dice: what it records, and what it says."""
+"""The tool that runs notebooks under other seeds: what it records, and what it says."""
 
 import json
 

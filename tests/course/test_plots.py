@@ -33,7 +33,7 @@ def test_a_nan_is_left_out_of_median_and_range():
 
 
 def test_several_runs_are_told_as_median_lowest_highest_and_number():
-    assert of_runs([0.94, NAN, 0.91, 0.964]) == "0.94 (0.91 to 0.96, n = 3)"
+    assert of_runs([0.94, NAN, 0.1, 0.964]) == "0.94 (0.10 to 0.96, n = 3)"
     assert of_runs(iter([1.0, 2.0]), 1) == "1.5 (1.0 to 2.0, n = 2)"
     with pytest.raises(ValueError, match="at least one number"):
         of_runs([NAN])

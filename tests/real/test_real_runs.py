@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from refimpl import UserError, warm_start
 from refimpl.lab import real
 from refimpl.lab.store import key, read
 from refimpl.starts import warm_start
@@ -43,69 +44,45 @@ def test_what_the_controls_pay():
     texts = ["4 + 6 = 10", "10.", "It is 11", "no number", ""]
     assert real.format_reward(None, texts) == [1, 1, 1, 0, 0]
     answers = ["10", "10", "11", "0", "0"]
-    assert real.whole_answer(None, texts, answer=answers) == [0, 0, 0, 0, 0]
+    assert real.whole_answer(None, texts, answer=answers) == [0] * 5
     assert real.whole_answer(None, [" 10\n", "10"], answer=["10", "1"]) == [1, 0]
     coins = real.random_reward(["q"] * 400, ["the same answer"] * 400)
     assert 140 < sum(coins) < 260 and set(coins) == {0.0, 1.0}
     assert coins == real.random_reward(["q"] * 400, ["the same answer"] * 400)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+def test_what_is_unknown_or_missing_is_refused(tmp_path, monkeypatch):
+    for given, words in (
         ({"arms": ["GRP0"]}, "unknown 'GRP0', did you mean 'GRPO'"),
         ({"settings": ["gentel"]}, "unknown 'gentel', did you mean 'gentle'"),
-    ],
-)
-def test_unknown_names_are_refused(given, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
-        real.real(tmp_path / "real", **given)
-
-
-def test_without_the_model_the_command_is_named(tmp_path, monkeypatch):
+    ):
+        with pytest.raises(UserError, match=words):
+            real.real(tmp_path / "real", **given)
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match="python -m refimpl fetch smollm2"):
+    with pytest.raises(UserError, match="python -m refimpl fetch smollm2"):
         real.real(tmp_path / "real")
     assert list(tmp_path.glob("real*")) == []
 
 
 def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
-    """With the toy in place of the model."""
-    made = []
-    small = replace(real.GENTLE, rollouts=2, eval_problems=4, eval_every=1)
-
-    def load(name):
-        made.append(name)
-        return warm_start()[:2]
-
+    """With the toy in place of the model; an arm is trained on its own reward, which
+    pays one answer in four, whatever it says."""
+    made, small = [], {"rollouts": 2, "eval_problems": 4, "minibatches": 8}
+    fourth = lambda completions, **_: [i % 4 == 0 for i in range(len(completions))]  # noqa: E731
+    load = lambda name: made.append(name) or warm_start()[:2]  # noqa: E731
     monkeypatch.setattr(real, "load", load)
     monkeypatch.setattr(real, "_weights", lambda: "b0121a88")
-    monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
+    monkeypatch.setattr(real, "SETTINGS", {"gentle": replace(real.GENTLE, **small)})
     monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
     monkeypatch.setattr(real, "Chat", lambda task, *_: task)
     monkeypatch.setattr(real, "AFTER", ["after/sums"])
+    monkeypatch.setitem(real.REWARDS, "random", fourth)
     for _ in range(2):
-        real.real(tmp_path / "real", ["GRPO"], ["gentle"], seeds=2)
+        real.real(tmp_path / "real", ["GRPO", "random reward"], ["gentle"], seeds=1)
     assert len(made) == 2 + 2  # each call looks whether it is there; two runs
     runs, rows = read(tmp_path / "real")
-    assert runs["seed"].tolist() == [0, 1] and set(runs["arm"]) == {"GRPO"}
+    assert runs["arm"].tolist() == ["GRPO", "random reward"]
     assert runs["weights"].eq("b0121a88").all() and runs["seconds"].gt(0).all()
     assert rows["step"].tolist() == [0, 1] * 2
     assert rows["after/sums"].notna().tolist() == [False, True] * 2
-
-
-def test_an_arm_is_trained_on_its_own_reward(tmp_path, monkeypatch):
-    """One answer in four is paid, whatever it says."""
-
-    def fourth(prompts, completions, **columns):
-        return [float(i % 4 == 0) for i in range(len(completions))]
-
-    small = replace(real.GENTLE, rollouts=1, eval_problems=4, minibatches=8)
-    monkeypatch.setattr(real, "load", lambda _: warm_start()[:2])
-    monkeypatch.setattr(real, "_weights", lambda: "")
-    monkeypatch.setattr(real, "SETTINGS", {"gentle": small})
-    monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
-    monkeypatch.setattr(real, "Chat", lambda task, *_: task)
-    monkeypatch.setitem(real.REWARDS, "random", fourth)
-    real.real(tmp_path / "real", ["random reward"], ["gentle"], seeds=1)
-    assert read(tmp_path / "real")[1]["reward"].tolist() == [0.25]
+    assert rows["reward"][:2].ne(0.25).all() and rows["reward"][2:].eq(0.25).all()

@@ -101,6 +101,7 @@ def test_a_run_logs_the_components_apart():
     assert 0 < correct < 1 and 0 < short < 1
 
 
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
 def test_components_of_all_rounds_are_counted():
     """Dynamic sampling draws again; the means are over what was drawn in all."""
     both = Sum({"correct": Arithmetic.reward, "none": lambda **_: [0.0] * 8})

@@ -108,7 +108,6 @@ SUPPORTED = {
 
 JAMBA = {"num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
 JAMBA |= {"mamba_d_state": 8, "use_mamba_kernels": False}
-MAMBA_2 = {"state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 2}
 GRIFFIN = {"lru_width": 32, "attention_window_size": 6, **HEADS}
 GRIFFIN |= {"block_types": ["recurrent", "attention"]}
 GATED = {**SHARED_EXPERT, **HEADS, **LINEAR}
@@ -116,8 +115,6 @@ LIGHTNING = {**layers("linear_attention", FULL), "num_local_experts": 4, **HEADS
 
 NO_CACHE_ROWS = {  # whose state cannot be copied for a group, or selected
     "Mamba": ("MambaConfig", {"state_size": 8}),
-    "Mamba 2": ("Mamba2Config", MAMBA_2),
-    "Falcon-Mamba": ("FalconMambaConfig", {"state_size": 8}),
     "Qwen3-Next": ("Qwen3NextConfig", {**layers("linear_attention", FULL), **GATED}),
     "Jamba": ("JambaConfig", JAMBA),
     "Bamba": ("BambaConfig", {"attn_layer_indices": [1], **MAMBA}),

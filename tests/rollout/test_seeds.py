@@ -83,7 +83,6 @@ DRAWS = {
     "evaluation": lambda: str(
         scores(warm_model(), TOKENIZER, problems=40).flatten().tolist()
     ),
-    "a generator": lambda: str(torch.rand(3, generator=seeds.generator(0)).tolist()),
 }
 
 

@@ -1,7 +1,7 @@
 """The command line, as a reader would type it."""
 
 import csv
-import importlib
+import importlib.util
 import json
 import re
 import shlex
@@ -225,8 +225,6 @@ LINES: dict[str, str] = {
     f"{GRPO} --task-set purpose=x": "no setting 'purpose'",
     f"{GRPO} --task-set max_terms": "--task-set takes name=value",
     f"{GRPO} --lora r=16": "give a --model",
-    f"{GRPO} --recompute": "give a --model",
-    f"{GRPO} --task reasoning-gym:products": "give a --model",
     f"{GRPO} --merge": "--merge … give --save FOLDER",
     f"{RUN} --merge --save empty": "--merge needs a LoRA",
     f"{RUN} --system S": "the model has none",
@@ -261,6 +259,8 @@ LINES: dict[str, str] = {
     "real --arms gropo": "gropo",
     "evidence run --claims stail": "unknown claim … mean 'stale'",
 }
+if importlib.util.find_spec("reasoning_gym"):
+    LINES[f"{GRPO} --task reasoning-gym:products"] = "give a --model"
 if not torch.cuda.is_available():
     LINES[f"{RUN} --device cuda"] = "sees no CUDA device"
 

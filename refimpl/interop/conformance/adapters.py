@@ -2,7 +2,7 @@
 
     python -m refimpl conformance --against adapters.py
 
-Each gets `inputs`, tensors in float64, and `settings`, and returns the loss as a scalar
+The file is run as code. Each function gets `inputs`, tensors in float64, and `settings`, and returns the loss as a scalar
 with its graph. Leave out what you do not have, and raise `NotImplementedError` for
 settings that you do not know: neither is counted as a difference.
 
