@@ -75,10 +75,11 @@ def test_the_largest_deviation_of_a_ratio():
 
 
 def test_sequence_ratio_is_the_geometric_mean():
-    """(2 · ½ · 8)^(1/3) = 2; 1.1 at every token gives 1.1, at 1 token as at 50."""
-    z = tensor([[2.0, 0.5, 8.0, 1.0]]).log()
-    s = ratio(sequence_log_ratio(z, tensor([[1.0, 1.0, 1.0, 0.0]])))
-    assert_close(s, tensor([2.0]))
+    """(2 · ½ · 8)^(1/3) = 2, of no token 1; 1.1 at every token gives 1.1, at 1 token as
+    at 50."""
+    z = tensor([[2.0, 0.5, 8.0, 1.0], [1.0, 1.0, 1.0, 1.0]]).log()
+    s = ratio(sequence_log_ratio(z, mask_of([3, 0], width=4)))
+    assert_close(s, tensor([2.0, 1.0]))
     mask = mask_of([1, 50])
     s = ratio(sequence_log_ratio(math.log(1.1) * mask, mask))
     assert_close(s, tensor([1.1, 1.1]))

@@ -8,7 +8,6 @@ import pytest
 from refimpl import UserError, warm_start
 from refimpl.lab import real
 from refimpl.lab.store import key, read
-from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 
 pytest.importorskip("reasoning_gym")

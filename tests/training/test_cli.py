@@ -75,15 +75,16 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
 
 KEEP = "--history h.csv --save trained --checkpoint-dir c"
 DRY = "--algorithm dapo --set max_sampling_rounds=1 --set overlong_share=0"
+SAVE = "--set checkpoint_every=1"
 STILL = "--rollouts 2 --set learning_rate=1e-12"
 GO_ON = "continue with --checkpoint-dir c --resume"
 # What pays, more of the command, the exit code, why it ended, and what is advised:
 ENDINGS = {
     "Ctrl-C": (Interrupting(2, 1, fixed_noise), "", 130, ": interrupted", GO_ON),
     "twice": (Interrupting(3, 2, fixed_noise), "", 130, ": interrupted", ""),
-    "solved": (Drying(3), DRY, 0, "nothing can be learned", ""),
-    "diverging": (fixed_noise, "", 2, "rollouts: update 5: ", ""),
-    "full": (fixed_noise, "--set checkpoint_every=1", 2, "(No space left", GO_ON),
+    "solved": (Drying(3), f"{DRY} {SAVE}", 0, "nothing can be learned", ""),
+    "diverging": (fixed_noise, SAVE, 2, "rollouts: update 5: ", ""),
+    "full": (fixed_noise, SAVE, 2, "(No space left", GO_ON),
     "still": (fixed_noise, STILL, 2, "error: after 2 rollouts with K = 2", ""),
 }
 
@@ -198,7 +199,6 @@ LINES: dict[str, str] = {
     f"{GRPO} --set epsilon": "--set takes name=value … 'epsilon'",
     f"{GRPO} --set =3": "''",
     f"{GRPO} --set epsilom=1": "mean 'epsilon'",
-    f"{GRPO} --set rolouts=1": "mean 'rollouts'",
     f"{GRPO} --set hyperparameters={{}}": "'hyperparameters' is neither … grpo",
     f"{GRPO} --set tau_pos=1": "tau_pos … grpo has: epsilon_low",
     f"{GRPO} --set minibatches=1": "allow_on_policy=True",

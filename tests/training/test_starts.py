@@ -72,11 +72,9 @@ def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, train
     assert same_weights(again, model) and same_weights(anew, model)
     assert again_losses == losses == anew_losses
     assert other("3+9=;#?")["input_ids"] == tokenizer("3+9=;#?")["input_ids"]
+    assert same_weights(sft.train(QUICK)[0], model)
     assert kept(cache) == [cached(QUICK).name]
     assert not (model.training or again.training)
-    assert same_weights(sft.train(QUICK)[0], model) and kept(cache) == [
-        cached(QUICK).name
-    ]
     for changed in ({"seed": 1}, {"skill_mix": (0.0, 0.0, 1.0)}):
         assert not same_weights(warm_start(replace(QUICK, **changed))[0], model)
 

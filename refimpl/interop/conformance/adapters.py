@@ -2,9 +2,10 @@
 
     python -m refimpl conformance --against adapters.py
 
-The file is run as code. Each function gets `inputs`, tensors in float64, and `settings`, and returns the loss as a scalar
-with its graph. Leave out what you do not have, and raise `NotImplementedError` for
-settings that you do not know: neither is counted as a difference.
+The file is run as code. A function gets `inputs`, tensors in float64, and `settings`,
+and returns the loss as a scalar with its graph. Leave out what you do not have, and
+raise `NotImplementedError` for settings that you do not know: neither is counted as a
+difference.
 
     inputs     logp (B, T), with a gradient; old_logp, ref_logp, rollout_logp (B, T);
                advantages (B,); mask (B, T), 1 on response tokens; group (B,); gamma
