@@ -14,18 +14,13 @@ import transformers
 from filelock import FileLock
 
 from refimpl import WarmStart, moe, sample, sft, starts, warm_start
-from refimpl.batch import FREE
 from refimpl.files import digest
 from refimpl.starts import cached, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
+from tests.make_starts import STARTS
 from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
 QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)
-STARTS = {
-    "dense": WarmStart(),
-    "rare-careful": WarmStart(world=rare_careful()),
-    "moe": WarmStart(preset="tiny-moe"),
-}
 
 
 @pytest.fixture
@@ -131,18 +126,6 @@ def test_a_damaged_policy_in_the_cache_is_trained_again(cache, trainings, damage
         warm_start(QUICK)
     assert same_weights(healed, model) and healed_losses == losses
     assert trainings == [QUICK, QUICK] and kept(cache) == [cached(QUICK).name]
-
-
-def test_what_has_no_record_is_replaced(cache, trainings):
-    """There is nothing to check then; it is no damage either."""
-    cached(QUICK).mkdir(parents=True)
-    (cached(QUICK) / "model.safetensors").write_text("old")
-    (cached(QUICK) / "losses.json").write_text("[1.0]")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warm_start(QUICK)
-        warm_start(QUICK)
-    assert trainings == [QUICK] and not (cached(QUICK) / "losses.json").exists()
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_a_warning(
@@ -363,16 +346,3 @@ def test_the_policy_can_add_but_seldom_does(name, anew):
     assert paid["guess"] / count["guess"] <= 0.25
     right = world.habit_mix[0] + 0.1 * world.habit_mix[1]
     assert sum(rewards) / 1024 == pytest.approx(right, abs=0.1)
-
-
-def test_the_experts_are_all_in_use():
-    """The load-balancing loss: no expert takes more than half of a layer's visits."""
-    model, prompts = warm_start(STARTS["moe"])[0], Arithmetic().held_out(64, 1)
-    with moe.routed(model, keep=True) as routing:
-        rollout = sample(model, TOKENIZER, [p["prompt"] for p in prompts], seed=1)
-        rollout = moe.recorded(rollout, routing)
-    for layer in range(2):
-        visits = rollout.experts[:, :, layer]
-        share = torch.bincount(visits[visits != FREE].long(), minlength=8).float()
-        share = share / share.sum()
-        assert share.min() > 0.01 and share.max() < 0.5
