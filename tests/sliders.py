@@ -6,6 +6,7 @@ two idle cores. Only the cells that the explorers need are executed.
 """
 
 import contextlib
+import importlib
 import io
 import itertools
 import os
@@ -97,12 +98,13 @@ def explorers(path: Path) -> dict[str, Explorer]:
     def display(*every) -> None:
         displayed.extend(every)
 
-    space = {"__name__": "__main__", "display": display}  # a notebook has both
+    space = {"__name__": "__main__"}
+    door = importlib.import_module(f"course.chapter{path.stem[:2]}")
     chosen = sorted({j for i in shown(cells) for j in needed(cells, i)})
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, REFIMPL_FIGURES=folder),
-        mock.patch("IPython.display.display", display),
+        mock.patch.object(door, "display", display),
         contextlib.chdir(path.parent),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
