@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from IPython.display import display
 from tabulate import tabulate
 
 from course import claims, plots, stale
