@@ -29,12 +29,12 @@ class CheckpointError(OSError):
 @contextlib.contextmanager
 def folder(
     path: str | Path | None, resume: bool, overwrite: bool
-) -> Iterator[dict | None]:
+) -> Iterator[tuple[Path | None, dict | None]]:
     """Take the folder for this run: one process at a time, and no run over another.
 
-    Gives what is saved there, if the run is to go on from it. Raises `UserError` if the
-    folder cannot be written, another process trains in it, or it holds a checkpoint
-    that this run was not told to continue or to replace.
+    Gives its absolute path, and what is saved there if the run is to go on. Raises
+    `UserError` if the folder cannot be written, another process trains in it, or it
+    holds a checkpoint that this run was not told to continue or to replace.
     """
     if resume and overwrite:
         raise UserError("resume keeps a checkpoint, overwrite replaces it: choose one")
@@ -42,7 +42,7 @@ def folder(
         if resume or overwrite:
             asked = "resume" if resume else "overwrite"
             raise UserError(f"{asked}=True needs a checkpoint_dir, got None")
-        yield None
+        yield None, None
         return
     path = writable_folder(path, "checkpoints")
     lock = FileLock(path / ".lock")
@@ -60,7 +60,7 @@ def folder(
                 "resume (--resume), replace it with overwrite (--overwrite), or use "
                 "another folder"
             )
-        yield load(path) if resume else None
+        yield path, load(path) if resume else None
     finally:
         lock.release()
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import hashlib
+import io
 import os
 import stat
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -30,37 +30,68 @@ def write(
 ) -> None:
     """A text, or what `fill(file)` writes, stands at `path`, or nothing of it does.
 
-    A regular file is written beside its target and renamed, keeping its mode. A
-    symbolic link is followed; a pipe or a device is written to, never replaced. Raises
-    `OSError` if it cannot be written: what was there before is then untouched.
+    A regular file is written beside its target, brought to the disk and renamed; it
+    keeps its mode and owner. A symbolic link is followed; a pipe or a device is written
+    to, never replaced. Raises `OSError` if it cannot be written: what was there before
+    is then untouched.
     """
-    if isinstance(fill, str):
-        fill = partial(_put, fill)
+    how = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     path = Path(path)
-    binary: dict = {"mode": "wb"} if "b" in mode else {"mode": "w", "newline": ""}
-    if not binary["mode"].endswith("b"):
-        binary["encoding"] = "utf-8"
     if path.exists() and not path.is_file():
-        with open(path, **binary) as file:
-            fill(file)
+        with open(path, mode, **how) as file:
+            _put(fill, file)
         return
     path = Path(os.path.realpath(path))  # which a pipe behind /dev/stdout has not
+    before = path.stat() if path.exists() else None
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
-        with open(handle, **binary) as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        before = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
-        os.chmod(scratch, stat.S_IMODE(before))
+        with open(handle, mode, **how) as file:
+            _put(fill, file)
+            to_disk(file)
+        os.chmod(scratch, before.st_mode & 0o7777 if before else 0o666 & ~_umask())
+        if before and hasattr(os, "chown"):
+            with contextlib.suppress(PermissionError):  # another's, in a shared folder
+                os.chown(scratch, before.st_uid, before.st_gid)
         os.replace(scratch, path)
     finally:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(scratch)
+    _names_to_disk(path.parent)
 
 
-def _put(text: str, file: IO) -> None:
-    file.write(text)
+def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
+    """The files that `fill(folder)` writes, each whole; others in `folder` stay."""
+    with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as scratch:
+        fill(Path(scratch))
+        files = sorted(Path(scratch).iterdir())
+        for file in files:
+            with open(file, "rb") as written:
+                to_disk(written)
+        for file in files:
+            os.replace(file, Path(folder) / file.name)
+    _names_to_disk(folder)
+
+
+def _put(fill: str | Callable[[IO], object], file: IO) -> None:
+    if isinstance(fill, str):
+        file.write(fill)
+    else:
+        fill(file)
+
+
+def to_disk(file: IO) -> None:
+    """Without this, a loss of power leaves a file of the right name and no content."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _names_to_disk(folder: str | Path) -> None:
+    with contextlib.suppress(OSError):  # Windows opens no folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:
@@ -72,34 +103,103 @@ def _umask() -> int:
 def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
     """`path` as a folder that can be written to, made if need be; `file` is for there.
 
-    Raises `UserError` now rather than after an hour of training.
+    Absolute, so that it stays the same if the working directory changes. Raises
+    `UserError` now rather than after an hour of training.
     """
     if not str(path):
         raise UserError(f"cannot write {what} to '', which is no name; name a folder")
-    path = Path(path)
     try:
+        path = Path(path).absolute()
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
-    except OSError as error:
-        raise UserError(
-            f"cannot write {what} to {str(path / file)!r} ({error.strerror or error}); "
-            "choose a folder that you may write to"
-        ) from error
+    except (OSError, ValueError) as error:  # a name that holds NUL
+        raise _unwritable(what, Path(path) / file, error) from error
     return path
 
 
 def writable_file(path: str | Path, what: str) -> Path:
     """`path` as a file that can be written, its folder made if need be.
 
-    Raises `UserError` if it is a folder, or lies in one that cannot be written to.
+    Raises `UserError` if it is a folder or read-only, if its name is none that a file
+    can have, or if it lies where it cannot be written.
     """
-    path = Path(path)
-    if path.is_dir():
+    try:
+        there = os.stat(path).st_mode
+    except FileNotFoundError:  # or a link to nothing
+        target = Path(os.path.realpath(path))
+        writable_folder(target.parent, what, target.name)
+        return Path(path).absolute()
+    except (OSError, ValueError) as error:  # too long, NUL, a circle of links
+        raise _unwritable(what, path, error) from error
+    if stat.S_ISDIR(there):
         raise UserError(
             f"cannot write {what} to {str(path)!r}, which is a folder; name a file "
             "in it"
         )
-    if path.exists() and not path.is_file():  # a pipe or a device
-        return path
-    return writable_folder(path.parent, what, path.name) / path.name
+    if stat.S_ISSOCK(there) or not (there & 0o222 and os.access(path, os.W_OK)):
+        raise _unwritable(what, path, "it is a socket or read-only")
+    if stat.S_ISREG(there):
+        writable_folder(Path(os.path.realpath(path)).parent, what, Path(path).name)
+    return Path(path).absolute()
+
+
+def _unwritable(what: str, path: str | Path, why: object) -> UserError:
+    why = getattr(why, "strerror", None) or why
+    return UserError(
+        f"cannot write {what} to {str(path)!r} ({why}); choose a place that you may "
+        "write to"
+    )
+
+
+def check_apart(
+    files: Mapping[str, Path | None], folders: Mapping[str, Path | None]
+) -> None:
+    """Raise `UserError` if two outputs are one file, or one lies where weights do.
+
+    `files` and `folders`, by the names that the user knows them by; None is not asked
+    for. Only the folders are free of other files: what is saved there comes as several.
+    """
+    taken: dict[str, str] = {}
+    for name, path in (*folders.items(), *files.items()):
+        if path is None or (path.exists() and not (path.is_file() or path.is_dir())):
+            continue  # pipes and devices take several
+        place = os.path.realpath(path)
+        for there in (place, os.path.dirname(place)):
+            if there in taken and (there == place or taken[there] in folders):
+                raise UserError(
+                    f"{name} {str(path)!r} would be written over, or into, what "
+                    f"{taken[there]} names; give each a place of its own"
+                )
+        taken[place] = name
+
+
+class Unbroken:
+    """A text stream that nobody has to read: a closed pipe or terminal ends no run."""
+
+    def __init__(self, stream: IO[str]):
+        self._stream = stream
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """As the stream does, while there is one."""
+        with self._whole():
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """As the stream does, while there is one."""
+        with self._whole():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _whole(self):
+        try:
+            yield
+        except OSError:  # what is still in its buffer goes nowhere, and says nothing
+            with contextlib.suppress(OSError, io.UnsupportedOperation):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)

@@ -1,4 +1,8 @@
-"""Hooks: functions f(run, step) that `train` calls after every rollout, and its end."""
+"""Hooks: functions f(run, step) that `train` calls after every rollout, and its end.
+
+However a run ends, what was complete is kept: `train` hands it back with the reason in
+`History.ended`, or, where the reason is a fault of the program's, as its `history`.
+"""
 
 import contextlib
 import signal
@@ -9,6 +13,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from refimpl import checkpoint
+from refimpl.checks import UserError
 from refimpl.collect import DynamicSamplingError
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.history import History
@@ -20,6 +25,12 @@ class StalenessError(RuntimeError):
     """The ratio never left 1, so no clip or gate was tested. `history` is the run's."""
 
     history: History
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the run; the status of a command is 128 + `number`."""
+
+    number: int = signal.SIGINT
 
 
 def evaluate(run: Run, step: int) -> None:
@@ -45,22 +56,29 @@ def evaluate(run: Run, step: int) -> None:
 
 @contextlib.contextmanager
 def bar(run: Run, progress: bool) -> Iterator[Callable[[Run, int], None]]:
-    """A progress bar, with the last rollout's mean reward."""
+    """A progress bar, with the last rollout's mean reward, while somebody reads it."""
     total, done = run.config.rollouts, len(run.history)
-    with tqdm(
-        total=total, initial=done, desc=run.algorithm.name, disable=not progress
-    ) as shown:
+    nobody_reads = contextlib.suppress(OSError)  # a closed pipe or terminal
+    shown = tqdm(disable=True)
+    with nobody_reads:
+        name = run.algorithm.name
+        shown = tqdm(total=total, initial=done, desc=name, disable=not progress)
 
-        def show(run: Run, step: int) -> None:
-            reward = run.history.rows[-1]["reward"]
+    def show(run: Run, step: int) -> None:
+        reward = run.history.rows[-1]["reward"]
+        with nobody_reads:
             shown.set_postfix(reward=f"{reward:.2f}", refresh=False)
             shown.update()
 
+    try:
         yield show
+    finally:
+        with nobody_reads:
+            shown.close()
 
 
-def last_hooks(folder: str | Path | None) -> list[Callable[[Run, int], None]]:
-    """Save, stop after Ctrl-C, and look whether anything moved: in this order."""
+def last_hooks(folder: Path | None) -> list[Callable[[Run, int], None]]:
+    """Save, stop after a signal, and look whether anything moved: in this order."""
 
     def save(run: Run, step: int) -> None:
         if run.last(step) or (step + 1) % run.config.checkpoint_every == 0:
@@ -70,8 +88,8 @@ def last_hooks(folder: str | Path | None) -> list[Callable[[Run, int], None]]:
 
 
 def stop(run: Run, step: int) -> None:
-    """End a run that Ctrl-C asked to end."""
-    if run.stopping.is_set() and step + 1 < run.config.rollouts:
+    """End a run that a signal asked to end."""
+    if run.stopping and step + 1 < run.config.rollouts:
         raise KeyboardInterrupt
 
 
@@ -82,15 +100,13 @@ def check_staleness(run: Run, step: int) -> None:
     noise = 1e-2 if run.config.dtype == "bfloat16" else 1e-4
     largest = max(run.history["ratio/max_deviation"])
     if run.config.updates_per_rollout > 1 and largest < noise:
-        error = StalenessError(
+        raise StalenessError(
             f"after {len(run.history)} rollouts with K = "
             f"{run.config.updates_per_rollout} updates each, the largest |ratio − 1| "
             f"is {largest:.1e}: the policy does not move, or old log-probs are taken "
             "from the policy being trained. Check the rewards and the learning rate "
             "(chapter 11 goes from symptoms to causes)"
         )
-        error.history = run.history
-        raise error
 
 
 ENDS_A_RUN = (
@@ -98,34 +114,81 @@ ENDS_A_RUN = (
     DynamicSamplingError,
     FloatingPointError,
     checkpoint.CheckpointError,
+    UserError,  # of a reward, a scorer or a task that failed in a later rollout
 )
 
 
 @contextlib.contextmanager
-def end_early(run: Run) -> Iterator[None]:
-    """What ends a run early is noted in its history; raised if there is none yet.
+def end_early(run: Run, folder: Path | None) -> Iterator[None]:
+    """Keep what is complete when a run ends before its time, and note why.
 
-    In here the first Ctrl-C stops the run after this rollout; a second one at once.
+    What `ENDS_A_RUN` ends here; anything else is raised, with the run's `history`, and
+    so is whatever happens before a first rollout is complete. Where the weights are
+    those after a whole rollout, they are saved in `folder`.
     """
+    with signals_wait(run):
+        try:
+            yield
+        except BaseException as reason:
+            if not run.history.rows:
+                raise
+            run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
+            unsaved = keep(run, folder, reason)
+            if not isinstance(reason, ENDS_A_RUN):
+                run.history.ended = reason
+                reason.history = run.history  # type: ignore[attr-defined]
+                raise
+            run.history.ended = early(run, reason, unsaved)
 
-    def request(*_) -> None:
-        if run.stopping.is_set():
+
+def keep(run: Run, folder: Path | None, reason: BaseException) -> str:
+    """Save where that is of use; what went wrong with it.
+
+    Not in the middle of the updates, which a run that goes on makes once more, and not
+    if what ended the run is the saving, or somebody who will not wait for it.
+    """
+    hopeless = isinstance(reason, KeyboardInterrupt | checkpoint.CheckpointError)
+    if folder is not None and run.whole and not hopeless:
+        try:
+            checkpoint.save(folder, checkpoint.state(run))
+        except checkpoint.CheckpointError as error:
+            return f"; {error}"
+    return ""
+
+
+def early(run: Run, reason: BaseException, unsaved: str) -> BaseException:
+    """The reason, which says how far the run has come."""
+    kind, why = type(reason), str(reason)
+    if isinstance(reason, KeyboardInterrupt):
+        number = run.stopping or signal.SIGINT
+        kind = Interrupted
+        why = "interrupted" if number == signal.SIGINT else signal.Signals(number).name
+    done = f"stopped after {len(run.history)} of {run.config.rollouts} rollouts"
+    ended = kind(f"{done}: {why}{unsaved}")
+    if isinstance(ended, Interrupted):
+        ended.number = number
+    ended.__cause__ = reason
+    return ended
+
+
+@contextlib.contextmanager
+def signals_wait(run: Run) -> Iterator[None]:
+    """In here Ctrl-C, a request to end and a closed terminal stop the run after this
+    rollout; a second Ctrl-C does at once."""
+
+    def request(number: int, _) -> None:
+        if run.stopping and number == signal.SIGINT:
             raise KeyboardInterrupt
-        run.stopping.set()
+        run.stopping = run.stopping or number
 
-    # Only the main thread can catch signals.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, request) if main else None
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # others catch none
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+                before[number] = signal.signal(number, request)
     try:
         yield
-    except ENDS_A_RUN as reason:
-        if not run.history.rows:
-            raise
-        run.optimizer.zero_grad(set_to_none=True)  # an update may have been cut short
-        why = "interrupted" if isinstance(reason, KeyboardInterrupt) else str(reason)
-        run.history.ended = type(reason)(
-            f"stopped after {len(run.history)} of {run.config.rollouts} rollouts: {why}"
-        )
     finally:
-        if main:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

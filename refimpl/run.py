@@ -1,6 +1,5 @@
 """`Run`: what a training run carries from rollout to rollout, as `prepare` built it."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,13 +45,14 @@ class Run:
     whole_groups: bool = False  # `log_probs` reads a group's prompt once
     corrections: list[Correction] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: int = 0  # the signal that asked the run to end
+    whole: bool = True  # the weights are those after a complete rollout
     batch: Batch | None = None  # of the latest rollout
     progress: bool = False  # samples are printed as they come
 
     def last(self, step: int) -> bool:
         """Whether the run ends with this rollout."""
-        return step + 1 == self.config.rollouts or self.stopping.is_set()
+        return step + 1 == self.config.rollouts or bool(self.stopping)
 
     def weight(self, mini: Batch) -> Float[Tensor, "B T"]:
         """The normaliser of a mini-batch: this run's, or else the paper's."""

@@ -68,22 +68,24 @@ def train(
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
       continues from there, bit for bit; `overwrite` starts anew.
 
-    **A run that ends early** returns what it has, with the reason in
-    `History.ended` and in a warning: after Ctrl-C (which finishes the rollout, saves,
-    and stops; a second one stops at once), when dynamic sampling finds nothing left to
-    learn, when a gradient is no longer finite, or when a checkpoint cannot be written.
+    **A run that ends early** returns what it has, with the reason in `History.ended`
+    and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the rollout, save,
+    and stop; a second Ctrl-C stops at once), when dynamic sampling finds nothing left
+    to learn, when a gradient or a weight is no longer finite, when a reward, a scorer
+    or a task fails, or when a checkpoint cannot be written.
 
     Raises `UserError` on bad input before any work; what ended it, if a run ends before
     its first rollout is complete; `StalenessError` if the largest |ratio − 1| stays at
-    rounding noise although K > 1.
+    rounding noise although K > 1. This, and any other error of a later rollout, carries
+    the run's `history`.
     """
-    with checkpoint.folder(checkpoint_dir, resume, overwrite) as saved:
+    with checkpoint.folder(checkpoint_dir, resume, overwrite) as (folder, saved):
         run = prepare(algorithm, config, model, tokenizer, task, reward, log_probs)
         run.progress = progress
         if saved is not None:
             checkpoint.restore(run, saved)
-        with one_thread(run.model), end_early(run), bar(run, progress) as show:
-            loop(run, [evaluate, *hooks, show, *last_hooks(checkpoint_dir)])
+        with one_thread(run.model), end_early(run, folder), bar(run, progress) as show:
+            loop(run, [evaluate, *hooks, show, *last_hooks(folder)])
     if run.history.ended is not None:
         warnings.warn(str(run.history.ended), stacklevel=3)  # `guarded` is between
     return run.history
@@ -94,8 +96,10 @@ def loop(run: Run, hooks: Collection[Callable]) -> None:
     for step in range(len(run.history), run.config.rollouts):
         began = time.perf_counter()
         run.batch, described = collect(run, step)
+        run.whole = False
         measured = updates(run, run.batch, step)
         run.history.add(step, described | measured, time.perf_counter() - began)
+        run.whole = True
         for hook in hooks:
             hook(run, step)
 

@@ -1,6 +1,5 @@
 """What happens after a rollout, and how a run ends: as planned, early, or refused."""
 
-import contextlib
 import os
 import signal
 import threading
@@ -40,14 +39,16 @@ def saved(folder) -> list[dict]:
 # The order
 
 
-class Bar(contextlib.nullcontext):
+class Bar:
     """A progress bar that shows nothing, and remembers what it was told."""
 
     log: ClassVar[list] = []
 
     def __init__(self, **given):
-        super().__init__(self)
         Bar.log[:] = [given]
+
+    def close(self):
+        Bar.log.append("closed")
 
     def set_postfix(self, reward, refresh):
         Bar.log.append(reward)
@@ -74,7 +75,7 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     def second(run, step):
         run.history.rows[-1]["mine"] += 1.0
         if step == 1:
-            run.stopping.set()  # as Ctrl-C does
+            run.stopping = signal.SIGINT
 
     monkeypatch.setattr(hooks, "tqdm", Bar)
     settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}
@@ -82,7 +83,7 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
         history = small_run(hooks=[first, second], **settings)
     assert seen == [(0, 0.0, 1, True), (1, 1.0, 2, False)]
     given = {"total": 3, "initial": 0, "desc": "grpo", "disable": True}
-    assert Bar.log == [given, "100.00", "101.00"]
+    assert Bar.log == [given, "100.00", "101.00", "closed"]
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
 
 
@@ -215,23 +216,71 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
     assert isinstance(ended(**settings).ended, CheckpointError)
 
 
-def test_a_broken_reward_or_hook_is_raised_however_late(tmp_path):
-    """What was saved before can be gone on from."""
+def judge_away(when):
+    """A reward whose judge cannot be reached at its `when`-th call."""
     calls = []
 
-    def broken(completions, **_):
+    def reward(completions, **_):
         calls.append(completions)
-        if len(calls) == 3:
+        if len(calls) == when:
             raise OSError("the judge is away")
         return fixed_noise(completions)
 
-    settings = {"reward": broken, "rollouts": 4, "checkpoint_dir": tmp_path}
-    with pytest.raises(ValueError, match="the judge is away"):
-        small_run(checkpoint_every=1, **settings)
-    resumed = small_run(resume=True, **settings)
-    assert resumed == small_run(rollouts=4, reward=fixed_noise)
-    with pytest.raises(ZeroDivisionError):
-        small_run(hooks=[lambda run, step: 1 / (1 - step)])
+    return reward
+
+
+def test_a_reward_that_fails_once_ends_the_run_and_loses_no_rollout(tmp_path):
+    history = ended(reward=judge_away(3), checkpoint_dir=tmp_path, checkpoint_every=99)
+    assert "the judge is away" in str(history.ended)
+    assert isinstance(history.ended.__cause__.__cause__, OSError)
+    assert len(history) == len(saved(tmp_path)) == 2
+    settings = {"reward": judge_away(99), "rollouts": 4}
+    resumed = small_run(checkpoint_dir=tmp_path, resume=True, **settings)
+    assert resumed == small_run(**settings)
+
+
+def test_what_fails_in_the_updates_saves_nothing_between_two_rollouts(tmp_path):
+    """What would go on from there would not be the same run."""
+    with pytest.MonkeyPatch.context() as patch:
+        diverging(patch, when=6)  # the second of two updates of the third rollout
+        history = ended(
+            reward=fixed_noise, micro_batch_size=16, checkpoint_dir=tmp_path
+        )
+    assert len(history) == 2 and not (tmp_path / checkpoint.NAME).exists()
+
+
+def test_a_fault_of_the_program_is_raised_and_carries_the_history(tmp_path):
+    def broken(run, step):
+        return 1 / (1 - step)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        small_run(hooks=[broken], checkpoint_dir=tmp_path, checkpoint_every=99)
+    history = caught.value.history
+    assert len(history) == len(saved(tmp_path)) == 2
+    assert history.ended is caught.value and history.model is not None
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_request_to_end_and_a_closed_terminal_finish_the_rollout(name, tmp_path):
+    """However often they are said: a shell and its terminal both say it."""
+    number, calls = getattr(signal, name), []
+
+    def reward(completions, **_):
+        calls.append(len(calls))
+        if len(calls) == 2:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+        return fixed_noise(completions)
+
+    history = ended(reward=reward, checkpoint_dir=tmp_path)
+    assert str(history.ended).endswith(f"of 4 rollouts: {name}")
+    assert history.ended.number == number
+    assert len(history) == len(saved(tmp_path)) == 2
+    ignored = signal.signal(number, signal.SIG_IGN)  # as nohup has it
+    assert len(small_run(reward=reward, rollouts=3)) == 3
+    calls.clear()
+    assert small_run(reward=reward, rollouts=3).ended is None
+    signal.signal(number, ignored)
 
 
 # Ctrl-C belongs to the process
