@@ -84,10 +84,10 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
 
 
 def missing(
-    out: str | Path, names: Collection[str], precise: Collection[str] = ()
+    done: Collection[str], names: Collection[str], precise: Collection[str] = ()
 ) -> list[Job]:
-    """Those of the wanted runs that `out` does not hold yet."""
-    jobs, done = wanted(names, precise), store.done(store.paths(out)[0])
+    """Those of the wanted runs whose keys are not `done`."""
+    jobs = wanted(names, precise)
     return [job for job in jobs if store.key(spec(*job)) not in done]
 
 
@@ -95,8 +95,8 @@ def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
     """The claims among these that have their pilot and need no more seeds: those whose
     runs would see the smallest effect that matters, four times in five, and those that
     cannot be tested."""
-    asked = [c for c in CLAIMS if str(c.number) in names]
-    complete = [c for c in asked if not missing(out, [str(c.number)], NAMES)]
+    asked, done = [c for c in CLAIMS if str(c.number) in names], store.done(out)
+    complete = [c for c in asked if not missing(done, [str(c.number)], NAMES)]
     runs = table(out) if complete else None
     enough = set()
     for claim in complete:
@@ -120,9 +120,9 @@ def plan(
         seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
         if (old := outdated(runs)).any():
             again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
-    enough = precise(out, claims)
+    enough, done = precise(out, claims), store.done(out)
     for name in claims:
-        jobs, all_of_it = missing(out, [name], enough), wanted([name], enough)
+        jobs, all_of_it = missing(done, [name], enough), wanted([name], enough)
         every.update(jobs)
         lines.append(
             [name, NAMES[name].title, len(all_of_it), len(jobs), _hours(jobs, seconds)]
@@ -200,13 +200,14 @@ def run_all(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> None:
     """Make the runs that are missing. What is stored is never made again."""
-    jobs = missing(out, claims, precise=NAMES)  # an unknown name leaves no file
-    opened = store.Store(out, COLUMNS)
-    for what in opened.dropped:
-        warnings.warn(f"{what}; that run is made again", stacklevel=3)
-    _make(jobs, "runs", opened, workers)
-    more = missing(out, claims, precise(out, claims))
-    _make(more, "more seeds", opened, workers)
+    wanted(claims)  # an unknown name leaves no file
+    with store.Store(out, COLUMNS) as opened:
+        for what in opened.dropped:
+            warnings.warn(f"{what}; that run is made again", stacklevel=3)
+        pilot = missing(store.done(out), claims, precise=NAMES)
+        _make(pilot, "runs", opened, workers)
+        more = missing(store.done(out), claims, precise(out, claims))
+        _make(more, "more seeds", opened, workers)
 
 
 def _make(jobs: list[Job], title: str, opened: store.Store, workers: int) -> None:

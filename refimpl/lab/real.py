@@ -24,7 +24,7 @@ from refimpl.files import digest
 from refimpl.lab.arms import ARMS as TOY_ARMS
 from refimpl.lab.grid import formula
 from refimpl.lab.pool import about, finished, trained
-from refimpl.lab.store import Store, key
+from refimpl.lab.store import Store, done, key
 from refimpl.real.answers import contains_answer
 from refimpl.real.chat import Chat
 from refimpl.real.gym import ReasoningGym
@@ -174,21 +174,20 @@ def real(
                     f"{', '.join(known)}"
                 )
     load(MODEL)
-    store = Store(out, [*COLUMNS, *AFTER])
-    for what in store.dropped:
-        warnings.warn(f"{what}; that run is made again", stacklevel=3)
-    done = store.done()
     jobs = [
         (setting, arm, seed)
         for seed in range(seeds)
         for setting in settings
         for arm in arms
     ]
-    jobs = [job for job in jobs if key(spec(*job)) not in done]
-    for job, result in tqdm(
-        finished(_run, jobs, workers), total=len(jobs), desc="runs"
-    ):
-        store.add(spec(*job), *result)
+    with Store(out, [*COLUMNS, *AFTER]) as store:
+        for what in store.dropped:
+            warnings.warn(f"{what}; that run is made again", stacklevel=3)
+        stored = done(out)
+        jobs = [job for job in jobs if key(spec(*job)) not in stored]
+        made = finished(_run, jobs, workers)
+        for job, result in tqdm(made, total=len(jobs), desc="runs"):
+            store.add(spec(*job), *result)
 
 
 def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:

@@ -6,8 +6,9 @@
 A run is named by a hash of its configuration, the salt, the weights it begins from and
 what its method answers (`behaviour`). Code may be moved and rewritten; a formula that
 answers otherwise makes other runs, of that method alone. A run is added whole: first
-its rows, as one gzip member, then its line; whatever a killed process left of one is
-dropped. Files that are damaged in any other way are refused and left as they are.
+its rows, as one gzip member, then its line, by one process at a time; whatever a killed
+process left of one is cut off, and kept beside it. Files that are damaged in any other
+way are refused and left as they are.
 """
 
 import csv
@@ -16,8 +17,8 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import platform
+import shutil
 import subprocess
 import warnings
 import zlib
@@ -29,12 +30,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import transformers
+from filelock import FileLock, Timeout
 
 import refimpl
 from refimpl import seeds
 from refimpl.checks import UserError
 from refimpl.config import TrainConfig
-from refimpl.files import writable_file, write
+from refimpl.files import to_disk, writable_file, write
 
 if TYPE_CHECKING:
     import pandas
@@ -129,24 +131,42 @@ class Files(NamedTuple):
 
 
 class Store:
-    """The runs in `NAME.runs.csv` and `NAME.rows.csv.gz`.
+    """The runs in `NAME.runs.csv` and `NAME.rows.csv.gz`, for one process to add to.
 
     Raises `UserError` if one of them cannot be written, is damaged, or is of another
-    kind.
+    kind, and while another process adds to them.
     """
 
     def __init__(self, path: str | Path, columns: Iterable[str]):
-        self.columns = ["run", *columns]
+        self.path, self.columns = Path(path), ["run", *columns]
         self.runs_path, self.rows_path = paths(path)
         writable_file(self.runs_path, "the runs")
         writable_file(self.rows_path, "the rows")
-        files = opened(path)
-        self._check_columns(files.rows)
-        self.dropped = self._mend(files)
+        self.lock = FileLock(f"{path}.lock")
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"another process adds runs to {str(path)!r}; wait for it, or name "
+                "another store"
+            ) from None
+        try:
+            files = opened(path)
+            self._check_columns(files.rows)
+            self.dropped = self._mend(files)
+        except BaseException:
+            self.close()
+            raise
 
-    def done(self) -> set[str]:
-        """The keys of the runs that are stored whole."""
-        return done(self.runs_path)
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process add to it."""
+        self.lock.release()
 
     def add(self, spec: Mapping, rows: list[Mapping], about: Mapping[str, str]) -> None:
         """Store a run whole; what is not known of a row (None) is left empty."""
@@ -159,7 +179,7 @@ class Store:
             writer.writerow([run, *(_short(row.get(c)) for c in self.columns[1:])])
         with open(self.rows_path, "ab") as file:
             file.write(gzip.compress(text.getvalue().encode(), mtime=0))
-            _to_disk(file)
+            to_disk(file)
         new = not self.runs_path.exists()
         with open(self.runs_path, "a", newline="", encoding="utf-8") as file:
             lines = csv.DictWriter(file, HEAD, lineterminator="\n")
@@ -168,7 +188,7 @@ class Store:
             named = {"run": run, "behaviour": spec.get("behaviour", "")}
             named["spec"] = json.dumps(plain(spec), sort_keys=True)
             lines.writerow({"salt": seeds.salt(), **about, **named})
-            _to_disk(file)
+            to_disk(file)
 
     def _check_columns(self, rows: list[str]) -> None:
         """Rows of other columns are not mixed with these."""
@@ -181,7 +201,7 @@ class Store:
             )
 
     def _mend(self, files: Files) -> list[str]:
-        """Cut off what a killed process left; say what was dropped."""
+        """Cut off what a killed process left, and keep it beside; say what was cut."""
         dropped = []
         if self.runs_path.exists():
             text = self.runs_path.read_bytes()
@@ -204,12 +224,13 @@ def paths(path: str | Path) -> tuple[Path, Path]:
     return folder / f"{name}.runs.csv", folder / f"{name}.rows.csv.gz"
 
 
-def done(runs_path: Path) -> set[str]:
-    """The keys of the runs in this file. Only looks: another process may be writing.
+def done(path: str | Path) -> set[str]:
+    """The keys of the runs that are stored whole, with their rows.
 
-    Raises `UserError` if the file is damaged, or of another kind.
+    Only looks: another process may be writing. Raises `UserError` if a file is damaged,
+    or of another kind.
     """
-    return {line["run"] for line in _lines(runs_path)}
+    return {line["run"] for line in opened(path).lines}
 
 
 def opened(path: str | Path) -> Files:
@@ -330,17 +351,13 @@ def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
 
 
 def _replace(path: Path, text: bytes) -> None:
-    """`text` in place of what is there; no file, if nothing is left of it, not even
-    the first line (which a new file begins with)."""
+    """`text` in place of what is there, which stays as `NAME.before`; no file, if
+    nothing is left of it, not even the first line (which a new file begins with)."""
+    shutil.copy2(path, f"{path}.before")
     if not text:
         path.unlink()
         return
     write(path, lambda file: file.write(text), "wb")
-
-
-def _to_disk(file) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _short(value: float | None) -> str:

@@ -141,10 +141,11 @@ def test_a_claim_gets_more_seeds_where_starts_differ_whatever_its_verdict(
 ):
     """Unless it cannot be tested at all."""
     out = pilot_of_16(tmp_path, [gain + spread * (-1) ** n for n in range(STARTS)])
-    enough, left = evidence.precise(out, ["16"]), evidence.missing(out, ["16"])
+    enough, done = evidence.precise(out, ["16"]), store.done(out)
+    left = evidence.missing(done, ["16"])
     assert enough == (set() if spread == 0.1 else {"16"})
     assert {seed for _, _, seed in left} == {2, 3} and len(left) == 2 * STARTS
-    assert evidence.missing(out, ["16"], ["16"]) == []
+    assert evidence.missing(done, ["16"], ["16"]) == []
     of_16 = replace(CLAIMS[15], premise=lambda table: "there is no room to rise")
     monkeypatch.setattr(evidence, "CLAIMS", (of_16,))
     assert evidence.precise(out) == {"16"}

@@ -15,9 +15,9 @@ COLUMNS = ["step", "reward", "accuracy"]
 
 
 def filled(tmp_path, runs=2):
-    kept = Store(tmp_path / "real", COLUMNS)
-    for seed in range(runs):
-        kept.add({**SPEC, "seed": seed}, ROWS, ABOUT)
+    with Store(tmp_path / "real", COLUMNS) as kept:
+        for seed in range(runs):
+            kept.add({**SPEC, "seed": seed}, ROWS, ABOUT)
     return kept
 
 
@@ -27,8 +27,9 @@ def test_what_is_added_is_read_again(tmp_path):
     assert runs["seed"].tolist() == [0, 1] and runs["arm"].tolist() == ["GRPO"] * 2
     assert runs["commit"].tolist() == ["abc"] * 2
     files = [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
-    again = Store(tmp_path / "real", COLUMNS)  # which leaves it alone
-    assert again.dropped == [] and set(runs["run"]) == set(rows["run"]) == again.done()
+    with Store(tmp_path / "real", COLUMNS) as again:  # which leaves it alone
+        assert again.dropped == []
+    assert set(runs["run"]) == set(rows["run"]) == store.done(tmp_path / "real")
     assert files == [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
     assert rows["reward"].tolist() == [0.25, 0.333333] * 2
     assert rows["accuracy"].isna().tolist() == [True, False] * 2
@@ -71,11 +72,24 @@ def test_what_a_kill_leaves_of_a_run_is_dropped(tmp_path, whole, rows, line, dro
     again = Store(out, COLUMNS)
     if line or whole:  # of a first line's first byte nothing is told
         assert again.dropped == dropped
-    assert len(again.done()) == whole
+        assert list(tmp_path.glob("*.before"))  # what was cut off, with all the rest
+    assert len(store.done(out)) == whole
     again.add({**SPEC, "seed": whole}, [{**ROWS[0], "reward": 0.75}], ABOUT)
     runs, found = read(out)
     assert runs["seed"].tolist() == [*range(whole + 1)]
     assert found["reward"].tolist() == [0.25, 0.333333] * whole + [0.75]
+
+
+def test_one_process_at_a_time_adds_runs(tmp_path):
+    kept = filled(tmp_path)
+    with Store(tmp_path / "real", COLUMNS) as first:
+        with pytest.raises(UserError, match="another process adds runs to '.*real'"):
+            Store(tmp_path / "real", COLUMNS)
+        first.add({**SPEC, "seed": 2}, ROWS, ABOUT)
+    kept.rows_path.write_bytes(b"no gzip")
+    for _ in range(2):  # what is refused takes no lock along
+        with pytest.raises(UserError, match="is not gzip"):
+            Store(tmp_path / "real", COLUMNS)
 
 
 def test_files_of_another_kind_are_refused(tmp_path):
