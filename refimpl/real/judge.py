@@ -3,9 +3,9 @@
 What a model wrote is compared, never run, and no answer may hold up training. Scorers
 fail at both: some evaluate the answer as Python, and `Fraction("1e999999999")` keeps C
 busy for minutes, out of reach of any exception. So this file is also a program: one
-process, started at the first answer and kept, which scores answer after answer, refuses
-to compile text that came from a model, and ends itself when an answer takes too long.
-It imports nothing of refimpl, so that it starts without torch.
+process, started at the first answer and kept, which scores each answer in a fork of
+itself. That refuses to compile text that came from a model, and ends when the answer
+takes too long. It imports nothing of refimpl, so that it starts without torch.
 """
 
 import atexit
@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ MAX_ANSWER_CHECKED = 4096
 """Longest answer, in characters, that is given to a scorer."""
 START_LIMIT = 120.0
 """Seconds that importing a scorer may take."""
+HURRY = 16
+"""After many slow answers of one call, each has this part of the time that it had."""
 MEMORY = 2 * 2**30
 """Bytes that a scorer may take beyond what importing it took (Linux only)."""
 
@@ -37,10 +39,12 @@ ARITHMETIC = re.compile(
     r"from sympy import \*|(?:Integer|Float|Rational|[\d\s.+*/()'-])*"
 )
 """What sympy compiles to read a number that math-verify found; it holds no name."""
-
+NAME = re.compile(r"[^\W\d]\w+")
+"""A name of two characters or more. What sympy compiles for itself (a product of
+monomials, a dataclass) has none in common with the answer."""
 
 failed: Counter[tuple[str, str]] = Counter()
-"""Answers that got no verdict: (scorer, 'raised' | 'slow' | 'died') → how many."""
+"""Answers that got no verdict: (scorer, 'raised' | 'slow' | 'died' | 'evaluated')."""
 
 
 # The process that asks
@@ -65,8 +69,7 @@ class _Process:
             self.process.stdin.flush()  # type: ignore[union-attr]
 
     def ask(self, *job: Any) -> dict:
-        """Its reply, or how it ended. It ends itself where a job takes too long."""
-        start = time.monotonic()
+        """Its reply, or that it ended; it does where importing takes too long."""
         try:
             self.send(job)
             line = self.process.stdout.readline()  # type: ignore[union-attr]
@@ -76,8 +79,7 @@ class _Process:
         if line:
             return json.loads(line)
         self.end()
-        slow = time.monotonic() - start >= job[-1]
-        return {"fate": "slow" if slow else "died"}
+        return {"fate": "died"}
 
     def end(self) -> None:
         self.process.kill()
@@ -112,16 +114,22 @@ def scores(
     `scorer` is ("reasoning_gym", name, settings) or ("math_verify", "", {}). An answer
     that is no text or longer than `MAX_ANSWER_CHECKED` characters is wrong. So is one
     on which the scorer raises, dies, or takes longer than `limit` seconds; these are
-    counted in `failed`, and the first of each kind is shown in a `TaskWarning`.
+    counted in `failed`, and the first of each kind is shown in a `TaskWarning`. Each
+    slow answer halves the time of those that follow in the same call, down to a
+    sixteenth, so that a rollout of them costs seconds.
 
     Raises `UserError` if the scorer cannot be imported, returns anything but a number
-    in [0, 1], or tries to evaluate an answer.
+    in [0, 1], or, if it is a dataset's own, tries to evaluate an answer. (An answer
+    that sympy would have to evaluate is wrong.)
     """
+    checked, time_left, name = [], limit, scorer[1] or scorer[0]
     with _lock:
-        return [
-            _score(scorer, answer, entry, limit)
-            for answer, entry in zip(answers, entries, strict=True)
-        ]
+        for answer, entry in zip(answers, entries, strict=True):
+            slow = failed[name, "slow"]
+            checked.append(_score(scorer, answer, entry, time_left))
+            if failed[name, "slow"] > slow:
+                time_left = max(time_left / 2, limit / HURRY)
+    return checked
 
 
 def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float):
@@ -129,6 +137,8 @@ def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float)
         return 0.0
     key, name = repr(scorer), scorer[1] or scorer[0]
     reply = _ready(key, scorer, name).ask("score", key, answer, entry, limit)
+    if "evaluated" in reply and scorer[0] == "math_verify":
+        reply = {"fate": "evaluated"}
     if "evaluated" in reply:
         raise _error(
             f"the scorer of {name} tried to evaluate the answer {_cut(answer)} as code "
@@ -170,6 +180,7 @@ def _note(name: str, fate: str, answer: str, limit: float, why: str) -> None:
     how = {
         "slow": f"took longer than {limit:g} s and was stopped",
         "died": "ended its process",
+        "evaluated": "would have to run code",
         "raised": f"raised {why}",
     }
     from refimpl.tasks import TaskWarning  # not in the scoring process
@@ -195,6 +206,7 @@ def _cut(text: str) -> str:
 # The process that scores
 
 _trusted: set[str] | None = set()
+_names: set[str] = set()
 _evaluated: list[str] = []
 _scoring = False
 
@@ -212,15 +224,42 @@ def serve() -> None:
             what, key, *job, limit = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        # A thread of C, which needs no GIL: it ends the process whatever that is doing.
-        faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
         if what == "prepare":
-            reply = _prepare(known, key, *job)
+            with _limited(limit):
+                reply = _prepare(known, key, *job)
         else:
-            reply = _verdict(known[key], *job)
-        faulthandler.cancel_dump_traceback_later()
+            reply = _apart(known[key], job[0], job[1], limit)
         out.write(json.dumps(reply) + "\n")
         out.flush()
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Ends this process if what is in here takes longer. The clock is a thread of C,
+    which needs no GIL, so it does so whatever that is doing."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def _apart(score: Callable, answer: str, entry: Any, limit: float) -> dict:
+    """The verdict of a process of its own, which starts with all that is imported."""
+    if not hasattr(os, "fork"):  # Windows: a slow answer ends all of it
+        with _limited(limit):
+            return _verdict(score, answer, entry)
+    began, (read, write) = time.monotonic(), os.pipe()
+    if not (child := os.fork()):
+        with _limited(limit):
+            reply = _verdict(score, answer, entry)
+        os.write(write, json.dumps(reply).encode() + b"\n")
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        text = pipe.readline()
+    os.waitpid(child, 0)
+    if text:
+        return json.loads(text)
+    return {"fate": "slow" if time.monotonic() - began >= limit else "died"}
 
 
 def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:
@@ -235,9 +274,9 @@ def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:
 
 
 def _verdict(score: Callable, answer: str, entry: Any) -> dict:
-    global _trusted, _scoring
+    global _trusted, _names, _scoring
     _evaluated.clear()
-    _trusted, _scoring = _texts(entry), True
+    _trusted, _names, _scoring = _texts(entry), set(NAME.findall(answer)), True
     reply: dict[str, Any]
     try:
         reply = {"score": float(score(answer, entry))}
@@ -265,9 +304,10 @@ def _guard(event: str, args: tuple) -> None:
     if not isinstance(source, str | bytes) or not file.startswith("<"):
         return  # a tree, whose text was here before; a module being imported
     text = source.decode(errors="replace") if isinstance(source, bytes) else source
-    if _trusted is None and ARITHMETIC.fullmatch(text):
-        return
-    if _trusted is not None and text.strip() in _trusted:
+    if _trusted is None:
+        if ARITHMETIC.fullmatch(text) or not _names & set(NAME.findall(text)):
+            return
+    elif text.strip() in _trusted:
         return
     _evaluated.append(text[:200])
     raise PermissionError("a verifier evaluates no answer")
@@ -308,8 +348,9 @@ def _math_verify(name: str, settings: dict) -> Callable:
         given = parse(_as_math(answer), parsing_timeout=None)
         return float(verify(gold, given, timeout_seconds=None))
 
-    for answer in ("7", r"$\frac{1}{2}$", "1/2", r"\boxed{x^2 + 1}"):
-        correct(answer, "3/6")  # imports what it needs, unwatched
+    for answer in WARMING_UP:  # imports what it needs, unwatched
+        with contextlib.suppress(Exception):
+            correct(answer, "$x^2+2x+1$")
     return correct
 
 
@@ -318,6 +359,18 @@ def _as_math(text: str) -> str:
     bare = re.fullmatch(r"[^$]*\\[A-Za-z][^$]*", text) and r"\boxed" not in text
     return f"${text}$" if bare else text
 
+
+WARMING_UP = (
+    "7",
+    "1/2",
+    r"$\frac{x^3}{3}+C$",
+    r"$\int_0^1 e^{-x} dx$",
+    r"$\lim_{x\to0}\frac{\sin x}{x}$",
+    r"$\sum_{i=1}^{10} i$",
+    r"$\frac{d}{dx}x^2$",
+    r"$\begin{pmatrix}1&2\\3&4\end{pmatrix}$",
+    r"$x \in \{1, 2\}$",
+)
 
 SOURCES: dict[str, Callable[[str, dict], Callable]] = {
     "reasoning_gym": _reasoning_gym,
