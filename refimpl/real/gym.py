@@ -50,6 +50,8 @@ EVALUATES = frozenset(
     }
 )
 """Datasets whose scorers run the answer as Python: `eval`, sympy's `parse_expr`."""
+PAYS_ALL = frozenset({"game_of_life_halting"})
+"""Datasets whose scorers pay any answer: this one's 48 of 48 that were noise."""
 FORWARDS = frozenset({"composite"})
 """Datasets made of others, whose scorers it would call."""
 
@@ -287,11 +289,15 @@ def _check_name(name: Any, scorer: Any) -> None:
         raise UserError(f"reasoning-gym has no dataset {name!r}{close}")
     if scorer is not None and not callable(scorer):
         raise UserError(f"scorer must be a function, got {scorer!r}")
-    if scorer is None and name in EVALUATES:
+    why = ""
+    if name in EVALUATES:
+        why = "runs the answer as Python, and what a model writes must never be run"
+    elif name in PAYS_ALL:
+        why = "pays any answer in full, so that nothing can be learned from it"
+    if why and scorer is None:
         raise UserError(
-            f"the scorer of reasoning-gym's {name} runs the answer as Python, and what "
-            "a model writes must never be run: give a scorer of your own (scorer=…, a "
-            "reward function), or take another dataset"
+            f"the scorer of reasoning-gym's {name} {why}: give a scorer of your own "
+            "(scorer=…, a reward function), or take another dataset"
         )
 
 

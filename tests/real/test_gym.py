@@ -150,6 +150,7 @@ def test_a_task_is_its_settings(task):
         ("chain_sum", {"scorer": 3}, "scorer must be a function"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
+        ("game_of_life_halting", {}, "pays any answer in full"),
         ("composite", {}, "no dataset 'composite'"),
     ],
 )
@@ -343,6 +344,40 @@ def test_only_a_whole_text_of_the_task_is_evaluated(source, tmp_path, monkeypatc
     entry = {"answer": "7", "metadata": metadata}
     with pytest.raises(UserError, match="tried to evaluate the answer '3'"):
         assert broken(tmp_path, monkeypatch, source, ("3 + 4 ", "3"), entry)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\frac{x^3}{3}+C",
+        r"\lim_{x\to0}\frac{\sin x}{x}",
+        r"\sum_{n=1}^\infty 1/n^2",
+        r"\int e^{-x^2}dx",
+        r"\frac{\partial(xy)}{\partial x}",
+        r"e^{i\pi}",
+    ],
+)
+def test_an_ordinary_formula_is_wrong_and_no_attack(formula):
+    """sympy compiles code of its own to integrate, to sum and to factor."""
+    before = judge.failed.copy()
+    given = [f"${formula}$", "$(x+1)^2$"]
+    assert answers.math_correct([], given, answer=["$x^2+2x+1$"] * 2) == [0.0, 1.0]
+    assert judge.failed == before
+
+
+def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
+    """Down to a sixteenth: a rollout of slow answers costs seconds."""
+    given = []
+
+    def score(scorer, answer, entry, limit):
+        given.append(limit)
+        judge.failed["slow ones", "slow"] += answer == "slow"
+        return 0.0
+
+    monkeypatch.setattr(judge, "_score", score)
+    texts = ["7", "slow", "7", *["slow"] * 6]
+    judge.scores(("reasoning_gym", "slow ones", {}), texts, [{}] * 9, 2.0)
+    assert given == [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125, 0.125]
 
 
 @pytest.mark.parametrize(
