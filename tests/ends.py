@@ -1,0 +1,310 @@
+"""Short trainings, each ended at a random moment in a random way: what was lost?
+
+    python -m tests.ends [--minutes 2] [--runs 100] [--seed 0]
+
+A run is `python -m refimpl train` in a process of its own, which notes each rollout
+that it completes. Afterwards its history, policy and checkpoint are looked at, and some
+of the checkpoints are gone on from: the run must be the one that nothing ended.
+"""
+
+import contextlib
+import os
+import pty
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+import tyro
+from tabulate import tabulate
+
+from refimpl import __main__ as command
+from refimpl import checkpoint, tasks
+from refimpl.history import History
+
+ROLLOUTS, EVERY = 8, 3
+SETTINGS = {
+    "prompts_per_rollout": 4,
+    "group_size": 4,
+    "max_new_tokens": 24,
+    "minibatches": 2,
+    "eval_problems": 8,
+    "checkpoint_every": EVERY,
+    "samples_every": 2,
+    "learning_rate": 1e-3,
+}
+OUTPUTS = ["--checkpoint-dir", "c", "--history", "h.csv", "--samples", "s.jsonl"]
+OUTPUTS += ["--save", "p"]
+SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGKILL": -9}
+
+
+class Way:
+    """How a run is ended: from inside at rollout `when`, or from outside after it."""
+
+    status: tuple[int, ...] = (0,)
+    whole = True  # the checkpoint holds every complete rollout
+
+    def inside(self, when: int) -> None:
+        """In the run's process, before it begins."""
+
+    def outside(self, child: int, streams: dict[str, int]) -> None:
+        """In this process, a moment after rollout `when`."""
+
+
+class Signal(Way):
+    """Sent once, or twice."""
+
+    def __init__(self, name: str, times: int = 1):
+        self.number, self.times = getattr(signal, name), times
+        self.status = (0, SIGNALS[name])
+        self.whole = times == 1 and name != "SIGKILL"
+
+    def outside(self, child, streams):
+        for _ in range(self.times):
+            os.kill(child, self.number)
+            time.sleep(0.01)
+
+
+class Closed(Way):
+    """Nobody reads a stream any more; of a terminal, neither, and it hangs up."""
+
+    def __init__(self, stream: str):
+        self.stream = stream
+        self.status = (0, 129) if stream == "terminal" else (0,)
+
+    def outside(self, child, streams):
+        os.close(streams.pop(self.stream))
+
+
+class Failing(Way):
+    """What a run calls raises, or returns nonsense, once rollout `when` is complete."""
+
+    def __init__(self, owner, name, fault, status=2, whole=True):
+        self.owner, self.name, self.fault = owner, name, fault
+        self.status, self.whole = (status,), whole
+
+    def inside(self, when):
+        works, done = getattr(self.owner, self.name), history_length()
+
+        def fails(*given, **named):
+            if done() <= when:
+                return works(*given, **named)
+            return self.fault(works, *given, **named)
+
+        static = isinstance(vars(self.owner).get(self.name), staticmethod)
+        setattr(self.owner, self.name, staticmethod(fails) if static else fails)
+
+
+def history_length():
+    """A function that says how many rollouts this process has completed."""
+    counted, add = [], History.add
+
+    def noting(self, *row):
+        add(self, *row)
+        counted.append(row)
+
+    History.add = noting
+    return lambda: len(counted)
+
+
+def away(works, *given, **named):
+    raise OSError("the judge is away")
+
+
+def nan(works, *given, **named):
+    return [*works(*given, **named)[:-1], float("nan")]
+
+
+def bug(works, *given, **named):
+    return 1 / 0
+
+
+def diverge(works, run, *given):
+    measured = works(run, *given)
+    next(run.model.parameters()).data.fill_(torch.nan)
+    return measured
+
+
+def full(works, *given):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    return works(*given)
+
+
+WORLD = tasks.Arithmetic
+COLLECT, TRAIN = (sys.modules[f"refimpl.{name}"] for name in ("collect", "train"))
+WAYS: dict[str, Way] = {
+    "Ctrl-C": Signal("SIGINT"),
+    "Ctrl-C twice": Signal("SIGINT", times=2),
+    "SIGTERM": Signal("SIGTERM"),
+    "SIGHUP twice": Signal("SIGHUP", times=2),
+    "SIGKILL": Signal("SIGKILL"),
+    "closed stdout": Closed("stdout"),
+    "closed stderr": Closed("stderr"),
+    "closed terminal": Closed("terminal"),
+    "the reward raises": Failing(WORLD, "reward", away),
+    "the reward is NaN": Failing(WORLD, "reward", nan),
+    "the task raises": Failing(WORLD, "sample", away),
+    "a fault of ours": Failing(COLLECT, "old_policy", bug, status=1),
+    "weights not finite": Failing(TRAIN, "updates", diverge, whole=False),
+    "full disk": Failing(COLLECT, "show", full, whole=False),
+}
+
+
+def child(way: Way, when: int, folder: Path, resume: bool = False) -> None:
+    """The run, in a process of its own."""
+    os.chdir(folder)
+    complete = os.open("complete", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    add = History.add
+
+    def noting(self, step, *row):
+        add(self, step, *row)
+        os.write(complete, f"{step}\n".encode())
+
+    History.add = noting
+    way.inside(when)
+    sets = [word for n, x in SETTINGS.items() for word in ("--set", f"{n}={x}")]
+    given = ["train", "--algorithm", "grpo", "--rollouts", str(ROLLOUTS)]
+    status = 1
+    with contextlib.suppress(Exception):
+        status = command.main([*given, *sets, *OUTPUTS, *["--resume"] * resume])
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)
+
+
+def started(way: Way, *given, **named) -> tuple[int, dict[str, int]]:
+    """A run's process, and the ends of its streams that it does not hold."""
+    if isinstance(way, Closed) and way.stream == "terminal":
+        pid, terminal = pty.fork()
+        if not pid:
+            child(way, *given, **named)
+        return pid, {"terminal": terminal}
+    pipes = {name: os.pipe() for name in ("stdout", "stderr")}
+    if not (pid := os.fork()):
+        for number, name in enumerate(pipes, 1):
+            os.dup2(pipes[name][1], number)
+            os.close(pipes[name][0])
+            os.close(pipes[name][1])
+        child(way, *given, **named)
+    for _, write in pipes.values():
+        os.close(write)
+    return pid, {name: read for name, (read, _) in pipes.items()}
+
+
+def complete(folder: Path) -> int:
+    """How many rollouts a run has noted as complete."""
+    file = folder / "complete"
+    return len(file.read_text().split()) if file.exists() else 0
+
+
+def ended(way: Way, when: int, moment: float, folder: Path) -> int:
+    """The exit status of a run that is ended so long after rollout `when`."""
+    pid, streams = started(way, when, folder)
+    asked, status = False, None
+    since = None
+    deadline = time.monotonic() + 120
+    while status is None:
+        if complete(folder) > when and since is None:
+            since = time.monotonic()
+        if since is not None and not asked and time.monotonic() > since + moment:
+            way.outside(pid, streams)
+            asked = True
+        drain(streams)
+        gone, state = os.waitpid(pid, os.WNOHANG)
+        if gone:
+            status = os.waitstatus_to_exitcode(state)
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            deadline = float("inf")
+        time.sleep(0.002)
+    for stream in streams.values():
+        os.close(stream)
+    return status
+
+
+def drain(streams: dict[str, int]) -> None:
+    """Read what a run has printed, so that it does not wait for somebody who does."""
+    for stream in streams.values():
+        os.set_blocking(stream, False)
+        with contextlib.suppress(OSError):
+            os.read(stream, 1 << 16)
+
+
+def kept(folder: Path) -> tuple[int, int]:
+    """Rollouts in the history, and in the checkpoint."""
+    rows = saved = 0
+    if (folder / "h.csv").exists():
+        rows = len(History.from_csv(folder / "h.csv"))
+    if (folder / "c" / checkpoint.NAME).exists():
+        saved = len(checkpoint.load(folder / "c")["rows"])
+    return rows, saved
+
+
+def faults(name: str, way: Way, status: int, folder: Path) -> list[str]:
+    """What is wrong after a run has ended."""
+    done, (rows, saved) = complete(folder), kept(folder)
+    found = []
+    if status not in way.status:
+        found.append(f"exit status {status}")
+    if name != "SIGKILL" and rows < done:
+        found.append(f"{done - rows} rollouts lost from the history")
+    if name not in ("SIGKILL", "full disk") and not (folder / "p/config.json").exists():
+        found.append("no policy")
+    least = done if way.whole else done // EVERY * EVERY
+    if saved < least - (name == "full disk") * EVERY:
+        found.append(f"the checkpoint lacks {least - saved} rollouts")
+    left = {".new.", ".h.csv.", ".s.jsonl."}
+    if name != "SIGKILL" and any(
+        path.name.startswith(tuple(left)) for path in folder.rglob("*")
+    ):
+        found.append("scratch files are left")
+    return found
+
+
+def main(minutes: float = 60.0, runs: int = 100, seed: int = 0) -> None:
+    dice, began = random.Random(seed), time.monotonic()
+    table: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    wrong = []
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch, "whole")
+        whole.mkdir()
+        ended(Way(), ROLLOUTS, 0.0, whole)
+        reference = History.from_csv(whole / "h.csv")
+        for n in range(runs):
+            if time.monotonic() - began > 60 * minutes:
+                break
+            name = list(WAYS)[n % len(WAYS)] if n < len(WAYS) else dice.choice([*WAYS])
+            way, folder = WAYS[name], Path(scratch, str(n))
+            folder.mkdir()
+            when, moment = dice.randrange(ROLLOUTS - 1), dice.uniform(0, 0.4)
+            status = ended(way, when, moment, folder)
+            found = faults(name, way, status, folder)
+            counts, saved = table[name], kept(folder)[1]
+            counts[0] += 1
+            counts[1] += complete(folder)
+            if dice.random() < 0.25 and saved:
+                counts[2] += 1
+                pid, streams = started(Way(), ROLLOUTS, folder, resume=True)
+                while not os.waitpid(pid, os.WNOHANG)[0]:
+                    drain(streams)
+                    time.sleep(0.002)
+                again = History.from_csv(folder / "h.csv")
+                if again["reward"] != reference["reward"]:
+                    found.append(f"gone on from rollout {saved}, it is another run")
+            wrong += [f"{name}, run {n}, after rollout {when}: {f}" for f in found]
+    lines = [[name, *counts] for name, counts in table.items()]
+    head = ["ended by", "runs", "complete rollouts", "gone on from"]
+    print(tabulate(lines, head), *wrong, f"{len(wrong)} faults", sep="\n")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
