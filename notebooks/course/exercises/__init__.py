@@ -72,8 +72,8 @@ def verdict(key: str, attempt: Any) -> str:
         answers = _answers(exercise, attempt)
     except NotImplementedError:
         answers = [None]
-    except Exception as error:  # the reader's code may raise anything
-        return f"✗ {key}  Your code raised {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # the reader's code may raise anything
+        return f"✗ {key}  Your code raised {type(error).__name__}: {_cut(error, str)}"
     if any(answer is None or answer is ... for answer in answers):
         return f"… {key}  Not attempted yet (about {exercise.minutes} minutes)."
     right = _answers(exercise, exercise.solution)
@@ -111,23 +111,35 @@ def _same(a: Any, b: Any) -> bool:
         return a.strip().casefold() == b.strip().casefold()
     if isinstance(a, str | bool) or isinstance(b, str | bool):
         return type(a) is type(b) and a == b
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
     try:
+        if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+            return len(a) == len(b) and all(map(_same, a, b))
         a = torch.as_tensor(a, dtype=torch.float64).detach()
         b = torch.as_tensor(b, dtype=torch.float64).detach()
-    except (TypeError, ValueError, RuntimeError):
+        close = torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+    except Exception:  # of an answer that is no number, too large, or holds itself
         return False
-    return a.shape == b.shape and torch.allclose(
-        a, b, rtol=1e-4, atol=1e-6, equal_nan=True
-    )
+    return a.shape == b.shape and close
 
 
 def _show(value: Any) -> str:
+    return _cut(value, _text)
+
+
+def _text(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         value = value.detach().tolist()
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_show, value))}]"
+        return f"[{', '.join(map(_text, value))}]"
     return repr(value)
+
+
+def _cut(value: Any, text: Callable[[Any], str], length: int = 300) -> str:
+    """What a reader wrote as text, whatever it is."""
+    try:
+        shown = text(value)
+    except Exception as error:
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return shown if len(shown) <= length else f"{shown[: length - 1]}…"
