@@ -33,9 +33,8 @@ class Scored(NamedTuple):
     @property
     def total(self) -> Float[Tensor, " B"]:
         """The reward of each response, as a float."""
-        rewards = self.rewards.to(
-            torch.promote_types(self.rewards.dtype, torch.float32)
-        )
+        wide = torch.promote_types(self.rewards.dtype, torch.float32)
+        rewards = self.rewards.to(wide)
         return rewards if rewards.ndim == 1 else rewards.sum(-1)
 
 
