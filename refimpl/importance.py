@@ -24,9 +24,7 @@ ratio has no gradient. verl uses the same number.
 
 
 def log_ratio(
-    logp: Float[Tensor, "B T"],
-    old_logp: Float[Tensor, "B T"],
-    mask: Mask,
+    logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Mask
 ) -> Float[Tensor, "B T"]:
     """z = log π_θ − log π_old on response tokens, exactly 0 elsewhere.
 

@@ -241,7 +241,7 @@ def test_an_objective_sees_clean_floats(given):
         return Objective(t.logp * t.advantages)
 
     mine(watch).policy_loss(logp, old_logp, a, here, weight)
-    tokens = seen[-1]  # the first is a try, without a gradient
+    tokens = seen[-1]  # the first is a try
     found = tokens.logp, tokens.old_logp, tokens.advantages, tokens.weight
     for part, source in zip((*found, tokens.mask), (*batch, mask)):
         assert part.dtype == raised
