@@ -73,12 +73,13 @@ class Algorithm:
     paper: str
     parent: str | None
     changed: str  # what is new against the parent
-    objective: Callable[..., Objective]  # of (tokens, **hyperparameters)
+    # Of (tokens, **hyperparameters); the annotations say which values are allowed
+    objective: Callable[..., Objective]
     advantages: Callable  # of a `Scored`, gives (B,) or (B, T): see `advantages.py`
     normaliser: Callable  # the paper's
     critic: bool = False  # whether advantages need a value function
     one_ratio: bool = False  # whether a response has one ratio for all its tokens
-    # False: log π stands in the objective where others have r, its value means nothing
+    # False where log π stands in the objective, whose value then means nothing
     surrogate: bool = True
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
