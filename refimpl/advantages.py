@@ -33,9 +33,8 @@ class Scored(NamedTuple):
     @property
     def total(self) -> Float[Tensor, " B"]:
         """The reward of each response, as a float."""
-        rewards = self.rewards.to(
-            torch.promote_types(self.rewards.dtype, torch.float32)
-        )
+        wide = torch.promote_types(self.rewards.dtype, torch.float32)
+        rewards = self.rewards.to(wide)
         return rewards if rewards.ndim == 1 else rewards.sum(-1)
 
 
@@ -106,9 +105,7 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
     return advantages
 
 
-def whiten(
-    advantages: Float[Tensor, "B T"], mask: Mask, eps: float = 1e-8
-) -> Float[Tensor, "B T"]:
+def whiten(advantages: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, "B T"]:
     """Mean 0 and standard deviation 1 over all response tokens; 0 elsewhere.
 
     The RLHF form of PPO whitens over the batch (openai/lm-human-preferences).
@@ -116,10 +113,10 @@ def whiten(
     response, count = mask.bool(), mask.sum().clamp(min=1)
     mean = torch.where(response, advantages, 0.0).sum() / count
     centred = torch.where(response, advantages - mean, 0.0)
-    return centred / ((centred**2).sum() / count + eps).sqrt()
+    return centred / ((centred**2).sum() / count + 1e-8).sqrt()
 
 
-def group_sum(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+def group_sum(x: Real[Tensor, " B"], group: Int[Tensor, " B"]) -> Real[Tensor, " B"]:
     """Each row's group's Σ x."""
     ids, index = group.unique(return_inverse=True)
     return x.new_zeros(len(ids)).index_add(0, index, x)[index]
@@ -127,8 +124,7 @@ def group_sum(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Float[Tensor,
 
 def group_size(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """How many responses each row's group has."""
-    _, index, size = group.unique(return_inverse=True, return_counts=True)
-    return size[index]
+    return group_sum(torch.ones_like(group), group)
 
 
 def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:

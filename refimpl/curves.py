@@ -1,8 +1,7 @@
 """Objective and gradient coefficient against the ratio, from the code that trains.
 
-A curve here is not drawn from a formula: ratios go in as log-probs, the real objective
-comes out, and autograd takes its slope. If the implementation drifts, so does the
-picture.
+A curve is not drawn from a formula: ratios go in as log-probs, the real objective comes
+out, and autograd takes its slope. If the implementation drifts, so does the picture.
 """
 
 from typing import NamedTuple
@@ -42,22 +41,15 @@ def curve(
     ratios: Float[Tensor, " N"] | None = None,
     **hyperparameters,
 ) -> Curve:
-    """One-token responses with the given ratios, float64.
-
-    Raises `UserError` if the advantage is 0 (the coefficient is then undefined), or a
-    ratio is not positive.
-    """
+    """One-token responses with these ratios, in float64. The advantage may not be 0."""
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
     if advantage == 0:
         raise UserError("the advantage must not be 0: it scales the whole gradient")
     ratios = GRID if ratios is None else ratios
-    if not (ratios > 0).all():
-        raise UserError(f"ratios must be > 0, got {ratios.min().item():g}")
     logp = ratios.double().log()[:, None].requires_grad_()
     one = torch.ones_like(logp)
     tokens = Tokens(logp, torch.zeros_like(logp), advantage * one, one, one)
     given = algorithm.check_hyperparameters(hyperparameters)
-    algorithm.check_objective(*tokens, given)
-    value = algorithm.objective(tokens, **given).value
+    value = algorithm.checked_objective(tokens, given).value
     (slope,) = torch.autograd.grad(value.sum(), logp)
     return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)

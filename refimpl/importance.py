@@ -24,9 +24,7 @@ ratio has no gradient. verl uses the same number.
 
 
 def log_ratio(
-    logp: Float[Tensor, "B T"],
-    old_logp: Float[Tensor, "B T"],
-    mask: Mask,
+    logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], mask: Mask
 ) -> Float[Tensor, "B T"]:
     """z = log π_θ − log π_old on response tokens, exactly 0 elsewhere.
 
@@ -57,20 +55,6 @@ def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B
     no fixed clip range fits short and long responses alike. An empty row gives 0.
     """
     return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-
-
-def gspo_token_log_ratio(
-    logp: Float[Tensor, "B T"],
-    z: Float[Tensor, "B T"],
-    mask: Mask,
-) -> Float[Tensor, "B T"]:
-    """log s_{i,t}, where s_{i,t} = sg[s_i] · π_θ(o_{i,t}) / sg[π_θ(o_{i,t})].
-
-    GSPO-token, Eq. 14. The value of s_{i,t} is s_i at every token; its gradient is
-    s_i ∇log π_θ(o_{i,t}), so that advantages may differ from token to token.
-    """
-    slope = torch.where(mask.bool(), logp - logp.detach(), 0.0)  # 0, with a gradient
-    return sequence_log_ratio(z, mask).detach()[:, None] + slope.to(z.dtype)
 
 
 def truncated_weight(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from refimpl import normalisers
 from refimpl.checks import Keywords, UserError, guarded
-from refimpl.importance import Mask, largest_deviation
+from refimpl.importance import Mask, largest_deviation, log_ratio
 
 
 class Tokens(NamedTuple):
@@ -36,7 +36,7 @@ class Tokens(NamedTuple):
     @property
     def z(self) -> Float[Tensor, "B T"]:
         """log π_θ − log π_old, nats."""
-        return torch.where(self.mask.bool(), self.logp - self.old_logp.detach(), 0.0)
+        return log_ratio(self.logp, self.old_logp, self.mask)
 
 
 class Objective(NamedTuple):
@@ -66,28 +66,22 @@ class LossResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One method: its objective, and what the trainer and the reader need beside it.
-
-    **Fields:** `objective(tokens, **hyperparameters) -> Objective`, whose annotations
-    say which values are allowed; `advantages(scored) -> (B,) or (B, T)`, from
-    `refimpl.advantages`; `normaliser`, the paper's; `changed`, what is new against the
-    parent; `critic`, whether advantages need a value function; `one_ratio`, whether a
-    response has one ratio for all its tokens; `surrogate`, whether the objective is a
-    function of the ratio and Â (else log π stands in it, and its value means nothing);
-    `training`, the settings of `TrainConfig` that the paper makes part of the method.
-    """
+    """One method: its objective, and what the trainer and the reader need beside it."""
 
     name: str
     title: str
     paper: str
     parent: str | None
-    changed: str
+    changed: str  # what is new against the parent
+    # Of (tokens, **hyperparameters); the annotations say which values are allowed
     objective: Callable[..., Objective]
-    advantages: Callable
-    normaliser: Callable
-    critic: bool = False
-    one_ratio: bool = False
+    advantages: Callable  # of a `Scored`, gives (B,) or (B, T): see `advantages.py`
+    normaliser: Callable  # the paper's
+    critic: bool = False  # whether advantages need a value function
+    one_ratio: bool = False  # whether a response has one ratio for all its tokens
+    # False where log π stands in the objective, whose value then means nothing
     surrogate: bool = True
+    # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
 
     @guarded
@@ -109,11 +103,9 @@ class Algorithm:
         - `advantages`: (B,), copied to every token, or (B, T).
         - `mask`: float, bool or int; 1 through EOS, 0 after.
         - `weight`: from `refimpl.normalisers`, made on the whole mini-batch; default:
-          the paper's normaliser over this mask. Multiplied by a truncated importance
-          weight (`importance.truncated_weight`) it corrects for a sampler that is not
-          π_old.
-        - `hyperparameters`: see `defaults`. `epsilon` sets both bounds of any method
-          that has two.
+          the paper's normaliser over this mask. `importance.truncated_weight` times
+          this corrects for a sampler that is not π_old.
+        - `hyperparameters`: see `defaults`; `epsilon` sets both bounds at once.
 
         Raises `UserError` on malformed tensors, values out of range, or an unknown
         hyperparameter.
@@ -121,8 +113,9 @@ class Algorithm:
         given = self.check_hyperparameters(hyperparameters)
         if weight is None:
             weight = normalisers.apply(self.normaliser, mask)
-        self.check_objective(logp, old_logp, advantages, mask, weight, given)
-        loss, metrics = self.loss(logp, old_logp, advantages, mask, weight, **given)
+        batch = logp, old_logp, advantages, mask, weight
+        self.checked_objective(as_tokens(*batch), given)
+        loss, metrics = self.loss(*batch, **given)
         return LossResult(loss, {name: value.item() for name, value in metrics.items()})
 
     def loss(
@@ -135,6 +128,10 @@ class Algorithm:
         value = torch.where(tokens.mask.bool(), objective.value, 0.0)
         return -(value * tokens.weight).sum(), _metrics(objective, tokens)
 
+    @cached_property
+    def _keywords(self) -> Keywords:
+        return Keywords(self.objective, self.name)
+
     @property
     def defaults(self) -> Mapping:
         """Hyperparameter → the paper's value, read off the objective's signature."""
@@ -145,70 +142,47 @@ class Algorithm:
         """Hyperparameter → its type and range; `epsilon` may stand for both bounds."""
         return self._keywords.annotations
 
-    @cached_property
-    def _keywords(self) -> Keywords:
-        return Keywords(self.objective, self.name)
-
     def check_hyperparameters(self, given: Mapping) -> dict:
         """`given` as the objective takes it: plain values, `epsilon` as both bounds."""
         return self._keywords.check(given)
 
-    def check_objective(self, logp, old_logp, advantages, mask, weight, given) -> None:
-        """Raise `UserError` unless what the objective returns keeps its contract."""
-        tokens = as_tokens(logp.detach(), old_logp, advantages, mask, weight)
-        objective, shape = self.objective(tokens, **given), tuple(logp.shape)
-        if not isinstance(objective, Objective):
+    def checked_objective(self, tokens: Tokens, hyperparameters: Mapping) -> Objective:
+        """The objective; `UserError` on another shape, or if it is not finite."""
+        objective = self.objective(tokens, **hyperparameters)
+        (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"
+        shape = getattr(getattr(objective, "value", None), "shape", None)
+        if shape not in ((rows, width), (rows, 1)):
+            got = type(objective).__name__ if shape is None else f"shape {tuple(shape)}"
             raise UserError(
-                f"the objective of {self.name} must return an Objective(value, low, "
-                f"high), got {type(objective).__name__}"
+                f"{who} must be an Objective(value) of shape (B, T) = {rows, width} or "
+                f"(B, 1) = {rows, 1}, got {got}"
             )
-        for part, x in objective._asdict().items():
-            if x is None and part != "value":
-                continue
-            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            if got not in (shape, (shape[0], 1)):
-                raise UserError(
-                    f"the objective of {self.name} must have a {part} of shape (B, T) "
-                    f"= {shape} or (B, 1) = {(shape[0], 1)}, got {got}"
-                )
-            if part != "value" and x.dtype != torch.bool:
-                raise UserError(
-                    f"the objective of {self.name} must mark tokens in {part} with "
-                    f"True and False, got {x.dtype}"
-                )
-        bad = ~torch.isfinite(objective.value) & tokens.mask.bool()
+        bad = ~objective.value.isfinite() & tokens.mask.bool()
         if bad.any():
             row, column = bad.nonzero()[0].tolist()
             raise UserError(
-                f"the objective of {self.name} is not finite at row {row}, token "
-                f"{column}, where log r = {tokens.z[row, column].item():.3g}"
+                f"{who} is not finite at row {row}, token {column}, where log r = "
+                f"{tokens.z[row, column].item():.3g}"
             )
+        return objective
 
     def acts_without_advantage(self, **hyperparameters) -> bool:
-        """Whether the objective has a gradient where Â = 0, tried on four tokens.
-
-        Raises `UserError` if it does not keep its contract there.
-        """
+        """Whether the objective has a gradient where Â = 0, tried on four tokens."""
         logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
-        old = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
+        old_logp = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
         zero, one = torch.zeros(2, 2), torch.ones(2, 2)
-        self.check_objective(logp, old, zero, one, one, hyperparameters)
-        loss, _ = self.loss(logp, old, zero, one, one, **hyperparameters)
-        if not loss.requires_grad:
+        tokens = Tokens(logp, old_logp, advantages=zero, mask=one, weight=one)
+        value = self.checked_objective(tokens, hyperparameters).value
+        if not value.requires_grad:
             return False
-        (slope,) = torch.autograd.grad(loss, logp, allow_unused=True)
-        return slope is not None and bool((slope != 0).any())
-
-
-def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple:
-    """Where a one-sided clip to [low, high] takes the gradient: (below, above)."""
-    return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)
+        (slope,) = torch.autograd.grad(value.sum(), logp, materialize_grads=True)
+        return bool(slope.any())
 
 
 def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
     """All as (B, T) floats, 0 outside the mask."""
     if advantages.ndim == 1:
-        advantages = advantages.unsqueeze(-1).expand(logp.shape)
+        advantages = advantages[:, None]
     wide, response = torch.promote_types(logp.dtype, torch.float32), mask.bool()
     logp, old_logp, advantages, weight = (
         torch.where(response, tensor.to(wide), 0.0)
@@ -217,7 +191,6 @@ def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
     return Tokens(logp, old_logp, advantages, mask.to(wide), weight)
 
 
-@torch.no_grad()
 def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""]]:
     metrics = {"ratio/max_deviation": largest_deviation(tokens.z)}
     if objective.low is None and objective.high is None:
@@ -226,8 +199,6 @@ def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""
     count, none = response.sum().clamp(min=1), torch.zeros_like(response)
     low = none if objective.low is None else objective.low
     high = none if objective.high is None else objective.high
-    clipped = {"low": low, "high": high, "region": low | high}
-    return metrics | {
-        f"clip_ratio/{side}_mean": (hit & response).sum() / count
-        for side, hit in clipped.items()
-    }
+    for side, hit in {"low": low, "high": high, "region": low | high}.items():
+        metrics[f"clip_ratio/{side}_mean"] = (hit & response).sum() / count
+    return metrics

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from refimpl.algorithms.base import Objective, stopped
+from refimpl.algorithms.base import Objective
 from refimpl.checks import Positive
 
 EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
@@ -35,3 +35,8 @@ def clipped(
         floored = torch.maximum(value, dual_clip * advantages)
         value = torch.where(advantages < 0, floored, value)
     return Objective(value, *stopped(ratio, advantages, low, high))
+
+
+def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple:
+    """Where a one-sided clip to [low, high] takes the gradient: (below, above)."""
+    return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)

@@ -18,24 +18,10 @@ the punishment, at most 1, therefore weighs twice what it does there. No KL, as 
 """
 
 from dataclasses import replace
+from functools import partial
 
-from refimpl.algorithms.base import Objective, Tokens
-from refimpl.algorithms.clip import DualClip, EpsilonHigh, EpsilonLow, clipped
 from refimpl.algorithms.grpo import GRPO
-from refimpl.importance import ratio
 from refimpl.normalisers import token_mean
-
-
-def objective(
-    t: Tokens,
-    *,
-    epsilon_low: EpsilonLow = 0.2,
-    epsilon_high: EpsilonHigh = 0.28,
-    dual_clip: DualClip = None,
-) -> Objective:
-    """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â) at every token."""
-    return clipped(ratio(t.z), t.advantages, epsilon_low, epsilon_high, dual_clip)
-
 
 DAPO = replace(
     GRPO,
@@ -44,7 +30,7 @@ DAPO = replace(
     paper="Yu et al. 2025, 2503.14476",
     parent="grpo",
     changed="clip-higher, token-level mean, dynamic sampling, overlong shaping",
-    objective=objective,
+    objective=partial(GRPO.objective, epsilon_high=0.28),
     normaliser=token_mean,
     training={"dynamic_sampling": True, "overlong_share": 0.2},
 )

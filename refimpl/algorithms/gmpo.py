@@ -17,7 +17,8 @@ from dataclasses import replace
 
 import torch
 
-from refimpl.algorithms.base import Objective, Tokens, stopped
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.clip import stopped
 from refimpl.algorithms.grpo import GRPO
 from refimpl.checks import Positive
 from refimpl.importance import ratio, sequence_log_ratio

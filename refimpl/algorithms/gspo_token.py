@@ -14,7 +14,7 @@ from dataclasses import replace
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.clip import DualClip, clipped
 from refimpl.algorithms.gspo import GSPO, NarrowHigh, NarrowLow
-from refimpl.importance import gspo_token_log_ratio, ratio
+from refimpl.importance import ratio, sequence_log_ratio
 
 
 def objective(
@@ -25,7 +25,8 @@ def objective(
     dual_clip: DualClip = None,
 ) -> Objective:
     """min(s Â, clip(s, 1−ε_low, 1+ε_high) Â),   s = sg[s_i] · π_θ / sg[π_θ]"""
-    s = ratio(gspo_token_log_ratio(t.logp, t.z, t.mask))
+    own = t.logp - t.logp.detach()  # 0, with the gradient of the token's own log π_θ
+    s = ratio(sequence_log_ratio(t.z, t.mask).detach()[:, None] + own)
     return clipped(s, t.advantages, epsilon_low, epsilon_high, dual_clip)
 
 

@@ -241,7 +241,7 @@ def test_an_objective_sees_clean_floats(given):
         return Objective(t.logp * t.advantages)
 
     mine(watch).policy_loss(logp, old_logp, a, here, weight)
-    tokens = seen[-1]  # the first is a try, without a gradient
+    tokens = seen[-1]  # the first is a try
     found = tokens.logp, tokens.old_logp, tokens.advantages, tokens.weight
     for part, source in zip((*found, tokens.mask), (*batch, mask)):
         assert part.dtype == raised
@@ -432,24 +432,21 @@ def test_a_term_free_of_the_advantage_is_noticed(algorithm, chosen, acts):
 
 
 MUST = "the objective of mine must"
-SHAPE = f"{MUST} have a value of shape (B, T) = (2, 3) or (B, 1) = (2, 1), got"
-AN_OBJECTIVE = f"{MUST} return an Objective(value, low, high), got"
-OF_LOW = SHAPE.replace("a value", "a low")
-BOOLS = f"{MUST} mark tokens in high with True and False, got torch.float64"
+SHAPE = (
+    f"{MUST} be an Objective(value) of shape (B, T) = (2, 3) or (B, 1) = (2, 1), got"
+)
 WHERE = "the objective of mine is not finite at row 0, token 1, where log r = 0.5"
 
 
 @pytest.mark.parametrize(
     ("objective", "message", "at_once"),
     [  # at once: also where the trainer tries it, on two rows of two tokens
-        (lambda t: t.z, f"{AN_OBJECTIVE} Tensor", True),
-        (lambda t: (t.z, None, None), f"{AN_OBJECTIVE} tuple", True),
-        (lambda t: Objective(None), f"{SHAPE} NoneType", True),
-        (lambda t: Objective(t.z.sum()), f"{SHAPE} ()", True),
-        (lambda t: Objective(t.z[:1]), f"{SHAPE} (1, 3)", True),
-        (lambda t: Objective(t.z[:, 1:]), f"{SHAPE} (2, 2)", False),
-        (lambda t: Objective(t.z, low=t.z[0] > 1), f"{OF_LOW} (3,)", True),
-        (lambda t: Objective(t.z, high=t.z), BOOLS, True),
+        (lambda t: t.z, f"{SHAPE} Tensor", True),
+        (lambda t: (t.z, None, None), f"{SHAPE} tuple", True),
+        (lambda t: Objective(None), f"{SHAPE} Objective", True),
+        (lambda t: Objective(t.z.sum()), f"{SHAPE} shape ()", True),
+        (lambda t: Objective(t.z[:1]), f"{SHAPE} shape (1, 3)", True),
+        (lambda t: Objective(t.z[:, 1:]), f"{SHAPE} shape (2, 2)", False),
         (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), WHERE, False),
         (lambda t: Objective(t.z.where(t.z < 0.4, INF)), WHERE, False),
         # Finite wherever Â is not 0

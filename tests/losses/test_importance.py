@@ -8,16 +8,17 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
+from refimpl.algorithms.base import as_tokens
+from refimpl.algorithms.gspo_token import GSPO_TOKEN
 from refimpl.importance import (
     LOG_RATIO_LIMIT,
-    gspo_token_log_ratio,
     largest_deviation,
     log_ratio,
     ratio,
     sequence_log_ratio,
     truncated_weight,
 )
-from tests.losses.batches import INF, NAN, mask_of
+from tests.losses.batches import INF, NAN, WIDE, mask_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -92,15 +93,16 @@ def test_gspo_token_ratio_has_the_value_s_and_the_gradient_s_grad_logp():
     """
     mask = mask_of([3, 1])
     logp = tensor([[-1.0, -2.0, -0.5], [-0.7, NAN, NAN]], requires_grad=True)
-    z = log_ratio(logp, tensor([[-1.3, -1.9, -0.1], [-0.2, NAN, NAN]]), mask)
+    old_logp = tensor([[-1.3, -1.9, -0.1], [-0.2, NAN, NAN]])
+    tokens = as_tokens(logp, old_logp, torch.ones(2), mask, mask)
     s = tensor([[math.exp((0.3 - 0.1 - 0.4) / 3)], [math.exp(-0.5)]])
-    token = ratio(gspo_token_log_ratio(logp, z, mask))
-    assert_close(token, s.expand(2, 3))
+    token = GSPO_TOKEN.objective(tokens, **WIDE).value
+    assert_close(token, s * mask)
     rows = [grad(t, logp, retain_graph=True)[0][0] for t in token[0]]
     assert_close(torch.stack(rows), s[0] * torch.eye(3))
     by_token = ((token * mask).sum(-1) / mask.sum(-1)).sum()
     slope = grad(by_token, logp, retain_graph=True)[0]
-    of_sequence = grad(ratio(sequence_log_ratio(z, mask)).sum(), logp)[0]
+    of_sequence = grad(ratio(sequence_log_ratio(tokens.z, mask)).sum(), logp)[0]
     assert_close(slope, of_sequence)
     assert_close(slope, s * mask / mask.sum(-1, keepdim=True))
 

@@ -70,8 +70,7 @@ def weights():
         for placement in moe.PLACEMENTS:
             for one_ratio in (True, False):
                 moe.shifted(old_logp, weight, mask, gamma, placement, one_ratio)
-        z = importance.log_ratio(logp, old_logp, mask)
-        importance.gspo_token_log_ratio(logp, z, mask)
+        importance.log_ratio(logp, old_logp, mask)
 
 
 def baselines():
