@@ -24,7 +24,7 @@ from refimpl.models import (
 from refimpl.normalisers import NORMALISERS
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Policy, Rounded
-from refimpl.sampling import check_prompts, encode
+from refimpl.sampling import encode
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 
@@ -59,8 +59,7 @@ def prepare(
             f"each with a prompt; it returned {len(rows)}"
         )
     prompts = [row["prompt"] for row in rows + rows_of(task, "held_out", 8)]
-    encoded = encode(tokenizer, prompts)
-    check_prompts(model, prompts, encoded, config.max_new_tokens)
+    encode(model, tokenizer, prompts, config.max_new_tokens)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = trainable_copy(model)
     model.to(device, dtype)
