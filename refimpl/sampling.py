@@ -6,6 +6,7 @@ divide the logits by the temperature, so π_old is the policy that really sample
 
 import contextlib
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import torch
@@ -92,9 +93,12 @@ def sample(
     generator = seeds.generator(seed, model.device)
     ends, pad = end_tokens(model, tokenizer), pad_token(tokenizer)
     with without_dropout(model):
-        return sample_ids(model, encoded, ends, pad, sampling, generator)
+        rollout = sample_ids(model, encoded, ends, pad, sampling, generator)
+    # Tensors born in inference mode cannot enter a graph; copies of their rows can.
+    return rollout.rows(torch.arange(len(rollout), device=model.device))
 
 
+@torch.inference_mode()
 def sample_ids(
     model: Model,
     encoded: list[list[int]],
@@ -103,15 +107,15 @@ def sample_ids(
     sampling: Sampling,
     generator: torch.Generator,
 ) -> Rollout:
-    """`sample` on prompts that are token ids already."""
+    """`sample` on token ids, padding not cut off. Rows leave when they end."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
     prompts = [torch.tensor(row, device=device) for row in encoded]
     length = torch.tensor([len(row) for row in encoded], device=device)
     group = torch.arange(len(encoded), device=device).repeat_interleave(G)
-    ids = pad_sequence(prompts, batch_first=True, padding_value=pad)
+    padded = partial(pad_sequence, prompts, batch_first=True, padding_value=pad)
     zeros = wide(torch.zeros(len(group), limit, dtype=model.dtype, device=device))
     rollout = Rollout(
-        ids=F.pad(ids, (0, limit), value=pad)[group],
+        ids=F.pad(padded(), (0, limit), value=pad)[group],
         prompt_length=length[group],
         mask=torch.zeros(len(group), limit, device=device),
         logp=zeros,
@@ -119,27 +123,13 @@ def sample_ids(
         truncated=torch.ones_like(group, dtype=torch.bool),
         group=group,
     )
-    left_padded = pad_sequence(
-        prompts, batch_first=True, padding_value=pad, padding_side="left"
-    )
-    _write(rollout, model, left_padded, length, ends, sampling, generator)
-    return rollout.rows(torch.arange(len(group), device=device))
-
-
-@torch.inference_mode()
-def _write(rollout, model, prompts, length, ends, sampling, generator) -> None:
-    """Write responses into a rollout that has none; rows leave when they end.
-
-    Its tensors are ordinary ones: those born in inference mode cannot enter a graph.
-    """
-    (n, width), device = prompts.shape, prompts.device
-    G, limit = sampling.group_size, sampling.max_new_tokens
+    step = padded(padding_side="left")  # each prompt's last token stands in one column
+    start, width = 0, step.shape[1]
     columns = torch.arange(width + limit, device=device)
     attention = (columns >= width - length[:, None]).long()
     position = (attention.cumsum(-1) - 1).clamp(min=0)
+    row = torch.arange(len(group), device=device)  # rows that are still being written
     cache = DynamicCache(config=model.config)
-    row = torch.arange(n * G, device=device)  # rows that are still being written
-    step, start = prompts, 0
     for t in range(limit):
         end = width + t
         # 1. Read the prompts once, then one token a row.
@@ -176,6 +166,7 @@ def _write(rollout, model, prompts, length, ends, sampling, generator) -> None:
             row, step = row[keep], step[keep]
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
+    return rollout
 
 
 @contextlib.contextmanager
