@@ -114,15 +114,15 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
 
 def warn_if_never_right(drawn: Drawn) -> None:
     """Say so, with two samples, where a first rollout has nothing to learn from."""
-    texts, scores = drawn.texts, drawn.scores
+    scores, texts = drawn.scores, [f"{text!r:.100}" for text in drawn.texts]
     if drawn.correct.max() > 0 or scores.min() < scores.max():
         return
     warnings.warn(
-        f"none of the {len(texts)} answers of the first rollout is right, and all have "
-        f"the same reward ({scores[0].item():g}): there is nothing to learn from. Two "
-        f"of them: {texts[0]!r:.100}, {texts[len(texts) // 2]!r:.100}. If they are "
-        "nearly right, look at how the answer is extracted and at max_new_tokens; else "
-        "take easier problems, a larger group_size, or another prompt",
+        "no answer of the first rollout is right, and all have the same reward "
+        f"({scores[0].item():g}): there is nothing to learn from. Two of them: "
+        f"{texts[0]}, {texts[-1]}. If they are nearly right, look at how the answer is "
+        "extracted and at max_new_tokens; else take easier problems, a larger "
+        "group_size, or another prompt",
         TaskWarning,
         stacklevel=2,
     )
@@ -145,11 +145,10 @@ def refill(
         drawn = Drawn.join([drawn, more(done)])
     if not len(alive):
         raise DynamicSamplingError(
-            f"{done} rounds of {prompts} prompts gave no group of "
-            f"{drawn.group_size} responses whose rewards differ (mean reward "
-            f"{by_group.mean():.2f}): nothing can be learned from them. Give problems "
-            "that are sometimes solved, a larger group_size, more max_sampling_rounds, "
-            "or dynamic_sampling=False (chapter 11 goes from symptoms to causes)"
+            f"{done} rounds of {prompts} prompts gave no group of {drawn.group_size} "
+            f"responses whose rewards differ (mean reward {by_group.mean():.2f}). Give "
+            "problems that are sometimes solved, a larger group_size, or more "
+            "max_sampling_rounds (chapter 11 goes from symptoms to causes)"
         )
     learned = torch.isin(drawn.rollout.group, alive[:prompts])
     return drawn, learned.nonzero()[:, 0], done

@@ -6,7 +6,6 @@ divide the logits by the temperature, so π_old is the policy that really sample
 
 import contextlib
 from collections.abc import Collection, Iterator
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import torch
@@ -91,9 +90,9 @@ def sample(
     encoded = encode(model, tokenizer, prompts, max_new_tokens)
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
     generator = seeds.generator(seed, model.device)
-    ends, pad = end_tokens(model, tokenizer), pad_token(tokenizer)
+    ends = end_tokens(model, tokenizer)
     with without_dropout(model):
-        rollout = sample_ids(model, encoded, ends, pad, sampling, generator)
+        rollout = sample_ids(model, encoded, ends, sampling, generator)
     # Tensors born in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
 
@@ -103,19 +102,17 @@ def sample_ids(
     model: Model,
     encoded: list[list[int]],
     ends: Int[Tensor, " n"],
-    pad: int,
     sampling: Sampling,
     generator: torch.Generator,
 ) -> Rollout:
-    """`sample` on token ids, padding not cut off. Rows leave when they end."""
+    """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
     prompts = [torch.tensor(row, device=device) for row in encoded]
     length = torch.tensor([len(row) for row in encoded], device=device)
     group = torch.arange(len(encoded), device=device).repeat_interleave(G)
-    padded = partial(pad_sequence, prompts, batch_first=True, padding_value=pad)
     zeros = wide(torch.zeros(len(group), limit, dtype=model.dtype, device=device))
     rollout = Rollout(
-        ids=F.pad(padded(), (0, limit), value=pad)[group],
+        ids=F.pad(pad_sequence(prompts, batch_first=True), (0, limit))[group],
         prompt_length=length[group],
         mask=torch.zeros(len(group), limit, device=device),
         logp=zeros,
@@ -123,7 +120,7 @@ def sample_ids(
         truncated=torch.ones_like(group, dtype=torch.bool),
         group=group,
     )
-    step = padded(padding_side="left")  # each prompt's last token stands in one column
+    step = pad_sequence(prompts, batch_first=True, padding_side="left")
     start, width = 0, step.shape[1]
     columns = torch.arange(width + limit, device=device)
     attention = (columns >= width - length[:, None]).long()
@@ -188,12 +185,6 @@ def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
     more = more if isinstance(more, list | tuple) else [more]
     ends = {tokenizer.eos_token_id, *more} - {None}
     return torch.tensor(sorted(ends), device=model.device)
-
-
-def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Padding is never read, so where a tokenizer has no token for it, EOS will do."""
-    pad = tokenizer.pad_token_id
-    return tokenizer.eos_token_id if pad is None else pad
 
 
 def encode(

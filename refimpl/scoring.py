@@ -10,13 +10,13 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from refimpl.batch import Rollout, widened
 from refimpl.checks import Positive, UserError, guarded, one_line
 from refimpl.models import Model, vocabulary, wide
 from refimpl.moe import Drift
-from refimpl.sampling import Sampling, pad_token, sample_ids, without_dropout
+from refimpl.sampling import Sampling, sample_ids, without_dropout
 
 
 class Scores(NamedTuple):
@@ -78,7 +78,7 @@ def in_parts(
 
 
 @torch.no_grad()
-def check_sampling(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def check_sampling(model: PreTrainedModel) -> None:
     """Raise `UserError` if this architecture cannot be sampled from as we do it.
 
     Sixteen short responses to prompts of two lengths: the cache must be one whose rows
@@ -92,8 +92,7 @@ def check_sampling(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     draws = torch.Generator(model.device).manual_seed(0)
     try:
         with without_dropout(model):
-            pad = pad_token(tokenizer)
-            rollout = sample_ids(model, prompts, ends, pad, sampling, draws)
+            rollout = sample_ids(model, prompts, ends, sampling, draws)
             again, _ = log_probs(model, rollout, temperature)
     except Exception as error:  # whatever a model raises that is no such transformer
         raise UserError(
