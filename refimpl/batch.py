@@ -3,7 +3,7 @@ learned from. Both have `rows(index)`, which also cuts unneeded padding off.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -71,41 +71,34 @@ class Rollout:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        part = {
-            f.name: tensor[index]
-            for f in fields(self)
-            if (tensor := getattr(self, f.name)) is not None
-        }
         span = self.span[index].clamp(min=1)  # one token even of a row that is all hole
-        longest = int(span.max())
-        total = int((self.prompt_length[index] + span).max())
-        for name, values in part.items():
-            if name in TO_THE_END:
-                part[name] = values[:, :total]
-            elif name in PER_TOKEN:
-                part[name] = values[:, :longest]
+        width = widths(span.max(), (self.prompt_length[index] + span).max())
+        part = {name: x[index] for name, x in tensors(self).items()}
+        for name in part.keys() & width.keys():
+            part[name] = part[name][:, : width[name]]
         return replace(self, **part)
+
+    def split(self, size: int) -> list["Rollout"]:
+        """Parts of `size` rows."""
+        every = torch.arange(len(self), device=self.ids.device)
+        return [self.rows(index) for index in every.split(size)]
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
         """One rollout out of several, groups numbered on."""
         longest = max(part.mask.shape[1] for part in parts)
-        total = max(part.ids.shape[1] for part in parts)
-        width = dict.fromkeys(TO_THE_END, total) | dict.fromkeys(PER_TOKEN, longest)
-        joined: dict[str, Tensor] = {}
-        groups: list[Tensor] = []
+        width = widths(longest, max(part.ids.shape[1] for part in parts))
+        joined, groups, first = {}, [], 0
         for part in parts:
-            first = groups[-1].max() + 1 if groups else 0
             groups.append(part.group + first)
-        for field in fields(cls):
-            tensors = [getattr(part, field.name) for part in parts]
-            if tensors[0] is None:
-                continue
-            if field.name in width:
-                fill = FREE if field.name == "experts" else 0
-                tensors = [widened(x, width[field.name], fill) for x in tensors]
-            joined[field.name] = torch.cat(tensors)
-        return cls(**{**joined, "group": torch.cat(groups)})
+            first = int(groups[-1].max()) + 1
+        for name in tensors(parts[0]):
+            columns = [getattr(part, name) for part in parts]
+            if name in width:
+                fill = FREE if name == "experts" else 0
+                columns = [widened(x, width[name], fill) for x in columns]
+            joined[name] = torch.cat(columns)
+        return cls(**joined | {"group": torch.cat(groups)})
 
     def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The responses as text, without the token that ended them.
@@ -120,8 +113,15 @@ class Rollout:
         return tokenizer.batch_decode(written, skip_special_tokens=False)
 
 
-TO_THE_END = ("ids", "experts", "router_logp")  # (B, L, …): prompt and response
-PER_TOKEN = ("mask", "logp", "entropy")  # (B, T): response alone
+def tensors(flow: "Rollout | Batch") -> dict[str, Tensor]:
+    """The fields that hold a tensor, by name."""
+    return {name: x for name, x in vars(flow).items() if isinstance(x, Tensor)}
+
+
+def widths(response: int | Tensor, whole: int | Tensor) -> dict[str, int]:
+    """How many tokens each field of a rollout has that has a second dimension."""
+    per_token = dict.fromkeys(("mask", "logp", "entropy"), int(response))
+    return per_token | dict.fromkeys(("ids", "experts", "router_logp"), int(whole))
 
 
 def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
@@ -156,13 +156,8 @@ class Batch:
         """The rows of `index`, with the padding that they no longer need cut off."""
         rollout = self.rollout.rows(index)
         width = rollout.mask.shape[1]
-        part = {
-            f.name: tensor[index, :width]
-            for f in fields(self)
-            if f.name not in ("rollout", "tokens")
-            and (tensor := getattr(self, f.name)) is not None
-        }
-        return replace(self, rollout=rollout, **part)
+        cut = {name: x[index, :width] for name, x in tensors(self).items() if x.ndim}
+        return replace(self, rollout=rollout, **cut)
 
     def minibatches(
         self, n: int, epochs: int, generator: torch.Generator
@@ -173,7 +168,8 @@ class Batch:
         for _ in range(epochs):
             order = groups[torch.randperm(len(groups), generator=generator)]
             for chosen in order.tensor_split(min(n, len(order))):
-                mini = self.rows(_rows_of(group, chosen, self.mask.device))
+                rows = torch.isin(group, chosen).nonzero()[:, 0]
+                mini = self.rows(rows.to(self.mask.device))
                 yield replace(mini, tokens=mini.mask.sum().clamp(min=1))
 
     def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
@@ -206,7 +202,3 @@ class Batch:
         for chosen in rows[length[rows].argsort(stable=True)].split(size):
             part = self.rows(chosen)
             yield part, weight[chosen, : part.mask.shape[1]]
-
-
-def _rows_of(group: Tensor, chosen: Tensor, device) -> Int[Tensor, " b"]:
-    return torch.isin(group, chosen).nonzero()[:, 0].to(device)

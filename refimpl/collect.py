@@ -3,7 +3,6 @@
 What comes out is a `Batch`: all that stays constant during the K updates.
 """
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -32,27 +31,23 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     """Sample a rollout, score it, and turn scores into advantages; with metrics."""
     config = run.config
     run.sampler.sync()
-    drawn = draw(run, step)
-    rows, rounds = torch.arange(len(drawn.rollout), device=drawn.scores.device), 1
+    drawn, rounds = draw(run, step), 1
     if step == 0:
         warn_if_never_right(drawn)
+    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
     if config.dynamic_sampling:
-        drawn, rows, rounds = refill(
-            drawn,
-            lambda again: draw(run, step, again),
-            config.prompts_per_rollout,
-            config.max_sampling_rounds,
-        )
-    described = describe(drawn, run.task.habit, run.task.habits)
+        more = partial(draw, run, step)
+        wanted, most = config.prompts_per_rollout, config.max_sampling_rounds
+        drawn, rows, rounds = refill(drawn, more, wanted, most)
+    metrics = describe(drawn, run.task.habit, run.task.habits)
     rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
     if config.overlong_share:
-        buffer = config.overlong_share * config.max_new_tokens
-        scores = scores + overlong_punishment(
-            rollout.length, config.max_new_tokens, buffer
-        )
+        limit = config.max_new_tokens
+        buffer = config.overlong_share * limit
+        scores = scores + overlong_punishment(rollout.length, limit, buffer)
     rollout, old_logp, compared = old_policy(run, rollout)
-    batch, measured = advantages(run, rollout, old_logp, scores)
-    return batch, {"sampling/rounds": float(rounds)} | compared | measured | described
+    batch, paid = advantages(run, rollout, old_logp, scores)
+    return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
 
 
 @dataclass
@@ -73,16 +68,14 @@ class Drawn:
     @classmethod
     def join(cls, parts: list["Drawn"]) -> "Drawn":
         """All of several rounds."""
+        names = parts[0].components
         return cls(
             Rollout.join([part.rollout for part in parts]),
             [text for part in parts for text in part.texts],
             torch.cat([part.scores for part in parts]),
             torch.cat([part.correct for part in parts]),
             parts[0].group_size,
-            {
-                name: torch.cat([part.components[name] for part in parts])
-                for name in parts[0].components
-            },
+            {n: torch.cat([part.components[n] for part in parts]) for n in names},
         )
 
 
@@ -121,16 +114,15 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
 
 def warn_if_never_right(drawn: Drawn) -> None:
     """Say so, with two samples, where a first rollout has nothing to learn from."""
-    if drawn.correct.max() > 0 or drawn.scores.min() < drawn.scores.max():
+    scores, texts = drawn.scores, [f"{text!r:.100}" for text in drawn.texts]
+    if drawn.correct.max() > 0 or scores.min() < scores.max():
         return
-    shown = [f"{drawn.texts[i]!r:.100}" for i in (0, len(drawn.texts) // 2)]
     warnings.warn(
-        f"none of the {len(drawn.texts)} answers of the first rollout is right, and "
-        f"all have the same reward ({drawn.scores[0].item():g}): there is nothing to "
-        f"learn from. Two of them: {', '.join(shown)}. If they are nearly right, look "
-        "at how the answer is extracted and at max_new_tokens (a cut-off answer is "
-        "seldom right); else take easier settings of the task, a larger group_size, or "
-        "another prompt (the chat template, a system message)",
+        "no answer of the first rollout is right, and all have the same reward "
+        f"({scores[0].item():g}): there is nothing to learn from. Two of them: "
+        f"{texts[0]}, {texts[-1]}. If they are nearly right, look at how the answer is "
+        "extracted and at max_new_tokens; else take easier problems, a larger "
+        "group_size, or another prompt",
         TaskWarning,
         stacklevel=2,
     )
@@ -153,11 +145,10 @@ def refill(
         drawn = Drawn.join([drawn, more(done)])
     if not len(alive):
         raise DynamicSamplingError(
-            f"{done} rounds of {prompts} prompts gave no group of "
-            f"{drawn.group_size} responses whose rewards differ (mean reward "
-            f"{by_group.mean():.2f}): nothing can be learned from them. Give problems "
-            "that are sometimes solved, a larger group_size, more max_sampling_rounds, "
-            "or dynamic_sampling=False (chapter 11 goes from symptoms to causes)"
+            f"{done} rounds of {prompts} prompts gave no group of {drawn.group_size} "
+            f"responses whose rewards differ (mean reward {by_group.mean():.2f}). Give "
+            "problems that are sometimes solved, a larger group_size, or more "
+            "max_sampling_rounds (chapter 11 goes from symptoms to causes)"
         )
     learned = torch.isin(drawn.rollout.group, alive[:prompts])
     return drawn, learned.nonzero()[:, 0], done
@@ -175,10 +166,7 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     if not (differs or config.replay == "R2"):
         return rollout, rollout.logp, {}
     passes = []
-    for rows in torch.arange(len(mask), device=mask.device).split(
-        config.micro_batch_size
-    ):
-        part = rollout.rows(rows)
+    for part in rollout.split(config.micro_batch_size):
         experts = part.experts if config.replay == "R3" else None
         logp, _, routing = run.routed(part, experts)
         passes.append((logp, moe.visits(routing, len(part))))
@@ -196,14 +184,12 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
         width, unread = rollout.ids.shape[1], rollout.experts == FREE
         experts = torch.cat([widened(v.experts, width) for _, v in passes])
         router_logp = torch.cat([widened(v.logp, width) for _, v in passes])
-        change = 1 - moe.overlap(rollout.experts, experts.masked_fill(unread, FREE))
-        change = change.mean(-1).gather(1, rollout.positions - 1)
+        experts = experts.masked_fill(unread, FREE)
+        change = (1 - moe.overlap(rollout.experts, experts)).mean(-1)
+        change = change.gather(1, rollout.positions - 1)
         metrics["sampling/expert_change"] = mean_over(change * mask, mask)
-        rollout = replace(
-            rollout,
-            experts=experts.masked_fill(unread, FREE),
-            router_logp=router_logp.masked_fill(unread, 0.0),
-        )
+        router_logp = router_logp.masked_fill(unread, 0.0)
+        rollout = replace(rollout, experts=experts, router_logp=router_logp)
     return rollout, old_logp, metrics
 
 
@@ -215,54 +201,52 @@ def advantages(
     config, mask = run.config, rollout.mask
     size, metrics = config.micro_batch_size, {}
     kept = mask * ~rollout.truncated[:, None] if config.overlong_filtering else mask
-    batch = Batch(rollout, kept, old_logp, advantages=torch.zeros_like(mask))
-    reference, in_reward = old_logp, config.kl_in == "reward"
-    values = in_parts(run.values, rollout, size) if run.critic is not None else None
+    ref_logp = values = targets = None
+    rewards = token_rewards(scores, old_logp, old_logp, mask, 0.0)
     if config.beta > 0:
-        reference = in_parts(run.reference_logp, rollout, size)
-        metrics["kl"] = mean_over(k1(old_logp, reference) * mask, mask)
-        batch = replace(batch, ref_logp=reference)
-    beta = config.beta if in_reward else 0.0
-    rewards = token_rewards(scores, old_logp, reference, mask, beta)
+        ref_logp = in_parts(run.reference_logp, rollout, size)
+        metrics["kl"] = mean_over(k1(old_logp, ref_logp) * mask, mask)
+        if config.kl_in == "reward":
+            rewards = token_rewards(scores, old_logp, ref_logp, mask, config.beta)
+    if run.critic is not None:
+        values = in_parts(run.values, rollout, size)
     estimate = run.algorithm.advantages(
         Scored(rewards, rollout.group, mask, values, config.gamma, config.lam)
     )
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(mask)
     if values is not None:
-        batch = replace(batch, old_values=values, targets=estimate + values)
-        estimate = whiten(estimate, mask)
-    return replace(batch, advantages=estimate), metrics
+        targets, estimate = estimate + values, whiten(estimate, mask)
+    batch = Batch(rollout, kept, old_logp, estimate, ref_logp, values, targets)
+    return batch, metrics
 
 
 def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
     """All that was sampled in numbers, under TRL's names where TRL has one."""
-    rollout, correct, texts = drawn.rollout, drawn.correct.tolist(), drawn.texts
+    rollout, correct = drawn.rollout, drawn.correct
     rewards = drawn.scores.view(-1, drawn.group_size)
-    compared = rewards if rewards.shape[1] > 1 else rewards.view(1, -1)
+    compared = rewards if drawn.group_size > 1 else rewards.view(1, -1)
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
-    length = rollout.length.tolist()
-    right = [n for n, c in zip(length, correct, strict=True) if c > 0.5]
-    wrong = [n for n, c in zip(length, correct, strict=True) if c <= 0.5]
+    length, right = rollout.length, correct > 0.5
     metrics = {
         "reward": rewards.mean().item(),
         "reward_std": spread.mean().item(),
         "frac_reward_zero_std": (spread == 0).float().mean().item(),
         "entropy": mean_over(rollout.entropy, rollout.mask),
-        "num_tokens": sum(length) + rollout.prompt_length.sum().item(),
+        "num_tokens": float(length.sum() + rollout.prompt_length.sum()),
         "num_samples": float(len(length)),
         "completions/mean_length": mean(length),
         "completions/clipped_ratio": rollout.truncated.float().mean().item(),
-        "length/correct": mean(right),
-        "length/wrong": mean(wrong),
+        "length/correct": mean(length[right]),
+        "length/wrong": mean(length[~right]),
     }
     for name, part in drawn.components.items():
         metrics[f"rewards/{name}/mean"] = part.mean().item()
-    shown = [habit(text) for text in texts]
+    shown = [habit(text) for text in drawn.texts]
     for name in habits:
-        scores = [c for c, h in zip(correct, shown, strict=True) if h == name]
-        metrics[f"habit/{name}"] = len(scores) / len(shown)
-        metrics[f"habit_accuracy/{name}"] = mean(scores)
+        has = torch.tensor([one == name for one in shown], device=correct.device)
+        metrics[f"habit/{name}"] = mean(has)
+        metrics[f"habit_accuracy/{name}"] = mean(correct[has])
     return metrics
 
 
@@ -271,6 +255,6 @@ def mean_over(x: Tensor, mask: Tensor) -> float:
     return (x.detach().sum() / mask.sum()).item()
 
 
-def mean(numbers: list[float]) -> float | None:
-    """None where there are none."""
-    return math.fsum(numbers) / len(numbers) if numbers else None
+def mean(x: Tensor) -> float | None:
+    """The mean of a row in double precision; None where there is nothing in it."""
+    return x.cpu().double().mean().item() if len(x) else None

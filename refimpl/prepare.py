@@ -6,25 +6,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, moe, scoring, seeds, terms
+from refimpl import algorithms, models, moe, scoring, seeds, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, check_task, guarded, nearest, rows_of
 from refimpl.config import TrainConfig
 from refimpl.history import History
-from refimpl.models import (
-    Model,
-    check_pair,
-    frozen_copy,
-    make_critic,
-    off_is_start,
-    one_thread,
-    pick_device,
-    trainable_copy,
-)
+from refimpl.models import Model, trained
 from refimpl.normalisers import NORMALISERS
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Policy, Rounded
-from refimpl.sampling import check_prompts, encode
+from refimpl.sampling import encode
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 
@@ -48,10 +39,10 @@ def prepare(
     config, hyperparameters = check_fit(config or TrainConfig(), method)
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
-    device = pick_device(config.device)
+    device = models.pick_device(config.device)
     if model is None:
         model, tokenizer, _ = warm_start()
-    check_pair(model, tokenizer)
+    models.check_pair(model, tokenizer)
     rows = rows_of(task, "sample", config.prompts_per_rollout)
     if len(rows) != config.prompts_per_rollout:
         raise UserError(
@@ -59,23 +50,19 @@ def prepare(
             f"each with a prompt; it returned {len(rows)}"
         )
     prompts = [row["prompt"] for row in rows + rows_of(task, "held_out", 8)]
-    encoded = encode(tokenizer, prompts)
-    check_prompts(model, prompts, encoded, config.max_new_tokens)
+    encode(model, tokenizer, prompts, config.max_new_tokens)  # raises on a bad one
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    model = trainable_copy(model)
-    model.to(device, dtype)
+    model = models.trainable_copy(model).to(device, dtype)
     if dtype == torch.float64 and moe.is_moe(model):
         model.set_experts_implementation("eager")  # the fused one has no float64
-    with one_thread(model):
-        scoring.check_sampling(model, tokenizer)
+    with models.one_thread(model):
+        scoring.check_sampling(model)
         routers_known = moe.can_be_recorded(model, config.needs_moe)
     critic = reference = None
     if method.critic:
-        critic = make_critic(model, seeds.seed_for(config.seed, 0, "critic"))
-    if config.beta > 0 and not off_is_start(model):
-        reference = frozen_copy(model)
-    history = History(method.name)
-    history.model = model
+        critic = models.make_critic(model, seeds.seed_for(config.seed, 0, "critic"))
+    if config.beta > 0 and not models.off_is_start(model):
+        reference = models.frozen_copy(model)
     run = Run(
         algorithm=method,
         config=config,
@@ -87,17 +74,10 @@ def prepare(
         model=model,
         critic=critic,
         reference=reference,
-        sampler=Policy(
-            model,
-            config.dtype  # where it is int8, the weights alone are
-            if config.rollout_dtype in (None, "int8")
-            else config.rollout_dtype,
-            config.router_noise,
-            routers_known,
-        ),
+        sampler=sampler(model, config, routers_known),
         log_probs=log_probs,
         optimizer=optimizer(model, critic, config),
-        history=history,
+        history=History(method.name, model=model),
         routers_known=routers_known,
         acts_everywhere=method.acts_without_advantage(**hyperparameters),
         whole_groups=getattr(log_probs, "whole_groups", False),
@@ -107,15 +87,13 @@ def prepare(
 
 
 def add_physics(run: Run, config: TrainConfig) -> None:
-    """Whatever is asked for beside the method: terms, corrections, another sampler."""
+    """Whatever is asked for beside the method: terms and corrections."""
     if config.max_rollout_weight is not None:
         run.corrections.append(terms.truncated(config.max_rollout_weight))
     if config.router_shift:
-        run.corrections.append(
-            terms.router_shift(
-                config.placement, run.algorithm.one_ratio, config.detach_shift
-            )
-        )
+        one_ratio, detach = run.algorithm.one_ratio, config.detach_shift
+        shift = terms.router_shift(config.placement, one_ratio, detach)
+        run.corrections.append(shift)
     if run.routers_known:
         run.terms.append(terms.load_balance)
     if config.beta > 0 and config.kl_in == "loss":
@@ -125,12 +103,17 @@ def add_physics(run: Run, config: TrainConfig) -> None:
     if run.critic is not None:
         run.terms.append(terms.value(run.values, config.value_clip))
     # The load balance alone is content with the rows that are passed anyway.
-    more = len(run.terms) > run.routers_known
-    run.acts_everywhere = run.acts_everywhere or more
+    run.acts_everywhere |= len(run.terms) > run.routers_known
+
+
+def sampler(model: Model, config: TrainConfig, records: bool) -> Policy:
+    """The policy itself, or what draws in its place."""
+    rounds = config.rollout_dtype == "int8"  # the weights alone
+    dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
+    drawing = Policy(model, dtype, config.router_noise, records)
     if config.sampler_delay:
-        run.sampler = Delayed(run.sampler, config.sampler_delay)
-    if config.rollout_dtype == "int8":
-        run.sampler = Rounded(run.sampler)
+        drawing = Delayed(drawing, config.sampler_delay)
+    return Rounded(drawing) if rounds else drawing
 
 
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
@@ -145,19 +128,17 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
             f"normaliser must be one of {', '.join(NORMALISERS)} or None, got "
             f"{config.normaliser!r}{nearest(config.normaliser, NORMALISERS)}"
         )
-    for name, needs_group, why in (
-        (method.name, not method.critic, "compares the responses to one prompt"),
-        ("dynamic_sampling", config.dynamic_sampling, "keeps groups that differ"),
-    ):
-        if needs_group and config.group_size < 2:
-            raise UserError(
-                f"{name} {why}: group_size must be ≥ 2, got {config.group_size}"
-            )
+    if config.group_size < 2 and (config.dynamic_sampling or not method.critic):
+        name = "dynamic_sampling" if method.critic else method.name
+        raise UserError(
+            f"{name} compares the responses to one prompt: group_size must be ≥ 2, got "
+            f"{config.group_size}"
+        )
     if config.updates_per_rollout == 1 and not config.allow_on_policy:
         raise UserError(
-            "one update per rollout (minibatches × epochs = 1): the ratio is 1, "
-            "every clip is inert, and all these methods coincide. Take more, or "
-            "set allow_on_policy=True if that is what you want to show"
+            "one update per rollout (minibatches × epochs = 1): the ratio is 1, every "
+            "clip is inert, and all these methods coincide. Take more, or set "
+            "allow_on_policy=True if that is what you want to show"
         )
     # A method may make its ratio optional, by a hyperparameter `correct`.
     has_ratio = {"correct": True, **method.defaults, **hyperparameters}["correct"]
@@ -174,14 +155,12 @@ def optimizer(
 ) -> torch.optim.Optimizer:
     """For what is trained, each at its rate: routers and critic may have another."""
     rate = config.learning_rate
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [{"params": trained, "lr": rate}]
-    if config.router_rate != 1:
-        routers = [p for r in moe.routers(model) for p in r.parameters()]
-        routers = [p for p in routers if p.requires_grad]
-        apart = {id(p) for p in routers}
-        groups[0]["params"] = [p for p in trained if id(p) not in apart]
-        groups.append({"params": routers, "lr": config.router_rate * rate})
+    routers = moe.routers(model) if config.router_rate != 1 else []
+    apart = [p for r in routers for p in r.parameters() if p.requires_grad]
+    rest = [p for p in trained(model) if not any(p is router for router in apart)]
+    groups: list[dict[str, Any]] = [{"params": rest, "lr": rate}]
+    if apart:
+        groups.append({"params": apart, "lr": config.router_rate * rate})
     if critic is not None:
         groups.append({"params": critic.parameters(), "lr": CRITIC_LEARNING_RATE})
     common: dict[str, Any] = {"weight_decay": config.weight_decay, "fused": True}

@@ -1,5 +1,6 @@
 """`Run`: what a training run carries from rollout to rollout, as `prepare` built it."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,19 +65,18 @@ class Run:
         """The policy's pass over a rollout, with its graph."""
         replayed = rollout.experts if self.config.replay else None
         logp, entropy, routing = self.routed(rollout, replayed)
-        if routing is None:
-            return Scores(logp, entropy)
-        return Scores(logp, entropy, moe.drift(rollout, routing))
+        drift = moe.drift(rollout, routing) if self.routers_known else None
+        return Scores(logp, entropy, drift)
 
     def routed(
         self, rollout: Rollout, experts: Tensor | None
     ) -> tuple[Tensor, Tensor, moe.Routing | None]:
         """`read` of the policy with these experts replayed, and what its routers did,
         where that can be recorded."""
-        if not self.routers_known:
-            logp, entropy = self.read(self.model, rollout)
-            return logp, entropy, None
-        with moe.routed(self.model, experts=experts) as routing:
+        watched: Any = contextlib.nullcontext()
+        if self.routers_known:
+            watched = moe.routed(self.model, experts=experts)
+        with watched as routing:
             logp, entropy = self.read(self.model, rollout)
         return logp, entropy, routing
 

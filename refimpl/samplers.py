@@ -3,11 +3,13 @@
     Rounded(Delayed(Policy(model), rollouts=2), "int8")
 
 Each has a `model`, which computes what the sampler does, in the precision `dtype`; and
-`sync`, called once per rollout, delivers the policy's weights. What wraps another has a
-copy of the weights of its own.
+`sync`, called once per rollout, delivers the policy's weights.
 """
 
+import contextlib
 from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,26 +18,23 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import moe, seeds
 from refimpl.batch import Rollout
-from refimpl.models import Model, frozen_copy, precision, trained, weights
+from refimpl.models import Model, frozen_copy, precision, weights
 from refimpl.sampling import sample
 
 
+@dataclass(eq=False, repr=False)
 class Policy:
     """The sampler is the policy, but for its precision and the `noise` on its routers.
 
     `records`: of a mixture of experts, a rollout keeps the experts that were visited.
+    `past`: weights on their way to a sampler that lags, oldest first.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        dtype: str = "float32",
-        noise: float = 0.0,
-        records: bool = False,
-    ):
-        self.model, self.dtype = model, dtype
-        self.noise, self.records = noise, records
-        self.past: list[Float[Tensor, " P"]] = []  # weights on their way, oldest first
+    model: Model
+    dtype: str = "float32"
+    noise: float = 0.0
+    records: bool = False
+    past: list[Float[Tensor, " P"]] = field(default_factory=list)
 
     def sync(self) -> None:
         """Nothing is to be delivered."""
@@ -49,42 +48,43 @@ class Policy:
         **settings,
     ) -> Rollout:
         """`sample` with the weights that are there; `settings` are those it takes."""
-
-        def drawn() -> Rollout:
-            with precision(self.model, self.dtype):
-                return sample(self.model, tokenizer, prompts, seed=seed, **settings)
-
-        if not self.records:
-            return drawn()
-        generator = seeds.generator(noise_seed, self.model.device)
-        with moe.routed(
-            self.model, noise=self.noise, generator=generator, keep=True
-        ) as routing:
-            return moe.recorded(drawn(), routing)
+        watched: Any = contextlib.nullcontext()
+        if self.records:
+            generator = seeds.generator(noise_seed, self.model.device)
+            watched = moe.routed(
+                self.model, noise=self.noise, generator=generator, keep=True
+            )
+        with precision(self.model, self.dtype), watched as routing:
+            rollout = sample(self.model, tokenizer, prompts, seed=seed, **settings)
+        return moe.recorded(rollout, routing) if self.records else rollout
 
 
-class Delayed(Policy):
+class Wrapped(Policy):
+    """Another sampler, with a copy of its weights."""
+
+    def __init__(self, sampler: Policy):
+        model, records = frozen_copy(sampler.model), sampler.records
+        super().__init__(model, sampler.dtype, sampler.noise, records, sampler.past)
+        self.sampler = sampler
+
+
+class Delayed(Wrapped):
     """Its weights are the policy's of so many rollouts ago, or the first ones."""
 
     def __init__(self, policy: Policy, rollouts: int):
-        super().__init__(
-            frozen_copy(policy.model), policy.dtype, policy.noise, policy.records
-        )
-        self.policy, self.rollouts = policy.model, rollouts
-        names = [n for n, p in self.policy.named_parameters() if p.requires_grad]
-        copies = dict(self.model.named_parameters())
-        self.copies = [copies[name] for name in names]
+        super().__init__(policy)
+        self.rollouts = rollouts
+        pairs = zip(policy.model.parameters(), self.model.parameters(), strict=True)
+        self.copies = [copy for p, copy in pairs if p.requires_grad]
 
     def sync(self) -> None:
         """Keep the policy's weights of now, and take over the oldest that are kept."""
-        self.past.append(weights(self.policy))
+        self.past.append(weights(self.sampler.model))
         del self.past[: -self.rollouts - 1]
-        parts = self.past[0].split([p.numel() for p in trained(self.policy)])
-        for copy, part in zip(self.copies, parts, strict=True):
-            copy.data = part.view_as(copy)
+        nn.utils.vector_to_parameters(self.past[0], self.copies)
 
 
-class Rounded(Policy):
+class Rounded(Wrapped):
     """Its weights are those of another sampler, rounded to int8.
 
         w ← s · round(w / s)    s = max |w| of the row / 127
@@ -94,20 +94,15 @@ class Rounded(Policy):
     """
 
     def __init__(self, sampler: Policy):
-        super().__init__(
-            frozen_copy(sampler.model), sampler.dtype, sampler.noise, sampler.records
-        )
-        self.sampler, self.rounds = sampler, _matrices(self.model)
-        self.past = sampler.past  # the same list
+        super().__init__(sampler)
+        self.rounds = _matrices(self.model)
 
     def sync(self) -> None:
         """Round the weights as they are now."""
         self.sampler.sync()
         exact = self.sampler.model.named_parameters()
-        copies = dict(self.model.named_parameters())
-        for name, p in exact:
-            p = p.detach()
-            copies[name].data = rounded(p) if name in self.rounds else p
+        for (name, p), copy in zip(exact, self.model.parameters(), strict=True):
+            copy.data = rounded(p.detach()) if name in self.rounds else p.detach()
 
 
 def _matrices(model: Model) -> set[str]:

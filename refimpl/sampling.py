@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
-from refimpl.checks import Count, Positive, Seed, UserError, guarded
+from refimpl.checks import Count, Positive, Seed, UserError, guarded, shown
 from refimpl.models import Model, vocabulary, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
@@ -35,11 +36,6 @@ class Sampling(NamedTuple):
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-
-    @property
-    def truncates(self) -> bool:
-        """Whether some tokens cannot be drawn."""
-        return self.top_k is not None or self.top_p not in (None, 1)
 
 
 def log_distribution(
@@ -67,28 +63,6 @@ def log_distribution(
     return logits.log_softmax(-1)
 
 
-PART = 256
-"""Tokens per part of a large vocabulary, of 16 parts or more; see `draw`."""
-
-
-def draw(
-    prob: Float[Tensor, "B V"], generator: torch.Generator | None = None
-) -> Int[Tensor, "B 1"]:
-    """One token per row, token v with probability `prob[:, v]`; never one of 0.
-
-    `torch.multinomial` takes a random number for every entry, on a CPU a fifth of a
-    step's time with V = 49,152. Of a large vocabulary, first a part of PART tokens is
-    drawn by its probability, then a token in it: P(v) = P(part) · P(v | part).
-    """
-    vocabulary = prob.shape[-1]
-    if vocabulary < 16 * PART:
-        return torch.multinomial(prob, 1, generator=generator)
-    parts = F.pad(prob, (0, -vocabulary % PART)).unflatten(-1, (-1, PART))
-    part = torch.multinomial(parts.sum(-1), 1, generator=generator)
-    inside = parts.take_along_dim(part[:, :, None], 1)[:, 0]
-    return part * PART + torch.multinomial(inside, 1, generator=generator)
-
-
 @guarded
 def sample(
     model: Model,
@@ -113,60 +87,46 @@ def sample(
     are longer than the model allows. There is no temperature 0, for it leaves no
     distribution to take a log-prob of; 0.01 is close to it.
     """
-    encoded = encode(tokenizer, prompts)
-    check_prompts(model, prompts, encoded, max_new_tokens)
+    encoded = encode(model, tokenizer, prompts, max_new_tokens)
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
     generator = seeds.generator(seed, model.device)
-    ends, pad = end_tokens(model, tokenizer), pad_token(tokenizer)
+    ends = end_tokens(model, tokenizer)
     with without_dropout(model):
-        return sample_ids(model, encoded, ends, pad, sampling, generator)
+        rollout = sample_ids(model, encoded, ends, sampling, generator)
+    # Tensors born in inference mode cannot enter a graph; copies of their rows can.
+    return rollout.rows(torch.arange(len(rollout), device=model.device))
 
 
-class Decoded(NamedTuple):
-    """What was drawn, (B, T); `done`, (B,), whether an end was."""
-
-    tokens: Int[Tensor, "B T"]
-    logp: Float[Tensor, "B T"]
-    entropy: Float[Tensor, "B T"]
-    done: Tensor
-
-
+@torch.inference_mode()
 def sample_ids(
     model: Model,
     encoded: list[list[int]],
     ends: Int[Tensor, " n"],
-    pad: int,
     sampling: Sampling,
     generator: torch.Generator,
 ) -> Rollout:
-    """`sample` on prompts that are token ids already."""
-    width = max(map(len, encoded))
-    ids = [[pad] * (width - len(row)) + row for row in encoded]  # left-padded
-    real = [[0] * (width - len(row)) + [1] * len(row) for row in encoded]
-    prompts = torch.tensor(ids, device=model.device)
-    attention = torch.tensor(real, device=model.device)
-    decoded = _decode(model, prompts, attention, ends, sampling, generator)
-    # Tensors born in inference mode cannot enter a graph; ordinary copies can.
-    decoded = Decoded(*(x.clone() for x in decoded))
-    group = torch.arange(len(encoded), device=model.device)
-    group = group.repeat_interleave(sampling.group_size)
-    return _pack(prompts[group], attention[group], decoded, group, ends, pad)
-
-
-@torch.inference_mode()
-def _decode(model, prompts, attention, ends, sampling, generator) -> Decoded:
-    """Up to `max_new_tokens` tokens a row; rows leave the batch when they end."""
-    G, limit = sampling.group_size, sampling.max_new_tokens
-    (n, width), device = prompts.shape, prompts.device
-    tokens = prompts.new_zeros(n * G, limit)
-    logp = wide(torch.zeros(n * G, limit, dtype=model.dtype, device=device))
-    entropy = torch.zeros_like(logp)
-    done = torch.zeros(n * G, dtype=torch.bool, device=device)
-    attention = torch.cat([attention, attention.new_ones(n, limit)], 1)
+    """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
+    G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
+    prompts = [torch.tensor(row, device=device) for row in encoded]
+    length = torch.tensor([len(row) for row in encoded], device=device)
+    group = torch.arange(len(encoded), device=device).repeat_interleave(G)
+    zeros = wide(torch.zeros(len(group), limit, dtype=model.dtype, device=device))
+    rollout = Rollout(
+        ids=F.pad(pad_sequence(prompts, batch_first=True), (0, limit))[group],
+        prompt_length=length[group],
+        mask=torch.zeros(len(group), limit, device=device),
+        logp=zeros,
+        entropy=zeros.clone(),
+        truncated=torch.ones_like(group, dtype=torch.bool),
+        group=group,
+    )
+    step = pad_sequence(prompts, batch_first=True, padding_side="left")
+    start, width = 0, step.shape[1]
+    columns = torch.arange(width + limit, device=device)
+    attention = (columns >= width - length[:, None]).long()
     position = (attention.cumsum(-1) - 1).clamp(min=0)
+    row = torch.arange(len(group), device=device)  # rows that are still being written
     cache = DynamicCache(config=model.config)
-    row = torch.arange(n * G, device=device)  # rows that are still being written
-    step, start = prompts, 0
     for t in range(limit):
         end = width + t
         # 1. Read the prompts once, then one token a row.
@@ -178,6 +138,7 @@ def _decode(model, prompts, attention, ends, sampling, generator) -> Decoded:
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
+        start = end
         # 2. After the prompts: copy each one's cache for its G responses.
         if t == 0:
             cache.batch_repeat_interleave(G)
@@ -187,49 +148,22 @@ def _decode(model, prompts, attention, ends, sampling, generator) -> Decoded:
         # 3. Draw a token for every row, and keep what was known of it.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
-        step = draw(prob, generator)
-        tokens[row, t] = step[:, 0]
-        logp[row, t] = log_prob.gather(1, step)[:, 0]
-        if sampling.truncates:  # 0 · log 0 = 0
-            log_prob = log_prob.masked_fill(prob == 0, 0.0)
-        entropy[row, t] = -(prob * log_prob).sum(-1)
-        start = end
+        step = torch.multinomial(prob, 1, generator=generator)
+        rollout.ids[row, rollout.prompt_length[row] + t] = step[:, 0]
+        rollout.mask[row, t] = 1.0
+        rollout.logp[row, t] = log_prob.gather(1, step)[:, 0]
+        rollout.entropy[row, t] = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
         # 4. Drop the rows that have ended.
         ended = (step == ends).any(-1)
         if ended.any():
-            done[row[ended]] = True
+            rollout.truncated[row[ended]] = False
             keep = (~ended).nonzero()[:, 0]
             if not len(keep):
                 break
             row, step = row[keep], step[keep]
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
-    return Decoded(tokens[:, : t + 1], logp[:, : t + 1], entropy[:, : t + 1], done)
-
-
-def _pack(prompts, attention, decoded: Decoded, group, ends, pad) -> Rollout:
-    """Close the gap: from left-padded prompts to right-padded rows."""
-    length, (batch, width) = attention.sum(-1), prompts.shape
-    tokens, device = decoded.tokens, prompts.device
-    steps = torch.arange(tokens.shape[1], device=device)
-    end = (tokens[:, :, None] == ends).any(-1)
-    first_end = torch.where(end.any(-1), end.int().argmax(-1), tokens.shape[1])
-    mask = steps <= first_end[:, None]
-    joined = torch.cat([prompts, torch.where(mask, tokens, pad)], 1)
-    columns = torch.arange(joined.shape[1], device=device)
-    shift = (width - length)[:, None]
-    packed = joined.gather(1, (columns + shift).clamp(max=joined.shape[1] - 1))
-    real = columns < (length + mask.sum(-1))[:, None]
-    rollout = Rollout(
-        ids=torch.where(real, packed, pad),
-        prompt_length=length,
-        mask=mask.float(),
-        logp=torch.where(mask, decoded.logp, 0.0),
-        entropy=torch.where(mask, decoded.entropy, 0.0),
-        truncated=~decoded.done,
-        group=group,
-    )
-    return rollout.rows(torch.arange(batch, device=device))
+    return rollout
 
 
 @contextlib.contextmanager
@@ -253,57 +187,43 @@ def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
     return torch.tensor(sorted(ends), device=model.device)
 
 
-def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Padding is never read, so where a tokenizer has no token for it, EOS will do."""
-    pad = tokenizer.pad_token_id
-    return tokenizer.eos_token_id if pad is None else pad
-
-
 def encode(
-    tokenizer: PreTrainedTokenizerBase, prompts: Collection[str]
+    model: Model,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Collection[str],
+    max_new_tokens: int,
 ) -> list[list[int]]:
     """Prompts as token ids, with one BOS token where both would write one.
 
     Many chat templates begin with it, and many tokenizers add it: a model that finds
-    two was never trained on that. Raises `UserError` if a prompt is no text, or empty.
+    two was never trained on that.
+
+    Raises `UserError` if a prompt is no text, or has no token, one that the model does
+    not know, or so many that too little room is left for a response.
     """
-    prompts = list(prompts)
-    if not prompts:
-        raise UserError("there must be at least one prompt")
-    for prompt in prompts:
-        if not isinstance(prompt, str) or not prompt:
-            raise UserError(f"a prompt must be a non-empty string, got {prompt!r}")
-    rows = tokenizer(prompts)["input_ids"]
-    bos = [tokenizer.bos_token_id]
-    if bos == [None] or tokenizer("")["input_ids"][:1] != bos:
-        return rows  # the tokenizer adds none
-    return [row[1:] if row[:2] == 2 * bos else row for row in rows]
-
-
-def check_prompts(
-    model: Model,
-    prompts: Collection[str],
-    encoded: list[list[int]],
-    max_new_tokens: int,
-) -> None:
-    """Raise `UserError` if a prompt has no token, one that the model does not know, or
-    leaves too little room for a response."""
-    lengths, known = [len(ids) for ids in encoded], vocabulary(model)
+    prompts, known = list(prompts), vocabulary(model)
+    if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+        raise UserError(f"prompts must be at least one text, got {shown(prompts)}")
+    rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
+    if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
+        rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]
+    for prompt, row in zip(prompts, rows, strict=True):
+        if not row:
+            raise UserError(
+                f"the tokenizer makes no token of the prompt {prompt!r}: a response "
+                "needs something to follow"
+            )
+        if max(row) >= known:
+            raise UserError(
+                f"the tokenizer gives the token {max(row)}, the model has only "
+                f"{known}: load both from the same place"
+            )
     limit = getattr(model.config, "max_position_embeddings", None)
-    if min(lengths) == 0:
-        empty = list(prompts)[lengths.index(0)]
+    longest = max(map(len, rows))
+    if limit is not None and longest + max_new_tokens > limit:
         raise UserError(
-            f"the tokenizer makes no token of the prompt {empty!r}: a response needs "
-            "something to follow"
-        )
-    if (largest := max(map(max, encoded))) >= known:
-        raise UserError(
-            f"the tokenizer gives the token {largest}, the model has only {known}: "
-            "load both from the same place"
-        )
-    if limit is not None and max(lengths) + max_new_tokens > limit:
-        raise UserError(
-            f"the longest prompt has {max(lengths)} tokens and max_new_tokens is "
+            f"the longest prompt has {longest} tokens and max_new_tokens is "
             f"{max_new_tokens}, together more than the {limit} positions of the model; "
             "shorten one of them"
         )
+    return rows

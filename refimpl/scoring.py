@@ -1,8 +1,7 @@
 """The log-probs of responses that are there: a whole response at once.
 
-Teacher forcing: every token is read with those before it as they were sampled. What
-the sampler said of the same tokens, with its cache, must agree; `check_sampling` tries
-that on every model before a run.
+Teacher forcing: every token is read with those before it as they were sampled. The
+sampler, with its cache, must say the same; `check_sampling` tries that before a run.
 """
 
 from collections.abc import Callable
@@ -11,13 +10,13 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from refimpl.batch import Rollout, widened
 from refimpl.checks import Positive, UserError, guarded, one_line
-from refimpl.models import Model, wide
+from refimpl.models import Model, vocabulary, wide
 from refimpl.moe import Drift
-from refimpl.sampling import Sampling, pad_token, sample_ids, without_dropout
+from refimpl.sampling import Sampling, sample_ids, without_dropout
 
 
 class Scores(NamedTuple):
@@ -74,39 +73,35 @@ def in_parts(
     read: Callable[[Rollout], Tensor], rollout: Rollout, size: int
 ) -> Float[Tensor, "B T"]:
     """`read` over micro-batches of so many rows, put together again."""
-    rows = torch.arange(len(rollout), device=rollout.ids.device).split(size)
     width = rollout.mask.shape[1]
-    return torch.cat([widened(read(rollout.rows(part)), width) for part in rows])
+    return torch.cat([widened(read(part), width) for part in rollout.split(size)])
 
 
 @torch.no_grad()
-def check_sampling(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def check_sampling(model: PreTrainedModel) -> None:
     """Raise `UserError` if this architecture cannot be sampled from as we do it.
 
     Sixteen short responses to prompts of two lengths: the cache must be one whose rows
     can be copied and selected, and the sampler must agree with teacher forcing.
     """
-    kind, hot = type(model).__name__, 10.0
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    prompts = [[n % vocabulary for n in row] for row in ([1, 2], [1, 2, 3, 4, 5])]
+    kind, known, temperature = type(model).__name__, vocabulary(model), 10.0
+    prompts = [[n % known for n in range(1, length)] for length in (3, 6)]
     # Hot, and with every third token an end, so that rows leave at different times.
-    ends = torch.arange(0, vocabulary, 3, device=model.device)
-    generator = torch.Generator(model.device).manual_seed(0)
-    sampling = Sampling(group_size=8, max_new_tokens=4, temperature=hot)
+    sampling = Sampling(group_size=8, max_new_tokens=4, temperature=temperature)
+    ends = torch.arange(0, known, 3, device=model.device)
+    draws = torch.Generator(model.device).manual_seed(0)
     try:
         with without_dropout(model):
-            rollout = sample_ids(
-                model, prompts, ends, pad_token(tokenizer), sampling, generator
-            )
-            again, _ = log_probs(model, rollout, hot)
+            rollout = sample_ids(model, prompts, ends, sampling, draws)
+            again, _ = log_probs(model, rollout, temperature)
     except Exception as error:  # whatever a model raises that is no such transformer
         raise UserError(
             f"{kind} cannot be sampled from here: the sampler needs a causal "
             "transformer with a key-value cache whose rows can be copied and "
             f"selected ({one_line(error, 120)})"
         ) from error
-    gap = hot * (again - rollout.logp).abs().max().item()
-    spread = hot * rollout.logp[rollout.mask.bool()].std().item()
+    gap = temperature * (again - rollout.logp).abs().max().item()
+    spread = temperature * rollout.logp[rollout.mask.bool()].std().item()
     # A hundredth of what log-probs differ by; rounding is a thousandth of that.
     allowed = 1e-4 + 1e-2 * min(1.0, spread) + 100 * torch.finfo(model.dtype).eps
     if not gap < allowed:

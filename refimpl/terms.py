@@ -1,9 +1,8 @@
 """What may be added to a loss, and what may correct the ratio before it.
 
-A term is a function (part, scores, weight) → (scalar, metrics), a correction one of
-(part, scores, Given) → Given; each is made once, by `prepare`, where a setting asks for
-it. `part` is a micro-batch, `scores` what the pass over it said, `weight` the (B, T)
-normaliser's of the whole mini-batch, cut to the part.
+Each is made once, by `prepare`, where a setting asks for it. `part` is a micro-batch,
+`scores` what the pass over it said, `weight` the (B, T) normaliser's of the whole
+mini-batch, cut to the part.
 """
 
 from collections.abc import Callable
@@ -48,14 +47,13 @@ def entropy(bonus: float) -> Term:
 
 def load_balance(part: Batch, scores: Scores, weight: Tensor) -> Added:
     """+ 1e-3 times the load-balancing loss, of each micro-batch by itself."""
-    routers, share = scores.routers, part.mask.sum() / part.tokens
-    of_tokens = part.rollout.mask.sum()
+    routers, mask = scores.routers, part.rollout.mask
+    share, tokens = part.mask.sum() / part.tokens, mask.sum()
     metrics = {
-        "router/expert_change": (routers.expert_change * part.rollout.mask).sum(),
-        "router/shift": (routers.gamma.detach() * part.rollout.mask).sum(),
+        "router/expert_change": (routers.expert_change * mask).sum() / tokens,
+        "router/shift": (routers.gamma.detach() * mask).sum() / tokens,
+        "router/load_balance": routers.balance.detach(),
     }
-    metrics = {name: value / of_tokens for name, value in metrics.items()}
-    metrics["router/load_balance"] = routers.balance.detach()
     return BALANCE * share * routers.balance, metrics
 
 
@@ -107,13 +105,3 @@ def router_shift(placement: moe.Placement, one_ratio: bool, detach: bool) -> Cor
         return Given(logp, old_logp, weight)
 
     return correct
-
-
-def corrected(
-    corrections: list[Correction], part: Batch, scores: Scores, weight: Tensor
-) -> Given:
-    """All corrections, one after another."""
-    given = Given(scores.logp, part.old_logp, weight)
-    for correct in corrections:
-        given = correct(part, scores, given)
-    return given

@@ -30,7 +30,7 @@ from refimpl.models import Model, one_thread
 from refimpl.prepare import prepare
 from refimpl.run import Run
 from refimpl.scoring import log_probs as teacher_forced
-from refimpl.terms import corrected
+from refimpl.terms import Given
 
 MAX_GRAD_NORM = 1.0
 """The gradient's norm is cut off here, the critic's by itself."""
@@ -123,7 +123,9 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     size, whole_groups = run.config.micro_batch_size, run.whole_groups
     for part, w in mini.micro_batches(weight, rows, size, whole_groups):
         scores = run.scores(part.rollout)
-        given = corrected(run.corrections, part, scores, w)
+        given = Given(scores.logp, part.old_logp, w)
+        for correct in run.corrections:
+            given = correct(part, scores, given)
         loss, metrics = run.algorithm.loss(
             given.logp,
             given.old_logp,
@@ -146,16 +148,15 @@ def descend(run: Run, meter: Meter) -> Float[Tensor, ""]:
     for name, model in (("policy", run.model), ("critic", run.critic)):
         if model is None:
             continue
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-        if not norm.isfinite():  # the weights are still those of the last good step
+        norms[name] = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+        if not norms[name].isfinite():  # the weights are those of the last good step
             done = len(run.history) * run.config.updates_per_rollout
-            done += len(meter.updates)
             raise FloatingPointError(
-                f"update {done + 1}: the norm of the {name}'s gradient is "
-                f"{norm.item()}, training has diverged; lower the learning rate, or "
-                "clip ratios more tightly (chapter 11 goes from symptoms to causes)"
+                f"update {done + len(meter.updates) + 1}: the norm of the {name}'s "
+                f"gradient is {norms[name].item()}, training has diverged; lower the "
+                "learning rate, or clip ratios more tightly (chapter 11 goes from "
+                "symptoms to causes)"
             )
-        norms[name] = norm
     run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
+    run.optimizer.zero_grad()
     return norms["policy"]

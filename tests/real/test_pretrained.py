@@ -462,9 +462,10 @@ def tokenizer_with(adds_bos: bool) -> PreTrainedTokenizerFast:
     ],
 )
 def test_a_prompt_begins_with_one_bos(adds_bos, prompt, expected):
-    assert encode(tokenizer_with(adds_bos), [prompt]) == [expected]
+    model, tokenizer = random_model(), tokenizer_with(adds_bos)
+    assert encode(model, tokenizer, [prompt], 1) == [expected]
     assert TOKENIZER.bos_token_id is None  # where there is none, nothing changes
-    assert encode(TOKENIZER, ["1+2="]) == TOKENIZER(["1+2="])["input_ids"]
+    assert encode(model, TOKENIZER, ["1+2="], 1) == TOKENIZER(["1+2="])["input_ids"]
 
 
 def test_the_room_for_an_answer_is_counted_with_one_bos():
@@ -493,7 +494,7 @@ def test_smollm2_is_a_float32_chat_model_that_adds():
     text = Chat(None, tokenizer).prompt(question)
     end = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
     assert text.endswith(end)
-    ids = encode(tokenizer, [text])
+    ids = encode(model, tokenizer, [text], 12)
     assert ids[0][:2] == [1, 9690]  # <|im_start|>, system: its BOS, once
     written = model.generate(torch.tensor(ids), max_new_tokens=12, do_sample=False)
     assert "7" in tokenizer.decode(written[0, len(ids[0]) :])

@@ -42,7 +42,7 @@ def each(families: dict):
 def test_the_sampler_and_teacher_forcing_agree(kind, settings):
     """Prompts of three lengths, rows that end early; and a gradient comes back."""
     model = build(kind, settings)
-    check_sampling(model, TOKENIZER)
+    check_sampling(model)
     rollout = sample(
         model, TOKENIZER, PROMPTS, group_size=8, max_new_tokens=20, temperature=2.0
     )
@@ -65,10 +65,10 @@ def test_the_check_passes_a_policy_in_any_precision_and_leaves_no_trace():
     )
     halves = random_model().double(), random_model().bfloat16()
     for model in (warm_model(), no_opinions, *halves):
-        check_sampling(model, TOKENIZER)
+        check_sampling(model)
     model = gpt2().train()
     before = torch.get_rng_state()
-    check_sampling(model, TOKENIZER)
+    check_sampling(model)
     assert torch.equal(torch.get_rng_state(), before)
     assert model.training
     assert all(p.grad is None for p in model.parameters())
@@ -79,7 +79,7 @@ def test_the_check_passes_a_policy_in_any_precision_and_leaves_no_trace():
 
 def refusal(model) -> str:
     with pytest.raises(UserError, match=f"^{type(model).__name__} ") as caught:
-        check_sampling(model, TOKENIZER)
+        check_sampling(model)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert len(sentence) < 320
@@ -140,7 +140,7 @@ def test_a_small_gap_is_refused_and_rounding_is_not(by, refused):
     if refused:
         assert "other log-probs" in refusal(model)
     else:
-        check_sampling(model, TOKENIZER)
+        check_sampling(model)
 
 
 def test_rows_that_are_mixed_up_are_noticed(monkeypatch):

@@ -240,7 +240,7 @@ def test_a_tokenizer_without_padding_is_enough():
     rollout, usual = (sample(model, t, PROMPTS, **settings) for t in (bare, TOKENIZER))
     assert torch.equal(rollout.tokens * rollout.mask, usual.tokens * usual.mask)
     assert torch.equal(rollout.logp, usual.logp)
-    check_sampling(model, bare)
+    check_sampling(model)
 
 
 def test_devices_are_taken_by_what_is_there(monkeypatch):
