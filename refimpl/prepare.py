@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, moe, scoring, seeds, terms
+from refimpl import algorithms, moe, scoring, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, check_task, guarded, nearest, rows_of
 from refimpl.config import TrainConfig
@@ -16,7 +16,6 @@ from refimpl.models import (
     check_pair,
     frozen_copy,
     make_critic,
-    off_is_start,
     one_thread,
     pick_device,
     trainable_copy,
@@ -71,8 +70,8 @@ def prepare(
         routers_known = moe.can_be_recorded(model, config.needs_moe)
     critic = reference = None
     if method.critic:
-        critic = make_critic(model, seeds.seed_for(config.seed, 0, "critic"))
-    if config.beta > 0 and not off_is_start(model):
+        critic = make_critic(model)
+    if config.beta > 0:
         reference = frozen_copy(model)
     history = History(method.name)
     history.model = model
