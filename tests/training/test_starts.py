@@ -198,7 +198,7 @@ def test_what_is_interrupted_leaves_what_was_there(
 
 def test_the_loss_falls_on_the_response_and_its_end_alone():
     rows = Arithmetic().demonstrations(10, 0)
-    batches = list(sft._batches(rows, TOKENIZER, 4, "cpu"))
+    batches = list(sft._batches(rows, TOKENIZER, 4))
     assert [len(ids) for ids, _ in batches] == [4, 4, 2]
     pairs = [pair for ids, labels in batches for pair in zip(ids, labels, strict=True)]
     for row, (ids, labels) in zip(rows, pairs, strict=True):
@@ -244,7 +244,7 @@ def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
     balance = sft.BALANCE * moe.load_balance(routing)
     labels = padded.masked_fill(padded == PAD, -100)
     for given in ((ids, ids), (padded, labels)):
-        found = sft._loss(model, *given, PAD).item()
+        found = sft._loss(model, *given, TOKENIZER).item()
         assert found == pytest.approx((plain + balance).item(), abs=1e-6)
     assert balance > 1e-3
 
