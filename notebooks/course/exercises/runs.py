@@ -9,8 +9,7 @@ import torch
 
 from refimpl import ALGORITHMS, History, Scored, log_probs, sample
 from refimpl.models import build
-from refimpl.tasks import Arithmetic
-from refimpl.tasks import make_tokenizer
+from refimpl.tasks import Arithmetic, make_tokenizer
 
 
 def reinforce(model, tokenizer, rollouts: int = 24, broken: bool = False) -> History:
