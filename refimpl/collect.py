@@ -181,7 +181,7 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
         part = rollout.rows(rows)
         experts = part.experts if config.replay == "R3" else None
         logp, _, routing = run.routed(part, experts)
-        passes.append((logp, moe.visits(routing, len(part))))
+        passes.append((logp, routing.visits(len(part)) if routing else None))
     old_logp = torch.cat([widened(logp, mask.shape[1]) for logp, _ in passes])
     gap = (rollout.logp - old_logp) * mask
     # A sampler that leaves tokens out has a smaller support: there k3, which is never

@@ -57,9 +57,7 @@ class Policy:
         if not self.records:
             return drawn()
         generator = seeds.generator(noise_seed, self.model.device)
-        with moe.routed(
-            self.model, noise=self.noise, generator=generator, keep=True
-        ) as routing:
+        with moe.routed(self.model, noise=self.noise, generator=generator) as routing:
             return moe.recorded(drawn(), routing)
 
 
@@ -114,7 +112,7 @@ def _matrices(model: Model) -> set[str]:
     """The names of what an engine rounds."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     layers: list[nn.Module] = [layer for layer in ends if layer is not None]
-    layers += moe.routers(model) if moe.is_moe(model) else []
+    layers += moe.routers(model)
     spared = {id(p) for layer in layers for p in layer.parameters()}
     return {
         name
