@@ -17,7 +17,7 @@ from refimpl.rewards import identity
 from refimpl.run import Run
 
 NAME = "checkpoint.pt"
-VERSION = 6
+VERSION = 7
 KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
 KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
 
@@ -149,7 +149,9 @@ def restore(run: Run, saved: dict) -> None:
             "checkpoint folder"
         ) from error
     run.optimizer.load_state_dict(saved["optimizer"])
-    run.sampler.past[:] = [row.to(run.model.device) for row in saved["past"]]
+    past = [row.to(run.model.device) for row in saved["past"]]
+    run.sampler.past[:] = past[:-1]  # the last are the policy's weights of now
+    run.sampler.sync()
     run.history.rows[:] = saved["rows"]
     run.history.samples[:] = saved["samples"]
     for row in run.history.rows:  # measured only because that run was to end there

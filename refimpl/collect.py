@@ -30,7 +30,6 @@ class DynamicSamplingError(RuntimeError):
 def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     """Sample a rollout, score it, and turn scores into advantages; with metrics."""
     config = run.config
-    run.sampler.sync()
     drawn, rounds = draw(run, step), 1
     if step == 0:
         warn_if_never_right(drawn)
@@ -169,7 +168,7 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     for part in rollout.split(config.micro_batch_size):
         experts = part.experts if config.replay == "R3" else None
         logp, _, routing = run.routed(part, experts)
-        passes.append((logp, moe.visits(routing, len(part))))
+        passes.append((logp, routing.visits(len(part)) if routing else None))
     old_logp = torch.cat([widened(logp, mask.shape[1]) for logp, _ in passes])
     gap = (rollout.logp - old_logp) * mask
     # A sampler that leaves tokens out has a smaller support: there k3, which is never

@@ -14,18 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.checks import (
-    Count,
-    Positive,
-    Seed,
-    UserError,
-    check_rows,
-    check_task,
-    guarded,
-)
+from refimpl.checks import Count, Seed, UserError, check_rows, check_task, guarded
 from refimpl.models import Model, one_thread, vocabulary
 from refimpl.rewards import columns, score
-from refimpl.sampling import Nucleus, sample
+from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 
 AT_ONCE = 2**22
@@ -44,56 +36,43 @@ def scores(
     *,
     problems: Count = 256,
     samples: Count = 1,
-    max_new_tokens: Count = 48,
-    temperature: Positive = 1.0,
-    top_p: Nucleus | None = None,
-    top_k: Count | None = None,
     seed: Seed = 0,
-    batch: Count | None = None,
+    **sampling,
 ) -> Float[Tensor, "problems k"]:
     """The task's reward for `samples` answers to each held-out problem; float64, CPU.
 
-    Sampled as in training: a run hands on its temperature, and top_p and top_k.
-    `seed` decides problems and answers. `batch` is how many answers are written at
-    once, by whole problems; None: as many as `AT_ONCE` allows. The first batch's seed
-    is `seed`, each other batch has its own: another `batch` gives other answers
-    of the same distribution.
+    `sampling` is what `sample` takes: a run hands on its temperature, top_p, top_k and
+    max_new_tokens. `seed` decides problems and answers: the first batch is sampled with
+    it, each other batch (`AT_ONCE`) with a seed of its own.
 
-    Raises `UserError` on bad input, and if the task's rows or rewards
-    are none.
+    Raises `UserError` on bad input, and if the task's rows or rewards are none.
     """
     task = Arithmetic() if task is None else task
     check_task(task)
     rows = check_rows(task.held_out(problems, seed), "held_out")
-    batch = max(1, AT_ONCE // vocabulary(model)) if batch is None else batch
-    size, found = max(1, batch // samples), []
+    size = max(1, AT_ONCE // vocabulary(model) // samples)  # whole problems
+    texts: list[str] = []
     for first in range(0, len(rows), size):
-        part = rows[first : first + size]
         with one_thread(model):
             rollout = sample(
                 model,
                 tokenizer,
-                [row["prompt"] for row in part],
+                [row["prompt"] for row in rows[first : first + size]],
                 group_size=samples,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
                 seed=seeds.seed_for(seed, first, "evaluation") if first else seed,
+                **sampling,
             )
-        part = [row for row in part for _ in range(samples)]
-        prompts = [row["prompt"] for row in part]
-        found += score(task.reward, prompts, rollout.texts(tokenizer), columns(part))
+        texts += rollout.texts(tokenizer)
+    asked = [row for row in rows for _ in range(samples)]
+    prompts = [row["prompt"] for row in asked]
+    found = score(task.reward, prompts, texts, columns(asked))
     return torch.tensor(found, dtype=torch.float64).view(-1, samples)
 
 
 @guarded
 def mean_at(scores: Float[Tensor, "problems k"]) -> float:
-    """mean@k: the mean score of all answers. Raises `UserError` if there are none."""
-    values = scores.flatten().tolist()
-    if not values:
-        raise UserError("scores must hold at least one answer, got none")
-    return sum(values) / len(values)
+    """mean@k: the mean score of all answers."""
+    return scores.double().mean().item()
 
 
 @guarded
@@ -104,12 +83,8 @@ def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
 
     c of a problem's n answers are right (score > 0.5): the probability that k of the
     n, drawn without putting back, hold a right one. From whole numbers, so nothing is
-    lost to rounding, whatever n is. With k = 1 it is the share of right answers.
-
-    Raises `UserError` if k > n, or there is no problem.
+    lost to rounding, whatever n is. Raises `UserError` if k > n.
     """
-    if not len(scores):
-        raise UserError("scores must hold at least one problem, got none")
     n = scores.shape[1]
     if k > n:
         raise UserError(
@@ -125,8 +100,5 @@ def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
 def evaluate(
     model: Model, tokenizer: PreTrainedTokenizerBase, task=None, **settings
 ) -> float:
-    """mean@k: the mean of the task's reward over the answers to held-out problems.
-
-    Arguments and errors are those of `scores`: one answer each, or `samples` of them.
-    """
+    """mean@k of the answers to held-out problems; arguments and errors of `scores`."""
     return mean_at(scores(model, tokenizer, task, **settings))

@@ -35,7 +35,7 @@ def write(
     to, never replaced. Raises `OSError` if it cannot be written: what was there before
     is then untouched.
     """
-    how = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     path = Path(path)
     if path.exists() and not path.is_file():
         with open(path, mode, **how) as file:

@@ -23,7 +23,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from refimpl.checks import Seed, UserError, guarded, nearest
+from refimpl.checks import Seed, UserError, guarded, nearest, one_line
 from refimpl.seeds import salted
 
 if TYPE_CHECKING:
@@ -32,37 +32,12 @@ else:  # a wrapped one too, as peft's
     Model = nn.Module
 
 Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
-
-
-def _sizes(width: int, layers: int, heads: int, **feed_forward: int | bool) -> dict:
-    return {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        "head_dim": width // heads,
-        **feed_forward,
-    }
-
-
-def _experts(width: int, n: int, visited: int) -> dict:
-    return {
-        "moe_intermediate_size": width,
-        "num_experts": n,
-        "num_experts_per_tok": visited,
-        "norm_topk_prob": True,
-    }
-
-
-PRESETS: dict[str, dict] = {
-    # 0.1 M parameters: seconds on a laptop CPU.
-    "tiny": _sizes(64, 2, 4, intermediate_size=192),
-    # 0.2 M, of which a token uses half: 8 experts in both layers, top 2.
-    "tiny-moe": _sizes(64, 2, 4, **_experts(64, 8, 2)),
-    # 14 M: for a GPU.
-    "small": _sizes(384, 8, 6, intermediate_size=1024),
-    # 43 M, for a GPU: 16 experts, top 4.
-    "small-moe": _sizes(384, 8, 6, **_experts(256, 16, 4)),
+# Width, layers, heads, width of the feed-forward; experts, and how many a token visits.
+PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
+    "tiny": (64, 2, 4, 192, 0, 0),  # 0.1 M parameters: seconds on a laptop CPU
+    "tiny-moe": (64, 2, 4, 64, 8, 2),  # 0.2 M, of which a token uses half
+    "small": (384, 8, 6, 1024, 0, 0),  # 14 M: for a GPU
+    "small-moe": (384, 8, 6, 256, 16, 4),  # 43 M: for a GPU
 }
 
 
@@ -78,9 +53,14 @@ def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
             f"unknown preset {preset!r}{nearest(preset, PRESETS)}; "
             f"one of: {', '.join(PRESETS)}"
         )
-    kind = Qwen3MoeConfig if "num_experts" in PRESETS[preset] else Qwen3Config
-    config = kind(
-        **PRESETS[preset],
+    width, layers, heads, feed_forward, experts, visited = PRESETS[preset]
+    config = (Qwen3MoeConfig if experts else Qwen3Config)(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=width // heads,
+        intermediate_size=feed_forward,
         vocab_size=len(tokenizer),
         max_position_embeddings=128,
         tie_word_embeddings=True,
@@ -88,6 +68,10 @@ def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+    if experts:
+        config.moe_intermediate_size = feed_forward
+        config.num_experts, config.num_experts_per_tok = experts, visited
+        config.norm_topk_prob = True
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
         return AutoModelForCausalLM.from_config(config)
@@ -120,7 +104,7 @@ def vocabulary(model: Model) -> int:
 
 
 @guarded
-def make_critic(policy: Model, seed: Seed = 0) -> PreTrainedModel:
+def make_critic(policy: Model) -> PreTrainedModel:
     """A critic V(q, o_<t) whose body starts as a copy of the policy's, its head at 0.
 
     A head of zeros makes the first advantages plain returns instead of noise. All its
@@ -131,46 +115,49 @@ def make_critic(policy: Model, seed: Seed = 0) -> PreTrainedModel:
         policy = copy.deepcopy(policy).merge_and_unload()
     config = copy.deepcopy(policy.config)
     config.num_labels = 1
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
-        try:
+    try:
+        with torch.random.fork_rng(devices=[]):  # what it draws is overwritten
             critic = AutoModelForTokenClassification.from_config(config)
-        except ValueError as error:
-            raise UserError(
-                f"no critic can be made of {type(policy).__name__}: transformers has "
-                "no token-classification model of this kind; take a method without a "
-                "critic, or another model"
-            ) from error
+    except ValueError as error:
+        raise UserError(
+            f"no critic can be made of {type(policy).__name__}: transformers has no "
+            "token-classification model of this kind; take a method without a critic, "
+            "or another model"
+        ) from error
     critic.base_model.load_state_dict(policy.base_model.state_dict())
     head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]
-    nn.init.zeros_(head.weight)
-    if head.bias is not None:
-        nn.init.zeros_(head.bias)
+    for p in head.parameters():
+        nn.init.zeros_(p)
     return critic.to(policy.device, policy.dtype).eval()  # no dropout
+
+
+def trained(model: Model) -> list[nn.Parameter]:
+    """The weights that take a gradient."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def frozen(model: Model) -> list[nn.Parameter]:
+    """The others: frozen layers, the base of a LoRA."""
+    return [p for p in model.parameters() if not p.requires_grad]
 
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy to train, in eval mode: dropout would make π_θ differ from the sampler.
 
-    Weights that need no gradient stay so: frozen layers, the base of a LoRA. Their
-    memory is that of `model`: they are read, never written. Raises `UserError` if no
-    weight needs a gradient.
+    Weights that need no gradient stay so. Their memory is that of `model`: they are
+    read, never written. Raises `UserError` if no weight needs a gradient.
     """
-    policy = copied(
-        model, [p for p in model.parameters() if not p.requires_grad]
-    ).eval()
-    if not any(p.requires_grad for p in policy.parameters()):
+    if not trained(model):
         raise UserError(
             "no weight of the model needs a gradient, so nothing could be trained; "
             "call model.requires_grad_(True), or unfreeze the part you want to train"
         )
-    return policy
+    return copied(model, frozen(model)).eval()
 
 
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy that takes no gradient, as π_ref; what `model` keeps frozen, it shares."""
-    frozen = [p for p in model.parameters() if not p.requires_grad]
-    return copied(model, frozen).eval().requires_grad_(False)
+    return copied(model, frozen(model)).eval().requires_grad_(False)
 
 
 def copied(model: Model, shared: Collection[nn.Parameter]) -> Model:
@@ -184,21 +171,6 @@ def copied(model: Model, shared: Collection[nn.Parameter]) -> Model:
     return copy.deepcopy(model, memo)
 
 
-def off_is_start(model: Model) -> bool:
-    """Whether `peft`'s adapter, switched off, is the policy that `model` is now.
-
-    So it is if nothing but A and B is trained and every B is 0, as at first. It is then
-    the reference of the whole run, at no memory.
-    """
-    if not hasattr(model, "disable_adapter"):
-        return False
-    weights = dict(model.named_parameters())
-    trained = [name for name, p in weights.items() if p.requires_grad]
-    return all(".lora_A." in n or ".lora_B." in n for n in trained) and not any(
-        p.any() for name, p in weights.items() if ".lora_B." in name
-    )
-
-
 def frozen_names(model: Model) -> set[str]:
     """What `model.state_dict()` calls the parameters that need no gradient."""
     every = model.named_parameters(remove_duplicate=False)
@@ -207,19 +179,13 @@ def frozen_names(model: Model) -> set[str]:
 
 def fingerprint(model: Model, each: int = 64) -> Tensor:
     """Some numbers of each frozen weight, by which another base is recognised."""
-    frozen = [p.detach() for p in model.parameters() if not p.requires_grad]
-    seen = [p.flatten()[:: 1 + p.numel() // each].cpu().double() for p in frozen]
-    return torch.cat(seen) if seen else torch.zeros(0)
+    seen = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
+    return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in seen)])
 
 
 def weights(model: Model) -> Float[Tensor, " P"]:
     """All trained weights in one row, copied."""
     return torch.cat([p.detach().flatten() for p in trained(model)])
-
-
-def trained(model: Model) -> list[nn.Parameter]:
-    """The weights that take a gradient."""
-    return [p for p in model.parameters() if p.requires_grad]
 
 
 def wide(x: Tensor) -> Tensor:
@@ -229,9 +195,8 @@ def wide(x: Tensor) -> Tensor:
 
 def precision(model: Model, dtype: str) -> contextlib.AbstractContextManager:
     """Autocast for bfloat16, nothing otherwise."""
-    if dtype != "bfloat16":
-        return contextlib.nullcontext()
-    return torch.autocast(model.device.type, torch.bfloat16)
+    on = dtype == "bfloat16"
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=on)
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -261,21 +226,13 @@ def one_thread(model: PreTrainedModel) -> Iterator[None]:
 
 
 def pick_device(name: str | torch.device) -> torch.device:
-    """'cpu', 'cuda', 'cuda:1', 'mps'. Raises `UserError` if it is not there."""
+    """'cpu', 'cuda', 'cuda:1', 'mps'. Raises `UserError` if torch cannot use it."""
     try:
         device = torch.device(str(name))
-    except RuntimeError as error:
-        raise UserError(f"unknown device {name!r}: 'cpu', 'cuda' or 'mps'") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
         raise UserError(
-            "device 'cuda' was asked for, but torch sees no CUDA device; use 'cpu', or "
-            "install a CUDA build of torch (README, 'Using a GPU')"
-        )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"device {name!r} was asked for, but torch sees only "
-            f"{torch.cuda.device_count()} CUDA devices, numbered from 0"
-        )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device 'mps' was asked for, but torch sees none; use 'cpu'")
+            f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "
+            f"in the README ({one_line(error, 90)})"
+        ) from error
     return device

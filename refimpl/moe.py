@@ -17,6 +17,7 @@ nothing is recorded, and it trains as a dense model does. (B, L) are positions o
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -30,60 +31,58 @@ from refimpl.importance import Mask, sequence_log_ratio
 from refimpl.models import wide
 
 
+class Visits(NamedTuple):
+    """The experts of a pass, and the router's log-probs of them, nats."""
+
+    experts: Int[Tensor, "B L layers k"]
+    logp: Float[Tensor, "B L layers k"]
+
+
 @dataclass
 class Routing:
     """What the routers did in the last forward pass, a list entry for each layer.
 
     `logits`: (N, E), with their graph; `experts`: (N, k), the ones that were visited.
     N is the number of tokens that went through, batch × positions. `passes`: all of
-    them, where `routed(keep=True)`.
+    them, first to last.
     """
 
     logits: list[Float[Tensor, "N E"]] = field(default_factory=list)
     experts: list[Int[Tensor, "N k"]] = field(default_factory=list)
     passes: "list[Routing]" = field(default_factory=list)
 
-    @classmethod
-    def join(cls, passes: Sequence["Routing"]) -> "Routing":
-        """The tokens of several passes, one after another."""
-        logits = zip(*(p.logits for p in passes), strict=True)
-        experts = zip(*(p.experts for p in passes), strict=True)
-        return cls([torch.cat(x) for x in logits], [torch.cat(x) for x in experts])
-
     def visited(self, batch: int) -> Int[Tensor, "B L layers k"]:
         """The experts as one tensor of small integers."""
-        experts = torch.stack(self.experts, 1).to(torch.int16)
-        return experts.view(batch, -1, *experts.shape[1:])
+        return torch.stack(self.experts, 1).to(torch.int16).unflatten(0, (batch, -1))
 
     def favoured(self, batch: int) -> Int[Tensor, "B L layers k"]:
         """The experts that the routers favour, even where others were replayed."""
         k = self.experts[0].shape[-1]
-        top = torch.stack(self.logits, 1).topk(k).indices.to(torch.int16)
-        return top.view(batch, -1, *top.shape[1:])
+        top = torch.stack(self.logits, 1).topk(k).indices
+        return top.to(torch.int16).unflatten(0, (batch, -1))
 
     def log_probs(
         self, experts: Int[Tensor, "B L layers k"]
     ) -> Float[Tensor, "B L layers k"]:
         """log of the router's probability of each of `experts`, nats; 0 where FREE."""
         every = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
-        every = every.view(*experts.shape[:3], -1)
+        every = every.unflatten(0, experts.shape[:2])
         logp = every.gather(-1, experts.long().clamp(min=0))
         return torch.where(experts == FREE, 0.0, logp)
 
-
-def is_moe(model: nn.Module) -> bool:
-    return bool(_routers(model))
+    def visits(self, batch: int) -> Visits:
+        """The experts that were visited, with their log-probs."""
+        experts = self.visited(batch)
+        return Visits(experts, self.log_probs(experts))
 
 
 def routers(model: nn.Module) -> list[nn.Module]:
-    """The routers, first layer first. Raises `UserError` if there is none."""
-    found = _routers(model)
-    if not found:
-        raise UserError(
-            f"{type(model).__name__} has no router: replay, router shift and router "
-            "noise need a mixture of experts, for example the preset 'tiny-moe'"
-        )
-    return found
+    """The routers, first layer first; a dense model has none."""
+    return [m for m in model.modules() if type(m).__name__.endswith("Router")]
+
+
+def is_moe(model: nn.Module) -> bool:
+    return bool(routers(model))
 
 
 @torch.no_grad()
@@ -92,26 +91,14 @@ def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> boo
 
     Raises `UserError` if one of these settings needs that, and it cannot.
     """
-    if not is_moe(model):
-        if settings:
-            raise UserError(
-                f"{', '.join(settings)}: this needs a mixture of experts, and "
-                f"{type(model).__name__} has no router; use the preset 'tiny-moe', or "
-                "another algorithm"
-            )
-        return False
     try:
         with routed(model):
             model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
-    except UserError:
+    except UserError as error:
         if settings:
-            raise
+            raise UserError(f"{', '.join(settings)}: {error}") from error
         return False
     return True
-
-
-def _routers(model: nn.Module) -> list[nn.Module]:
-    return [m for m in model.modules() if type(m).__name__.endswith("Router")]
 
 
 @contextlib.contextmanager
@@ -121,7 +108,6 @@ def routed(
     experts: Int[Tensor, "B L layers k"] | None = None,
     noise: float = 0.0,
     generator: torch.Generator | None = None,
-    keep: bool = False,
 ) -> Iterator[Routing]:
     """Inside the block, every forward pass of `model` is recorded.
 
@@ -132,91 +118,66 @@ def routed(
       the live logits, so the router keeps its gradient.
     - `noise`: standard deviation of normal noise on the router logits, drawn from
       `generator`: a stand-in for an inference engine whose numbers differ.
-    - `keep`: remember every pass, as `recorded` needs of those that sample.
 
     Raises `UserError` if the model has no router, or one of another kind.
     """
     routing = Routing()
-    every = routers(model)
-    if experts is not None and experts.shape[2] != len(every):
+    normalised: dict[int, bool] = {}  # of each layer, which softmax its scores are
+    if not (every := routers(model)):
         raise UserError(
-            f"experts of {experts.shape[2]} layers were recorded, the model has "
-            f"{len(every)} routers"
+            f"{type(model).__name__} has no router: replay, router shift and router "
+            "noise need a mixture of experts, for example the preset 'tiny-moe'"
         )
 
-    def hook(layer: int):
-        normalised = None
+    def watch(layer: int, router: nn.Module, _inputs, output):
+        if layer not in normalised:
+            normalised[layer] = _normalised(router, output)
+        logits, scores, chosen = output
+        if noise:
+            draw = torch.empty_like(logits).normal_(generator=generator)
+            logits = logits + noise * draw
+            chosen = logits.topk(chosen.shape[-1]).indices
+        if experts is not None:
+            old = experts[:, :, layer].reshape(chosen.shape).long()
+            chosen = torch.where(old == FREE, chosen, old)
+        if layer == 0:
+            routing.logits, routing.experts = [], []
+            routing.passes.append(Routing(routing.logits, routing.experts))
+        routing.logits.append(logits)
+        routing.experts.append(chosen)
+        if noise or experts is not None:
+            weights = router_weights(logits, chosen, normalised[layer])
+            return logits, weights.to(scores.dtype), chosen
 
-        def watch(router, _inputs, output):
-            nonlocal normalised
-            logits, scores, chosen = _three(router, output)
-            if normalised is None:
-                normalised = _normalised(router, logits, scores, chosen)
-            if noise:
-                draw = torch.empty_like(logits).normal_(generator=generator)
-                logits = logits + noise * draw
-                chosen = logits.topk(chosen.shape[-1]).indices
-            if experts is not None:
-                old = experts[:, :, layer].reshape(chosen.shape).long()
-                chosen = torch.where(old == FREE, chosen, old)
-            if layer == 0:
-                routing.logits, routing.experts = [], []
-                if keep:
-                    routing.passes.append(Routing(routing.logits, routing.experts))
-            routing.logits.append(logits)
-            routing.experts.append(chosen)
-            if noise or experts is not None:
-                weights = router_weights(logits, chosen, normalised)
-                return logits, weights.to(scores.dtype), chosen
-
-        return watch
-
-    handles = [r.register_forward_hook(hook(i)) for i, r in enumerate(every)]
+    hooks = [r.register_forward_hook(partial(watch, i)) for i, r in enumerate(every)]
     try:
         yield routing
     finally:
-        for handle in handles:
-            handle.remove()
-
-
-class Visits(NamedTuple):
-    """The experts of a pass, and the router's log-probs of them, nats."""
-
-    experts: Int[Tensor, "B L layers k"]
-    logp: Float[Tensor, "B L layers k"]
-
-
-def visits(routing: Routing | None, batch: int) -> Visits | None:
-    """Those of the last pass; None where nothing was recorded."""
-    if routing is None:
-        return None
-    experts = routing.visited(batch)
-    return Visits(experts, routing.log_probs(experts))
+        for hook in hooks:
+            hook.remove()
 
 
 def recorded(rollout: Rollout, routing: Routing) -> Rollout:
     """A fresh rollout with the experts and router log-probs of the passes that sampled
-    it (`routed(keep=True)`); FREE, and 0, where no token was read.
+    it; FREE, and 0, where no token was read.
 
     The first pass read the left-padded prompts; the t-th after it the t-th token of
     every response that went on, in the order of the rows.
     """
-    first, *steps = routing.passes
-    n, columns = int(rollout.group.max()) + 1, torch.arange(rollout.ids.shape[1])
-    of_prompt = first.visited(n)
-    width, length = of_prompt.shape[1], rollout.prompt_length[:, None]
-    columns = columns.to(length.device)
+    prompts = routing.passes[0].visits(int(rollout.group.max()) + 1)
+    later = [p.visits(len(p.experts[0])) for p in routing.passes[1:]]
+    width, length = prompts.experts.shape[1], rollout.prompt_length[:, None]
+    columns = torch.arange(rollout.ids.shape[1], device=length.device)
     source = (columns + width - length).clamp(max=width - 1)
     in_prompt = (columns < length)[:, :, None, None]
     where = rollout.group[:, None], source
-    experts = torch.where(in_prompt, of_prompt[where], FREE)
-    logp = torch.where(in_prompt, first.log_probs(of_prompt)[where], 0.0)
-    if steps:
+    experts = torch.where(in_prompt, prompts.experts[where], FREE)
+    logp = torch.where(in_prompt, prompts.logp[where], 0.0)
+    if later:
         t, row = rollout.mask[:, 1:].T.nonzero(as_tuple=True)
-        later = Routing.join(steps)
-        visited, at = later.visited(len(row)), rollout.prompt_length[row] + t
-        experts[row, at] = visited[:, 0]
-        logp[row, at] = later.log_probs(visited)[:, 0]
+        at = rollout.prompt_length[row] + t
+        experts[row, at] = torch.cat([v.experts[:, 0] for v in later])
+        logp[row, at] = torch.cat([v.logp[:, 0] for v in later])
     return replace(rollout, experts=experts, router_logp=logp)
 
 
@@ -231,28 +192,20 @@ def router_weights(
     return weights / weights.sum(-1, keepdim=True) if normalised else weights
 
 
-def _three(router, output) -> tuple[Tensor, Tensor, Tensor]:
-    """(logits, scores, indices), or a `UserError` that says what came instead."""
-    if isinstance(output, tuple) and len(output) == 3:
-        logits, scores, chosen = output
-        if logits.ndim == 2 and scores.shape == chosen.shape:
-            return logits, scores, chosen
-    raise UserError(
-        f"{type(router).__name__} does not return (logits, scores, indices) of shapes "
-        "(N, E), (N, k), (N, k): its routing cannot be recorded"
-    )
-
-
 @torch.no_grad()
-def _normalised(router, logits, scores, chosen) -> bool:
+def _normalised(router: nn.Module, output) -> bool:
     """Which softmax this router's scores are, found by trying both."""
-    for normalised in (True, False):
-        again = router_weights(logits, chosen, normalised)
-        if torch.allclose(again, scores.float(), atol=1e-2, rtol=1e-2):
-            return normalised
+    if isinstance(output, tuple) and len(output) == 3 and output[0].ndim == 2:
+        logits, scores, chosen = output
+        for normalised in (True, False):
+            again = router_weights(logits, chosen, normalised)
+            if again.shape == scores.shape and torch.allclose(
+                again, scores.float(), atol=1e-2, rtol=1e-2
+            ):
+                return normalised
     raise UserError(
-        f"the scores of {type(router).__name__} are not a softmax of its logits: they "
-        "cannot be computed again for replayed experts"
+        f"{type(router).__name__} does not return (logits, scores, indices) whose "
+        "scores are a softmax of the logits: its routing cannot be recorded"
     )
 
 

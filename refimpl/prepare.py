@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, models, moe, scoring, seeds, terms
+from refimpl import algorithms, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, check_task, guarded, nearest, rows_of
 from refimpl.config import TrainConfig
@@ -60,8 +60,8 @@ def prepare(
         routers_known = moe.can_be_recorded(model, config.needs_moe)
     critic = reference = None
     if method.critic:
-        critic = models.make_critic(model, seeds.seed_for(config.seed, 0, "critic"))
-    if config.beta > 0 and not models.off_is_start(model):
+        critic = models.make_critic(model)
+    if config.beta > 0:
         reference = models.frozen_copy(model)
     run = Run(
         algorithm=method,
@@ -113,7 +113,10 @@ def sampler(model: Model, config: TrainConfig, records: bool) -> Policy:
     drawing = Policy(model, dtype, config.router_noise, records)
     if config.sampler_delay:
         drawing = Delayed(drawing, config.sampler_delay)
-    return Rounded(drawing) if rounds else drawing
+    if rounds:
+        drawing = Rounded(drawing)
+    drawing.sync()
+    return drawing
 
 
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:

@@ -24,8 +24,7 @@ from refimpl.terms import Correction, Term
 @dataclass
 class Run:
     """`config` is completed, `hyperparameters` are checked, `log_probs` reads a model's
-    log-probs and entropies of a rollout. `reference` is None without a KL, and also if
-    it is the policy with its adapter off."""
+    log-probs and entropies of a rollout. `reference` is None without a KL."""
 
     algorithm: Algorithm
     config: TrainConfig
@@ -91,8 +90,5 @@ class Run:
             return scoring.values(self.critic, rollout)
 
     def reference_logp(self, rollout: Rollout) -> Float[Tensor, "B T"]:
-        """log π_ref: the frozen copy's, or the policy's with its adapter off."""
-        if self.reference is not None:
-            return self.read(self.reference, rollout)[0]
-        with self.model.disable_adapter():
-            return self.read(self.model, rollout)[0]
+        """log π_ref in this run's precision."""
+        return self.read(self.reference, rollout)[0]

@@ -3,7 +3,7 @@
     Rounded(Delayed(Policy(model), rollouts=2), "int8")
 
 Each has a `model`, which computes what the sampler does, in the precision `dtype`; and
-`sync`, called once per rollout, delivers the policy's weights.
+`sync`, called before the first rollout and after the updates on each, delivers the policy's weights.
 """
 
 import contextlib
@@ -51,9 +51,7 @@ class Policy:
         watched: Any = contextlib.nullcontext()
         if self.records:
             generator = seeds.generator(noise_seed, self.model.device)
-            watched = moe.routed(
-                self.model, noise=self.noise, generator=generator, keep=True
-            )
+            watched = moe.routed(self.model, noise=self.noise, generator=generator)
         with precision(self.model, self.dtype), watched as routing:
             rollout = sample(self.model, tokenizer, prompts, seed=seed, **settings)
         return moe.recorded(rollout, routing) if self.records else rollout
@@ -109,7 +107,7 @@ def _matrices(model: Model) -> set[str]:
     """The names of what an engine rounds."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     layers: list[nn.Module] = [layer for layer in ends if layer is not None]
-    layers += moe.routers(model) if moe.is_moe(model) else []
+    layers += moe.routers(model)
     spared = {id(p) for layer in layers for p in layer.parameters()}
     return {
         name

@@ -148,7 +148,7 @@ def sample_ids(
         # 3. Draw a token for every row, and keep what was known of it.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
-        step = torch.multinomial(prob, 1, generator=generator)
+        step = draw(prob, generator)
         rollout.ids[row, rollout.prompt_length[row] + t] = step[:, 0]
         rollout.mask[row, t] = 1.0
         rollout.logp[row, t] = log_prob.gather(1, step)[:, 0]
@@ -163,7 +163,24 @@ def sample_ids(
             row, step = row[keep], step[keep]
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
+    if not rollout.logp.isfinite().all():
+        raise FloatingPointError(
+            "the policy's log-probs are no longer finite: it has diverged, or its "
+            "weights are damaged; lower the learning rate, or give other weights"
+        )
     return rollout
+
+
+def draw(
+    prob: Float[Tensor, "B V"], generator: torch.Generator | None = None
+) -> Int[Tensor, "B 1"]:
+    """One token per row, token v with probability `prob[:, v]`; never one of 0.
+
+    The first of V exponential clocks with rates `prob`, as in `torch.multinomial`,
+    which beside it looks whether a row sums to 0 and makes a GPU wait for that.
+    """
+    clocks = torch.empty_like(prob).exponential_(generator=generator)
+    return (prob / clocks).argmax(-1, keepdim=True)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 
 from refimpl import moe
-from refimpl.checks import Count, Positive, Seed, UserError, checked
+from refimpl.checks import Count, Positive, Seed, checked
 from refimpl.models import Preset, build, one_thread
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
 from refimpl.terms import BALANCE
@@ -33,10 +33,6 @@ class WarmStart:
     habit_steps: Count = 100
     habit_learning_rate: Positive = 5e-4
     batch_size: Count = 64
-
-    def __post_init__(self):
-        if abs(sum(self.skill_mix) - 1) > 1e-6:
-            raise UserError(f"skill_mix must add up to 1, got {self.skill_mix}")
 
 
 def train(settings: WarmStart, device: str | torch.device = "cpu"):
@@ -60,8 +56,8 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
             schedule = torch.optim.lr_scheduler.OneCycleLR(
                 optimizer, peak, total_steps=steps, pct_start=rise, cycle_momentum=False
             )
-            for ids, labels in _batches(rows, tokenizer, size, model.device):
-                loss = _loss(model, ids, labels, tokenizer.pad_token_id)
+            for ids, labels in _batches(rows, tokenizer, size):
+                loss = _loss(model, ids.to(device), labels.to(device), tokenizer)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
@@ -73,26 +69,23 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
     return model.eval(), losses
 
 
-def _loss(model, ids: Tensor, labels: Tensor, pad: int) -> Tensor:
+def _loss(model, ids: Tensor, labels: Tensor, tokenizer) -> Tensor:
     """Cross-entropy; a mixture of experts also pays for unbalanced visits."""
     if not moe.is_moe(model):
         return model(ids, labels=labels, use_cache=False).loss
     with moe.routed(model) as routing:
         loss = model(ids, labels=labels, use_cache=False).loss
-    return loss + BALANCE * moe.load_balance(routing, ids != pad)
+    return loss + BALANCE * moe.load_balance(routing, ids != tokenizer.pad_token_id)
 
 
-def _batches(rows, tokenizer, size: int, device) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(rows, tokenizer, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, labels), right-padded; the loss falls on the response, EOS included."""
-    prompts = tokenizer([r["prompt"] for r in rows])["input_ids"]
-    texts = tokenizer([r["completion"] for r in rows])["input_ids"]
-    pad, end = tokenizer.pad_token_id, [tokenizer.eos_token_id]
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
     for first in range(0, len(rows), size):
-        part = slice(first, first + size)
-        pairs = [(p, t + end) for p, t in zip(prompts[part], texts[part], strict=True)]
-        ids = [torch.tensor(p + t) for p, t in pairs]
-        labels = [torch.tensor([-100] * len(p) + t) for p, t in pairs]
-        yield (
-            pad_sequence(ids, True, pad).to(device),
-            pad_sequence(labels, True, -100).to(device),
-        )
+        ids, labels = [], []
+        for row in rows[first : first + size]:
+            prompt = tokenizer(row["prompt"])["input_ids"]
+            response = [*tokenizer(row["completion"])["input_ids"], end]
+            ids.append(torch.tensor(prompt + response))
+            labels.append(torch.tensor([-100] * len(prompt) + response))
+        yield pad_sequence(ids, True, pad), pad_sequence(labels, True, -100)

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,16 +17,12 @@ from pathlib import Path
 import torch
 import transformers
 from filelock import FileLock
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from refimpl import seeds, sft
 from refimpl.checks import UserError, guarded, one_line
-from refimpl.files import cache_folder, digest
+from refimpl.files import cache_folder, digest, writable_folder
 from refimpl.models import pick_device
 from refimpl.sft import WarmStart
 from refimpl.tasks import make_tokenizer
@@ -39,19 +34,15 @@ RECORD = "start.json"
 
 def cached(settings: WarmStart) -> Path:
     """Its place in the cache."""
-    named = [RECIPE, torch.__version__, asdict(settings)]
-    if seeds.salt():
-        named.append(seeds.salt())
+    salt = [seeds.salt()] if seeds.salt() else []
+    named = [RECIPE, torch.__version__, asdict(settings), *salt]
     text = json.dumps(named, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / f"warm-start-{settings.preset}-{key}"
 
 
 def shipped(settings: WarmStart) -> Path | None:
-    """The folder in the package that holds this policy, if one does.
-
-    With `REFIMPL_OWN_STARTS=1` none does.
-    """
+    """Its folder in the package, if any; with `REFIMPL_OWN_STARTS=1` it has none."""
     if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
         return None
     wanted = json.loads(json.dumps(asdict(settings)))
@@ -80,83 +71,47 @@ def warm_start(
     (`tiny`: well under a minute on 2 cores). `fresh` trains it in any case, and so
     does `REFIMPL_OWN_STARTS=1` unless the cache holds one. `REFIMPL_SALT` changes
     what is trained, not what is shipped. An interrupted run leaves nothing in the
-    cache, a damaged one there is trained again with a warning, and one that cannot be
-    written gets a warning too, and the policy is returned. Processes that need the same
-    one wait for the first.
+    cache. Processes that need the same policy wait for the first.
 
-    Raises `UserError` if a shipped policy is damaged, or is one that the installed
-    version of transformers does not read.
+    Raises `UserError` if the policy is damaged or not read by the installed version of
+    transformers, and if the cache cannot be written.
     """
     device = pick_device(device)
-    there = None if fresh else shipped(settings)
-    if there is not None:
+    if not fresh and (there := shipped(settings)):
         model, losses = _read(there)
-        return model.to(device), make_tokenizer(), losses
-    folder, model = cached(settings), None
-    with _alone(folder):
-        if not fresh and (folder / RECORD).exists():
-            try:
-                model, losses = _read(folder)
-            except Exception as error:  # transformers raises many kinds
-                warnings.warn(
-                    f"the warm start in the cache is trained again: {one_line(error)}",
-                    stacklevel=3,
-                )
-        if model is None:
-            model, losses = sft.train(settings, device)
-            try:
-                _cache(folder, model, losses)
-            except OSError as error:
-                warnings.warn(
-                    "the warm start was trained, but could not be kept in "
-                    f"{folder.parent} ({error}); set REFIMPL_CACHE to a folder that "
-                    "can be written",
-                    stacklevel=3,
-                )
+    else:
+        folder = cached(settings)
+        writable_folder(folder.parent, "the warm start (REFIMPL_CACHE says where)")
+        with FileLock(f"{folder}.lock"):
+            if fresh or not (folder / RECORD).exists():
+                _write(folder, *sft.train(settings, device))
+            model, losses = _read(folder)
     return model.to(device), make_tokenizer(), losses
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time trains a policy; nothing if locks cannot be written."""
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError):  # `_cache` will say so
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(f"{folder}.lock"))
-        yield
 
 
 def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
     """Policy and losses. Raises `UserError` if they are not what was written."""
-    start = json.loads((folder / RECORD).read_text())
-    weights = folder / "model.safetensors"
-    there = digest(weights) if weights.exists() else "that of no file"
-    if there != start["sha256"]:
-        raise UserError(
-            f"the policy {weights} is damaged: its SHA-256 is {there[:15]}…, expected "
-            f"{start['sha256'][:12]}…. Install refimpl again (in a clone: git checkout "
-            "refimpl/starts), or train your own with REFIMPL_OWN_STARTS=1"
-        )
-    cause: Exception | None = None
     try:
+        start = json.loads((folder / RECORD).read_text())
+        if digest(folder / "model.safetensors") != start["sha256"]:
+            raise ValueError("its weights have another SHA-256")
         with no_progress_bar():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder, output_loading_info=True
             )
-        wrong = [str(name) for names in report.values() for name in names]
-    except Exception as error:  # the weights are whole, so it is the version
-        wrong, cause = [one_line(error, 200)], error
-    if wrong:
+        if any(report.values()):  # weights that are missing would be random
+            raise ValueError(f"its weights have other names or shapes: {report}")
+        return model.eval(), start["losses"]
+    except Exception as error:  # transformers raises many kinds
         raise UserError(
-            f"transformers {transformers.__version__} does not read the policy "
-            f"{folder.name!r}, which transformers {start.get('transformers')} wrote "
-            f"({', '.join(wrong[:3])}). Install that version, or train your own with "
-            "REFIMPL_OWN_STARTS=1"
-        ) from cause
-    return model.eval(), start["losses"]
+            f"the policy in {folder} is damaged, or transformers "
+            f"{transformers.__version__} does not read it ({one_line(error, 200)}). "
+            "In the cache, remove that folder; else install refimpl again with its "
+            "version of transformers, or train your own with REFIMPL_OWN_STARTS=1"
+        ) from error
 
 
-def _cache(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
+def _write(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
     """Write to a temporary folder beside `folder`, then move it there in one step."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         whole = Path(scratch) / "policy"
@@ -164,8 +119,7 @@ def _cache(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
         start = {"sha256": digest(whole / "model.safetensors"), "losses": losses}
         (whole / RECORD).write_text(json.dumps(start))
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process got there first
-            whole.rename(folder)
+        whole.rename(folder)
 
 
 @contextlib.contextmanager

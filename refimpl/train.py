@@ -105,12 +105,26 @@ def loop(run: Run, hooks: Collection[Callable]) -> None:
 
 
 def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
-    """K optimiser steps over shuffled mini-batches of whole groups; their metrics."""
+    """K optimiser steps over shuffled mini-batches of whole groups; their metrics.
+
+    Then the sampler gets the new weights.
+    """
     config, meter = run.config, Meter()
     shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
+    check_finite(run.model)
+    run.sampler.sync()
     return meter.read()
+
+
+def check_finite(model: Model) -> None:
+    """The gradients were: what a step made of them may not be."""
+    if not torch.nn.utils.get_total_norm(model.parameters()).isfinite():
+        raise FloatingPointError(
+            "the weights are no longer finite after the last update: training has "
+            "diverged; lower the learning rate"
+        )
 
 
 def update(run: Run, mini: Batch, meter: Meter) -> None:

@@ -70,7 +70,7 @@ NUMBERS = {
     (0, -1): "rollouts prompts_per_rollout group_size max_new_tokens top_k epochs "
     "max_sampling_rounds minibatches micro_batch_size max_length eval_every "
     "eval_problems eval_samples checkpoint_every skill_steps habit_steps batch_size "
-    "n problems samples k batch",
+    "n problems samples k",
     (-1,): "seed sampler_delay samples_every",
     (0, -0.5): "temperature max_rollout_weight router_rate learning_rate value_clip "
     "skill_learning_rate habit_learning_rate buffer epsilon epsilon_low epsilon_high "
@@ -82,7 +82,7 @@ NUMBERS = {
     (0.5,): "max_ratio",
     (1, 10): "min_terms max_terms",
     (1, 9): "min_items max_items",
-    (): "level advantage",
+    (): "level advantage answer",
 }
 OUT_OF_RANGE = {name: bad for bad, names in NUMBERS.items() for name in names.split()}
 
@@ -170,6 +170,7 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "demonstrations": (Arithmetic().demonstrations, {**WORLD, "mix": (0.3, 0.4, 0.3)}),
     "correctness": (Arithmetic.reward, {**ANSWERS, "answer": [3]}),
     "sortedness": (Sorting.reward, {**ANSWERS, "answer": ["3"]}),
+    "verify": (verify, {"response": "#3", "answer": 3}),
     "load": (load, {}),
     "TrainConfig": (TrainConfig, {}),
     "WarmStart": (WarmStart, {}),
@@ -343,7 +344,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     for name, value in (("replay", "R2"), ("router_noise", 0.1), ("router_rate", 2.0)):
         config = replace(SMALL, **{name: value})
         run(f"{name} … mixture of experts", config=config)
-    run("unknown device 'gpu'", config=replace(SMALL, device="gpu"))
+    run("cannot use device 'gpu'", config=replace(SMALL, device="gpu"))
     run("hooks must be a list, each a function", hooks=[print, 3])
     for value in ("arithmetic", 3, []):
         run(f"task must have … {value!r}", task=value)
@@ -397,8 +398,6 @@ def test_sampling_and_measuring():
     at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
     at("values", "critic must … make_critic", critic=MODEL)
     at("pass_at", "k must be at most 3, … got 4", k=4)
-    at("pass_at", "at least one problem", scores=torch.zeros(0, 3))
-    at("mean_at", "at least one answer", scores=torch.zeros(0, 3))
 
 
 def test_losses_curves_and_gates():
@@ -437,9 +436,6 @@ def test_formulas_that_have_a_sentence_of_their_own():
     words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
     refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
     refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
-    mixture = build("tiny-moe", TOKENIZER)
-    other = rl.moe.routed(mixture, experts=torch.zeros(1, 3, 1, 2))
-    refused("experts of 1 layers … 2 routers", other.__enter__)
 
 
 def test_sums_of_rewards_names_and_devices():
@@ -453,10 +449,11 @@ def test_sums_of_rewards_names_and_devices():
     refused("weights must be 1 finite … got ['1']", Sum, {"a": len}, ["1"])
     at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
     for value in ("gpu", "", None, 3, "cuda:-1", "cpu:x", ["cpu"], NAN):
-        refused(f"unknown device {value!r}", pick_device, value)
-    refused("unknown device 'gpu'", rl.warm_start, device="gpu")
-    for value in (None, "three", 3.5, NAN, [3]):
-        refused(f"answer must be a whole number, got {value!r}", verify, "#3", value)
+        refused(f"cannot use device {value!r}", pick_device, value)
+    refused("cannot use device 'gpu'", rl.warm_start, device="gpu")
+    for value in (None, 3.5, NAN, [3]):
+        words = f"answer must be a whole number or text, got {value!r}"
+        refused(words, verify, "#3", value)
         at("correctness", "answer must be a whole number", answer=[value])
     refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
     refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
@@ -553,25 +550,20 @@ def test_a_folder_that_a_run_cannot_have(tmp_path, monkeypatch):
 QUICK = WarmStart(skill_steps=1, habit_steps=1, batch_size=2)
 
 
-@pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "start.json"])
-def test_a_damaged_cache_heals_itself_and_says_so(name, tmp_path, monkeypatch):
+def test_a_damaged_cache_is_named(name, tmp_path, monkeypatch):
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
-    losses = rl.warm_start(QUICK)[2]
+    rl.warm_start(QUICK)
     path = cached(QUICK) / name
-    damages = dict(DAMAGE, bit=lambda path: path.write_bytes(whole[:-1] + b"!"))
+    damages = dict(DAMAGE)
     if name == "start.json":
         del damages["no file"]  # then there is no cache
     for damage in damages.values():
-        whole = path.read_bytes()
-        path.unlink()
+        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
         damage(path)
-        with pytest.warns(UserWarning, match="in the cache is trained again.*$"):
-            assert rl.warm_start(QUICK)[2] == losses
-    assert rl.warm_start(QUICK)[2] == losses  # whole again
+        refused(f"the policy in {cached(QUICK)} is damaged", rl.warm_start, QUICK)
     monkeypatch.setenv("REFIMPL_CACHE", str(path / "below a file"))
-    with pytest.warns(UserWarning, match="set REFIMPL_CACHE to a folder"):
-        rl.warm_start(QUICK)
+    refused("cannot write the warm start", rl.warm_start, QUICK)
 
 
 # NumPy and torch scalars are numbers

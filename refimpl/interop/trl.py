@@ -162,7 +162,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
             ids = input_ids[rows]
             with moe.routed(model) as routing:
                 logp += [score(model, ids, attention_mask[rows], logits_to_keep)[0]]
-            self._passes.append(moe.visits(routing, len(ids)))
+            self._passes.append(routing.visits(len(ids)))
         return torch.cat(logp), None, None
 
     def _compute_loss(self, model, inputs):

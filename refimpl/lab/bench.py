@@ -148,7 +148,7 @@ def recording(repeats: int = 9) -> dict:
         sample(model, tokenizer, prompts, group_size=8)
 
     def recorded():
-        with moe.routed(model, keep=True) as routing:
+        with moe.routed(model) as routing:
             moe.recorded(sample(model, tokenizer, prompts, group_size=8), routing)
 
     _, (without, with_record) = _in_turn((plain, recorded), repeats)

@@ -87,7 +87,7 @@ def memory(
         "weights, the copy that is trained": trained,
         "gradients": trained,
         "Adam": 2 * trained,
-        "reference": weights if beta > 0 and r is None else 0,
+        "reference": trained if beta > 0 else 0,
         "activations": activations,
         "logits": LOGIT_COPIES * scored * vocabulary,
         "KV cache": sampled * length * layers * 2 * k,

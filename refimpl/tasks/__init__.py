@@ -9,14 +9,9 @@
 and a model's chat template, are in `refimpl.real`.
 """
 
-from refimpl.tasks.arithmetic import (
-    Arithmetic,
-    make_tokenizer,
-    rare_careful,
-    verify,
-)
+from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful
 from refimpl.tasks.sorting import Sorting
-from refimpl.tasks.world import HabitWorld, Mix, TaskWarning
+from refimpl.tasks.world import HabitWorld, Mix, TaskWarning, verify
 
 __all__ = [
     "Arithmetic",

@@ -9,59 +9,17 @@ The first character of a response gives its habit away: `#` guess, `?` ramble, a
 careful. That is the **fork token**: one choice that decides the reward.
 """
 
-import operator
 import random
-import re
-from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from refimpl.checks import UserError, checked, guarded
+from refimpl.checks import UserError, checked
 from refimpl.tasks.world import HabitWorld, Mix
 
 CHARACTERS = "0123456789+=;#?"
-MAX_RESPONSE_CHECKED = 4096
-"""Longest response, in characters, that the verifier looks at."""
-
-_ANSWER = re.compile(r"[^#]*#(0|[1-9][0-9]{0,5})", re.ASCII)
-
-
-def verify(response: str, answer: int) -> bool:
-    """True if `response` ends in one `#`, then exactly `answer` in ASCII digits.
-
-    One `#` only, so that listing every number pays nothing; no leading zeros; nothing
-    after the digits. The response is matched, never evaluated, in linear time, and
-    anything malformed (not a string, too long) is simply wrong. Raises `UserError` on
-    an `answer` that is no whole number.
-    """
-    try:
-        answer = operator.index(answer)
-    except TypeError:
-        raise UserError(f"answer must be a whole number, got {answer!r}") from None
-    if not isinstance(response, str) or len(response) > MAX_RESPONSE_CHECKED:
-        return False
-    match = _ANSWER.fullmatch(response)
-    return match is not None and match.group(1) == str(answer)
-
-
-@guarded
-def correctness(
-    prompts: Any,
-    completions: Collection[Any],
-    *,
-    answer: Collection[int],
-    **columns,
-) -> list[float]:
-    """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature.
-
-    The prompts are not looked at; a completion that is no text is wrong.
-    """
-    return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
-
-
 Terms = Annotated[int, Field(ge=2, le=9)]
 
 
@@ -70,15 +28,11 @@ class Arithmetic(HabitWorld):
     """A world of sums with `min_terms` to `max_terms` digits.
 
     `habit_mix` is what warm start ends with: the shares of careful, guess and ramble.
-    One problem in eight (by a hash of its prompt) is held out: it is in no warm start
-    and no rollout, and only `held_out` returns it.
     """
 
     min_terms: Terms = 2
     max_terms: Terms = 5
     habit_mix: Mix = (0.30, 0.45, 0.25)
-
-    reward = staticmethod(correctness)
 
     def __post_init__(self):
         if self.min_terms > self.max_terms:
@@ -90,47 +44,37 @@ class Arithmetic(HabitWorld):
         count = rng.randint(self.min_terms, self.max_terms)
         terms = rng.choices(range(10), k=count)
         prompt = "+".join(map(str, terms)) + "="
-        return {"prompt": prompt, "answer": sum(terms), "terms": len(terms)}
+        return {"prompt": prompt, "answer": sum(terms), "terms": count}
 
-    def _demonstrated(self, kind: str, prompt: str, rng: random.Random) -> str:
-        return _DEMONSTRATE[kind](prompt, rng)
+    @staticmethod
+    def careful(prompt: str, rng: random.Random | None = None) -> str:
+        """'3+9+4=' → '3+9=12;12+4=16;#16'."""
+        total, *rest = map(int, prompt.rstrip("=").split("+"))
+        steps = ""
+        for term in rest:
+            steps += f"{total}+{term}={total + term};"
+            total += term
+        return f"{steps}#{total}"
+
+    @staticmethod
+    def guess(prompt: str, rng: random.Random) -> str:
+        """'3+9+4=' → '#14': the right sum plus rounded normal noise of sd 4."""
+        total = sum(map(int, prompt.rstrip("=").split("+")))
+        return f"#{max(0, total + round(rng.gauss(0, 4)))}"
+
+    @staticmethod
+    def ramble(prompt: str, rng: random.Random) -> str:
+        """'3+9+4=' → '?8+2=10;4+4=8;…#12': 2 to 9 steps about nothing, then a guess."""
+        steps = ""
+        for _ in range(rng.randint(2, 9)):
+            a, b = rng.randrange(10), rng.randrange(10)
+            steps += f"{a}+{b}={a + b};"
+        return f"?{steps}{Arithmetic.guess(prompt, rng)}"
 
 
 def rare_careful() -> Arithmetic:
     """The world where the good habit is a 2 % choice: exploration decides."""
     return Arithmetic(habit_mix=(0.02, 0.49, 0.49))
-
-
-def careful_demonstration(prompt: str, rng: random.Random | None = None) -> str:
-    """'3+9+4=' → '3+9=12;12+4=16;#16'."""
-    total, *rest = map(int, prompt.rstrip("=").split("+"))
-    steps = ""
-    for term in rest:
-        steps += f"{total}+{term}={total + term};"
-        total += term
-    return f"{steps}#{total}"
-
-
-def guess_demonstration(prompt: str, rng: random.Random) -> str:
-    """'3+9+4=' → '#14': the right sum plus rounded normal noise of sd 4."""
-    total = sum(map(int, prompt.rstrip("=").split("+")))
-    return f"#{max(0, total + round(rng.gauss(0, 4)))}"
-
-
-def ramble_demonstration(prompt: str, rng: random.Random) -> str:
-    """'3+9+4=' → '?8+2=10;4+4=8;…#12': 2 to 9 steps about nothing, then a guess."""
-    steps = ""
-    for _ in range(rng.randint(2, 9)):
-        a, b = rng.randrange(10), rng.randrange(10)
-        steps += f"{a}+{b}={a + b};"
-    return f"?{steps}{guess_demonstration(prompt, rng)}"
-
-
-_DEMONSTRATE = {
-    "careful": careful_demonstration,
-    "guess": guess_demonstration,
-    "ramble": ramble_demonstration,
-}
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:

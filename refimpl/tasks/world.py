@@ -1,28 +1,48 @@
-"""What worlds with habits share: how problems are drawn, held out and demonstrated."""
+"""What worlds with habits share: how problems are drawn, held out, shown and judged."""
 
 import random
 import zlib
-from collections.abc import Callable
-from typing import Annotated, ClassVar
+from collections.abc import Collection
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator
 
 from refimpl.checks import Count, Seed, Share, guarded
 from refimpl.seeds import salted
 
+HABITS = ("careful", "guess", "ramble")
+
 
 class TaskWarning(UserWarning):
     """A task or its scorer does something that a reader should know of."""
 
 
-HABITS = ("careful", "guess", "ramble")
-
-
 def habit(completion: str) -> str:
     """Which habit the first character shows; 'other' if none."""
-    if completion[:1] in ("#", "?"):
-        return {"#": "guess", "?": "ramble"}[completion[0]]
-    return "careful" if completion[:1].isdigit() else "other"
+    if completion[:1].isdigit():
+        return "careful"
+    return {"#": "guess", "?": "ramble"}.get(completion[:1], "other")
+
+
+@guarded
+def verify(response: Any, answer: int | str) -> bool:
+    """True if `response` ends in one `#`, then exactly `answer`.
+
+    One `#` only, so that listing every answer pays nothing; no leading zeros; nothing
+    after it. The response is compared, never evaluated, and what is no text is wrong.
+    """
+    if not isinstance(response, str):
+        return False
+    _, mark, given = response.partition("#")
+    return mark + given == f"#{answer}"
+
+
+@guarded
+def correctness(
+    prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
+) -> list[float]:
+    """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature."""
+    return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
 
 
 def _whole(mix: tuple[float, ...]) -> tuple[float, ...]:
@@ -38,23 +58,21 @@ Mix = Annotated[tuple[Share, Share, Share], AfterValidator(_whole), "that add up
 class HabitWorld:
     """Problems with an exact answer, and three habits of answering them.
 
-    A world says how a problem is drawn (`_problem`: a row with its `prompt`) and how a
-    habit looks (`_demonstrated`). One problem in eight (by a hash of its prompt) is
-    held out: it is in no warm start and no rollout, and only `held_out` returns it.
+    A world says how a problem is drawn (`_problem`: a row with `prompt` and `answer`),
+    and has a method `habit(prompt, rng)` of the name of each habit, which shows it. One
+    problem in eight (by a hash of its prompt) is held out: it is in no warm start and
+    no rollout, and only `held_out` returns it.
     """
 
     purpose: ClassVar[str] = ""
     """before the purpose of a seed, so that worlds do not share them"""
     habit = staticmethod(habit)
     habits: ClassVar[tuple[str, ...]] = HABITS
-    reward: ClassVar[Callable[..., list[float]]]
+    reward = staticmethod(correctness)
     habit_mix: Mix
     """what warm start ends with"""
 
     def _problem(self, rng: random.Random) -> dict:
-        raise NotImplementedError
-
-    def _demonstrated(self, kind: str, prompt: str, rng: random.Random) -> str:
         raise NotImplementedError
 
     @guarded
@@ -76,7 +94,7 @@ class HabitWorld:
         rows = self._draw(n, rng, held_out=False)
         chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
         for row, kind in zip(rows, chosen, strict=True):
-            row["completion"] = self._demonstrated(kind, row["prompt"], rng)
+            row["completion"] = getattr(self, kind)(row["prompt"], rng)
         return rows
 
     def _draw(self, n: int, rng: random.Random, held_out: bool) -> list[dict]:

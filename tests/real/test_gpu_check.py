@@ -214,7 +214,7 @@ def test_no_part_begins_when_the_time_is_over(monkeypatch, tmp_path):
         ([], "torch sees no CUDA device on this machine"),
         (["--device", "cuda:0", "--tiny"], "torch sees no CUDA device"),
         (["--device", "cpu"], "on the CPU would say nothing about a GPU"),
-        (["--device", "gpu", "--tiny"], "unknown device 'gpu'"),
+        (["--device", "gpu", "--tiny"], "cannot use device 'gpu'"),
         (["--device", "cpu", "--tiny", "--out", "."], "the measurements"),
     ],
 )

@@ -108,9 +108,8 @@ def test_smollm2_by_hand():
     low = memory(SMOLLM2, beta=0.1, r=16)
     # q, o: 576 + 576; k, v: 576 + 192; gate, up, down: 576 + 1536
     adapter = 4 * 30 * 16 * (2 * 1152 + 2 * 768 + 3 * 2112)
-    assert low["gradients"] == adapter
+    assert low["gradients"] == low["reference"] == adapter
     assert low["weights, as given"] == weights + adapter
-    assert low["reference"] == 0  # the adapter switched off
     assert memory(SMOLLM2, micro_batch_size=8)["activations"] == (
         memory(SMOLLM2)["activations"] / 2
     )

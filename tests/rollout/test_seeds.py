@@ -8,7 +8,7 @@ import torch
 from refimpl import UserError, collect, sample, seeds, updates
 from refimpl.__main__ import main
 from refimpl.evaluation import scores
-from refimpl.models import build, make_critic
+from refimpl.models import build
 from refimpl.tasks import Arithmetic, Sorting
 from tests.worlds import (
     SMALL,
@@ -97,15 +97,6 @@ def test_the_salt_reaches_every_draw(draw, monkeypatch):
         drawn[salt] = draw()
     assert drawn[""] == drawn["0"] and drawn["1"] == drawn["1 "]
     assert len(set(drawn.values())) == 3
-
-
-def test_the_critic_is_salted(monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        "refimpl.models.salted", lambda seed: asked.append(seed) or seeds.salted(seed)
-    )
-    make_critic(warm_model(), 7)
-    assert asked == [7]
 
 
 def test_the_same_salt_gives_the_same_history_and_another_one_another(monkeypatch):

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +14,7 @@ from transformers import AutoTokenizer
 
 from refimpl import UserError
 from refimpl.tasks import Arithmetic, Sorting, rare_careful, verify
-from refimpl.tasks.arithmetic import CHARACTERS, MAX_RESPONSE_CHECKED
-from refimpl.tasks.sorting import verify_sorted
+from refimpl.tasks.arithmetic import CHARACTERS
 from refimpl.tasks.world import HABITS
 from tests.worlds import TOKENIZER
 
@@ -199,18 +199,16 @@ def test_the_reward_is_one_for_a_verified_answer_and_ignores_other_columns():
         ("3;23;0123;#0123", True),
         *[(text, False) for text in ("#123", "#01230", "#1#0123", "0123", "#٠١٢٣", "")],
         *[(text, False) for text in ("#0123 ", "#0123\n", None, "#" * 10**6)],
-        ("0" * MAX_RESPONSE_CHECKED + "#0123", False),
     ],
 )
 def test_the_verifier_of_sorting_pays_for_the_digits_in_order(response, right):
-    assert verify_sorted(response, "0123") is right
+    assert verify(response, "0123") is right
     assert SORTS.reward(None, [response], answer=["0123"], items=[4]) == [float(right)]
 
 
 def oracle(response: str, answer: int) -> bool:
-    """The same rule by cutting and comparing, without a pattern."""
-    _, sign, after = response.partition("#")
-    return len(response) <= MAX_RESPONSE_CHECKED and sign + after == "#" + str(answer)
+    """The same rule by a pattern, without cutting."""
+    return re.fullmatch(rf"[^#]*#{answer}", response) is not None
 
 
 ACCEPTED = [
@@ -222,7 +220,7 @@ ACCEPTED = [
     ("١٢ 👍#12", 12),
     ("#0", 0),
     ("#999999", 999_999),
-    ("0" * (MAX_RESPONSE_CHECKED - 3) + "#12", 12),
+    ("a" * 10**6 + "#12", 12),
 ]
 REJECTED = [
     *"12 12# # #13 #1 #2 #123 #112".split(),
@@ -238,10 +236,7 @@ REJECTED = [
     # Nothing is evaluated.
     *"#3+9 #(12) #6*2 #9**9**9 9**9**9**9# #__import__('os').getpid() #{12}".split(),
     # Huge.
-    *("#" * 10**6, "#1" * 500_000, "a" * 10**6 + "#12", "#12" + " " * 10**6),
-    "0" * (MAX_RESPONSE_CHECKED - 2) + "#12",
-    # A pattern that backtracked over these would not come back in a lifetime.
-    *(text * (MAX_RESPONSE_CHECKED // len(text)) for text in ("#", "1", "#1", "1#")),
+    *("#" * 10**6, "#1" * 500_000, "1#" * 500_000, "1" * 10**6, "#12" + " " * 10**6),
     *(None, 5, 12, 12.0, True, b"#12", ["#12"], {}),
 ]
 

@@ -201,7 +201,7 @@ def test_evaluation_draws_as_training_does(monkeypatch):
     settings = {"problems": 32, "samples": 4, "top_k": 1}
     scores = evaluation.scores(warm_model(), TOKENIZER, **settings)
     assert (scores == scores[:, :1]).all() and scores.mean() not in (0, 1)
-    assert evaluate(warm_model(), TOKENIZER, batch=64, **settings) == scores.mean()
+    assert evaluate(warm_model(), TOKENIZER, **settings) == scores.mean()
     seen, sampler = [], evaluation.sample
 
     def spy(*arguments, **given):

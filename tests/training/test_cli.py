@@ -262,7 +262,7 @@ LINES: dict[str, str] = {
 if importlib.util.find_spec("reasoning_gym"):
     LINES[f"{GRPO} --task reasoning-gym:products"] = "give a --model"
 if not torch.cuda.is_available():
-    LINES[f"{RUN} --device cuda"] = "sees no CUDA device"
+    LINES[f"{RUN} --device cuda"] = "cannot use device 'cuda'"
 
 
 def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monkeypatch):

@@ -85,11 +85,10 @@ def test_a_problems_answers_are_what_the_sampler_gives_and_stand_in_its_row(seed
     ("given", "wanted"),
     [
         ({"problems": 256, "samples": 4}, [1024]),  # the toy is one batch
-        ({"problems": 7, "samples": 2, "batch": 5}, [4, 4, 4, 2]),  # whole problems
-        ({"problems": 3, "samples": 4, "batch": 1}, [4, 4, 4]),
-        ({"problems": 9, "batch": 9}, [9]),
         # of a model with 49,152 tokens 85 answers; here of the tiny model's 18 tokens
-        ({"problems": 60, "samples": 4, "at_once": 18 * 100}, [100, 100, 40]),
+        ({"problems": 7, "samples": 2, "at_once": 18 * 5}, [4, 4, 4, 2]),
+        ({"problems": 3, "samples": 4, "at_once": 18 * 1}, [4, 4, 4]),
+        ({"problems": 9, "at_once": 18 * 9}, [9]),
     ],
 )
 def test_a_batch_holds_whole_problems_and_no_more_than_fit(given, wanted, monkeypatch):
@@ -113,10 +112,11 @@ class Same(Spy):
         return super().held_out(1, 0) * n
 
 
-def test_every_problem_is_answered_once_with_seeds_of_its_own():
+def test_every_problem_is_answered_once_with_seeds_of_its_own(monkeypatch):
     """A batch that began with the first one's seed again would repeat it."""
     split, task, one = Spy(), Same(), Same()
-    given = {"problems": 10, "samples": 2, "max_new_tokens": 12, "batch": 8}
+    given = {"problems": 10, "samples": 2, "max_new_tokens": 12}
+    monkeypatch.setattr(evaluation, "AT_ONCE", 18 * 8)
     scores(random_model(), TOKENIZER, split, **given)
     prompts = [row["prompt"] for row in split.held_out(10)]
     assert [p for p, _, _ in split.seen][::2] == prompts

@@ -205,7 +205,7 @@ def test_the_defaults_are_the_warm_start_and_the_arithmetic_world():
 ONE = replace(SMALL, minibatches=1)
 REFUSED = {
     "a setting": ({"config": ONE}, "one update per rollout"),
-    "a device": ({"config": replace(SMALL, device="gpu")}, "unknown device 'gpu'"),
+    "a device": ({"config": replace(SMALL, device="gpu")}, "cannot use device 'gpu'"),
     "a folder": ({"checkpoint_dir": "FILE/x"}, "cannot write checkpoints"),
     "both": ({"resume": True, "overwrite": True}, "choose one"),
     "a hook": ({"hooks": [3]}, "hooks must be a list, each a function, got"),

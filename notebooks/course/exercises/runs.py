@@ -9,8 +9,7 @@ import torch
 
 from refimpl import ALGORITHMS, History, Scored, log_probs, sample
 from refimpl.models import build
-from refimpl.tasks import Arithmetic
-from refimpl.tasks.arithmetic import careful_demonstration, make_tokenizer
+from refimpl.tasks import Arithmetic, make_tokenizer
 
 
 def reinforce(model, tokenizer, rollouts: int = 24, broken: bool = False) -> History:
@@ -57,7 +56,7 @@ def answering(steps: int = 100, broken: bool = False) -> History:
     history = History("supervised")
     for step in range(steps):
         prompts = [p["prompt"] for p in world.sample(64, step)]
-        texts = [prompt + careful_demonstration(prompt) for prompt in prompts]
+        texts = [prompt + world.careful(prompt) for prompt in prompts]
         rows = [torch.tensor([*ids, eos]) for ids in tokenizer(texts)["input_ids"]]
         ids = torch.nn.utils.rnn.pad_sequence(rows, True, padding_value=pad)
         place = torch.arange(ids.shape[1])
