@@ -3,7 +3,7 @@
     Rounded(Delayed(Policy(model), rollouts=2), "int8")
 
 Each has a `model`, which computes what the sampler does, in the precision `dtype`; and
-`sync`, called before the first rollout and after the updates on each, delivers the policy's weights.
+`sync` delivers the weights of the policy: before the first rollout, and after updates.
 """
 
 import contextlib
