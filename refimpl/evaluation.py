@@ -14,15 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.checks import (
-    Count,
-    Positive,
-    Seed,
-    UserError,
-    check_rows,
-    check_task,
-    guarded,
-)
+from refimpl.checks import Count, Positive, Seed, UserError, guarded, rows_of
 from refimpl.models import Model, one_thread, vocabulary
 from refimpl.rewards import columns, score
 from refimpl.sampling import Nucleus, sample
@@ -63,8 +55,7 @@ def scores(
     are none.
     """
     task = Arithmetic() if task is None else task
-    check_task(task)
-    rows = check_rows(task.held_out(problems, seed), "held_out")
+    rows = rows_of(task, "held_out", problems, seed)
     batch = max(1, AT_ONCE // vocabulary(model)) if batch is None else batch
     size, found = max(1, batch // samples), []
     for first in range(0, len(rows), size):
