@@ -91,7 +91,7 @@ def guarded(function: F) -> F:
 
 def annotations(of: Any) -> dict[str, Any]:
     """The types of a function's arguments, or of a dataclass's fields."""
-    function: Any = of.__init__ if isinstance(of, type) else of
+    function: Any = vars(of)["__init__"] if isinstance(of, type) else of
     kinds = inspect.get_annotations(function, eval_str=True)
     return {name: kind for name, kind in kinds.items() if name != "return"}
 

@@ -2,13 +2,14 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.checks import check_rows
+from refimpl.checks import PARTS, rows_of
 from refimpl.rewards import columns, overlong_punishment, score
 from refimpl.tasks import Arithmetic
 from tests.worlds import small_run
@@ -167,12 +168,16 @@ def test_the_punishment_of_the_paper(length, limit, buffer, punishment):
 
 
 def test_the_rows_of_a_task_pass_as_they_are():
+    def task(rows):
+        parts = {name: getattr(Arithmetic(), name) for name in PARTS}
+        return SimpleNamespace(**parts | {"sample": lambda n, seed: rows})
+
     for rows in (
         Arithmetic().sample(8, 0),
         [{"prompt": "1+2="}],
         [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}],
     ):
-        assert check_rows(rows, "sample") is rows
+        assert rows_of(task(rows), "sample", 8) is rows
     assert columns(rows) == {"answer": [1, None]}
     with pytest.raises(UserError, match=r"task\.sample .* the same keys .*7"):
-        check_rows([{"prompt": "a"}, {"prompt": "b", 7: 1}], "sample")
+        rows_of(task([{"prompt": "a"}, {"prompt": "b", 7: 1}]), "sample", 2)
