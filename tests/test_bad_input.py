@@ -255,7 +255,7 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("7 prompts … 4 equal mini-batches", {"prompts_per_rollout": 7}),
     ("max_length 3 … max_new_tokens 9", {"max_length": 3, "max_new_tokens": 9}),
     ("detach_shift … before_clip", {"detach_shift": False, "placement": "after_clip"}),
-    ("rollout_dtype 'float64' … dtype 'float32'", {"rollout_dtype": "float64"}),
+    ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
     ("'bfloat16' … 'float64'", {"rollout_dtype": "bfloat16", "dtype": "float64"}),
     ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
     ("normaliser must … did you mean 'token_mean'", {"normaliser": "token_meam"}),

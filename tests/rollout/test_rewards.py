@@ -79,15 +79,8 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     assert {type(r) for r in rewards} == {float}
 
 
-NOT_FINITE = {
-    "complex": 1j,
-    "two numbers": torch.tensor([0.0, 1.0]),
-    "NaN in a tensor": torch.tensor(math.nan),
-}
-
-
-@pytest.mark.parametrize("value", NOT_FINITE.values(), ids=NOT_FINITE)
-def test_a_value_that_is_no_finite_number_is_refused_with_its_completion(value):
+@pytest.mark.parametrize("value", [math.inf, torch.tensor(math.nan)])
+def test_a_value_that_is_not_finite_is_refused_with_its_completion(value):
     with pytest.raises(UserError, match=r"stub returned .* for '#8'.*finite number"):
         call(returning([0.0, value]))
 
@@ -95,9 +88,10 @@ def test_a_value_that_is_no_finite_number_is_refused_with_its_completion(value):
 @pytest.mark.parametrize(
     ("value", "got"),
     [
-        ([1.0] * 3, "returned 3"),
-        (torch.tensor(1.0), r"returned tensor\(1\.\)"),
-        ((r for r in [1.0, 2.0]), "returned <generator"),
+        ([1.0] * 3, r"returned \[1\.0, 1\.0, 1\.0\]"),
+        ([0.0, 1j], r"returned \[0\.0, 1j\]"),
+        ([0.0, torch.tensor([0.0, 1.0])], r"returned \[0\.0, tensor"),
+        (torch.tensor(1.0), r"returned torch\.float32 of shape \(\)"),
     ],
 )
 def test_anything_but_one_number_per_completion_is_refused(value, got):

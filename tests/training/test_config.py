@@ -40,8 +40,10 @@ SENTENCES = {
         "trust_sampler": True,
         "replay": "R2",
     },
-    "rollout_dtype 'float64' with dtype 'float32': only bfloat16, float32 and int8 "
-    "weights can stand beside each other": {"rollout_dtype": "float64"},
+    "rollout_dtype 'int8' cannot stand beside dtype 'float64': leave it off": {
+        "dtype": "float64",
+        "rollout_dtype": "int8",
+    },
 }
 
 
@@ -58,10 +60,10 @@ def test_a_sentence_names_the_range_and_the_value_of_the_first_that_is_wrong(sen
 def test_the_settings_of_a_paper_hold_unless_they_are_given():
     off = TrainConfig(dynamic_sampling=False, overlong_share=0.0, router_shift=False)
     for name, config, wanted in (
-        ("dapo", TrainConfig(), (True, 0.2, False)),
+        ("dapo", TrainConfig(), (True, 0.2, None)),
         ("dapo", off, (False, 0.0, False)),
-        ("grpo", TrainConfig(), (False, 0.0, False)),
-        ("rspo", TrainConfig(), (False, 0.0, True)),
+        ("grpo", TrainConfig(), (None, None, None)),
+        ("rspo", TrainConfig(), (None, None, True)),
         ("rspo", off, (False, 0.0, False)),
     ):
         found, _ = check_fit(config, ALGORITHMS[name])
