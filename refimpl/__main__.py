@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import tyro
 from pydantic import TypeAdapter
 
-from refimpl import algorithms, checks, curves, hooks
+from refimpl import algorithms, checks, curves
 from refimpl.algorithms import ALGORITHMS
 from refimpl.checkpoint import NAME, CheckpointError
 from refimpl.checks import UserError
@@ -26,10 +26,11 @@ from refimpl.command_line import Method, Sets, parse_settings
 from refimpl.config import DType, TrainConfig
 from refimpl.files import writable_file, writable_folder, write
 from refimpl.history import History
+from refimpl.hooks import StalenessError
 from refimpl.models import Preset
 from refimpl.prepare import check_fit
 from refimpl.starts import WarmStart, cached, shipped, warm_start
-from refimpl.tasks import Arithmetic, HabitWorld, Sorting, TaskWarning, rare_careful
+from refimpl.tasks import Arithmetic, HabitWorld, Sorting, rare_careful
 from refimpl.train import train as run_training
 
 WORLDS: dict[str, Callable[[], HabitWorld]] = {
@@ -38,13 +39,8 @@ WORLDS: dict[str, Callable[[], HabitWorld]] = {
     "sorting": Sorting,
 }
 World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
-OURS = (
-    UserError,
-    CheckpointError,
-    DynamicSamplingError,
-    FloatingPointError,
-    hooks.StalenessError,
-)
+ENDED = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
+OURS = (UserError, *ENDED)
 """Errors that are sentences for the reader; any other is a bug."""
 
 
@@ -95,9 +91,9 @@ def train(
         save: write the policy (save_pretrained).
     """
     method = algorithms.get(algorithm)
+    settings = parse_settings(method, set)
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
-    given = {name: value for name, value in flags.items() if value is not None}
-    settings = parse_settings(method, set) | given
+    settings |= {k: v for k, v in flags.items() if v is not None}  # a flag beats --set
     if samples is not None:
         settings.setdefault("samples_every", 1)
     config = TrainConfig(**settings)
@@ -136,8 +132,6 @@ def train(
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `ended` is printed below
-            warnings.simplefilter("always", TaskWarning)
             warnings.showwarning = lambda message, *_: print(
                 f"warning: {message}", file=sys.stderr
             )
@@ -149,7 +143,7 @@ def train(
                 resume=resume,
                 overwrite=overwrite,
             )
-    except hooks.StalenessError as error:
+    except StalenessError as error:
         keep(error.history)
         raise
     keep(result)
@@ -165,12 +159,10 @@ def save_pretrained(model, tokenizer, folder: Path) -> None:
 
 
 def summarise(result: History, config: TrainConfig, folder: Path | None) -> None:
-    """Why it ended, if early, and the line that holds the accuracy."""
-    if result.ended is not None:
-        print(result.ended, file=sys.stderr)
-        can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
-        if can_go_on and folder and (folder / NAME).exists():
-            print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
+    """How to go on, if it ended early, and the line that holds the accuracy."""
+    can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
+    if can_go_on and folder and (folder / NAME).exists():
+        print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
     last = result.rows[-1]
     measured = [a for a in result["accuracy"] if a == a]
     passed = last.get("accuracy/pass")
