@@ -18,9 +18,7 @@ lowest first:
 
 Three rooms stand beside this core, which never imports them: `real` (a pretrained
 model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).
-
-Importing it changes nothing in the host process. What only the notebooks use is in
-`notebooks/course/`.
+Importing it changes nothing in the host process.
 """
 
 from refimpl import advantages, curves, importance, kl, moe, normalisers, seeds, tasks
@@ -40,34 +38,3 @@ from refimpl.starts import WarmStart, warm_start
 from refimpl.train import train, updates
 
 __version__ = "0.3.0"
-
-__all__ = [
-    "ALGORITHMS",
-    "History",
-    "Objective",
-    "Scored",
-    "StalenessError",
-    "Tokens",
-    "TrainConfig",
-    "UserError",
-    "WarmStart",
-    "advantages",
-    "collect",
-    "curve",
-    "curves",
-    "evaluate",
-    "from_gate",
-    "get",
-    "importance",
-    "kl",
-    "log_probs",
-    "moe",
-    "normalisers",
-    "prepare",
-    "sample",
-    "seeds",
-    "tasks",
-    "train",
-    "updates",
-    "warm_start",
-]

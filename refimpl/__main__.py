@@ -9,32 +9,28 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tyro
+from pydantic import TypeAdapter
 
-from refimpl import algorithms, curves, hooks
+from refimpl import algorithms, checks, curves
 from refimpl.algorithms import ALGORITHMS
 from refimpl.checkpoint import NAME, CheckpointError
-from refimpl.checks import (
-    UserError,
-    annotations,
-    expected,
-    parse,
-    parse_pairs,
-    refuse_unknown,
-)
+from refimpl.checks import UserError
 from refimpl.collect import DynamicSamplingError
-from refimpl.command_line import Device, Method, Seed, Sets, parse_settings, setting
-from refimpl.config import TrainConfig
+from refimpl.command_line import Method, Sets, parse_settings
+from refimpl.config import DType, TrainConfig
 from refimpl.files import writable_file, writable_folder, write
 from refimpl.history import History
+from refimpl.hooks import StalenessError
 from refimpl.models import Preset
 from refimpl.prepare import check_fit
 from refimpl.starts import WarmStart, cached, shipped, warm_start
-from refimpl.tasks import Arithmetic, HabitWorld, Sorting, TaskWarning, rare_careful
+from refimpl.tasks import Arithmetic, HabitWorld, Sorting, rare_careful
 from refimpl.train import train as run_training
 
 WORLDS: dict[str, Callable[[], HabitWorld]] = {
@@ -43,21 +39,16 @@ WORLDS: dict[str, Callable[[], HabitWorld]] = {
     "sorting": Sorting,
 }
 World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
-OURS = (
-    UserError,
-    CheckpointError,
-    DynamicSamplingError,
-    FloatingPointError,
-    hooks.StalenessError,
-)
+ENDED = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
+OURS = (UserError, *ENDED)
 """Errors that are sentences for the reader; any other is a bug."""
 
 
 def train(
     *,
     algorithm: Method,
-    seed: Seed = None,
-    rollouts: Annotated[Any, setting("rollouts")] = None,
+    seed: int | None = None,
+    rollouts: int | None = None,
     set: Sets = (),
     model: str | None = None,
     preset: Preset = "tiny",
@@ -68,8 +59,8 @@ def train(
     lora: tuple[str, ...] | None = None,
     merge: bool = False,
     recompute: bool = False,
-    device: Device = None,
-    dtype: Annotated[Any, setting("dtype")] = None,
+    device: str | None = None,
+    dtype: DType | None = None,
     checkpoint_dir: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -103,8 +94,8 @@ def train(
     settings = parse_settings(method, set)
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
     settings |= {k: v for k, v in flags.items() if v is not None}  # a flag beats --set
-    if samples is not None and not settings.get("samples_every"):
-        settings["samples_every"] = 1
+    if samples is not None:
+        settings.setdefault("samples_every", 1)
     config = TrainConfig(**settings)
     check_fit(config, method)
     if merge and save is None:
@@ -115,41 +106,32 @@ def train(
         writable_file(samples, "the samples")
     if save is not None:
         writable_folder(save, "the policy")
-    pairs = parse_pairs("--task-set", task_set, "max_terms=2")
+    pairs = checks.parse_pairs("--task-set", task_set, "max_terms=2")
+    world = world_of(task, pairs) if task in WORLDS else None
     start: dict[str, Any]
-    asked = model, lora, system, merge or None, recompute or None
-    if any(part is not None for part in asked) or task not in WORLDS:
-        world = world_of(task, pairs) if task in WORLDS else None
+    if world is None or model or lora is not None or system or merge or recompute:
         start = room("real", "train").start(
             model, world, task, pairs, system, chat, lora, merge, recompute, config.seed
         )
     else:
-        world = world_of(task, pairs)
         recipe = WarmStart(preset=preset, world=world)
         policy, tokenizer, _ = warm_start(recipe, device=config.device)
         start = {"model": policy, "tokenizer": tokenizer, "task": world}
     save_policy = start.pop("save_policy", save_pretrained)
 
     def keep(result: History) -> None:
-        """Write what is asked for; the rest though one of it cannot be."""
-        lost = []
-        for path, write_it in (
-            (history, lambda: result.to_csv(history)),
-            (samples, lambda: result.samples_to_jsonl(samples)),
-            (save, lambda: save_policy(result.model, start["tokenizer"], save)),
-        ):
-            try:
-                if path is not None:
-                    write_it()
-            except Exception as error:  # OSError, or what safetensors makes of one
-                lost.append(f"{str(path)!r} could not be written ({error})")
-        if lost:
-            raise UserError("; ".join(lost))
+        """Write what is asked for, then the summary; each though another fails."""
+        with ExitStack() as outputs:  # the last is called first
+            outputs.callback(summarise, result, config, checkpoint_dir)
+            if save is not None:
+                outputs.callback(save_policy, result.model, start["tokenizer"], save)
+            if samples is not None:
+                outputs.callback(result.samples_to_jsonl, samples)
+            if history is not None:
+                outputs.callback(result.to_csv, history)
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `ended` is printed below
-            warnings.simplefilter("always", TaskWarning)
             warnings.showwarning = lambda message, *_: print(
                 f"warning: {message}", file=sys.stderr
             )
@@ -161,10 +143,9 @@ def train(
                 resume=resume,
                 overwrite=overwrite,
             )
-    except hooks.StalenessError as error:
+    except StalenessError as error:
         keep(error.history)
         raise
-    summarise(result, config, checkpoint_dir)
     keep(result)
     if result.ended is None or isinstance(result.ended, DynamicSamplingError):
         return 0  # as far as it could be trained
@@ -178,12 +159,10 @@ def save_pretrained(model, tokenizer, folder: Path) -> None:
 
 
 def summarise(result: History, config: TrainConfig, folder: Path | None) -> None:
-    """Why it ended, if early, and the line that holds the accuracy."""
-    if result.ended is not None:
-        print(result.ended, file=sys.stderr)
-        can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
-        if can_go_on and folder and (folder / NAME).exists():
-            print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
+    """How to go on, if it ended early, and the line that holds the accuracy."""
+    can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
+    if can_go_on and folder and (folder / NAME).exists():
+        print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
     last = result.rows[-1]
     measured = [a for a in result["accuracy"] if a == a]
     passed = last.get("accuracy/pass")
@@ -197,20 +176,20 @@ def summarise(result: History, config: TrainConfig, folder: Path | None) -> None
 
 def settings_() -> int:
     """Print what --set takes: every setting and hyperparameter, with its range."""
+    defaults = TrainConfig()
     for group in reversed(TrainConfig.__mro__[1:-1]):
-        print(f"{group.__name__}: {(group.__doc__ or '').strip()}\n")
-        described = group.__pydantic_fields__  # type: ignore[attr-defined]
-        for name, kind in annotations(group).items():
-            field = described[name]
-            default = field.default if field.default_factory is None else {}
-            meaning = f": {field.description}" if field.description else ""
-            print(f"  {name} = {default!r}, {expected(kind)}{meaning}")
+        print(f"{group.__name__}: {group.__doc__}\n")
+        schema = TypeAdapter(group).json_schema()["properties"]
+        for name, kind in checks.annotations(group).items():
+            words = f"{getattr(defaults, name)!r}, {checks.expected(kind)}"
+            meaning = schema[name].get("description")
+            print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
     print("Algorithms and their hyperparameters:\n")
     for a in ALGORITHMS.values():
         changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
-        defaults = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
-        print(f"  {a.name}: {changed}. {defaults or 'no hyperparameters'}")
+        papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
+        print(f"  {a.name}: {changed}. {papers or 'no hyperparameters'}")
     return 0
 
 
@@ -218,8 +197,8 @@ def warm_start_(
     *,
     preset: Preset = "tiny",
     task: World = "arithmetic",
-    seed: Seed = 0,
-    device: Device = "cpu",
+    seed: int = 0,
+    device: str = "cpu",
     fresh: bool = False,
 ) -> int:
     """Train or find the SFT policy.
@@ -314,9 +293,9 @@ def main(arguments: list[str] | None = None) -> int:
 def world_of(name: str, pairs: dict[str, str]) -> HabitWorld:
     """A world by name, with its settings as text."""
     world: Any = WORLDS[name]()
-    kinds = annotations(type(world))
-    refuse_unknown(f"the task {name}", pairs, kinds)
-    return replace(world, **{k: parse(k, kinds[k], v) for k, v in pairs.items()})
+    kinds = checks.annotations(type(world))
+    checks.refuse_unknown(f"the task {name}", pairs, kinds)
+    return replace(world, **{k: checks.parse(k, kinds[k], v) for k, v in pairs.items()})
 
 
 if __name__ == "__main__":

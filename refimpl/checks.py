@@ -1,11 +1,11 @@
 """What is asked of a user's input: once, at the door, in one sentence, of one class.
 
-    @checked                                        settings: a class whose fields check
-    class Settings:                                 themselves when an object is made
+    @checked                                        settings: a class whose fields are
+    class Settings:                                 checked when an object is made
         epochs: Count = 1
 
     @guarded                                        a front door: a function whose
-    def sample(prompts, *, group_size: Count = 1):  arguments check themselves
+    def sample(prompts, *, group_size: Count = 1):  arguments are checked
 
 Behind the doors the contract is trusted: formulas have no guards, and a training step
 asks the device nothing. A letter in a tensor's shape is one size throughout a call;
@@ -13,39 +13,23 @@ floats must be finite, where there is a `mask` only where it is 1. NumPy and tor
 scalars become plain numbers, so that a setting can always be stored.
 """
 
-import dataclasses
 import difflib
 import functools
 import inspect
-import math
-import numbers
 import operator
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field
-from functools import cache, wraps
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-    Union,
-    dataclass_transform,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any
 
-import torch
-from annotated_types import Ge, Gt, Le, Lt
-from jaxtyping import Bool, Float, Int, Real
+from jaxtyping import jaxtyped
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-T = TypeVar("T")
-F = TypeVar("F", bound=Callable)
+T = typing.TypeVar("T")
+F = typing.TypeVar("F", bound=Callable)
 
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -53,62 +37,79 @@ Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-STRICT = ConfigDict(
-    strict=True,
-    allow_inf_nan=False,
-    arbitrary_types_allowed=True,
-    use_attribute_docstrings=True,
-)
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+UNIONS = (typing.Union, UnionType)
 
 
 class UserError(ValueError):
     """Something that was handed in cannot be meant: one sentence for the reader."""
 
 
-# Settings
+# Doors
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(Field, field))
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def checked(cls: type[T]) -> type[T]:
-    """A frozen dataclass whose fields are checked when an object is made.
-
-    Making one raises `UserError`: a sentence per bad field, or the nearest name if a
-    field does not exist.
-    """
-    made: Any = dataclass(cls, frozen=True, config=STRICT)
-    kinds, validate = annotations(made), made.__init__
-    fields = {f.name: kinds[f.name] for f in dataclasses.fields(made)}  # in its order
-
-    @wraps(validate)
-    def init(self, *args, **given):
-        refuse_unknown(cls.__name__, given, fields)
-        given |= dict(zip(fields, args, strict=False))
-        try:
-            validate(self, **{name: plain(value) for name, value in given.items()})
-        except ValidationError as error:
-            raise UserError(_sentences(error, fields, given)) from None
-
-    made.__init__ = init
+    """A frozen dataclass; making an object raises as a function that is `guarded`."""
+    made: Any = dataclass(frozen=True)(cls)
+    made.__init__ = guarded(made.__init__)
+    made.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # to be shown
     return made
+
+
+def guarded(function: F) -> F:
+    """`function`, which raises `UserError` on the first argument that does not fit."""
+    signature = inspect.signature(function)
+    owner = function.__qualname__.removesuffix(".__init__")
+    names = [name for name in signature.parameters if name != "self"]
+    fixed = all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values())
+
+    @functools.cache  # at the first call, when every class in an annotation exists
+    def checks() -> dict[str, Callable]:
+        return {name: checker(name, k) for name, k in annotations(function).items()}
+
+    @functools.wraps(function)
+    def call(*args, **given):
+        if fixed:
+            refuse_unknown(owner, given, names)
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError as error:
+            raise UserError(f"{owner}: {error}") from None
+        values = bound.arguments
+        with jaxtyped("context"):  # in which a letter of a shape is one size
+            for name in [name for name in checks() if name in values]:
+                try:
+                    values[name] = checks()[name](values[name])
+                except UserError as error:
+                    raise UserError(f"{error}{_beside(name, values)}") from None
+        _check_numbers({n: v for n, v in values.items() if isinstance(v, Tensor)})
+        return function(*bound.args, **bound.kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def annotations(of: Any) -> dict[str, Any]:
+    """The types of a function's arguments, or of a dataclass's fields."""
+    function: Any = vars(of)["__init__"] if isinstance(of, type) else of
+    kinds = inspect.get_annotations(function, eval_str=True)
+    return {name: kind for name, kind in kinds.items() if name != "return"}
 
 
 class Keywords:
     """The keyword-only parameters of a function, checked by their annotations."""
 
-    def __init__(self, function: Callable, owner: str):
-        signature = inspect.signature(function, eval_str=True).parameters.values()
-        keywords = [p for p in signature if p.kind is p.KEYWORD_ONLY]
+    def __init__(self, function: Any, owner: str):
+        kinds = annotations(function)
         self.owner = owner
-        self.defaults = MappingProxyType({p.name: p.default for p in keywords})
-        self.annotations = {
-            p.name: Any if p.annotation is p.empty else p.annotation for p in keywords
-        }
+        self.defaults = MappingProxyType(function.__kwdefaults__ or {})
+        self.annotations = {name: kinds.get(name, Any) for name in self.defaults}
         if {"epsilon_low", "epsilon_high"} <= self.annotations.keys():
             self.annotations.setdefault("epsilon", self.annotations["epsilon_low"])
         self._checks = {n: checker(n, kind) for n, kind in self.annotations.items()}
 
     def check(self, given: Mapping) -> dict:
-        """`given` as plain values; raises as `checked` does.
+        """`given` as plain values; raises `UserError` as a guarded function does.
 
         `epsilon` is written out as both bounds, where a function knows only those.
         """
@@ -120,50 +121,53 @@ class Keywords:
         return values
 
 
+# One value
+
+
 def checker(name: str, annotation: Any) -> Callable[[Any], Any]:
     """A function that gives a value back as plain, or raises a sentence about it."""
-    adapter: TypeAdapter = TypeAdapter(_as_it_is(annotation), config=STRICT)
+    adapter: TypeAdapter = TypeAdapter(_opaque(annotation), config=STRICT)
 
     def check(value: Any) -> Any:
-        whole = isinstance(value, dict | list)  # given on as it is
         try:
-            return adapter.validate_python(value if whole else plain(value))
+            return adapter.validate_python(plain(value))
         except ValidationError:
             raise UserError(sentence(name, annotation, value)) from None
 
     return check
 
 
-def _as_it_is(kind: Any) -> Any:
-    """`kind`, with classes of which pydantic looks at nothing but the class."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return functools.reduce(operator.or_, map(_as_it_is, inner))
-    if origin is dict:
-        return dict.__class_getitem__((inner[0], _as_it_is(inner[1])))
-    if origin in (Collection, Iterable):
-        each = Callable if inner == (Callable,) else None
-        return _instance_of(origin, but=str, each=each)  # text is one of letters
-    return _instance_of(kind) if isinstance(kind, type) and kind not in WORDS else kind
+def _opaque(kind: Any) -> Any:
+    """`kind`, of which pydantic looks at an object's class and at nothing inside."""
+    origin = typing.get_origin(kind)
+    if origin in UNIONS:
+        return functools.reduce(operator.or_, map(_opaque, typing.get_args(kind)))
+    cls = origin or kind
+    if cls in (Annotated, tuple, *WORDS) or not isinstance(cls, type):
+        return kind
 
-
-def _instance_of(cls: Any, but: type | tuple = (), each: Any = None) -> Any:
     def check(value: Any) -> Any:
-        if not isinstance(value, cls) or isinstance(value, but):
-            raise ValueError
-        if each is not None and not all(isinstance(one, each) for one in value):
+        text = cls is Collection and isinstance(value, str)  # one of letters
+        if text or not isinstance(value, cls):
             raise ValueError
         return value
 
     return Annotated[Any, AfterValidator(check)]
 
 
+def plain(value: Any) -> Any:
+    """A NumPy or torch scalar as Python's own number; containers likewise."""
+    if type(value) is dict:
+        return {k: plain(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
 def parse(name: str, annotation: Any, text: str) -> Any:
     """`text` from a command line as what `annotation` says (`false` is False)."""
-    if text.lower() == "none" and NoneType in get_args(annotation):
+    if text.lower() == "none" and NoneType in typing.get_args(annotation):
         return None
-    if annotation is Any:
-        return text
     try:
         return TypeAdapter(annotation, config=STRICT).validate_strings(text)
     except ValidationError:
@@ -174,11 +178,58 @@ def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]
     """`name=value` texts of a command line, still as text."""
     texts = {}
     for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not text:
+        name, _, text = pair.partition("=")
+        if not text:
             raise UserError(f"{flag} takes name=value, as {example}, got {pair!r}")
         texts[name] = text
     return texts
+
+
+# Sentences
+
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
+WORDS |= {bool: "True or False", NoneType: "None", Any: "anything"}
+WORDS |= {dict: "a dictionary", Path: "a path", Callable: "a function"}
+SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def sentence(name: str, annotation: Any, value: Any) -> str:
+    """'epochs must be a whole number ≥ 1, got 0'."""
+    wanted = expected(annotation)
+    if str(plain(value)).strip("+-").lower() in ("inf", "infinity", "nan"):
+        wanted = wanted.replace("a number", "a finite number")  # ∞ > 0, yet refused
+    return f"{name} must be {wanted}, got {shown(value)}"
+
+
+def expected(annotation: Any) -> str:
+    """A type with its range, in words: 'a number ≥ 0 and ≤ 1 or None'."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        limits = [m for part in inner[1:] for m in getattr(part, "metadata", [])]
+        limits = [f"{SIGNS[k]} {x}" for m in limits for k, x in asdict(m).items()]
+        words = [f"{expected(inner[0])} {' and '.join(limits)}".strip()]
+        return ", ".join(words + [part for part in inner[1:] if isinstance(part, str)])
+    if origin in UNIONS:
+        return " or ".join(map(expected, inner))
+    if origin is typing.Literal:
+        return " or ".join(map(repr, inner))
+    if origin is tuple:
+        return f"{len(inner)} values, each {expected(inner[0])}"
+    cls = origin or annotation
+    return WORDS.get(cls, f"of type {cls.__name__}")
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, cut off if it is long; of a tensor its shape."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """An exception of somebody else's as part of a sentence."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:limit]
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -199,238 +250,61 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f", did you mean {names[close[0]]!r}?" if close else ""
 
 
-def annotations(cls: Any) -> dict[str, Any]:
-    """A dataclass's fields with their types, those of its parents first."""
-    kinds: dict[str, Any] = {}
-    for part in reversed(cls.__mro__) if isinstance(cls, type) else (cls,):
-        kinds |= inspect.get_annotations(part, eval_str=True)
-    return {n: kind for n, kind in kinds.items() if get_origin(kind) is not ClassVar}
+# Tensors
 
 
-def plain(value: Any) -> Any:
-    """A NumPy or torch scalar as Python's own number; containers likewise."""
-    if type(value) is dict:
-        return {k: plain(v) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(plain, value))
-    scalar = isinstance(value, numbers.Number) or getattr(value, "ndim", None) == 0
-    return value.item() if scalar and hasattr(value, "item") else value
+def _beside(name: str, values: Mapping) -> str:
+    """The shapes with which that of a tensor at fault has to agree."""
+    tensors = {n: v for n, v in values.items() if isinstance(v, Tensor)}
+    shapes = [f"{n} {tuple(v.shape)}" for n, v in tensors.items() if n != name]
+    return f", beside {', '.join(shapes)}" if name in tensors and shapes else ""
 
 
-# Sentences
-
-WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
-WORDS |= {NoneType: "None", dict: "a dictionary", Path: "a path", Any: "anything"}
-
-
-def _sentences(error: ValidationError, fields: dict[str, Any], given: dict) -> str:
-    """One sentence per field at fault, or what `__post_init__` said of several."""
-    faults = {}
-    for fault in error.errors():
-        if fault["loc"]:
-            name = str(fault["loc"][0])
-            faults[name] = sentence(name, fields[name], given[name])
-        else:
-            faults[""] = str(fault["ctx"]["error"])
-    return "; ".join(faults.values())
-
-
-def sentence(name: str, annotation: Any, value: Any) -> str:
-    """'epochs must be a whole number ≥ 1, got 0'."""
-    wanted = expected(annotation)
-    if str(plain(value)).strip("+-").lower() in ("inf", "infinity", "nan"):
-        wanted = wanted.replace("a number", "a finite number")  # ∞ > 0, yet refused
-    return f"{name} must be {wanted}, got {shown(value)}"
-
-
-def shown(value: Any) -> str:
-    """A value in an error message, cut off if it is long."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """An exception of somebody else's as part of a sentence."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:limit]
-
-
-def expected(annotation: Any) -> str:
-    """A type with its range, in words: 'a number in [0, 1] or None'."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        limits = [m for part in inner[1:] for m in getattr(part, "metadata", [part])]
-        words = [f", {part}" for part in inner[1:] if isinstance(part, str)]
-        return "".join([expected(inner[0]), _range(limits), *words])
-    if origin in (Union, UnionType):
-        return " or ".join(expected(part) for part in inner)
-    if origin is Literal:
-        return f"one of {', '.join(map(repr, inner))}" if inner[1:] else repr(inner[0])
-    if origin is tuple:
-        return f"{len(inner)} values, each {expected(inner[0])}"
-    if Callable in (origin, annotation):
-        return "a function"
-    if origin in (Collection, Iterable):
-        return f"a list, each {expected(inner[0])}"
-    if origin is dict:
-        return f"a dictionary, each value {expected(inner[1])}"
-    name = getattr(annotation, "__name__", str(annotation))
-    return WORDS.get(annotation, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
-
-
-def _range(limits: list) -> str:
-    low = next((m for m in limits if isinstance(m, Ge | Gt)), None)
-    high = next((m for m in limits if isinstance(m, Le | Lt)), None)
-    if low is not None and high is not None:
-        left = f"[{low.ge}" if isinstance(low, Ge) else f"({low.gt}"
-        right = f"{high.le}]" if isinstance(high, Le) else f"{high.lt})"
-        return f" in {left}, {right}"
-    if low is not None:
-        return f" ≥ {low.ge}" if isinstance(low, Ge) else f" > {low.gt}"
-    return ""
-
-
-# Arguments
-
-HOLDS: dict[Any, tuple[str, Callable[[torch.dtype], bool]]] = {
-    Float: ("floats", lambda dtype: dtype.is_floating_point),
-    Int: ("whole numbers", lambda d: d != torch.bool and not d.is_floating_point),
-    Real: ("numbers", lambda dtype: dtype != torch.bool),
-    Bool: ("True and False", lambda dtype: dtype == torch.bool),
-}
-"""What a tensor of a jaxtyping kind holds. `Shaped` holds anything."""
-
-
-def guarded(function: F) -> F:
-    """`function`, which raises `UserError` on arguments that do not fit."""
-    signature = inspect.signature(function)
-
-    @cache  # when it is first called, so that every class in an annotation exists
-    def checks() -> tuple[dict[str, Any], dict[str, Callable]]:
-        kinds = inspect.get_annotations(function, eval_str=True)
-        kinds = {name: kinds[name] for name in signature.parameters if name in kinds}
-        tensors = {n: k for n, k in kinds.items() if _shapes(k)}
-        rest = {n: checker(n, kind) for n, kind in kinds.items() if n not in tensors}
-        return tensors, rest
-
-    @wraps(function)
-    def call(*args, **given):
-        try:
-            bound = signature.bind(*args, **given)
-        except TypeError as error:
-            raise UserError(f"{function.__name__}: {error}") from None
-        (tensors, rest), values = checks(), bound.arguments
-        sizes: dict[str, int] = {}  # of the letters seen so far
-        for name, value in values.items():
-            if name in rest:
-                values[name] = rest[name](value)
-            elif name in tensors and not (
-                value is None and NoneType in get_args(tensors[name])
-            ):
-                _check_tensor(name, value, _shapes(tensors[name]), sizes)
-        for name in tensors.keys() & values.keys():
-            if isinstance(values[name], Tensor):
-                _check_finite(name, values[name], values.get("mask"))
-        return function(*bound.args, **bound.kwargs)
-
-    return call  # type: ignore[return-value]
-
-
-def _shapes(kind: Any) -> list[Any]:
-    """The jaxtyping kinds that an annotation names: alternatives."""
-    return [one for one in get_args(kind) or (kind,) if hasattr(one, "dim_str")]
-
-
-def _check_tensor(name: str, value: Any, kinds: list, sizes: dict[str, int]) -> None:
-    """Type, dtype and shape of an argument; its letters enter `sizes`."""
-    if not isinstance(value, Tensor):
-        raise UserError(
-            f"{name} must be a tensor, got {type(value).__name__}; "
-            "torch.as_tensor(…) makes one"
-        )
-    words, holds = HOLDS.get(kinds[0].dtype, ("", lambda _: True))
-    if not holds(value.dtype):
-        raise UserError(f"{name} must hold {words}, got {value.dtype}")
-    if name == "mask" and (other := (value != 0) & (value != 1)).any():
+def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
+    """A mask holds 0 and 1; the others are finite, where there is a mask inside it."""
+    mask = tensors.get("mask")
+    if mask is not None and (other := (mask != 0) & (mask != 1)).any():
         raise UserError(
             "mask must hold only 0 and 1 (1 on response tokens, EOS in), got "
-            f"{value[other][0].item():g}"
+            f"{mask[other][0].item():g}"
         )
-    wanted = []
-    for kind in kinds:
-        letters = kind.dim_str.split()
-        known = [sizes.get(letter, letter) for letter in letters]
-        fits = [k in (n, letter) for k, n, letter in zip(known, value.shape, letters)]
-        if len(letters) == value.ndim and all(fits):
-            sizes.update(zip(letters, value.shape))
-            return
-        plain_shape = f"({', '.join(letters)}{',' * (len(letters) == 1)})"
-        sized = f"({', '.join(map(str, known))}{',' * (len(letters) == 1)})"
-        wanted.append(plain_shape + f" = {sized}" * (sized != plain_shape))
-    raise UserError(
-        f"{name} must have shape {' or '.join(wanted)}, got {tuple(value.shape)}"
-    )
-
-
-def _check_finite(name: str, value: Tensor, mask: Tensor | None) -> None:
-    if not (value.is_floating_point() and value.numel()):
-        return
-    low, high = value.detach().aminmax()  # one pass; either is NaN if any number is
-    if math.isfinite((high - low).item()):
-        return
-    bad = ~value.isfinite()
-    masked = mask is not None and mask.shape[: value.ndim] == value.shape
-    if masked:
-        bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)
-    if not bad.any():
-        return
-    place = bad.nonzero()[0].tolist()
-    where = [f"{what} {at}" for what, at in zip(("row", "token"), place)]
-    raise UserError(
-        f"{name} is {value[tuple(place)].item()} at "
-        f"{', '.join(where) if masked else f'index {place}'}: it must be finite"
-        + ("; the model has diverged, or the mask covers padding" if masked else "")
-    )
+    for name, value in tensors.items():
+        bad = ~value.isfinite()
+        if mask is not None:
+            bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)
+        if bad.any():
+            place = bad.nonzero()[0].tolist()
+            raise UserError(
+                f"{name} is {value[tuple(place)].item()} at {place}: it must be finite"
+                + " where the mask is 1" * (mask is not None)
+            )
 
 
 # A task and its rows, which we did not write
 
+PARTS = ("sample", "held_out", "reward", "habit", "habits")
 
-def check_task(task) -> None:
-    """Raise `UserError` if `task` lacks one of the five parts of a task."""
-    parts = ("sample", "held_out", "reward", "habit")
-    missing = [name for name in parts if not callable(getattr(task, name, None))]
-    if not isinstance(getattr(task, "habits", None), Collection):
-        missing.append("habits")
+
+def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
+    """task.method(n, seed); raises `UserError` if it is no task, or these no rows."""
+    missing = [part for part in PARTS if not hasattr(task, part)]
     if missing or isinstance(task, type):
         raise UserError(
-            f"task must have the functions {', '.join(parts)} and a list of habits "
-            f"(see refimpl.tasks); {shown(task)} "
-            + (f"lacks {', '.join(missing)}" if missing else "is a class, no object")
+            f"task must be an object with {', '.join(PARTS)} (see refimpl.tasks), got "
+            + shown(task)
+            + (f", which lacks {', '.join(missing)}" if missing else "")
         )
-
-
-def check_rows(rows, method: str) -> list[dict]:
-    """`rows` if they are what a task must return, else `UserError` that says why."""
-    wanted = f"task.{method} must return a list of dictionaries with a 'prompt' string"
-    if not isinstance(rows, list) or not rows:
-        raise UserError(f"{wanted}; it returned {shown(rows)}")
-    for row in rows:
-        if not (isinstance(row, dict) and isinstance(row.get("prompt"), str)):
-            raise UserError(f"{wanted}; one of them is {shown(row)}")
-        if row.keys() != rows[0].keys():
+    rows = getattr(task, method)(n, seed)
+    several = isinstance(rows, list) and len(rows) > 0
+    for row in rows if several else [rows]:
+        if not (
+            several
+            and isinstance(row, dict)
+            and isinstance(row.get("prompt"), str)
+            and row.keys() == rows[0].keys()
+        ):
             raise UserError(
-                f"{wanted} and the same keys throughout; one has "
-                f"{sorted(rows[0], key=str)}, another {sorted(row, key=str)}"
+                f"task.{method} must return a list of dictionaries with a 'prompt' "
+                f"string and the same keys throughout; it returned {shown(row)}"
             )
     return rows
-
-
-def rows_of(task, method: str, n: int) -> list[dict]:
-    """n rows for a try, from a task that we did not write."""
-    try:
-        rows = getattr(task, method)(n, 0)
-    except UserError:
-        raise  # a sentence already, as of a bad salt
-    except Exception as error:
-        raise UserError(f"task.{method}({n}, 0) raised {one_line(error)}") from error
-    return check_rows(rows, method)

@@ -1,22 +1,15 @@
-"""What the command lines of all rooms share: flags that check themselves."""
+"""What the command lines of all rooms share: texts that become settings."""
 
 from typing import Annotated, Any, TypeAlias
 
 import tyro
-from tyro.constructors import PrimitiveConstructorSpec
 
 from refimpl.algorithms import ALGORITHMS, Algorithm
-from refimpl.checks import (
-    Count,
-    UserError,
-    annotations,
-    expected,
-    nearest,
-    parse,
-    parse_pairs,
-)
+from refimpl.checks import UserError, annotations, nearest, parse, parse_pairs
 from refimpl.config import TrainConfig
 
+Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
+Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 FIELDS = {k: v for k, v in annotations(TrainConfig).items() if k != "hyperparameters"}
 LEFT = {
     "schedule": "the learning rate is constant",
@@ -31,26 +24,6 @@ LEFT = {
     "gradient_checkpointing": "give --recompute",
 }
 """Settings that are gone, and what takes their place."""
-
-
-def setting(name: str, kind: Any = None) -> PrimitiveConstructorSpec:
-    """A flag for a setting of `TrainConfig`, read and refused as that is."""
-    kind = FIELDS[name] if kind is None else kind
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=f"({expected(kind)})",
-        instance_from_str=lambda texts: parse(name, kind, texts[0]),
-        is_instance=lambda _: True,
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
-Seed: TypeAlias = Annotated[Any, setting("seed")]
-Device: TypeAlias = Annotated[Any, setting("device")]
-Workers: TypeAlias = Annotated[Any, setting("workers", Count)]
-Seeds: TypeAlias = Annotated[Any, setting("seeds", Count)]
-Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 
 
 def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:

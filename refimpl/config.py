@@ -1,8 +1,7 @@
 """Settings of a training run, in groups, checked when they are made.
 
-`TrainConfig` has all of them: the groups say what a setting belongs to. The defaults
-suit the `tiny` model in the arithmetic world. None stands for what the algorithm's
-paper makes part of the method, or for "off".
+`TrainConfig` has all of them. The defaults suit the `tiny` model in the arithmetic
+world. None stands for what the algorithm's paper makes part of the method, else "off".
 """
 
 from collections.abc import Mapping
@@ -32,11 +31,11 @@ class Rollouts:
     top_k: Count | None = None
     """draw from this many, the most likely; None: all"""
     dynamic_sampling: bool | None = None
-    """DAPO's: groups of equal rewards are replaced; None: as the paper"""
+    """DAPO's: groups of equal rewards are replaced"""
     max_sampling_rounds: Count = 6
     """of `prompts_per_rollout` each, to fill a batch"""
     overlong_share: Share | None = None
-    """L_cache / L_max of DAPO's Eq. 13; 0: no punishment; None: as the paper"""
+    """L_cache / L_max of DAPO's Eq. 13; 0: no punishment"""
     overlong_filtering: bool = False
     """no loss on responses cut off at the limit"""
 
@@ -45,7 +44,7 @@ class Rollouts:
 class Sampler:
     """A sampler that is not π_old, as an inference engine is not."""
 
-    rollout_dtype: DType | Literal["int8"] | None = None
+    rollout_dtype: Literal["bfloat16", "float32", "int8"] | None = None
     """the sampler's; None: `dtype`; int8: its weights are rounded, see `samplers`"""
     sampler_delay: Annotated[int, Field(ge=0)] = 0
     """rollouts that its weights lag behind the policy's, as in asynchronous training"""
@@ -64,7 +63,7 @@ class Routing:
     replay: Literal["R2", "R3"] | None = None
     """R2: experts of π_old's pass; R3: those of the sampler"""
     router_shift: bool | None = None
-    """RSPO's γ, for any method; None: as the paper"""
+    """RSPO's γ, for any method"""
     placement: Literal["before_clip", "after_clip"] = "before_clip"
     """of γ"""
     detach_shift: bool = True
@@ -161,8 +160,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         A sampler that leaves tokens out gives the others more than the policy does:
         π_old / π_rollout ≤ 1, the probability of those that it kept.
         """
-        other = self.rollout_dtype not in (None, self.dtype)
-        if other or self.router_noise > 0 or self.dtype == "bfloat16":
+        rounded = self.rollout_dtype not in (None, self.dtype)
+        if rounded or self.dtype == "bfloat16" or self.router_noise > 0:
             return True
         return self.truncated or self.sampler_delay > 0
 
@@ -175,34 +174,20 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     @property
     def needs_moe(self) -> list[str]:
         """The settings that mean nothing on a dense model."""
-        asked = {
-            "replay": self.replay is not None,
-            "router_shift": bool(self.router_shift),
-            "router_noise": self.router_noise > 0,
-            "router_rate": self.router_rate != 1,
-        }
-        return [name for name, on in asked.items() if on]
+        names = ["replay", "router_shift", "router_noise"]
+        given = [name for name in names if getattr(self, name)]
+        return given + ["router_rate"] * (self.router_rate != 1)
 
     def completed(self, training: Mapping) -> "TrainConfig":
         """This, with what the algorithm's paper prescribes in place of None."""
-        neutral = {
-            "dynamic_sampling": False,
-            "overlong_share": 0.0,
-            "router_shift": False,
-        }
-        whole = {**neutral, **training}
-        return replace(
-            self, **{n: v for n, v in whole.items() if getattr(self, n) is None}
-        )
+        missing = {n: v for n, v in training.items() if getattr(self, n) is None}
+        return replace(self, **missing)
 
     def __post_init__(self):
-        if self.rollout_dtype not in (None, self.dtype) and "float64" in (
-            self.dtype,
-            self.rollout_dtype,
-        ):
+        if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
-                f"rollout_dtype {self.rollout_dtype!r} with dtype {self.dtype!r}: only "
-                "bfloat16, float32 and int8 weights can stand beside each other"
+                f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "
+                "'float64': leave it off"
             )
         if self.prompts_per_rollout % self.minibatches:
             raise UserError(
@@ -215,11 +200,10 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
                 "trust_sampler spares the pass of π_old, and replay='R2' replays the "
                 "experts of that pass: take replay='R3', or leave trust_sampler off"
             )
-        if self.max_length is not None and self.max_length < self.max_new_tokens:
+        if (self.max_length or self.max_new_tokens) < self.max_new_tokens:
             raise UserError(
-                f"max_length {self.max_length} is below max_new_tokens "
-                f"{self.max_new_tokens}: responses may be longer than the constant "
-                "that divides them"
+                f"max_length {self.max_length} must be at least max_new_tokens "
+                f"{self.max_new_tokens}, which no response is longer than"
             )
         if not self.detach_shift and self.placement == "after_clip":
             raise UserError(

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.checks import Count, Seed, UserError, check_rows, check_task, guarded
+from refimpl.checks import Count, Seed, UserError, guarded, rows_of
 from refimpl.models import Model, one_thread, vocabulary
 from refimpl.rewards import columns, score
 from refimpl.sampling import sample
@@ -48,8 +48,7 @@ def scores(
     Raises `UserError` on bad input, and if the task's rows or rewards are none.
     """
     task = Arithmetic() if task is None else task
-    check_task(task)
-    rows = check_rows(task.held_out(problems, seed), "held_out")
+    rows = rows_of(task, "held_out", problems, seed)
     size = max(1, AT_ONCE // vocabulary(model) // samples)  # whole problems
     texts: list[str] = []
     for first in range(0, len(rows), size):

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
-from refimpl.checks import UserError, check_task, guarded, nearest, rows_of
+from refimpl.checks import UserError, guarded, nearest, rows_of
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, trained
@@ -35,15 +35,14 @@ def prepare(
     """Check everything that can be checked, then build the run (see `train`)."""
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     task = Arithmetic() if task is None else task
-    check_task(task)
     config, hyperparameters = check_fit(config or TrainConfig(), method)
+    rows = rows_of(task, "sample", config.prompts_per_rollout)
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
     device = models.pick_device(config.device)
     if model is None:
         model, tokenizer, _ = warm_start()
     models.check_pair(model, tokenizer)
-    rows = rows_of(task, "sample", config.prompts_per_rollout)
     if len(rows) != config.prompts_per_rollout:
         raise UserError(
             f"task.sample({config.prompts_per_rollout}, 0) must return as many rows, "

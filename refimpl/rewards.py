@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.checks import Count, UserError, guarded, one_line
+from refimpl.checks import Count, UserError, guarded, one_line, shown
 
 
 @guarded
@@ -28,9 +28,7 @@ def score(
     if component is not None:
         name = f"{name} (component {component!r})"
     try:
-        rewards = reward(
-            prompts=list(prompts), completions=list(completions), **columns
-        )
+        paid = reward(prompts=list(prompts), completions=list(completions), **columns)
     except Exception as error:
         raise UserError(
             f"the reward function {name} raised {one_line(error)}. It is called as "
@@ -38,27 +36,21 @@ def score(
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
     try:
-        got: int | str = len(rewards)
-    except TypeError:  # None, one number, a generator, a tensor without dimensions
-        got = repr(rewards)
-    if got != len(completions):
+        rewards = [float(value) for value in paid]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        rewards = []  # None, one number, or something among them that is none
+    if len(rewards) != len(completions):
         raise UserError(
             f"the reward function {name} must return {len(completions)} numbers, one "
-            f"per completion; it returned {got}"
+            f"per completion; it returned {shown(paid)}"
         )
-    checked = []
-    for value, completion in zip(rewards, completions, strict=True):
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError, RuntimeError):
-            number = math.nan
+    for number, completion in zip(rewards, completions):
         if not math.isfinite(number):
             raise UserError(
-                f"the reward function {name} returned {value!r} for "
+                f"the reward function {name} returned {number} for "
                 f"{completion[:80]!r}; every reward must be a finite number"
             )
-        checked.append(number)
-    return checked
+    return rewards
 
 
 def scored(
@@ -66,19 +58,16 @@ def scored(
 ) -> tuple[list[float], dict[str, list[float]]]:
     """What `reward` pays, and what each of its `components` does, if it has them.
 
-    `components` is a dictionary name → reward function. A reward with a function
-    `total` (as `refimpl.real.rewards.Sum`) is paid by that of them; any other is called
-    itself, and its components beside it, for the record.
+    `components` is a dictionary name → reward function. With a function `total` (as
+    `refimpl.real.rewards.Sum`) they decide the reward, else they are only recorded.
     """
-    components = getattr(reward, "components", None)
     parts = {
         name: score(part, prompts, completions, columns, component=name)
-        for name, part in (components.items() if isinstance(components, dict) else ())
+        for name, part in getattr(reward, "components", {}).items()
     }
-    total = getattr(reward, "total", None)
-    if total is None:
-        return score(reward, prompts, completions, columns), parts
-    return total(parts), parts
+    if hasattr(reward, "total"):
+        return reward.total(parts), parts
+    return score(reward, prompts, completions, columns), parts
 
 
 def identity(part) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from refimpl.command_line import Device, Seeds, Workers
 from refimpl.lab import bench as speed
 from refimpl.lab import gpu_check as gpu
 from refimpl.lab import real as pretrained
@@ -13,7 +12,7 @@ from refimpl.lab import real as pretrained
 
 def bench(
     *,
-    seeds: Seeds = 10,
+    seeds: int = 10,
     algorithms: tuple[str, ...] = speed.TRAINED,
     chapters: Path | None = None,
     out: Path = Path("bench.json"),
@@ -31,8 +30,8 @@ def real(
     *,
     arms: tuple[str, ...] = tuple(pretrained.ARMS),
     settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
-    seeds: Seeds = 3,
-    workers: Workers = 1,
+    seeds: int = 3,
+    workers: int = 1,
     out: Path = Path("real"),
 ) -> int:
     """Every method on a pretrained model; goes on where it stopped.
@@ -50,7 +49,7 @@ def evidence_(
     /,
     *,
     claims: tuple[str, ...] = (),
-    workers: Workers = 1,
+    workers: int = 1,
     out: Path = Path("figures/data/evidence"),
 ) -> int:
     """The claims of the papers: which runs are missing, make them, judge them.
@@ -80,7 +79,7 @@ def evidence_(
 
 def gpu_check(
     *,
-    device: Device = "cuda",
+    device: str = "cuda",
     out: Path = Path("gpu_check.json"),
     tiny: bool = False,
 ) -> int:

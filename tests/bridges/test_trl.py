@@ -388,7 +388,7 @@ WRONG = [
     ({}, {"normaliser": "tokenmean"}, "did you mean 'token_mean'"),
     ({}, {"router_shift": "no"}, "router_shift must be True or False or None"),
     ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
-    ({}, {"placement": "between"}, "placement must be one of 'before_clip'"),
+    ({}, {"placement": "between"}, "placement must be 'before_clip'"),
     ({}, {"advantages": "loo"}, "advantages must be a function or None, got 'loo'"),
     ({}, {"advantages": lambda scored: scored}, r"shape \(8,\).*got Scored"),
     ({}, {"advantages": lambda r, group: r}, "one argument, a `Scored`.*TypeError"),

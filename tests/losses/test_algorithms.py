@@ -61,7 +61,7 @@ PAPERS = {  # hyperparameters, normaliser, advantages
 }
 DAPO = {"dynamic_sampling": True, "overlong_share": 0.2}
 TRAINING = {"dapo": DAPO, "rspo": {"router_shift": True}}
-SHARE, POSITIVE = "a number in (0, 1]", "a number > 0"
+SHARE, POSITIVE = "a number > 0 and ≤ 1", "a number > 0"
 CLIP = {  # a range, and a value that acts on stale tokens
     "epsilon": (SHARE, 0.05),
     "epsilon_low": (SHARE, 0.05),
@@ -468,7 +468,7 @@ def test_an_objective_that_breaks_the_contract_is_refused(objective, message, at
 def test_a_non_finite_advantage_of_a_response_is_located():
     """It counts if any of the response's tokens does."""
     z, mask = torch.zeros(3, 3), mask_of([3, 1, 0])
-    with pytest.raises(ValueError, match=r"^advantages is nan at row 1: "):
+    with pytest.raises(ValueError, match=r"^advantages is nan at \[1\]: "):
         GRPO.policy_loss(z, z, tensor([1.0, NAN, 0.0]), mask)
 
 
@@ -481,7 +481,7 @@ def test_an_annotation_is_the_range_of_ones_own_hyperparameter():
     algorithm = mine(objective)
     assert dict(algorithm.defaults) == {"share": 0.5, "anything": None}
     assert algorithm.check_hyperparameters({"anything": "x"}) == {"anything": "x"}
-    with pytest.raises(ValueError, match=r"^share must be a number in \[0, 1\], got 2"):
+    with pytest.raises(ValueError, match=r"^share must be a number ≥ 0 and ≤ 1, got 2"):
         algorithm.check_hyperparameters({"share": 2})
     with pytest.raises(ValueError, match=r"^mine has no setting 'shares', did you mea"):
         algorithm.check_hyperparameters({"shares": 0.1})

@@ -145,7 +145,7 @@ def test_a_task_is_its_settings(task):
         ("chain_sum", {"seed": 2}, "no setting 'seed'"),
         ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
         ("chain_sum", {"max_terms": "2"}, "a whole number, got '2'"),
-        ("chain_sum", {"extract": "first"}, "one of 'whole', 'last'"),
+        ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
         ("chain_sum", {"time_limit": 0}, "time_limit must be a number > 0"),
         ("chain_sum", {"scorer": 3}, "scorer must be a function"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),

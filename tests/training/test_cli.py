@@ -126,7 +126,7 @@ def test_a_disk_that_fills_up_costs_one_output_and_not_the_other(capsys, monkeyp
     Path("h.csv").symlink_to("/dev/full")
     assert run(f"{RUN} --rollouts 1 --history h.csv --save trained") == 2
     printed = capsys.readouterr()
-    assert "h.csv' could not be written ([Errno 28]" in printed.err.splitlines()[-1]
+    assert "error: [Errno 28]" in printed.err.splitlines()[-1]
     assert "accuracy" in printed.out.splitlines()[-1] and "Trace" not in printed.err
     assert load("trained")
 
@@ -210,9 +210,9 @@ LINES: dict[str, str] = {
     **{
         f"{GRPO} --{flag} {value}": f"{flag} … {value}"
         for flag, values in {
-            "rollouts": "0 -1 1.5 many nan inf None",
-            "seed": "-1 1.5 one nan None",
-            "dtype": "int8 float None",
+            "rollouts": "0 -1 1.5 many nan inf",
+            "seed": "-1 1.5 one nan",
+            "dtype": "int8 float",
             "device": "gpu tpu",
             "preset": "tinny large",
             "task": "arithmetics chess",
@@ -249,13 +249,13 @@ LINES: dict[str, str] = {
     },
     "warm-start --preset tinny": "tinny",
     "warm-start --task chess": "chess",
-    "warm-start --seed x": "seed must be a whole number ≥ 0, got 'x'",
-    f"{CURVES} --set epsilon=-1": "epsilon must be a number in (0, 1], got '-1'",
+    "warm-start --seed x": "--seed … 'x'",
+    f"{CURVES} --set epsilon=-1": "epsilon must be a number > 0 and ≤ 1, got '-1'",
     f"{CURVES} --set rollouts=3": "'rollouts' is neither a setting",
-    "bench --seeds 0": "seeds must be a whole number ≥ 1, got '0'",
+    "bench --seeds 0": "seeds must be a whole number ≥ 1, got 0",
     "bench --algorithms gropo": "mean 'grpo'",
     "bench --chapters empty": "no notebooks in 'empty'",
-    "real --workers 0": "workers must be a whole number ≥ 1, got '0'",
+    "real --workers 0": "workers must be a whole number ≥ 1, got 0",
     "real --arms gropo": "gropo",
     "evidence run --claims stail": "unknown claim … mean 'stale'",
 }

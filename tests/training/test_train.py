@@ -208,7 +208,6 @@ REFUSED = {
     "a device": ({"config": replace(SMALL, device="gpu")}, "cannot use device 'gpu'"),
     "a folder": ({"checkpoint_dir": "FILE/x"}, "cannot write checkpoints"),
     "both": ({"resume": True, "overwrite": True}, "choose one"),
-    "a hook": ({"hooks": [3]}, "hooks must be a list, each a function, got"),
 }
 
 
