@@ -9,24 +9,24 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import tyro
 from pydantic import TypeAdapter
 
-from refimpl import algorithms, checks, curves
+from refimpl import algorithms, checkpoint, checks, curves, files
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import NAME, CheckpointError
+from refimpl.checkpoint import CheckpointError
 from refimpl.checks import UserError
 from refimpl.collect import DynamicSamplingError
 from refimpl.command_line import Method, Sets, parse_settings
 from refimpl.config import DType, TrainConfig
-from refimpl.files import writable_file, writable_folder, write
 from refimpl.history import History
-from refimpl.hooks import StalenessError
+from refimpl.hooks import Interrupted, StalenessError
 from refimpl.models import Preset
 from refimpl.prepare import check_fit
 from refimpl.starts import WarmStart, cached, shipped, warm_start
@@ -101,11 +101,14 @@ def train(
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
     if history is not None:
-        writable_file(history, "the history")
+        history = files.writable_file(history, "the history")
     if samples is not None:
-        writable_file(samples, "the samples")
+        samples = files.writable_file(samples, "the samples")
     if save is not None:
-        writable_folder(save, "the policy")
+        save = files.writable_folder(save, "the policy")
+    taken = {} if checkpoint_dir is None else checkpoint.files(checkpoint_dir)
+    policies = {"--save": save, "--model": None if model is None else Path(model)}
+    files.check_apart({"--history": history, "--samples": samples, **taken}, policies)
     pairs = checks.parse_pairs("--task-set", task_set, "max_terms=2")
     world = world_of(task, pairs) if task in WORLDS else None
     start: dict[str, Any]
@@ -124,7 +127,8 @@ def train(
         with ExitStack() as outputs:  # the last is called first
             outputs.callback(summarise, result, config, checkpoint_dir)
             if save is not None:
-                outputs.callback(save_policy, result.model, start["tokenizer"], save)
+                given = result.model, start["tokenizer"]
+                outputs.callback(files.write_folder, save, partial(save_policy, *given))
             if samples is not None:
                 outputs.callback(result.samples_to_jsonl, samples)
             if history is not None:
@@ -143,13 +147,14 @@ def train(
                 resume=resume,
                 overwrite=overwrite,
             )
-    except StalenessError as error:
-        keep(error.history)
+    except BaseException as error:
+        if isinstance(so_far := getattr(error, "history", None), History):
+            keep(so_far)
         raise
     keep(result)
     if result.ended is None or isinstance(result.ended, DynamicSamplingError):
         return 0  # as far as it could be trained
-    return 130 if isinstance(result.ended, KeyboardInterrupt) else 2
+    return 128 + result.ended.number if isinstance(result.ended, Interrupted) else 2
 
 
 def save_pretrained(model, tokenizer, folder: Path) -> None:
@@ -161,7 +166,7 @@ def save_pretrained(model, tokenizer, folder: Path) -> None:
 def summarise(result: History, config: TrainConfig, folder: Path | None) -> None:
     """How to go on, if it ended early, and the line that holds the accuracy."""
     can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
-    if can_go_on and folder and (folder / NAME).exists():
+    if can_go_on and folder and (folder / checkpoint.NAME).exists():
         print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
     last = result.rows[-1]
     measured = [a for a in result["accuracy"] if a == a]
@@ -223,7 +228,7 @@ def curves_(
     """
     method = algorithms.get(algorithm)
     settings = parse_settings(method, set, fields={})["hyperparameters"]
-    path = writable_file(out, "the curves")
+    path = files.writable_file(out, "the curves")
 
     def fill(file) -> None:
         writer = csv.writer(file)
@@ -234,7 +239,7 @@ def curves_(
                 name = f"{method.name} A{'>' if sign > 0 else '<'}0"
                 writer.writerow([name, *(f"{number:.6g}" for number in row)])
 
-    write(path, fill)
+    files.write(path, fill)
     print(f"wrote {out}")
     return 0
 
@@ -269,6 +274,13 @@ def room(name: str, asked: str) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; 2 and one line for what the reader can mend."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    out, err = files.Unbroken(sys.stdout), files.Unbroken(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        return called(arguments)
+
+
+def called(arguments: list[str]) -> int:
+    """The command's exit status."""
     asked = arguments[0] if arguments else ""
     try:
         known = COMMANDS

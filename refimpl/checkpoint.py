@@ -16,7 +16,7 @@ from refimpl.models import Model, fingerprint, frozen_names
 from refimpl.rewards import identity
 from refimpl.run import Run
 
-NAME = "checkpoint.pt"
+NAME, LOCK = "checkpoint.pt", ".lock"
 VERSION = 7
 KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
 KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
@@ -24,6 +24,11 @@ KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
 
 class CheckpointError(OSError):
     """A checkpoint could not be written; the one before it is untouched."""
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """What a run writes into its folder, by name."""
+    return {"its checkpoint": folder / NAME, "its lock": folder / LOCK}
 
 
 @contextlib.contextmanager
@@ -45,7 +50,7 @@ def folder(
         yield None, None
         return
     path = writable_folder(path, "checkpoints")
-    lock = FileLock(path / ".lock")
+    lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:

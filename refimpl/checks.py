@@ -190,6 +190,7 @@ def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
 WORDS |= {bool: "True or False", NoneType: "None", Any: "anything"}
 WORDS |= {dict: "a dictionary", Path: "a path", Callable: "a function"}
+WORDS |= {Collection: "a list"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -294,7 +295,14 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
             + shown(task)
             + (f", which lacks {', '.join(missing)}" if missing else "")
         )
-    rows = getattr(task, method)(n, seed)
+    try:
+        rows = getattr(task, method)(n, seed)
+    except UserError:
+        raise  # a sentence already, as of a bad salt
+    except Exception as error:
+        raise UserError(
+            f"task.{method}({n}, {seed}) raised {one_line(error)}"
+        ) from error
     several = isinstance(rows, list) and len(rows) > 0
     for row in rows if several else [rows]:
         if not (
@@ -307,4 +315,6 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
                 f"task.{method} must return a list of dictionaries with a 'prompt' "
                 f"string and the same keys throughout; it returned {shown(row)}"
             )
+    if method == "sample" and len(rows) != n:
+        raise UserError(f"task.sample({n}, {seed}) returned {len(rows)} rows, not {n}")
     return rows

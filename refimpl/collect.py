@@ -15,6 +15,7 @@ from torch import Tensor
 from refimpl import moe, seeds
 from refimpl.advantages import Scored, whiten
 from refimpl.batch import FREE, Batch, Rollout, widened
+from refimpl.checks import rows_of
 from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
@@ -86,7 +87,7 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
         purpose = f"{purpose} {again}" if again else purpose
         return seeds.seed_for(config.seed, step, purpose)
 
-    rows = run.task.sample(config.prompts_per_rollout, seed("q"))
+    rows = rows_of(run.task, "sample", config.prompts_per_rollout, seed("q"))
     rollout = run.sampler.respond(
         run.tokenizer,
         [row["prompt"] for row in rows],

@@ -43,11 +43,6 @@ def prepare(
     if model is None:
         model, tokenizer, _ = warm_start()
     models.check_pair(model, tokenizer)
-    if len(rows) != config.prompts_per_rollout:
-        raise UserError(
-            f"task.sample({config.prompts_per_rollout}, 0) must return as many rows, "
-            f"each with a prompt; it returned {len(rows)}"
-        )
     prompts = [row["prompt"] for row in rows + rows_of(task, "held_out", 8)]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # raises on a bad one
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
