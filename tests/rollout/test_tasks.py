@@ -258,40 +258,6 @@ def test_rejected():
     assert [text for text in zeros if verify(text, 0) is not False] == []
 
 
-FUZZ_ALPHABET = "0123456789" + "#" * 6 + ";;==??++" + "*()-. _e" + "\n\r\t" + "１２١٢²٣"
-
-
-def mutate(text: str, rng: random.Random) -> str:
-    """Insert, delete, replace or repeat one character."""
-    place = rng.randrange(len(text))
-    before, here, after = text[:place], text[place], text[place + 1 :]
-    other = rng.choice(FUZZ_ALPHABET)
-    changed = rng.choice([other + here, "", other, here + here, here + other])
-    return before + changed + after
-
-
-def fuzz_cases(n: int):
-    """Half noise, half true answers with none to three characters changed."""
-    rng = random.Random(0)
-    for row in SUMS.demonstrations(n // 2, 0, (0.5, 0.25, 0.25)):
-        answer = row["answer"]
-        noise = "".join(rng.choices(FUZZ_ALPHABET, k=rng.randrange(8)))
-        yield noise, rng.choice([answer, rng.randrange(10)])
-        text = rng.choice([row["completion"], f"#{answer}"])
-        for _ in range(rng.randrange(4)):
-            text = mutate(text, rng) if text else text
-        yield text, answer
-
-
-def test_random_strings_agree_with_the_oracle():
-    paid = 0
-    for response, answer in fuzz_cases(30_000):
-        verdict = verify(response, answer)
-        assert verdict is oracle(response, answer), (response, answer)
-        paid += verdict
-    assert 3_000 < paid < 18_000  # the strings are neither all wrong nor all right
-
-
 ANY_TEXT = st.lists(st.integers(0, 0x10FFFF).map(chr)).map("".join)
 
 
