@@ -60,11 +60,9 @@ def move_routers(model, size: float) -> None:
         router.weight.add_(size * noise)
 
 
+ONE_SPARSE = {**SPARSE, **HEADS, "mlp_only_layers": [0]}
 FAMILIES = {
-    "Qwen3-MoE, one sparse layer": (
-        "Qwen3MoeConfig",
-        {**SPARSE, **HEADS, "mlp_only_layers": [0]},
-    ),
+    "Qwen3-MoE, one sparse layer": ("Qwen3MoeConfig", ONE_SPARSE),
     **{name: SUPPORTED[name] for name in ("Mixtral", "OLMoE", "GPT-OSS")},
     "OLMoE, normalised": ("OlmoeConfig", {**EXPERTS, "norm_topk_prob": True}),
 }
@@ -199,22 +197,19 @@ def test_replay_visits_the_given_experts_with_live_router_weights():
     read = read_positions(rollout)
     other = (rollout.experts + 1) % 8
     other = torch.where(rollout.experts == moe.FREE, moe.FREE, other)
-    seen = {}
-    block = model.model.layers[0].mlp
-    handle = block.register_forward_hook(
-        lambda _m, inputs, output: seen.update(x=inputs[0], y=output)
-    )
-    _, routing = scored(model, rollout, other)
-    handle.remove()
+    seen, block, one = [], model.model.layers[0].mlp, (2, 3)  # a row and a column
+    with block.register_forward_hook(
+        lambda _, given, output: seen.append((given[0][one], output[one]))
+    ):
+        _, routing = scored(model, rollout, other)
     assert torch.equal(routing.visited(12)[read], other[read])
-    x, (row, column) = seen["x"], (2, 3)
-    experts, bank = other[row, column, 0].tolist(), block.experts
-    logits = block.gate.weight @ x[row, column]
-    expected = 0
-    for e, weight in zip(experts, logits[experts].softmax(-1), strict=True):
-        gate, up = (bank.gate_up_proj[e] @ x[row, column]).chunk(2)
+    ((x, found),), expected = seen, 0
+    experts, bank = other[one][0].tolist(), block.experts
+    weights = (block.gate.weight @ x)[experts].softmax(-1)
+    for e, weight in zip(experts, weights, strict=True):
+        gate, up = (bank.gate_up_proj[e] @ x).chunk(2)
         expected = expected + weight * (bank.down_proj[e] @ (bank.act_fn(gate) * up))
-    assert (seen["y"][row, column] - expected).abs().max() < ROUNDING
+    assert (found - expected).abs().max() < ROUNDING
 
 
 def test_replay_freezes_the_choice_where_there_is_one_and_not_the_router():

@@ -318,7 +318,8 @@ def test_micro_batches_of_responses_with_holes_add_up_to_the_whole(make):
 
 
 @pytest.mark.parametrize(
-    ("ends", "more"), [(None, []), (EOS, []), (7, [7]), ([9, 7], [7, 9]), ((9, EOS), [9])]
+    ("ends", "more"),
+    [(None, []), (EOS, []), (7, [7]), ([9, 7], [7, 9]), ((9, EOS), [9])],
 )
 def test_the_tokenizers_and_the_models_ends_all_count(ends, more):
     model = ends_with(random_model(), ends)

@@ -3,7 +3,6 @@
 import random
 
 import pytest
-import torch
 
 from refimpl import UserError, collect, sample, seeds, updates
 from refimpl.evaluation import scores
@@ -59,9 +58,7 @@ DRAWS = {
     ),
     "mini-batches": shuffled,
     "router noise": router_noise,
-    "evaluation": lambda: str(
-        scores(warm_model(), TOKENIZER, problems=40).tolist()
-    ),
+    "evaluation": lambda: str(scores(warm_model(), TOKENIZER, problems=40).tolist()),
 }
 
 
