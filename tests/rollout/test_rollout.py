@@ -77,21 +77,6 @@ def test_log_probs_and_entropies_are_those_of_each_row_alone(make):
         assert (logp[i, n:] == 0).all() and (entropy[i, n:] == 0).all()
 
 
-def test_the_gradient_of_a_batch_is_the_sum_over_its_rows_alone():
-    """What stands in the padding, or in another row, takes no part."""
-    rollout, model = mixed_rollout(), random_model()
-    weight = model.get_input_embeddings().weight
-
-    def gradient(rows):
-        sums = [log_probs(model, rollout.rows(index))[0].sum() for index in rows]
-        return grad(sum(sums), weight)[0]
-
-    every = torch.arange(len(rollout))
-    batch, alone = gradient([every]), gradient(every[:, None])
-    assert alone.abs().max() > 1
-    assert (batch - alone).abs().max() < 1e-4
-
-
 def token(character: str) -> int:
     return TOKENIZER(character)["input_ids"][0]
 
