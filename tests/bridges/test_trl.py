@@ -8,6 +8,7 @@ TRL is heavy and moves fast, so it is not in requirements.txt:
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -158,11 +159,9 @@ def test_masks_of_tools_and_weights_of_vllm_are_taken_over(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
 def test_an_evaluation_has_trls_loss(name, tmp_path):
+    stock, ours = (SAME[name], {"kind": GRPOTrainer}), ({}, {"algorithm": name})
     logged = []
-    for settings, given in (
-        (SAME[name], {"kind": GRPOTrainer}),
-        ({}, {"algorithm": name}),
-    ):
+    for settings, given in (stock, ours):
         settings = settings | {"per_device_eval_batch_size": 8}
         trainer = trainer_of(tmp_path, settings, **given)
         torch.manual_seed(0)
@@ -184,7 +183,7 @@ def test_our_metrics_stand_beside_trls(tmp_path):
     rows = steps_of(trained(tmp_path, {"entropy_coef": 0.01, "max_steps": 5}))
     assert any(row["clip_ratio/region_mean"] > 0 for row in rows)
     assert all("clip_ratio/high_max" not in row for row in rows)
-    assert all(row["policy_loss"] == row["policy_loss"] for row in rows)
+    assert all(math.isfinite(row["policy_loss"]) for row in rows)
     soft = steps_of(trained(tmp_path, {"max_steps": 2}, algorithm="sapo"))
     assert all("clip_ratio/region_mean" not in row for row in soft)
 
@@ -328,12 +327,9 @@ def test_advantages_are_those_that_were_asked_for(tmp_path):
 
 def test_a_methods_advantages_are_kept_where_trl_has_none(tmp_path):
     mine = replace(GRPO, name="mine", advantages=by_length)
-    for method, wanted in (
-        ("reinforce", leave_one_out),
-        ("grpo", None),
-        (mine, by_length),
-    ):
-        assert trainer_of(tmp_path, algorithm=method).advantages is wanted
+    wanted = ("reinforce", leave_one_out), ("grpo", None), (mine, by_length)
+    for method, advantages in wanted:
+        assert trainer_of(tmp_path, algorithm=method).advantages is advantages
 
 
 def test_a_response_without_a_score_counts_in_no_baseline(tmp_path):
@@ -379,16 +375,12 @@ WRONG = [
     ({"gradient_checkpointing": True}, RSPO, "outside of the replay"),
     (SUMMED, {"advantages": group_centred}, "part of TRL's own advantages"),
     ({}, {"hyperparameters": {"epsilon": -1}}, r"epsilon must be .* got -1"),
-    ({}, {"hyperparameters": "epsilon=.1"}, "hyperparameters must be a dictionary"),
     ({}, {"hyperparameter": {}}, "has no setting 'hyperparameter'"),
     ({}, {"algorithm": "gprpo"}, "did you mean 'grpo'"),
     ({}, {"algorithm": None}, "algorithm must be text or an Algorithm, got None"),
-    ({}, {"algorithm": type(GRPO)}, "algorithm must be text or an Algorithm, got <cl"),
     ({}, {"algorithm": MINE}, "mine is averaged by <lambda>, for which TRL has no"),
     ({}, {"normaliser": "tokenmean"}, "did you mean 'token_mean'"),
-    ({}, {"router_shift": "no"}, "router_shift must be True or False or None"),
     ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
-    ({}, {"placement": "between"}, "placement must be 'before_clip'"),
     ({}, {"advantages": "loo"}, "advantages must be a function or None, got 'loo'"),
     ({}, {"advantages": lambda scored: scored}, r"shape \(8,\).*got Scored"),
     ({}, {"advantages": lambda r, group: r}, "one argument, a `Scored`.*TypeError"),

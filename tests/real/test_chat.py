@@ -4,10 +4,13 @@ import copy
 import pickle
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
-from refimpl import TrainConfig, UserError, train, warm_start
+from refimpl import UserError, sample
 from refimpl.real.chat import Chat
+from refimpl.sampling import encode
 from refimpl.tasks import Arithmetic, make_tokenizer
+from tests.worlds import TOKENIZER, random_model, small_run
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
 TEMPLATE = (
@@ -62,19 +65,58 @@ def test_what_no_template_can_write_is_refused(template, system, sentence):
     assert Chat(Arithmetic(), tokenizer(NO_SYSTEM)).prompt("1+1=") == "1+1="
 
 
-def test_a_text_does_not_begin_twice():
-    """Llama's template writes the BOS token that its tokenizer adds as well."""
-    from tokenizers.processors import TemplateProcessing
+# A text that begins once
 
-    plain = tokenizer("{{ bos_token + messages[0]['content'] }}")
-    plain.bos_token = "<unk>"
-    assert Chat(Arithmetic(), plain).prompt("1") == "<unk>1"
-    plain.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<unk> $A", special_tokens=[("<unk>", plain.unk_token_id)]
-    )
-    assert Chat(Arithmetic(), plain).prompt("1") == "1"
-    ids = plain(Chat(Arithmetic(), plain).prompt("1"))["input_ids"]
+
+def beginning(adds_bos: bool):
+    """`<unk>` is BOS, which the tokenizer writes itself or not; the template does."""
+    made = tokenizer("{{ bos_token + messages[0]['content'] }}")
+    made.bos_token = "<unk>"
+    if adds_bos:
+        bos = [("<unk>", made.unk_token_id)]
+        processor = TemplateProcessing(single="<unk> $A", special_tokens=bos)
+        made.backend_tokenizer.post_processor = processor
+    return made
+
+
+@pytest.mark.parametrize(("adds_bos", "prompt"), [(False, "<unk>1"), (True, "1")])
+def test_a_template_does_not_write_the_bos_that_its_tokenizer_adds(adds_bos, prompt):
+    """Llama's does."""
+    plain = beginning(adds_bos)
+    assert Chat(Arithmetic(), plain).prompt("1") == prompt
+    ids = plain(prompt)["input_ids"]
     assert plain.convert_ids_to_tokens(ids) == ["<unk>", "1"]
+
+
+@pytest.mark.parametrize(
+    ("adds_bos", "prompt", "read"),
+    [
+        (True, "12", "<unk>12"),
+        (True, "<unk>12", "<unk>12"),  # the template's and the tokenizer's: one stays
+        (True, "<unk><unk>1", "<unk><unk>1"),  # only one of them was added
+        (True, "1<unk>", "<unk>1<unk>"),
+        (False, "<unk>12", "<unk>12"),
+        (False, "<unk><unk>1", "<unk><unk>1"),  # somebody meant that
+        (False, "12", "12"),
+    ],
+)
+def test_a_prompt_begins_with_one_bos(adds_bos, prompt, read):
+    plain = beginning(adds_bos)
+    (ids,) = encode(plain, [prompt])
+    assert "".join(plain.convert_ids_to_tokens(ids)) == read
+    assert TOKENIZER.bos_token_id is None  # where there is none, nothing changes
+    assert encode(TOKENIZER, ["1+2="]) == TOKENIZER(["1+2="])["input_ids"]
+
+
+def test_the_room_for_an_answer_is_counted_with_one_bos():
+    given = random_model(), beginning(adds_bos=True), ["<unk>12", "1"]
+    assert sample(*given, max_new_tokens=2).prompt_length.tolist() == [3, 2]
+    room = given[0].config.max_position_embeddings - 3
+    with pytest.raises(UserError, match="the longest prompt has 3 tokens"):
+        sample(*given, max_new_tokens=room + 1)
+
+
+# What a chat is
 
 
 class Plain:
@@ -101,13 +143,10 @@ def test_a_chat_is_its_task_system_and_template():
 
 def test_training_and_evaluation_read_the_conversation():
     """A template that ends in `?`, as one ends in `<think>`: the answer follows it."""
-    policy, plain, _ = warm_start()
-    config = TrainConfig(rollouts=1, prompts_per_rollout=8, eval_problems=64)
-    settings = {"config": config, "model": policy, "tokenizer": plain}
     asked = Chat(Arithmetic(), tokenizer("{{ messages[0].content + '?' }}"))
+    sizes = {"prompts_per_rollout": 8, "max_new_tokens": 48, "eval_problems": 64}
     bare, chat = (
-        train("grpo", task=task, progress=False, **settings)
-        for task in (Arithmetic(), asked)
+        small_run(task=task, rollouts=1, **sizes) for task in (Arithmetic(), asked)
     )
     # After `?` the tiny model rambles on, in digits from the first character.
     assert bare["habit/careful"][0] < 0.6 < 0.9 < chat["habit/careful"][0]

@@ -2,31 +2,23 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from refimpl import ALGORITHMS, History, TrainConfig, sample
+from refimpl import ALGORITHMS, History, sample
 from refimpl.__main__ import main
 from refimpl.lab import bench, gpu_check, pairs
-from refimpl.models import build
 from refimpl.real.pretrained import fetched
 from refimpl.real.scoring import log_probs
 from refimpl.run import Run
-from refimpl.tasks import make_tokenizer
-from tests.worlds import TOKENIZER, warm_model
+from tests import worlds
+from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model
 
-SMALL = TrainConfig(
-    prompts_per_rollout=4, group_size=4, max_new_tokens=8, minibatches=2
-)
+SMALL = replace(worlds.SMALL, max_new_tokens=8)
 HERE = gpu_check.Here(SMALL)
-
-
-@pytest.fixture(scope="module")
-def policy():
-    tokenizer = make_tokenizer()
-    return build("tiny", tokenizer), tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +76,9 @@ def test_smollm2_trains_with_a_lora():
 # What the comparisons would make of something wrong
 
 
-def test_a_sampler_that_is_not_the_model_and_wrong_sharing_are_seen(
-    policy, monkeypatch
-):
+def test_a_sampler_that_is_not_the_model_and_wrong_sharing_are_seen(monkeypatch):
+    policy = random_model(), TOKENIZER
+
     def wrong(model, rollout, temperature=2.0, share_prompts=False):
         logp, entropy = log_probs(model, rollout, temperature, False)
         return logp.roll(1, 0) if share_prompts else logp, entropy
@@ -121,21 +113,17 @@ def test_precisions_are_compared_on_response_tokens_alone(monkeypatch):
         assert gap[f"{name} |Δ log-prob|, nats"] == pytest.approx(0.1, rel=1e-4)
 
 
-def test_generate_is_credited_with_the_tokens_through_the_first_end(
-    policy, monkeypatch
-):
-    model, tokenizer = policy
-    a, end, pad = 5, tokenizer.eos_token_id, tokenizer.pad_token_id
-    rows = torch.tensor([[a, a, end, pad], [end, pad, pad, pad], [pad, a, a, a]])
-    given = model, tokenizer, 1, ["1+2=", "3+4=", "5+6="], 1, 4
+def test_generate_is_credited_with_the_tokens_through_the_first_end(monkeypatch):
+    model, a = random_model(), 5
+    rows = torch.tensor([[a, a, EOS, PAD], [EOS, PAD, PAD, PAD], [PAD, a, a, a]])
+    given = model, TOKENIZER, 1, ["1+2=", "3+4=", "5+6="], 1, 4
     once = lambda works, repeats: ([work() for work in works], [1.0, 0.5])  # noqa: E731
+    written = lambda input_ids, **_: torch.cat([input_ids, rows], 1)  # noqa: E731
     monkeypatch.setattr(bench, "_in_turn", once)
-    monkeypatch.setattr(
-        model, "generate", lambda input_ids, **_: torch.cat([input_ids, rows], 1)
-    )
+    monkeypatch.setattr(model, "generate", written)
     speed = bench.sampler(*given)
     assert speed["model.generate, tokens/s"] == (3 + 1 + 4) / 0.5
-    rollout = sample(model, tokenizer, given[3], max_new_tokens=4)
+    rollout = sample(model, TOKENIZER, given[3], max_new_tokens=4)
     assert speed["sampler, tokens/s"] == rollout.mask.sum()
 
 
@@ -189,10 +177,8 @@ def test_a_device_that_no_longer_answers_takes_no_figure_back(monkeypatch, tmp_p
 
 
 def test_a_run_is_its_last_loss_and_its_largest_ratio_or_what_ended_it(monkeypatch):
-    rows = [
-        {"loss": 0.5, "ratio/max_deviation": 0.2, "step_time": 9.0},
-        {"loss": 0.25, "ratio/max_deviation": 0.1, "step_time": 3.0},
-    ]
+    names = "loss", "ratio/max_deviation", "step_time"
+    rows = [dict(zip(names, row)) for row in ((0.5, 0.2, 9.0), (0.25, 0.1, 3.0))]
     history, part = History("grpo", rows), gpu_check.parts(HERE)["grpo, small"]
     monkeypatch.setattr(gpu_check, "train", lambda *_, **__: history)
     assert list(part(HERE).values()) == [0.25, 0.2, 3.0]

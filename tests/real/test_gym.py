@@ -25,12 +25,7 @@ from refimpl.tasks import TaskWarning
 pytest.importorskip("reasoning_gym")
 from reasoning_gym.factory import DATASETS
 
-from refimpl.real.gym import (
-    EVALUATES,
-    FORWARDS,
-    ReasoningGym,
-    from_texts,
-)
+from refimpl.real.gym import EVALUATES, FORWARDS, ReasoningGym, from_texts
 
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
 SEVEN = {"answer": "7", "metadata": {}}
@@ -84,15 +79,14 @@ def test_one_in_eight_is_held_out_by_its_question(task):
     # Of 200 questions nearly all come up, an eighth of them held out.
     assert len(trained | held_out) > 180
     assert 0.06 < len(held_out) / len(trained | held_out) < 0.2
-    rows = task.held_out(2)
-    rows[0]["prompt"] = "mine"  # who writes in a row writes in a copy
+    task.held_out(2)[0]["prompt"] = "mine"  # who writes in a row writes in a copy
     assert task.held_out(2)[0]["prompt"] != "mine"
 
 
 def test_the_same_seed_draws_the_same_and_touches_no_global_state(task, monkeypatch):
     def state():
-        _, keys, where, *_ = np.random.get_state()  # noqa: NPY002
-        return random.getstate(), keys.tolist(), where, decimal.getcontext().prec
+        numpy = str(np.random.get_state())  # noqa: NPY002
+        return random.getstate(), numpy, decimal.getcontext().prec
 
     before, rows = state(), task.sample(8, 3)
     assert rows == task.sample(8, 3) != task.sample(8, 4)
@@ -126,14 +120,13 @@ def test_a_task_is_its_settings(task):
         "ReasoningGym('chain_sum', extract='last', max_digits=1, max_terms=2, "
         "min_terms=2, partial_credit=False)"
     )
-    assert task == copy.deepcopy(task) == pickle.loads(pickle.dumps(task))
-    assert hash(task) == hash(copy.copy(task))
+    assert task == pickle.loads(pickle.dumps(task))
+    assert hash(task) == hash(copy.deepcopy(task))
     scored = ReasoningGym("countdown", scorer=answers.contains_answer)
     assert "refimpl.real.answers.contains_answer" in repr(scored)
-    for field, value in {"extract": "tag", "time_limit": 1.0}.items():
-        changed = ReasoningGym("chain_sum", **{field: value})
-        assert repr(changed) == f"ReasoningGym('chain_sum', {field}={value!r})"
-        assert changed != ReasoningGym("chain_sum")
+    slow = ReasoningGym("chain_sum", time_limit=1.0)
+    assert repr(slow) == "ReasoningGym('chain_sum', time_limit=1.0)"
+    assert slow != ReasoningGym("chain_sum")
 
 
 @pytest.mark.parametrize(
@@ -196,9 +189,13 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
         one = ReasoningGym("decimal_arithmetic", **places)
         paid += one.reward([], ["0.55"], entry=entry)
     assert paid == [1.0, 0.0]
-    slow = ReasoningGym("coin_flip", time_limit=0.4)
-    with pytest.warns(TaskWarning, match="coin_flip took longer than 0.4 s"):
-        assert slow.reward([], ["1e999999999"], entry=entry) == [0.0]
+    # Fraction('1e999999999') computes 10**999999999 in C, deaf to any signal.
+    slow, before = ReasoningGym("coin_flip", time_limit=0.4), judge.failed.total()
+    given = ["0.5", "1e999999999", "1/2", "1e999999998"]
+    with pytest.warns(TaskWarning, match="coin_flip took longer than 0.4 s") as warned:
+        assert slow.reward([], given, entry=entry * 4) == [1.0, 0.0, 1.0, 0.0]
+    assert len(warned) == 1 and judge.failed["coin_flip", "slow"] >= 2
+    assert judge.failed.total() == before + 2
 
 
 def test_a_scorer_of_ones_own_judges_instead_and_knows_the_entry():
@@ -239,7 +236,6 @@ def test_habits_tell_the_forms_apart():
     given = ("10", " sun. ", "4 + 6 = 10", "It is 10.", "", "1\n2")
     shown = [answers.habit(text) for text in given]
     assert shown == ["bare", "bare", "equation", "sentence", "other", "other"]
-    assert set(shown) == set(ReasoningGym.habits)
 
 
 def test_a_lax_scorer_pays_for_lists_and_words_but_not_for_an_endless_text():
@@ -308,26 +304,28 @@ def test_a_scorer_that_evaluates_is_stopped_as_well(name, tmp_path, monkeypatch)
     assert not PWNED.exists() and not list(tmp_path.iterdir())
 
 
-def broken(tmp_path, monkeypatch, source, given=("7", "8"), entry=SEVEN):
+@pytest.fixture
+def scored_by(tmp_path, monkeypatch):
     """What a stand-in for reasoning-gym pays, whose one scorer is `source`."""
-    package = tmp_path / "reasoning_gym"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "factory.py").write_text(
-        "import os, time\n"
-        "class Data:\n"
-        "    def __init__(self, config): pass\n"
-        f"    def score_answer(self, answer, entry): {source}\n"
-        "DATASETS = {'mine': (Data, dict)}\n"
-    )
+
+    def scores(source, given=("7", "8"), entry=SEVEN):
+        (package := tmp_path / "reasoning_gym").mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "factory.py").write_text(
+            "import os, time\n"
+            "class Data:\n"
+            "    def __init__(self, config): pass\n"
+            f"    def score_answer(self, answer, entry): {source}\n"
+            "DATASETS = {'mine': (Data, dict)}\n"
+        )
+        scorer = ("reasoning_gym", "mine", {})
+        return judge.scores(scorer, given, [entry] * len(given), 1.0)
+
     with monkeypatch.context() as patch:
         patch.setattr(judge, "_one", None)  # the others' process is left alone
         patch.syspath_prepend(tmp_path)
-        scorer = ("reasoning_gym", "mine", {})
-        try:
-            return judge.scores(scorer, given, [entry] * len(given), 1.0)
-        finally:
-            judge.close()
+        yield scores
+        judge.close()
 
 
 @pytest.mark.parametrize(
@@ -338,12 +336,12 @@ def broken(tmp_path, monkeypatch, source, given=("7", "8"), entry=SEVEN):
         "return float(eval(compile(answer, '<mine>', 'eval')) == 7)",
     ],
 )
-def test_only_a_whole_text_of_the_task_is_evaluated(source, tmp_path, monkeypatch):
+def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
     """The task wrote 3 + 4; a piece of that may come from anywhere."""
     metadata = {"solution": " 3 + 4", "code": "x = 3 + 4", "steps": 2}
     entry = {"answer": "7", "metadata": metadata}
     with pytest.raises(UserError, match="tried to evaluate the answer '3'"):
-        assert broken(tmp_path, monkeypatch, source, ("3 + 4 ", "3"), entry)
+        assert scored_by(source, ("3 + 4 ", "3"), entry)
 
 
 @pytest.mark.parametrize(
@@ -408,17 +406,17 @@ def test_what_sympy_may_compile_holds_no_name(text):
     ],
 )
 def test_a_scorer_that_fails_costs_the_answer_not_the_run(
-    source, words, paid, tmp_path, monkeypatch
+    source, words, paid, scored_by
 ):
     with pytest.warns(TaskWarning, match=words) as warned:
-        assert broken(tmp_path, monkeypatch, source) == [0.0, paid]
+        assert scored_by(source) == [0.0, paid]
     assert len(warned) == 1
 
 
 @pytest.mark.parametrize("value", ["1.5", "-0.1", "float('nan')"])
-def test_a_score_outside_0_and_1_is_refused(value, tmp_path, monkeypatch):
+def test_a_score_outside_0_and_1_is_refused(value, scored_by):
     with pytest.raises(UserError, match=r"scorer of mine returned .* for the answer"):
-        broken(tmp_path, monkeypatch, f"return {value}")
+        scored_by(f"return {value}")
 
 
 @pytest.mark.parametrize(
@@ -428,19 +426,8 @@ def test_a_score_outside_0_and_1_is_refused(value, tmp_path, monkeypatch):
         "return float(answer == '7')\ntime.sleep(1.5)",  # while it is imported
     ],
 )
-def test_a_scorer_may_print_and_its_import_take_long(source, tmp_path, monkeypatch):
-    assert broken(tmp_path, monkeypatch, source) == [1.0, 0.0]
-
-
-def test_an_answer_that_keeps_c_busy_is_stopped_in_time():
-    """Fraction('1e999999999') computes 10**999999999, deaf to any signal."""
-    entry, before = {"answer": "0.5", "metadata": {}}, judge.failed["coin_flip", "slow"]
-    given, scorer = ["0.5", "1e999999999", "1/2"], ("reasoning_gym", "coin_flip", {})
-    given.append("1e999999998")
-    with pytest.warns(TaskWarning, match="coin_flip took longer than 0.3 s") as warned:
-        assert judge.scores(scorer, given, [entry] * 4, 0.3) == [1.0, 0.0, 1.0, 0.0]
-    assert judge.failed["coin_flip", "slow"] == before + 2
-    assert len(warned) == 1
+def test_a_scorer_may_print_and_its_import_take_long(source, scored_by):
+    assert scored_by(source) == [1.0, 0.0]
 
 
 def test_what_cannot_be_imported_or_is_too_long_for_an_answer():
@@ -477,7 +464,7 @@ def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process(
     first = judge._one.process
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN], 0.5) == [1.0]
     with pytest.raises(subprocess.TimeoutExpired):
-        first.wait(1.0)
+        first.wait(0.7)
     first.send_signal(signal.SIGINT)
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
     assert judge._one.process is first

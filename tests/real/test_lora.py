@@ -5,9 +5,8 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 
-from refimpl import UserError, checkpoint, collect, sample, updates
+from refimpl import UserError, checkpoint, collect, sample
 from refimpl.__main__ import main
 from refimpl.models import trainable_copy
 from refimpl.real.loading import ADAPTER, load
@@ -17,7 +16,6 @@ from tests.worlds import (
     PROMPTS,
     ROUNDING,
     TOKENIZER,
-    TRAIN,
     disturb,
     fixed_noise,
     gpt2,
@@ -152,42 +150,6 @@ def test_the_reference_is_a_copy_of_the_adapter_alone_as_it_was():
 
 # Against full fine-tuning
 
-
-def linear(model) -> dict:
-    every = model.named_modules()
-    return {n: m for n, m in every if isinstance(m, nn.Linear) and n != "lm_head"}
-
-
-@pytest.mark.parametrize("scale", [1, 2])
-def test_full_rank_at_scale_one_is_full_fine_tuning(scale, monkeypatch):
-    """W + B·1 with B = 0: the gradient of B is that of W, and so is Adam's step."""
-    monkeypatch.setattr(TRAIN, "MAX_GRAD_NORM", 1e9)
-    whole = random_model().requires_grad_(False)
-    for layer in linear(whole).values():
-        layer.requires_grad_(True)
-    adapted = lora(random_model(), r=192, alpha=192 * scale)
-    for name, layer in adapted.named_modules():
-        if name.endswith("lora_A.default"):  # where in < r, rows of zeros follow
-            layer.weight.data = torch.eye(192, layer.in_features)
-            layer.weight.requires_grad_(False)
-    settings = {"dtype": "float64", "minibatches": 1, "allow_on_policy": True}
-    runs = [prepared(model=m, reward=fixed_noise, **settings) for m in (whole, adapted)]
-    batch, _ = collect(runs[0], 0)
-    for run in runs:
-        updates(run, batch, 0)
-    full, low = runs[0].model, merged(runs[1].model)
-    gap = max(
-        (layer.weight - low.get_submodule(n).weight).abs().max().item()
-        for n, layer in linear(full).items()
-    )
-    assert largest_difference(full, random_model().double()) > 1e-5
-    if scale == 1:
-        assert gap < 1e-10
-        assert (full(IDS).logits - low(IDS).logits).abs().max() < 1e-10
-    else:  # Adam does not see the scale of a gradient: the step is twice as large
-        assert gap > 1e-5
-
-
 # Checkpoints
 
 
@@ -271,25 +233,17 @@ def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("setting", "sentence"),
     [
-        (["--lora", "alhpa=4"], "no setting 'alhpa', did you mean 'alpha'?"),
-        (["--lora", "r"], "--lora takes name=value, as r=16, got 'r'"),
-        (["--lora", "alpha=-1"], "alpha must be a number > 0, got '-1'"),
-        (["--merge", "--save", "x"], "--merge needs a LoRA"),
-        (["--lora", "--merge"], "give --save FOLDER too"),
-        (
-            ["--lora", "target_modules=q_prj,v_proj"],
-            "Qwen3ForCausalLM has no linear layer 'q_prj', did you mean 'q_proj'?; it"
-            " has down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_",
-        ),
+        ("alhpa=4", "no setting 'alhpa', did you mean 'alpha'?"),
+        ("r", "--lora takes name=value, as r=16, got 'r'"),
+        ("alpha=-1", "alpha must be a number > 0, got '-1'"),
+        ("target_modules=q_prj,v_proj", "no linear layer 'q_prj', did you mean 'q_pro"),
     ],
 )
-def test_what_cannot_be_meant_is_one_sentence(
-    more, sentence, policy, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(words(policy, *more)) == 2
+def test_a_setting_that_cannot_be_meant_is_refused(setting, sentence, policy, capsys):
+    """Other flags: tests/training/test_cli.py."""
+    assert main(words(policy, "--lora", setting)) == 2
     assert sentence in capsys.readouterr().err
 
 
@@ -325,21 +279,6 @@ def test_in_a_mixture_of_experts_routing_is_recorded_as_before():
     history = small_run(model=lora(random_moe()), reward=fixed_noise, rollouts=1)
     assert history["router/load_balance"][0] > 1
     assert all(".lora_A." in n or ".lora_B." in n for n in trained(history.model))
-
-
-def test_bfloat16_trains_and_takes_old_logp_from_a_pass_of_training():
-    settings = {"reward": fixed_noise, "dtype": "bfloat16", "beta": 0.1}
-    run = prepared(model=lora(warm_model()), **settings)
-    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
-    batch, measured = collect(run, 0)
-    with torch.autocast("cpu", torch.bfloat16):
-        again, _ = log_probs(run.model, batch.rollout)
-    assert (batch.old_logp - again).abs().max() < 1e-6
-    assert 0 < measured["sampling/sampling_logp_difference/max"] < 1
-    start = {n: p.clone() for n, p in trained(run.model).items()}
-    assert updates(run, batch, 0)["grad_norm"] > 0
-    changed = [n for n, p in trained(run.model).items() if not torch.equal(p, start[n])]
-    assert len(changed) >= len(start) / 2  # every B at least
 
 
 def test_shared_prompts_give_a_lora_the_same_log_probs_and_gradient():

@@ -36,12 +36,10 @@ def kept(model, rows: int, owner=None) -> int:
         sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
-    arguments = {}
-    length = 26
+    arguments, ids = {}, torch.zeros(rows, 26, dtype=torch.long)
     if owner is not None:
-        length = owner.shape[1]
         arguments = {"attention_mask": sharing.attends(owner)[:, None]}
-    ids = torch.zeros(rows, length, dtype=torch.long)
+        ids = torch.zeros_like(owner)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         states = model.get_decoder()(ids, use_cache=False, **arguments)
     assert states.last_hidden_state.requires_grad
@@ -54,14 +52,15 @@ def kept(model, rows: int, owner=None) -> int:
 @pytest.mark.parametrize("make", [random_model, wide_llama])
 def test_activations_are_what_autograd_keeps(make, share, r):
     model = make() if r is None else adapted(make())
-    owner = torch.tensor([[0] * 20 + [i for i in range(1, 5) for _ in range(5)]] * 2)
-    found = kept(model, 2 if share else 8, owner if share else None)
+    packed = torch.tensor([[0] * 20 + [i for i in range(1, 5) for _ in range(5)]] * 2)
+    given = model, 8, packed if share else None
+    found = kept(*given)
     settings = {"micro_batch_size": 8, "share_prompts": share, "r": r, **SHAPE}
     predicted = memory(model.config, **settings)["activations"]
     assert found == pytest.approx(predicted, rel=0.08)
     if r is None:
         with checkpointed(model):
-            found = kept(model, 2 if share else 8, owner if share else None)
+            found = kept(*given)
         again = memory(model.config, gradient_checkpointing=True, **settings)
         # While a layer is computed again, what it keeps is there too.
         one = predicted / model.config.num_hidden_layers
@@ -84,15 +83,9 @@ def test_weights_gradients_and_adam_are_those_of_a_run(make, r):
     assert found["weights, as given"] == 4 * count_parameters(model)
 
 
-SMOLLM2 = LlamaConfig(
-    hidden_size=576,
-    intermediate_size=1536,
-    num_hidden_layers=30,
-    num_attention_heads=9,
-    num_key_value_heads=3,
-    vocab_size=49152,
-    tie_word_embeddings=True,
-)
+WIDTHS = {"hidden_size": 576, "intermediate_size": 1536, "vocab_size": 49152}
+HEADS = {"num_attention_heads": 9, "num_key_value_heads": 3}
+SMOLLM2 = LlamaConfig(**WIDTHS, **HEADS, num_hidden_layers=30, tie_word_embeddings=True)
 
 
 def test_smollm2_by_hand():

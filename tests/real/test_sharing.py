@@ -1,18 +1,18 @@
 """Prompts shared by a group's responses, and logits made by slices."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig
 
 from refimpl import UserError, collect
-from refimpl import log_probs as plain
 from refimpl.batch import Rollout
 from refimpl.models import build
 from refimpl.real import scoring, sharing
 from refimpl.real.scoring import log_probs
-from tests.worlds import TOKENIZER, fixed_noise, gpt2, prepared, small_run
+from tests.rollout import families
+from tests.worlds import TOKENIZER, fixed_noise, gpt2, llama, prepared
 
 
 def model():
@@ -61,28 +61,6 @@ def test_packed_rows_give_the_same_numbers_and_gradient(attention):
     assert apart[2].norm() > 1  # of something
 
 
-def test_in_float32_they_differ_by_rounding():
-    policy = model().float()
-    batch = ragged()
-    batch = replace(batch, logp=batch.logp.float(), entropy=batch.entropy.float())
-    apart, shared = (passed(policy, batch, share_prompts=s) for s in (False, True))
-    assert max(gaps(apart[:2], shared[:2])) < 1e-5
-    assert (apart[2] - shared[2]).norm() < 1e-5 * apart[2].norm()
-
-
-def test_who_attends_to_whom():
-    owner = torch.tensor([[0, 0, 1, 1, 2, -1]])
-    expected = [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],
-        [1, 1, 0, 0, 0, 1],
-    ]
-    assert sharing.attends(owner)[0].int().tolist() == expected
-
-
 def test_a_packed_row_by_hand():
     """Prompt 7 8, responses 4 5 6 and 9 3: what predicts 6 and 3 is left out."""
     mask = torch.tensor([[1.0, 1, 1], [1, 1, 0]])
@@ -98,27 +76,6 @@ def test_a_packed_row_by_hand():
     # one row of 5 for two of 5, and two of 9 if the prompts differ
     assert sharing.pays(batch)
     assert not sharing.pays(replace(batch, group=torch.tensor([0, 1])))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda ids, at, owner: (ids, at * 0 + torch.arange(at.shape[1]), owner),
-        lambda ids, at, owner: (ids, at, owner.clamp(max=1)),  # answers see each other
-        lambda ids, at, owner: (ids, at, owner + 2 * (owner == 0)),  # no prompt
-    ],
-)
-def test_wrong_packing_is_seen(wrong, monkeypatch):
-    policy, right = model(), sharing.pack
-    apart = log_probs(policy, ragged(), 1.0)[0]
-
-    def pack(batch):
-        *parts, source = right(batch)
-        return *wrong(*parts), source
-
-    monkeypatch.setattr(sharing, "pack", pack)
-    shared = log_probs(policy, ragged(), 1.0, True)[0]
-    assert (shared - apart).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -141,31 +98,18 @@ def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
     assert len(seen) == 12 and max(seen) == 18 * 4
 
 
-def small(kind, **settings):
-    config = kind(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=8,
-        **settings,
-    )
-    return AutoModelForCausalLM.from_config(config)
-
-
 @pytest.mark.parametrize(
-    ("policy", "head", "possible"),
+    ("family", "changed", "head", "possible"),
     [
-        (lambda: small(LlamaConfig), True, True),
-        (lambda: small(MistralConfig, sliding_window=4), True, False),
-        (lambda: small(Gemma2Config, final_logit_softcapping=0.1), False, False),
-        (lambda: build("tiny-moe", TOKENIZER), False, False),
+        ("Llama", {}, True, True),
+        ("Mistral", {"sliding_window": 4}, True, False),
+        ("Gemma 2", {"final_logit_softcapping": 0.1}, False, False),
+        ("Qwen3-MoE", {}, False, False),
     ],
 )
-def test_what_can_share(policy, head, possible):
-    policy = policy()
+def test_what_can_share(family, changed, head, possible):
+    kind, settings = families.SUPPORTED[family]
+    policy = families.build(kind, settings | changed)
     assert sharing.has_plain_head(policy) is head
     assert sharing.possible(policy) is possible
     if possible:
@@ -173,49 +117,25 @@ def test_what_can_share(policy, head, possible):
 
 
 def test_a_mask_that_a_model_ignores_is_found_out(monkeypatch):
-    policy = small(LlamaConfig)
-    monkeypatch.setattr(
-        sharing, "attends", lambda o: torch.ones(1, 1).expand(*o.shape, o.shape[1]) > 0
-    )
-    assert not sharing.agrees(policy)
-
-
-def always_shared(model, rollout, temperature=1.0):
-    return log_probs(model, rollout, temperature, share_prompts=True)
-
-
-always_shared.whole_groups = True
-
-
-def test_a_run_is_the_same_either_way():
-    quick = {"rollouts": 2, "eval_problems": 1, "dtype": "float64"}
-    apart, shared = (small_run(log_probs=f, **quick) for f in (plain, always_shared))
-    assert apart["reward"] == shared["reward"]
-    for name in ("loss", "entropy", "grad_norm", "log_ratio/q99"):
-        close = pytest.approx(apart[name], rel=1e-5, abs=1e-7)
-        assert shared[name] == close, name
+    everywhere = lambda owner: torch.ones(*owner.shape, owner.shape[1]) > 0  # noqa: E731
+    monkeypatch.setattr(sharing, "attends", everywhere)
+    assert not sharing.agrees(llama())
 
 
 def test_prompts_are_shared_where_it_pays(monkeypatch):
     """Long prompts and short answers, and a model that takes packed rows."""
-    packed, states = [], sharing.states
-    monkeypatch.setattr(
-        sharing, "states", lambda *given: packed.append(1) or states(*given)
-    )
+    monkeypatch.setattr(sharing, "states", spy := Mock(wraps=sharing.states))
     batch = ragged()
-    long = replace(
-        batch,
-        ids=torch.cat([torch.full((7, 30), 4), batch.ids], 1),
-        prompt_length=batch.prompt_length + 30,
-    )
+    ids = torch.cat([torch.full((7, 30), 4), batch.ids], 1)
+    long = replace(batch, ids=ids, prompt_length=batch.prompt_length + 30)
     for policy, rollout, shared in (
         (model(), long, True),
         (model(), batch.rows(torch.tensor([0, 1, 3])), False),  # a response each
         (build("tiny-moe", TOKENIZER), long, False),
     ):
-        packed.clear()
+        spy.reset_mock()
         log_probs(policy, rollout)
-        assert bool(packed) is shared
+        assert spy.called is shared
 
 
 def test_groups_stay_together_in_a_micro_batch():

@@ -1,7 +1,5 @@
 """Several rewards as one: a weighted sum, its parts recorded."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -23,10 +21,6 @@ def closeness(completions, answer, **_):
 
 def longness(completions, **_):
     return [float(len(c)) for c in completions]
-
-
-def shortness(completions, **_):
-    return [1 / len(c) if c else 1.0 for c in completions]
 
 
 def test_a_sum_by_hand():
@@ -55,33 +49,13 @@ def test_weights_of_any_kind_become_plain_numbers(weights):
     assert Sum({"a": longness, "b": closeness}, weights).weights == (1.0, 0.5)
 
 
-BROKEN = {
-    "raises": (lambda **_: 1 / 0, "raised ZeroDivisionError"),
-    "one value": (lambda **_: [1.0], "must return 2 numbers"),
-    "NaN": (lambda **_: [0.0, math.nan], "returned nan for '#8'"),
-}
-
-
-@pytest.mark.parametrize(("part", "words"), BROKEN.values(), ids=BROKEN)
-def test_a_component_at_fault_is_named(part, words):
-    both = Sum({"near": longness, "format": part})
-    with pytest.raises(UserError, match=rf"\(component 'format'\) {words}"):
-        both(PROMPTS, COMPLETIONS)
-
-
-NO_SUM = {
-    "a class": ({"a": Arithmetic}, None, "'a' must be a function"),
-    "a number": ({"a": len}, 1.0, "weights must be 1 finite numbers"),
-    "text": ({"a": len}, "1", "weights must be 1 finite numbers"),
-    "True": ({"a": len}, [True], "finite numbers"),
-}
-
-
-@pytest.mark.parametrize(("parts", "weights", "words"), NO_SUM.values(), ids=NO_SUM)
-def test_what_is_no_sum(parts, weights, words):
+@pytest.mark.parametrize("weights", [1.0, "1", [True]], ids=str)
+def test_weights_that_are_no_numbers_and_a_class_are_refused(weights):
     """Beside what tests/test_bad_input.py has."""
-    with pytest.raises(UserError, match=words):
-        Sum(parts, weights)
+    with pytest.raises(UserError, match="weights must be 1 finite numbers"):
+        Sum({"a": len}, weights)
+    with pytest.raises(UserError, match="'a' must be a function"):
+        Sum({"a": Arithmetic})
 
 
 def test_a_sum_is_told_from_another_in_any_process():
@@ -94,11 +68,11 @@ def test_a_sum_is_told_from_another_in_any_process():
 
 def test_a_run_logs_the_components_apart():
     """Without their weights, over all that was sampled; the reward is their sum."""
-    parts = {"correct": Arithmetic.reward, "short": shortness}
+    parts = {"correct": Arithmetic.reward, "long": longness}
     row = small_run(rollouts=1, reward=Sum(parts, (1.0, 0.5))).rows[0]
-    correct, short = row["rewards/correct/mean"], row["rewards/short/mean"]
-    assert row["reward"] == pytest.approx(correct + 0.5 * short, abs=1e-6)
-    assert 0 < correct < 1 and 0 < short < 1
+    correct, long = row["rewards/correct/mean"], row["rewards/long/mean"]
+    assert row["reward"] == pytest.approx(correct + 0.5 * long, abs=1e-5)
+    assert 0 < correct < 1 < long
 
 
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")

@@ -2,31 +2,14 @@
 
 import pytest
 import torch
-import transformers
-from transformers import DynamicCache, T5Config
+from transformers import DynamicCache, T5Config, T5ForConditionalGeneration
 from transformers.cache_utils import DynamicLayer
 
 from refimpl import UserError, log_probs, sample
-from refimpl.models import count_parameters, make_critic
-from refimpl.scoring import check_sampling, values
-from tests.rollout.families import (
-    HEADS,
-    NO_CACHE_ROWS,
-    OTHER_NUMBERS,
-    ROUTED,
-    SUPPORTED,
-    build,
-    layers,
-)
-from tests.worlds import (
-    PROMPTS,
-    ROUNDING,
-    TOKENIZER,
-    gpt2,
-    prepared,
-    random_model,
-    warm_model,
-)
+from refimpl.models import count_parameters
+from refimpl.scoring import check_sampling
+from tests.rollout.families import NO_CACHE_ROWS, OTHER_NUMBERS, SUPPORTED, build
+from tests.worlds import PROMPTS, ROUNDING, TOKENIZER, gpt2, random_model, warm_model
 
 
 def each(families: dict):
@@ -43,9 +26,8 @@ def test_the_sampler_and_teacher_forcing_agree(kind, settings):
     """Prompts of three lengths, rows that end early; and a gradient comes back."""
     model = build(kind, settings)
     check_sampling(model)
-    rollout = sample(
-        model, TOKENIZER, PROMPTS, group_size=8, max_new_tokens=20, temperature=2.0
-    )
+    drawn = {"group_size": 8, "max_new_tokens": 20, "temperature": 2.0}
+    rollout = sample(model, TOKENIZER, PROMPTS, **drawn)
     lengths = rollout.length.tolist()
     assert len(set(lengths)) > 1
     assert max(lengths) > 12
@@ -88,8 +70,7 @@ def refusal(model) -> str:
 
 @each(NO_CACHE_ROWS)
 def test_a_model_whose_cache_has_no_rows_to_select_is_refused(kind, settings):
-    sentence = refusal(build(kind, settings))
-    assert "cannot be sampled from here: the sampler needs a causal" in sentence
+    assert "cannot be sampled from here" in refusal(build(kind, settings))
 
 
 @each(OTHER_NUMBERS)
@@ -97,21 +78,9 @@ def test_a_model_that_gives_other_numbers_with_a_cache_is_refused(kind, settings
     assert "gives a sampled token other log-probs" in refusal(build(kind, settings))
 
 
-def test_a_cache_that_is_compressed_by_fours_is_refused():
-    """DeepSeek-V4 keeps the tokens that do not yet fill a block in a buffer of its
-    own, which no copy reaches. Without a remainder it would look well."""
-    if not hasattr(transformers, "DeepseekV4Config"):
-        pytest.skip("this transformers has no DeepSeek-V4")
-    settings = {**layers(*["compressed_sparse_attention"] * 2), "q_lora_rank": 8}
-    model = build("DeepseekV4Config", {**settings, **ROUTED, **HEADS})
-    assert "cannot be sampled" in refusal(model)
-
-
 def test_an_encoder_with_a_decoder_and_a_model_that_is_not_finite_are_refused():
-    config = T5Config(
-        vocab_size=len(TOKENIZER), d_model=32, d_ff=64, num_layers=2, num_heads=4
-    )
-    refusal(transformers.T5ForConditionalGeneration(config))
+    config = T5Config(vocab_size=18, d_model=32, d_ff=64, num_layers=2, num_heads=4)
+    refusal(T5ForConditionalGeneration(config))
     model = random_model()
     with torch.no_grad():
         model.model.norm.weight.fill_(float("nan"))
@@ -145,32 +114,7 @@ def test_a_small_gap_is_refused_and_rounding_is_not(by, refused):
 
 def test_rows_that_are_mixed_up_are_noticed(monkeypatch):
     """The shapes are right, the neighbour's keys are not."""
-    select = DynamicCache.batch_select_indices
-    monkeypatch.setattr(
-        DynamicCache,
-        "batch_select_indices",
-        lambda self, keep: select(self, keep.flip(0)),
-    )
+    name, select = "batch_select_indices", DynamicCache.batch_select_indices
+    flipped = lambda self, keep: select(self, keep.flip(0))  # noqa: E731
+    monkeypatch.setattr(DynamicCache, name, flipped)
     assert "other log-probs" in refusal(random_model())
-
-
-# Critics
-
-
-@each({n: SUPPORTED[n] for n in ("GPT-NeoX", "Falcon", "Mistral", "Gemma 2", "Phi")})
-def test_a_critic_of_this_family_starts_at_zero(kind, settings):
-    model = build(kind, settings)
-    rollout = sample(model, TOKENIZER, PROMPTS, max_new_tokens=6)
-    first = values(make_critic(model), rollout)
-    assert (first == 0).all()
-    assert first.requires_grad
-
-
-@each({n: SUPPORTED[n] for n in ("OPT", "Cohere")})
-def test_a_family_without_a_critic_is_refused_in_a_sentence(kind, settings):
-    """`transformers` would print the names of a hundred classes."""
-    policy = build(kind, settings)
-    message = f"^no critic can be made of {type(policy).__name__}: .*without a critic"
-    with pytest.raises(UserError, match=message) as caught:
-        prepared("ppo", model=policy)
-    assert len(str(caught.value)) < 200

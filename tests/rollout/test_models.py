@@ -1,5 +1,7 @@
 """Presets, copies, frozen weights, critics, and causal models from elsewhere."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import AutoModelForTokenClassification
@@ -16,10 +18,12 @@ from refimpl.models import (
 )
 from refimpl.scoring import check_sampling, values
 from refimpl.tasks import make_tokenizer
+from tests.rollout import families
 from tests.worlds import (
     PROMPTS,
     ROUNDING,
     TOKENIZER,
+    fixed_noise,
     gpt2,
     llama,
     random_model,
@@ -30,22 +34,19 @@ from tests.worlds import (
 IDS = torch.tensor(
     [TOKENIZER("1+2+3+4=")["input_ids"], TOKENIZER("?8+2=10;")["input_ids"]]
 )
-ANY_MODEL = pytest.mark.parametrize("make", [random_model, gpt2, llama])
+FAMILIES = [
+    partial(families.build, *families.SUPPORTED[name])
+    for name in ("GPT-NeoX", "Falcon", "Mistral", "Gemma 2", "Phi")
+]
 
 
-@pytest.mark.parametrize(
-    ("preset", "low", "high"),
-    [
-        ("tiny", 0.09e6, 0.12e6),
-        ("tiny-moe", 0.2e6, 0.25e6),
-        ("small", 10e6, 20e6),
-        ("small-moe", 40e6, 46e6),
-    ],
-)
-def test_presets_have_the_size_they_promise(preset, low, high):
-    with torch.device("meta"):  # shapes only
-        model = build(preset, TOKENIZER)
-    assert low < count_parameters(model) < high
+def test_presets_have_the_size_they_promise():
+    promised = {"tiny": (0.09, 0.12), "tiny-moe": (0.2, 0.25)}
+    promised |= {"small": (10, 20), "small-moe": (40, 46)}  # million weights
+    for preset, (low, high) in promised.items():
+        with torch.device("meta"):  # shapes only
+            model = build(preset, TOKENIZER)
+        assert low * 1e6 < count_parameters(model) < high * 1e6
 
 
 def test_the_seed_alone_decides_the_weights():
@@ -91,17 +92,12 @@ def trained(model) -> dict:
 def test_training_leaves_frozen_layers_alone(algorithm):
     model = frozen_below(random_model())
     assert 0 < len(trained(model)) < len(list(model.parameters()))
-    history = small_run(
-        algorithm, model=model, reward=by_length, beta=0.1, eval_problems=1
-    )
+    given = {"model": model, "reward": fixed_noise, "beta": 0.1, "eval_problems": 1}
+    history = small_run(algorithm, **given)
     before, after = random_model().state_dict(), history.model.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == trained(model).keys() == trained(history.model).keys()
     assert same_weights(model, random_model())
-
-
-def by_length(completions, **_):
-    return [float(len(c)) for c in completions]
 
 
 def test_the_critic_of_a_lora_starts_from_the_merged_body():
@@ -129,7 +125,7 @@ def test_the_critic_of_a_lora_starts_from_the_merged_body():
 # Critics
 
 
-@ANY_MODEL
+@pytest.mark.parametrize("make", [random_model, gpt2, llama, *FAMILIES])
 def test_a_critic_starts_at_zero_and_learns_without_moving_the_policy(make):
     policy = make()
     before = torch.get_rng_state()
@@ -159,6 +155,16 @@ def critic_with_opinions(policy):
     return critic
 
 
+@pytest.mark.parametrize("name", ["OPT", "Cohere"])
+def test_a_family_without_a_critic_is_refused_in_a_sentence(name):
+    """`transformers` would print the names of a hundred classes."""
+    policy = families.build(*families.SUPPORTED[name])
+    message = f"^no critic can be made of {type(policy).__name__}: .*without a critic"
+    with pytest.raises(UserError, match=message) as caught:
+        make_critic(policy)
+    assert len(str(caught.value)) < 200
+
+
 def test_a_critic_saves_and_loads_in_its_policys_dtype(tmp_path):
     critic = critic_with_opinions(random_model().to(torch.float64))
     assert {p.dtype for p in critic.parameters()} == {torch.float64}
@@ -172,10 +178,8 @@ def test_values_come_from_before_each_response_token():
     critic = critic_with_opinions(random_model())
     rollout = sample(random_model(), TOKENIZER, PROMPTS, max_new_tokens=9)
     every = values(critic, rollout)
-    for i, prompt in enumerate(PROMPTS):
-        length = int(rollout.length[i])
-        end = len(TOKENIZER(prompt)["input_ids"]) + length
-        alone = critic(rollout.ids[i : i + 1, :end]).logits[0, :, 0]
+    for i, length in enumerate(rollout.length.int().tolist()):
+        alone = critic(rollout.ids[i : i + 1, : rollout.end[i]]).logits[0, :, 0]
         expected = alone[-length - 1 : -1]  # the state that each token was chosen in
         assert torch.allclose(every[i, :length], expected, atol=ROUNDING)
         assert (every[i, length:] == 0).all()
@@ -186,27 +190,27 @@ def test_values_come_from_before_each_response_token():
 # The host process
 
 
-def threads_inside(model) -> int:
-    with one_thread(model):
-        return torch.get_num_threads()
-
-
-def test_a_small_model_works_on_one_thread_and_gives_the_others_back(monkeypatch):
+def test_a_small_model_alone_works_on_one_thread(monkeypatch):
+    """And gives the others back. Who works so: tests/training/test_rooms.py."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with torch.device("meta"):
         elsewhere = build("tiny", TOKENIZER)
-    before = torch.get_num_threads()
+    model, before = random_model(), torch.get_num_threads()
+
+    def threads(model) -> int:
+        with one_thread(model):
+            return torch.get_num_threads()
+
     torch.set_num_threads(2)
     try:
-        assert threads_inside(random_model()) == 1
-        assert threads_inside(elsewhere) == 2  # on a GPU, say
-        with pytest.raises(KeyError), one_thread(random_model()):
+        with pytest.raises(KeyError), one_thread(model):
             raise KeyError
+        assert (threads(model), threads(elsewhere)) == (1, 2)  # on a GPU, say
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        assert threads_inside(random_model()) == 2  # as the user asked
+        assert threads(model) == 2  # as the user asked
         monkeypatch.delenv("OMP_NUM_THREADS")
-        monkeypatch.setattr(models, "SMALL", count_parameters(random_model()))
-        assert threads_inside(random_model()) == 2
+        monkeypatch.setattr(models, "SMALL", count_parameters(model))
+        assert threads(model) == 2
     finally:
         torch.set_num_threads(before)
 
@@ -217,17 +221,11 @@ def test_a_small_model_works_on_one_thread_and_gives_the_others_back(monkeypatch
 @pytest.mark.parametrize("make", [gpt2, llama])
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_any_causal_model_can_be_trained(make, algorithm):
-    """A longer answer pays; before the first step every ratio is 1, dropout or not."""
+    """Before the first step every ratio is 1, dropout or not."""
     start = make()
-    history = small_run(
-        algorithm,
-        model=start.train(),
-        rollouts=1,
-        minibatches=1,
-        allow_on_policy=True,
-        eval_problems=1,
-        reward=by_length,
-    )
+    once = {"rollouts": 1, "minibatches": 1, "allow_on_policy": True}
+    once |= {"eval_problems": 1, "reward": fixed_noise}
+    history = small_run(algorithm, model=start.train(), **once)
     assert history["ratio/max_deviation"][0] < 1e-4
     assert not same_weights(history.model, start)
     assert same_weights(start, make())

@@ -19,6 +19,7 @@ from tests.worlds import (
     PROMPTS,
     ROUNDING,
     TOKENIZER,
+    fixed_noise,
     gpt2,
     measured_loss,
     prepared,
@@ -60,49 +61,20 @@ def test_the_sampler_and_teacher_forcing_agree(make, temperature):
 
 
 @MODELS
-def test_a_row_alone_scores_as_it_does_in_a_batch(make):
-    """Neither another row's length nor its prompt may reach this row."""
-    model = make()
+def test_log_probs_and_entropies_are_those_of_each_row_alone(make):
+    """From the definition; neither another row's length nor its prompt may matter."""
+    model, temperature = make(), 0.7
     rollout = mixed_rollout(model)
-    batch = log_probs(model, rollout, 0.8)
-    for i in range(len(rollout)):
-        alone = log_probs(model, rollout.rows(torch.tensor([i])), 0.8)
-        for one, every in zip(alone, batch, strict=True):
-            assert one.shape[1] == rollout.length[i]
-            assert (one[0] - every[i, : one.shape[1]]).abs().max() < ROUNDING
-
-
-def test_log_probs_and_entropies_are_those_of_a_plain_forward_pass():
-    """One row at a time, one token at a time, from the definition."""
-    model, temperature = warm_model(), 0.7
-    rollout = mixed_rollout(model, group_size=2)
     logp, entropy = log_probs(model, rollout, temperature)
     for i in range(len(rollout)):
-        start, length = int(rollout.prompt_length[i]), int(rollout.length[i])
-        for t in range(length):
-            logits = model(rollout.ids[i : i + 1, : start + t]).logits[0, -1]
-            p = (logits.double() / temperature).softmax(-1)
-            token = rollout.ids[i, start + t]
-            assert abs(p[token].log().item() - logp[i, t].item()) < ROUNDING
-            direct = -(p * p.clamp(min=1e-300).log()).sum().item()
-            assert abs(direct - entropy[i, t].item()) < ROUNDING
-        assert (logp[i, length:] == 0).all()
-        assert (entropy[i, length:] == 0).all()
-
-
-def test_the_gradient_of_a_batch_is_the_sum_over_its_rows_alone():
-    """What stands in the padding, or in another row, takes no part."""
-    rollout, model = mixed_rollout(), random_model()
-    weight = model.get_input_embeddings().weight
-
-    def gradient(rows):
-        sums = [log_probs(model, rollout.rows(index))[0].sum() for index in rows]
-        return grad(sum(sums), weight)[0]
-
-    every = torch.arange(len(rollout))
-    batch, alone = gradient([every]), gradient(every[:, None])
-    assert alone.abs().max() > 1
-    assert (batch - alone).abs().max() < 1e-4
+        start, end = int(rollout.prompt_length[i]), int(rollout.end[i])
+        logits = model(rollout.ids[i : i + 1, :end]).logits[0, start - 1 : -1]
+        p, n = (logits.double() / temperature).softmax(-1), end - start
+        right = p.gather(-1, rollout.ids[i, start:end, None])[:, 0].log()
+        assert (logp[i, :n] - right).abs().max() < ROUNDING
+        right = -(p * p.clamp(min=1e-300).log()).sum(-1)
+        assert (entropy[i, :n] - right).abs().max() < ROUNDING
+        assert (logp[i, n:] == 0).all() and (entropy[i, n:] == 0).all()
 
 
 def token(character: str) -> int:
@@ -218,21 +190,14 @@ def test_special_tokens_inside_a_response_are_shown_and_never_paid(special):
 
 
 CUT = {"truncated": True}
+HOLE, HOLES = [1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
 TEXTS = {
     "ended": ("#12", {}, "#12"),
     "ended at once": ("", {}, ""),
     "cut off": ("#12", CUT, "#12"),
     "cut off after a special token": ("#12<pad>", CUT, "#12<pad>"),
-    "with a hole": (
-        "3+9=12;#12",
-        {"mask": [1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1]},
-        "3+9=#12",
-    ),
-    "with holes, cut off": (
-        "3+9=12;#12",
-        {"mask": [0, 0, 1, 1, 0, 0, 0, 1, 1, 1], **CUT},
-        "9=#12",
-    ),
+    "with a hole": ("3+9=12;#12", {"mask": HOLE}, "3+9=#12"),
+    "with holes, cut off": ("3+9=12;#12", {"mask": HOLES, **CUT}, "9=#12"),
 }
 
 
@@ -244,16 +209,6 @@ def test_texts_are_what_the_policy_wrote_but_for_the_token_that_ended_it(
     assert rollout.texts(TOKENIZER) == [wanted]
     both = Rollout.join([rollout, written("?8+2=10;#7")])
     assert both.texts(TOKENIZER) == [wanted, "?8+2=10;#7"]
-
-
-def test_a_rollout_can_enter_a_graph():
-    rollout = mixed_rollout()
-    tensors = [getattr(rollout, name) for name in rollout.__dataclass_fields__]
-    tensors = [x for x in tensors if x is not None]  # a dense model has no experts
-    assert not any(x.is_inference() or x.requires_grad for x in tensors)
-    weight = torch.ones((), requires_grad=True)
-    (weight * rollout.logp).sum().backward()
-    assert weight.grad == rollout.logp.sum()
 
 
 def test_joined_groups_are_numbered_on_by_the_largest_id():
@@ -320,7 +275,7 @@ def test_log_probs_of_a_response_with_holes_are_zero_in_the_holes_alone():
 @pytest.mark.parametrize("make", [warm_model, random_moe])
 def test_micro_batches_of_responses_with_holes_add_up_to_the_whole(make):
     """In gradient, and to the loss that the same tensors have by hand."""
-    run = prepared(model=make(), reward=by_place)
+    run = prepared(model=make(), reward=fixed_noise)
     batch, _ = collect(run, 0)
     rollout = with_holes(batch.rollout)
     batch = replace(batch, rollout=rollout, mask=rollout.mask)
@@ -335,39 +290,25 @@ def test_micro_batches_of_responses_with_holes_add_up_to_the_whole(make):
         passes.append((loss.item(), grad(loss, weight)[0]))
     (whole, gradient), (shared, again) = passes
     logp, _ = log_probs(run.model, rollout)
-    by_hand = ALGORITHMS["grpo"].policy_loss(
-        logp,
-        batch.old_logp,
-        batch.advantages,
-        batch.mask,
-        normalisers.seq_mean_token_mean(batch.mask),
-    )
+    weight = normalisers.seq_mean_token_mean(batch.mask)
+    given = logp, batch.old_logp, batch.advantages, batch.mask, weight
+    by_hand = ALGORITHMS["grpo"].policy_loss(*given)
     assert abs(whole - by_hand.loss.item()) < ROUNDING
     assert abs(whole - shared) < ROUNDING
     assert gradient.abs().max() > 1e-2
     assert (gradient - again).abs().max() < ROUNDING
 
 
-def by_place(completions, **_):
-    return [float(i % 4) for i in range(len(completions))]
-
-
 # Several tokens that end a response
 
 
 @pytest.mark.parametrize(
-    ("ends", "expected"),
-    [
-        (None, [EOS]),
-        (EOS, [EOS]),
-        (7, [EOS, 7]),
-        ([9, 7], [EOS, 7, 9]),
-        ((9, EOS), [EOS, 9]),
-    ],
+    ("ends", "more"),
+    [(None, []), (EOS, []), (7, [7]), ([9, 7], [7, 9]), ((9, EOS), [9])],
 )
-def test_the_tokenizers_and_the_models_ends_all_count(ends, expected):
+def test_the_tokenizers_and_the_models_ends_all_count(ends, more):
     model = ends_with(random_model(), ends)
-    assert end_tokens(model, TOKENIZER).tolist() == expected
+    assert end_tokens(model, TOKENIZER).tolist() == [EOS, *more]
     for absent in (None, torch.nn.Module()):
         model.generation_config = absent
         assert end_tokens(model, TOKENIZER).tolist() == [EOS]
@@ -416,6 +357,18 @@ def test_whole_responses_come_as_often_as_the_model_says():
         freedom = len(cells)
         assert freedom > 50
         assert statistic < freedom + 4 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("vocabulary", [7, 5000])
+def test_tokens_are_drawn_by_their_probability(vocabulary):
+    at = {2: 0.5, 5: 0.2, vocabulary - 3: 0.25, vocabulary - 1: 0.05}
+    prob, n = torch.zeros(1, vocabulary), 10_000
+    prob[0, list(at)] = torch.tensor([*at.values()])
+    drawn = draw(prob.expand(n, -1), torch.Generator().manual_seed(0))[:, 0]
+    assert set(drawn.tolist()) == set(at)  # never a token of probability 0
+    for token, p in at.items():
+        share = (drawn == token).double().mean().item()
+        assert abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5, (token, share)
 
 
 # Errors

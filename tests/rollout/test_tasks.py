@@ -88,12 +88,10 @@ def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
 
 def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
     """A checkpoint stores the world, and two equal worlds are one world."""
-    world = Arithmetic(np.int64(3), torch.tensor(4), (np.float64(0.5), 0.5, 0))
-    assert {type(n) for n in (world.min_terms, world.max_terms)} == {int}
+    world = Arithmetic(3, 4, (np.float64(0.5), 0.5, 0))
     assert {type(share) for share in world.habit_mix} == {float}
     assert world == Arithmetic(min_terms=3, max_terms=4, habit_mix=(0.5, 0.5, 0.0))
     assert Sorting(3, 4) == Sorting(min_items=3, max_items=4)
-    assert replace(Arithmetic(), min_terms=4) == Arithmetic(min_terms=4)
     assert pickle.loads(pickle.dumps(world)) == world
     with pytest.raises(AttributeError):
         world.min_terms = 2
@@ -104,25 +102,18 @@ def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
 # Demonstrations
 
 
-def test_careful_sums_are_right_step_by_step():
+def test_a_careful_demonstration_is_right_step_by_step():
     for row in SUMS.demonstrations(500, 0, ONLY["careful"]):
-        *steps, last = row["completion"].split(";")
         total, *rest = terms_of(row["prompt"])
-        assert len(steps) == len(rest)
-        for step, term in zip(steps, rest, strict=True):
-            assert step == f"{total}+{term}={total + term}"
+        steps = []
+        for term in rest:
+            steps.append(f"{total}+{term}={total + term};")
             total += term
-        assert last == f"#{total}"
-
-
-def test_careful_sorting_puts_one_digit_after_the_other_in_its_place():
+        assert row["completion"] == "".join(steps) + f"#{total}"
     for row in SORTS.demonstrations(300, 0, ONLY["careful"]):
         digits = row["prompt"].removesuffix("=")
-        *steps, answer = row["completion"].split(";")
-        assert [list(s) for s in steps] == [
-            sorted(digits[:n]) for n in range(1, len(digits) + 1)
-        ]
-        assert answer == "#" + row["answer"]
+        steps = ["".join(sorted(digits[: n + 1])) for n in range(len(digits))]
+        assert row["completion"] == ";".join([*steps, "#" + row["answer"]])
         assert len(row["completion"]) < 48  # with EOS it fits into an answer
 
 
@@ -143,26 +134,19 @@ def test_rambles_are_steps_about_nothing_and_then_a_guess():
         assert counts == set(range(2, 10))
 
 
-@pytest.mark.parametrize(
-    ("world", "kind", "low", "high"),
-    [
-        (SUMS, "careful", 1, 1),
-        (SUMS, "guess", 0.085, 0.12),
-        (SUMS, "ramble", 0.08, 0.125),
-        (SORTS, "careful", 1, 1),
-        (SORTS, "guess", 0.1, 0.4),
-        (SORTS, "ramble", 0.1, 0.4),
-    ],
-)
-def test_a_demonstration_shows_its_habit_which_is_right_so_often(
-    world, kind, low, high
-):
-    rows = world.demonstrations(8000, 0, ONLY[kind])
-    texts = [row["completion"] for row in rows]
-    assert {world.habit(text) for text in texts} == {kind}
-    assert {c for text in texts for c in text} <= set(CHARACTERS)
-    paid = world.reward(None, texts, answer=[row["answer"] for row in rows])
-    assert low <= sum(paid) / len(paid) <= high
+RIGHT = {"careful": (1, 1), "guess": (0.085, 0.12), "ramble": (0.08, 0.125)}
+SORTED = {"careful": (1, 1), "guess": (0.1, 0.4), "ramble": (0.1, 0.4)}
+
+
+@pytest.mark.parametrize("kind", HABITS)
+def test_a_demonstration_shows_its_habit_which_is_right_so_often(kind):
+    for world, (low, high) in ((SUMS, RIGHT[kind]), (SORTS, SORTED[kind])):
+        rows = world.demonstrations(8000, 0, ONLY[kind])
+        texts = [row["completion"] for row in rows]
+        assert {world.habit(text) for text in texts} == {kind}
+        assert {c for text in texts for c in text} <= set(CHARACTERS)
+        paid = world.reward(None, texts, answer=[row["answer"] for row in rows])
+        assert low <= sum(paid) / len(paid) <= high
 
 
 @pytest.mark.parametrize("world", [SUMS, SORTS, rare_careful()])
@@ -251,40 +235,6 @@ def test_rejected():
     assert [text for text in REJECTED if verify(text, 12) is not False] == []
     zeros = ("#-0", "#00", "#", "#+0", "#o", "#O")
     assert [text for text in zeros if verify(text, 0) is not False] == []
-
-
-FUZZ_ALPHABET = "0123456789" + "#" * 6 + ";;==??++" + "*()-. _e" + "\n\r\t" + "１２١٢²٣"
-
-
-def mutate(text: str, rng: random.Random) -> str:
-    """Insert, delete, replace or repeat one character."""
-    place = rng.randrange(len(text))
-    before, here, after = text[:place], text[place], text[place + 1 :]
-    other = rng.choice(FUZZ_ALPHABET)
-    changed = rng.choice([other + here, "", other, here + here, here + other])
-    return before + changed + after
-
-
-def fuzz_cases(n: int):
-    """Half noise, half true answers with none to three characters changed."""
-    rng = random.Random(0)
-    for row in SUMS.demonstrations(n // 2, 0, (0.5, 0.25, 0.25)):
-        answer = row["answer"]
-        noise = "".join(rng.choices(FUZZ_ALPHABET, k=rng.randrange(8)))
-        yield noise, rng.choice([answer, rng.randrange(10)])
-        text = rng.choice([row["completion"], f"#{answer}"])
-        for _ in range(rng.randrange(4)):
-            text = mutate(text, rng) if text else text
-        yield text, answer
-
-
-def test_random_strings_agree_with_the_oracle():
-    paid = 0
-    for response, answer in fuzz_cases(30_000):
-        verdict = verify(response, answer)
-        assert verdict is oracle(response, answer), (response, answer)
-        paid += verdict
-    assert 3_000 < paid < 18_000  # the strings are neither all wrong nor all right
 
 
 ANY_TEXT = st.lists(st.integers(0, 0x10FFFF).map(chr)).map("".join)
