@@ -1,37 +1,33 @@
 """Bad input: whatever a reader hands in wrong gets one clear sentence, before any work.
 
-Most rows are made: every setting, hyperparameter and argument of a front door, each
-with what its type does not allow and with what `OUT_OF_RANGE` says that its number must
-not be. The others are written out: words of the sentence, and what is handed in. Those
-of the command line are in `test_cli.py`.
+One mechanism answers for every setting, hyperparameter and argument of a front door:
+each is handed a thing of no type, and what `OUT_OF_RANGE` says that its number must not
+be. What a type does not allow is asked of one setting of each type. The other rows are
+written out. Those of the command line are in `test_cli.py`.
 
 Left out: an error inside a function of the reader's (its traceback shows where), and a
 task whose rows change later on.
 """
 
-import importlib
 import inspect
-import json
 import math
-import pkgutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
-from torch import Tensor, nn, tensor
+from torch import nn, tensor
 from transformers import AutoModelForCausalLM, GPT2Config, MambaConfig
 
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
 from refimpl.checks import annotations
-from refimpl.command_line import FIELDS, LEFT, parse_settings
+from refimpl.command_line import LEFT, parse_settings
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
@@ -40,7 +36,6 @@ from refimpl.real.loading import load
 from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.scoring import values
-from refimpl.starts import cached
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 
@@ -56,15 +51,7 @@ def refused(words: str, call: Callable, *args, **given) -> None:
     assert [part for part in words.split(" … ") if part not in said] == [], said
 
 
-# What a type does not allow, and what a number must not be
-
-# A value, and the types that allow it:
-WRONG: list[tuple[Any, set]] = [("nonsense", {str, Path}), (1.5, {float})]
-WRONG += [(1, {int, float}), (True, {bool}), (None, {NoneType}), (NAN, set())]
-WRONG += [(INF, set()), (-INF, set()), ([1], {Collection}), (np.ones(2), {Collection})]
-WRONG += [({}, {dict, Collection}), (len, {Callable}), (int, {Callable})]
-TEXT: list[tuple[str, set]] = [(t, set()) for t in ("nonsense", "nan", "-inf", "[1]")]
-TEXT += [("None", {NoneType}), ("True", {bool}), ("1.5", {float})]
+# What an argument must not be
 
 NUMBERS = {
     (0, -1): "rollouts prompts_per_rollout group_size max_new_tokens top_k epochs "
@@ -87,38 +74,17 @@ NUMBERS = {
 OUT_OF_RANGE = {name: bad for bad, names in NUMBERS.items() for name in names.split()}
 
 
-def parts(kind) -> set:
-    """The plain types that an annotation allows."""
-    if get_origin(kind) is Annotated:
-        return parts(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return set().union(*map(parts, get_args(kind)))
-    return {get_origin(kind) or kind}
+NOTHING = object()
 
-
-def bad(kind, values=WRONG) -> list:
-    """What an argument of this type must refuse, whatever its range."""
-    types = parts(kind)
-    return [value for value, allow in values if not types & (allow | {Any})]
-
-
-def bad_tensors(name: str, good: Tensor) -> Iterator[tuple[str, Any]]:
-    """Words, and what stands in place of a tensor: other things, others of its kind."""
-    for other in ("nonsense", 1.0, good.tolist(), good.numpy()):
-        yield f"{name} must be a tensor, got ", other
-    yield "must have shape … got ", good[None]
-    if name not in ("logp", "scores", "length", "ratios"):  # the first says what B is
-        yield "must have shape … got ", torch.cat([good, good[:1]])
-    for value in (NAN, INF, -INF):
-        spoilt = good.clone()
-        spoilt.view(-1)[0] = value
-        yield "mask … 0 and 1" if name == "mask" else f"{name} is {value} at ", spoilt
-    for other in (good / 2, good * 2, -good) if name == "mask" else ():
-        yield "mask must hold only 0 and 1", other
-    if name not in ("mask", "weight"):
-        yield f"{name} must hold ", good.bool()
-    if name in ("logp", "old_logp", "scores", "ratios"):
-        yield f"{name} must hold floats, got ", good.long()
+TYPES = {
+    "rollouts": (1.5, True, "3", None, NAN, [1], np.ones(2)),
+    "learning_rate": ("0.1", True, None, NAN, INF, -INF, [1.0]),
+    "overlong_filtering": (1, "yes", None),
+    "optimizer": ("adamm", 1, None),
+    "device": (1, None),
+    "hyperparameters": ([1], "epsilon", None),
+}
+"""Of a setting of each type: what the type does not allow."""
 
 
 # The front doors, each with arguments that it takes
@@ -179,6 +145,12 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
 METHODS = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 
 
+def at(door: str, words: str, **changed) -> None:
+    """A door with some of its good arguments changed."""
+    function, good = DOORS[door]
+    refused(words, function, **good | changed)
+
+
 def kinds(function: Callable) -> dict[str, Any]:
     """The annotations of a door's arguments, or of a class's fields."""
     if isinstance(function, type):
@@ -189,20 +161,43 @@ def kinds(function: Callable) -> dict[str, Any]:
 
 
 def refuses(function: Callable, good: dict, types: dict) -> None:
-    """Every argument of `function`, with all that it must not be."""
+    """Every argument of `function` in turn, with what it must not be."""
     for name, kind in types.items():
-        rows = [(f"{name} must ", value) for value in bad(kind)]
-        rows += [(f"{name} must … got ", n) for n in OUT_OF_RANGE.get(name, ())]
-        if isinstance(good.get(name), Tensor):
-            rows = bad_tensors(name, good[name])
-        for words, value in rows:
-            refused(words, function, **{**good, name: value})
+        if kind is not Any:
+            refused(f"{name} must ", function, **{**good, name: NOTHING})
+        for value in OUT_OF_RANGE.get(name, ()):
+            refused(f"{name} must … got ", function, **{**good, name: value})
+        if isinstance(whole := good.get(name), torch.Tensor):
+            refused("must have shape … got ", function, **{**good, name: whole[None]})
+            refused(f"{name} ", function, **{**good, name: whole * NAN})
 
 
 @pytest.mark.parametrize("name", DOORS)
 def test_an_argument_of_a_front_door(name):
     function, good = DOORS[name]
     refuses(function, good, kinds(function))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_setting_of_another_type(name):
+    for value in TYPES[name]:
+        refused(f"{name} must ", TrainConfig, **{name: value})
+
+
+def test_a_tensor_of_another_kind():
+    mask, advantages = BATCH["mask"], BATCH["advantages"]
+    for words, name, value in (
+        ("mask must hold only 0 and 1", "mask", mask / 2),
+        ("mask must hold only 0 and 1", "mask", mask * 2),
+        ("mask … 0 and 1", "mask", mask * NAN),
+        ("must have shape … got ", "advantages", torch.cat([advantages, advantages])),
+        ("advantages must be a tensor, got ", "advantages", [1.0, -1.0]),
+        ("advantages must be a tensor, got ", "advantages", advantages.numpy()),
+        ("advantages must hold ", "advantages", advantages > 0),
+        ("logp must hold floats, got ", "logp", BATCH["logp"].long()),
+        ("logp is -inf at row 0", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
+    ):
+        at("policy_loss", words, **{name: value})
 
 
 def configured(algorithm="grpo", **settings):
@@ -220,32 +215,10 @@ def test_a_hyperparameter(algorithm):
         if name not in ("gmpo", "rspo"):  # there the bound is one of log r
             for lower in {"epsilon", "epsilon_low"} & types.keys():
                 refused("must be a number in (0, 1], got 1.5", call, **{lower: 1.5})
-    for key, kind in (types | FIELDS if name == "grpo" else types).items():
-        for text in (*bad(kind, TEXT), *map(str, OUT_OF_RANGE.get(key, ()))):
-            if str not in parts(kind):
-                words = f"{key} must … got {text!r}"
-                refused(words, parse_settings, algorithm, [f"{key}={text}"])
-
-
-def test_every_number_of_a_door_has_its_range_here():
-    every = [kinds(function) for function, _ in DOORS.values()]
-    every += [algorithm.annotations for algorithm in ALGORITHMS.values()]
-    every = [(n, parts(kind)) for types in every for n, kind in types.items()]
-    assert {n for n, types in every if types & {int, float}} == OUT_OF_RANGE.keys()
-
-
-def test_every_front_door_of_the_core_is_here():
-    """Each function that `guarded` has made."""
-    here = {inspect.unwrap(getattr(f, "__func__", f)) for f, _ in DOORS.values()}
-    for name in (m.name for m in pkgutil.walk_packages(rl.__path__, "refimpl.")):
-        if name.split(".")[1] in ("real", "interop", "lab", "__main__"):
-            continue
-        every = list(vars(importlib.import_module(name)).values())
-        every += [x for c in every if isinstance(c, type) for x in vars(c).values()]
-        for function in (getattr(x, "__func__", x) for x in every):
-            code = getattr(function, "__code__", None)
-            if code and code.co_qualname == "guarded.<locals>.call":
-                assert inspect.unwrap(function) in here, f"{name}: {function}"
+    for key in types:
+        for text in ("nonsense", *map(str, OUT_OF_RANGE.get(key, ()))):
+            words = f"{key} must … got {text!r}"
+            refused(words, parse_settings, algorithm, [f"{key}={text}"])
 
 
 # What no type says
@@ -259,11 +232,9 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
     ("normaliser must … did you mean 'token_mean'", {"normaliser": "token_meam"}),
     ("grpo … group_size must be ≥ 2, got 1", {"group_size": 1}),
-    ("dapo … group_size must be ≥ 2", {"algorithm": "dapo", "group_size": 1}),
     ("allow_on_policy=True", {"minibatches": 1}),
     ("router_shift … correct=True", {"algorithm": "reinforce", "router_shift": True}),
     ("did you mean 'epsilon'", {"hyperparameters": {"epsilom": 0.2}}),
-    ("no setting 1", {"hyperparameters": {1: 0.2}}),
     ("did you mean 'rollouts'", {"rolouts": 3}),
     *((f"TrainConfig has no setting {name!r} … it has", {name: 1}) for name in LEFT),
 ]
@@ -274,21 +245,12 @@ def test_settings_that_do_not_go_together():
         refused(words, configured, **given)
     ppo = {"algorithm": "ppo", "group_size": 1, "dynamic_sampling": True}
     refused("dynamic_sampling … group_size must be ≥ 2", configured, **ppo)
-    refused("seed must be a whole number ≥ 0", replace, TrainConfig(), seed="one")
     refused("min_terms 4 … max_terms 3", Arithmetic, min_terms=4, max_terms=3)
     refused("min_items 5 … max_items 4", Sorting, min_items=5, max_items=4)
-    mixes = [(0.5, 0.5), (0.9, 0.9, 0.9), (0.0, 0.0, 0.0), (NAN, 0.5, 0.5)]
-    for mix in (*mixes, (-0.5, 1.0, 0.5), ("0.2", 0.4, 0.4)):
+    for mix in ((0.5, 0.5), (0.9, 0.9, 0.9), (NAN, 0.5, 0.5), (-0.5, 1.0, 0.5)):
         refused("habit_mix must … got ", Arithmetic, habit_mix=mix)
-        refused("habit_mix must … got ", Sorting, habit_mix=mix)
         refused("skill_mix must … got ", WarmStart, skill_mix=mix)
         refused("mix must … got ", Arithmetic().demonstrations, 4, 0, mix=mix)
-
-
-def at(door: str, words: str, **changed) -> None:
-    """A door with some of its good arguments changed."""
-    function, good = DOORS[door]
-    refused(words, function, **good | changed)
 
 
 def tokenizer(**changed):
@@ -316,8 +278,8 @@ def task(**changed):
 
 
 ROW = {"prompt": "1+2=", "answer": 3, "terms": 2}
-BAD_ROWS = [None, [], 3, "1+2=", ["1+2="], iter([ROW]), [{"answer": 3}]]
-BAD_ROWS += [[{"prompt": 12}], [{"prompt": None}], [ROW, {"prompt": "3+4="}]]
+BAD_ROWS = [None, [], ["1+2="], [{"answer": 3}], [{"prompt": 12}]]
+BAD_ROWS += [[ROW, {"prompt": "3+4="}]]
 
 
 def test_training_is_refused_before_work_starts(monkeypatch):
@@ -345,13 +307,10 @@ def test_training_is_refused_before_work_starts(monkeypatch):
         run(f"{name} … mixture of experts", config=config)
     run("unknown device 'gpu'", config=replace(SMALL, device="gpu"))
     run("hooks must be a list, each a function", hooks=[print, 3])
-    for value in ("arithmetic", 3, []):
-        run(f"task must have … {value!r}", task=value)
+    run("task must have … 'arithmetic'", task="arithmetic")
     run("task must have … Arithmetic … is a class", task=Arithmetic)
     for name in PARTS:
         run(f"task must have … lacks {name}", task=task(**{name: None}))
-    run("lacks habits", task=task(habits=3))
-    run("lacks habit", task=task(habit="careful"))
     for name in ("sample", "held_out"):
         for rows in BAD_ROWS:
             changed = task(**{name: lambda *_, rows=rows: rows})
@@ -363,12 +322,10 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("resume=True needs a checkpoint_dir", resume=True)
     run("overwrite=True needs a checkpoint_dir", overwrite=True)
     run("resume … overwrite … choose one", resume=True, overwrite=True)
-    run("cannot write checkpoints to ''", checkpoint_dir="")
 
 
 def test_what_only_the_first_rollout_can_show():
-    paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
-    paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
+    paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, "x" * 16]
 
     def raising(**_):
         raise RuntimeError("the judge\nis away")
@@ -383,7 +340,7 @@ def test_what_only_the_first_rollout_can_show():
 
 
 def test_sampling_and_measuring():
-    for prompts in ([], [""], [3], [None], ["1+2=", ["3"]], ["1" * 200]):
+    for prompts in ([], [""], [3], ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
     larger = tokenizer(more=["<extra>"])
     at("sample", "token 18 … only 18", prompts=["<extra>"], tokenizer=larger)
@@ -391,9 +348,8 @@ def test_sampling_and_measuring():
         at(door, "causal language model … Linear", model=nn.Linear(2, 2))
     for door in ("scores", "evaluate", "prepare"):
         at(door, "task must have … 'arithmetic'", task="arithmetic")
-    for rows in BAD_ROWS:
-        changed = task(held_out=lambda *_, rows=rows: rows)
-        at("evaluate", "task.held_out must return … 'prompt'", task=changed)
+    changed = task(held_out=lambda *_: [])
+    at("evaluate", "task.held_out must return … 'prompt'", task=changed)
     at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
     at("values", "critic must … make_critic", critic=MODEL)
     at("pass_at", "k must be at most 3, … got 4", k=4)
@@ -408,29 +364,23 @@ def test_losses_curves_and_gates():
     at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
     at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
     at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
-    at("policy_loss", "advantages is nan at row 0", advantages=tensor([NAN, 1.0]))
     at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
     refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
     refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
     for gate, words in (
-        (lambda r, a: 1.0, "gate must return a tensor … float"),
         (lambda r, a: None, "gate must return a tensor … NoneType"),
         (lambda r, a: r[0], "gate must return a tensor … (3,)"),
-        (lambda r, a: r * NAN, "objective of my gate is not finite"),
         (lambda r, a: r * INF, "objective of my gate is not finite"),
     ):
         refused(words, rl.from_gate(gate).policy_loss, **BATCH)
-    for name in ("gropo", "GRPO"):
-        refused("did you mean 'grpo'", rl.get, name)
-    for name in ("", None, 3, [], ()):
-        refused(f"unknown algorithm {name!r}", rl.get, name)
+    refused("unknown algorithm 'GRPO', did you mean 'grpo'", rl.get, "GRPO")
+    refused("unknown algorithm []", rl.get, [])
 
 
 def test_formulas_that_have_a_sentence_of_their_own():
     lonely = rl.Scored(tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 0, 7]))
-    for name in ("group_relative", "group_centred", "leave_one_out"):
-        words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
-        refused(words, getattr(rl.advantages, name), lonely)
+    words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
+    refused(words, rl.advantages.group_relative, lonely)
     mask, given = BATCH["mask"], BATCH | {"weight": None}
     normaliser = rl.normalisers.group_token_mean
     refused("max_length … (3 tokens), got 2", rl.normalisers.constant, mask, 2)
@@ -447,16 +397,14 @@ def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
     refused("at least one reward function … got {}", Sum, {})
     refused("name must be text … got 3", Sum, {3: len})
-    refused("name must be text of one line", Sum, {"a\nb": len})
     refused("'a' must be a function, got 'b'", Sum, {"a": "b"})
     refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
     refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
-    refused("weights must be 1 finite … got ['1']", Sum, {"a": len}, ["1"])
     at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
-    for value in ("gpu", "", None, 3, "cuda:-1", "cpu:x", ["cpu"], NAN):
+    for value in ("gpu", "", None, "cuda:-1", ["cpu"]):
         refused(f"unknown device {value!r}", pick_device, value)
     refused("unknown device 'gpu'", rl.warm_start, device="gpu")
-    for value in (None, "three", 3.5, NAN, [3]):
+    for value in (None, "three", 3.5):
         refused(f"answer must be a whole number, got {value!r}", verify, "#3", value)
         at("correctness", "answer must be a whole number", answer=[value])
     refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
@@ -482,24 +430,12 @@ def small_train(folder=None, algorithm="grpo", rollouts=1, **given):
     return rl.train(algorithm, **PAIR, checkpoint_dir=folder, **given)
 
 
-def half(path: Path) -> None:
-    """A checkpoint cut off in the middle."""
-    run = {key: None for key in checkpoint.KEYS} | {"rows": [0.0] * 1000}
-    torch.save({"version": checkpoint.VERSION, **run}, path)
-    path.write_bytes(path.read_bytes()[:-500])
-
-
 DAMAGE: dict[str, Callable[[Path], Any]] = {
     "no file": lambda path: None,
     "an empty file": lambda path: path.write_bytes(b""),
     "prose": lambda path: path.write_text("Dear reader,\nthis is something else.\n"),
-    "{}": lambda path: path.write_text("{}"),
-    "[]": lambda path: path.write_text("[]"),
     "binary": lambda path: path.write_bytes(bytes(range(256)) * 8),
     "a folder": Path.mkdir,
-    "other tensors": lambda path: torch.save({"weights": torch.zeros(2)}, path),
-    "no run": lambda path: torch.save({"version": checkpoint.VERSION}, path),
-    "half a checkpoint": half,
 }
 
 
@@ -520,14 +456,14 @@ def test_a_policy_with_a_damaged_file(name, tmp_path):
     MODEL.save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
     assert load(tmp_path)
-    for what in ("an empty file", "prose", "binary", "no file", "a folder"):
+    for what in DAMAGE:
         (tmp_path / name).unlink(missing_ok=True)
         DAMAGE[what](tmp_path / name)
         if (name, what) != ("tokenizer.json", "no file"):  # the other will do
             refused("tokenizer", load, tmp_path)
 
 
-def test_a_folder_that_a_run_cannot_have(tmp_path, monkeypatch):
+def test_a_path_that_cannot_be_written(tmp_path):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("in the way")
     folder.mkdir()
@@ -537,42 +473,6 @@ def test_a_folder_that_a_run_cannot_have(tmp_path, monkeypatch):
     for what, write in writers.items():
         refused(f"cannot write {what} to … below", write, file / "below")
         refused(f"cannot write {what} to … is a folder", write, folder)
-    with FileLock(folder / ".lock"):
-        refused("another process trains in … of its own", small_train, folder)
-    small_train(folder)
-    refused("holds a checkpoint already … resume … overwrite", small_train, folder)
-    go_on = partial(small_train, folder, rollouts=2, resume=True)
-    refused("a run of 'grpo', not of 'ppo'", go_on, algorithm="ppo")
-    refused("seed was 0, now 7", go_on, config=replace(SMALL, seed=7))
-    refused("task … max_terms=3", go_on, task=Arithmetic(max_terms=3))
-    refused("reward … fixed_noise … correctness", go_on, reward=Arithmetic.reward)
-    for salt in ("pepper", "-1", "1.5"):
-        monkeypatch.setenv("REFIMPL_SALT", salt)
-        refused(f"REFIMPL_SALT must be a whole number ≥ 0, got {salt!r}", small_train)
-
-
-QUICK = WarmStart(skill_steps=1, habit_steps=1, batch_size=2)
-
-
-@pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "start.json"])
-def test_a_damaged_cache_heals_itself_and_says_so(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
-    losses = rl.warm_start(QUICK)[2]
-    path = cached(QUICK) / name
-    damages = dict(DAMAGE, bit=lambda path: path.write_bytes(whole[:-1] + b"!"))
-    if name == "start.json":
-        del damages["no file"]  # then there is no cache
-    for damage in damages.values():
-        whole = path.read_bytes()
-        path.unlink()
-        damage(path)
-        with pytest.warns(UserWarning, match="in the cache is trained again.*$"):
-            assert rl.warm_start(QUICK)[2] == losses
-    assert rl.warm_start(QUICK)[2] == losses  # whole again
-    monkeypatch.setenv("REFIMPL_CACHE", str(path / "below a file"))
-    with pytest.warns(UserWarning, match="set REFIMPL_CACHE to a folder"):
-        rl.warm_start(QUICK)
 
 
 # NumPy and torch scalars are numbers
@@ -585,19 +485,13 @@ def scalars(value) -> list:
 
 
 def test_a_scalar_becomes_a_plain_number_that_can_be_stored():
-    makers = [
-        (lambda cls=cls, **given: asdict(cls(**given)), asdict(cls()))
-        for cls in (TrainConfig, WarmStart, Arithmetic, Sorting)
-    ]
-    for algorithm in ALGORITHMS.values():
-        filled = {n: 2.0 if v is None else v for n, v in algorithm.defaults.items()}
-        makers.append((lambda a=algorithm, **g: a.check_hyperparameters(g), filled))
-    for make, known in makers:
-        for name, value in known.items():
-            for scalar in scalars(value) if isinstance(value, int | float) else ():
-                plain = make(**{name: scalar})[name]
-                assert type(plain) is type(value) and plain == value
-                json.dumps(plain)
+    for name, value in asdict(TrainConfig()).items():
+        for scalar in scalars(value) if isinstance(value, int | float) else ():
+            plain = getattr(TrainConfig(**{name: scalar}), name)
+            assert type(plain) is type(value) and plain == value
+    for scalar in scalars(0.5):
+        plain = ALGORITHMS["sapo"].check_hyperparameters({"tau_pos": scalar})
+        assert type(plain["tau_pos"]) is float
 
 
 def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
