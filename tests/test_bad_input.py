@@ -69,7 +69,6 @@ NUMBERS = {
     (0.5,): "max_ratio",
     (1, 10): "min_terms max_terms",
     (1, 9): "min_items max_items",
-    (): "level advantage",
 }
 OUT_OF_RANGE = {name: bad for bad, names in NUMBERS.items() for name in names.split()}
 
@@ -142,7 +141,6 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "Arithmetic": (Arithmetic, {}),
     "Sorting": (Sorting, {}),
 }
-METHODS = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 
 
 def at(door: str, words: str, **changed) -> None:
@@ -205,7 +203,7 @@ def configured(algorithm="grpo", **settings):
     return check_fit(TrainConfig(**settings), ALGORITHMS[algorithm])
 
 
-@METHODS
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_a_hyperparameter(algorithm):
     """By the loss, by the settings of a run, and by `--set` as text."""
     name, types = algorithm.name, algorithm.annotations
