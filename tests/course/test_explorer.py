@@ -2,7 +2,6 @@
 
 Where the suite runs the chapters, every explorer that is made there is asked whether
 each of its controls moves the picture (`REFIMPL_CHECK_SLIDERS`, see `conftest.py`).
-Here, so that a test of seconds says it too, are those that train nothing first.
 """
 
 import base64
@@ -18,17 +17,6 @@ from PIL import Image
 from course import explorer
 from course.plots import ppo, style
 from course.plots.sapo_explorer import sapo_explorer
-from tests import sliders
-
-
-def quick(path) -> bool:
-    """Whether a chapter's explorers need no run."""
-    cells = sliders.code(path)
-    chosen = {j for i in sliders.shown(cells) for j in sliders.needed(cells, i)}
-    return sliders.cost(cells, sorted(chosen))[0] == 0
-
-
-CHAPTERS = sorted(filter(quick, sliders.NOTEBOOKS.glob("*.ipynb")))
 
 
 @pytest.fixture(autouse=True)
@@ -202,10 +190,3 @@ def test_sapos_explorer_counts_what_the_gates_keep_and_starts_in_the_open():
         assert clip < published == mine
     play.set(k=0)
     assert [*map(shares, signs)] == [[100] * 3] * 2, "every ratio is 1"
-
-
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_every_control_of_an_explorer_moves_its_picture(path):
-    plays = sliders.explorers(path)
-    assert plays
-    assert {name: idle for name, play in plays.items() if (idle := play.idle())} == {}

@@ -17,6 +17,11 @@ from refimpl.lab.statistics import estimate
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 
 
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return claims.table()
+
+
 def line(number=4, **changed):
     """A line of the ledger as the file holds it."""
     claim = BY_NUMBER[number]
@@ -143,16 +148,6 @@ def test_a_breaking_rate_is_averaged_over_octaves():
     assert middle - low == pytest.approx(12.706, abs=1e-3)
 
 
-def test_the_breaking_figure_has_a_row_for_every_method():
-    rates = [1e-4 * 2**k for k in range(5)]
-    some = {"GRPO": {0: 4e-4, 1: 5e-4}, "CISPO 5": {0: 2e-4, 1: 2e-4}}
-    panels = {"K = 16": some, "sorting": {"GRPO": {0: 4e-4, 1: 4e-4}}}
-    figure = pictures.breaking(panels, dict.fromkeys(panels, rates), "")
-    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert names == ["GRPO", "CISPO"]
-    assert "not run" in [text.get_text() for text in figure.axes[1].texts]
-
-
 def test_a_sweep_is_crossed_at_the_breaking_rate():
     reward = {"GRPO": {0: {1e-4: 0.9, 2e-4: 0.6, 4e-4: 0.4}}}
     figure = pictures.sweeps(reward, {"GRPO": {0: 3e-4}}, "")
@@ -164,11 +159,6 @@ def test_studies_whose_interval_excludes_zero_are_counted():
     few = {"a": [[1.0, 1.1, 0.9], [-1.0, 1.0, 0.1]], "b": [[0.0, 1.0, -1.0]]}
     figure = pictures.invented(few, "")
     assert [x.get_title() for x in figure.axes] == ["a: 1 of 2", "b: 0 of 1"]
-
-
-@pytest.fixture(scope="module")
-def table() -> pd.DataFrame:
-    return claims.table()
 
 
 @pytest.fixture(scope="module")

@@ -156,6 +156,13 @@ def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
         assert style.looks_of([label]) == [style.look(owner)]
 
 
+def test_a_figures_own_labels_come_first():
+    first = {"SAPO": "black", "SAPO 8.8": "red"}
+    labels = "SAPO 8.8, neg ½", "SAPO 3", "GRPO"
+    found = [style.colour(label, first) for label in labels]
+    assert found == ["red", "black", style.COLOURS["grpo"]]
+
+
 @pytest.fixture
 def unknown(monkeypatch):
     """More methods in the registry than there are free looks; nobody knows them."""
@@ -185,13 +192,6 @@ def test_a_method_that_nobody_knows_is_drawn(unknown):
     assert to_rgb(ink) in [patch.get_facecolor()[:3] for patch in page.patches]
     run = History(name, rows=[{"reward": 0.5, "accuracy": 0.5}])
     assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
-
-
-def test_the_longest_beginning_counts_and_a_figures_own_come_first():
-    first = {"SAPO": "black", "SAPO 8.8": "red"}
-    assert style.colour("SAPO 8.8, neg ½", first) == "red"
-    assert style.colour("SAPO 3", first) == "black"
-    assert style.colour("GRPO", first) == style.COLOURS["grpo"]
 
 
 def hue(colour):
