@@ -148,13 +148,6 @@ def test_a_breaking_rate_is_averaged_over_octaves():
     assert middle - low == pytest.approx(12.706, abs=1e-3)
 
 
-def test_a_sweep_is_crossed_at_the_breaking_rate():
-    reward = {"GRPO": {0: {1e-4: 0.9, 2e-4: 0.6, 4e-4: 0.4}}}
-    figure = pictures.sweeps(reward, {"GRPO": {0: 3e-4}}, "")
-    cross = next(x for x in figure.axes[0].lines if x.get_marker() == "x")
-    assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([3e-4], [0.5])
-
-
 def test_studies_whose_interval_excludes_zero_are_counted():
     few = {"a": [[1.0, 1.1, 0.9], [-1.0, 1.0, 0.1]], "b": [[0.0, 1.0, -1.0]]}
     figure = pictures.invented(few, "")

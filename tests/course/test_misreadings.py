@@ -323,7 +323,6 @@ VALUES = [
         [2, 4, 10],
         ([10 / 17, 5 / 17, 2 / 17], [1 / 8, 1 / 4, 5 / 8]),
     ),
-    ("gmpo_objective_is_smaller", f64(1.25, -1.25), (0, 1.25)),
     ("gmpo_objective_is_smaller", f64(1, -1.25), (0.125, 1.125)),
     (
         "mask_without_eos",  # the second response was cut off
@@ -331,13 +330,11 @@ VALUES = [
         ([[1, 1, 0, 0], [1] * 4], [[1, 1, 1, 0], [1] * 4]),
     ),
     ("real_pad_is_eos", tensor([7, 5, 1, 1, 1]), 1, ([1, 1, 0, 0, 0], [1, 1, 1, 0, 0])),
-    ("real_pad_is_eos", tensor([7, 5, 3]), 1, ([1, 1, 1], [1, 1, 1])),
     *(
         ("real_sampler_is_old_policy", LOGITS, LOGITS, token, 0.9, (0.95, 1))
         for token in range(3)
     ),
     ("real_pass_with_replacement", 2, 1, 2, (0.75, 1.0)),
-    ("real_pass_with_replacement", 4, 1, 2, (0.4375, 0.5)),
     ("real_pass_with_replacement", 8, 3, 1, (0.375, 0.375)),
     (
         "claims_runs_are_independent",  # means 0.1, 1.1, 2.1: sd 1
@@ -350,11 +347,9 @@ VALUES = [
     ("claims_not_seen_is_none", 0.01, 0.02, 0.03, ("an effect", "none that matters")),
     ("claims_not_seen_is_none", 0.01, 0.2, 0.03, ("an effect", "an effect")),
     ("claims_one_significant", (0.25, 0.1), (0.1, 0.1), (True, False)),
-    ("claims_one_significant", (0.6, 0.1), (0.1, 0.1), (True, True)),
     ("claims_one_significant", (0.9, 0.1), (0.3, 0.1), (False, True)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),
     ("scale_mean_of_means", [torch.arange(4.0), torch.ones(4)], (1.25, 1.25)),
-    ("scale_k_is_num_iterations", 1, 16, 4, (1, 4)),
     ("scale_k_is_num_iterations", 2, 16, 4, (2, 8)),
     ("scale_k_is_num_iterations", 3, 4, 4, (3, 3)),
     # 0.2 at the sampler, 0.3 at π_old, before any update; then the cap, on one factor
