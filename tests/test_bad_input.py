@@ -12,7 +12,7 @@ task whose rows change later on.
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn, tensor
-from transformers import AutoModelForCausalLM, GPT2Config, MambaConfig
 
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
@@ -260,12 +259,6 @@ def tokenizer(**changed):
     return other
 
 
-def other_model(config, **sizes):
-    """Mamba, whose state is no key-value cache; GPT-2 with few positions."""
-    sizes |= {"vocab_size": len(TOKENIZER), "eos_token_id": TOKENIZER.eos_token_id}
-    return AutoModelForCausalLM.from_config(config(**sizes))
-
-
 PARTS = ("sample", "held_out", "reward", "habit", "habits")
 
 
@@ -293,10 +286,6 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("model and tokenizer together", model=None)
     run("no eos_token", tokenizer=tokenizer(eos_token=None))
     run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
-    mamba = other_model(MambaConfig, hidden_size=16, state_size=4, num_hidden_layers=1)
-    run("Mamba … cannot be sampled from", model=mamba)
-    gpt2 = other_model(GPT2Config, n_positions=16, n_embd=8, n_layer=1, n_head=1)
-    run("16 positions … max_new_tokens", model=gpt2)
     frozen = random_model().requires_grad_(False)
     run("gradient … requires_grad_(True)", model=frozen)
     run("router_shift … mixture of experts … tiny-moe", algorithm="rspo")
@@ -394,12 +383,9 @@ def test_formulas_that_have_a_sentence_of_their_own():
 def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
     refused("at least one reward function … got {}", Sum, {})
-    refused("name must be text … got 3", Sum, {3: len})
-    refused("'a' must be a function, got 'b'", Sum, {"a": "b"})
     refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
-    refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
     at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
-    for value in ("gpu", "", None, "cuda:-1", ["cpu"]):
+    for value in ("gpu", None):
         refused(f"unknown device {value!r}", pick_device, value)
     refused("unknown device 'gpu'", rl.warm_start, device="gpu")
     for value in (None, "three", 3.5):
@@ -411,21 +397,12 @@ def test_sums_of_rewards_names_and_devices():
     refused("K must be one of 1, 4, 16", grid.Cell, "GRPO", updates=3)
 
 
-def test_a_column_that_is_not_there_names_those_that_are():
-    """By `[]`, where Python's own KeyError is what a reader expects."""
-    with pytest.raises(KeyError, match=r"no column 'rewards'; there are: reward"):
-        HISTORY["rewards"]
-    unmeasured = History("grpo", [{"accuracy": None}])
-    refused("no accuracy was measured", lambda: unmeasured.accuracy)
-
-
 # Files
 
 
-def small_train(folder=None, algorithm="grpo", rollouts=1, **given):
-    config = replace(SMALL, rollouts=rollouts)
-    given = {"config": config, "reward": fixed_noise, "progress": False} | given
-    return rl.train(algorithm, **PAIR, checkpoint_dir=folder, **given)
+def small_train(folder, **given):
+    given |= {"reward": fixed_noise, "progress": False}
+    return rl.train("grpo", config=SMALL, **PAIR, checkpoint_dir=folder, **given)
 
 
 DAMAGE: dict[str, Callable[[Path], Any]] = {
@@ -473,9 +450,6 @@ def test_a_path_that_cannot_be_written(tmp_path):
         refused(f"cannot write {what} to … is a folder", write, folder)
 
 
-# NumPy and torch scalars are numbers
-
-
 def scalars(value) -> list:
     """One number as NumPy and torch hold it."""
     kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(value)]
@@ -483,8 +457,9 @@ def scalars(value) -> list:
 
 
 def test_a_scalar_becomes_a_plain_number_that_can_be_stored():
-    for name, value in asdict(TrainConfig()).items():
-        for scalar in scalars(value) if isinstance(value, int | float) else ():
+    settings = {"overlong_filtering": True, "rollouts": 3, "learning_rate": 0.5}
+    for name, value in settings.items():
+        for scalar in scalars(value):
             plain = getattr(TrainConfig(**{name: scalar}), name)
             assert type(plain) is type(value) and plain == value
     for scalar in scalars(0.5):
