@@ -312,7 +312,8 @@ def test_training_is_refused_before_work_starts(monkeypatch):
 
 
 def test_what_only_the_first_rollout_can_show():
-    paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, "x" * 16]
+    paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
+    paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
 
     def raising(**_):
         raise RuntimeError("the judge\nis away")
@@ -366,8 +367,9 @@ def test_losses_curves_and_gates():
 
 def test_formulas_that_have_a_sentence_of_their_own():
     lonely = rl.Scored(tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 0, 7]))
-    words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
-    refused(words, rl.advantages.group_relative, lonely)
+    for name in ("group_relative", "group_centred", "leave_one_out"):
+        words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
+        refused(words, getattr(rl.advantages, name), lonely)
     mask, given = BATCH["mask"], BATCH | {"weight": None}
     normaliser = rl.normalisers.group_token_mean
     refused("max_length … (3 tokens), got 2", rl.normalisers.constant, mask, 2)
@@ -383,9 +385,12 @@ def test_formulas_that_have_a_sentence_of_their_own():
 def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
     refused("at least one reward function … got {}", Sum, {})
+    refused("name must be text … got 3", Sum, {3: len})
+    refused("'a' must be a function, got 'b'", Sum, {"a": "b"})
     refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
+    refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
     at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
-    for value in ("gpu", None):
+    for value in ("gpu", "", None, "cuda:-1", ["cpu"]):
         refused(f"unknown device {value!r}", pick_device, value)
     refused("unknown device 'gpu'", rl.warm_start, device="gpu")
     for value in (None, "three", 3.5):
