@@ -57,15 +57,10 @@ def by_us(
     model, tokenizer, task, config: TrainConfig, checkpointing: bool
 ) -> tuple[list[float], object]:
     log_probs = scoring.log_probs
-    history = train(
-        "grpo",
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        task=task,
-        log_probs=scoring.recomputed(log_probs) if checkpointing else log_probs,
-        progress=False,
-    )
+    given = {"model": model, "tokenizer": tokenizer, "task": task, "progress": False}
+    if checkpointing:
+        log_probs = scoring.recomputed(log_probs)
+    history = train("grpo", config=config, log_probs=log_probs, **given)
     return history["step_time"][1:], history.model
 
 
@@ -73,13 +68,10 @@ def by_trl(
     model, tokenizer, task, config: TrainConfig, checkpointing: bool
 ) -> tuple[list[float], object]:
     """The problems that our run meets, in their order."""
-    rows = [
-        row
-        for step in range(config.rollouts)
-        for row in task.sample(
-            config.prompts_per_rollout, seeds.seed_for(config.seed, step, "q")
-        )
-    ]
+    rows = []
+    for step in range(config.rollouts):
+        seed = seeds.seed_for(config.seed, step, "q")
+        rows += task.sample(config.prompts_per_rollout, seed)
 
     def reward(completions, row, **_):
         return task.reward(None, completions, **columns([rows[i] for i in row]))
@@ -156,15 +148,10 @@ def smollm2(arguments) -> None:
     message that the model's template brings. Both sides take a mini-batch in one pass.
     """
     model, tokenizer = load(real.MODEL)
-    config = replace(
-        real.GENTLE,
-        rollouts=2,
-        eval_problems=1,
-        eval_samples=1,
-        micro_batch_size=real.GENTLE.prompts_per_rollout
-        * real.GENTLE.group_size
-        // real.GENTLE.minibatches,
-    )
+    usual = real.GENTLE
+    responses = usual.prompts_per_rollout * usual.group_size
+    whole = {"micro_batch_size": responses // usual.minibatches}
+    config = replace(usual, rollouts=2, eval_problems=1, eval_samples=1, **whole)
     for name, system in (
         (real.TRAINED_ON, real.SYSTEM),
         ("sums and differences", None),
@@ -184,10 +171,8 @@ def sampler(arguments) -> None:
     for different, tokens in itertools.product((4, 32), (12, 48)):
         group = 32 // different
         print(f"{different} prompts, {group} answers each, of at most {tokens} tokens")
-        some = prompts[:different]
-        bench._show(
-            bench.sampler(model, tokenizer, arguments.repeats, some, group, tokens)
-        )
+        given = arguments.repeats, prompts[:different], group, tokens
+        bench._show(bench.sampler(model, tokenizer, *given))
 
 
 def main() -> None:

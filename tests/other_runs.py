@@ -51,52 +51,31 @@ COMPARISONS = {
     ast.NotEq: ("!=", operator.ne),
 }
 HOLDS = dict(COMPARISONS.values())
+SEEN: list[dict] = []
+"""The comparisons of the assert that is being evaluated."""
 
 
 class Claims(ast.NodeTransformer):
-    """Makes each `assert` of a cell, and the comparisons in it, write themselves down.
+    """`assert test` → `__claim__("test", test)`, which writes itself down.
 
     Functions that a cell defines are left as they are.
     """
 
     def __init__(self):
         self.rows: list[dict] = []
-        self.cell, self._current = 0, None
+        self.cell = 0
 
     def visit_FunctionDef(self, node):
         return node
 
     def visit_Assert(self, node):
-        begin = self._call("__begin__", ast.Constant(ast.unparse(node.test)))
-        test = self._call("__end__", InAssert().visit(node.test))
-        return [
-            ast.copy_location(ast.Expr(begin), node),
-            ast.copy_location(ast.Expr(test), node),
-        ]
+        text, test = ast.Constant(ast.unparse(node.test)), InAssert().visit(node.test)
+        return ast.copy_location(ast.Expr(call("__claim__", text, test)), node)
 
-    @staticmethod
-    def _call(name, *arguments):
-        return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
-
-    def namespace(self) -> dict:
-        return {"__begin__": self.begin, "__end__": self.end, "__compare__": compare}
-
-    def begin(self, text: str) -> None:
+    def claim(self, text: str, held) -> None:
+        row = {"cell": self.cell, "claim": text, "held": bool(held)}
+        self.rows.append(row | {"compared": SEEN.copy()})
         SEEN.clear()
-        self._current = text
-
-    def end(self, held) -> None:
-        self.rows.append(
-            {
-                "cell": self.cell,
-                "claim": self._current,
-                "held": bool(held),
-                "compared": list(SEEN),
-            }
-        )
-
-
-SEEN: list[dict] = []
 
 
 class InAssert(ast.NodeTransformer):
@@ -107,9 +86,13 @@ class InAssert(ast.NodeTransformer):
         if not all(type(op) in COMPARISONS for op in node.ops):
             return node
         signs = [ast.Constant(COMPARISONS[type(op)][0]) for op in node.ops]
-        signs = ast.List(signs, ast.Load())
         text = ast.Constant(ast.unparse(node)[:120])
-        return Claims._call("__compare__", text, signs, node.left, *node.comparators)
+        signs = ast.List(signs, ast.Load())
+        return call("__compare__", text, signs, node.left, *node.comparators)
+
+
+def call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
 def compare(text: str, signs: list[str], *values):
@@ -117,19 +100,13 @@ def compare(text: str, signs: list[str], *values):
     held = True
     for sign, a, b in zip(signs, values, values[1:]):
         one = HOLDS[sign](a, b)
-        a, b = number(a), number(b)
-        if a is not None and b is not None and sign not in ("==", "!="):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            a, b = float(a), float(b)
             distance = b - a if sign in ("<", "<=") else a - b
-            SEEN.append({"text": text, "values": [a, b], "distance": distance})
+            if sign not in ("==", "!="):
+                SEEN.append({"text": text, "values": [a, b], "distance": distance})
         held = held & one if not isinstance(held, bool) else (held and one)
     return held
-
-
-def number(value) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 def execute(path: Path) -> dict:
@@ -139,7 +116,7 @@ def execute(path: Path) -> dict:
     os.chdir(path.parent)
     sys.path.insert(0, str(path.parent))  # as a kernel does: `from course import …`
     shell, claims = InteractiveShell.instance(), Claims()
-    shell.user_ns.update(claims.namespace())
+    shell.user_ns.update(__claim__=claims.claim, __compare__=compare)
     shell.ast_transformers.append(claims)
     changed = []
     for claims.cell, cell in enumerate(code_cells(path)):
@@ -147,11 +124,10 @@ def execute(path: Path) -> dict:
             result = shell.run_cell("".join(cell["source"]))
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
-            text = f"{type(error).__name__}: {error}"
-            row = {"cell": claims.cell, "claim": text, "held": False, "compared": []}
-            claims.rows.append(row)
+            claims.claim(f"{type(error).__name__}: {error}", False)
             break
-        if compared(cell) and printed.getvalue() != "".join(streams(cell)):
+        ignored = "nbval-ignore-output" in cell["metadata"].get("tags", [])
+        if not ignored and printed.getvalue() != "".join(streams(cell)):
             changed.append(claims.cell)
     return {"claims": claims.rows, "changed": changed}
 
@@ -161,25 +137,19 @@ def code_cells(path: Path) -> list[dict]:
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
-def compared(cell: dict) -> bool:
-    return "nbval-ignore-output" not in cell["metadata"].get("tags", [])
-
-
 def streams(cell: dict) -> Iterator[str]:
     """What the committed cell printed; here widgets print their name too."""
     for output in cell["outputs"]:
         if output["output_type"] == "stream" and output["name"] == "stdout":
             yield from output["text"]
-        elif (name := "".join(output.get("data", {}).get("text/plain", ""))).startswith(
-            "Explorer("
-        ):
+        name = "".join(output.get("data", {}).get("text/plain", ""))
+        if name.startswith("Explorer("):
             yield name + "\n"
 
 
 def one(job: tuple[Path, str, dict], out: Path) -> None:
     """A notebook under one of the other runs, in a process of its own."""
-    path, name, changed = job
-    start = time.perf_counter()
+    (path, name, changed), start = job, time.perf_counter()
     with tempfile.TemporaryDirectory() as figures:
         scratch = {"MPLBACKEND": "agg", "REFIMPL_FIGURES": figures}
         done = subprocess.run(
@@ -193,23 +163,15 @@ def one(job: tuple[Path, str, dict], out: Path) -> None:
     if marked:
         made = json.loads(marked[-1].removeprefix(MARK))
     else:
-        tail = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-        row = {"cell": -1, "claim": tail[0], "held": False, "compared": []}
+        why = f"exit {done.returncode}: {done.stderr.strip()[-200:]}"
+        row = {"cell": -1, "claim": why, "held": False, "compared": []}
         made = {"claims": [row], "changed": []}
-    record = {
-        "notebook": path.stem,
-        "digest": digest(path),
-        "run": name,
-        "seconds": round(time.perf_counter() - start, 1),
-        **made,
-    }
+    seconds = round(time.perf_counter() - start, 1)
+    known = {"notebook": path.stem, "digest": digest(path), "run": name}
+    record = {**known, "seconds": seconds, **made}
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
-    rows = made["claims"]
-    failed = [row for row in rows if not row["held"]]
-    print(f"{path.stem:<22} {name:<8} {record['seconds']:>6} s  {len(rows)} claims")
-    for row in failed:
-        print(f"    FAILED cell {row['cell']}: {row['claim']}", flush=True)
+    print(f"{path.stem:<22} {name:<8} {seconds:>6} s", flush=True)
 
 
 MARK = "claims: "
@@ -268,38 +230,30 @@ def claims_of(runs: list[dict]) -> Iterator[dict]:
         for row in run["claims"]:
             seen.setdefault((row["cell"], row["claim"]), []).append((run["run"], row))
     for (cell, text), rows in sorted(seen.items(), key=lambda item: item[0][0]):
+        nearest: dict[str, list[dict]] = {}
+        for _, row in rows:
+            # A claim about several seeds is as good as its worst.
+            worst: dict[str, dict] = {}
+            for one in row["compared"]:
+                known = worst.get(one["text"], one)
+                worst[one["text"]] = min(known, one, key=lambda c: c["distance"])
+            for each, one in worst.items():
+                nearest.setdefault(each, []).append(one)
         compared = []
-        texts = dict.fromkeys(c["text"] for _, row in rows for c in row["compared"])
-        for each in texts:
-            # The nearest of a run: a claim about several seeds is as good as its worst.
-            mine = [
-                min(
-                    (c for c in row["compared"] if c["text"] == each),
-                    key=lambda c: c["distance"],
-                )
-                for _, row in rows
-                if any(c["text"] == each for c in row["compared"])
-            ]
-            gaps = [c["distance"] for c in mine]
-            finite = [g for g in gaps if math.isfinite(g)]
+        for each, every in nearest.items():
+            gaps = [one["distance"] for one in every]
+            finite = [gap for gap in gaps if math.isfinite(gap)]
             spread = statistics.stdev(finite) if len(finite) > 1 else 0.0
             apart = f"({min(gaps) / spread:.1f} sd)" if spread else ""
-            values = "  ".join(short(c["values"]) for c in mine)
-            compared.append((each, min(gaps), apart, values))
+            values = ("/".join(f"{x:.3g}" for x in one["values"]) for one in every)
+            compared.append((each, min(gaps), apart, "  ".join(values)))
         failed = sorted({name for name, row in rows if not row["held"]})
         yield {"cell": cell, "text": text, "compared": compared, "failed": failed}
 
 
-def short(values: list[float]) -> str:
-    return "/".join(f"{v:.3g}" for v in values)
-
-
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m tests.other_runs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     made.add_argument("--only", nargs="+", default=[], metavar="CHAPTER")
     made.add_argument("--salts", nargs="*", type=int, metavar="N")
     made.add_argument("--own", action="store_true", help="from a policy trained here")
@@ -333,11 +287,10 @@ def chosen(args) -> dict[str, dict]:
     """The runs that were asked for; all of them if none was named."""
     everything = args.salts is None and args.processors is None and not args.own
     salts = range(1, 6) if everything else args.salts or ()
-    processors = PROCESSORS if everything else args.processors
-    if processors == []:  # --processors alone: both
-        processors = PROCESSORS
+    both = everything or args.processors == []  # `--processors` alone
+    processors = PROCESSORS if both else args.processors or ()
     runs = {f"salt {n}" if n else "here": {"REFIMPL_SALT": str(n)} for n in salts}
-    runs |= {name: PROCESSORS[name] for name in processors or ()}
+    runs |= {name: PROCESSORS[name] for name in processors}
     if everything or args.own:
         runs["own"] = OWN
     return runs

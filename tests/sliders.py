@@ -1,8 +1,8 @@
 """How fast pictures follow their sliders: `python -m tests.sliders [CHAPTER …]`.
 
 For every control of every explorer, the median of 20 moves, from the value to the
-image, in milliseconds; and its slowest control, for every explorer. The bar is 100 on
-two idle cores. Only the cells that the explorers need are executed.
+image, in milliseconds. The bar is 100 on two idle cores. Only the cells that the
+explorers need are executed.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ import symtable
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -92,19 +91,19 @@ def shown(cells: list[str]) -> list[int]:
 
 
 def explorers(path: Path) -> dict[str, Explorer]:
-    """The explorers that a chapter displays, by the code that displays them."""
+    """The explorers that a chapter displays, in their order."""
     cells, displayed = code(path), []
 
     def display(*every) -> None:
         displayed.extend(every)
 
-    space = {"__name__": "__main__"}
+    space = {"__name__": "__main__", "display": display}
     door = importlib.import_module(f"course.chapter{path.stem[:2]}")
     chosen = sorted({j for i in shown(cells) for j in needed(cells, i)})
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, REFIMPL_FIGURES=folder),
-        mock.patch.object(door, "display", display),
+        mock.patch.object(door, "display", display, create=True),
         contextlib.chdir(path.parent),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
@@ -112,10 +111,7 @@ def explorers(path: Path) -> dict[str, Explorer]:
         for i in chosen:
             exec(compile(cells[i], f"{path.name}, code cell {i}", "exec"), space)
     plays = [one for one in displayed if isinstance(one, Explorer)]
-    names = {id(value): name for name, value in space.items()}
-    return {
-        names.get(id(play), f"explorer {i}"): play for i, play in enumerate(plays, 1)
-    }
+    return {f"explorer {i}": play for i, play in enumerate(plays, 1)}
 
 
 def sweep(control) -> list:
@@ -144,24 +140,17 @@ def milliseconds(play: Explorer, name: str) -> float:
     return statistics.median(taken)
 
 
-def rows(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
-    for name, play in explorers(path).items():
-        yield name, {control: milliseconds(play, control) for control in play.controls}
-
-
 def main(chapters: list[str]) -> None:
     worst = 0.0
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if chapters and path.stem[:2] not in chapters:
             continue
-        for name, times in rows(path):
-            slowest = max(times.values())
-            worst = max(worst, slowest)
+        for name, play in explorers(path).items():
+            times = {control: milliseconds(play, control) for control in play.controls}
+            worst = max(worst, *times.values())
             each = ", ".join(f"{control} {ms:.0f}" for control, ms in times.items())
-            print(
-                f"{path.stem:>18}  {name:<14} {slowest:5.0f} ms   ({each})", flush=True
-            )
-    print(f"{'slowest':>18}  {'':<14} {worst:5.0f} ms")
+            print(f"{path.stem:>18}  {name:<14}  {each}", flush=True)
+    print(f"slowest: {worst:.0f} ms")
 
 
 if __name__ == "__main__":

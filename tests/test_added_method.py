@@ -19,6 +19,7 @@ AFTERWARDS = {
     "the stored evidence": "-m refimpl evidence check",
     "the curve": "-m refimpl curves --algorithm topr --out curves.csv",
     "two rollouts": "-m refimpl train --algorithm topr --rollouts 2",
+    "the figure": "figure.py",
 }
 """What must pass in the copy, as arguments of python."""
 
@@ -27,16 +28,9 @@ def blocks() -> dict[str, str]:
     """The code that CONTRIBUTING tells one to write, by the file that it goes into."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     section = text.split("## Add an algorithm")[1].split("## Add an exercise")[0]
-    method, test, figure = [
-        code for kind, code in BLOCK.findall(section) if kind == "python"
-    ]
-    (registry,) = [code for kind, code in BLOCK.findall(section) if kind == "diff"]
-    return {
-        "refimpl/algorithms/topr.py": method,
-        "tests/losses/test_topr.py": test,
-        "figure.py": figure,
-        "registry.diff": registry,
-    }
+    known = [code for kind, code in BLOCK.findall(section) if kind != "bash"]
+    files = "refimpl/algorithms/topr.py", "registry.diff", "tests/losses/test_topr.py"
+    return dict(zip((*files, "figure.py"), known, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -57,31 +51,21 @@ def copy(tmp_path_factory) -> Path:
     return folder
 
 
-def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
-    """python with these arguments, as in a clone of its own."""
-    path = os.pathsep.join(map(str, (folder, folder / "notebooks")))
-    here = {"PYTHONPATH": path, "MPLBACKEND": "agg", "PYTEST_ADDOPTS": ""}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=os.environ | here,
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("what", AFTERWARDS)
 def test_after_the_four_steps_everything_passes(what, copy):
     arguments = AFTERWARDS[what].split()
     if "pytest" in arguments:  # one process, no notebooks
         arguments += ["-o", "addopts=", "-p", "no:nbval", "-p", "no:cacheprovider"]
-    done = run(arguments, copy)
+    path = os.pathsep.join(map(str, (copy, copy / "notebooks")))  # a clone of its own
+    here = {"PYTHONPATH": path, "MPLBACKEND": "agg", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=copy,
+        env=os.environ | here,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode in (0, 5), (done.stdout + done.stderr)[-2000:]  # 5: no tests
     if what == "the conformance cases":
         assert '"topr |' in done.stdout
-
-
-def test_the_figure_is_drawn(copy):
-    done = run(["figure.py"], copy)
-    assert done.returncode == 0, done.stderr[-2000:]

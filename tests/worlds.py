@@ -47,8 +47,6 @@ SMALL = TrainConfig(
 COURSE = {"prompts_per_rollout": 16, "group_size": 8, "minibatches": 4}
 """The rollouts of the course: 128 responses, 4 updates."""
 
-EPSILON = torch.finfo(torch.float32).eps
-
 ROUNDING = 1e-4
 """How far two float32 passes of a tiny model may differ, in nats (or values).
 
@@ -82,41 +80,23 @@ def random_moe(seed: int = 0) -> PreTrainedModel:
 
 def gpt2() -> PreTrainedModel:
     """Learned positions, no grouped heads, and dropout as it comes."""
-    return _from_config(
-        GPT2Config(
-            vocab_size=len(TOKENIZER),
-            n_positions=64,
-            n_embd=32,
-            n_layer=2,
-            n_head=2,
-            initializer_range=0.2,  # clear preferences without training
-            bos_token_id=EOS,
-            eos_token_id=EOS,
-        )
-    )
+    sizes = {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    clear = {"initializer_range": 0.2}  # clear preferences without training
+    return _from_config(GPT2Config, bos_token_id=EOS, **sizes, **clear)
 
 
 def llama() -> PreTrainedModel:
     """Rotary positions, two query heads to one key, an output layer of its own."""
-    return _from_config(
-        LlamaConfig(
-            vocab_size=len(TOKENIZER),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-            initializer_range=0.3,
-            bos_token_id=None,
-            eos_token_id=EOS,
-        )
-    )
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    sizes |= {"max_position_embeddings": 64, "initializer_range": 0.3}
+    return _from_config(LlamaConfig, bos_token_id=None, **sizes, **heads)
 
 
-def _from_config(config) -> PreTrainedModel:
+def _from_config(kind, **settings) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
+        config = kind(vocab_size=len(TOKENIZER), eos_token_id=EOS, **settings)
         return AutoModelForCausalLM.from_config(config).eval()
 
 
@@ -140,17 +120,11 @@ def small_run(algorithm="grpo", *, model=None, **arguments):
 
     Keywords that `TrainConfig` knows go there, the rest to `train`.
     """
-    known = set(TrainConfig.__dataclass_fields__)
-    settings = {k: v for k, v in arguments.items() if k in known}
-    rest = {k: v for k, v in arguments.items() if k not in known}
-    return train(
-        algorithm,
-        config=replace(SMALL, **settings),
-        model=warm_model() if model is None else model,
-        tokenizer=TOKENIZER,
-        progress=False,
-        **rest,
-    )
+    known = TrainConfig.__dataclass_fields__.keys() & arguments.keys()
+    config = replace(SMALL, **{name: arguments.pop(name) for name in known})
+    model = warm_model() if model is None else model
+    given = {"config": config, "model": model, "tokenizer": TOKENIZER}
+    return train(algorithm, progress=False, **given, **arguments)
 
 
 def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
@@ -253,9 +227,8 @@ def unwritable(monkeypatch, when: int):
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
     """Equal bit for bit."""
     first, second = one.state_dict(), other.state_dict()
-    return first.keys() == second.keys() and all(
-        torch.equal(first[name], second[name]) for name in first
-    )
+    same = (torch.equal(x, second[name]) for name, x in first.items())
+    return first.keys() == second.keys() and all(same)
 
 
 def largest_difference(one: PreTrainedModel, other: PreTrainedModel) -> float:

@@ -23,10 +23,7 @@ from PIL import Image
 from course.explorer import VISIBLE
 from tests import sliders
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("*.ipynb"))
 PATIENCE = 120  # seconds
@@ -35,8 +32,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with chromedriver here; on Debian and Ubuntu: "
-        "apt-get install chromium chromium-driver",
+        reason="no Chromium with chromedriver: apt-get install chromium-driver",
     ),
 ]
 
@@ -61,19 +57,15 @@ def lab(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    options = (
+        "--no-browser --allow-root --ServerApp.ip=127.0.0.1 --IdentityProvider.token= "
+        "--ServerApp.password= --LabApp.expose_app_in_browser=True"
+    ).split()
+    options += [f"--ServerApp.port={port}", f"--ServerApp.root_dir={root}"]
+    path = {"PYTHONPATH": str(sliders.NOTEBOOKS)}  # where `course` is
     server = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
-            *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
-            *("--IdentityProvider.token=", "--ServerApp.password="),
-            f"--ServerApp.root_dir={root}",
-            "--LabApp.expose_app_in_browser=True",
-        ],
-        env={
-            **os.environ,
-            "REFIMPL_FIGURES": str(root / "figures"),
-            "PYTHONPATH": str(NOTEBOOKS[0].parent),  # where `course` is
-        },
+        [sys.executable, "-m", "jupyterlab", *options],
+        env=os.environ | path | {"REFIMPL_FIGURES": str(root / "figures")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -158,10 +150,8 @@ def test_moving_a_slider_changes_the_picture(path, page):
         return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
     before = wait(lambda: [picture()], "the explorer's picture")[0]
-    handle = wait(
-        lambda: page.execute_script(CELL, index, ".widget-slider .noUi-handle"),
-        "a slider",
-    )
+    find = (CELL, index, ".widget-slider .noUi-handle")
+    handle = wait(lambda: page.execute_script(*find), "a slider")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     handle.send_keys("\ue014" * 5)  # arrow right
     wait(lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change")

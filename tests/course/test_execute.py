@@ -18,35 +18,9 @@ def png(picture: Image.Image) -> str:
 
 
 def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
-    cells = [
-        nbformat.v4.new_code_cell("x = 2", id="odd", execution_count=7),
-        nbformat.v4.new_markdown_cell("π", id="b"),
-        nbformat.v4.new_code_cell(
-            "from tqdm.auto import tqdm\nfor i in tqdm([1]):\n    print(x)",
-            metadata={"tags": ["kept"]},
-        ),
-    ]
-    path = tmp_path / "small.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    execute(path)
-    text = path.read_text(encoding="utf-8")
-    made = json.loads(text)
-    assert text.endswith("\n}\n") and "π" in text
-    assert [cell["id"] for cell in made["cells"]] == ["cell-00", "cell-01", "cell-02"]
-    first, _, last = made["cells"]
-    assert (first["execution_count"], last["execution_count"]) == (1, 2)
-    assert first["metadata"] == {} and last["metadata"] == {"tags": ["kept"]}
-    shown = [o for o in last["outputs"] if o.get("name") != "stderr"]
-    assert [o["text"] for o in shown] == [["2\n"]]
-    assert made["metadata"].keys() == {"kernelspec", "language_info"}
-    execute(path)
-    assert path.read_text(encoding="utf-8") == text
-
-
-def test_of_a_widget_the_picture_is_kept(tmp_path):
-    """A kernel's widget is gone with the kernel, and its id is new every time."""
+    """Of a widget the picture is kept: the rest is gone with the kernel."""
     picture = png(Image.new("P", (1, 1)))
-    code = (
+    widget = (
         "import ipywidgets\nfrom IPython.display import display\n"
         "class Seen(ipywidgets.HTML):\n"
         "    def _repr_mimebundle_(self, **options):\n"
@@ -54,12 +28,29 @@ def test_of_a_widget_the_picture_is_kept(tmp_path):
         " **super()._repr_mimebundle_(**options)}\n"
         "display(Seen())"
     )
+    bar = "from tqdm.auto import tqdm\nfor i in tqdm([1]):\n    print('once')"
+    cells = [
+        nbformat.v4.new_code_cell(widget, id="odd", execution_count=7),
+        nbformat.v4.new_markdown_cell("π", id="b"),
+        nbformat.v4.new_code_cell(bar, metadata={"tags": ["kept"]}),
+    ]
     path = tmp_path / "small.ipynb"
-    cells = [nbformat.v4.new_code_cell(code)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     execute(path)
-    (output,) = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["outputs"]
-    assert output["data"].keys() == {"image/png", "text/plain"}
+    text = path.read_text(encoding="utf-8")
+    made = json.loads(text)
+    assert text.endswith("\n}\n") and "π" in text
+    assert made["metadata"].keys() == {"kernelspec", "language_info"}
+    assert [cell["id"] for cell in made["cells"]] == ["cell-00", "cell-01", "cell-02"]
+    first, _, last = made["cells"]
+    assert (first["execution_count"], last["execution_count"]) == (1, 2)
+    assert first["metadata"] == {} and last["metadata"] == {"tags": ["kept"]}
+    (seen,) = first["outputs"]
+    assert seen["data"].keys() == {"image/png", "text/plain"}
+    shown = [o for o in last["outputs"] if o.get("name") != "stderr"]
+    assert [o["text"] for o in shown] == [["once\n"]]
+    execute(path)
+    assert path.read_text(encoding="utf-8") == text
 
 
 def test_a_picture_has_256_colours_and_looks_as_before():

@@ -93,18 +93,11 @@ def centred_in_place(rewards):
     return rewards
 
 
-def weights_in_place(lengths):
-    batch = [1 / sum(lengths)] * len(lengths)
-    lengths[:] = [1 / (len(lengths) * n) for n in lengths]
-    return lengths, batch
-
-
 def test_an_answer_that_is_its_argument_is_judged_as_any_other():
     """`rewards -= …; return rewards`, the way that people write it, twice over."""
     for _ in range(2):
         assert verdict("3.1", scaled_in_place) == right("3.1")
         assert "You forgot the std" in verdict("3.1", centred_in_place)
-        assert verdict("3.5", weights_in_place) == right("3.5")
 
 
 def test_keys_difficulties_and_the_number_of_exercises():

@@ -101,19 +101,3 @@ def test_the_explorer_draws_dppo_at_the_readers_token():
     play.set(old=0.8)
     drawn = torch.as_tensor(play.figure.axes[0].lines[1].get_ydata())
     assert drawn.isnan().any() and drawn.nan_to_num().max() < 1.06
-
-
-def test_the_delays_are_dots_of_runs_and_a_line_of_medians():
-    runs = {0: [0.9, 1.0, 0.8], 4: [0.1, 0.2, 0.6]}
-    figure = scaling.delays({"GRPO": {"as they are": runs, "weighted": runs}}, "")
-    line, dots = figure.axes[0].lines[:2]
-    assert list(line.get_ydata()) == [0.9, 0.2]
-    assert list(dots.get_ydata()) == [0.9, 1.0, 0.8]
-    assert "3 runs" in figure.get_supxlabel()
-
-
-def test_the_bars_of_the_bug_count_groups():
-    figure = scaling.distinct({"right": [8, 8, 7], "with the bug": [4, 3, 4]}, "")
-    heights = [bar.get_height() for bar in figure.axes[0].patches]
-    assert heights[:8] == [0, 0, 0, 0, 0, 0, 1, 2]
-    assert heights[8:] == [0, 0, 1, 2, 0, 0, 0, 0]

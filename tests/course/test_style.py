@@ -16,7 +16,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from course import plots
-from course.plots import overview, ppo, style, tokens
+from course.plots import style, tokens
 from refimpl import ALGORITHMS, History, curve
 
 DEUTERANOPIA = np.array(  # Machado et al. 2009, severity 1, linear RGB
@@ -41,27 +41,20 @@ LEAST_FROM_A_MEANING = 16.0
 """As it is, between a method's colour and a colour that means something else."""
 LEAST_WITHIN_A_MEANING = 20.0
 """As a deuteranope sees them: right and wrong, Â > 0 and Â < 0, the habits."""
-TOGETHER = {
-    "02": "reinforce ppo grpo",
-    "03": "reinforce ppo grpo",
-    "04": "reinforce grpo dr_grpo",
-    "05": "reinforce grpo gspo gspo_token",
-    "06": "reinforce grpo dapo",
-    "07": "reinforce grpo dapo cispo",
-    "08": "reinforce grpo gmpo",
-    "09": "grpo gspo gmpo rspo sapo",
-    "10": "reinforce grpo gspo dapo cispo gmpo sapo sapo_narrow one_sided",
-    "11": "reinforce grpo dapo cispo gmpo sapo sapo_narrow one_sided",
-    "own gate": "reinforce grpo sapo sapo_narrow one_sided yours",
-}
-LABELS = {"sapo_narrow": "sapo 8.8", "one_sided": "one-sided"}
-PAIRS = sorted(
-    {
-        tuple(sorted(LABELS.get(name, name) for name in pair))
-        for names in TOGETHER.values()
-        for pair in itertools.combinations(names.split(), 2)
-    }
+TOGETHER = (
+    "reinforce ppo grpo",
+    "reinforce grpo dr_grpo",
+    "reinforce grpo gspo gspo_token",
+    "grpo gspo gmpo rspo sapo",
+    "reinforce grpo gspo dapo cispo gmpo sapo sapo_narrow one_sided",
+    "reinforce grpo sapo sapo_narrow one_sided yours",
 )
+LABELS = {"sapo_narrow": "sapo 8.8", "one_sided": "one-sided"}
+PAIRS = {
+    tuple(sorted(LABELS.get(name, name) for name in pair))
+    for names in TOGETHER
+    for pair in itertools.combinations(names.split(), 2)
+}
 
 
 def linear(colour):
@@ -136,32 +129,38 @@ def test_what_is_contrasted_is_told_apart(colours):
         assert distance(one, other, "greyscale") >= LEAST["greyscale"]
 
 
-LABELS_OF = {
-    "reinforce": ["unclipped r"],
-    "ppo": ["ppo, dual clip c = 3"],
-    "grpo": ["GRPO, ε = 0.2", "GRPO (0.67, 1.49)", "PPO, GRPO"],
-    "dr_grpo": ["Dr. GRPO", "dr_grpo"],
-    "gspo": ["GSPO, 3e-4 / 4e-4", "GSPO 0.03"],
-    "gspo_token": ["GSPO-token, fork"],
-    "dapo": ["DAPO's loss"],
-    "sapo": ["SAPO", "SAPO 1.0", "SAPO, τ = 1"],
-    "sapo 8.8": ["SAPO 8.8", "SAPO, τ = 8.8", "SAPO 8.8, neg ½"],
-    "one-sided": ["one-sided, τ = 8.8", "one-sided 8.8"],
-    "yours": ["yours", "mine"],
-    None: ["grpoish", "warm start"],
-}
+OWNERS = [
+    ("unclipped r", "reinforce"),
+    ("ppo, dual clip c = 3", "ppo"),
+    ("GRPO (0.67, 1.49)", "grpo"),
+    ("PPO, GRPO", "grpo"),
+    ("Dr. GRPO", "dr_grpo"),
+    ("GSPO, 3e-4 / 4e-4", "gspo"),
+    ("GSPO-token, fork", "gspo_token"),
+    ("DAPO's loss", "dapo"),
+    ("SAPO 1.0", "sapo"),
+    ("SAPO, τ = 8.8", "sapo 8.8"),
+    ("SAPO 8.8, neg ½", "sapo 8.8"),
+    ("one-sided, τ = 8.8", "one-sided"),
+    ("mine", "yours"),
+    ("grpoish", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("label", "owner"),
-    [(label, o) for o, every in LABELS_OF.items() for label in every],
-)
+@pytest.mark.parametrize(("label", "owner"), OWNERS)
 def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
     assert style.method(label) == owner
     assert style.colour(label) == (owner and style.look(owner)[0])
     assert style.colour(label, default="k") == (style.look(owner)[0] if owner else "k")
     if owner:
         assert style.looks_of([label]) == [style.look(owner)]
+
+
+def test_a_figures_own_labels_come_first():
+    first = {"SAPO": "black", "SAPO 8.8": "red"}
+    labels = "SAPO 8.8, neg ½", "SAPO 3", "GRPO"
+    found = [style.colour(label, first) for label in labels]
+    assert found == ["red", "black", style.COLOURS["grpo"]]
 
 
 @pytest.fixture
@@ -185,25 +184,14 @@ def test_every_method_of_the_registry_has_a_look_and_no_two_the_same(unknown):
 
 
 def test_a_method_that_nobody_knows_is_drawn(unknown):
-    """In curves, on tokens, beside others, in tables: with its look, and no error."""
+    """In curves, on tokens, and as a run: with its look, and no error."""
     name, ink = unknown[0], style.look(unknown[0])[0]
     figure = plots.curves({n: {s: curve(n, s) for s in (1, -1)} for n in ("ppo", name)})
     assert figure.axes[0].lines[1].get_color() == ink
-    tokens.responses(name, title="")
     page = tokens.methods({"Nobody-0": name}, title="").axes[0]
     assert to_rgb(ink) in [patch.get_facecolor()[:3] for patch in page.patches]
-    overview.networks("grpo", name)
-    overview.family_map()
     run = History(name, rows=[{"reward": 0.5, "accuracy": 0.5}])
     assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
-    ppo.table({name: [run]}, ["accuracy"])
-
-
-def test_the_longest_beginning_counts_and_a_figures_own_come_first():
-    first = {"SAPO": "black", "SAPO 8.8": "red"}
-    assert style.colour("SAPO 8.8, neg ½", first) == "red"
-    assert style.colour("SAPO 3", first) == "black"
-    assert style.colour("GRPO", first) == style.COLOURS["grpo"]
 
 
 def hue(colour):

@@ -25,35 +25,21 @@ def close(one, other):
 
 
 def test_the_stored_rollout_is_whole(rollout):
-    """17 × 64 × T log-ratios, 0 before the first update and outside the mask."""
+    """17 × 64 × T log-ratios, 0 before the first update and outside the mask, of eight
+    live groups of eight; rewards and advantages follow from the texts."""
     assert stale.FILE.stat().st_size < 300_000
     assert rollout.z.shape == (17, *rollout.mask.shape) and not rollout.z[0].any()
-    assert len(rollout.mask) == len(rollout.prompts) == len(rollout.tokens) == 64
-    for mask, row, z in zip(rollout.mask, rollout.tokens, rollout.z.transpose(0, 1)):
-        assert mask[: len(row)].all() and not mask[len(row) :].any()
-        assert not z[:, len(row) :].any()
-        assert row[-1] == stale.END or len(row) == rollout.mask.shape[1]
-
-
-def test_rewards_and_advantages_follow_from_the_text(rollout):
-    """Eight live groups of eight, each of one prompt."""
+    assert not rollout.z[:, rollout.mask == 0].any()
+    assert rollout.mask.sum(-1).tolist() == list(map(len, rollout.tokens))
     for prompt, row, reward in zip(rollout.prompts, rollout.tokens, rollout.rewards):
+        assert row[-1] == stale.END or len(row) == rollout.mask.shape[1]
         total = sum(map(int, prompt.rstrip("=").split("+")))
         assert reward == "".join(row).endswith(f"#{total}{stale.END}")
     paid = Scored(rollout.rewards, rollout.group)
     torch.testing.assert_close(rollout.advantages, group_relative(paid))
     assert rollout.advantages.all()
-    groups = [set() for _ in range(8)]
-    for n, prompt in zip(rollout.group.tolist(), rollout.prompts):
-        groups[n].add(prompt)
     assert rollout.group.bincount().tolist() == [8] * 8
-    assert [len(prompts) for prompts in groups] == [1] * 8
-
-
-def test_the_ratio_leaves_1_and_the_clip_bites(rollout):
-    r, A = rollout.z[16].exp(), rollout.advantages[:, None]
-    beyond = torch.where(A > 0, r > 1.2, r < 0.8) & rollout.mask.bool()
-    assert beyond.sum() / rollout.mask.sum() > 0.05
+    assert len(set(zip(rollout.group.tolist(), rollout.prompts))) == 8
 
 
 def test_the_example_is_one_prompt_with_a_right_and_a_wrong_answer():
@@ -115,13 +101,6 @@ def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
 
 
-def test_the_template_draws():
-    figure = tokens.responses("gspo", title="What is left")
-    assert figure.get_figwidth() <= 8.5
-    written = [text.get_text() for text in figure.axes[0].texts]
-    assert written.count("9") == 4 and "What is left" in written
-
-
 def test_closed_gates_are_crossed():
     gates = torch.zeros(2, 19)
     figure = tokens.methods({"GRPO": "grpo", "mine": gates}, title="Gates")
@@ -147,11 +126,11 @@ def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():
 def test_the_first_frame_cuts_nothing_and_the_clip_cuts_some():
     known = animation.tokens_with_gradient()
     clip = animation.gate(0, animation.NARROW)
-    shares = [
-        animation.passes(clip(z.exp(), known["A"]), push)
-        for z, push in zip(known["z"], known["push"])
-    ]
-    assert shares[0] == 1 and 0.5 < shares[16] < 0.95
+    first, last = (
+        animation.passes(clip(known["z"][k].exp(), known["A"]), known["push"][k])
+        for k in (0, 16)
+    )
+    assert first == 1 and 0.5 < last < 0.95
 
 
 def test_the_animation_is_a_loop_of_ten_to_fifteen_seconds():

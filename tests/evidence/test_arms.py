@@ -43,20 +43,19 @@ def test_the_two_sided_clip_is_grpos_where_a_token_moves_on_and_shut_where_it_re
 def test_half_open_lets_as_many_through_as_one_sided_and_others():
     """One side of 1 is half of the tokens if ratios are spread about 1 evenly."""
     r = (0.3 * torch.randn(1, 40_000, generator=torch.Generator().manual_seed(0))).exp()
-    gate, shut = arms.half_open(8.8), arms._soft(r, 8.8)
+    gate = arms.half_open(8.8)
     first = gate(r, torch.ones_like(r))
-    opened = first != shut
-    assert (first[opened] == 1).all()
+    opened = first == 1
+    assert torch.equal(first[~opened], arms._soft(r, 8.8)[~opened])
     for side in (r > 0, r < 1, r > 1):  # the coin does not look at the side,
         assert abs(opened[side].double().mean().item() - 0.5) < 0.02
     assert torch.equal(first, gate(r, -torch.ones_like(r)))  # nor at the sign
 
 
-@pytest.mark.parametrize("bad", [0.5, 0.0])
-def test_bad_responses_have_the_weight_that_is_given_and_good_ones_keep_theirs(bad):
-    gate = arms.bad_weighted(8.8, bad)
+def test_bad_responses_have_the_weight_that_is_given_and_good_ones_keep_theirs():
+    gate = arms.bad_weighted(8.8, 0.5)
     assert torch.allclose(gate(R, torch.ones_like(R)), soft())
-    assert torch.allclose(gate(R, -torch.ones_like(R)), bad * soft())
+    assert torch.allclose(gate(R, -torch.ones_like(R)), 0.5 * soft())
 
 
 def test_every_arm_builds_what_its_name_says():

@@ -7,18 +7,10 @@ import pandas as pd
 import pytest
 
 from refimpl import UserError
+from refimpl.lab import effects
 from refimpl.lab.arms import ARMS, ON_DENSE
 from refimpl.lab.claims import CLAIMS, STUDIES
-from refimpl.lab.effects import (
-    BROKEN,
-    RATES,
-    Breaking,
-    Claim,
-    Contrast,
-    Mean,
-    Swap,
-    breaking_rates,
-)
+from refimpl.lab.effects import RATES, Breaking, Claim, Contrast, Mean, Swap
 from refimpl.lab.grid import STALE, Cell, formula, settings
 from refimpl.prepare import check_fit
 
@@ -58,7 +50,6 @@ CLEAR, SMALL = (0.10, 0.12, 0.11, 0.09, 0.10), (0.010, 0.012, 0.011, 0.009, 0.01
         (CLEAR, 1, "reproduced"),
         (CLEAR, -1, "contradicted"),
         ([-d for d in CLEAR], -1, "reproduced"),
-        ([-d for d in CLEAR], 1, "contradicted"),
         ([0.30, -0.20, 0.25, -0.10, 0.20], 1, "not seen"),  # the interval holds 0
         (SMALL, 1, "not seen"),  # real, and too small
         ([-d for d in SMALL], 1, "contradicted"),
@@ -135,8 +126,7 @@ def test_a_method_breaks_where_its_reward_falls_through_a_half(rewards, rate):
     rates would never break."""
     cut_off = rates_of([0.9], [0.8], start=1)
     runs = table(*rates_of(*rewards), *cut_off)
-    assert breaking_rates(runs, "GRPO", 16) == {0: pytest.approx(rate)}
-    assert BROKEN == 0.5
+    assert effects.breaking_rates(runs, "GRPO", 16) == {0: pytest.approx(rate)}
 
 
 def test_breaking_is_compared_in_octaves():
@@ -146,7 +136,6 @@ def test_breaking_is_compared_in_octaves():
     )
     effect = Breaking("SAPO 1.0", "GRPO", 16)
     assert effect.pairs(runs) == {0: pytest.approx([-1])}
-    assert len(effect.cells) == 2 * len(RATES[16])
 
 
 def test_sixteen_claims_are_declared_and_every_cell_can_run():
@@ -161,9 +150,6 @@ def test_sixteen_claims_are_declared_and_every_cell_can_run():
         *("GRPO + R2", "GRPO + R3", "GRPO + R3 + TIS"),
         *("RSPO", "RSPO, gradient through γ"),
     }
-    for one in CLAIMS:
-        assert one.smallest > 0 and one.sign in (1, -1) and one.unit
-        assert one.question.endswith("?") and "(" in one.source and one.seeds >= 2
     # 14 on the dense model, 2 × 3 for bad tokens, 7 × 2 and 4 × 2 on a MoE: no effect
     # takes the name of another, or is there twice
     stale = STUDIES["stale"].effects
@@ -187,23 +173,20 @@ def level(cell: Cell, base: float, name: str, **outcomes) -> list[dict]:
     return [line(cell, s, **outcomes, **{name: base + s / 500}) for s in range(5)]
 
 
-@pytest.mark.parametrize("moved", [0.04, 0.12])
-def test_routing_replay_is_judged_only_where_routing_moves(moved):
-    effect, change = CLAIMS[6].effect, {"expert_change": moved}
-    arm = level(effect.arm, 0.6, "reward", **change)
-    control = [line(effect.control, s, reward=0.5, **change) for s in range(5)]
-    made = CLAIMS[6].judge(table(*arm, *control))
-    assert made.verdict == ("reproduced" if moved > 0.1 else "not testable here")
-    assert ("4% of the experts" in made.why) is (moved == 0.04)
-
-
-@pytest.mark.parametrize("before", [0.99, 0.8])
-def test_pass_at_64_is_judged_only_where_it_has_room(before):
-    around = {"pass@64 before": before, "pass@64 gained": 0.0}
-    runs = table(*level(CLAIMS[15].cells[0], 0.3, "maj@8 gained", **around))
-    made = CLAIMS[15].judge(runs)
-    assert made.verdict == ("reproduced" if before < 0.9 else "not testable here")
-    assert ("no room to rise" in made.why) is (before == 0.99)
+def test_routing_replay_and_pass_at_64_are_judged_only_where_they_can_show():
+    """Where routing moves, and where pass@64 has room to rise."""
+    (arm, control), (trained, *_) = CLAIMS[6].effect.cells, CLAIMS[15].cells
+    for moved, before, verdict in (
+        (0.12, 0.8, "reproduced"),
+        (0.04, 0.99, "not testable here"),
+    ):
+        runs = [line(control, s, reward=0.5, expert_change=moved) for s in range(5)]
+        runs += level(arm, 0.6, "reward", expert_change=moved)
+        around = {"pass@64 before": before, "pass@64 gained": 0.0}
+        answers = level(trained, 0.3, "maj@8 gained", **around)
+        replay, rise = CLAIMS[6].judge(table(*runs)), CLAIMS[15].judge(table(*answers))
+        assert replay.verdict == rise.verdict == verdict
+    assert "4% of the experts" in replay.why and "no room to rise" in rise.why
 
 
 @pytest.mark.parametrize("number", [2, 3, 6, 9])

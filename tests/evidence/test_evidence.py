@@ -3,7 +3,6 @@
 import functools
 import gzip
 import re
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -134,7 +133,7 @@ def pilot_of_16(tmp_path, gains):
 
 
 @pytest.mark.parametrize(
-    ("gain", "spread"), [(0.2, 0.001), (-0.2, 0.001), (0, 0.001), (0.3, 0.1), (0, 0.1)]
+    ("gain", "spread"), [(0.2, 0.001), (-0.2, 0.001), (0.3, 0.1), (0, 0.1)]
 )
 def test_a_claim_gets_more_seeds_where_starts_differ_whatever_its_verdict(
     tmp_path, gain, spread, monkeypatch
@@ -152,13 +151,11 @@ def test_a_claim_gets_more_seeds_where_starts_differ_whatever_its_verdict(
 
 
 def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
-    def numbers(out, **more) -> list[str]:
-        plan = evidence.plan(out, ["16"], **more)
-        assert f"{line(plan)[-2]} runs are missing" in plan
-        return line(plan)[-3:]
-
-    def line(plan: str) -> list[str]:
-        return next(x for x in plan.splitlines() if x[:2] == "16").split()
+    def numbers(out) -> list[str]:
+        plan = evidence.plan(out, ["16"])
+        line = next(x for x in plan.splitlines() if x[:2] == "16").split()
+        assert f"{line[-2]} runs are missing" in plan
+        return line[-3:]
 
     jobs, n = evidence.wanted(["16"]), 2 * STARTS - 1
     out = filled(tmp_path, *((*job, rows()) for job in jobs[:n]))
@@ -262,17 +259,11 @@ def full(folder: Path, *more, r3=0.0) -> Path:
     return filled(folder, *runs)
 
 
-@pytest.fixture(scope="module")
-def made_once(tmp_path_factory) -> Path:
-    out = full(tmp_path_factory.mktemp("full"))
-    evidence.write_ledger(out)
-    return out
-
-
 @pytest.fixture
-def out(made_once, tmp_path) -> Path:
-    """`full`, with its ledger, in a folder that a test may change."""
-    return shutil.copytree(made_once.parent, tmp_path / "copy") / made_once.name
+def out(tmp_path) -> Path:
+    """`full`, with its ledger."""
+    evidence.write_ledger(full(tmp_path))
+    return tmp_path / "e"
 
 
 @pytest.mark.parametrize("r3", [0.0, -0.2])
@@ -334,13 +325,12 @@ def test_a_changed_formula_orphans_the_runs_of_its_arms_alone(out, monkeypatch):
         return GRPO.objective(t, epsilon_low=epsilon_low, epsilon_high=0.21)
 
     def rewritten(t, *, epsilon_low=0.2, epsilon_high=0.2):
-        good, r = t.advantages > 0, t.z.clamp(-20, 20).exp()
+        r = t.z.clamp(-20, 20).exp()
         low, high = r.clamp(min=1 - epsilon_low), r.clamp(max=1 + epsilon_high)
-        return Objective(torch.where(good, high, low) * t.advantages)
+        return Objective(torch.where(t.advantages > 0, high, low) * t.advantages)
 
     with_a_formula(monkeypatch, "ppo", wider)
     with_a_formula(monkeypatch, "grpo", rewritten)
-    monkeypatch.setitem(ALGORITHMS, "new", replace(GRPO, name="new"))
     assert evidence.check(out) == [] and evidence.plan(out, ["14"]) == plan
     with_a_formula(monkeypatch, "grpo", wider)
     left_out = r"GRPO \+ R. \(5 runs\), GRPO \+ R. \(5 runs\)"
@@ -359,12 +349,9 @@ RUNS, ROWS = "runs.csv", "rows.csv.gz"
 DAMAGE = [
     (RUNS, lambda x: x[: x.index(b"\n") + 1], "it lacks 20 runs that have rows"),
     (RUNS, lambda x: x[:-5] + b"\0" + x[-4:], "line 21 does not fit its key"),
-    (RUNS, lambda x: x.replace(b'"{""', b'"{', 1), "line 2 does not fit its key"),
     (RUNS, lambda x: x.replace(b"0.0006", b"0.0007", 1), "does not fit its key"),
     (RUNS, lambda x: x[:-9] + b"\xff" + x[-8:], "it is no table"),
     (RUNS, lambda x: x + x.splitlines(True)[-1], "runs are there twice"),
-    (RUNS, None, "it lacks 20 runs that have rows"),
-    (ROWS, lambda x: b"run,step\n", "from byte 0 on it is not gzip"),
     (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "it holds no rows of runs"),
     (ROWS, lambda x: x[:-9], "it lacks the rows of 1 of 20 runs"),
     (ROWS, lambda x: x[:900] + bytes([x[900] ^ 4]) + x[901:], ""),
@@ -389,10 +376,9 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
 # Bad input
 
 
-@pytest.mark.parametrize("call", [evidence.plan, evidence.run_all])
-def test_an_unknown_claim_is_named_with_its_nearest(tmp_path, call):
+def test_an_unknown_claim_is_named_with_its_nearest(tmp_path):
     with pytest.raises(UserError, match="unknown claim 'braking', did you mean 'brea"):
-        call(tmp_path / "e", ["braking"])
+        evidence.plan(tmp_path / "e", ["braking"])
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ from torch.autograd import grad
 from refimpl import UserError, collect, log_probs, normalisers, sample
 from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Rollout
-from refimpl.sampling import end_tokens
+from refimpl.sampling import draw, end_tokens
 from refimpl.tasks import Arithmetic, make_tokenizer
 from tests.worlds import (
     EOS,

@@ -1,8 +1,8 @@
 """Executable misreadings: wrong versions that people really write, beside the right.
 
 `wrong` and `right` take the same arguments, so a reader can run both on one example
-and see where they part; a test named after each does. `right` is written out here
-without the rest of the package, which the tests hold against it. There is one module
+and see where they part, as a test does. `right` is written out here without the rest
+of the package, which the tests hold against it. There is one module
 per chapter, and one for the first three.
 """
 
