@@ -76,8 +76,7 @@ def weights():
 
 def baselines():
     rewards, group = torch.tensor([1.0, 0.0, 0.5, 1.0]), torch.tensor([0, 0, 1, 1])
-    functions = advantages.group_relative, advantages.leave_one_out
-    for function in functions:
+    for function in (advantages.group_relative, advantages.leave_one_out):
         for given in (rewards, rewards.double(), rewards.long()):
             function(Scored(given, group))
     for logp, old_logp, _, mask in BATCHES:
@@ -130,8 +129,8 @@ def wrong_shapes():
             call()
 
 
-WORKLOADS = losses, weights, baselines, divergences, training, training_a_mixture
-WORKLOADS += (wrong_shapes,)
+WORKLOADS = [losses, weights, baselines, divergences]
+WORKLOADS += [training, training_a_mixture, wrong_shapes]
 
 
 # In the subprocess
@@ -139,12 +138,12 @@ WORKLOADS += (wrong_shapes,)
 
 def annotated() -> set[tuple[str, str]]:
     """(file, qualified name) of every function with a tensor's shape in it."""
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        if not set(ELSEWHERE) & set(path.parts):
-            file = path.relative_to(PACKAGE).as_posix()
-            found |= {(file, name) for name in functions(ast.parse(path.read_text()))}
-    return found
+    return {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in PACKAGE.rglob("*.py")
+        if not set(ELSEWHERE) & set(path.parts)
+        for name in functions(ast.parse(path.read_text()))
+    }
 
 
 def functions(node, prefix=""):
@@ -155,11 +154,8 @@ def functions(node, prefix=""):
             inside = f"{prefix}{child.name}."
         elif isinstance(child, ast.FunctionDef):
             inside = f"{prefix}{child.name}.<locals>."
-            given = (
-                ast.unparse(child.args),
-                child.returns and ast.unparse(child.returns),
-            )
-            if SHAPES.search(" ".join(filter(None, given))):
+            returned = ast.unparse(child.returns) if child.returns else ""
+            if SHAPES.search(f"{ast.unparse(child.args)} {returned}"):
                 yield prefix + child.name
         yield from functions(child, inside)
 
@@ -179,12 +175,9 @@ def main():
         except Exception:
             failures[workload.__name__] = traceback.format_exc()[-3000:]
     sys.settrace(None)
-    places = [(Path(code.co_filename), code.co_qualname) for code in called]
-    seen = {
-        (path.relative_to(PACKAGE).as_posix(), name)
-        for path, name in places
-        if path.is_relative_to(PACKAGE)
-    }
+    inside = f"{PACKAGE}{os.sep}"
+    places = [(code.co_filename.removeprefix(inside), code) for code in called]
+    seen = {(Path(file).as_posix(), code.co_qualname) for file, code in places}
     missed = sorted(":".join(one) for one in annotated() - seen)
     print(json.dumps({"failures": failures, "missed": missed}))
 
