@@ -3,10 +3,12 @@
 import math
 import os
 import signal
+import subprocess
 import sys
 import zlib
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -261,3 +263,16 @@ def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
 def largest_difference(one: PreTrainedModel, other: PreTrainedModel) -> float:
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max((a - b).abs().max().item() for a, b in pairs)
+
+
+def own_process(code: str, *words, cwd=None, **environment):
+    """`python -c code words…`, done, with this tree on its path."""
+    root = Path(__file__).parents[1]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=cwd or root,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+    )

@@ -9,7 +9,6 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -23,7 +22,13 @@ from refimpl import advantages, curves, importance, kl, moe, normalisers
 from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, from_gate, value_loss
 from refimpl.real import scoring as sharing
-from tests.worlds import fixed_noise, random_model, random_moe, small_run
+from tests.worlds import (
+    fixed_noise,
+    own_process,
+    random_model,
+    random_moe,
+    small_run,
+)
 
 PACKAGE = Path(refimpl.__file__).parent
 SHAPES = re.compile(r"\b(Float|Int|Bool|Real|Shaped|Mask)\b")
@@ -200,13 +205,7 @@ test_shapes.main()
 
 def test_every_call_has_the_shapes_of_its_signature_and_each_is_called():
     """Else its annotations are prose: add the call to a workload above."""
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_THE_HOOK],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    done = own_process(UNDER_THE_HOOK, PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["failures"] == {}

@@ -2,10 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +14,7 @@ from tests.worlds import (
     Interrupting,
     fixed_noise,
     gpt2,
+    own_process,
     random_model,
     same_weights,
     small_run,
@@ -247,15 +245,7 @@ small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=sys.argv[1])
 @pytest.mark.slow
 def test_a_run_killed_in_the_midst_of_a_save_goes_on_from_the_save_before(tmp_path):
     """Nothing can be done after SIGKILL. What was half written may stay."""
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
+    done = own_process(KILLED, tmp_path)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(load(tmp_path)["rows"]) == 1
     resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True)

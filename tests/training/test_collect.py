@@ -114,14 +114,6 @@ def at_the_end(scores, mask):
     return rewards
 
 
-def test_advantages_compare_the_responses_to_one_prompt():
-    batch, metrics = collect(prepared(reward=fixed_noise), 0)
-    scores = torch.tensor(fixed_noise(batch.rollout.texts(TOKENIZER)))
-    expected = group_relative(Scored(scores, torch.arange(4).repeat_interleave(4)))
-    assert torch.allclose(batch.advantages, expected[:, None].expand(-1, 24), atol=1e-6)
-    assert metrics["reward"] == pytest.approx(scores.mean().item())
-
-
 def test_an_estimator_sees_token_rewards_values_mask_and_decay():
     """What it makes of them plus V is the critic's target; it is then whitened."""
     seen = []
@@ -359,10 +351,6 @@ def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
     assert (batch.mask[truncated] == 0).all()
     assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
     assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
-    # their rewards are compared all the same
-    scores = torch.tensor(fixed_noise(batch.rollout.texts(TOKENIZER)))
-    expected = group_relative(Scored(scores, batch.rollout.group))
-    assert torch.allclose(batch.advantages[:, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
@@ -423,7 +411,5 @@ def test_lengths_are_of_right_and_of_wrong_answers(correct, right, wrong):
 def test_single_responses_are_described_without_a_group(prompts):
     """PPO may take one response a prompt; the spread is then the batch's, or none."""
     shape = {"prompts_per_rollout": prompts, "group_size": 1, "minibatches": 1}
-    settings = {"epochs": 2, "rollouts": 2, "learning_rate": 1e-2, **shape}
-    history = small_run("ppo", reward=fixed_noise, **settings)
-    assert all((s > 0) == (prompts > 1) for s in history["reward_std"])
-    assert all(math.isfinite(x) for x in history["loss"] + history["entropy"])
+    _, metrics = collect(prepared("ppo", reward=fixed_noise, epochs=2, **shape), 0)
+    assert (metrics["reward_std"] > 0) == (prompts > 1)

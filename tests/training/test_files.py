@@ -107,7 +107,7 @@ def test_asking_whether_something_can_be_written_leaves_nothing_but_folders(tmp_
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="which is no name"):
         writable_folder("", "it")
-    with pytest.raises(UserError, match="cannot write it to '.*file/x'"):
+    with pytest.raises(UserError, match=r"cannot write it to '.*file/x'"):
         writable_file(tmp_path / "file" / "x", "it")
     assert (tmp_path / "file").read_text() == "in the way"
 
