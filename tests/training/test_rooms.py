@@ -151,7 +151,7 @@ WORKS = {
 
 @pytest.mark.parametrize("work", WORKS)
 def test_a_small_model_works_on_one_thread(work, monkeypatch):
-    seen, forward = set(), torch.nn.Embedding.forward
+    seen, forward, before = set(), torch.nn.Embedding.forward, torch.get_num_threads()
 
     def spy(self, ids):
         if len(ids) > 16:  # not when an architecture is tried out
@@ -160,7 +160,6 @@ def test_a_small_model_works_on_one_thread(work, monkeypatch):
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch.nn.Embedding, "forward", spy)
-    before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         WORKS[work]()

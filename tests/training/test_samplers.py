@@ -145,8 +145,8 @@ def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
 
 def test_rounded_weights_follow_the_policy_or_whom_it_delays():
     run = prepared(sampler_delay=1, rollout_dtype="int8", **LATE)
-    (first, *_), (before, batch, _) = rollouts(run, 2)
-    near = scored(first, batch.rollout) - batch.rollout.logp
+    _, (late, *_), (before, batch, _) = rollouts(run, 3)
+    near = scored(late, batch.rollout) - batch.rollout.logp
     far = scored(before, batch.rollout) - batch.rollout.logp
     assert 0 < (near * batch.mask).abs().mean() < (far * batch.mask).abs().mean()
     assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
@@ -167,7 +167,7 @@ def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
     for dtype in ("float32", "bfloat16"):
         for rollout_dtype in (None, "float32", "bfloat16", "int8"):
             collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
-    assert seen == [False, False, True, False] + [True, False, True, True]
+    assert seen == [False, False, True, False, True, False, True, True]
 
 
 # Trusted
