@@ -3,10 +3,12 @@
 import math
 import os
 import signal
+import subprocess
 import sys
 import zlib
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from refimpl import TrainConfig, moe, prepare, scoring, train, warm_start
+from refimpl import TrainConfig, collect, moe, prepare, scoring, train, warm_start
 from refimpl.batch import Batch
 from refimpl.history import Meter
 from refimpl.models import build
@@ -113,6 +115,12 @@ def prepared(
     config = replace(SMALL, **settings)
     model = warm_model() if model is None else model
     return prepare(algorithm, config, model, TOKENIZER, task, reward, log_probs)
+
+
+def rolled_out(algorithm="grpo", **settings) -> tuple[Run, Batch, dict]:
+    """A run that is `prepared`, its first rollout, and what was measured of it."""
+    run = prepared(algorithm, **settings)
+    return run, *collect(run, 0)
 
 
 def small_run(algorithm="grpo", *, model=None, **arguments):
@@ -234,3 +242,16 @@ def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:
 def largest_difference(one: PreTrainedModel, other: PreTrainedModel) -> float:
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max((a - b).abs().max().item() for a, b in pairs)
+
+
+def own_process(code: str, *words, cwd=None, **environment):
+    """`python -c code words…`, done, with this tree on its path."""
+    root = Path(__file__).parents[1]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=cwd or root,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+    )

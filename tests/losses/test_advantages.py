@@ -43,10 +43,9 @@ def test_group_relative_by_hand():
     a = group_relative(one_group(tensor([1.0, 0.0, 0.0, 1.0])))
     expected = 0.5 / (math.sqrt(1 / 3) + 1e-6)  # 0.866…; with ddof 0 it would be 1
     assert_close(a, expected * tensor([1.0, -1.0, -1.0, 1.0]), **EXACT)
-    for eps in (1e-6, 1e-4, 0.5):  # R = 0, 2: mean 1, sample variance 2/1
-        a = group_relative(one_group(tensor([0.0, 2.0])), eps)
-        expected = 1 / (math.sqrt(2) + eps)
-        assert_close(a, tensor([-expected, expected]), **EXACT)
+    a = group_relative(one_group(tensor([0.0, 2.0])), eps=0.5)  # variance 2/1
+    expected = 1 / (math.sqrt(2) + 0.5)
+    assert_close(a, tensor([-expected, expected]), **EXACT)
 
 
 def test_groups_are_interleaved_of_any_size_and_any_id():
@@ -74,12 +73,6 @@ def test_equal_rewards_give_exactly_zero_though_the_mean_rounds(function, dtype)
         a = function(Scored(both, tensor([0] * size + [1, 1])))
         assert a[:-2].tolist() == [0.0] * size and (a[-2:].abs() > 0.4).all()
     assert rounded > 0, "no mean rounded: this test would prove nothing"
-
-
-@baselines
-def test_a_group_of_one_has_no_baseline(function):
-    with pytest.raises(ValueError, match=r"at least 2 .* group 5 has 1; .*group_size"):
-        function(Scored(tensor([1.0, 0.0, 1.0]), tensor([4, 5, 4])))
 
 
 @baselines
@@ -145,42 +138,32 @@ def test_gae_steps_over_holes_in_the_mask():
     assert torch.equal(episodes(*dense, gamma=0.9, lam=0.5)[0], a[mask.bool()])
 
 
-def random_episodes(seed):
-    """Three rows of lengths 5, 2, 0, with numbers on the padding too."""
-    generator = torch.Generator().manual_seed(seed)
-    rewards, values = torch.randn(2, 3, 5, generator=generator)
-    return rewards, values, mask_of([5, 2, 0])
-
-
 @pytest.mark.parametrize("gamma", [1.0, 0.7, 0.0])
 @pytest.mark.parametrize("lam", [1.0, 0.9, 0.0])
 def test_gae_is_the_discounted_sum_of_deltas(gamma, lam):
     """Â_t = Σ_l (γλ)^l δ_{t+l}, which for λ = 1 telescopes to return − V.
 
-    Padding changes nothing, nor does the mask's type.
+    A constant; padding changes nothing, nor does the mask's type.
     """
-    rewards, values, mask = random_episodes(0)
-    expected, rest = torch.zeros(3, 5), torch.zeros(3, 5)
-    for row, length in enumerate([5, 2, 0]):
-        for t in reversed(range(length)):
-            after = values[row, t + 1] if t + 1 < length else 0
-            delta = rewards[row, t] + gamma * after - values[row, t]
-            later = (
-                (expected[row, t + 1], rest[row, t + 1]) if t + 1 < length else (0, 0)
-            )
-            expected[row, t] = delta + gamma * lam * later[0]
-            rest[row, t] = rewards[row, t] + gamma * later[1]
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = torch.randn(2, 3, 5, generator=generator)
+    mask = mask_of([5, 2, 0], width=5)
+    rewards, values = rewards * mask, values * mask
+    delta = rewards + gamma * torch.cat([values[:, 1:], values[:, :1] * 0], 1) - values
+    later = torch.arange(5) - torch.arange(5)[:, None]  # of token t + l from token t
+
+    def discounted(x, factor):
+        return x @ torch.where(later >= 0, factor ** later.clamp(min=0), 0.0).T
+
+    expected = discounted(delta, gamma * lam)
     if lam == 1:
-        assert_close(expected, rest - values * mask)
+        assert_close(expected, discounted(rewards, gamma) - values)
     nan = torch.where(mask.bool(), 0.0, NAN)
     for dtype in (torch.float64, torch.int64, torch.bool):
-        batch = (rewards + nan, values - nan, mask.to(dtype))
-        assert_close(episodes(*batch, gamma=gamma, lam=lam), expected)
-
-
-def test_gae_gives_the_critic_no_gradient():
-    rewards, values = (torch.ones(1, 2, requires_grad=True) for _ in range(2))
-    assert not episodes(rewards, values, torch.ones(1, 2)).requires_grad
+        given = [(x + nan).requires_grad_() for x in (rewards, values)]
+        found = episodes(*given, mask.to(dtype), gamma=gamma, lam=lam)
+        assert_close(found, expected)
+        assert not found.requires_grad
 
 
 # Whitening

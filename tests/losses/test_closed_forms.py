@@ -12,12 +12,7 @@ from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, from_gate
 from refimpl.normalisers import constant, seq_mean_token_mean, token_mean
-from tests.losses.batches import (
-    EXACT,
-    WIDE,
-    loss_and_slope,
-    random_batch,
-)
+from tests.losses.batches import EXACT, WIDE, loss_and_slope, random_batch
 
 pytestmark = [
     pytest.mark.usefixtures("float64"),

@@ -243,11 +243,7 @@ def test_two_misreadings_at_once_are_both_named():
 @pytest.mark.parametrize(
     ("name", "source", "message"),
     [
-        (
-            "none.py",
-            None,
-            "there is no .*none.py: start from a copy of refimpl/interop",
-        ),
+        ("none.py", None, "there is no .*none.py: start from a copy of refimpl/inter"),
         ("mine.py", "def gprpo(inputs, settings): ...", "did you mean 'grpo'"),
         ("mine.py", "x = 1", "no function named after an algorithm; one of: reinf"),
         ("mine.txt", "x = 1", r"must be a Python file, named \*\.py"),

@@ -278,6 +278,7 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
         (CISPO, {"max_ratio": 1.2, **OUTER}, 1, 1),
         # s = (1.5 · ½ · ½ · 1.5 · 3)^⅙ = 1.091 at six tokens, three of them good
         (GSPO, {"epsilon": 0.08}, 0, 3),
+        (ALGORITHMS["gspo_token"], {"epsilon": 0.08}, 0, 3),
         (UPPER, {}, 0, 3),
         (REINFORCE, {}, None, None),
     ],

@@ -4,14 +4,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.kl import ESTIMATORS, k1, k2, k3, k3_plus, token_rewards
-from tests.losses.batches import EXACT, NAN, mask_of
+from refimpl.kl import ESTIMATORS, k1, k3, token_rewards
+from tests.losses.batches import EXACT, NAN
 
 pytestmark = pytest.mark.usefixtures("float64")
 UNBIASED = ("k1", "k3", "k3+", "unbiased_k3")
@@ -32,7 +30,7 @@ BY_HAND = {
 @pytest.mark.parametrize("d", [math.log(2), -math.log(2), 0.0, 1e-4, -3.0, 15.0, -15.0])
 @pytest.mark.parametrize("name", BY_HAND)
 def test_an_estimator_by_hand(name, d):
-    """π_old is a constant, and π_θ/π_old = 4."""
+    """π_old is a constant, and π_θ/π_old = 4. Every k3 is ≥ 0, but for rounding."""
     logp, old = tensor(-1.0, requires_grad=True), tensor(-1.0 - math.log(4))
     old.requires_grad_()
     estimate = ESTIMATORS[name](logp, tensor(-1.0 - d), old)
@@ -41,6 +39,7 @@ def test_an_estimator_by_hand(name, d):
     assert estimate.item() == pytest.approx(value, rel=1e-8, abs=1e-13)
     assert slopes[0].item() == pytest.approx(slope, rel=1e-8, abs=1e-13)
     assert slopes[1] is None
+    assert "k3" not in name or estimate >= -1e-15
 
 
 def policies():
@@ -121,19 +120,6 @@ def test_k3_varies_less_than_k1_close_to_the_reference():
     assert variance(k3, far) > variance(k1, far)
 
 
-@given(st.floats(-18, 18))
-def test_k3_is_never_negative_and_k3_plus_differs_only_in_its_gradient(d):
-    """∂k3/∂logp = 1 − e^−d has the sign of d. (Negative: by rounding alone.)"""
-    logp, zero = tensor(d, requires_grad=True), tensor(0.0)
-    value, plus = k3(logp, zero), k3_plus(logp, zero)
-    (slope,) = grad(value, logp)
-    assert value >= -1e-15 * abs(d)
-    assert abs(d) < 1e-15 or slope * d > 0
-    # k3 + k2 − k2, in this order, rounds to the last bit of k2 ≤ 162
-    assert_close(plus, value, rtol=1e-15, atol=1e-13)
-    assert torch.equal(grad(plus, logp)[0], grad(k2(logp, zero), logp)[0])
-
-
 @pytest.mark.parametrize("d", [1e-3, -1e-3, 1e-4, -1e-4, 1e-5])
 def test_k3_keeps_its_digits_in_float32(d):
     """Close to π_ref, k3 ≈ d²/2; e^−d − 1 + d in this order would lose it all."""
@@ -164,35 +150,19 @@ def test_no_estimator_overflows(name, d, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
 def test_token_rewards_by_hand(dtype):
     """β = 0.1; NaN on padding, and holes that are stepped over: a score is paid at
-    the last response token, also where the response ends in a hole."""
-    logp = tensor([[-1.0, -2.0, NAN, -0.5], [-3.0, NAN, 0.0, 7.0], [-1.0, 9, -1.0, 9]])
-    ref_logp = tensor([[-1.5, -1.8, 7.0, -1.5], [-4.0, 0, NAN, 0], [-1.0, 9, 0.5, 9]])
-    mask = tensor([[1, 1, 0, 1], [1, 0, 0, 0], [1, 0, 1, 0]]).to(dtype)
-    scores = tensor([1.0, -1.0, 2.0], requires_grad=True)
+    the last response token, also where the response ends in a hole; an empty row gets
+    nothing."""
+    logp = tensor([[-1, -2, NAN, -0.5], [-3, NAN, 0, 7], [-1, 9, -1, 9], [NAN] * 4])
+    ref_logp = tensor([[-1.5, -1.8, 7, -1.5], [-4, 0, 0, 0], [-1, 9, 0.5, 9], [0] * 4])
+    mask = tensor([[1, 1, 0, 1], [1, 0, 0, 0], [1, 0, 1, 0], [0] * 4]).to(dtype)
+    scores = tensor([1.0, -1.0, 2.0, 5.0], requires_grad=True)
     batch = (scores, logp.requires_grad_(), ref_logp.requires_grad_(), mask)
     rewards = token_rewards(*batch, beta=0.1)
     expected = [
         [-0.05, 0.02, 0, -0.1 + 1],  # −β · 0.5, −β · (−0.2), −β · 1.0 + score
         [-0.1 - 1, 0, 0, 0],
         [0, 0, 0.15 + 2, 0],
+        [0, 0, 0, 0],
     ]
     assert_close(rewards, tensor(expected), **EXACT)
     assert not rewards.requires_grad
-
-
-@given(
-    lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4),
-    beta=st.floats(0, 2),
-    seed=st.integers(0, 1000),
-)
-def test_token_rewards_sum_to_score_minus_beta_kl(lengths, beta, seed):
-    """Σ_t r_t = score − β Σ_t k1; an empty row gets nothing."""
-    generator = torch.Generator().manual_seed(seed)
-    logp, ref_logp = torch.randn(2, len(lengths), 5, generator=generator)
-    scores = torch.randn(len(lengths), generator=generator)
-    mask = mask_of(lengths, width=5)
-    penalty = beta * ((logp - ref_logp) * mask).sum(-1)
-    rewards = token_rewards(scores, logp, ref_logp, mask, beta)
-    expected = torch.where(tensor(lengths) > 0, scores - penalty, 0.0)
-    assert_close(rewards.sum(-1), expected, **EXACT)
-    assert (rewards[mask == 0] == 0).all()

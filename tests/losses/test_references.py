@@ -13,7 +13,7 @@ from torch import tensor
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.kl import ESTIMATORS, LOG_RATIO_LIMIT
+from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import apply, constant
 
 FROZEN = json.loads((Path(__file__).parent / "references.json").read_text())
@@ -71,22 +71,3 @@ def test_every_method_and_every_estimator_has_a_framework_to_agree_with():
     pairs |= {("verl", name) for name in ("k1", "k2", "k3", "k3+")}
     assert found == {(*pair, name) for pair in pairs for name in ("grpo", "dapo")}
     assert {estimator for _, estimator in pairs} == set(ESTIMATORS)
-
-
-@pytest.mark.parametrize("name", KL["verl"]["estimators"])
-def test_an_estimator_is_verls_wherever_verl_does_not_clamp(name):
-    """verl holds k3 at 10, without a gradient: ours goes on, up to e^20."""
-    frozen, d = KL["verl"]["estimators"][name], wide(KL["verl"]["distances"])
-    logp, zero = d.clone().requires_grad_(), torch.zeros_like(d)
-    value = ESTIMATORS[name](logp, zero, d)
-    (slope,) = torch.autograd.grad(value.sum(), logp)
-    clamped = (wide(frozen["value"]) == 10) if name.startswith("k3") else d != d
-    assert clamped.sum() == (3 if name.startswith("k3") else 0)
-    for found, key in ((value, "value"), (slope, "gradient")):
-        free = wide(frozen[key])[~clamped]
-        assert_close(found[~clamped], free, rtol=1e-12, atol=1e-12)
-    if name == "k3":
-        here = d[clamped].clamp(min=-LOG_RATIO_LIMIT)
-        assert_close(value[clamped], (-here).exp() - 1 + here)
-        assert (wide(frozen["gradient"])[clamped] == 0).all()
-        assert (slope[clamped] != 0).tolist() == [False, True, True]  # −25, −6, 15

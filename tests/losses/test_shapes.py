@@ -9,7 +9,6 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -23,7 +22,13 @@ from refimpl import advantages, curves, importance, kl, moe, normalisers
 from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, from_gate, value_loss
 from refimpl.real import scoring as sharing
-from tests.worlds import fixed_noise, random_model, random_moe, small_run
+from tests.worlds import (
+    fixed_noise,
+    own_process,
+    random_model,
+    random_moe,
+    small_run,
+)
 
 PACKAGE = Path(refimpl.__file__).parent
 SHAPES = re.compile(r"\b(Float|Int|Bool|Real|Shaped|Mask)\b")
@@ -75,8 +80,7 @@ def weights():
 
 def baselines():
     rewards, group = torch.tensor([1.0, 0.0, 0.5, 1.0]), torch.tensor([0, 0, 1, 1])
-    functions = advantages.group_relative, advantages.leave_one_out
-    for function in functions:
+    for function in (advantages.group_relative, advantages.leave_one_out):
         for given in (rewards, rewards.double(), rewards.long()):
             function(Scored(given, group))
     for logp, old_logp, _, mask in BATCHES:
@@ -128,8 +132,8 @@ def wrong_shapes():
             call()
 
 
-WORKLOADS = losses, weights, baselines, divergences, training, training_a_mixture
-WORKLOADS += (wrong_shapes,)
+WORKLOADS = [losses, weights, baselines, divergences]
+WORKLOADS += [training, training_a_mixture, wrong_shapes]
 
 
 # In the subprocess
@@ -137,12 +141,12 @@ WORKLOADS += (wrong_shapes,)
 
 def annotated() -> set[tuple[str, str]]:
     """(file, qualified name) of every function with a tensor's shape in it."""
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        if not set(ELSEWHERE) & set(path.parts):
-            file = path.relative_to(PACKAGE).as_posix()
-            found |= {(file, name) for name in functions(ast.parse(path.read_text()))}
-    return found
+    return {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in PACKAGE.rglob("*.py")
+        if not set(ELSEWHERE) & set(path.parts)
+        for name in functions(ast.parse(path.read_text()))
+    }
 
 
 def functions(node, prefix=""):
@@ -153,11 +157,8 @@ def functions(node, prefix=""):
             inside = f"{prefix}{child.name}."
         elif isinstance(child, ast.FunctionDef):
             inside = f"{prefix}{child.name}.<locals>."
-            given = (
-                ast.unparse(child.args),
-                child.returns and ast.unparse(child.returns),
-            )
-            if SHAPES.search(" ".join(filter(None, given))):
+            returned = ast.unparse(child.returns) if child.returns else ""
+            if SHAPES.search(f"{ast.unparse(child.args)} {returned}"):
                 yield prefix + child.name
         yield from functions(child, inside)
 
@@ -177,12 +178,9 @@ def main():
         except Exception:
             failures[workload.__name__] = traceback.format_exc()[-3000:]
     sys.settrace(None)
-    places = [(Path(code.co_filename), code.co_qualname) for code in called]
-    seen = {
-        (path.relative_to(PACKAGE).as_posix(), name)
-        for path, name in places
-        if path.is_relative_to(PACKAGE)
-    }
+    inside = f"{PACKAGE}{os.sep}"
+    places = [(code.co_filename.removeprefix(inside), code) for code in called]
+    seen = {(Path(file).as_posix(), code.co_qualname) for file, code in places}
     missed = sorted(":".join(one) for one in annotated() - seen)
     print(json.dumps({"failures": failures, "missed": missed}))
 
@@ -205,13 +203,7 @@ test_shapes.main()
 
 def test_every_call_has_the_shapes_of_its_signature_and_each_is_called():
     """Else its annotations are prose: add the call to a workload above."""
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_THE_HOOK],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    done = own_process(UNDER_THE_HOOK, PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["failures"] == {}

@@ -160,21 +160,16 @@ def test_router_shift_by_hand():
 
 
 def test_router_weights_under_replay_have_the_gradient_of_a_softmax_over_the_chosen():
-    """g = softmax(s_chosen). For s = (1, ½, −.2, .3) and the experts 0 and 1, g₀ is
-    σ(½) = .6225 and ∂g₀/∂s = g₀ g₁ (1, −1, 0, 0) = (.235, −.235, 0, 0)."""
+    """And, not normalised, of the softmax over all experts, as it is."""
     logits = tensor([[1.0, 0.5, -0.2, 0.3], [0.1, 0.9, -1.0, 0.4]], requires_grad=True)
     experts = tensor([[0, 1], [3, 2]])
     weights = moe.router_weights(logits, experts)
     chosen = logits.gather(1, experts).softmax(-1)
     assert_close(weights.double(), chosen, rtol=0, atol=1e-6)
-    assert weights[0, 0].item() == pytest.approx(0.6225, abs=1e-4)
     for i in range(2):
         (slope,) = grad(weights[:, i].sum(), logits, retain_graph=True)
         (expected,) = grad(chosen[:, i].sum(), logits, retain_graph=True)
         assert_close(slope, expected, rtol=0, atol=1e-6)
-    (slope,) = grad(weights[0, 0], logits, retain_graph=True)
-    assert slope[0].tolist() == pytest.approx([0.235, -0.235, 0, 0], abs=1e-3)
-    # Not normalised: the softmax over all experts, as it is
     plain = moe.router_weights(logits, experts, normalised=False)
     every_one = logits.softmax(-1).gather(1, experts)
     assert_close(plain.double(), every_one, rtol=0, atol=1e-6)

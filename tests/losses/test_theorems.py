@@ -1,5 +1,5 @@
-"""What the course proves, on numbers: the policy gradient by enumeration, where a gate
-on tokens is one on responses, means, and the std."""
+"""What the course proves, on numbers: the policy gradient by enumeration, means, and
+the std."""
 
 import itertools
 import math
@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from refimpl.advantages import Scored, group_centred, group_relative, leave_one_out
 from refimpl.algorithms import ALGORITHMS
-from refimpl.importance import sequence_log_ratio
 from tests.losses.batches import EXACT, WIDE, at_ratios, loss_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -94,69 +93,6 @@ def test_leave_one_out_is_unbiased_and_the_group_mean_rescales(function, share):
         estimate += policy[actions].prod() * (a[:, None] * grad_logp).mean(0)
     exact = policy * (rewards - policy @ rewards)
     assert_close(estimate, share * exact, **EXACT)
-
-
-# A1 and A2: a soft gate on tokens is nearly one on the response
-
-
-def gate(z, tau):
-    """g_τ(z) = sech²(τ z / 2): SAPO's gate in the log-ratio (assumption A1)."""
-    return 1 / torch.cosh(tau * z / 2) ** 2
-
-
-def random_responses(cases=20_000):
-    """Log-ratios of responses of 2 to 12 tokens, as rows with a mask, and a τ each.
-
-    Half are two-valued, where a second-order bound is nearly attained.
-    """
-    generator = torch.Generator().manual_seed(0)
-
-    def uniform(low, high, *shape):
-        return low + (high - low) * torch.rand(*shape, generator=generator)
-
-    length = torch.randint(2, 13, (cases, 1), generator=generator)
-    mask = (torch.arange(12) < length).double()
-    scale = 10 ** uniform(-3, 0.5, cases, 1)
-    centre = uniform(-1, 1, cases, 1) * uniform(0, 1, cases, 1).round()
-    noise = torch.randn(cases, 12, generator=generator)
-    signs = tensor([1.0, -1.0] * 6)
-    two = torch.arange(cases)[:, None] % 2 == 0
-    z = (centre + scale * torch.where(two, signs, noise)) * mask
-    return z, mask, 10 ** uniform(-0.5, 1.3, cases, 1)
-
-
-def test_the_mean_gate_differs_from_the_gate_of_the_mean_by_the_variance_at_most():
-    """|(1/T) Σ g_τ(z_t) − g_τ(log s)| ≤ (τ²/4) Var z, and it is tight.
-
-    The first-order term of a mean vanishes. Weighed by scores, it does not: that gap is
-    within sup|g'| √Var RMS(scores), sup|g'| = 2τ/(3√3)."""
-    z, mask, tau = random_responses()
-    scores = torch.randn(z.shape, generator=torch.Generator().manual_seed(2)) * mask
-    count = mask.sum(-1, keepdim=True)
-
-    def mean(x):
-        return (x * mask).sum(-1, keepdim=True) / count
-
-    mu = sequence_log_ratio(z, mask)[:, None]
-    variance = mean((z - mu) ** 2)
-    gap, bound = (mean(gate(z, tau)) - gate(mu, tau)).abs(), tau**2 / 4 * variance
-    assert (gap <= bound * (1 + 1e-9) + 1e-15).all()
-    assert (gap / bound)[bound > 1e-9].max() > 0.99
-    gap = (mean(gate(z, tau) * scores) - gate(mu, tau) * mean(scores)).abs()
-    bound = 2 * tau / (3 * math.sqrt(3)) * (variance * mean(scores**2)).sqrt()
-    assert (gap <= bound * (1 + 1e-9) + 1e-15).all()
-
-
-def test_the_gated_gradient_differs_by_the_root_of_the_variance():
-    """With scores ±1 that follow the sign of z_t − μ, the difference of
-    (1/T) Σ g(z_t) s_t and g(μ) (1/T) Σ s_t is |g'(μ)| √Var: far above (τ²/4) Var."""
-    tau, mu, spread = 8.8, 0.15, 1e-3
-    score = tensor([1.0, -1.0] * 8)
-    z = mu + spread * score
-    gap = ((gate(z, tau) * score).mean() - gate(tensor(mu), tau) * score.mean()).abs()
-    assert gap > 100 * tau**2 / 4 * spread**2
-    steepest = 2 * tau / (3 * math.sqrt(3))  # μ sits near that point
-    assert 0.9 * steepest * spread < gap <= steepest * spread
 
 
 # Geometric and arithmetic means

@@ -2,10 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +14,7 @@ from tests.worlds import (
     Interrupting,
     fixed_noise,
     gpt2,
+    own_process,
     random_model,
     same_weights,
     small_run,
@@ -95,26 +93,17 @@ def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
 # Damaged, or something else
 
 
-def change_a_hundred_bytes(content: bytes) -> bytes:
-    """Of a weight, where the file still opens as an archive."""
-    middle = len(content) // 2
-    changed = bytes(b ^ 255 for b in content[middle : middle + 100])
-    return content[:middle] + changed + content[middle + 100 :]
-
-
-DAMAGE = {
-    "cut off": lambda content: content[:-2000],
-    "bytes changed": change_a_hundred_bytes,
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_one_clear_error(damage, tmp_path):
+def test_a_damaged_file_is_one_clear_error(tmp_path):
+    """Cut off; or a weight changed, where the file still opens as an archive."""
     small_run(rollouts=1, checkpoint_dir=tmp_path)
     path = tmp_path / NAME
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"not a readable checkpoint .*Delete it"):
-        small_run(checkpoint_dir=tmp_path, resume=True)
+    whole = path.read_bytes()
+    changed, middle = bytearray(whole), len(whole) // 2
+    changed[middle] ^= 255
+    for content in (whole[:-2000], changed):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"not a readable checkpoint .*Delete it"):
+            small_run(checkpoint_dir=tmp_path, resume=True)
 
 
 def test_a_file_of_something_else_is_one_clear_error(tmp_path):
@@ -150,9 +139,8 @@ def test_a_checkpoint_is_replaced_only_if_asked_and_by_something_new(
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(samplers, "sample", None)
-        for algorithm in ("grpo", "ppo"):
-            with pytest.raises(ValueError, match="holds a checkpoint already"):
-                small_run(algorithm, checkpoint_dir=tmp_path)
+        with pytest.raises(ValueError, match="holds a checkpoint already"):
+            small_run("ppo", checkpoint_dir=tmp_path)
     anew = {"rollouts": 1, "checkpoint_dir": tmp_path, "overwrite": True}
     with pytest.raises(ValueError, match="must return 16 numbers"):
         small_run(reward=lambda **_: [], **anew)
@@ -203,15 +191,9 @@ def test_every_setting_is_fixed_but_those_that_change_nothing_learned():
 OTHERS = {
     "algorithm": ({"algorithm": "ppo"}, "a run of 'grpo', not of 'ppo'"),
     "model": ({"model": gpt2()}, "a model of another shape"),
-    "settings": (
-        {"seed": 5, "temperature": 0.5},
-        r"seed was 0, now 5; temperature was 1\.0, now 0\.5",
-    ),
+    "settings": ({"seed": 5, "gamma": 0.5}, "seed was 0, now 5; gamma was 1.0, now 0"),
     "task": ({"task": Arithmetic(min_terms=3)}, r"the task Arithmetic\(min_terms=2"),
-    "reward": (
-        {"reward": Arithmetic.reward},
-        "the reward .*fixed_noise, not with .*correctness; give the same reward",
-    ),
+    "reward": ({"reward": Arithmetic.reward}, "fixed_noise, not with .*correctness"),
     "reward, an object": ({"reward": Interrupting(when=9)}, "not with .*Interrupting"),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }
@@ -225,7 +207,6 @@ def test_another_run_than_the_one_that_was_saved_is_refused(tmp_path):
             small_run(**{"rollouts": 3, "resume": True, **settings, **change})
     free = {"checkpoint_every": 1, "samples_every": 1, "resume": True}
     resumed = small_run(rollouts=3, **settings, **free)
-    assert resumed["reward"] == small_run(rollouts=3, reward=fixed_noise)["reward"]
     assert [sample["step"] for sample in resumed.samples] == 4 * [2]
 
 
@@ -234,68 +215,38 @@ def test_a_run_does_not_go_on_with_other_seeds(tmp_path, monkeypatch):
     monkeypatch.setenv("REFIMPL_SALT", "4")
     with pytest.raises(ValueError, match="made with REFIMPL_SALT=0, now it is 4"):
         small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
-    salted = small_run(rollouts=2)
-    small_run(rollouts=1, checkpoint_dir=tmp_path, overwrite=True)
-    assert small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True) == salted
 
 
 # All or nothing
 
 KILLED = """
 import os, signal, sys, torch
-from tests.worlds import small_run, warm_model
+from tests.worlds import small_run
 
-def at(module, name, call, half=b""):
-    calls, original = [], getattr(module, name)
-    def spy(*arguments, **keywords):
-        calls.append(None)
-        if len(calls) == call:
-            if half:
-                arguments[1].write(half)
-                arguments[1].flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*arguments, **keywords)
-    setattr(module, name, spy)
+saves, save = [], torch.save
 
-warm_model()
-moments = {
-    "writing": (torch, "save", 2, b"half a check"),
-    "swapping": (os, "replace", 2),
-    "training": (torch.optim.AdamW, "step", 4),
-}
-for moment, killing in moments.items():
-    if child := os.fork():  # nothing was trained yet, so that threads are no matter
-        print(moment, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    else:
-        at(*killing)
-        folder = os.path.join(sys.argv[1], moment)
-        small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=folder)
-        os._exit(0)
+def half(state, file):
+    saves.append(state)
+    if len(saves) == 2:
+        file.write(b"half a check")
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(state, file)
+
+torch.save = half
+small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=sys.argv[1])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
-    """In the midst of the second save, or of the second rollout: nothing can be done
-    after SIGKILL. What was half written may stay."""
-    root, whole = Path(__file__).parents[2], small_run(rollouts=3)
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    moments = ("writing", "swapping", "training")
-    killed = [f"{moment} {-signal.SIGKILL}" for moment in moments]
-    assert done.stdout.splitlines() == killed, done.stderr
-    for moment in moments:
-        assert len(load(tmp_path / moment)["rows"]) == 1
-        again = {"checkpoint_dir": tmp_path / moment, "resume": True}
-        resumed = small_run(rollouts=3, **again)
-        assert resumed == whole and same_weights(resumed.model, whole.model)
+def test_a_run_killed_in_the_midst_of_a_save_goes_on_from_the_save_before(tmp_path):
+    """Nothing can be done after SIGKILL. What was half written may stay."""
+    done = own_process(KILLED, tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(load(tmp_path)["rows"]) == 1
+    resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True)
+    whole = small_run(rollouts=3)
+    assert resumed == whole and same_weights(resumed.model, whole.model)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -306,9 +257,7 @@ def test_an_interrupted_run_can_go_on(times, tmp_path):
     with pytest.warns(UserWarning, match="stopped after 2 of 4 rollouts"):
         first = small_run("ppo", checkpoint_every=1, **settings)
     assert len(load(tmp_path)["rows"]) == len(first) == 2
-    resumed, whole = (
-        small_run("ppo", resume=True, **settings),
-        small_run("ppo", rollouts=4),
-    )
+    resumed = small_run("ppo", resume=True, **settings)
+    whole = small_run("ppo", rollouts=4)
     assert resumed == whole and resumed.ended is None
     assert same_weights(resumed.model, whole.model)

@@ -25,6 +25,7 @@ from tests.worlds import (
     measured_loss,
     prepared,
     random_model,
+    rolled_out,
     small_run,
 )
 
@@ -79,8 +80,7 @@ def test_every_log_prob_of_a_run_is_taken_at_its_temperature(
     """The sampler's, or those scored of π_old where that is another; the reference's,
     and the first update's."""
     settings = {"temperature": temperature, "rollout_dtype": rollout_dtype}
-    run = prepared(beta=0.1, reward=fixed_noise, **settings)
-    batch, metrics = collect(run, 0)
+    run, batch, metrics = rolled_out(beta=0.1, reward=fixed_noise, **settings)
     near = 2 * ROUNDING / min(1.0, temperature)
     right, _ = log_probs(run.model, batch.rollout, temperature)
     assert (batch.old_logp - right).abs().max() < near
@@ -112,14 +112,6 @@ def at_the_end(scores, mask):
     for i, n in enumerate(mask.sum(-1).long()):
         rewards[i, n - 1] = scores[i]
     return rewards
-
-
-def test_advantages_compare_the_responses_to_one_prompt():
-    batch, metrics = collect(prepared(reward=fixed_noise), 0)
-    scores = torch.tensor(fixed_noise(batch.rollout.texts(TOKENIZER)))
-    expected = group_relative(Scored(scores, torch.arange(4).repeat_interleave(4)))
-    assert torch.allclose(batch.advantages, expected[:, None].expand(-1, 24), atol=1e-6)
-    assert metrics["reward"] == pytest.approx(scores.mean().item())
 
 
 def test_an_estimator_sees_token_rewards_values_mask_and_decay():
@@ -159,13 +151,11 @@ def test_the_reward_receives_the_columns_of_the_task_once():
 
     collect(prepared(task=World()), 0)
     ((prompts, completions, columns),) = seen
-    assert columns.keys() == {"answer", "terms"}
-    assert len(prompts) == len(completions) == 16
-    for i, prompt in enumerate(prompts):
-        assert prompt == prompts[i - i % 4]
-        digits = [int(d) for d in prompt[:-1].split("+")]
-        assert columns["answer"][i] == sum(digits)
-        assert columns["terms"][i] == len(digits)
+    assert columns.keys() == {"answer", "terms"} and len(completions) == 16
+    assert prompts == [prompt for prompt in prompts[::4] for _ in range(4)]
+    digits = [[int(d) for d in prompt[:-1].split("+")] for prompt in prompts]
+    assert columns["answer"] == [sum(each) for each in digits]
+    assert columns["terms"] == [len(each) for each in digits]
 
 
 @pytest.mark.parametrize("reward", [None, fixed_noise])
@@ -221,27 +211,21 @@ def test_kl_is_paid_in_the_reward_or_added_to_the_loss(algorithm, kl_in, delay):
 # Dynamic sampling
 
 
-def hand_made_rollout(groups=2, size=2) -> Rollout:
-    """Prompts of 3, 4, 3 … tokens, responses of 2, 4, 1, 4, 2 … tokens."""
-    n = groups * size
-    lengths = torch.tensor([2, 4, 1, 4] * n)[:n]
-    mask = (torch.arange(4) < lengths[:, None]).float()
-    return Rollout(
-        ids=torch.zeros(n, 8, dtype=torch.long),
-        prompt_length=torch.tensor(([3] * size + [4] * size) * n)[:n],
+def drawn(*scores, correct=None, texts=None) -> Drawn:
+    """Groups of two: prompts of 3, 3, 4, 4, 3 … tokens, responses of 2, 4, 1, 4, 2 …"""
+    scores, row = torch.tensor(scores), torch.arange(len(scores))
+    correct = scores if correct is None else torch.tensor(correct)
+    mask = (torch.arange(4) < torch.tensor([2, 4, 1, 4])[row % 4, None]).float()
+    rollout = Rollout(
+        ids=torch.zeros(len(row), 8, dtype=torch.long),
+        prompt_length=torch.tensor([3, 3, 4, 4])[row % 4],
         mask=mask,
         logp=-mask,
         entropy=2 * mask,
-        truncated=torch.tensor([False, True, False, False] * n)[:n],
-        group=torch.arange(groups).repeat_interleave(size),
+        truncated=row % 4 == 1,
+        group=row // 2,
     )
-
-
-def drawn(*scores, correct=None, texts=None) -> Drawn:
-    """Groups of two."""
-    scores, n = torch.tensor(scores), len(scores)
-    correct = scores if correct is None else torch.tensor(correct)
-    texts, rollout = texts or [f"{i}" for i in range(n)], hand_made_rollout(n // 2)
+    texts = texts or [f"{i}" for i in row]
     return Drawn(rollout, texts, scores, correct, 2, {"half": scores / 2})
 
 
@@ -298,8 +282,8 @@ def terms_of(batch) -> list[int]:
 def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
     """Lengths differ everywhere: punished rewards would let every group through."""
     settings = {"dynamic_sampling": True, "max_sampling_rounds": 50}
-    run = prepared(reward=right_for_some, overlong_share=share, **settings)
-    batch, metrics = collect(run, 0)
+    settings |= {"reward": right_for_some, "overlong_share": share}
+    _, batch, metrics = rolled_out(**settings)
     assert terms_of(batch) == [3] * 16
     assert sorted(batch.rollout.group.bincount().tolist())[-4:] == [4] * 4
     assert metrics["sampling/rounds"] > 1
@@ -307,8 +291,8 @@ def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
     assert metrics["num_samples"] == 16 * metrics["sampling/rounds"]
     assert metrics["reward"] > 0.6  # of those kept it would be 0.5
     assert 0.5 < metrics["frac_reward_zero_std"] < 1
-    plain = prepared(reward=right_for_some, dynamic_sampling=False)
-    assert terms_of(collect(plain, 0)[0]) != [3] * 16
+    _, plain, _ = rolled_out(reward=right_for_some, dynamic_sampling=False)
+    assert terms_of(plain) != [3] * 16
 
 
 def test_every_refill_has_seeds_of_its_own(monkeypatch):
@@ -342,7 +326,7 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_the_punishment_is_added_before_the_advantages(share):
     """L_max 24, L_cache 12 or 24: of equal scores the length is left to compare."""
-    batch, metrics = collect(prepared(reward=always_one, overlong_share=share), 0)
+    _, batch, metrics = rolled_out(reward=always_one, overlong_share=share)
     cache, length = 24 * share, batch.rollout.length
     shaped = 1 + ((24 - cache - length) / cache).clamp(-1, 0)
     expected = group_relative(Scored(shaped, batch.rollout.group))
@@ -352,24 +336,18 @@ def test_the_punishment_is_added_before_the_advantages(share):
 
 
 def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
-    run = prepared(overlong_filtering=True, reward=fixed_noise)
-    batch, _ = collect(run, 0)
+    _, batch, _ = rolled_out(overlong_filtering=True, reward=fixed_noise)
     truncated = batch.rollout.truncated
     assert 0 < truncated.sum() < len(truncated)
     assert (batch.mask[truncated] == 0).all()
     assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
     assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
-    # their rewards are compared all the same
-    scores = torch.tensor(fixed_noise(batch.rollout.texts(TOKENIZER)))
-    expected = group_relative(Scored(scores, batch.rollout.group))
-    assert torch.allclose(batch.advantages[:, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient(algorithm):
     settings = {"overlong_filtering": True, "max_new_tokens": 1, "reward": fixed_noise}
-    run = prepared(algorithm, **settings)
-    batch, metrics = collect(run, 0)
+    run, batch, metrics = rolled_out(algorithm, **settings)
     assert metrics["completions/clipped_ratio"] == 1
     measured = updates(run, batch, 0)
     assert measured["grad_norm"] == measured["loss"] == 0
@@ -404,18 +382,15 @@ def test_a_rollout_in_numbers():
     }
 
 
-@pytest.mark.parametrize(
-    ("correct", "right", "wrong"),
-    [
+def test_lengths_are_of_right_and_of_wrong_answers():
+    for correct, right, wrong in (
         ([1.0] * 4, 11 / 4, None),
         ([0.0] * 4, None, 11 / 4),
         ([0.5, 0.51, 0.5, 0.0], 4.0, 7 / 3),  # half is not right
-    ],
-)
-def test_lengths_are_of_right_and_of_wrong_answers(correct, right, wrong):
-    found = describe(drawn(*[1.0] * 4, correct=correct), lambda text: "", ())
-    assert (found["length/correct"], found["length/wrong"]) == (right, wrong)
-    assert found["frac_reward_zero_std"] == 1 and found["reward_std"] == 0
+    ):
+        found = describe(drawn(*[1.0] * 4, correct=correct), lambda text: "", ())
+        assert (found["length/correct"], found["length/wrong"]) == (right, wrong)
+        assert found["frac_reward_zero_std"] == 1 and found["reward_std"] == 0
 
 
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
@@ -423,7 +398,5 @@ def test_lengths_are_of_right_and_of_wrong_answers(correct, right, wrong):
 def test_single_responses_are_described_without_a_group(prompts):
     """PPO may take one response a prompt; the spread is then the batch's, or none."""
     shape = {"prompts_per_rollout": prompts, "group_size": 1, "minibatches": 1}
-    settings = {"epochs": 2, "rollouts": 2, "learning_rate": 1e-2, **shape}
-    history = small_run("ppo", reward=fixed_noise, **settings)
-    assert all((s > 0) == (prompts > 1) for s in history["reward_std"])
-    assert all(math.isfinite(x) for x in history["loss"] + history["entropy"])
+    *_, metrics = rolled_out("ppo", reward=fixed_noise, epochs=2, **shape)
+    assert (metrics["reward_std"] > 0) == (prompts > 1)

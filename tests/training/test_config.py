@@ -19,20 +19,9 @@ from tests.worlds import prepared
 KINDS = annotations(TrainConfig)
 
 
-def test_every_setting_is_in_one_group():
-    groups = TrainConfig.__mro__[1:-1]
-    names = [name for group in groups for name in vars(group)["__annotations__"]]
-    assert sorted(names) == sorted(asdict(TrainConfig())) == sorted(KINDS)
-    assert all(group.__doc__ for group in groups)
-
-
 SENTENCES = {
     "epochs must be a whole number ≥ 1, got 0": {"epochs": 0},
-    "gamma must be a number ≥ 0 and ≤ 1, got 1.5": {"gamma": 1.5},
-    "learning_rate must be a number > 0, got '1e-3'": {"learning_rate": "1e-3"},
     "temperature must be a finite number > 0, got inf": {"temperature": math.inf},
-    "overlong_filtering must be True or False, got 1": {"overlong_filtering": 1},
-    "kl_in must be 'loss' or 'reward', got 'x'": {"kl_in": "x"},
     "replay must be 'R2' or 'R3' or None, got 'R1'": {"replay": "R1"},
     "seed must be a whole number ≥ 0, got None": {"seed": None, "beta": -1},
     "trust_sampler spares the pass of π_old, and replay='R2' replays the experts of "
@@ -47,11 +36,11 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_a_sentence_names_the_range_and_the_value_of_the_first_that_is_wrong(sentence):
-    with pytest.raises(UserError) as caught:
-        TrainConfig(**SENTENCES[sentence])
-    assert str(caught.value) == sentence
+def test_a_sentence_names_the_range_and_the_value_of_the_first_that_is_wrong():
+    for sentence, given in SENTENCES.items():
+        with pytest.raises(UserError) as caught:
+            TrainConfig(**given)
+        assert str(caught.value) == sentence
 
 
 # What a paper prescribes
@@ -76,27 +65,19 @@ def test_the_settings_of_a_paper_hold_unless_they_are_given():
     assert hyperparameters == {"epsilon_low": 0.1, "epsilon_high": 0.1}
 
 
-MISMATCH = [
-    ({}, False),
-    ({"rollout_dtype": "bfloat16"}, True),
-    ({"rollout_dtype": "float32"}, False),
-    ({"dtype": "bfloat16"}, True),  # which rounds otherwise with a cache
-    ({"rollout_dtype": "int8"}, True),
-    ({"router_noise": 0.1}, True),
-    ({"top_k": 3}, True),
-    ({"top_p": 0.9}, True),
-    ({"top_p": 1.0}, False),
-    ({"sampler_delay": 1}, True),
-]
-
-
 def test_when_a_sampler_cannot_stand_for_the_old_policy():
-    assert [TrainConfig(**given).mismatch for given, _ in MISMATCH] == [
-        expected for _, expected in MISMATCH
-    ]
+    """Not in bfloat16 either, which rounds otherwise with a cache."""
+    other = [{"rollout_dtype": "bfloat16"}, {"rollout_dtype": "int8"}, {"top_k": 3}]
+    other += [{"router_noise": 0.1}, {"top_p": 0.9}, {"sampler_delay": 1}]
+    other += [{"dtype": "bfloat16"}]
+    assert all(TrainConfig(**given).mismatch for given in other)
+    same = [{}, {"rollout_dtype": "float32"}, {"top_p": 1.0}]
+    assert not any(TrainConfig(**given).mismatch for given in same)
 
 
 # Copies
+
+
 def test_a_config_cannot_be_changed_and_can_be_copied():
     given = {"epsilon_low": 0.1}
     config = TrainConfig(seed=3, hyperparameters=given)
@@ -104,11 +85,8 @@ def test_a_config_cannot_be_changed_and_can_be_copied():
         config.seed = 4
     given["epsilon_low"] = 0.9
     assert config.hyperparameters == {"epsilon_low": 0.1}
-    assert TrainConfig().hyperparameters is not TrainConfig().hyperparameters
     assert replace(config, seed=4).seed == 4
     assert type(TrainConfig(temperature=2).temperature) is float
-    with pytest.raises(UserError, match="seed must be"):
-        replace(config, seed=-1)
     assert pickle.loads(pickle.dumps(config)) == config
 
 
@@ -116,16 +94,14 @@ def test_a_config_cannot_be_changed_and_can_be_copied():
 
 TEXTS = {
     ("dynamic_sampling", "false"): False,
-    ("dynamic_sampling", "True"): True,
     ("dynamic_sampling", "none"): None,
-    ("overlong_filtering", "FALSE"): False,
-    ("detach_shift", "no"): False,
+    ("detach_shift", "FALSE"): False,
+    ("overlong_filtering", "no"): False,
+    ("overlong_filtering", "True"): True,
     ("seed", "7"): 7,
     ("learning_rate", "2e-4"): 2e-4,
     ("temperature", "2"): 2.0,
-    ("replay", "R3"): "R3",
     ("replay", "None"): None,
-    ("max_length", "100"): 100,
     ("device", "cuda:1"): "cuda:1",
     **{("normaliser", name): name for name in NORMALISERS},
     **{("kl_estimator", name): name for name in ESTIMATORS},

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import os
 import sys
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import History, collect, train, updates
+from refimpl import History, collect, train
 from refimpl import history as measuring
 from refimpl.batch import Batch
 from refimpl.history import Meter, chosen, line, show
@@ -21,7 +20,6 @@ from tests.worlds import (
     SMALL,
     TOKENIZER,
     Drying,
-    fixed_noise,
     prepared,
     small_run,
     warm_model,
@@ -83,31 +81,21 @@ def test_counts_go_on_from_row_to_row():
 def test_all_but_time_samples_and_the_model_counts_for_equality():
     same = History("grpo", example().rows, model=object(), samples=[{"step": 0}])
     assert example() == same == changed(1, "step_time", 99.0)
-    others = [
-        changed(1, "reward", math.nextafter(1 / 3, 1)),
-        changed(0, "accuracy", 0.0),
-        changed(0, "new", None),
-        History("ppo", example().rows),
-        History("grpo", example().rows[:2]),
-        example().rows,
-    ]
+    others = [changed(1, "reward", math.nextafter(1 / 3, 1)), changed(0, "new", None)]
+    others += [History("ppo", example().rows), History("grpo", example().rows[:2])]
     assert all(example() != other for other in others)
 
 
 # CSV
 
 
-def test_csv_gives_the_same_history_back(tmp_path):
+def test_csv_has_a_line_a_rollout_and_an_empty_field_for_a_missing_value(tmp_path):
     path = tmp_path / "deep" / "er" / "run.csv"
-    changed(0, "reward", 9.0).to_csv(path)
     example().to_csv(path)
-    again = History.from_csv(path)
-    assert again == example() and again.rows == example().rows  # the time too
-    assert again.columns == example().columns
+    assert History.from_csv(path) == example()
     lines = path.read_text().splitlines()
     assert lines[0] == "algorithm,step,reward,accuracy,step_time"
-    assert lines[1] == "grpo,0.0,0.1,,1.5"  # a missing value is an empty field
-    assert os.listdir(path.parent) == ["run.csv"]
+    assert lines[1] == "grpo,0.0,0.1,,1.5"
 
 
 NUMBERS = st.tuples(
@@ -123,21 +111,18 @@ def test_csv_keeps_every_digit(values, tmp_path_factory):
     assert History.from_csv(path).rows == history.rows
 
 
-BAD = {
-    "no algorithm": b"step,reward\n0.0,0.5\n",
-    "words": b"algorithm,step,reward\ngrpo,0.0,good\n",
-    "too many fields": b"algorithm,step\ngrpo,0.0,0.5\n",
-    "cut off": b"algorithm,step,reward\ngrpo,0.0,0.5\ngrpo,1.0\n",
-    "two runs": b"algorithm,step\ngrpo,0.0\nppo,1.0\n",
-}
-
-
-@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
-def test_a_file_that_is_no_history_is_refused(tmp_path, content):
+def test_a_file_that_is_no_history_is_refused(tmp_path):
     path = tmp_path / "bad.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
-        History.from_csv(path)
+    for content in (
+        "step,reward\n0.0,0.5\n",  # no algorithm
+        "algorithm,step,reward\ngrpo,0.0,good\n",
+        "algorithm,step\ngrpo,0.0,0.5\n",  # a field too many
+        "algorithm,step,reward\ngrpo,0.0,0.5\ngrpo,1.0\n",  # cut off
+        "algorithm,step\ngrpo,0.0\nppo,1.0\n",  # two runs
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
+            History.from_csv(path)
 
 
 # The updates of a rollout
@@ -191,8 +176,6 @@ def test_a_meter_by_hand():
 
 def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
     """torch's quantile takes 2²⁴ numbers at most."""
-    run = prepared(reward=fixed_noise)
-    batch, _ = collect(run, 0)
     sizes, quantile = [], torch.quantile
 
     def spy(z, q):
@@ -200,10 +183,12 @@ def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
         return quantile(z, q)
 
     monkeypatch.setattr(torch, "quantile", spy)
-    monkeypatch.setattr(measuring, "MAX_QUANTILE_INPUT", 64)
-    row = updates(run, batch, 0)
-    assert 32 < sizes[0] <= 64 < batch.mask.sum()
-    assert row["log_ratio/q01"] < row["log_ratio/q50"] < row["log_ratio/q99"]
+    monkeypatch.setattr(measuring, "MAX_QUANTILE_INPUT", 3)
+    part, logp = part_of([[0.0, 0.1, 0.2, 0.3]], [[1.0] * 4], 4.0)
+    meter = Meter()
+    meter.add(part, logp, torch.tensor(0.0), {})
+    meter.end_update(torch.tensor(0.0))
+    assert meter.read()["log_ratio/q99"] > 0 and sizes == [2]
 
 
 # Samples: which
@@ -231,19 +216,15 @@ def test_the_first_response_to_each_of_four_prompts():
 CHAT = "<|im_start|>user\nBe brief.\n\n8 + 9 = ?<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.mark.parametrize(
-    ("prompt", "shown"),
-    [
+def test_a_line_has_the_last_line_of_the_prompt_that_says_something():
+    for prompt, shown in (
         ("3+9+4=", "3+9+4="),
         ("Add these.\n3 + 4\n\n", "3 + 4"),
         (CHAT, "8 + 9 = ?"),
-        ("<|im_start|>user", "user"),
         ("\n", "\n"),
-    ],
-)
-def test_a_line_has_the_last_line_of_the_prompt_that_says_something(prompt, shown):
-    found = line(sample_of("#3", prompt, 5, 0.25), ["<|im_start|>", "<|im_end|>"])
-    assert found == f"step 5  reward 0.25  {shown!r} → '#3'"
+    ):
+        found = line(sample_of("#3", prompt, 5, 0.25), ["<|im_start|>", "<|im_end|>"])
+        assert found == f"step 5  reward 0.25  {shown!r} → '#3'"
 
 
 def test_no_control_character_gets_through_and_a_long_answer_is_cut():
@@ -256,22 +237,22 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8", "closed"])
-def test_any_terminal_can_show_it_and_none_needs_to(encoding, monkeypatch):
-    class Closed(io.BytesIO):
-        def write(self, text):
-            raise BrokenPipeError(32, "Broken pipe")
+class Closed(io.BytesIO):
+    def write(self, text):
+        raise BrokenPipeError(32, "Broken pipe")
 
-    raw, name = (
-        (Closed(), "utf-8") if encoding == "closed" else (io.BytesIO(), encoding)
-    )
-    stream = io.TextIOWrapper(raw, name, newline="\n", write_through=True)
-    monkeypatch.setattr(sys, "stdout", stream)
-    show([sample_of(NASTY), sample_of()])
-    if encoding != "closed":
+
+def test_any_terminal_can_show_it_and_none_needs_to(monkeypatch):
+    for encoding in ("ascii", "cp1252", "utf-8"):
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding, newline="\n", write_through=True)
+        monkeypatch.setattr(sys, "stdout", stream)
+        show([sample_of(NASTY), sample_of()])
         lines = raw.getvalue().decode(encoding).split("\n")
         assert len(lines) == 3 and all(map(str.isprintable, lines))
         assert ("語" in lines[0]) == (encoding == "utf-8")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=True))
+    show([sample_of()])
 
 
 # In a run
@@ -296,13 +277,10 @@ def test_samples_are_what_was_sampled_and_paid_and_change_nothing():
         seen.append([*zip(prompts, completions, rewards)])
         return rewards
 
-    history = small_run(rollouts=5, samples_every=2, reward=spy)
-    assert history == small_run(rollouts=5)
-    for step in (0, 2, 4):
-        found = [s for s in history.samples if s["step"] == step]
-        kept = [(s["prompt"], s["completion"], s["reward"]) for s in found]
-        assert kept == seen[step][::4]
-    assert len(history.samples) == 12
+    history = small_run(samples_every=2, reward=spy)
+    assert history == small_run()
+    kept = [(s["prompt"], s["completion"], s["reward"]) for s in history.samples]
+    assert kept == seen[0][::4] + seen[2][::4]
 
 
 def test_the_rollout_that_ended_a_run_can_be_read_and_only_its_first_round():
@@ -320,6 +298,3 @@ def test_json_lines_give_the_samples_back(tmp_path):
     text = path.read_bytes().decode("ascii")
     assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
     assert [json.loads(row) for row in text.splitlines()] == samples
-    with pytest.raises(TypeError):
-        History("grpo", samples=[sample_of(reward=object())]).samples_to_jsonl(path)
-    assert path.read_bytes().decode("ascii") == text

@@ -2,10 +2,7 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import torch
 
 import refimpl
 from refimpl import WarmStart, evaluate, sft
-from tests.worlds import TOKENIZER, small_run, warm_model
+from tests.worlds import TOKENIZER, own_process, small_run, warm_model
 
 PACKAGE = Path(refimpl.__file__).parent
 ROOT = PACKAGE.parent
@@ -129,17 +126,11 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_importing_training_and_asking_for_help_leave_the_process_as_it_was(tmp_path):
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    environment.pop("OMP_NUM_THREADS", None)
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+def test_importing_training_and_asking_for_help_leave_the_process_as_it_was(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    done = own_process(CHILD, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     before, imported, trained = found["states"]
@@ -160,7 +151,7 @@ WORKS = {
 
 @pytest.mark.parametrize("work", WORKS)
 def test_a_small_model_works_on_one_thread(work, monkeypatch):
-    seen, forward = set(), torch.nn.Embedding.forward
+    seen, forward, before = set(), torch.nn.Embedding.forward, torch.get_num_threads()
 
     def spy(self, ids):
         if len(ids) > 16:  # not when an architecture is tried out
@@ -169,7 +160,6 @@ def test_a_small_model_works_on_one_thread(work, monkeypatch):
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch.nn.Embedding, "forward", spy)
-    before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         WORKS[work]()

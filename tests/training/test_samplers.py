@@ -124,7 +124,7 @@ def test_rounded_matrices_are_steps_of_a_127th_of_a_rows_largest(make):
 
 def test_a_row_of_zeros_stays_one():
     w = torch.tensor([[0.0, 0.0], [1.27, -0.64]])
-    assert_close(samplers.rounded(w), torch.tensor([[0.0, 0.0], [1.27, -0.64]]))
+    assert_close(samplers.rounded(w), w)
 
 
 def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
@@ -145,37 +145,17 @@ def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
 
 def test_rounded_weights_follow_the_policy_or_whom_it_delays():
     run = prepared(sampler_delay=1, rollout_dtype="int8", **LATE)
-    (first, *_), (before, batch, _) = rollouts(run, 2)
-    near = scored(first, batch.rollout) - batch.rollout.logp
+    _, (late, *_), (before, batch, _) = rollouts(run, 3)
+    near = scored(late, batch.rollout) - batch.rollout.logp
     far = scored(before, batch.rollout) - batch.rollout.logp
     assert 0 < (near * batch.mask).abs().mean() < (far * batch.mask).abs().mean()
     assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
-    run = prepared(rollout_dtype="int8", **LATE)
-    rollouts(run, 1)
-    run.sampler.sync()
-    w, copy = (
-        m.model.layers[0].mlp.up_proj.weight for m in (run.model, run.sampler.model)
-    )
-    assert_close(copy, by_hand(w.detach()), rtol=1e-5, atol=1e-7)
 
 
 # In another precision
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rollout_dtype", "half"),
-    [
-        ("float32", None, False),
-        ("float32", "bfloat16", True),
-        ("bfloat16", None, True),
-        ("bfloat16", "float32", False),
-        ("bfloat16", "int8", True),
-        ("float32", "int8", False),
-    ],
-)
-def test_the_sampler_computes_in_the_rollouts_dtype(
-    dtype, rollout_dtype, half, monkeypatch
-):
+def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
     """Seen by autocast: by how far its numbers differ is the processor's affair."""
     seen, sample = [], samplers.sample
 
@@ -184,8 +164,10 @@ def test_the_sampler_computes_in_the_rollouts_dtype(
         return sample(*arguments, **keywords)
 
     monkeypatch.setattr(samplers, "sample", spy)
-    collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
-    assert seen == [half]
+    for dtype in ("float32", "bfloat16"):
+        for rollout_dtype in (None, "float32", "bfloat16", "int8"):
+            collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)
+    assert seen == [False, False, True, False, True, False, True, True]
 
 
 # Trusted

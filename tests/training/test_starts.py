@@ -2,11 +2,11 @@
 
 import json
 import shutil
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 
+import pandas
 import pytest
 import torch
 import transformers
@@ -62,12 +62,10 @@ def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, train
     assert trainings == [QUICK] and len(losses) == 4 + 3
     torch.manual_seed(2)
     anew, _, anew_losses = warm_start(QUICK, fresh=True)
-    assert trainings == [QUICK, QUICK]
+    assert trainings == [QUICK, QUICK] and kept(cache) == [cached(QUICK).name]
     assert same_weights(again, model) and same_weights(anew, model)
     assert again_losses == losses == anew_losses
     assert other("3+9=;#?")["input_ids"] == tokenizer("3+9=;#?")["input_ids"]
-    assert same_weights(sft.train(QUICK)[0], model)
-    assert kept(cache) == [cached(QUICK).name]
     assert not (model.training or again.training)
     for changed in ({"seed": 1}, {"skill_mix": (0.0, 0.0, 1.0)}):
         assert not same_weights(warm_start(replace(QUICK, **changed))[0], model)
@@ -140,36 +138,16 @@ def test_three_that_need_the_same_policy_train_it_once_and_others_need_not_wait(
 # All or nothing
 
 
-def interrupt_training(monkeypatch):
-    """Ctrl-C at the second optimiser step."""
-    steps, step = [], torch.optim.AdamW.step
-
-    def interrupted(self, *arguments, **keywords):
-        steps.append(self)
-        if len(steps) == 2:
-            raise KeyboardInterrupt
-        return step(self, *arguments, **keywords)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", interrupted)
-
-
-def interrupt_saving(monkeypatch):
+@pytest.mark.parametrize("old", [False, True])
+def test_what_is_interrupted_leaves_what_was_there(cache, monkeypatch, trainings, old):
     """Ctrl-C after the model is on the disk, before its record is."""
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "write_text", interrupted)
-
-
-@pytest.mark.parametrize("old", [False, True])
-@pytest.mark.parametrize("interrupt", [interrupt_training, interrupt_saving])
-def test_what_is_interrupted_leaves_what_was_there(
-    cache, monkeypatch, trainings, interrupt, old
-):
     model = warm_start(QUICK)[0] if old else None
     with monkeypatch.context() as patch:
-        interrupt(patch)
+        patch.setattr(Path, "write_text", interrupted)
         with pytest.raises(KeyboardInterrupt):
             warm_start(QUICK, fresh=True)
     assert kept(cache) == ([cached(QUICK).name] if old else [])
@@ -271,9 +249,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize(("damage", "sentence"), BROKEN.values(), ids=BROKEN)
 def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
-    case, tmp_path, monkeypatch
+    damage, sentence, tmp_path, monkeypatch
 ):
     """As a future version of transformers might not read our files."""
     copied = shutil.copytree(starts.SHIPPED, tmp_path / "starts")
@@ -287,13 +265,10 @@ def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
 # What was learned
 
 
-@pytest.mark.parametrize(
-    ("name", "anew"),
-    [
-        *((name, False) for name in STARTS),
-        pytest.param("dense", True, marks=pytest.mark.slow),
-    ],
-)
+ANEW = pytest.param("dense", True, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "anew"), [*((n, False) for n in STARTS), ANEW])
 def test_the_policy_can_add_but_seldom_does(name, anew):
     """Room for RL: the skill is there, the habit is not; as shipped, and as this
     machine trains it.
@@ -312,15 +287,13 @@ def test_the_policy_can_add_but_seldom_does(name, anew):
     rows = world.held_out(1024, 1)
     prompts, answers = [r["prompt"] for r in rows], [r["answer"] for r in rows]
     texts = sample(model, TOKENIZER, prompts, seed=1).texts(TOKENIZER)
-    rewards = world.reward(prompts, texts, answer=answers)
-    habits = [world.habit(text) for text in texts]
-    count, paid = Counter(habits), Counter()
-    for kind, reward in zip(habits, rewards, strict=True):
-        paid[kind] += reward
+    found = pandas.DataFrame({"habit": map(world.habit, texts)})
+    found["reward"] = world.reward(prompts, texts, answer=answers)
+    by_habit = found.groupby("habit")["reward"].agg(["size", "mean"])
     for kind, share in zip(world.habits, world.habit_mix, strict=True):
-        assert count[kind] / 1024 == pytest.approx(share, abs=0.08)
-    if count["careful"] >= 100:  # fewer say little
-        assert paid["careful"] / count["careful"] >= 0.85
-    assert paid["guess"] / count["guess"] <= 0.25
+        assert (found.habit == kind).mean() == pytest.approx(share, abs=0.08)
+    if by_habit["size"]["careful"] >= 100:  # fewer say little
+        assert by_habit["mean"]["careful"] >= 0.85
+    assert by_habit["mean"]["guess"] <= 0.25
     right = world.habit_mix[0] + 0.1 * world.habit_mix[1]
-    assert sum(rewards) / 1024 == pytest.approx(right, abs=0.1)
+    assert found.reward.mean() == pytest.approx(right, abs=0.1)

@@ -22,7 +22,6 @@ from tests.worlds import (
     random_moe,
     same_weights,
     small_run,
-    warm_model,
 )
 
 # The seed
@@ -83,9 +82,7 @@ def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
 
     monkeypatch.setattr(hooks, "scores", spy)
     run, seen = prepared(dtype=dtype, rollouts=1), set()
-    run.model.lm_head.register_forward_hook(
-        lambda layer, given, logits: seen.add(logits.dtype)
-    )
+    run.model.lm_head.register_forward_hook(lambda *given: seen.add(given[-1].dtype))
     batch, metrics = collect(run, 0)
     updates(run, batch, 0)
     assert seen == {getattr(torch, dtype)}
@@ -97,18 +94,13 @@ def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     assert asked == [dtype == "bfloat16"]
 
 
-def test_dropout_does_not_act_in_training():
-    """GPT-2 comes with dropout 0.1: two runs, and sampler and scorer, agree."""
-    settings = {"minibatches": 1, "allow_on_policy": True, "reward": fixed_noise}
-    first = small_run(model=gpt2(), **settings)
-    assert first == small_run(model=gpt2(), **settings)
-    assert max(first["ratio/max_deviation"]) < 1e-4
-
-
 def test_one_update_a_rollout_is_on_policy():
-    history = small_run(minibatches=1, rollouts=2, allow_on_policy=True)
+    """With dropout in the model, as GPT-2 comes, which must not act: ratio 1, and
+    centred advantages, so a loss of 0."""
+    settings = {"minibatches": 1, "allow_on_policy": True, "reward": fixed_noise}
+    history = small_run(model=gpt2(), **settings)
     assert max(history["ratio/max_deviation"]) < ROUNDING
-    assert max(map(abs, history["loss"])) < ROUNDING  # ratio 1, centred advantages
+    assert max(map(abs, history["loss"])) < ROUNDING
     assert min(history["grad_norm"]) > 0.01
 
 
@@ -127,17 +119,11 @@ def test_the_last_accuracy_is_that_of_the_model_handed_back(samples):
         assert history.accuracy < history["accuracy/pass"][-1] <= 1
 
 
-def test_history_counts_rollouts_tokens_and_evaluations():
+def test_a_run_is_evaluated_every_so_often_and_after_its_last_rollout():
     history = small_run(rollouts=5, eval_every=2)
-    assert history["step"] == [0, 1, 2, 3, 4]
     measured = [row["accuracy"] is not None for row in history.rows]
     assert measured == [False, True, False, True, True]
     assert history["num_samples"] == [16, 32, 48, 64, 80]
-    tokens = [0, *history["num_tokens"]]
-    for before, after, mean in zip(
-        tokens, tokens[1:], history["completions/mean_length"]
-    ):
-        assert 16 * 4 <= after - before - 16 * mean <= 16 * 10  # prompts
     assert all(seconds > 0 for seconds in history["step_time"])
 
 
@@ -175,8 +161,7 @@ def test_any_object_with_the_five_names_is_a_world():
     settings = {"max_new_tokens": 2, "learning_rate": 3e-3, "eval_problems": 40}
     settings |= {"rollouts": 15, **COURSE}
     history = small_run(model=random_model(), task=task, **settings)
-    assert history["reward"][0] < 0.1
-    assert sum(history["reward"][-3:]) / 3 > 0.3
+    assert history["reward"][0] < 0.1 < 0.3 < sum(history["reward"][-3:]) / 3
     assert history["habit/right"][0] < 0.6 < 0.8 < history["habit/right"][-1]
     tried, trained = [("train", 16), ("held out", 8)], 15 * [("train", 16)]
     assert task.drawn == [*tried, *trained, ("held out", 40)]
@@ -184,39 +169,30 @@ def test_any_object_with_the_five_names_is_a_world():
 
 def test_grpo_learns():
     """15 rollouts take the warm start from a third right to nearly all."""
-    config, model = TrainConfig(rollouts=15, seed=0), warm_model()
-    history = train(
-        "grpo", config=config, model=model, tokenizer=TOKENIZER, progress=False
-    )
+    history = train("grpo", config=TrainConfig(rollouts=15, seed=0), progress=False)
     assert history["reward"][0] < 0.5
     assert history.accuracy >= 0.85
     assert history["habit/careful"][0] < 0.5 < 0.8 < history["habit/careful"][-1]
 
 
 def test_the_defaults_are_the_warm_start_and_the_arithmetic_world():
-    config = replace(SMALL, rollouts=1)
-    by_default = train(ALGORITHMS["grpo"], config=config, progress=False)
+    one = replace(SMALL, rollouts=1)
+    by_default = train(ALGORITHMS["grpo"], config=one, progress=False)
     assert by_default == small_run("grpo", rollouts=1, task=Arithmetic())
     assert by_default.ended is None
 
 
 # What is refused before any work
 
-ONE = replace(SMALL, minibatches=1)
-REFUSED = {
-    "a setting": ({"config": ONE}, "one update per rollout"),
-    "a device": ({"config": replace(SMALL, device="gpu")}, "cannot use device 'gpu'"),
-    "a folder": ({"checkpoint_dir": "FILE/x"}, "cannot write checkpoints"),
-    "both": ({"resume": True, "overwrite": True}, "choose one"),
-}
 
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_run_is_refused_before_the_warm_start(case, tmp_path, monkeypatch):
-    (tmp_path / "FILE").write_text("in the way")
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_run_is_refused_before_the_warm_start(monkeypatch):
+    """Which may have to be trained. The other sentences: `tests/test_bad_input.py`."""
     prepare = vars(TRAIN)["prepare"].__wrapped__.__globals__
     monkeypatch.setitem(prepare, "warm_start", None)
-    given, said = REFUSED[case]
-    with pytest.raises(ValueError, match=said):
-        train(**{"algorithm": "grpo", "config": SMALL, "progress": False, **given})
+    for words, given in (
+        ("one update per rollout", {"config": replace(SMALL, minibatches=1)}),
+        ("cannot use device 'gpu'", {"config": replace(SMALL, device="gpu")}),
+        ("cannot write checkpoints", {"checkpoint_dir": "/dev/null/x"}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            train(**{"algorithm": "grpo", "config": SMALL, "progress": False, **given})

@@ -1,14 +1,13 @@
 """The package as `pip install` leaves it, used from a folder of the reader's own."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.worlds import own_process
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -33,22 +32,17 @@ for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
 words = "train --algorithm sapo --rollouts 2 --set prompts_per_rollout=4 --set"
 words += " eval_problems=8 --history h.csv --save policy --checkpoint-dir c"
 worked = main(words.split())
-worlds = [{}, {"preset": "tiny-moe"}, {"world": refimpl.tasks.rare_careful()}]
-shipped = [refimpl.starts.shipped(refimpl.WarmStart(**world)) for world in worlds]
 print(json.dumps({
     "file": refimpl.__file__,
     "worked": worked,
     "rollouts": len(refimpl.History.from_csv("h.csv")),
-    "shipped": [folder is not None for folder in shipped],
     "elsewhere": main(["evidence", "plan"]),
 }))
 """
 
 
 def run(*words, **settings) -> str:
-    done = subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, **settings
-    )
+    done = own_process(*words, **settings)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -63,7 +57,7 @@ def installed(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     (folder / "dist").mkdir()
-    run("-c", BUILD, folder / "dist", cwd=source)
+    run(BUILD, folder / "dist", cwd=source)
     (wheel,) = (folder / "dist").glob("refimpl-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
@@ -71,12 +65,8 @@ def installed(tmp_path_factory):
 
 
 def files(folder: Path) -> set[str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix()
-        for path in found
-        if "__pycache__" not in path.parts
-    }
+    found = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    return {path.as_posix() for path in found if "__pycache__" not in path.parts}
 
 
 def test_the_wheel_holds_the_package_without_the_lab_and_nothing_beside_it(installed):
@@ -91,22 +81,16 @@ def test_it_trains_from_any_folder_and_writes_only_there(installed, tmp_path):
     cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
     elsewhere.mkdir()
     environment = {
-        **os.environ,
         "PYTHONPATH": str(installed),
         "PYTHONDONTWRITEBYTECODE": "1",
         "REFIMPL_CACHE": str(cache),
     }
     before = files(installed)
-    said = run("-c", CHILD, cwd=elsewhere, env=environment)
+    said = run(CHILD, cwd=elsewhere, **environment)
     (told,) = [line for line in said.splitlines() if line.startswith('{"file"')]
     found = json.loads(told)
     assert Path(found.pop("file")).is_relative_to(installed)
-    assert found == {
-        "worked": 0,
-        "rollouts": 2,
-        "shipped": [True] * 3,
-        "elsewhere": 2,
-    }
+    assert found == {"worked": 0, "rollouts": 2, "elsewhere": 2}
     assert "rollouts 2" in said and "accuracy 0." in said
     assert "evidence needs refimpl.lab" in said and "in a clone" in said
     assert files(installed) == before and not cache.exists()
