@@ -42,6 +42,8 @@ World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
 ENDED = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
 OURS = (UserError, *ENDED)
 """Errors that are sentences for the reader; any other is a bug."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota, a file that may not grow."""
 
 
 def train(
@@ -293,7 +295,7 @@ def called(arguments: list[str]) -> int:
             args=arguments,
         )
     except (*OURS, OSError) as error:
-        if not isinstance(error, OURS) and error.errno != errno.ENOSPC:
+        if not isinstance(error, OURS) and error.errno not in FULL:
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
         return 2

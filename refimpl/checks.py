@@ -100,10 +100,13 @@ class Keywords:
     """The keyword-only parameters of a function, checked by their annotations."""
 
     def __init__(self, function: Any, owner: str):
-        kinds = annotations(function)
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         self.owner = owner
-        self.defaults = MappingProxyType(function.__kwdefaults__ or {})
-        self.annotations = {name: kinds.get(name, Any) for name in self.defaults}
+        self.defaults = MappingProxyType({p.name: p.default for p in keywords})
+        self.annotations = {
+            p.name: Any if p.annotation is p.empty else p.annotation for p in keywords
+        }
         if {"epsilon_low", "epsilon_high"} <= self.annotations.keys():
             self.annotations.setdefault("epsilon", self.annotations["epsilon_low"])
         self._checks = {n: checker(n, kind) for n, kind in self.annotations.items()}
@@ -190,7 +193,7 @@ def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
 WORDS |= {bool: "True or False", NoneType: "None", Any: "anything"}
 WORDS |= {dict: "a dictionary", Path: "a path", Callable: "a function"}
-WORDS |= {Collection: "a list"}
+OPAQUE: dict[Any, str] = {Collection: "a list"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -217,7 +220,7 @@ def expected(annotation: Any) -> str:
     if origin is tuple:
         return f"{len(inner)} values, each {expected(inner[0])}"
     cls = origin or annotation
-    return WORDS.get(cls, f"of type {cls.__name__}")
+    return (WORDS | OPAQUE).get(cls, f"of type {cls.__name__}")
 
 
 def shown(value: Any) -> str:

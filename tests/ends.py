@@ -8,6 +8,7 @@ of the checkpoints are gone on from: the run must be the one that nothing ended.
 """
 
 import contextlib
+import inspect
 import os
 import pty
 import random
@@ -97,7 +98,8 @@ class Failing(Way):
                 return works(*given, **named)
             return self.fault(works, *given, **named)
 
-        static = isinstance(vars(self.owner).get(self.name), staticmethod)
+        found = inspect.getattr_static(self.owner, self.name)
+        static = isinstance(found, staticmethod)
         setattr(self.owner, self.name, staticmethod(fails) if static else fails)
 
 

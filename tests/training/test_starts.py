@@ -249,9 +249,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("damage", "sentence"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("case", BROKEN)
 def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
-    damage, sentence, tmp_path, monkeypatch
+    case, tmp_path, monkeypatch
 ):
     """As a future version of transformers might not read our files."""
     copied = shutil.copytree(starts.SHIPPED, tmp_path / "starts")
