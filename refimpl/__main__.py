@@ -6,6 +6,7 @@ The commands of the other rooms (`real`, `interop`, `lab`) are found when one is
 import csv
 import errno
 import importlib
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from refimpl.collect import DynamicSamplingError
 from refimpl.command_line import Method, Sets, parse_settings
 from refimpl.config import DType, TrainConfig
 from refimpl.history import History
-from refimpl.hooks import Interrupted, StalenessError
+from refimpl.hooks import Interrupted, StalenessError, signals_to
 from refimpl.models import Preset
 from refimpl.prepare import check_fit
 from refimpl.starts import WarmStart, cached, shipped, warm_start
@@ -126,7 +127,7 @@ def train(
 
     def keep(result: History) -> None:
         """Write what is asked for, then the summary; each though another fails."""
-        with ExitStack() as outputs:  # the last is called first
+        with signals_to(signal.SIG_IGN), ExitStack() as outputs:  # the last comes first
             outputs.callback(summarise, result, config, checkpoint_dir)
             if save is not None:
                 given = result.model, start["tokenizer"]

@@ -60,9 +60,17 @@ def write(
 
 
 def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
-    """The files that `fill(folder)` writes, each whole; others in `folder` stay."""
+    """The files that `fill(folder)` writes, each whole; others in `folder` stay.
+
+    Raises `UserError` if they cannot be written; what was there is then untouched.
+    """
     with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as scratch:
-        fill(Path(scratch))
+        try:
+            fill(Path(scratch))
+        except (
+            Exception
+        ) as error:  # safetensors has an error of its own for a full disk
+            raise UserError(f"cannot write to {str(folder)!r} ({error})") from error
         files = sorted(Path(scratch).iterdir())
         for file in files:
             with open(file, "rb") as written:

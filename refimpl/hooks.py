@@ -126,7 +126,14 @@ def end_early(run: Run, folder: Path | None) -> Iterator[None]:
     so is whatever happens before a first rollout is complete. Where the weights are
     those after a whole rollout, they are saved in `folder`.
     """
-    with signals_wait(run):
+
+    def request(number: int, _) -> None:
+        """Ctrl-C, a request to end or a closed terminal: after this rollout."""
+        if run.stopping and number == signal.SIGINT:  # a second Ctrl-C: at once
+            raise KeyboardInterrupt
+        run.stopping = run.stopping or number
+
+    with signals_to(request):
         try:
             yield
         except BaseException as reason:
@@ -144,11 +151,12 @@ def end_early(run: Run, folder: Path | None) -> Iterator[None]:
 def keep(run: Run, folder: Path | None, reason: BaseException) -> str:
     """Save where that is of use; what went wrong with it.
 
-    Not in the middle of the updates, which a run that goes on makes once more, and not
-    if what ended the run is the saving, or somebody who will not wait for it.
+    Not in the middle of the updates, which a run that goes on makes once more, not of
+    weights that have diverged, and not if what ended the run is the saving, or somebody
+    who will not wait for it.
     """
-    hopeless = isinstance(reason, KeyboardInterrupt | checkpoint.CheckpointError)
-    if folder is not None and run.whole and not hopeless:
+    hopeless = KeyboardInterrupt | checkpoint.CheckpointError | FloatingPointError
+    if folder is not None and run.whole and not isinstance(reason, hopeless):
         try:
             checkpoint.save(folder, checkpoint.state(run))
         except checkpoint.CheckpointError as error:
@@ -172,23 +180,16 @@ def early(run: Run, reason: BaseException, unsaved: str) -> BaseException:
 
 
 @contextlib.contextmanager
-def signals_wait(run: Run) -> Iterator[None]:
-    """In here Ctrl-C, a request to end and a closed terminal stop the run after this
-    rollout; a second Ctrl-C does at once."""
-
-    def request(number: int, _) -> None:
-        if run.stopping and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        run.stopping = run.stopping or number
-
+def signals_to(handler: Callable | signal.Handlers) -> Iterator[None]:
+    """In here what asks a program to end goes to `handler`."""
     before = {}
     if threading.current_thread() is threading.main_thread():  # others catch none
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
-                before[number] = signal.signal(number, request)
+                before[number] = signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

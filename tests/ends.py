@@ -8,6 +8,7 @@ of the checkpoints are gone on from: the run must be the one that nothing ended.
 """
 
 import contextlib
+import functools
 import inspect
 import os
 import pty
@@ -93,6 +94,7 @@ class Failing(Way):
     def inside(self, when):
         works, done = getattr(self.owner, self.name), history_length()
 
+        @functools.wraps(works)  # a checkpoint names its reward
         def fails(*given, **named):
             if done() <= when:
                 return works(*given, **named)
@@ -128,9 +130,9 @@ def bug(works, *given, **named):
 
 
 def diverge(works, run, *given):
-    measured = works(run, *given)
+    norm = works(run, *given)
     next(run.model.parameters()).data.fill_(torch.nan)
-    return measured
+    return norm
 
 
 def full(works, *given):
@@ -153,7 +155,7 @@ WAYS: dict[str, Way] = {
     "the reward is NaN": Failing(WORLD, "reward", nan),
     "the task raises": Failing(WORLD, "sample", away),
     "a fault of ours": Failing(COLLECT, "old_policy", bug, status=1),
-    "weights not finite": Failing(TRAIN, "updates", diverge, whole=False),
+    "weights not finite": Failing(TRAIN, "descend", diverge, whole=False),
     "full disk": Failing(COLLECT, "show", full, whole=False),
 }
 
@@ -260,6 +262,8 @@ def faults(name: str, way: Way, status: int, folder: Path) -> list[str]:
     if name not in ("SIGKILL", "full disk") and not (folder / "p/config.json").exists():
         found.append("no policy")
     least = done if way.whole else done // EVERY * EVERY
+    if name == "SIGKILL":  # which may come between a rollout and its checkpoint
+        least = max(0, done - 1) // EVERY * EVERY
     if saved < least - (name == "full disk") * EVERY:
         found.append(f"the checkpoint lacks {least - saved} rollouts")
     left = {".new.", ".h.csv.", ".s.jsonl."}

@@ -331,7 +331,7 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     weights = folder("toy") / "model.safetensors"
     weights.write_bytes(b"\xff" * weights.stat().st_size)
     where = re.escape(str(folder("toy")))
-    with pytest.raises(UserError, match=f"{where}.*`python -m refimpl fetch toy` makes"):
+    with pytest.raises(UserError, match=f"{where}.*`python -m refimpl fetch toy`"):
         load("toy")
     weights.write_bytes(b"cut off")
     with pytest.raises(UserError, match="no longer as it was"):
