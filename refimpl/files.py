@@ -69,7 +69,7 @@ def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
             fill(Path(scratch))
         except (
             Exception
-        ) as error:  # safetensors has an error of its own for a full disk
+        ) as error:  # safetensors' own, of a full disk
             raise UserError(f"cannot write to {str(folder)!r} ({error})") from error
         files = sorted(Path(scratch).iterdir())
         for file in files:

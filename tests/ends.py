@@ -89,7 +89,7 @@ class Failing(Way):
 
     def __init__(self, owner, name, fault, status=2, whole=True):
         self.owner, self.name, self.fault = owner, name, fault
-        self.status, self.whole = (status,), whole
+        self.status, self.whole = (0, status), whole  # it may be complete before
 
     def inside(self, when):
         works, done = getattr(self.owner, self.name), history_length()
