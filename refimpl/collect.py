@@ -39,12 +39,12 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         more = partial(draw, run, step)
         wanted, most = config.prompts_per_rollout, config.max_sampling_rounds
         drawn, rows, rounds = refill(drawn, more, wanted, most)
-    metrics = describe(drawn, run.task.habit, run.task.habits)
     rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
     if config.overlong_share:
         limit = config.max_new_tokens
         buffer = config.overlong_share * limit
         scores = scores + overlong_punishment(rollout.length, limit, buffer)
+    metrics = describe(drawn, run.task.habit, run.task.habits)
     rollout, old_logp, compared = old_policy(run, rollout)
     batch, paid = advantages(run, rollout, old_logp, scores)
     return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
@@ -202,14 +202,13 @@ def advantages(
     size, metrics = config.micro_batch_size, {}
     kept = mask * ~rollout.truncated[:, None] if config.overlong_filtering else mask
     ref_logp = values = targets = None
-    rewards = token_rewards(scores, old_logp, old_logp, mask, 0.0)
+    reference, beta = old_logp, config.beta if config.kl_in == "reward" else 0.0
     if config.beta > 0:
-        ref_logp = in_parts(run.reference_logp, rollout, size)
+        reference = ref_logp = in_parts(run.reference_logp, rollout, size)
         metrics["kl"] = mean_over(k1(old_logp, ref_logp) * mask, mask)
-        if config.kl_in == "reward":
-            rewards = token_rewards(scores, old_logp, ref_logp, mask, config.beta)
     if run.critic is not None:
         values = in_parts(run.values, rollout, size)
+    rewards = token_rewards(scores, old_logp, reference, mask, beta)
     estimate = run.algorithm.advantages(
         Scored(rewards, rollout.group, mask, values, config.gamma, config.lam)
     )

@@ -67,9 +67,7 @@ def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
     with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as scratch:
         try:
             fill(Path(scratch))
-        except (
-            Exception
-        ) as error:  # safetensors' own, of a full disk
+        except Exception as error:  # safetensors' own, of a full disk
             raise UserError(f"cannot write to {str(folder)!r} ({error})") from error
         files = sorted(Path(scratch).iterdir())
         for file in files:

@@ -36,6 +36,8 @@ def separate_cache() -> None:
 
 
 separate_cache()
+if not os.access(Path.home(), os.W_OK):  # Jupyter and matplotlib want one
+    os.environ["HOME"] = tempfile.mkdtemp(prefix="refimpl-home-")
 
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")
