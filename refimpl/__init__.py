@@ -14,10 +14,11 @@ lowest first:
 4. `tasks`, `models`, `batch`, `moe`, `sampling`, `scoring`, `samplers` (that are not
    the policy), `rewards`: world and policy.
 5. `terms` (of a loss), `sft`, `starts`, `history`, `evaluation`, `run`, `prepare`,
-   `collect`, `checkpoint`, `hooks`, and `train` on top. `__main__` is the command line.
+   `collect`, `checkpoint`, `hooks`, and `train` on top.
 
-Three rooms stand beside this core, which never imports them: `real` (a pretrained
-model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).
+Four rooms stand beside this core, which never imports them: `shell` (the command line),
+`real` (a pretrained model), `interop` (TRL, verl, the conformance kit), `lab` (evidence
+and measurements). `__main__` opens the first of them.
 Importing it changes nothing in the host process.
 """
 

@@ -2,11 +2,10 @@
 
 import contextlib
 import hashlib
-import io
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -115,13 +114,13 @@ def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
     if not str(path):
         raise UserError(f"cannot write {what} to '', which is no name; name a folder")
     try:
-        path = Path(path).absolute()
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
+        folder = Path(path).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except (OSError, ValueError) as error:  # a name that holds NUL
         raise _unwritable(what, Path(path) / file, error) from error
-    return path
+    return folder
 
 
 def writable_file(path: str | Path, what: str) -> Path:
@@ -133,7 +132,7 @@ def writable_file(path: str | Path, what: str) -> Path:
     try:
         there = os.stat(path).st_mode
     except FileNotFoundError:  # or a link to nothing
-        target = Path(os.path.realpath(path))
+        target = Path(os.path.realpath(path) if os.path.islink(path) else path)
         writable_folder(target.parent, what, target.name)
         return Path(path).absolute()
     except (OSError, ValueError) as error:  # too long, NUL, a circle of links
@@ -156,56 +155,3 @@ def _unwritable(what: str, path: str | Path, why: object) -> UserError:
         f"cannot write {what} to {str(path)!r} ({why}); choose a place that you may "
         "write to"
     )
-
-
-def check_apart(
-    files: Mapping[str, Path | None], folders: Mapping[str, Path | None]
-) -> None:
-    """Raise `UserError` if two outputs are one file, or one lies where weights do.
-
-    `files` and `folders`, by the names that the user knows them by; None is not asked
-    for. Only the folders are free of other files: what is saved there comes as several.
-    """
-    taken: dict[str, str] = {}
-    for name, path in (*folders.items(), *files.items()):
-        if path is None or (path.exists() and not (path.is_file() or path.is_dir())):
-            continue  # pipes and devices take several
-        place = os.path.realpath(path)
-        for there in (place, os.path.dirname(place)):
-            if there in taken and (there == place or taken[there] in folders):
-                raise UserError(
-                    f"{name} {str(path)!r} would be written over, or into, what "
-                    f"{taken[there]} names; give each a place of its own"
-                )
-        taken[place] = name
-
-
-class Unbroken:
-    """A text stream that nobody has to read: a closed pipe or terminal ends no run."""
-
-    def __init__(self, stream: IO[str]):
-        self._stream = stream
-
-    def __getattr__(self, name: str):
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """As the stream does, while there is one."""
-        with self._whole():
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """As the stream does, while there is one."""
-        with self._whole():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _whole(self):
-        try:
-            yield
-        except OSError:  # what is still in its buffer goes nowhere, and says nothing
-            with contextlib.suppress(OSError, io.UnsupportedOperation):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, self._stream.fileno())
-                os.close(nowhere)

@@ -26,9 +26,9 @@ import torch
 import tyro
 from tabulate import tabulate
 
-from refimpl import __main__ as command
 from refimpl import checkpoint, tasks
 from refimpl.history import History
+from refimpl.shell import main as command
 
 ROLLOUTS, EVERY = 8, 3
 SETTINGS = {

@@ -26,7 +26,6 @@ from torch import nn, tensor
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
 from refimpl.checks import annotations
-from refimpl.command_line import LEFT, parse_settings
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
@@ -35,6 +34,7 @@ from refimpl.real.loading import load
 from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.scoring import values
+from refimpl.shell.flags import LEFT, parse_settings
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 

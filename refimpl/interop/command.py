@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from refimpl.command_line import Method
 from refimpl.interop import configs
 from refimpl.interop.conformance import cases, table
+from refimpl.shell.flags import Method
 
 
 def conformance(*, against: Path | None = None) -> int:

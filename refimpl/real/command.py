@@ -40,7 +40,7 @@ def start(
     adapter = parse_lora(lora or ())
     if world is None:
         if not task.startswith(GYM):
-            from refimpl.__main__ import WORLDS
+            from refimpl.shell.train import WORLDS
 
             known = [*WORLDS, f"{GYM}NAME"]
             raise UserError(

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from refimpl import ALGORITHMS, History, TrainConfig, WarmStart, checkpoint
-from refimpl import __main__ as cli
 from refimpl.checks import annotations
-from refimpl.command_line import FIELDS, LEFT, parse_settings
 from refimpl.lab import bench, evidence
 from refimpl.real.loading import load
+from refimpl.shell import main as cli
+from refimpl.shell import train
+from refimpl.shell.flags import FIELDS, LEFT, parse_settings
+from refimpl.shell.rooms import ELSEWHERE, room
 from refimpl.starts import shipped
 from refimpl.tasks import Arithmetic
 from tests import worlds
@@ -158,7 +160,7 @@ def test_set_reaches_every_setting_and_a_flag_beats_it(monkeypatch):
         seen.append(f"{config.seed} {config.dtype} {config.device}")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "run_training", spy)
+    monkeypatch.setattr(train, "run_training", spy)
     chosen = "--set seed=3 --set dtype=bfloat16"
     for more in (chosen, f"{chosen} --seed 5", ""):
         assert run(f"{RUN} {more}") == 130
@@ -283,7 +285,7 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
     def bug(*_, **__):
         raise error("unsupported operand")
 
-    monkeypatch.setattr(cli, "warm_start", bug)
+    monkeypatch.setattr(train, "warm_start", bug)
     with pytest.raises(error, match="unsupported operand"):
         run(GRPO)
 
@@ -298,9 +300,9 @@ def test_every_command_that_is_written_down_is_understood(monkeypatch):
     def parsed(commands):
         return {n: wraps(f)(lambda *_, **__: 0) for n, f in commands.items()}
 
-    for name in {*cli.ELSEWHERE.values()}:
-        module = cli.room(name, "")
-        assert {n for n, r in cli.ELSEWHERE.items() if r == name} == {*module.COMMANDS}
+    for name in {*ELSEWHERE.values()}:
+        module = room(name, "")
+        assert {n for n, r in ELSEWHERE.items() if r == name} == {*module.COMMANDS}
         every |= module.COMMANDS
         monkeypatch.setattr(module, "COMMANDS", parsed(module.COMMANDS))
     monkeypatch.setattr(cli, "COMMANDS", parsed(cli.COMMANDS))

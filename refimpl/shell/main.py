@@ -1,0 +1,139 @@
+"""The command line: `python -m refimpl {train,settings,warm-start,curves,…}`.
+
+The commands of the other rooms (`real`, `interop`, `lab`) are found when one is called.
+"""
+
+import csv
+import errno
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import tyro
+from pydantic import TypeAdapter
+
+from refimpl import algorithms, checks, curves, files
+from refimpl.algorithms import ALGORITHMS
+from refimpl.checkpoint import CheckpointError
+from refimpl.checks import UserError
+from refimpl.collect import DynamicSamplingError
+from refimpl.config import TrainConfig
+from refimpl.hooks import StalenessError
+from refimpl.models import Preset
+from refimpl.shell.flags import Method, Sets, parse_settings
+from refimpl.shell.outputs import Unbroken
+from refimpl.shell.rooms import ELSEWHERE, room
+from refimpl.shell.train import WORLDS, World, train
+from refimpl.starts import WarmStart, cached, shipped, warm_start
+
+ENDED = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
+OURS = (UserError, *ENDED)
+"""Errors that are sentences for the reader; any other is a bug."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota, a file that may not grow."""
+
+
+def settings_() -> int:
+    """Print what --set takes: every setting and hyperparameter, with its range."""
+    defaults = TrainConfig()
+    for group in reversed(TrainConfig.__mro__[1:-1]):
+        print(f"{group.__name__}: {group.__doc__}\n")
+        schema = TypeAdapter(group).json_schema()["properties"]
+        for name, kind in checks.annotations(group).items():
+            words = f"{getattr(defaults, name)!r}, {checks.expected(kind)}"
+            meaning = schema[name].get("description")
+            print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
+        print()
+    print("Algorithms and their hyperparameters:\n")
+    for a in ALGORITHMS.values():
+        changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
+        papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
+        print(f"  {a.name}: {changed}. {papers or 'no hyperparameters'}")
+    return 0
+
+
+def warm_start_(
+    *,
+    preset: Preset = "tiny",
+    task: World = "arithmetic",
+    seed: int = 0,
+    device: str = "cpu",
+    fresh: bool = False,
+) -> int:
+    """Train or find the SFT policy.
+
+    Args:
+        fresh: train it again.
+    """
+    recipe = WarmStart(preset=preset, world=WORLDS[task](), seed=seed)
+    _, _, losses = warm_start(recipe, device=device, fresh=fresh)
+    folder = (None if fresh else shipped(recipe)) or cached(recipe)
+    print(f"{folder}  final loss {losses[-1]:.3f}")
+    return 0
+
+
+def curves_(
+    *, algorithm: Method, set: Sets = (), out: Path = Path("curves.csv")
+) -> int:
+    """Write objective and gradient coefficient against the ratio as CSV.
+
+    Args:
+        set: NAME=VALUE, a hyperparameter; repeatable.
+    """
+    method = algorithms.get(algorithm)
+    settings = parse_settings(method, set, fields={})["hyperparameters"]
+    path = files.writable_file(out, "the curves")
+
+    def fill(file) -> None:
+        writer = csv.writer(file)
+        writer.writerow(["name", *curves.Curve._fields])
+        for sign in (1, -1):
+            curve = curves.curve(method, sign, **settings)
+            for row in zip(*(column.tolist() for column in curve)):
+                name = f"{method.name} A{'>' if sign > 0 else '<'}0"
+                writer.writerow([name, *(f"{number:.6g}" for number in row)])
+
+    files.write(path, fill)
+    print(f"wrote {out}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "train": train,
+    "settings": settings_,
+    "warm-start": warm_start_,
+    "curves": curves_,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; 2 and one line for what the reader can mend."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    out, err = Unbroken(sys.stdout), Unbroken(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        return called(arguments)
+
+
+def called(arguments: list[str]) -> int:
+    """The command's exit status."""
+    asked = arguments[0] if arguments else ""
+    try:
+        known = COMMANDS
+        if asked in ELSEWHERE:
+            known = COMMANDS | room(ELSEWHERE[asked], asked).COMMANDS
+        return tyro.extras.subcommand_cli_from_dict(
+            known,
+            prog="python -m refimpl",
+            description=f"Other commands: {', '.join(ELSEWHERE)}.",
+            args=arguments,
+        )
+    except (*OURS, OSError) as error:
+        if not isinstance(error, OURS) and error.errno not in FULL:
+            raise  # a bug: its traceback is what helps
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
