@@ -135,7 +135,8 @@ def test_importing_training_and_asking_for_help_leave_the_process_as_it_was(
     assert before == imported == trained
     assert before["threads"] == 3 and found["threads"] == [1]
     assert before["progress bars"] is True and found["help"]
-    unwanted = (*ROOMS[1:], "matplotlib", "IPython", "ipywidgets", "pandas", "scipy.stats")
+    packages = ("matplotlib", "IPython", "ipywidgets", "pandas", "scipy.stats")
+    unwanted = (*ROOMS[1:], *packages)
     assert not [name for name in found["modules"] if name.startswith(unwanted)]
     assert list(tmp_path.iterdir()) == []
 
