@@ -10,7 +10,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from refimpl import seeds
-from refimpl.checks import UserError
+from refimpl.checks import UserError, one_line
 from refimpl.files import writable_folder, write
 from refimpl.models import Model, fingerprint, frozen_names
 from refimpl.rewards import identity
@@ -19,7 +19,7 @@ from refimpl.run import Run
 NAME, LOCK = "checkpoint.pt", ".lock"
 VERSION = 7
 KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
-KEYS |= {"model", "critic", "reference", "frozen", "optimizer"}
+KEYS |= {"model", "critic", "reference", "frozen", "optimizer", "past"}
 
 
 class CheckpointError(OSError):
@@ -136,8 +136,20 @@ MAY_CHANGE = {"rollouts", "checkpoint_every", "device", "samples_every"}
 
 def restore(run: Run, saved: dict) -> None:
     """Put `saved` into `run`. Raises `UserError` if it is another run's."""
+    try:
+        check_same(saved, state(run))
+        _put(saved, run)
+    except UserError:
+        raise
+    except Exception as error:  # somebody else wrote it
+        raise UserError(
+            f"the checkpoint is none that this version wrote ({one_line(error)}); use "
+            "another checkpoint folder"
+        ) from error
+
+
+def _put(saved: dict, run: Run) -> None:
     now = state(run)
-    check_same(saved, now)
     try:
         if not torch.equal(now["frozen"], saved["frozen"]):
             raise RuntimeError("what is frozen was another")
