@@ -47,8 +47,20 @@ def copy(tmp_path_factory) -> Path:
             shutil.copy(ROOT / name, folder / name)
     for name, code in blocks().items():
         (folder / name).write_text(code, encoding="utf-8")
-    subprocess.run(["git", "apply", "registry.diff"], cwd=folder, check=True)
+    registry = folder / "refimpl/algorithms/__init__.py"
+    registry.write_text(added(registry.read_text(), blocks()["registry.diff"]))
     return folder
+
+
+def added(text: str, diff: str) -> str:
+    """Each + line of a diff stands after the line that is before it there."""
+    before = ""
+    for sign, line in ((line[:1], line[1:]) for line in diff.splitlines()):
+        if sign == "+":
+            assert text.count(f"{before}\n") == 1
+            text = text.replace(f"{before}\n", f"{before}\n{line}\n")
+        before = line
+    return text
 
 
 @pytest.mark.slow

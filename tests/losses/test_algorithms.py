@@ -122,7 +122,7 @@ def stale_tokens(spread=0.8, seed=0):
     logp, old_logp, a, mask = random_batch([5, 2, 4, 1, 3], seed, spread)
     a[2, 1] = 0
     weight = torch.rand(mask.shape, generator=torch.Generator().manual_seed(1)) * mask
-    return Tokens(logp, old_logp * mask, a * mask, mask, weight)
+    return Tokens(logp * mask, old_logp * mask, a * mask, mask, weight)
 
 
 def objective_of(algorithm, tokens, **given) -> Objective:
