@@ -141,7 +141,7 @@ def checker(name: str, annotation: Any) -> Callable[[Any], Any]:
 
 
 def _opaque(kind: Any) -> Any:
-    """`kind`, of which pydantic looks at an object's class and at nothing inside."""
+    """`kind`, of which pydantic looks at an object's class, and a list's members'."""
     origin = typing.get_origin(kind)
     if origin in UNIONS:
         return functools.reduce(operator.or_, map(_opaque, typing.get_args(kind)))
@@ -149,9 +149,14 @@ def _opaque(kind: Any) -> Any:
     if cls in (Annotated, tuple, *WORDS) or not isinstance(cls, type):
         return kind
 
+    held = typing.get_args(kind)[0] if origin is Collection else Any
+    held = object if held is Any else typing.get_origin(held) or held
+
     def check(value: Any) -> Any:
         text = cls is Collection and isinstance(value, str)  # one of letters
         if text or not isinstance(value, cls):
+            raise ValueError
+        if origin is Collection and not all(isinstance(one, held) for one in value):
             raise ValueError
         return value
 
@@ -219,6 +224,8 @@ def expected(annotation: Any) -> str:
         return " or ".join(map(repr, inner))
     if origin is tuple:
         return f"{len(inner)} values, each {expected(inner[0])}"
+    if origin is Collection and inner[0] is not Any:
+        return f"a list, each {expected(inner[0])}"
     cls = origin or annotation
     return (WORDS | OPAQUE).get(cls, f"of type {cls.__name__}")
 
@@ -273,6 +280,8 @@ def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
             f"{mask[other][0].item():g}"
         )
     for name, value in tensors.items():
+        if not value.numel():
+            raise UserError(f"{name} has no number in it, got {shown(value)}")
         bad = ~value.isfinite()
         if mask is not None:
             bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)

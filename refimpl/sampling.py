@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
-from refimpl.checks import Count, Positive, Seed, UserError, guarded, shown
+from refimpl.checks import Count, Positive, Seed, UserError, guarded
 from refimpl.models import Model, vocabulary, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
@@ -219,8 +219,8 @@ def encode(
     not know, or so many that too little room is left for a response.
     """
     prompts, known = list(prompts), vocabulary(model)
-    if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
-        raise UserError(f"prompts must be at least one text, got {shown(prompts)}")
+    if not prompts:
+        raise UserError("prompts must be at least one text, got none")
     rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
     if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
         rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]

@@ -165,7 +165,7 @@ def refuses(function: Callable, good: dict, types: dict) -> None:
         for value in OUT_OF_RANGE.get(name, ()):
             refused(f"{name} must … got ", function, **{**good, name: value})
         if isinstance(whole := good.get(name), torch.Tensor):
-            refused("must have shape … got ", function, **{**good, name: whole[None]})
+            refused(f"{name} must be of type … of shape", function, **{**good, name: whole[None]})
             refused(f"{name} ", function, **{**good, name: whole * NAN})
 
 
@@ -187,12 +187,12 @@ def test_a_tensor_of_another_kind():
         ("mask must hold only 0 and 1", "mask", mask / 2),
         ("mask must hold only 0 and 1", "mask", mask * 2),
         ("mask … 0 and 1", "mask", mask * NAN),
-        ("must have shape … got ", "advantages", torch.cat([advantages, advantages])),
-        ("advantages must be a tensor, got ", "advantages", [1.0, -1.0]),
-        ("advantages must be a tensor, got ", "advantages", advantages.numpy()),
-        ("advantages must hold ", "advantages", advantages > 0),
-        ("logp must hold floats, got ", "logp", BATCH["logp"].long()),
-        ("logp is -inf at row 0", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
+        ("of type … of shape (4,), beside logp (2, 3)", "advantages", torch.cat([advantages, advantages])),
+        ("advantages must be of type … got [1", "advantages", [1.0, -1.0]),
+        ("advantages must be … got array", "advantages", advantages.numpy()),
+        ("advantages must be … torch.bool", "advantages", advantages > 0),
+        ("logp must be of type Float … int64", "logp", BATCH["logp"].long()),
+        ("logp is -inf at [0, 0]", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
     ):
         at("policy_loss", words, **{name: value})
 
@@ -211,7 +211,7 @@ def test_a_hyperparameter(algorithm):
         refuses(call, {}, types)
         if name not in ("gmpo", "rspo"):  # there the bound is one of log r
             for lower in {"epsilon", "epsilon_low"} & types.keys():
-                refused("must be a number in (0, 1], got 1.5", call, **{lower: 1.5})
+                refused("must be a number > 0 and ≤ 1, got 1.5", call, **{lower: 1.5})
     for key in types:
         for text in ("nonsense", *map(str, OUT_OF_RANGE.get(key, ()))):
             words = f"{key} must … got {text!r}"
@@ -224,7 +224,7 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("7 prompts … 4 equal mini-batches", {"prompts_per_rollout": 7}),
     ("max_length 3 … max_new_tokens 9", {"max_length": 3, "max_new_tokens": 9}),
     ("detach_shift … before_clip", {"detach_shift": False, "placement": "after_clip"}),
-    ("rollout_dtype 'float64' … dtype 'float32'", {"rollout_dtype": "float64"}),
+    ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
     ("'bfloat16' … 'float64'", {"rollout_dtype": "bfloat16", "dtype": "float64"}),
     ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
     ("normaliser must … did you mean 'token_mean'", {"normaliser": "token_meam"}),
@@ -280,7 +280,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     monkeypatch.setattr(TRAIN, "collect", too_late)
     run = partial(at, "train")
     run("'gropo' … did you mean 'grpo'", algorithm="gropo")
-    run("config must be a TrainConfig … seed", config={"seed": 1})
+    run("config must be of type TrainConfig or None … seed", config={"seed": 1})
     run("causal language model … Linear", model=nn.Linear(2, 2))
     run("model and tokenizer together", tokenizer=None)
     run("model and tokenizer together", model=None)
@@ -292,18 +292,18 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     for name, value in (("replay", "R2"), ("router_noise", 0.1), ("router_rate", 2.0)):
         config = replace(SMALL, **{name: value})
         run(f"{name} … mixture of experts", config=config)
-    run("unknown device 'gpu'", config=replace(SMALL, device="gpu"))
-    run("hooks must be a list, each a function", hooks=[print, 3])
-    run("task must have … 'arithmetic'", task="arithmetic")
-    run("task must have … Arithmetic … is a class", task=Arithmetic)
+    run("cannot use device 'gpu'", config=replace(SMALL, device="gpu"))
+    run("hooks must be a list, each a function, got [<", hooks=[print, 3])
+    run("task must be an object with … 'arithmetic'", task="arithmetic")
+    run("task must be an object with … <class … Arithmetic", task=Arithmetic)
     for name in PARTS:
-        run(f"task must have … lacks {name}", task=task(**{name: None}))
+        run(f"task must be an object with … lacks {name}", task=task(**{name: None}))
     for name in ("sample", "held_out"):
         for rows in BAD_ROWS:
             changed = task(**{name: lambda *_, rows=rows: rows})
             run(f"task.{name} must return a list … 'prompt'", task=changed)
         run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
-    run("as many rows … returned 1", task=task(sample=lambda n, seed: [ROW]))
+    run("task.sample(4, 0) returned 1 rows, not 4", task=task(sample=lambda n, seed: [ROW]))
     nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
     run("a prompt must be a non-empty string, got ''", task=nothing)
     run("resume=True needs a checkpoint_dir", resume=True)
@@ -335,20 +335,20 @@ def test_sampling_and_measuring():
     for door in ("sample", "scores", "evaluate"):
         at(door, "causal language model … Linear", model=nn.Linear(2, 2))
     for door in ("scores", "evaluate", "prepare"):
-        at(door, "task must have … 'arithmetic'", task="arithmetic")
+        at(door, "task must be an object with … 'arithmetic'", task="arithmetic")
     changed = task(held_out=lambda *_: [])
     at("evaluate", "task.held_out must return … 'prompt'", task=changed)
     at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
     at("values", "critic must … make_critic", critic=MODEL)
     at("pass_at", "k must be at most 3, … got 4", k=4)
-    at("pass_at", "at least one problem", scores=torch.zeros(0, 3))
-    at("mean_at", "at least one answer", scores=torch.zeros(0, 3))
+    at("pass_at", "scores has no number", scores=torch.zeros(0, 3))
+    at("mean_at", "scores has no number", scores=torch.zeros(0, 3))
 
 
 def test_losses_curves_and_gates():
     at("overlong_punishment", "buffer must … max_length = 12 … got 13", buffer=13)
     at("curve", "advantage must not be 0", advantage=0)
-    at("curve", "ratios must be > 0, got 0", ratios=tensor([0.0, 1.0]))
+    at("curve", "ratios must be > 0", ratios=tensor([0.0, 1.0]))
     at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
     at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
     at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
@@ -377,9 +377,6 @@ def test_formulas_that_have_a_sentence_of_their_own():
     words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
     refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
     refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
-    mixture = build("tiny-moe", TOKENIZER)
-    other = rl.moe.routed(mixture, experts=torch.zeros(1, 3, 1, 2))
-    refused("experts of 1 layers … 2 routers", other.__enter__)
 
 
 def test_sums_of_rewards_names_and_devices():
@@ -391,10 +388,10 @@ def test_sums_of_rewards_names_and_devices():
     refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
     at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
     for value in ("gpu", "", None, "cuda:-1", ["cpu"]):
-        refused(f"unknown device {value!r}", pick_device, value)
-    refused("unknown device 'gpu'", rl.warm_start, device="gpu")
-    for value in (None, "three", 3.5):
-        refused(f"answer must be a whole number, got {value!r}", verify, "#3", value)
+        refused(f"cannot use device {value!r}", pick_device, value)
+    refused("cannot use device 'gpu'", rl.warm_start, device="gpu")
+    for value in (None, 3.5):
+        refused(f"answer must be a whole number or text, got {value!r}", verify, "#3", value)
         at("correctness", "answer must be a whole number", answer=[value])
     refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
     refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
@@ -447,7 +444,7 @@ def test_a_path_that_cannot_be_written(tmp_path):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("in the way")
     folder.mkdir()
-    refused("cannot write checkpoints to … choose a folder", small_train, file)
+    refused("cannot write checkpoints to … File exists", small_train, file)
     refused("cannot write checkpoints to … below", small_train, file / "below")
     writers = {"the history": HISTORY.to_csv, "the samples": HISTORY.samples_to_jsonl}
     for what, write in writers.items():
