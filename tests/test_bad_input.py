@@ -305,7 +305,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
         run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
     run("task.sample(4, 0) returned 1 rows, not 4", task=task(sample=lambda n, seed: [ROW]))
     nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
-    run("a prompt must be a non-empty string, got ''", task=nothing)
+    run("no token of the prompt ''", task=nothing)
     run("resume=True needs a checkpoint_dir", resume=True)
     run("overwrite=True needs a checkpoint_dir", overwrite=True)
     run("resume … overwrite … choose one", resume=True, overwrite=True)
