@@ -119,6 +119,8 @@ class Keywords:
         refuse_unknown(self.owner, given, self.annotations)
         values = {name: self._checks[name](value) for name, value in given.items()}
         if "epsilon" in values and "epsilon" not in self.defaults:
+            if twice := {"epsilon_low", "epsilon_high"} & values.keys():
+                raise UserError(f"epsilon is both bounds: give it without {min(twice)}")
             epsilon = values.pop("epsilon")
             values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
         return values
@@ -149,14 +151,15 @@ def _opaque(kind: Any) -> Any:
     if cls in (Annotated, tuple, *WORDS) or not isinstance(cls, type):
         return kind
 
-    held = typing.get_args(kind)[0] if origin is Collection else Any
+    held: Any = typing.get_args(kind)[0] if origin is Collection else Any
     held = object if held is Any else typing.get_origin(held) or held
 
     def check(value: Any) -> Any:
         text = cls is Collection and isinstance(value, str)  # one of letters
         if text or not isinstance(value, cls):
             raise ValueError
-        if origin is Collection and not all(isinstance(one, held) for one in value):
+        members: Any = value if origin is Collection else ()
+        if not all(isinstance(one, held) for one in members):
             raise ValueError
         return value
 
@@ -169,7 +172,9 @@ def plain(value: Any) -> Any:
         return {k: plain(v) for k, v in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    value = value.item() if getattr(value, "ndim", None) == 0 else value
+    infinite = type(value) is float and abs(value) > 3.4e38  # in float32
+    return value * float("inf") if infinite else value
 
 
 def parse(name: str, annotation: Any, text: str) -> Any:

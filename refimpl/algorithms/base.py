@@ -7,7 +7,7 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.checks import Keywords, UserError, guarded
+from refimpl.checks import Keywords, UserError, checked, guarded, shown
 from refimpl.importance import Mask, largest_deviation, log_ratio
 
 
@@ -64,7 +64,7 @@ class LossResult(NamedTuple):
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True)
+@checked
 class Algorithm:
     """One method: its objective, and what the trainer and the reader need beside it."""
 
@@ -114,7 +114,12 @@ class Algorithm:
         if weight is None:
             weight = normalisers.apply(self.normaliser, mask)
         batch = logp, old_logp, advantages, mask, weight
-        self.checked_objective(as_tokens(*batch), given)
+        tokens = as_tokens(*batch)
+        if tokens.old_logp.sum() > 0:
+            raise UserError("old_logp must be log-probs, ≤ 0: is it their negative?")
+        if (tokens.weight < 0).any():
+            raise UserError("weight must be ≥ 0: the sign is that of the advantages")
+        self.checked_objective(tokens, given)
         loss, metrics = self.loss(*batch, **given)
         return LossResult(loss, {name: value.item() for name, value in metrics.items()})
 
@@ -150,12 +155,11 @@ class Algorithm:
         """The objective; `UserError` on another shape, or if it is not finite."""
         objective = self.objective(tokens, **hyperparameters)
         (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"
-        shape = getattr(getattr(objective, "value", None), "shape", None)
-        if shape not in ((rows, width), (rows, 1)):
-            got = type(objective).__name__ if shape is None else f"shape {tuple(shape)}"
+        value = getattr(objective, "value", objective)
+        if getattr(value, "shape", None) not in ((rows, width), (rows, 1)):
             raise UserError(
                 f"{who} must be an Objective(value) of shape (B, T) = {rows, width} or "
-                f"(B, 1) = {rows, 1}, got {got}"
+                f"(B, 1) = {rows, 1}, got {shown(value)}"
             )
         bad = ~objective.value.isfinite() & tokens.mask.bool()
         if bad.any():
