@@ -167,14 +167,18 @@ def _opaque(kind: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy or torch scalar as Python's own number; containers likewise."""
+    """A NumPy or torch scalar as Python's own number; containers likewise.
+
+    What float32 can hardly hold is 0 or ∞, and is refused where these are.
+    """
     if type(value) is dict:
         return {k: plain(v) for k, v in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
     value = value.item() if getattr(value, "ndim", None) == 0 else value
-    infinite = type(value) is float and abs(value) > 3.4e38  # in float32
-    return value * float("inf") if infinite else value
+    if type(value) is not float or 1e-30 < abs(value) < 3e38:
+        return value
+    return value * 0.0 if abs(value) <= 1e-30 else value * float("inf")
 
 
 def parse(name: str, annotation: Any, text: str) -> Any:

@@ -11,9 +11,13 @@ task whose rows change later on.
 
 import inspect
 import math
+import random
+import re
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +29,7 @@ from torch import nn, tensor
 
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
+from refimpl.__main__ import OURS, main
 from refimpl.checks import annotations
 from refimpl.command_line import LEFT, parse_settings
 from refimpl.evaluation import mean_at, pass_at, scores
@@ -499,3 +504,144 @@ def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
         sample(max_new_tokens=2, seed=seed)
         Arithmetic().sample(2, seed)
         build("tiny", TOKENIZER, seed)
+
+
+# Two at once: the call works, or it is refused in one sentence that names one of them
+
+SETTINGS = """rollouts=0 rollouts=1 seed=-1 seed=2e3 seed=99999999999999999999
+prompts_per_rollout=3 prompts_per_rollout=8 group_size=1 group_size=100000000
+group_size=2 max_new_tokens=1 max_new_tokens=125 max_new_tokens=0 temperature=1e-300
+temperature=1e300 temperature=0.01 top_p=0 top_p=1e-9 top_k=1 top_k=99999
+dynamic_sampling=True max_sampling_rounds=1 overlong_share=1 overlong_share=2
+overlong_filtering=True rollout_dtype=bfloat16 rollout_dtype=int8 sampler_delay=1
+sampler_delay=10000 trust_sampler=True router_noise=0.1 max_rollout_weight=1e-30 replay=R2
+replay=R3 router_shift=True placement=after_clip detach_shift=False router_rate=2.0
+minibatches=1 minibatches=3 minibatches=4 epochs=2 micro_batch_size=1 micro_batch_size=7
+optimizer=sgd optimizer=adam learning_rate=1e30 learning_rate=1e-300 learning_rate=nan
+weight_decay=1e300 weight_decay=1e9 normaliser=constant normaliser=mean max_length=7
+max_length=100 entropy_bonus=1e20 beta=1e10 beta=-1 beta=0.1 kl_in=reward kl_estimator=k1
+gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1 eval_samples=3
+samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16 dtype=float64
+dtype=int8 allow_on_policy=True schedule=cosine rolouts=2""".split()
+FLAGS = """--history file/h --history empty --save file --samples empty/s --save p
+--checkpoint-dir c --checkpoint-dir file --resume --overwrite --seed -1 --seed x
+--rollouts 0 --device gpu --device meta --dtype int8 --dtype float64 --preset small
+--preset tinny --task chess --task sorting --task-set max_terms=99 --task-set max_term=1
+--task-set min_terms=4 --system S --no-chat --lora r=0 --lora r=2 --lora rank=2 --merge
+--recompute --model nowhere --set epsilon=-1 --set epsilon=0.1 --set epsilon_low=0.2
+--set epsilom=1 --set epsilon --set hyperparameters={} --rolouts 2 --algorithm gropo
+--algorithm rspo --algorithm ppo""".replace(" --", "\n--").split("\n")
+SAMPLING = """prompts=[] prompts=[''] prompts=['1+'] prompts='1+2=' prompts=[3]
+group_size=0 group_size=3 group_size='2' max_new_tokens=0 max_new_tokens=127
+max_new_tokens=1 max_new_tokens=1.5 temperature=0 temperature=1e-300 temperature=1e300
+temperature=inf top_p=0 top_p=1e-300 top_p=1.5 top_p=1 top_k=0 top_k=1 top_k=10**9 seed=-1
+seed=10**30 seed=None model=None model=3 tokenizer=None tokenizer='gpt2' min_p=1""".split()
+TENSORS: dict[str, Callable] = {
+    "nan": lambda x: x * NAN,
+    "-inf": lambda x: x - INF,
+    "of no row": lambda x: x[:0],
+    "of another shape": lambda x: x[..., None],
+    "one longer": lambda x: torch.cat([x, x[:1]]),
+    "whole numbers": torch.Tensor.long,
+    "half": torch.Tensor.half,
+    "a list": torch.Tensor.tolist,
+    "negated": torch.neg,
+    "large": lambda x: x * 1e30,
+    "0": torch.zeros_like,
+    "complex": lambda x: x * 1j,
+    "left out": lambda x: None,
+}
+
+
+def read(text: str) -> dict[str, Any]:
+    """`name=value` as Python writes it; a word is text."""
+    name, _, value = text.partition("=")
+    try:
+        return {name: eval(value, {"inf": INF, "nan": NAN})}
+    except NameError:
+        return {name: value}
+
+
+def pairs(several: list, count: int) -> list[tuple]:
+    """So many pairs of different names, the same every time."""
+    return random.Random(0).sample([*combinations(several, 2)], count)
+
+
+def trained(pair: tuple[str, str]) -> None:
+    given = asdict(SMALL) | {"rollouts": 1, "group_size": 4, "max_new_tokens": 8}
+    given |= read(pair[0]) | read(pair[1])
+    at_once = {**PAIR, "reward": fixed_noise, "progress": False}
+    rl.train("grpo", config=TrainConfig(**given), **at_once)
+
+
+def sampled(pair: tuple[str, str]) -> None:
+    good = {**PAIR, "prompts": PROMPTS, "max_new_tokens": 4}
+    rl.sample(**good | read(pair[0]) | read(pair[1]))
+
+
+def weighed(pair: tuple[tuple[str, str], tuple[str, str]]) -> None:
+    changed = {name: TENSORS[what](BATCH[name]) for name, what in pair}
+    ALGORITHMS["grpo"].policy_loss(**BATCH | changed)
+
+
+CALLS = {
+    trained: (SETTINGS, 200),
+    sampled: (SAMPLING, 120),
+    weighed: ([(name, what) for name in BATCH for what in TENSORS], 200),
+}
+
+
+def wrong(call: Callable, pair: tuple) -> str | None:
+    """What was wrong with the answer."""
+    try:
+        call(pair)
+    except UserError as error:
+        said = str(error)
+        names = [word for part in pair for word in re.findall("[a-z_]{2,}", str(part))]
+        if "\n" in said or not any(name.rstrip("s") in said for name in names):
+            return f"{pair}: {said}"
+    except OURS:  # a run that began, and ended in a sentence
+        return None
+    except Exception as error:
+        return f"{pair}: {type(error).__name__}: {error}"
+    return None
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_two_arguments_at_once(call):
+    answers = [wrong(call, pair) for pair in pairs(*CALLS[call])]
+    assert [answer for answer in answers if answer] == []
+
+
+def test_two_flags_at_once(tmp_path, monkeypatch, capsys):
+    """Exit code 2, one line or the parser's box, and no file; or a run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Arithmetic, "reward", staticmethod(fixed_noise))
+    MODEL.save_pretrained("policy")
+    TOKENIZER.save_pretrained("policy")
+    Path("file").touch()
+    Path("empty").mkdir()
+    small = "prompts_per_rollout=4 group_size=4 max_new_tokens=8 minibatches=2"
+    sets = " --set ".join(["", *small.split(), "eval_problems=4"])
+    before, bad = {*Path().rglob("*")}, []
+    settings = [f"--set {text}" for text in SETTINGS]
+    for pair in pairs(FLAGS + settings, 80):
+        line = f"train --algorithm grpo --rollouts 1 --model policy {sets}"
+        try:
+            code = main(f"{line} {' '.join(pair)} --history h.csv".split())
+        except SystemExit as ending:
+            code = ending.code
+        except Exception as error:
+            code = repr(error)
+        said = capsys.readouterr().err
+        new = {p for p in Path().rglob("*") if p.is_file()} - before
+        words = [word for text in pair for word in re.findall(r"\w{2,}|r", text)]
+        one = said.count("\n") == 1 or not said.startswith("error: ")
+        named = one and any(word in said for word in words)
+        ran = code == 0 or "%|" in said  # a bar was drawn
+        if code not in (0, 2) or not (ran or (named and not new)):
+            bad.append(f"{pair}: {code} {said[-300:]} {new}")
+        for path in {*Path().rglob("*")} - before:
+            if path.exists():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert bad == []

@@ -383,7 +383,9 @@ MUST = "the objective of mine must"
 SHAPE = (
     f"{MUST} be an Objective(value) of shape (B, T) = (2, 3) or (B, 1) = (2, 1), got"
 )
-WHERE = "the objective of mine is not finite at row 0, token 1, where log r = 0.5"
+WHERE = (
+    "the objective of mine is not finite at row 0, token 1, where logp − old_logp = 0.5"
+)
 
 
 @pytest.mark.parametrize(
