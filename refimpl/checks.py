@@ -176,9 +176,9 @@ def plain(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
     value = value.item() if getattr(value, "ndim", None) == 0 else value
-    if type(value) is not float or 1e-30 < abs(value) < 3e38:
-        return value
-    return value * 0.0 if abs(value) <= 1e-30 else value * float("inf")
+    if type(value) is float and not 1e-30 < abs(value) < 3e38:
+        value *= 0.0 if abs(value) <= 1e-30 else float("inf")
+    return value
 
 
 def parse(name: str, annotation: Any, text: str) -> Any:

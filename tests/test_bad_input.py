@@ -13,7 +13,6 @@ import inspect
 import math
 import random
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch import nn, tensor
 
 import refimpl as rl
@@ -194,15 +194,12 @@ def test_a_tensor_of_another_kind():
     mask, advantages = BATCH["mask"], BATCH["advantages"]
     for words, name, value in (
         ("mask must hold only 0 and 1", "mask", mask / 2),
-        ("mask must hold only 0 and 1", "mask", mask * 2),
-        ("mask … 0 and 1", "mask", mask * NAN),
         (
             "of type … of shape (4,), beside logp (2, 3)",
             "advantages",
             torch.cat([advantages, advantages]),
         ),
         ("advantages must be of type … got [1", "advantages", [1.0, -1.0]),
-        ("advantages must be … got array", "advantages", advantages.numpy()),
         ("advantages must be … torch.bool", "advantages", advantages > 0),
         ("logp must be of type Float … int64", "logp", BATCH["logp"].long()),
         ("logp is -inf at [0, 0]", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
@@ -329,6 +326,10 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     )
     nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
     run("no token of the prompt ''", task=nothing)
+    for part in ("advantages", "objective", "normaliser"):
+        refused(f"{part} must be a function", replace, ALGORITHMS["grpo"], **{part: 1})
+    mine = replace(ALGORITHMS["grpo"], training={"dynamic": True})
+    run("no setting 'dynamic', did you mean 'dynamic_sampling'", algorithm=mine)
     run("resume=True needs a checkpoint_dir", resume=True)
     run("overwrite=True needs a checkpoint_dir", overwrite=True)
     run("resume … overwrite … choose one", resume=True, overwrite=True)
@@ -336,6 +337,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
 
 def test_what_only_the_first_rollout_can_show():
     paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
+    paid += ["1" * 16, {*range(16)}, dict(enumerate([1.0] * 16)), [1e39] * 16]
     paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
 
     def raising(**_):
@@ -347,6 +349,9 @@ def test_what_only_the_first_rollout_can_show():
     parts = Sum({"half": lambda **_: 1.0})
     at("train", "(component 'half') must return 16 numbers", reward=parts)
     at("train", "raising raised RuntimeError: the judge is away", reward=raising)
+    for wrong in (None, torch.zeros(3), torch.full((16,), NAN)):
+        mine = replace(ALGORITHMS["grpo"], advantages=lambda scored, wrong=wrong: wrong)
+        at("train", "advantages of grpo must be 16 finite", algorithm=mine)
     at("train", "take **columns", reward=lambda prompts, completions: 1)
 
 
@@ -363,6 +368,17 @@ def test_sampling_and_measuring():
     at("evaluate", "task.held_out must return … 'prompt'", task=changed)
     at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
     at("values", "critic must … make_critic", critic=MODEL)
+    ending = tokenizer()
+    ending._tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {ending.eos_token}",
+        special_tokens=[(ending.eos_token, ending.eos_token_id)],
+    )
+    damaged = random_model()
+    next(damaged.parameters()).data[3] = NAN
+    for door in ("sample", "evaluate", "prepare"):
+        at(door, "ends the prompt … add_eos_token=False", tokenizer=ending)
+        at(door, "log-probs are no longer finite", model=damaged)
+        at(door, "causal language model", model=make_critic(MODEL))
     at("pass_at", "k must be at most 3, … got 4", k=4)
     at("pass_at", "scores has no number", scores=torch.zeros(0, 3))
     at("mean_at", "scores has no number", scores=torch.zeros(0, 3))
@@ -375,6 +391,8 @@ def test_losses_curves_and_gates():
     at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
     at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
     at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
+    at("policy_loss", "old_logp must be log-probs", old_logp=-BATCH["old_logp"])
+    at("policy_loss", "weight must be ≥ 0", weight=-BATCH["weight"])
     at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
     refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
     refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
@@ -404,9 +422,8 @@ def test_formulas_that_have_a_sentence_of_their_own():
 
 def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
-    refused("at least one reward function … got {}", Sum, {})
-    refused("name must be text … got 3", Sum, {3: len})
-    refused("'a' must be a function, got 'b'", Sum, {"a": "b"})
+    for parts in ({}, {3: len}, {"a\n": len}, {"a": "b"}):
+        refused("at least one reward function, name → function, got {", Sum, parts)
     refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
     refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
     at("build", "preset must be 'tiny' or … got 'tinny'", preset="tinny")
@@ -451,20 +468,6 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     refused("no causal language model", load, tmp_path)  # whose config.json it is
 
 
-@pytest.mark.parametrize(
-    "name", "model.safetensors config.json tokenizer.json tokenizer_config.json".split()
-)
-def test_a_policy_with_a_damaged_file(name, tmp_path):
-    MODEL.save_pretrained(tmp_path)
-    TOKENIZER.save_pretrained(tmp_path)
-    assert load(tmp_path)
-    for what in DAMAGE:
-        (tmp_path / name).unlink(missing_ok=True)
-        DAMAGE[what](tmp_path / name)
-        if (name, what) != ("tokenizer.json", "no file"):  # the other will do
-            refused("tokenizer", load, tmp_path)
-
-
 def test_a_path_that_cannot_be_written(tmp_path):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("in the way")
@@ -477,144 +480,99 @@ def test_a_path_that_cannot_be_written(tmp_path):
         refused(f"cannot write {what} to … is a folder", write, folder)
 
 
-def scalars(value) -> list:
-    """One number as NumPy and torch hold it."""
-    kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(value)]
-    return [kind(value), np.array(value), torch.as_tensor(np.array(value))]
-
-
-def test_a_scalar_becomes_a_plain_number_that_can_be_stored():
-    settings = {"overlong_filtering": True, "rollouts": 3, "learning_rate": 0.5}
-    for name, value in settings.items():
-        for scalar in scalars(value):
-            plain = getattr(TrainConfig(**{name: scalar}), name)
-            assert type(plain) is type(value) and plain == value
-    for scalar in scalars(0.5):
-        plain = ALGORITHMS["sapo"].check_hyperparameters({"tau_pos": scalar})
-        assert type(plain["tau_pos"]) is float
-
-
-def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
-    given = {"group_size": 2, "max_new_tokens": 3, "temperature": 0.5, "seed": 3}
-    sample = partial(rl.sample, MODEL, TOKENIZER, PROMPTS)
-    for same in zip(*map(scalars, given.values())):
-        again = sample(**dict(zip(given, same)))
-        assert torch.equal(sample(**given).logp, again.logp)
-    for seed in (2**31, 2**63, 2**70):
-        sample(max_new_tokens=2, seed=seed)
-        Arithmetic().sample(2, seed)
-        build("tiny", TOKENIZER, seed)
-
-
-# Two at once: the call works, or it is refused in one sentence that names one of them
+# Two at once: the call works, or one sentence names one of them
 
 SETTINGS = """rollouts=0 rollouts=1 seed=-1 seed=2e3 seed=99999999999999999999
 prompts_per_rollout=3 prompts_per_rollout=8 group_size=1 group_size=100000000
 group_size=2 max_new_tokens=1 max_new_tokens=125 max_new_tokens=0 temperature=1e-300
-temperature=1e300 temperature=0.01 top_p=0 top_p=1e-9 top_k=1 top_k=99999
-dynamic_sampling=True max_sampling_rounds=1 overlong_share=1 overlong_share=2
+temperature=1e300 temperature=0.01 top_p=0 top_p=1e-9 top_k=1 top_k=99999 rolouts=2
+dynamic_sampling=True max_sampling_rounds=1 overlong_share=1 overlong_share=2 beta=-1
 overlong_filtering=True rollout_dtype=bfloat16 rollout_dtype=int8 sampler_delay=1
-sampler_delay=10000 trust_sampler=True router_noise=0.1 max_rollout_weight=1e-30 replay=R2
-replay=R3 router_shift=True placement=after_clip detach_shift=False router_rate=2.0
-minibatches=1 minibatches=3 minibatches=4 epochs=2 micro_batch_size=1 micro_batch_size=7
-optimizer=sgd optimizer=adam learning_rate=1e30 learning_rate=1e-300 learning_rate=nan
-weight_decay=1e300 weight_decay=1e9 normaliser=constant normaliser=mean max_length=7
-max_length=100 entropy_bonus=1e20 beta=1e10 beta=-1 beta=0.1 kl_in=reward kl_estimator=k1
-gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1 eval_samples=3
-samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16 dtype=float64
-dtype=int8 allow_on_policy=True schedule=cosine rolouts=2""".split()
+sampler_delay=10000 trust_sampler=True router_noise=0.1 max_rollout_weight=1e-30
+replay=R2 replay=R3 router_shift=True placement=after_clip detach_shift=False
+router_rate=2.0 minibatches=1 minibatches=3 minibatches=4 epochs=2 micro_batch_size=1
+micro_batch_size=7 optimizer=sgd optimizer=adam learning_rate=1e30 learning_rate=1e-300
+learning_rate=nan weight_decay=1e300 weight_decay=1e9 normaliser=constant max_length=7
+normaliser=mean max_length=100 entropy_bonus=1e20 beta=1e10 beta=0.1 kl_in=reward
+kl_estimator=k1 gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1
+eval_samples=3 samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16
+dtype=float64 dtype=int8 allow_on_policy=True schedule=cosine""".split()
 FLAGS = """--history file/h --history empty --save file --samples empty/s --save p
 --checkpoint-dir c --checkpoint-dir file --resume --overwrite --seed -1 --seed x
 --rollouts 0 --device gpu --device meta --dtype int8 --dtype float64 --preset small
 --preset tinny --task chess --task sorting --task-set max_terms=99 --task-set max_term=1
 --task-set min_terms=4 --system S --no-chat --lora r=0 --lora r=2 --lora rank=2 --merge
 --recompute --model nowhere --set epsilon=-1 --set epsilon=0.1 --set epsilon_low=0.2
---set epsilom=1 --set epsilon --set hyperparameters={} --rolouts 2 --algorithm gropo
+--set epsilom=1 --set epsilon --set hyperparameters={} --rollouts 2 --algorithm gropo
 --algorithm rspo --algorithm ppo""".replace(" --", "\n--").split("\n")
-SAMPLING = """prompts=[] prompts=[''] prompts=['1+'] prompts='1+2=' prompts=[3]
+SAMPLING = """prompts=[] prompts=[''] prompts=['1+'] prompts='1+2=' prompts=[3] min_p=1
 group_size=0 group_size=3 group_size='2' max_new_tokens=0 max_new_tokens=127
 max_new_tokens=1 max_new_tokens=1.5 temperature=0 temperature=1e-300 temperature=1e300
-temperature=inf top_p=0 top_p=1e-300 top_p=1.5 top_p=1 top_k=0 top_k=1 top_k=10**9 seed=-1
-seed=10**30 seed=None model=None model=3 tokenizer=None tokenizer='gpt2' min_p=1""".split()
+temperature=inf top_p=0 top_p=1e-300 top_p=1.5 top_p=1 top_k=0 top_k=1 top_k=10**9
+seed=-1 seed=10**30 seed=None model=None model=3 tokenizer=None""".split()
 TENSORS: dict[str, Callable] = {
     "nan": lambda x: x * NAN,
     "-inf": lambda x: x - INF,
     "of no row": lambda x: x[:0],
     "of another shape": lambda x: x[..., None],
-    "one longer": lambda x: torch.cat([x, x[:1]]),
-    "whole numbers": torch.Tensor.long,
+    "whole": torch.Tensor.long,
     "half": torch.Tensor.half,
     "a list": torch.Tensor.tolist,
     "negated": torch.neg,
     "large": lambda x: x * 1e30,
     "0": torch.zeros_like,
-    "complex": lambda x: x * 1j,
-    "left out": lambda x: None,
 }
 
 
-def read(text: str) -> dict[str, Any]:
-    """`name=value` as Python writes it; a word is text."""
-    name, _, value = text.partition("=")
-    try:
-        return {name: eval(value, {"inf": INF, "nan": NAN})}
-    except NameError:
-        return {name: value}
+def trained(one: str, other: str) -> None:
+    given = asdict(SMALL) | {"rollouts": 1, "max_new_tokens": 8}
+    config = TrainConfig(**given | parse_settings(ALGORITHMS["grpo"], (one, other)))
+    rl.train("grpo", config=config, **PAIR, reward=fixed_noise, progress=False)
 
 
-def pairs(several: list, count: int) -> list[tuple]:
-    """So many pairs of different names, the same every time."""
-    return random.Random(0).sample([*combinations(several, 2)], count)
+def sampled(one: str, other: str) -> None:
+    changed = [eval(f"dict({text})", {"inf": INF}) for text in (one, other)]
+    rl.sample(**DOORS["sample"][1] | changed[0] | changed[1])
 
 
-def trained(pair: tuple[str, str]) -> None:
-    given = asdict(SMALL) | {"rollouts": 1, "group_size": 4, "max_new_tokens": 8}
-    given |= read(pair[0]) | read(pair[1])
-    at_once = {**PAIR, "reward": fixed_noise, "progress": False}
-    rl.train("grpo", config=TrainConfig(**given), **at_once)
-
-
-def sampled(pair: tuple[str, str]) -> None:
-    good = {**PAIR, "prompts": PROMPTS, "max_new_tokens": 4}
-    rl.sample(**good | read(pair[0]) | read(pair[1]))
-
-
-def weighed(pair: tuple[tuple[str, str], tuple[str, str]]) -> None:
+def weighed(*pair: tuple[str, str]) -> None:
     changed = {name: TENSORS[what](BATCH[name]) for name, what in pair}
     ALGORITHMS["grpo"].policy_loss(**BATCH | changed)
 
 
-CALLS = {
+CALLS: dict[Callable, tuple[list, int]] = {
     trained: (SETTINGS, 200),
     sampled: (SAMPLING, 120),
     weighed: ([(name, what) for name in BATCH for what in TENSORS], 200),
 }
 
 
-def wrong(call: Callable, pair: tuple) -> str | None:
-    """What was wrong with the answer."""
-    try:
-        call(pair)
-    except UserError as error:
-        said = str(error)
-        names = [word for part in pair for word in re.findall("[a-z_]{2,}", str(part))]
-        if "\n" in said or not any(name.rstrip("s") in said for name in names):
-            return f"{pair}: {said}"
-    except OURS:  # a run that began, and ended in a sentence
-        return None
-    except Exception as error:
-        return f"{pair}: {type(error).__name__}: {error}"
-    return None
+def pairs(several: list, count: int) -> list[tuple]:
+    return random.Random(0).sample([*combinations(several, 2)], count)
 
 
+def named(pair: tuple, said: str) -> bool:
+    return any(word.rstrip("s") in said for word in re.findall(r"\w{2,}|r", str(pair)))
+
+
+@pytest.mark.filterwarnings("ignore:stopped after")
 @pytest.mark.parametrize("call", CALLS)
 def test_two_arguments_at_once(call):
-    answers = [wrong(call, pair) for pair in pairs(*CALLS[call])]
-    assert [answer for answer in answers if answer] == []
+    unclear = []
+    for pair in pairs(*CALLS[call]):
+        try:
+            call(*pair)
+        except OURS as error:  # of a run that began, if it is no UserError
+            said = str(error)
+            fine = (
+                named(pair, said) if isinstance(error, UserError) else call is trained
+            )
+            unclear += [] if fine and "\n" not in said else [(pair, said)]
+    assert unclear == []
 
 
 def test_two_flags_at_once(tmp_path, monkeypatch, capsys):
-    """Exit code 2, one line or the parser's box, and no file; or a run."""
+    """Status 2, one line or the parser's box, and no file; or a run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Arithmetic, "reward", staticmethod(fixed_noise))
     MODEL.save_pretrained("policy")
@@ -623,25 +581,18 @@ def test_two_flags_at_once(tmp_path, monkeypatch, capsys):
     Path("empty").mkdir()
     small = "prompts_per_rollout=4 group_size=4 max_new_tokens=8 minibatches=2"
     sets = " --set ".join(["", *small.split(), "eval_problems=4"])
-    before, bad = {*Path().rglob("*")}, []
-    settings = [f"--set {text}" for text in SETTINGS]
-    for pair in pairs(FLAGS + settings, 80):
+    before = {*Path().rglob("*")}
+    for pair in pairs(FLAGS + [f"--set {text}" for text in SETTINGS], 80):
         line = f"train --algorithm grpo --rollouts 1 --model policy {sets}"
         try:
             code = main(f"{line} {' '.join(pair)} --history h.csv".split())
         except SystemExit as ending:
             code = ending.code
-        except Exception as error:
-            code = repr(error)
-        said = capsys.readouterr().err
-        new = {p for p in Path().rglob("*") if p.is_file()} - before
-        words = [word for text in pair for word in re.findall(r"\w{2,}|r", text)]
+        said, new = capsys.readouterr().err, {*Path().rglob("*")} - before
+        began = "%|" in said  # a bar was drawn
         one = said.count("\n") == 1 or not said.startswith("error: ")
-        named = one and any(word in said for word in words)
-        ran = code == 0 or "%|" in said  # a bar was drawn
-        if code not in (0, 2) or not (ran or (named and not new)):
-            bad.append(f"{pair}: {code} {said[-300:]} {new}")
-        for path in {*Path().rglob("*")} - before:
-            if path.exists():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert bad == []
+        refused = code == 2 and one and named(pair, said)
+        written = [path for path in new if path.is_file() and path.name != ".lock"]
+        assert code == 0 or began or (refused and not written), (pair, said)
+        for path in sorted(new, reverse=True):  # what is in a folder, then the folder
+            path.rmdir() if path.is_dir() else path.unlink()

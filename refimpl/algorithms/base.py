@@ -165,8 +165,8 @@ class Algorithm:
         if bad.any():
             row, column = bad.nonzero()[0].tolist()
             raise UserError(
-                f"{who} is not finite at row {row}, token {column}, where logp − old_logp "
-                f"= {tokens.z[row, column].item():.3g}"
+                f"{who} is not finite at row {row}, token {column}, where "
+                f"logp − old_logp = {tokens.z[row, column].item():.3g}"
             )
         return objective
 
