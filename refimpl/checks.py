@@ -119,8 +119,8 @@ class Keywords:
         refuse_unknown(self.owner, given, self.annotations)
         values = {name: self._checks[name](value) for name, value in given.items()}
         if "epsilon" in values and "epsilon" not in self.defaults:
-            if twice := {"epsilon_low", "epsilon_high"} & values.keys():
-                raise UserError(f"epsilon is both bounds: give it without {min(twice)}")
+            if "epsilon_low" in values:
+                raise UserError("epsilon is epsilon_low too: give one of them")
             epsilon = values.pop("epsilon")
             values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
         return values
@@ -167,10 +167,8 @@ def _opaque(kind: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy or torch scalar as Python's own number; containers likewise.
-
-    What float32 can hardly hold is 0 or ∞, and is refused where these are.
-    """
+    """A NumPy or torch scalar as Python's own number, 0 or ∞ if it is that in float32;
+    containers likewise."""
     if type(value) is dict:
         return {k: plain(v) for k, v in value.items()}
     if type(value) in (list, tuple):

@@ -1,6 +1,7 @@
 """Calling a reward function that we did not write."""
 
 import json
+import zlib
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import is_dataclass
 from functools import partial
@@ -12,8 +13,6 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from refimpl.checks import Count, UserError, guarded, one_line, shown
-
-PLAIN = bool | int | float | str | list | tuple | dict | None
 
 
 @guarded
@@ -84,9 +83,8 @@ def scored(
 def identity(part) -> str:
     """What tells one task or reward from another, in every process the same.
 
-    A function is known by its name, so that it can be mended and gone on with; a lambda
-    by its code, a partial by its arguments, an object by what is plain in it as it is
-    now (it may count its calls).
+    A function is its name, so that it can be mended and gone on with; a lambda its
+    code, a partial its arguments, an object what is plain in it (now: it may count).
     """
     if is_dataclass(part):
         return repr(part)
@@ -94,18 +92,19 @@ def identity(part) -> str:
     name: str = f"{named.__module__}.{named.__qualname__}"
     inside: Any = None
     if isinstance(part, CodeType):
-        inside = [part.co_code.hex(), part.co_names, part.co_consts]
+        inside = [zlib.crc32(part.co_code), part.co_names, part.co_consts]
     elif isinstance(part, partial):
         name, inside = identity(part.func), [part.args, part.keywords]
     elif name.endswith("<lambda>"):
         inside = [part.__code__, part.__defaults__]
     elif named is not part:
-        inside = {
-            k: v
-            for k, v in getattr(part, "__dict__", {}).items()
-            if isinstance(v, PLAIN)
-        }
-    return f"{name} {json.dumps(inside, default=identity)}" if inside else name
+        every = getattr(part, "__dict__", {}).items()
+        inside = {k: v for k, v in every if not hasattr(v, "__dict__")}
+    return (
+        f"{name} {json.dumps(inside, skipkeys=True, default=identity)}"
+        if inside
+        else name
+    )
 
 
 @guarded

@@ -391,7 +391,8 @@ def test_losses_curves_and_gates():
     at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
     at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
     at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
-    at("policy_loss", "old_logp must be log-probs", old_logp=-BATCH["old_logp"])
+    negated = {name: -BATCH[name] for name in ("logp", "old_logp")}
+    at("policy_loss", "logp and old_logp must be log-probs", **negated)
     at("policy_loss", "weight must be ≥ 0", weight=-BATCH["weight"])
     at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
     refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.checks import Keywords, UserError, checked, guarded, shown
+from refimpl.checks import Keywords, UserError, checked, guarded
 from refimpl.importance import Mask, largest_deviation, log_ratio
 
 
@@ -115,8 +115,8 @@ class Algorithm:
             weight = normalisers.apply(self.normaliser, mask)
         batch = logp, old_logp, advantages, mask, weight
         tokens = as_tokens(*batch)
-        if tokens.old_logp.sum() > 0:
-            raise UserError("old_logp must be log-probs, ≤ 0: is it their negative?")
+        if tokens.logp.sum() > 0 < tokens.old_logp.sum():
+            raise UserError("logp and old_logp must be log-probs, ≤ 0: negate them")
         if (tokens.weight < 0).any():
             raise UserError("weight must be ≥ 0: the sign is that of the advantages")
         self.checked_objective(tokens, given)
@@ -155,11 +155,12 @@ class Algorithm:
         """The objective; `UserError` on another shape, or if it is not finite."""
         objective = self.objective(tokens, **hyperparameters)
         (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"
-        value = getattr(objective, "value", objective)
-        if getattr(value, "shape", None) not in ((rows, width), (rows, 1)):
+        shape = getattr(getattr(objective, "value", None), "shape", None)
+        if shape not in ((rows, width), (rows, 1)):
+            got = type(objective).__name__ if shape is None else f"shape {tuple(shape)}"
             raise UserError(
                 f"{who} must be an Objective(value) of shape (B, T) = {rows, width} or "
-                f"(B, 1) = {rows, 1}, got {shown(value)}"
+                f"(B, 1) = {rows, 1}, got {got}"
             )
         bad = ~objective.value.isfinite() & tokens.mask.bool()
         if bad.any():

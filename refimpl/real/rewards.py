@@ -8,12 +8,6 @@ from refimpl.checks import UserError, plain, shown
 from refimpl.rewards import identity, scored
 
 
-def fits(name, part) -> bool:
-    """The name becomes the column rewards/NAME/mean; a class is no function."""
-    printable = isinstance(name, str) and name and name.isprintable()
-    return bool(printable) and callable(part) and not isinstance(part, type)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Sum:
     """Several reward functions as one: Σ weight · component.
@@ -32,8 +26,14 @@ class Sum:
 
     def __post_init__(self):
         parts = plain(self.components)
-        named = isinstance(parts, dict) and len(parts) > 0
-        if not named or not all(fits(*part) for part in parts.items()):
+        if not (isinstance(parts, dict) and parts) or not all(
+            isinstance(name, str)
+            and name.isprintable()
+            and name  # of a column
+            and callable(part)
+            and not isinstance(part, type)
+            for name, part in parts.items()
+        ):
             raise UserError(
                 "components must be a dictionary of at least one reward function, "
                 f"name → function, got {shown(self.components)}"

@@ -84,7 +84,7 @@ def test_an_encoder_with_a_decoder_and_a_model_that_is_not_finite_are_refused():
     model = random_model()
     with torch.no_grad():
         model.model.norm.weight.fill_(float("nan"))
-    assert "nan" in refusal(model)
+    assert "no longer finite" in refusal(model)
 
 
 @pytest.mark.parametrize("name", ["batch_repeat_interleave", "batch_select_indices"])
