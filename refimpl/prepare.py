@@ -14,7 +14,6 @@ from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, trained
 from refimpl.normalisers import NORMALISERS
-from refimpl.rewards import identity
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.sampling import encode
@@ -58,8 +57,6 @@ def prepare(
         critic = models.make_critic(model)
     if config.beta > 0:
         reference = models.frozen_copy(model)
-    reward = task.reward if reward is None else reward
-    known_by = {"task": identity(task), "reward": identity(reward)}
     run = Run(
         algorithm=method,
         config=config,
@@ -67,7 +64,7 @@ def prepare(
         normaliser=NORMALISERS.get(config.normaliser, method.normaliser),
         tokenizer=tokenizer,
         task=task,
-        reward=reward,
+        reward=task.reward if reward is None else reward,
         model=model,
         critic=critic,
         reference=reference,
@@ -75,7 +72,6 @@ def prepare(
         log_probs=log_probs,
         optimizer=optimizer(model, critic, config),
         history=History(method.name, model=model),
-        identities=known_by | {"EOS": str(tokenizer.eos_token_id)},
         routers_known=routers_known,
         acts_everywhere=method.acts_without_advantage(**hyperparameters),
         whole_groups=getattr(log_probs, "whole_groups", False),

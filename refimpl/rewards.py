@@ -1,5 +1,6 @@
 """Calling a reward function that we did not write."""
 
+import inspect
 import json
 import zlib
 from collections.abc import Callable, Collection, Mapping, Set
@@ -84,7 +85,7 @@ def identity(part) -> str:
     """What tells one task or reward from another, in every process the same.
 
     A function is its name, so that it can be mended and gone on with; a lambda its
-    code, a partial its arguments, an object what is plain in it (now: it may count).
+    code, a partial its arguments, an object those it was made with and keeps.
     """
     if is_dataclass(part):
         return repr(part)
@@ -97,14 +98,11 @@ def identity(part) -> str:
         name, inside = identity(part.func), [part.args, part.keywords]
     elif name.endswith("<lambda>"):
         inside = [part.__code__, part.__defaults__]
-    elif named is not part:
-        every = getattr(part, "__dict__", {}).items()
-        inside = {k: v for k, v in every if not hasattr(v, "__dict__")}
-    return (
-        f"{name} {json.dumps(inside, skipkeys=True, default=identity)}"
-        if inside
-        else name
-    )
+    elif named is not part and (held := getattr(part, "__dict__", {})):
+        made_with = inspect.signature(named).parameters
+        inside = {k: v for k, v in held.items() if k in made_with}
+    text = json.dumps(inside, skipkeys=True, default=identity)
+    return f"{name} {text}" if inside else name
 
 
 @guarded

@@ -40,7 +40,6 @@ class Run:
     log_probs: Callable
     optimizer: torch.optim.Optimizer
     history: History
-    identities: dict[str, str]  # by which a checkpoint knows its run again
     routers_known: bool  # a mixture of experts whose routing can be recorded
     acts_everywhere: bool  # something has a gradient also where the advantage is 0
     whole_groups: bool = False  # `log_probs` reads a group's prompt once
