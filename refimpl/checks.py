@@ -119,6 +119,8 @@ class Keywords:
         refuse_unknown(self.owner, given, self.annotations)
         values = {name: self._checks[name](value) for name, value in given.items()}
         if "epsilon" in values and "epsilon" not in self.defaults:
+            if "epsilon_low" in values:
+                raise UserError("epsilon is epsilon_low too: give one of them")
             epsilon = values.pop("epsilon")
             values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
         return values
@@ -141,7 +143,7 @@ def checker(name: str, annotation: Any) -> Callable[[Any], Any]:
 
 
 def _opaque(kind: Any) -> Any:
-    """`kind`, of which pydantic looks at an object's class and at nothing inside."""
+    """`kind`, of which pydantic looks at an object's class, and a list's members'."""
     origin = typing.get_origin(kind)
     if origin in UNIONS:
         return functools.reduce(operator.or_, map(_opaque, typing.get_args(kind)))
@@ -149,9 +151,15 @@ def _opaque(kind: Any) -> Any:
     if cls in (Annotated, tuple, *WORDS) or not isinstance(cls, type):
         return kind
 
+    held: Any = typing.get_args(kind)[0] if origin is Collection else Any
+    held = object if held is Any else typing.get_origin(held) or held
+
     def check(value: Any) -> Any:
         text = cls is Collection and isinstance(value, str)  # one of letters
         if text or not isinstance(value, cls):
+            raise ValueError
+        members: Any = value if origin is Collection else ()
+        if not all(isinstance(one, held) for one in members):
             raise ValueError
         return value
 
@@ -159,12 +167,16 @@ def _opaque(kind: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy or torch scalar as Python's own number; containers likewise."""
+    """A NumPy or torch scalar as Python's own number, 0 or ∞ if it is that in float32;
+    containers likewise."""
     if type(value) is dict:
         return {k: plain(v) for k, v in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    value = value.item() if getattr(value, "ndim", None) == 0 else value
+    if type(value) is float and not 1e-30 < abs(value) < 3e38:
+        value *= 0.0 if abs(value) <= 1e-30 else float("inf")
+    return value
 
 
 def parse(name: str, annotation: Any, text: str) -> Any:
@@ -219,6 +231,8 @@ def expected(annotation: Any) -> str:
         return " or ".join(map(repr, inner))
     if origin is tuple:
         return f"{len(inner)} values, each {expected(inner[0])}"
+    if origin is Collection and inner[0] is not Any:
+        return f"a list, each {expected(inner[0])}"
     cls = origin or annotation
     return (WORDS | OPAQUE).get(cls, f"of type {cls.__name__}")
 
@@ -273,6 +287,8 @@ def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
             f"{mask[other][0].item():g}"
         )
     for name, value in tensors.items():
+        if not value.numel():
+            raise UserError(f"{name} has no number in it, got {shown(value)}")
         bad = ~value.isfinite()
         if mask is not None:
             bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)

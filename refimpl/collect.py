@@ -15,7 +15,7 @@ from torch import Tensor
 from refimpl import moe, seeds
 from refimpl.advantages import Scored, whiten
 from refimpl.batch import FREE, Batch, Rollout, widened
-from refimpl.checks import rows_of
+from refimpl.checks import UserError, rows_of, shown
 from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
@@ -212,6 +212,12 @@ def advantages(
     estimate = run.algorithm.advantages(
         Scored(rewards, rollout.group, mask, values, config.gamma, config.lam)
     )
+    shape = getattr(estimate, "shape", None)
+    if shape not in (mask.shape, mask.shape[:1]) or not estimate.isfinite().all():
+        raise UserError(
+            f"the advantages of {run.algorithm.name} must be {len(mask)} finite "
+            f"numbers, or {tuple(mask.shape)}, got {shown(estimate)}"
+        )
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(mask)
     if values is not None:

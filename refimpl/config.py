@@ -12,6 +12,9 @@ from pydantic import Field
 
 from refimpl.checks import Count, Positive, Seed, Share, UserError, Weight, checked
 
+Normaliser = Literal[
+    "seq_mean_token_mean", "group_token_mean", "token_mean", "constant"
+]
 DType = Literal["float32", "bfloat16", "float64"]
 
 
@@ -22,7 +25,7 @@ class Rollouts:
     seed: Seed = 0
     rollouts: Count = 40
     prompts_per_rollout: Count = 16
-    group_size: Count = 8
+    group_size: Annotated[int, Field(ge=1, le=10_000)] = 8
     """responses to each prompt, G"""
     max_new_tokens: Count = 48
     temperature: Positive = 1.0
@@ -88,7 +91,7 @@ class Updates:
     weight_decay: Weight = 0.0
     hyperparameters: dict = field(default_factory=dict)
     """the algorithm's"""
-    normaliser: str | None = None
+    normaliser: Normaliser | None = None
     """how tokens are averaged, see `normalisers`; None: as the paper"""
     max_length: Count | None = None
     """tokens; Dr. GRPO's constant; None: `max_new_tokens`"""
@@ -204,9 +207,4 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
             raise UserError(
                 f"max_length {self.max_length} must be at least max_new_tokens "
                 f"{self.max_new_tokens}, which no response is longer than"
-            )
-        if not self.detach_shift and self.placement == "after_clip":
-            raise UserError(
-                "detach_shift=False goes with placement='before_clip' only: there γ is "
-                "part of the ratio, and its gradient that of the ratio"
             )

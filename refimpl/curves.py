@@ -43,9 +43,9 @@ def curve(
 ) -> Curve:
     """One-token responses with these ratios, in float64. The advantage may not be 0."""
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
-    if advantage == 0:
-        raise UserError("the advantage must not be 0: it scales the whole gradient")
     ratios = GRID if ratios is None else ratios
+    if advantage == 0 or (ratios <= 0).any():
+        raise UserError("ratios must be > 0, and the advantage must not be 0")
     logp = ratios.double().log()[:, None].requires_grad_()
     one = torch.ones_like(logp)
     tokens = Tokens(logp, torch.zeros_like(logp), advantage * one, one, one)

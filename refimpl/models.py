@@ -23,7 +23,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from refimpl.checks import Seed, UserError, guarded, nearest, one_line
+from refimpl.checks import Seed, UserError, guarded, one_line
 from refimpl.seeds import salted
 
 if TYPE_CHECKING:
@@ -42,17 +42,11 @@ PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
 
 
 @guarded
-def build(preset: str, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
+def build(preset: Preset, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
     """A freshly initialised Qwen3 or Qwen3-MoE of the preset, tied embeddings, float32.
 
-    The global random generator is left as it was. Raises `UserError` on an unknown
-    preset.
+    The global random generator is left as it was.
     """
-    if preset not in PRESETS:
-        raise UserError(
-            f"unknown preset {preset!r}{nearest(preset, PRESETS)}; "
-            f"one of: {', '.join(PRESETS)}"
-        )
     width, layers, heads, feed_forward, experts, visited = PRESETS[preset]
     config = (Qwen3MoeConfig if experts else Qwen3Config)(
         hidden_size=width,
@@ -95,7 +89,7 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
 
 def vocabulary(model: Model) -> int:
     """How many tokens the model knows; `UserError` if it is no language model."""
-    if not hasattr(model, "get_input_embeddings"):
+    if getattr(model, "get_output_embeddings", bool)() in (None, False):
         raise UserError(
             "model must be a causal language model of transformers, got "
             f"{type(model).__name__}"
@@ -229,7 +223,7 @@ def pick_device(name: str | torch.device) -> torch.device:
     """'cpu', 'cuda', 'cuda:1', 'mps'. Raises `UserError` if torch cannot use it."""
     try:
         device = torch.device(str(name))
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # which "meta" has not
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "

@@ -1,5 +1,6 @@
 """From what a user hands in to a `Run`: all that can be asked is asked here, once."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
-from refimpl.checks import UserError, guarded, nearest, rows_of
+from refimpl.checks import UserError, guarded, refuse_unknown, rows_of
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, trained
@@ -42,7 +43,6 @@ def prepare(
     device = models.pick_device(config.device)
     if model is None:
         model, tokenizer, _ = warm_start()
-    models.check_pair(model, tokenizer)
     prompts = [row["prompt"] for row in rows + rows_of(task, "held_out", 8)]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # raises on a bad one
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
@@ -118,13 +118,24 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
 
     Raises `UserError` if the method cannot run like this.
     """
+    refuse_unknown(f"{method.name}.training", method.training, vars(config))
     config = config.completed(method.training)
     hyperparameters = method.check_hyperparameters(config.hyperparameters)
-    if config.normaliser not in (None, *NORMALISERS):
-        raise UserError(
-            f"normaliser must be one of {', '.join(NORMALISERS)} or None, got "
-            f"{config.normaliser!r}{nearest(config.normaliser, NORMALISERS)}"
-        )
+    normaliser = NORMALISERS.get(config.normaliser, method.normaliser)
+    takes_length = "max_length" in inspect.signature(normaliser).parameters
+    corrected = config.mismatch and not config.trust_sampler
+    shift, kl = config.router_shift, config.beta > 0
+    before = shift and config.placement == "before_clip"  # where γ is in the ratio
+    for name, off, acts, without in (
+        ("max_length", None, takes_length, "normaliser='constant'"),
+        ("detach_shift", True, before, "router_shift and placement='before_clip'"),
+        ("placement", "before_clip", shift, "router_shift"),
+        ("kl_in", "loss", kl, "beta > 0"),
+        ("kl_estimator", "k3", kl and config.kl_in == "loss", "a KL in the loss"),
+        ("max_rollout_weight", None, corrected, "a sampler that is not π_old"),
+    ):
+        if getattr(config, name) != off and not acts:
+            raise UserError(f"{name} has no effect without {without}; leave it off")
     if config.group_size < 2 and (config.dynamic_sampling or not method.critic):
         name = "dynamic_sampling" if method.critic else method.name
         raise UserError(

@@ -1,9 +1,15 @@
 """Calling a reward function that we did not write."""
 
-import math
-from collections.abc import Callable, Collection
+import inspect
+import json
+import zlib
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import is_dataclass
+from functools import partial
+from types import CodeType
+from typing import Any
 
+import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
@@ -27,6 +33,7 @@ def score(
     name = getattr(reward, "__name__", type(reward).__name__)
     if component is not None:
         name = f"{name} (component {component!r})"
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
         paid = reward(prompts=list(prompts), completions=list(completions), **columns)
     except Exception as error:
@@ -35,20 +42,24 @@ def score(
             "f(prompts=…, completions=…, "
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
         ) from error
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
     try:
-        rewards = [float(value) for value in paid]
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        rewards = []  # None, one number, or something among them that is none
+        unordered = isinstance(paid, Set | Mapping | str | bytes)
+        rewards = [] if unordered else [float(value) for value in paid]
+    except Exception:  # None, one number, or something among them that is none
+        rewards = []
     if len(rewards) != len(completions):
         raise UserError(
             f"the reward function {name} must return {len(completions)} numbers, one "
             f"per completion; it returned {shown(paid)}"
         )
     for number, completion in zip(rewards, completions):
-        if not math.isfinite(number):
+        if not abs(number) <= 1e15:  # NaN; or its square too large for float32
             raise UserError(
                 f"the reward function {name} returned {number} for "
-                f"{completion[:80]!r}; every reward must be a finite number"
+                f"{completion[:80]!r}; every reward must be a finite number, |r| ≤ 1e15"
             )
     return rewards
 
@@ -71,11 +82,27 @@ def scored(
 
 
 def identity(part) -> str:
-    """What tells one task or reward from another: its settings, or else its name."""
+    """What tells one task or reward from another, in every process the same.
+
+    A function is its name, so that it can be mended and gone on with; a lambda its
+    code, a partial its arguments, an object those it was made with and keeps.
+    """
     if is_dataclass(part):
         return repr(part)
     named = part if hasattr(part, "__qualname__") else type(part)
-    return f"{named.__module__}.{named.__qualname__}"
+    name: str = f"{named.__module__}.{named.__qualname__}"
+    inside: Any = None
+    if isinstance(part, CodeType):
+        inside = [zlib.crc32(part.co_code), part.co_names, part.co_consts]
+    elif isinstance(part, partial):
+        name, inside = identity(part.func), [part.args, part.keywords]
+    elif name.endswith("<lambda>"):
+        inside = [part.__code__, part.__defaults__]
+    elif named is not part and (held := getattr(part, "__dict__", {})):
+        made_with = inspect.signature(named).parameters
+        inside = {k: v for k, v in held.items() if k in made_with}
+    text = json.dumps(inside, skipkeys=True, default=identity)
+    return f"{name} {text}" if inside else name
 
 
 @guarded

@@ -18,8 +18,8 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
-from refimpl.checks import Count, Positive, Seed, UserError, guarded, shown
-from refimpl.models import Model, vocabulary, wide
+from refimpl.checks import Count, Positive, Seed, UserError, guarded
+from refimpl.models import Model, check_pair, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
 """top_p: a nucleus holds at least one token, so 0 is no share of it."""
@@ -164,7 +164,7 @@ def sample_ids(
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)
     if not rollout.logp.isfinite().all():
-        raise FloatingPointError(
+        raise UserError(
             "the policy's log-probs are no longer finite: it has diverged, or its "
             "weights are damaged; lower the learning rate, or give other weights"
         )
@@ -215,12 +215,12 @@ def encode(
     Many chat templates begin with it, and many tokenizers add it: a model that finds
     two was never trained on that.
 
-    Raises `UserError` if a prompt is no text, or has no token, one that the model does
-    not know, or so many that too little room is left for a response.
+    Raises `UserError` if the tokenizer has tokens that the model does not know, and if
+    a prompt has no token, is ended, or leaves too little room for a response.
     """
-    prompts, known = list(prompts), vocabulary(model)
-    if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
-        raise UserError(f"prompts must be at least one text, got {shown(prompts)}")
+    check_pair(model, tokenizer)
+    if not (prompts := list(prompts)):
+        raise UserError("prompts must be at least one text, got none")
     rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
     if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
         rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]
@@ -230,10 +230,11 @@ def encode(
                 f"the tokenizer makes no token of the prompt {prompt!r}: a response "
                 "needs something to follow"
             )
-        if max(row) >= known:
+        end = len(row) > 1 and row[-1] == tokenizer.eos_token_id
+        if end and not prompt.endswith(tokenizer.eos_token):
             raise UserError(
-                f"the tokenizer gives the token {max(row)}, the model has only "
-                f"{known}: load both from the same place"
+                f"the tokenizer ends the prompt {prompt!r} with its eos_token, which "
+                "nothing can follow: load it with add_eos_token=False"
             )
     limit = getattr(model.config, "max_position_embeddings", None)
     longest = max(map(len, rows))

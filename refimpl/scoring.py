@@ -94,7 +94,7 @@ def check_sampling(model: PreTrainedModel) -> None:
         with without_dropout(model):
             rollout = sample_ids(model, prompts, ends, sampling, draws)
             again, _ = log_probs(model, rollout, temperature)
-    except FloatingPointError as error:
+    except UserError as error:
         raise UserError(f"{kind} cannot be sampled from: {error}") from error
     except Exception as error:  # whatever a model raises that is no such transformer
         raise UserError(

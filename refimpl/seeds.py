@@ -17,10 +17,10 @@ from refimpl.checks import UserError
 def salt() -> int:
     """`$REFIMPL_SALT`, 0 if unset. Raises `UserError` if it is no whole number ≥ 0."""
     text = os.environ.get("REFIMPL_SALT", "").strip() or "0"
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise UserError(
-            f"REFIMPL_SALT must be a whole number ≥ 0, got {text!r}; unset it, or set "
-            "REFIMPL_SALT=0, for the seeds of the committed notebooks"
+            f"REFIMPL_SALT must be a whole number ≥ 0, got {text:.20}; unset it, or "
+            "set REFIMPL_SALT=0, for the seeds of the committed notebooks"
         )
     return int(text)
 

@@ -11,9 +11,12 @@ task whose rows change later on.
 
 import inspect
 import math
+import random
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +24,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch import nn, tensor
 
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
+from refimpl.__main__ import OURS, main
 from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import grid
@@ -165,7 +170,11 @@ def refuses(function: Callable, good: dict, types: dict) -> None:
         for value in OUT_OF_RANGE.get(name, ()):
             refused(f"{name} must … got ", function, **{**good, name: value})
         if isinstance(whole := good.get(name), torch.Tensor):
-            refused("must have shape … got ", function, **{**good, name: whole[None]})
+            refused(
+                f"{name} must be of type … of shape",
+                function,
+                **{**good, name: whole[None]},
+            )
             refused(f"{name} ", function, **{**good, name: whole * NAN})
 
 
@@ -185,14 +194,15 @@ def test_a_tensor_of_another_kind():
     mask, advantages = BATCH["mask"], BATCH["advantages"]
     for words, name, value in (
         ("mask must hold only 0 and 1", "mask", mask / 2),
-        ("mask must hold only 0 and 1", "mask", mask * 2),
-        ("mask … 0 and 1", "mask", mask * NAN),
-        ("must have shape … got ", "advantages", torch.cat([advantages, advantages])),
-        ("advantages must be a tensor, got ", "advantages", [1.0, -1.0]),
-        ("advantages must be a tensor, got ", "advantages", advantages.numpy()),
-        ("advantages must hold ", "advantages", advantages > 0),
-        ("logp must hold floats, got ", "logp", BATCH["logp"].long()),
-        ("logp is -inf at row 0", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
+        (
+            "of type … of shape (4,), beside logp (2, 3)",
+            "advantages",
+            torch.cat([advantages, advantages]),
+        ),
+        ("advantages must be of type … got [1", "advantages", [1.0, -1.0]),
+        ("advantages must be … torch.bool", "advantages", advantages > 0),
+        ("logp must be of type Float … int64", "logp", BATCH["logp"].long()),
+        ("logp is -inf at [0, 0]", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
     ):
         at("policy_loss", words, **{name: value})
 
@@ -211,7 +221,7 @@ def test_a_hyperparameter(algorithm):
         refuses(call, {}, types)
         if name not in ("gmpo", "rspo"):  # there the bound is one of log r
             for lower in {"epsilon", "epsilon_low"} & types.keys():
-                refused("must be a number in (0, 1], got 1.5", call, **{lower: 1.5})
+                refused("must be a number > 0 and ≤ 1, got 1.5", call, **{lower: 1.5})
     for key in types:
         for text in ("nonsense", *map(str, OUT_OF_RANGE.get(key, ()))):
             words = f"{key} must … got {text!r}"
@@ -223,11 +233,18 @@ def test_a_hyperparameter(algorithm):
 TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("7 prompts … 4 equal mini-batches", {"prompts_per_rollout": 7}),
     ("max_length 3 … max_new_tokens 9", {"max_length": 3, "max_new_tokens": 9}),
-    ("detach_shift … before_clip", {"detach_shift": False, "placement": "after_clip"}),
-    ("rollout_dtype 'float64' … dtype 'float32'", {"rollout_dtype": "float64"}),
+    ("detach_shift has no effect without router_shift", {"detach_shift": False}),
+    ("placement has no effect without router_shift", {"placement": "after_clip"}),
+    ("max_length has no effect … constant", {"max_length": 90}),
+    ("kl_in has no effect without beta > 0", {"kl_in": "reward"}),
+    ("kl_estimator has no effect … KL", {"kl_estimator": "k2"}),
+    ("kl_estimator … KL", {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1}),
+    ("max_rollout_weight has no effect … π_old", {"max_rollout_weight": 2.0}),
+    ("epsilon … epsilon_low", {"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}),
+    ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
     ("'bfloat16' … 'float64'", {"rollout_dtype": "bfloat16", "dtype": "float64"}),
     ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
-    ("normaliser must … did you mean 'token_mean'", {"normaliser": "token_meam"}),
+    ("normaliser must be … 'token_mean'", {"normaliser": "token_meam"}),
     ("grpo … group_size must be ≥ 2, got 1", {"group_size": 1}),
     ("allow_on_policy=True", {"minibatches": 1}),
     ("router_shift … correct=True", {"algorithm": "reinforce", "router_shift": True}),
@@ -280,7 +297,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     monkeypatch.setattr(TRAIN, "collect", too_late)
     run = partial(at, "train")
     run("'gropo' … did you mean 'grpo'", algorithm="gropo")
-    run("config must be a TrainConfig … seed", config={"seed": 1})
+    run("config must be of type TrainConfig or None … seed", config={"seed": 1})
     run("causal language model … Linear", model=nn.Linear(2, 2))
     run("model and tokenizer together", tokenizer=None)
     run("model and tokenizer together", model=None)
@@ -292,20 +309,27 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     for name, value in (("replay", "R2"), ("router_noise", 0.1), ("router_rate", 2.0)):
         config = replace(SMALL, **{name: value})
         run(f"{name} … mixture of experts", config=config)
-    run("unknown device 'gpu'", config=replace(SMALL, device="gpu"))
-    run("hooks must be a list, each a function", hooks=[print, 3])
-    run("task must have … 'arithmetic'", task="arithmetic")
-    run("task must have … Arithmetic … is a class", task=Arithmetic)
+    run("cannot use device 'gpu'", config=replace(SMALL, device="gpu"))
+    run("hooks must be a list, each a function, got [<", hooks=[print, 3])
+    run("task must be an object with … 'arithmetic'", task="arithmetic")
+    run("task must be an object with … <class … Arithmetic", task=Arithmetic)
     for name in PARTS:
-        run(f"task must have … lacks {name}", task=task(**{name: None}))
+        run(f"task must be an object with … lacks {name}", task=task(**{name: None}))
     for name in ("sample", "held_out"):
         for rows in BAD_ROWS:
             changed = task(**{name: lambda *_, rows=rows: rows})
             run(f"task.{name} must return a list … 'prompt'", task=changed)
         run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
-    run("as many rows … returned 1", task=task(sample=lambda n, seed: [ROW]))
+    run(
+        "task.sample(4, 0) returned 1 rows, not 4",
+        task=task(sample=lambda n, seed: [ROW]),
+    )
     nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
-    run("a prompt must be a non-empty string, got ''", task=nothing)
+    run("no token of the prompt ''", task=nothing)
+    for part in ("advantages", "objective", "normaliser"):
+        refused(f"{part} must be a function", replace, ALGORITHMS["grpo"], **{part: 1})
+    mine = replace(ALGORITHMS["grpo"], training={"dynamic": True})
+    run("no setting 'dynamic', did you mean 'dynamic_sampling'", algorithm=mine)
     run("resume=True needs a checkpoint_dir", resume=True)
     run("overwrite=True needs a checkpoint_dir", overwrite=True)
     run("resume … overwrite … choose one", resume=True, overwrite=True)
@@ -313,6 +337,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
 
 def test_what_only_the_first_rollout_can_show():
     paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
+    paid += ["1" * 16, {*range(16)}, dict(enumerate([1.0] * 16)), [1e39] * 16]
     paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
 
     def raising(**_):
@@ -324,6 +349,9 @@ def test_what_only_the_first_rollout_can_show():
     parts = Sum({"half": lambda **_: 1.0})
     at("train", "(component 'half') must return 16 numbers", reward=parts)
     at("train", "raising raised RuntimeError: the judge is away", reward=raising)
+    for wrong in (None, torch.zeros(3), torch.full((16,), NAN)):
+        mine = replace(ALGORITHMS["grpo"], advantages=lambda scored, wrong=wrong: wrong)
+        at("train", "advantages of grpo must be 16 finite", algorithm=mine)
     at("train", "take **columns", reward=lambda prompts, completions: 1)
 
 
@@ -331,32 +359,46 @@ def test_sampling_and_measuring():
     for prompts in ([], [""], [3], ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
     larger = tokenizer(more=["<extra>"])
-    at("sample", "token 18 … only 18", prompts=["<extra>"], tokenizer=larger)
+    at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
     for door in ("sample", "scores", "evaluate"):
         at(door, "causal language model … Linear", model=nn.Linear(2, 2))
     for door in ("scores", "evaluate", "prepare"):
-        at(door, "task must have … 'arithmetic'", task="arithmetic")
+        at(door, "task must be an object with … 'arithmetic'", task="arithmetic")
     changed = task(held_out=lambda *_: [])
     at("evaluate", "task.held_out must return … 'prompt'", task=changed)
     at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
     at("values", "critic must … make_critic", critic=MODEL)
+    ending = tokenizer()
+    ending._tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {ending.eos_token}",
+        special_tokens=[(ending.eos_token, ending.eos_token_id)],
+    )
+    damaged = random_model()
+    next(damaged.parameters()).data[3] = NAN
+    for door in ("sample", "evaluate", "prepare"):
+        at(door, "ends the prompt … add_eos_token=False", tokenizer=ending)
+        at(door, "log-probs are no longer finite", model=damaged)
+        at(door, "causal language model", model=make_critic(MODEL))
     at("pass_at", "k must be at most 3, … got 4", k=4)
-    at("pass_at", "at least one problem", scores=torch.zeros(0, 3))
-    at("mean_at", "at least one answer", scores=torch.zeros(0, 3))
+    at("pass_at", "scores has no number", scores=torch.zeros(0, 3))
+    at("mean_at", "scores has no number", scores=torch.zeros(0, 3))
 
 
 def test_losses_curves_and_gates():
     at("overlong_punishment", "buffer must … max_length = 12 … got 13", buffer=13)
     at("curve", "advantage must not be 0", advantage=0)
-    at("curve", "ratios must be > 0, got 0", ratios=tensor([0.0, 1.0]))
+    at("curve", "ratios must be > 0", ratios=tensor([0.0, 1.0]))
     at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
     at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
     at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
+    negated = {name: -BATCH[name] for name in ("logp", "old_logp")}
+    at("policy_loss", "logp and old_logp must be log-probs", **negated)
+    at("policy_loss", "weight must be ≥ 0", weight=-BATCH["weight"])
     at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
     refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
     refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
     for gate, words in (
-        (lambda r, a: None, "gate must return a tensor … NoneType"),
+        (lambda r, a: None, "gate must return a tensor … None"),
         (lambda r, a: r[0], "gate must return a tensor … (3,)"),
         (lambda r, a: r * INF, "objective of my gate is not finite"),
     ):
@@ -377,24 +419,22 @@ def test_formulas_that_have_a_sentence_of_their_own():
     words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
     refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
     refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
-    mixture = build("tiny-moe", TOKENIZER)
-    other = rl.moe.routed(mixture, experts=torch.zeros(1, 3, 1, 2))
-    refused("experts of 1 layers … 2 routers", other.__enter__)
 
 
 def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
-    refused("at least one reward function … got {}", Sum, {})
-    refused("name must be text … got 3", Sum, {3: len})
-    refused("'a' must be a function, got 'b'", Sum, {"a": "b"})
+    for parts in ({}, {3: len}, {"a\n": len}, {"a": "b"}):
+        refused("at least one reward function, name → function, got {", Sum, parts)
     refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
     refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
-    at("build", "unknown preset 'tinny', did you mean 'tiny'", preset="tinny")
+    at("build", "preset must be 'tiny' or … got 'tinny'", preset="tinny")
     for value in ("gpu", "", None, "cuda:-1", ["cpu"]):
-        refused(f"unknown device {value!r}", pick_device, value)
-    refused("unknown device 'gpu'", rl.warm_start, device="gpu")
-    for value in (None, "three", 3.5):
-        refused(f"answer must be a whole number, got {value!r}", verify, "#3", value)
+        refused(f"cannot use device {value!r}", pick_device, value)
+    refused("cannot use device 'gpu'", rl.warm_start, device="gpu")
+    for value in (None, 3.5):
+        refused(
+            f"answer must be a whole number or text, got {value!r}", verify, "#3", value
+        )
         at("correctness", "answer must be a whole number", answer=[value])
     refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
     refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
@@ -429,25 +469,11 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     refused("no causal language model", load, tmp_path)  # whose config.json it is
 
 
-@pytest.mark.parametrize(
-    "name", "model.safetensors config.json tokenizer.json tokenizer_config.json".split()
-)
-def test_a_policy_with_a_damaged_file(name, tmp_path):
-    MODEL.save_pretrained(tmp_path)
-    TOKENIZER.save_pretrained(tmp_path)
-    assert load(tmp_path)
-    for what in DAMAGE:
-        (tmp_path / name).unlink(missing_ok=True)
-        DAMAGE[what](tmp_path / name)
-        if (name, what) != ("tokenizer.json", "no file"):  # the other will do
-            refused("tokenizer", load, tmp_path)
-
-
 def test_a_path_that_cannot_be_written(tmp_path):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("in the way")
     folder.mkdir()
-    refused("cannot write checkpoints to … choose a folder", small_train, file)
+    refused("cannot write checkpoints to … File exists", small_train, file)
     refused("cannot write checkpoints to … below", small_train, file / "below")
     writers = {"the history": HISTORY.to_csv, "the samples": HISTORY.samples_to_jsonl}
     for what, write in writers.items():
@@ -455,30 +481,119 @@ def test_a_path_that_cannot_be_written(tmp_path):
         refused(f"cannot write {what} to … is a folder", write, folder)
 
 
-def scalars(value) -> list:
-    """One number as NumPy and torch hold it."""
-    kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(value)]
-    return [kind(value), np.array(value), torch.as_tensor(np.array(value))]
+# Two at once: the call works, or one sentence names one of them
+
+SETTINGS = """rollouts=0 rollouts=1 seed=-1 seed=2e3 seed=99999999999999999999
+prompts_per_rollout=3 prompts_per_rollout=8 group_size=1 group_size=100000000
+group_size=2 max_new_tokens=1 max_new_tokens=125 max_new_tokens=0 temperature=1e-300
+temperature=1e300 temperature=0.01 top_p=0 top_p=1e-9 top_k=1 top_k=99999 rolouts=2
+dynamic_sampling=True max_sampling_rounds=1 overlong_share=1 overlong_share=2 beta=-1
+overlong_filtering=True rollout_dtype=bfloat16 rollout_dtype=int8 sampler_delay=1
+sampler_delay=10000 trust_sampler=True router_noise=0.1 max_rollout_weight=1e-30
+replay=R2 replay=R3 router_shift=True placement=after_clip detach_shift=False
+router_rate=2.0 minibatches=1 minibatches=3 minibatches=4 epochs=2 micro_batch_size=1
+micro_batch_size=7 optimizer=sgd optimizer=adam learning_rate=1e30 learning_rate=1e-300
+learning_rate=nan weight_decay=1e300 weight_decay=1e9 normaliser=constant max_length=7
+normaliser=mean max_length=100 entropy_bonus=1e20 beta=1e10 beta=0.1 kl_in=reward
+kl_estimator=k1 gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1
+eval_samples=3 samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16
+dtype=float64 dtype=int8 allow_on_policy=True schedule=cosine""".split()
+FLAGS = """--history file/h --history empty --save file --samples empty/s --save p
+--checkpoint-dir c --checkpoint-dir file --resume --overwrite --seed -1 --seed x
+--rollouts 0 --device gpu --device meta --dtype int8 --dtype float64 --preset small
+--preset tinny --task chess --task sorting --task-set max_terms=99 --task-set max_term=1
+--task-set min_terms=4 --system S --no-chat --lora r=0 --lora r=2 --lora rank=2 --merge
+--recompute --model nowhere --set epsilon=-1 --set epsilon=0.1 --set epsilon_low=0.2
+--set epsilom=1 --set epsilon --set hyperparameters={} --rollouts 2 --algorithm gropo
+--algorithm rspo --algorithm ppo""".replace(" --", "\n--").split("\n")
+SAMPLING = """prompts=[] prompts=[''] prompts=['1+'] prompts='1+2=' prompts=[3] min_p=1
+group_size=0 group_size=3 group_size='2' max_new_tokens=0 max_new_tokens=127
+max_new_tokens=1 max_new_tokens=1.5 temperature=0 temperature=1e-300 temperature=1e300
+temperature=inf top_p=0 top_p=1e-300 top_p=1.5 top_p=1 top_k=0 top_k=1 top_k=10**9
+seed=-1 seed=10**30 seed=None model=None model=3 tokenizer=None""".split()
+TENSORS: dict[str, Callable] = {
+    "nan": lambda x: x * NAN,
+    "-inf": lambda x: x - INF,
+    "of no row": lambda x: x[:0],
+    "of another shape": lambda x: x[..., None],
+    "whole": torch.Tensor.long,
+    "half": torch.Tensor.half,
+    "a list": torch.Tensor.tolist,
+    "negated": torch.neg,
+    "large": lambda x: x * 1e30,
+    "0": torch.zeros_like,
+}
 
 
-def test_a_scalar_becomes_a_plain_number_that_can_be_stored():
-    settings = {"overlong_filtering": True, "rollouts": 3, "learning_rate": 0.5}
-    for name, value in settings.items():
-        for scalar in scalars(value):
-            plain = getattr(TrainConfig(**{name: scalar}), name)
-            assert type(plain) is type(value) and plain == value
-    for scalar in scalars(0.5):
-        plain = ALGORITHMS["sapo"].check_hyperparameters({"tau_pos": scalar})
-        assert type(plain["tau_pos"]) is float
+def trained(one: str, other: str) -> None:
+    given = asdict(SMALL) | {"rollouts": 1, "max_new_tokens": 8}
+    config = TrainConfig(**given | parse_settings(ALGORITHMS["grpo"], (one, other)))
+    rl.train("grpo", config=config, **PAIR, reward=fixed_noise, progress=False)
 
 
-def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
-    given = {"group_size": 2, "max_new_tokens": 3, "temperature": 0.5, "seed": 3}
-    sample = partial(rl.sample, MODEL, TOKENIZER, PROMPTS)
-    for same in zip(*map(scalars, given.values())):
-        again = sample(**dict(zip(given, same)))
-        assert torch.equal(sample(**given).logp, again.logp)
-    for seed in (2**31, 2**63, 2**70):
-        sample(max_new_tokens=2, seed=seed)
-        Arithmetic().sample(2, seed)
-        build("tiny", TOKENIZER, seed)
+def sampled(one: str, other: str) -> None:
+    changed = [eval(f"dict({text})", {"inf": INF}) for text in (one, other)]
+    rl.sample(**DOORS["sample"][1] | changed[0] | changed[1])
+
+
+def weighed(*pair: tuple[str, str]) -> None:
+    changed = {name: TENSORS[what](BATCH[name]) for name, what in pair}
+    ALGORITHMS["grpo"].policy_loss(**BATCH | changed)
+
+
+CALLS: dict[Callable, tuple[list, int]] = {
+    trained: (SETTINGS, 200),
+    sampled: (SAMPLING, 120),
+    weighed: ([(name, what) for name in BATCH for what in TENSORS], 200),
+}
+
+
+def pairs(several: list, count: int) -> list[tuple]:
+    return random.Random(0).sample([*combinations(several, 2)], count)
+
+
+def named(pair: tuple, said: str) -> bool:
+    return any(word.rstrip("s") in said for word in re.findall(r"\w{2,}|r", str(pair)))
+
+
+@pytest.mark.filterwarnings("ignore:stopped after")
+@pytest.mark.parametrize("call", CALLS)
+def test_two_arguments_at_once(call):
+    unclear = []
+    for pair in pairs(*CALLS[call]):
+        try:
+            call(*pair)
+        except OURS as error:  # of a run that began, if it is no UserError
+            said = str(error)
+            fine = (
+                named(pair, said) if isinstance(error, UserError) else call is trained
+            )
+            unclear += [] if fine and "\n" not in said else [(pair, said)]
+    assert unclear == []
+
+
+def test_two_flags_at_once(tmp_path, monkeypatch, capsys):
+    """Status 2, one line or the parser's box, and no file; or a run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Arithmetic, "reward", staticmethod(fixed_noise))
+    MODEL.save_pretrained("policy")
+    TOKENIZER.save_pretrained("policy")
+    Path("file").touch()
+    Path("empty").mkdir()
+    small = "prompts_per_rollout=4 group_size=4 max_new_tokens=8 minibatches=2"
+    sets = " --set ".join(["", *small.split(), "eval_problems=4"])
+    before = {*Path().rglob("*")}
+    for pair in pairs(FLAGS + [f"--set {text}" for text in SETTINGS], 80):
+        line = f"train --algorithm grpo --rollouts 1 --model policy {sets}"
+        try:
+            code = main(f"{line} {' '.join(pair)} --history h.csv".split())
+        except SystemExit as ending:
+            code = ending.code
+        said, new = capsys.readouterr().err, {*Path().rglob("*")} - before
+        began = "%|" in said  # a bar was drawn
+        one = said.count("\n") == 1 or not said.startswith("error: ")
+        refused = code == 2 and one and named(pair, said)
+        written = [path for path in new if path.is_file() and path.name != ".lock"]
+        assert code == 0 or began or (refused and not written), (pair, said)
+        for path in sorted(new, reverse=True):  # what is in a folder, then the folder
+            path.rmdir() if path.is_dir() else path.unlink()

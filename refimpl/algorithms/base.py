@@ -7,7 +7,7 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.checks import Keywords, UserError, guarded
+from refimpl.checks import Keywords, UserError, checked, guarded
 from refimpl.importance import Mask, largest_deviation, log_ratio
 
 
@@ -64,7 +64,7 @@ class LossResult(NamedTuple):
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True)
+@checked
 class Algorithm:
     """One method: its objective, and what the trainer and the reader need beside it."""
 
@@ -114,7 +114,12 @@ class Algorithm:
         if weight is None:
             weight = normalisers.apply(self.normaliser, mask)
         batch = logp, old_logp, advantages, mask, weight
-        self.checked_objective(as_tokens(*batch), given)
+        tokens = as_tokens(*batch)
+        if tokens.logp.sum() > 0 < tokens.old_logp.sum():
+            raise UserError("logp and old_logp must be log-probs, ≤ 0: negate them")
+        if (tokens.weight < 0).any():
+            raise UserError("weight must be ≥ 0: the sign is that of the advantages")
+        self.checked_objective(tokens, given)
         loss, metrics = self.loss(*batch, **given)
         return LossResult(loss, {name: value.item() for name, value in metrics.items()})
 
@@ -161,8 +166,8 @@ class Algorithm:
         if bad.any():
             row, column = bad.nonzero()[0].tolist()
             raise UserError(
-                f"{who} is not finite at row {row}, token {column}, where log r = "
-                f"{tokens.z[row, column].item():.3g}"
+                f"{who} is not finite at row {row}, token {column}, where "
+                f"logp − old_logp = {tokens.z[row, column].item():.3g}"
             )
         return objective
 

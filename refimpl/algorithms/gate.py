@@ -14,7 +14,7 @@ import torch
 
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
-from refimpl.checks import UserError, guarded
+from refimpl.checks import UserError, guarded, shown
 from refimpl.importance import ratio
 
 
@@ -37,10 +37,9 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         r = ratio(t.z).detach()
         g = gate(r, t.advantages)
         if not isinstance(g, torch.Tensor) or g.shape != r.shape:
-            got = tuple(g.shape) if isinstance(g, torch.Tensor) else type(g).__name__
             raise UserError(
                 "the gate must return a tensor with one number per token, shape "
-                f"{tuple(r.shape)}, got {got}; for a constant use torch.ones_like(r)"
+                f"{tuple(r.shape)}, got {shown(g)}; such as torch.ones_like(r)"
             )
         g = torch.where(t.mask.bool(), g.detach(), 0.0)
         return Objective(g * r * t.advantages * t.logp)

@@ -16,7 +16,7 @@ std + 1e-4. DAPO's other parts are not in the loss.
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -62,7 +62,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         *positional,
         algorithm: str | Algorithm = "grpo",
         hyperparameters: dict | None = None,
-        normaliser: str | None = None,
+        normaliser: Any = None,
         advantages: Callable[[Scored], Tensor] | None = None,
         replay: Literal["R2", "R3"] | None = None,
         router_shift: bool | None = None,

@@ -62,7 +62,7 @@ def algorithm(here: Here, name: str, preset: str) -> dict:
     return _trained(name, here.config, *_untrained(preset), Arithmetic())
 
 
-def _untrained(preset: str) -> tuple[Any, Any]:
+def _untrained(preset: Any) -> tuple[Any, Any]:
     tokenizer = make_tokenizer()
     return build(preset, tokenizer), tokenizer
 

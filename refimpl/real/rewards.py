@@ -26,21 +26,18 @@ class Sum:
 
     def __post_init__(self):
         parts = plain(self.components)
-        if not isinstance(parts, dict) or not parts:
+        if not (isinstance(parts, dict) and parts) or not all(
+            isinstance(name, str)
+            and name.isprintable()
+            and name  # of a column
+            and callable(part)
+            and not isinstance(part, type)
+            for name, part in parts.items()
+        ):
             raise UserError(
                 "components must be a dictionary of at least one reward function, "
                 f"name → function, got {shown(self.components)}"
             )
-        for name, part in parts.items():
-            if not isinstance(name, str) or not name or not name.isprintable():
-                raise UserError(
-                    f"a component's name must be text of one line, got {shown(name)}: "
-                    "it becomes the column rewards/NAME/mean"
-                )
-            if not callable(part) or isinstance(part, type):
-                raise UserError(
-                    f"the component {name!r} must be a function, got {shown(part)}"
-                )
         given = [1.0] * len(parts) if self.weights is None else plain(self.weights)
         weights = given.tolist() if hasattr(given, "tolist") else given
         numbers = isinstance(weights, list | tuple) and all(

@@ -41,7 +41,7 @@ def train(
     rollouts: int | None = None,
     set: Sets = (),
     model: str | None = None,
-    preset: Preset = "tiny",
+    preset: Preset | None = None,
     task: str = "arithmetic",
     task_set: Sets = (),
     system: str | None = None,
@@ -62,7 +62,7 @@ def train(
 
     Args:
         set: NAME=VALUE, any of those that the command `settings` prints; repeatable.
-        model: folder, hub name or one that `fetch` knows, instead of a preset.
+        model: folder, hub name or one that `fetch` knows, instead of a preset (tiny).
         task: arithmetic, rare-careful, sorting, or one of reasoning-gym, as
             reasoning-gym:chain_sum.
         task_set: NAME=VALUE, a setting of the task, as max_terms=2; repeatable.
@@ -88,6 +88,8 @@ def train(
         settings.setdefault("samples_every", 1)
     config = TrainConfig(**settings)
     check_fit(config, method)
+    if preset and model:
+        raise UserError("--preset and --model name two policies: give one of them")
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
     if history is not None:
@@ -107,7 +109,7 @@ def train(
             model, world, task, pairs, system, chat, lora, merge, recompute, config.seed
         )
     else:
-        recipe = WarmStart(preset=preset, world=world)
+        recipe = WarmStart(preset=preset or "tiny", world=world)
         policy, tokenizer, _ = warm_start(recipe, device=config.device)
         start = {"model": policy, "tokenizer": tokenizer, "task": world}
     save_policy = start.pop("save_policy", save_pretrained)

@@ -155,7 +155,6 @@ def test_a_ratio_exactly_on_the_bound_still_has_its_gradient(name, a, z):
 def test_epsilon_stands_in_for_the_side_not_given():
     for bounds, lowest, highest in (
         ({"epsilon": 0.1}, 0.9, 1.1),
-        ({"epsilon": 0.1, "epsilon_low": 0.4}, 0.6, 1.1),
         ({"epsilon": 0.1, "epsilon_high": 0.4}, 0.9, 1.4),
         ({"epsilon_low": 1.0}, 0.3, 1.2),  # max(r, 0) never binds
         ({}, 0.8, 1.2),

@@ -101,7 +101,7 @@ def train_tiny(algorithm, model, **settings):
     """One rollout of 8 short responses and two updates of a random policy."""
     small = {"prompts_per_rollout": 2, "max_new_tokens": 8, "micro_batch_size": 3}
     small |= {"rollouts": 1, "eval_problems": 2, "reward": fixed_noise}
-    small |= {"kl_estimator": "unbiased_k3", "entropy_bonus": 0.01}
+    small |= {"entropy_bonus": 0.01}
     small |= {"log_probs": sharing.log_probs} if algorithm == "dapo" else {}
     small_run(algorithm, model=model, **(small | settings))
 
@@ -110,7 +110,14 @@ def training():
     model = random_model()
     train_tiny("ppo", model, beta=0.1, kl_in="reward", overlong_filtering=True)
     sampler = {"rollout_dtype": "int8", "sampler_delay": 1, "top_p": 0.9}
-    train_tiny("grpo", model, beta=0.1, max_rollout_weight=2.0, **sampler)
+    train_tiny(
+        "grpo",
+        model,
+        beta=0.1,
+        kl_estimator="unbiased_k3",
+        max_rollout_weight=2.0,
+        **sampler,
+    )
     train_tiny("dapo", model, eval_samples=2, normaliser="group_token_mean")
 
 

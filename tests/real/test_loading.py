@@ -8,6 +8,7 @@ from refimpl import UserError
 from refimpl.real.loading import load
 from refimpl.starts import no_progress_bar
 from refimpl.tasks import make_tokenizer
+from tests.test_bad_input import DAMAGE
 from tests.worlds import PROMPTS, TOKENIZER, gpt2, llama, random_model
 
 
@@ -48,3 +49,18 @@ def test_the_progress_bar_comes_back_if_it_was_there(on):
         assert logging.is_progress_bar_enabled() is on
     finally:
         switch[before]()
+
+
+@pytest.mark.parametrize(
+    "name", "model.safetensors config.json tokenizer.json tokenizer_config.json".split()
+)
+def test_a_policy_with_a_damaged_file(name, tmp_path):
+    random_model().save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    assert load(tmp_path)
+    for what in DAMAGE:
+        (tmp_path / name).unlink(missing_ok=True)
+        DAMAGE[what](tmp_path / name)
+        if (name, what) != ("tokenizer.json", "no file"):  # the other will do
+            with pytest.raises(UserError, match="tokenizer"):
+                load(tmp_path)

@@ -54,7 +54,7 @@ def test_weights_that_are_no_numbers_and_a_class_are_refused(weights):
     """Beside what tests/test_bad_input.py has."""
     with pytest.raises(UserError, match="weights must be 1 finite numbers"):
         Sum({"a": len}, weights)
-    with pytest.raises(UserError, match="'a' must be a function"):
+    with pytest.raises(UserError, match="name → function"):
         Sum({"a": Arithmetic})
 
 

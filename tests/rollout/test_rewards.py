@@ -164,7 +164,7 @@ def test_the_rows_of_a_task_pass_as_they_are():
         [{"prompt": "1+2="}],
         [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}],
     ):
-        assert rows_of(task(rows), "sample", 8) is rows
+        assert rows_of(task(rows), "sample", len(rows)) is rows
     assert columns(rows) == {"answer": [1, None]}
     with pytest.raises(UserError, match=r"task\.sample .* the same keys .*7"):
         rows_of(task([{"prompt": "a"}, {"prompt": "b", 7: 1}]), "sample", 2)

@@ -8,7 +8,7 @@ import torch
 from tokenizers import normalizers
 from torch.autograd import grad
 
-from refimpl import UserError, collect, log_probs, normalisers, sample, sampling
+from refimpl import UserError, collect, log_probs, normalisers, sample
 from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Rollout
 from refimpl.sampling import draw, end_tokens
@@ -131,7 +131,7 @@ def test_sampling_ignores_and_keeps_the_training_flag(monkeypatch):
     assert not model.training
     assert identical(mixed_rollout(model.train()), expected)
     assert model.training
-    monkeypatch.setattr(sampling, "draw", None)  # sampling fails half-way
+    monkeypatch.setattr("refimpl.sampling.draw", None)  # sampling fails half-way
     with pytest.raises(TypeError):
         mixed_rollout(model)
     assert model.training

@@ -84,7 +84,7 @@ GO_ON = "continue with --checkpoint-dir c --resume"
 ENDINGS = {
     "Ctrl-C": (Interrupting(2, 1, fixed_noise), "", 130, ": interrupted", GO_ON),
     "twice": (Interrupting(3, 2, fixed_noise), "", 130, ": interrupted", ""),
-    "solved": (Drying(3), f"{DRY} {SAVE}", 0, "whose rewards differ", ""),
+    "solved": (Drying(3), f"{DRY} {SAVE}", 0, "gave no group of 2", ""),
     "diverging": (fixed_noise, SAVE, 2, "rollouts: update 5: ", ""),
     "full": (fixed_noise, SAVE, 2, "(No space left", GO_ON),
     "still": (fixed_noise, STILL, 2, "error: after 2 rollouts with K = 2", ""),
@@ -229,7 +229,7 @@ LINES: dict[str, str] = {
     f"{RUN} --resume": "resume … checkpoint_dir",
     f"{RUN} --resume --checkpoint-dir empty": "nothing to resume … empty",
     **{
-        f"{line} {place}": f"cannot write {what} to '{place}"
+        f"{line} {place}": f"cannot write {what} to … {place}"
         for line, what, places in (
             (f"{RUN} --history", "the history", "empty file/h.csv file/be/low"),
             (f"{RUN} --samples", "the samples", "empty file/s file/be/low"),

@@ -6,15 +6,21 @@ That each refuses whatever its annotation excludes is in `tests/test_bad_input.p
 import math
 import pickle
 from dataclasses import asdict, replace
+from functools import partial
 
+import numpy as np
 import pytest
+import torch
 
+import refimpl as rl
 from refimpl import ALGORITHMS, TrainConfig, UserError
 from refimpl.checks import annotations, parse
 from refimpl.kl import ESTIMATORS
+from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
 from refimpl.prepare import check_fit
-from tests.worlds import prepared
+from refimpl.tasks import Arithmetic
+from tests.worlds import PROMPTS, TOKENIZER, prepared, random_model
 
 KINDS = annotations(TrainConfig)
 
@@ -117,3 +123,35 @@ def test_text_becomes_what_the_setting_holds_or_is_refused():
     for name, text in NO_TEXTS.items():
         with pytest.raises(UserError, match=rf"^{name} must be .*, got '{text}'$"):
             parse(name, KINDS[name], text)
+
+
+# Numbers of NumPy's and torch's
+
+
+def scalars(value) -> list:
+    """One number as NumPy and torch hold it."""
+    kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(value)]
+    return [kind(value), np.array(value), torch.as_tensor(np.array(value))]
+
+
+def test_a_scalar_becomes_a_plain_number_that_can_be_stored():
+    settings = {"overlong_filtering": True, "rollouts": 3, "learning_rate": 0.5}
+    for name, value in settings.items():
+        for scalar in scalars(value):
+            plain = getattr(TrainConfig(**{name: scalar}), name)
+            assert type(plain) is type(value) and plain == value
+    for scalar in scalars(0.5):
+        plain = ALGORITHMS["sapo"].check_hyperparameters({"tau_pos": scalar})
+        assert type(plain["tau_pos"]) is float
+
+
+def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
+    given = {"group_size": 2, "max_new_tokens": 3, "temperature": 0.5, "seed": 3}
+    sample = partial(rl.sample, random_model(), TOKENIZER, PROMPTS)
+    for same in zip(*map(scalars, given.values())):
+        again = sample(**dict(zip(given, same)))
+        assert torch.equal(sample(**given).logp, again.logp)
+    for seed in (2**31, 2**63, 2**70):
+        sample(max_new_tokens=2, seed=seed)
+        Arithmetic().sample(2, seed)
+        build("tiny", TOKENIZER, seed)
