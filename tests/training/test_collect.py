@@ -4,6 +4,7 @@ import math
 import sys
 import warnings
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -47,6 +48,16 @@ def test_problems_and_samples_change_from_rollout_to_rollout():
     assert first.ids.tolist() != second.ids.tolist()
     again = collect(run, 0)[0].rollout
     assert torch.equal(again.ids, first.ids) and torch.equal(again.logp, first.logp)
+
+
+def test_answers_and_noise_have_a_seed_each():
+    """Noise with the answers' seed would be made of the numbers that draw them."""
+    run = prepared()
+    run.sampler.respond = Mock(wraps=run.sampler.respond)
+    for step in range(2):
+        collect(run, step)
+    calls = run.sampler.respond.call_args_list
+    assert len({seed for call in calls for seed in call.args[2:]}) == 4
 
 
 # Old log-probs

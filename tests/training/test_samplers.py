@@ -15,6 +15,7 @@ from tests.worlds import (
     prepared,
     random_model,
     random_moe,
+    rolled_out,
     same_weights,
     small_run,
     warm_model,
@@ -145,11 +146,25 @@ def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
 
 def test_rounded_weights_follow_the_policy_or_whom_it_delays():
     run = prepared(sampler_delay=1, rollout_dtype="int8", **LATE)
-    _, (late, *_), (before, batch, _) = rollouts(run, 3)
-    near = scored(late, batch.rollout) - batch.rollout.logp
-    far = scored(before, batch.rollout) - batch.rollout.logp
-    assert 0 < (near * batch.mask).abs().mean() < (far * batch.mask).abs().mean()
+    (first, *_), (late, *_), (before, batch, _) = rollouts(run, 3)
+    near, *far = (
+        (scored(row, batch.rollout) - batch.rollout.logp).abs().mean()
+        for row in (late, first, before)
+    )
+    assert 0 < near < min(far) / 2
     assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
+
+
+# Of a mixture of experts
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("dtype", [None, "int8"])
+def test_noise_is_on_the_routers_of_any_sampler(dtype, delay):
+    late = {"sampler_delay": delay, "rollout_dtype": dtype, "model": random_moe()}
+    quiet, noisy = (rolled_out(router_noise=x, **late)[2] for x in (0.0, 1.0))
+    name = "sampling/expert_change"
+    assert noisy[name] > 0.05 + quiet.get(name, 0.0)
 
 
 # In another precision
