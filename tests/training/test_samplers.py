@@ -15,7 +15,6 @@ from tests.worlds import (
     prepared,
     random_model,
     random_moe,
-    rolled_out,
     same_weights,
     small_run,
     warm_model,
@@ -153,18 +152,6 @@ def test_rounded_weights_follow_the_policy_or_whom_it_delays():
     )
     assert 0 < near < min(far) / 2
     assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
-
-
-# Of a mixture of experts
-
-
-@pytest.mark.parametrize("delay", [0, 1])
-@pytest.mark.parametrize("dtype", [None, "int8"])
-def test_noise_is_on_the_routers_of_any_sampler(dtype, delay):
-    late = {"sampler_delay": delay, "rollout_dtype": dtype, "model": random_moe()}
-    quiet, noisy = (rolled_out(router_noise=x, **late)[2] for x in (0.0, 1.0))
-    name = "sampling/expert_change"
-    assert noisy[name] > 0.05 + quiet.get(name, 0.0)
 
 
 # In another precision

@@ -90,7 +90,8 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     assert torch.allclose(batch.advantages, advantages.to(batch.advantages), atol=1e-4)
     left = mask * ~(rollout.truncated & c.overlong_filtering)[:, None]
     assert torch.equal(batch.mask, left)
-    assert metrics["num_samples"] == 16 * metrics["sampling/rounds"]
+    if c.router_noise and c.replay != "R3":  # on the sampler's routers alone
+        assert metrics["sampling/expert_change"] > 0.05
     if not c.dynamic_sampling:  # else of all that were drawn
         answers = [sum(map(int, prompt[:-1].split("+"))) for prompt in prompts]
         right = sum(correctness(prompts, texts, answer=answers))
