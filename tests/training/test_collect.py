@@ -334,18 +334,6 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
 # Overlong responses
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_the_punishment_is_added_before_the_advantages(share):
-    """L_max 24, L_cache 12 or 24: of equal scores the length is left to compare."""
-    _, batch, metrics = rolled_out(reward=always_one, overlong_share=share)
-    cache, length = 24 * share, batch.rollout.length
-    shaped = 1 + ((24 - cache - length) / cache).clamp(-1, 0)
-    expected = group_relative(Scored(shaped, batch.rollout.group))
-    assert (expected != 0).any()
-    assert torch.allclose(batch.advantages[:, 0], expected, atol=1e-5)
-    assert metrics["reward"] == 1  # as the verifier paid
-
-
 def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
     _, batch, _ = rolled_out(overlong_filtering=True, reward=fixed_noise)
     truncated = batch.rollout.truncated
