@@ -334,15 +334,6 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
 # Overlong responses
 
 
-def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
-    _, batch, _ = rolled_out(overlong_filtering=True, reward=fixed_noise)
-    truncated = batch.rollout.truncated
-    assert 0 < truncated.sum() < len(truncated)
-    assert (batch.mask[truncated] == 0).all()
-    assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
-    assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
-
-
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient(algorithm):
     settings = {"overlong_filtering": True, "max_new_tokens": 1, "reward": fixed_noise}
