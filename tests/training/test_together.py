@@ -64,7 +64,6 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     batch, metrics = collect(run, 1)
     rollout, mask, old_logp = batch.rollout, batch.rollout.mask, batch.old_logp
 
-    # The rollout
     def mean(x):
         return pytest.approx(((x * mask).sum() / mask.sum()).item(), abs=1e-5)
 
@@ -99,10 +98,8 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     if c.mismatch:
         kl = (k1 if c.top_p else k3)(rollout.logp, old_logp)
         assert metrics["sampling/kl"] == mean(kl)
-
-    # Its loss, in one pass over all rows
     disturb(run.model, 0.002)
-    run.acts_everywhere = True
+    run.acts_everywhere = True  # all rows are passed
     found, metrics = measured_loss(run, batch)
     with moe.routed(run.model, experts=rollout.experts if c.replay else None) as now:
         logp, entropy = log_probs(run.model, rollout)
