@@ -121,13 +121,13 @@ def _policy(
     old_logp, another = given.logp - log_ratio, given.logp + given.z.flip(0)
     normaliser = NORMALISERS.get(config.normaliser, algorithm.normaliser)
     weight = normalisers.apply(normaliser, mask, group=given.group, max_length=LONGEST)
+    before, weighed = old_logp, weight  # of the method's own loss, not of the KL
     if config.max_rollout_weight is not None:
         cap = config.max_rollout_weight
-        weight = weight * truncated_weight(given.logp, another, mask, cap)
-    before, weighed = old_logp, weight
+        weighed = weight * truncated_weight(given.logp, another, mask, cap)
     if config.router_shift:
         before, weighed = moe.shifted(
-            old_logp, weight, mask, given.gamma, config.placement, algorithm.one_ratio
+            old_logp, weighed, mask, given.gamma, config.placement, algorithm.one_ratio
         )
     loss = algorithm.policy_loss(
         logp, before, advantages, mask, weighed, **config.hyperparameters

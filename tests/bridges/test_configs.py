@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+import torch
 import yaml
 
 from course import newer
 from refimpl import UserError
 from refimpl.__main__ import main
+from refimpl.advantages import group_centred
 from refimpl.algorithms import ALGORITHMS, DAPO
 from refimpl.interop.configs import missing, yaml_of
+from refimpl.interop.scored import advantages_of
 
 
 def test_the_command_prints_the_file(capsys):
@@ -24,6 +27,14 @@ def test_the_command_prints_the_file(capsys):
 def test_a_method_of_ones_own_has_a_file_if_verl_can_average_it():
     mine = replace(DAPO, name="mine", title="Mine", advantages=newer.maxrl)
     settings = yaml.safe_load(yaml_of(mine))["algorithm"]
+    assert "loss_scale_factor: ${data.max" in yaml_of("dr_grpo")  # its constant
     assert settings["adv_estimator"] == "maxrl" and settings["filter_groups"]["enable"]
     with pytest.raises(UserError, match="luspo is averaged by every_token, and verl"):
         yaml_of(newer.luspo())
+
+
+def test_what_could_not_be_scored_is_in_no_baseline():
+    """For TRL, whose rewards may be NaN: the mean of the others is 0.5."""
+    rewards = torch.tensor([1.0, torch.nan, 0.0, 0.5])
+    found = advantages_of(group_centred, rewards, torch.ones(4, 3), 4)
+    assert found.tolist() == [0.5, 0.0, -0.5, 0.0]

@@ -50,6 +50,16 @@ def test_what_enters_the_loss_is_seen(name, setting):
     assert behaviour(ALGORITHMS[name], TrainConfig(**setting)) != usual
 
 
+def test_the_kl_is_a_part_of_its_own():
+    """With a γ or a cap on the method's loss it is what it is without."""
+    parts, shift = [], {"router_shift": True, "placement": "after_clip"}
+    for other in ({}, shift, {"max_rollout_weight": 0.5}):
+        configs = (TrainConfig(beta=beta, **other) for beta in (0.3, 0.0))
+        kl, none = (answers(ALGORITHMS["grpo"], c, INPUTS)[1] for c in configs)
+        parts.append(kl - none)
+    assert min(parts) > 1e-3 and max(parts) - min(parts) < 1e-12
+
+
 def test_a_gate_is_known_by_its_numbers():
     """Not by its name, nor by how it is written."""
     one, two = (lambda r, a: 1 / r), (lambda x, _: torch.exp(-torch.log(x)))

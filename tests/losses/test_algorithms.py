@@ -102,6 +102,8 @@ def test_an_entry_is_consistent(algorithm):
     assert explicit.item() == loss_of(algorithm, *batch).item()
     with pytest.raises(TypeError):
         algorithm.defaults["epsilon_low"] = 0.5
+    both = {"epsilon_low": 0.3, "epsilon_high": 0.1}  # what is named goes before
+    assert GRPO.check_hyperparameters({"epsilon": 0.1, "epsilon_low": 0.3}) == both
 
 
 def test_gspo_warns_of_bounds_at_token_scale(recwarn):
@@ -254,8 +256,10 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
         mean = (t.z * t.advantages).sum(-1, keepdim=True)
         return Objective((mean + 0 * t.z)[:, :width].masked_fill(outside, NAN))
 
-    loss, slope = loss_and_slope(mine(nan_outside), logp, old_logp, a, mask)
-    assert loss.isfinite() and slope.isfinite().all()
+    infinite_outside = from_gate(lambda r, advantages: 1 / advantages)
+    for method in (mine(nan_outside), infinite_outside):
+        loss, slope = loss_and_slope(method, logp, old_logp, a, mask)
+        assert loss.isfinite() and slope.isfinite().all()
 
 
 # Invariance

@@ -219,6 +219,12 @@ def grpo(inputs, settings):
     assert "no known reading: the paper's, typical; the paper's, another draw" in text
 
 
+def test_holes_that_are_not_seen_are_closed_and_padding_stays():
+    read = readings.READINGS["holes in the mask are not seen"]
+    _, inputs, _ = read(None, {"mask": torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0]])}, {})
+    assert inputs["mask"].tolist() == [[1, 1, 1, 0]] * 2
+
+
 @pytest.mark.parametrize("title", readings.READINGS)
 def test_every_reading_is_told_from_the_paper_by_some_case(title):
     """And is recognised: the answer that it gives is called by its name."""

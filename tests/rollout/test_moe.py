@@ -248,6 +248,9 @@ def test_noise_changes_experts_and_only_its_generator_decides_how():
     assert first.std().item() == pytest.approx(0.5, rel=0.1)
     assert torch.equal(its.visited(12), its.favoured(12))
     assert torch.equal(noisy(1, noise=0.0)[0], plain)
+    slight, its = noisy(1, noise=1e-4)  # no other choice, but other weights
+    assert torch.equal(its.visited(12), routing.visited(12))
+    assert not torch.equal(slight, plain)
 
 
 # Routers of another kind

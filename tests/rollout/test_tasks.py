@@ -84,6 +84,8 @@ def test_seed_and_purpose_decide_the_problems_and_no_global_generator(world):
     assert all(draw(50, 4) != rows for draw, rows in zip(draws, first, strict=True))
     sampled, _, shown = ([row["prompt"] for row in rows] for rows in first)
     assert sampled != shown
+    streams = [w._random("train", 3).random() for w in (Arithmetic(), Sorting())]
+    assert len(set(streams)) == 2  # each world has seeds of its own
 
 
 def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():

@@ -39,7 +39,8 @@ def identical(one, other) -> bool:
 METHODS = {
     "grpo": ("grpo", {"epochs": 2, "entropy_bonus": 0.01, "eval_every": 3}),
     "ppo, kl in the reward": ("ppo", {"beta": 0.1, "kl_in": "reward"}),
-    "reinforce, kl in the loss": ("reinforce", {"beta": 0.1, "eval_samples": 2}),
+    "late and rounded": ("grpo", {"sampler_delay": 2, "rollout_dtype": "int8"}),
+    "kl in the loss": ("reinforce", {"beta": 0.1, "eval_samples": 2, "eval_every": 3}),
 }
 
 

@@ -4,6 +4,7 @@ import math
 import sys
 import warnings
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -47,6 +48,16 @@ def test_problems_and_samples_change_from_rollout_to_rollout():
     assert first.ids.tolist() != second.ids.tolist()
     again = collect(run, 0)[0].rollout
     assert torch.equal(again.ids, first.ids) and torch.equal(again.logp, first.logp)
+
+
+def test_answers_and_noise_have_a_seed_each():
+    """Noise with the answers' seed would be made of the numbers that draw them."""
+    run = prepared()
+    run.sampler.respond = Mock(wraps=run.sampler.respond)
+    for step in range(2):
+        collect(run, step)
+    calls = run.sampler.respond.call_args_list
+    assert len({seed for call in calls for seed in call.args[2:]}) == 4
 
 
 # Old log-probs
@@ -321,27 +332,6 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
 
 
 # Overlong responses
-
-
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_the_punishment_is_added_before_the_advantages(share):
-    """L_max 24, L_cache 12 or 24: of equal scores the length is left to compare."""
-    _, batch, metrics = rolled_out(reward=always_one, overlong_share=share)
-    cache, length = 24 * share, batch.rollout.length
-    shaped = 1 + ((24 - cache - length) / cache).clamp(-1, 0)
-    expected = group_relative(Scored(shaped, batch.rollout.group))
-    assert (expected != 0).any()
-    assert torch.allclose(batch.advantages[:, 0], expected, atol=1e-5)
-    assert metrics["reward"] == 1  # as the verifier paid
-
-
-def test_overlong_filtering_takes_the_loss_of_truncated_responses_away():
-    _, batch, _ = rolled_out(overlong_filtering=True, reward=fixed_noise)
-    truncated = batch.rollout.truncated
-    assert 0 < truncated.sum() < len(truncated)
-    assert (batch.mask[truncated] == 0).all()
-    assert torch.equal(batch.mask[~truncated], batch.rollout.mask[~truncated])
-    assert batch.rollout.mask[truncated].sum() > 0  # still there to be described
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])

@@ -13,6 +13,7 @@ from refimpl import History, StalenessError, checkpoint, evaluate, hooks
 from refimpl.batch import Batch
 from refimpl.checkpoint import CheckpointError
 from refimpl.collect import DynamicSamplingError
+from refimpl.scoring import log_probs
 from tests.worlds import (
     TOKENIZER,
     Drying,
@@ -248,6 +249,10 @@ def test_what_fails_in_the_updates_saves_nothing_between_two_rollouts(tmp_path):
             reward=fixed_noise, micro_batch_size=16, checkpoint_dir=tmp_path
         )
     assert len(history) == 2 and not (tmp_path / checkpoint.NAME).exists()
+    passes = [log_probs] * 5  # one an update: the sixth fails
+    with pytest.raises(IndexError):
+        small_run(log_probs=lambda *x: passes.pop()(*x), checkpoint_dir=tmp_path)
+    assert not (tmp_path / checkpoint.NAME).exists()
 
 
 def test_a_fault_of_the_program_is_raised_and_carries_the_history(tmp_path):
