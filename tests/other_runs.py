@@ -17,7 +17,6 @@ The runs append to `--out` (JSON lines) as they end; a run that is in the file i
 made again, so that an interrupted command goes on where it stopped.
 """
 
-import argparse
 import ast
 import contextlib
 import hashlib
@@ -31,9 +30,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import tyro
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD = {"MKL_CBWR": "COMPATIBLE"}
@@ -43,14 +45,14 @@ PROCESSORS = {
 }
 OWN = {"REFIMPL_SALT": "6", "REFIMPL_OWN_STARTS": "1"}
 COMPARISONS = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
 }
-HOLDS = dict(COMPARISONS.values())
+"""By the names that `ast` has for them."""
 SEEN: list[dict] = []
 """The comparisons of the assert that is being evaluated."""
 
@@ -79,31 +81,31 @@ class Claims(ast.NodeTransformer):
 
 
 class InAssert(ast.NodeTransformer):
-    """`a < b` → `__compare__("a < b", ["<"], a, b)`."""
+    """`a < b` → `__compare__("a < b", ["Lt"], a, b)`."""
 
     def visit_Compare(self, node):
         self.generic_visit(node)
-        if not all(type(op) in COMPARISONS for op in node.ops):
+        kinds = [type(op).__name__ for op in node.ops]
+        if not set(kinds) <= COMPARISONS.keys():
             return node
-        signs = [ast.Constant(COMPARISONS[type(op)][0]) for op in node.ops]
         text = ast.Constant(ast.unparse(node)[:120])
-        signs = ast.List(signs, ast.Load())
-        return call("__compare__", text, signs, node.left, *node.comparators)
+        kinds = ast.List([ast.Constant(kind) for kind in kinds], ast.Load())
+        return call("__compare__", text, kinds, node.left, *node.comparators)
 
 
 def call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
-def compare(text: str, signs: list[str], *values):
+def compare(text: str, kinds: list[str], *values):
     """The comparison's result; its distances are kept if they are numbers."""
     held = True
-    for sign, a, b in zip(signs, values, values[1:]):
-        one = HOLDS[sign](a, b)
+    for kind, a, b in zip(kinds, values, values[1:]):
+        one = COMPARISONS[kind](a, b)
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             a, b = float(a), float(b)
-            distance = b - a if sign in ("<", "<=") else a - b
-            if sign not in ("==", "!="):
+            distance = b - a if kind in ("Lt", "LtE") else a - b
+            if kind not in ("Eq", "NotEq"):
                 SEEN.append({"text": text, "values": [a, b], "distance": distance})
         held = held & one if not isinstance(held, bool) else (held and one)
     return held
@@ -153,7 +155,7 @@ def one(job: tuple[Path, str, dict], out: Path) -> None:
     with tempfile.TemporaryDirectory() as figures:
         scratch = {"MPLBACKEND": "agg", "REFIMPL_FIGURES": figures}
         done = subprocess.run(
-            [sys.executable, "-m", "tests.other_runs", "--execute", str(path)],
+            [sys.executable, "-m", "tests.other_runs", "--notebook", str(path)],
             env={**os.environ, "HF_HUB_OFFLINE": "1", **scratch, **changed},
             cwd=ROOT,
             capture_output=True,
@@ -197,12 +199,12 @@ def stored(out: Path) -> list[dict]:
     return records
 
 
-def notebooks(only: list[str] = ()) -> list[Path]:
+def notebooks(only: tuple[str, ...] = ()) -> list[Path]:
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
     return [path for path in paths if not only or path.stem[:2] in only]
 
 
-def report(records: list[dict]) -> int:
+def print_report(records: list[dict]) -> int:
     """Print every claim with the values it took; return how many failed somewhere."""
     failures = 0
     for path in notebooks():
@@ -210,91 +212,71 @@ def report(records: list[dict]) -> int:
         if runs:
             names = ", ".join(r["run"] for r in runs)
             print(f"\n{path.stem}: {len(runs)} runs ({names})")
-            for run in runs:
-                if run["changed"]:
-                    print(f"  {run['run']}: compared outputs differ: {run['changed']}")
-        for claim in claims_of(runs):
-            failures += bool(claim["failed"])
-            print(f"  cell {claim['cell']:>2}  {claim['text']}")
-            for text, nearest, apart, values in claim["compared"]:
-                print(f"           {text}: nearest {nearest:+.3g} {apart}   {values}")
-            if claim["failed"]:
-                print(f"           FAILED in {' '.join(claim['failed'])}")
+        rows = defaultdict(list)
+        for run in runs:
+            if run["changed"]:
+                print(f"  {run['run']}: compared outputs differ: {run['changed']}")
+            for row in run["claims"]:
+                rows[row["cell"], row["claim"]].append(row | {"run": run["run"]})
+        for (cell, text), met in sorted(rows.items(), key=lambda item: item[0][0]):
+            print(f"  cell {cell:>2}  {text}", *compared(met), sep="\n" + 11 * " ")
+            if failed := sorted({row["run"] for row in met if not row["held"]}):
+                failures += 1
+                print(f"           FAILED in {' '.join(failed)}")
     return failures
 
 
-def claims_of(runs: list[dict]) -> Iterator[dict]:
-    """One claim after another, with what all runs saw of it."""
-    seen: dict[tuple, list] = {}
-    for run in runs:
-        for row in run["claims"]:
-            seen.setdefault((row["cell"], row["claim"]), []).append((run["run"], row))
-    for (cell, text), rows in sorted(seen.items(), key=lambda item: item[0][0]):
-        nearest: dict[str, list[dict]] = {}
-        for _, row in rows:
-            # A claim about several seeds is as good as its worst.
-            worst: dict[str, dict] = {}
-            for one in row["compared"]:
-                known = worst.get(one["text"], one)
-                worst[one["text"]] = min(known, one, key=lambda c: c["distance"])
-            for each, one in worst.items():
-                nearest.setdefault(each, []).append(one)
-        compared = []
-        for each, every in nearest.items():
-            gaps = [one["distance"] for one in every]
-            finite = [gap for gap in gaps if math.isfinite(gap)]
-            spread = statistics.stdev(finite) if len(finite) > 1 else 0.0
-            apart = f"({min(gaps) / spread:.1f} sd)" if spread else ""
-            values = ("/".join(f"{x:.3g}" for x in one["values"]) for one in every)
-            compared.append((each, min(gaps), apart, "  ".join(values)))
-        failed = sorted({name for name, row in rows if not row["held"]})
-        yield {"cell": cell, "text": text, "compared": compared, "failed": failed}
+def compared(rows: list[dict]) -> Iterator[str]:
+    """Of each comparison in a claim how near it came to failing, over the runs."""
+    worst = defaultdict(list)  # a claim about several seeds is as good as its worst
+    for row in rows:
+        of_run = defaultdict(list)
+        for one in row["compared"]:
+            of_run[one["text"]].append(one)
+        for text, every in of_run.items():
+            worst[text].append(min(every, key=operator.itemgetter("distance")))
+    for text, every in worst.items():
+        gaps = [one["distance"] for one in every]
+        finite = [gap for gap in gaps if math.isfinite(gap)]
+        spread = statistics.stdev(finite) if len(finite) > 1 else 0.0
+        apart = f"({min(gaps) / spread:.1f} sd)" if spread else ""
+        values = ("/".join(f"{x:.3g}" for x in one["values"]) for one in every)
+        yield f"{text}: nearest {min(gaps):+.3g} {apart}   {'  '.join(values)}"
 
 
-def parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    made.add_argument("--only", nargs="+", default=[], metavar="CHAPTER")
-    made.add_argument("--salts", nargs="*", type=int, metavar="N")
-    made.add_argument("--own", action="store_true", help="from a policy trained here")
-    made.add_argument("--processors", nargs="*", choices=PROCESSORS)
-    made.add_argument("--workers", type=int, default=2)
-    made.add_argument("--out", type=Path, default=ROOT / "other_runs.jsonl")
-    made.add_argument("--report", action="store_true", help="run nothing")
-    made.add_argument("--execute", type=Path, help=argparse.SUPPRESS)
-    return made
-
-
-def main() -> int:
-    args = parser().parse_args()
-    if args.execute is not None:
-        print(f"\n{MARK}{json.dumps(execute(args.execute))}")
-        return 0
-    if not args.report:
-        done = {(r["notebook"], r["run"]) for r in stored(args.out)}
+def main(
+    only: tuple[str, ...] = (),  # chapters, as 02 05
+    salts: tuple[int, ...] = (),  # other seeds; if no run is named, all there are
+    own: bool = False,  # from a policy that is trained here
+    processors: bool = False,  # on older instruction sets
+    workers: int = 2,  # notebooks at a time
+    out: Path = ROOT / "other_runs.jsonl",
+    report: bool = False,  # run nothing
+    notebook: Path | None = None,  # run this one alone, as every run does in a process
+) -> None:
+    if notebook is not None:
+        print(f"\n{MARK}{json.dumps(execute(notebook))}")
+        return
+    if not report:
+        done = {(r["notebook"], r["run"]) for r in stored(out)}
         jobs = [
             (path, name, changed)
-            for name, changed in chosen(args).items()
-            for path in notebooks(args.only)
+            for name, changed in chosen(salts, own, processors).items()
+            for path in notebooks(only)
             if (path.stem, name) not in done
         ]
-        with ThreadPoolExecutor(args.workers) as pool:
-            list(pool.map(lambda job: one(job, args.out), jobs))
-    return 1 if report(stored(args.out)) else 0
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(lambda job: one(job, out), jobs))
+    sys.exit(bool(print_report(stored(out))))
 
 
-def chosen(args) -> dict[str, dict]:
+def chosen(salts: tuple[int, ...], own: bool, processors: bool) -> dict[str, dict]:
     """The runs that were asked for; all of them if none was named."""
-    everything = args.salts is None and args.processors is None and not args.own
-    salts = range(1, 6) if everything else args.salts or ()
-    both = everything or args.processors == []  # `--processors` alone
-    processors = PROCESSORS if both else args.processors or ()
+    if not (salts or own or processors):
+        salts, own, processors = range(1, 6), True, True
     runs = {f"salt {n}" if n else "here": {"REFIMPL_SALT": str(n)} for n in salts}
-    runs |= {name: PROCESSORS[name] for name in processors}
-    if everything or args.own:
-        runs["own"] = OWN
-    return runs
+    return runs | (PROCESSORS if processors else {}) | ({"own": OWN} if own else {})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tyro.cli(main, description=__doc__)

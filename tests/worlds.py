@@ -46,9 +46,6 @@ SMALL = TrainConfig(
 )
 """A rollout of 16 responses and 2 updates: about 0.1 s."""
 
-COURSE = {"prompts_per_rollout": 16, "group_size": 8, "minibatches": 4}
-"""The rollouts of the course: 128 responses, 4 updates."""
-
 ROUNDING = 1e-4
 """How far two float32 passes of a tiny model may differ, in nats (or values).
 

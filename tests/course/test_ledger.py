@@ -132,27 +132,11 @@ def test_the_ledger_draws_in_units_of_the_smallest_effect():
     assert len(looks) == len(pictures.MARKS) == 4, "told apart without colours"
 
 
-def test_clusters_draw_both_intervals():
-    by_start = {0: [0.0, 0.2], 1: [1.0, 1.2], 2: [2.0, 2.2]}
-    axis = pictures.clusters(by_start, "", "").axes[0]
-    bars = [x.get_ydata() for x in axis.lines if x.get_linewidth() == 3]
-    widths = [max(y) - min(y) for y in bars]
-    made = estimate(by_start)
-    assert widths[1] == pytest.approx(made.high - made.low)
-    assert widths[0] < 0.5 * widths[1]
-
-
 def test_a_breaking_rate_is_averaged_over_octaves():
     middle, low, high = pictures.interval_of_logs({0: 1e-4, 1: 4e-4})
     assert middle == pytest.approx(math.log2(2e-4))
     assert high - middle == pytest.approx(12.706, abs=1e-3)
     assert middle - low == pytest.approx(12.706, abs=1e-3)
-
-
-def test_studies_whose_interval_excludes_zero_are_counted():
-    few = {"a": [[1.0, 1.1, 0.9], [-1.0, 1.0, 0.1]], "b": [[0.0, 1.0, -1.0]]}
-    figure = pictures.invented(few, "")
-    assert [x.get_title() for x in figure.axes] == ["a: 1 of 2", "b: 0 of 1"]
 
 
 @pytest.fixture(scope="module")

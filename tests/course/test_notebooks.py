@@ -130,15 +130,6 @@ def test_the_anatomy_is_complete_and_lines_of_code_are_short(path):
     assert [n for n in figures if not (ROOT / f"figures/{n}.png").exists()] == []
 
 
-def test_the_page_shows_numbers_and_not_booleans_or_self_checks():
-    """True and False stand only where they are the subject: what a verifier accepts."""
-    cells = [cell for path in NOTEBOOKS for cell in code(path)]
-    lines = [x for cell in cells for x in printed(cell).splitlines() if x.strip()]
-    verdicts = [x for x in lines if re.search(r"\b(True|False)\b", x)]
-    assert len(lines) > 800 and len(verdicts) <= 0.02 * len(lines), verdicts
-    assert not re.search(r"\b[0-9a-f]{16,}\b", "\n".join(lines).lower()), "a digest"
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS[1:12], ids=lambda path: path.stem)
 def test_the_method_is_typed_on_the_page(path):
     """Twelve lines of plain torch, then the comparison with the library."""

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests import other_runs
-from tests.other_runs import claims_of, execute, report, stored
+from tests.other_runs import execute, print_report
 
 
 def notebook(tmp_path, *cells, tags=()):
@@ -77,44 +76,9 @@ def records(*values):
 
 
 def test_the_report_says_how_near_a_claim_came_to_failing(capsys):
-    assert report(records(3.0, 2.0, 4.0)) == 0
+    assert print_report(records(3.0, 2.0, 4.0)) == 0
     printed = capsys.readouterr().out
     assert "cell  4  x > 1" in printed
     assert "nearest +1 (1.0 sd)   3/1  2/1  4/1" in printed
-    assert report(records(3.0, 0.5)) == 1
+    assert print_report(records(3.0, 0.5)) == 1
     assert "FAILED in salt 1" in capsys.readouterr().out
-
-
-def test_a_claim_about_several_seeds_is_as_good_as_its_worst():
-    (one,) = records(3.0)
-    less = {"text": "x > 1", "values": [1.2, 1], "distance": 0.2}
-    one["claims"][0]["compared"].append(less)
-    (claim,) = claims_of([one])
-    assert claim["compared"] == [("x > 1", 0.2, "", "1.2/1")]
-
-
-def test_runs_of_changed_code_are_made_again(tmp_path, monkeypatch):
-    path = notebook(tmp_path, "x = 1")
-    monkeypatch.setattr(other_runs, "notebooks", lambda only=(): [path])
-    out = tmp_path / "runs.jsonl"
-    assert stored(out) == []
-    record = {"notebook": path.stem, "run": "salt 1"}
-    lines = [
-        {**record, "digest": other_runs.digest(path)},
-        {**record, "digest": "of other code"},
-    ]
-    out.write_text("\n".join([*map(json.dumps, lines), '{"notebook": "99_m']))
-    assert stored(out) == lines[:1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "names"),
-    [
-        ([], [*(f"salt {n}" for n in range(1, 6)), "default", "avx2", "own"]),
-        (["--salts", "0", "2"], ["here", "salt 2"]),
-        (["--processors"], ["default", "avx2"]),
-        (["--own", "--processors", "avx2"], ["avx2", "own"]),
-    ],
-)
-def test_which_runs_are_asked_for(arguments, names):
-    assert list(other_runs.chosen(other_runs.parser().parse_args(arguments))) == names

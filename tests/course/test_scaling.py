@@ -1,56 +1,15 @@
 """The figures of chapter 14 show what they are said to show."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from torch.testing import assert_close
 
-from course import newer, ranks
+from course import newer
 from course.plots import scaling
 from refimpl.algorithms import ALGORITHMS
 from refimpl.algorithms.gate import from_gate
 
 RATIO = torch.tensor([0.3, 0.9, 1.0, 1.1, 1.5, 2.9, 3.4]).double()
-
-
-def blocks(figure):
-    """(left, right, row) of every block in the picture of sampler and learner."""
-    return [
-        (p.get_x(), p.get_x() + p.get_width(), p.get_y())
-        for p in figure.axes[0].patches
-    ]
-
-
-def test_nobody_learns_from_answers_that_are_not_written_yet():
-    figure = scaling.parts("")
-    words = [t.get_text() for t in figure.axes[0].texts if "π" in t.get_text()]
-    pairs = list(zip(blocks(figure), words))
-    for waits in (pairs[:8], pairs[8:]):
-        samplers, learners = waits[::2], waits[1::2]
-        ready = {"π₀": 0.0} | {word[2:]: end for (_, end, _), word in learners}
-        for (written, _), (learned, _) in zip(samplers, learners):
-            assert written[1] <= learned[0] + 0.05
-        for (begin, _, _), policy in samplers:
-            assert ready[policy] <= begin + 0.05, policy
-        rows = [block[2] for block, _ in waits]
-        assert len(set(rows)) == 2
-        for row in set(rows):
-            spans = sorted(b[:2] for b, _ in waits if b[2] == row)
-            assert all(a[1] <= b[0] for a, b in pairwise(spans))
-    ends = [max(block[1] for block, _ in part) for part in (pairs[:8], pairs[8:])]
-    taken = [(end - 1.35 + 0.04) / 0.6 for end in ends]
-    assert taken == pytest.approx([10, 7])
-
-
-def test_the_bars_of_the_ranks_add_up_to_one_either_way():
-    figure = scaling.ranks(ranks.LENGTHS, "")
-    lengths = [n for of_rank in ranks.LENGTHS for n in of_rank]
-    for axis in figure.axes:
-        heights = [bar.get_height() for bar in axis.patches]
-        assert sum(n * h for n, h in zip(lengths, heights)) == pytest.approx(1)
-    heights = [bar.get_height() for bar in figure.axes[0].patches]
-    assert heights[4] / heights[0] == pytest.approx(10)
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -1,11 +1,9 @@
 """The palette: methods drawn together can be told apart, by anyone, on any printer.
 
-Distances are CIELAB ΔE (1976). About 2 is the least that is seen of two patches side by
-side. Thin lines that are compared across a panel need several times as much: 15 is
-roughly the distance of neighbouring colours in matplotlib's own cycle as a deuteranope
-sees it. In greyscale only lightness is left (0 to 100), and nine methods must share the
-part of it that stands out from white; steps of 5 are then what there is, and dashes
-have to do the rest.
+Distances are CIELAB ΔE (1976). About 2 is the least that is seen of two patches; thin
+lines need several times as much: 15 is roughly that of neighbouring colours in
+matplotlib's own cycle as a deuteranope sees it. In greyscale nine methods share what
+stands out from white; steps of 5 are then what there is, and dashes do the rest.
 """
 
 import itertools
@@ -84,13 +82,6 @@ EVERY = [*style.LOOKS.values(), *style.NEXT]
 """Looks that a method has or may come to have."""
 
 
-def test_the_eye_of_this_file_sees_what_is_known():
-    assert lab(linear("white")) == pytest.approx([100, 0, 0], abs=1e-2)
-    assert lab(linear("#FF0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.1)
-    red, green = "#B04020", "#507020"
-    assert distance(red, green, "deuteranopia") < distance(red, green) / 2
-
-
 @pytest.mark.parametrize("seen", SEEN)
 def test_methods_drawn_together_are_told_apart(seen):
     apart = {pair: distance(*(style.look(n)[0] for n in pair), seen) for pair in PAIRS}
@@ -131,15 +122,10 @@ def test_what_is_contrasted_is_told_apart(colours):
 
 OWNERS = [
     ("unclipped r", "reinforce"),
-    ("ppo, dual clip c = 3", "ppo"),
     ("GRPO (0.67, 1.49)", "grpo"),
     ("PPO, GRPO", "grpo"),
-    ("Dr. GRPO", "dr_grpo"),
-    ("GSPO, 3e-4 / 4e-4", "gspo"),
     ("GSPO-token, fork", "gspo_token"),
     ("DAPO's loss", "dapo"),
-    ("SAPO 1.0", "sapo"),
-    ("SAPO, τ = 8.8", "sapo 8.8"),
     ("SAPO 8.8, neg ½", "sapo 8.8"),
     ("one-sided, τ = 8.8", "one-sided"),
     ("mine", "yours"),
@@ -194,26 +180,12 @@ def test_a_method_that_nobody_knows_is_drawn(unknown):
     assert plots.training({name: [run]}).axes[0].lines[0].get_color() == ink
 
 
-def hue(colour):
-    _, a, b = SEEN["as it is"](colour)
-    return np.degrees(np.arctan2(b, a))
-
-
-def test_labels_of_a_method_keep_its_hue_and_differ_in_lightness_and_dash():
+def test_labels_of_a_method_differ_in_lightness_and_dash():
     looks = style.looks_of(["GRPO + R3 + TIS", "GRPO + R3", "GRPO", "GRPO + TIS"])
     assert looks[2] == style.look("grpo"), "the plain name has the method's own look"
     assert len({dash for _, dash in looks}) == len(looks)
     for (one, _), (other, _) in itertools.combinations(looks, 2):
         assert distance(one, other, "greyscale") > 5
-        assert abs(hue(one) - hue(other)) < 25
-
-
-@pytest.mark.parametrize("colour", [colour for colour, _ in EVERY])
-def test_three_shades_of_any_method_are_told_apart_and_seen_on_white(colour):
-    shades = [style.shade(colour, step) for step in range(3)]
-    for one, other in itertools.combinations(shades, 2):
-        assert distance(one, other, "greyscale") >= 4, shades
-    assert min(distance(c, style.PAPER, "greyscale") for c in shades) > 12
 
 
 def test_no_two_labels_look_alike():

@@ -1,17 +1,13 @@
 """The stored stale rollout, and what the token template computes from it."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from PIL import Image
 
 from course import stale
 from course.plots import animation, tokens
 from refimpl import Scored, from_gate, get, normalisers
 from refimpl.advantages import group_relative
 
-FIGURES = Path(__file__).parents[2] / "figures"
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
 
 
@@ -101,13 +97,6 @@ def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
 
 
-def test_closed_gates_are_crossed():
-    gates = torch.zeros(2, 19)
-    figure = tokens.methods({"GRPO": "grpo", "mine": gates}, title="Gates")
-    written = [text.get_text() for text in figure.axes[0].texts]
-    assert written.count(tokens.CROSS) == 2 * 19 + 2 + 1  # mine, GRPO, the key
-
-
 def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():
     known = animation.tokens_with_gradient()
     z, A = known["z"][16], known["A"]
@@ -121,25 +110,3 @@ def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():
         loss = get(name).policy_loss(x, 0 * one, A, one, one, **settings).loss
         (c,) = torch.autograd.grad(-loss, x)
         close(gate(z.exp(), A), c[:, 0] / A / z.exp())
-
-
-def test_the_first_frame_cuts_nothing_and_the_clip_cuts_some():
-    known = animation.tokens_with_gradient()
-    clip = animation.gate(0, animation.NARROW)
-    first, last = (
-        animation.passes(clip(known["z"][k].exp(), known["A"]), known["push"][k])
-        for k in (0, 16)
-    )
-    assert first == 1 and 0.5 < last < 0.95
-
-
-def test_the_animation_is_a_loop_of_ten_to_fifteen_seconds():
-    path = FIGURES / "clip_to_gate.gif"
-    assert path.stat().st_size <= 2_000_000
-    with Image.open(path) as picture:
-        assert picture.info["loop"] == 0 and 650 <= picture.width <= 850
-        seconds = 0.0
-        for n in range(picture.n_frames):
-            picture.seek(n)
-            seconds += picture.info["duration"] / 1000
-    assert 10 <= seconds <= 16

@@ -248,17 +248,3 @@ def test_a_run_killed_in_the_midst_of_a_save_goes_on_from_the_save_before(tmp_pa
     resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True)
     whole = small_run(rollouts=3)
     assert resumed == whole and same_weights(resumed.model, whole.model)
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupted_run_can_go_on(times, tmp_path):
-    """After the rollout that it was in, or after the last that was saved."""
-    reward = Interrupting(when=1 + times, times=times)
-    settings = {"rollouts": 4, "reward": reward, "checkpoint_dir": tmp_path}
-    with pytest.warns(UserWarning, match="stopped after 2 of 4 rollouts"):
-        first = small_run("ppo", checkpoint_every=1, **settings)
-    assert len(load(tmp_path)["rows"]) == len(first) == 2
-    resumed = small_run("ppo", resume=True, **settings)
-    whole = small_run("ppo", rollouts=4)
-    assert resumed == whole and resumed.ended is None
-    assert same_weights(resumed.model, whole.model)

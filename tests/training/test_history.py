@@ -175,20 +175,13 @@ def test_a_meter_by_hand():
 
 
 def test_a_large_run_is_measured_on_a_part_of_its_tokens(monkeypatch):
-    """torch's quantile takes 2²⁴ numbers at most."""
-    sizes, quantile = [], torch.quantile
-
-    def spy(z, q):
-        sizes.append(len(z))
-        return quantile(z, q)
-
-    monkeypatch.setattr(torch, "quantile", spy)
+    """torch's quantile takes 2²⁴ numbers at most; here 3, so every second of four."""
     monkeypatch.setattr(measuring, "MAX_QUANTILE_INPUT", 3)
     part, logp = part_of([[0.0, 0.1, 0.2, 0.3]], [[1.0] * 4], 4.0)
     meter = Meter()
     meter.add(part, logp, torch.tensor(0.0), {})
     meter.end_update(torch.tensor(0.0))
-    assert meter.read()["log_ratio/q99"] > 0 and sizes == [2]
+    assert meter.read()["log_ratio/q50"] == pytest.approx(0.1)
 
 
 # Samples: which
@@ -237,22 +230,14 @@ def test_no_control_character_gets_through_and_a_long_answer_is_cut():
     assert len(shown) < 280 and text[:200] in line(sample_of(text[:200]))
 
 
-class Closed(io.BytesIO):
-    def write(self, text):
-        raise BrokenPipeError(32, "Broken pipe")
-
-
-def test_any_terminal_can_show_it_and_none_needs_to(monkeypatch):
-    for encoding in ("ascii", "cp1252", "utf-8"):
+def test_any_terminal_can_show_it(monkeypatch):
+    for encoding in ("ascii", "utf-8"):
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding, newline="\n", write_through=True)
         monkeypatch.setattr(sys, "stdout", stream)
-        show([sample_of(NASTY), sample_of()])
-        lines = raw.getvalue().decode(encoding).split("\n")
-        assert len(lines) == 3 and all(map(str.isprintable, lines))
-        assert ("語" in lines[0]) == (encoding == "utf-8")
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=True))
-    show([sample_of()])
+        show([sample_of(NASTY)])
+        shown = raw.getvalue().decode(encoding)
+        assert shown[:-1].isprintable() and ("語" in shown) == (encoding == "utf-8")
 
 
 # In a run

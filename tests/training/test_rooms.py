@@ -7,11 +7,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-import torch
 
 import refimpl
-from refimpl import WarmStart, evaluate, sft
-from tests.worlds import TOKENIZER, own_process, small_run, warm_model
+from tests.worlds import own_process
 
 PACKAGE = Path(refimpl.__file__).parent
 ROOT = PACKAGE.parent
@@ -139,29 +137,3 @@ def test_importing_training_and_asking_for_help_leave_the_process_as_it_was(
     unwanted = (*ROOMS[1:], *packages)
     assert not [name for name in found["modules"] if name.startswith(unwanted)]
     assert list(tmp_path.iterdir()) == []
-
-
-WORKS = {
-    "train": lambda: small_run(rollouts=1, group_size=8),
-    "evaluate": lambda: evaluate(warm_model(), TOKENIZER, problems=32),
-    "sft": lambda: sft.train(WarmStart(skill_steps=1, habit_steps=1, batch_size=32)),
-}
-
-
-@pytest.mark.parametrize("work", WORKS)
-def test_a_small_model_works_on_one_thread(work, monkeypatch):
-    seen, forward, before = set(), torch.nn.Embedding.forward, torch.get_num_threads()
-
-    def spy(self, ids):
-        if len(ids) > 16:  # not when an architecture is tried out
-            seen.add(torch.get_num_threads())
-        return forward(self, ids)
-
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(torch.nn.Embedding, "forward", spy)
-    torch.set_num_threads(3)
-    try:
-        WORKS[work]()
-        assert seen == {1} and torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
