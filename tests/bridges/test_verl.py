@@ -5,7 +5,11 @@ the same way is on the page, CONFORMANCE.md.
 """
 
 import importlib
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,8 +30,8 @@ from refimpl.interop import verl as bridge
 from refimpl.interop.configs import yaml_of
 from refimpl.interop.conformance import cases, table
 from refimpl.interop.verl import REGISTERED, register
-from tests.worlds import own_process
 
+ROOT = Path(__file__).parents[2]
 NAMES = [name.removeprefix("refimpl_") for name in REGISTERED]
 
 
@@ -114,7 +118,10 @@ def test_a_process_that_imports_verl_has_the_losses():
     """As a worker of Ray's: by this package's entry point, nothing else."""
     module = "verl.trainer.ppo.core_algos"
     code = f"from {module} import POLICY_LOSS_REGISTRY as r; print(*r)"
-    printed = own_process(code, PYTHONWARNINGS="ignore")
+    words = [sys.executable, "-W", "ignore", "-c", code]
+    path = os.pathsep.join(p for p in [str(ROOT), *sys.path] if p)
+    environment = os.environ | {"PYTHONPATH": path}
+    printed = subprocess.run(words, capture_output=True, text=True, env=environment)
     assert set(REGISTERED) <= set(printed.stdout.split()), printed.stderr
 
 
