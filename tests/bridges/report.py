@@ -1,10 +1,12 @@
-"""Write CONFORMANCE.md: what TRL, verl and Liger answer to the cases.
+"""Write CONFORMANCE.md, what TRL, verl and Liger answer to the cases, and
+references.json, TRL's and verl's numbers, which tests/losses holds ours against.
 
 `python tests/bridges/report.py` asks them again. Why they differ is written by hand, at
 the end of the page, and kept.
 """
 
 import datetime
+import json
 import re
 import sys
 import warnings
@@ -17,7 +19,7 @@ import refimpl
 from refimpl.interop.conformance import cases, table
 
 HERE = Path(__file__).parent
-PAGE = HERE / "CONFORMANCE.md"
+PAGE, FROZEN = HERE / "CONFORMANCE.md", HERE.parent / "losses" / "references.json"
 BEFORE, HEAD, WHY = PAGE.read_text(encoding="utf-8").partition("## Why they differ\n")
 EXPLAINED = re.findall(r"^- \*\*(.*)\.\*\*", WHY, re.MULTILINE)
 
@@ -40,6 +42,22 @@ def unexplained(compared: list[table.Compared]) -> list[str]:
     ]
 
 
+def references(name: str) -> list[dict]:
+    """A framework's losses and gradients of typical inputs, where they agree."""
+    module = table.adapters(HERE / f"adapters_{name}.py")
+    typical, found = [c for c in cases.cases() if c.what == "typical"], []
+    for case, outcome, *_ in table.compare(module, typical):
+        if outcome == "agrees":
+            logp = case.inputs["logp"].clone().requires_grad_()
+            ask = getattr(module, case.algorithm)
+            loss = ask(case.inputs | {"logp": logp}, case.settings)
+            (gradient,) = torch.autograd.grad(loss, logp)
+            known = {"framework": module.FRAMEWORK, "case": case.name}
+            known |= {"loss": loss.item(), "gradient": gradient.tolist()}
+            found.append(known)
+    return found
+
+
 def page(frameworks: dict[str, list[table.Compared]]) -> str:
     """All of it as Markdown."""
     text = [
@@ -60,6 +78,7 @@ def page(frameworks: dict[str, list[table.Compared]]) -> str:
 if __name__ == "__main__":
     frameworks = dict(answers(name) for name in ("trl", "verl", "liger"))
     PAGE.write_text(page(frameworks), encoding="utf-8")
+    FROZEN.write_text(json.dumps(references("trl") + references("verl")) + "\n")
     unknown = [case for each in frameworks.values() for case in unexplained(each)]
     print("\n".join(unknown) or f"{PAGE.name}: every difference is explained")
     sys.exit(bool(unknown))

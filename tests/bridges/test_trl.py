@@ -12,9 +12,7 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,7 +72,6 @@ def same_end(stock, ours):
             assert other[what] == pytest.approx(one[what], abs=1e-4)
 
 
-PLAIN, ACCUMULATED = {}, {"gradient_accumulation_steps": 2}
 ADDED = [
     {"beta": 0.1},
     {"beta": 0.1, "use_bias_correction_kl": False},
@@ -84,23 +81,25 @@ ADDED = [
     {"mask_truncated_completions": True},
     {"scale_rewards": "batch"},
 ]
-RUNS = [(name, settings) for name in SAME for settings in (PLAIN, ACCUMULATED)]
-RUNS += [(name, settings) for name in ("grpo", "dapo") for settings in ADDED]
+ACCUMULATED = {"gradient_accumulation_steps": 2}
+RUNS = [(name, {}) for name in SAME] + [("grpo", added) for added in ADDED]
+RUNS += [("grpo", ACCUMULATED), ("dapo", ACCUMULATED)]
 
 
-@cache
-def plain(name):
-    with tempfile.TemporaryDirectory() as folder:
-        return weights(trained(folder, algorithm=name).model)
+@pytest.fixture(scope="module")
+def plain_grpo(tmp_path_factory):
+    return weights(trained(tmp_path_factory.mktemp("plain"), algorithm="grpo").model)
 
 
 @pytest.mark.parametrize(("name", "settings"), RUNS, ids=str)
-def test_twenty_steps_end_where_trls_own_loss_ends(name, settings, tmp_path):
-    """Whatever TRL adds."""
+def test_twenty_steps_end_where_trls_own_loss_ends(
+    name, settings, tmp_path, plain_grpo
+):
+    """Whatever TRL adds, and where it accumulates gradients."""
     stock, ours = pair(tmp_path, name, **settings)
     same_end(stock, ours)
     if settings in ADDED:
-        apart = (weights(ours.model) - plain(name)).abs().max()
+        apart = (weights(ours.model) - plain_grpo).abs().max()
         assert apart > 1e-4, "the setting changed nothing: nothing was compared"
 
 
@@ -377,7 +376,7 @@ WRONG = [
     ({}, {"hyperparameters": {"epsilon": -1}}, r"epsilon must be .* got -1"),
     ({}, {"hyperparameter": {}}, "has no setting 'hyperparameter'"),
     ({}, {"algorithm": "gprpo"}, "did you mean 'grpo'"),
-    ({}, {"algorithm": None}, "algorithm must be text or an Algorithm, got None"),
+    ({}, {"algorithm": None}, "algorithm must be text or .*Algorithm, got None"),
     ({}, {"algorithm": MINE}, "mine is averaged by <lambda>, for which TRL has no"),
     ({}, {"normaliser": "tokenmean"}, "did you mean 'token_mean'"),
     ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
@@ -392,16 +391,6 @@ WRONG = [
 def test_what_cannot_be_meant_is_refused(settings, given, message, tmp_path):
     with pytest.raises(UserError, match=message):
         trainer_of(tmp_path, settings, **given)
-
-
-def test_pictures_are_refused_where_routing_is_recorded(tmp_path):
-    trainer = trainer_of(tmp_path, **RSPO)
-    ids, trainer._passes = torch.ones(2, 3, dtype=torch.long), []
-    given = trainer.model, ids, torch.ones_like(ids), 2
-    with pytest.raises(UserError, match=r"text alone, got pixel_values$"):
-        trainer._get_per_token_logps_and_entropies(
-            *given, num_images=None, pixel_values=torch.zeros(1)
-        )
 
 
 def test_another_trl_is_refused_by_name(tmp_path, monkeypatch):

@@ -3,12 +3,12 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from refimpl import collect, log_probs, updates
-from refimpl.batch import Rollout
 from refimpl.lab.drift import Drift, shared
 from refimpl.models import weights
 from refimpl.moe import routed
@@ -91,16 +91,7 @@ def test_a_step_begins_where_the_one_before_ended_and_nothing_else_changes(tmp_p
     ],
 )
 def test_tokens_are_shared_up_to_where_responses_part(tokens, group, good, expected):
-    n, ids = len(tokens), torch.tensor(tokens)
-    rollout = Rollout(
-        ids=torch.cat([torch.full((n, 1), 9), ids], 1),
-        prompt_length=torch.ones(n, dtype=torch.long),
-        mask=(ids != 0).float(),
-        logp=torch.zeros(n, 3),
-        entropy=torch.zeros(n, 3),
-        truncated=torch.zeros(n, dtype=torch.bool),
-        group=torch.tensor(group),
-    )
-    advantages = torch.tensor(good).float()[:, None].expand(n, 3)
-    common = shared(rollout, advantages)
+    ids, advantages = torch.tensor(tokens), torch.tensor(good).float()[:, None]
+    mask, group = (ids != 0).float(), torch.tensor(group)
+    common = shared(SimpleNamespace(tokens=ids, mask=mask, group=group), advantages)
     assert common.tolist() == [[t < count for t in range(3)] for count in expected]

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
-from refimpl import ALGORITHMS, Objective, UserError, WarmStart
+from refimpl import ALGORITHMS, UserError, WarmStart
 from refimpl.__main__ import main
 from refimpl.lab import evidence, grid, store
 from refimpl.lab.claims import CLAIMS
@@ -104,14 +103,6 @@ def test_each_outcome_has_its_rollouts_and_what_is_not_known_is_left_out(tmp_pat
 # plan and run
 
 
-def test_a_few_runs_of_every_cell_come_before_all_of_one():
-    jobs = evidence.wanted(["9", "16"])
-    assert len(jobs) == len(set(jobs)) == 3 * STARTS * 4
-    assert {start for _, start, _ in jobs[:3]} == {0}
-    assert {seed for _, _, seed in jobs[: 3 * STARTS]} == {0}
-    assert {cell for cell, _, _ in jobs[:3]} == {c for c, _, _ in jobs}
-
-
 @pytest.mark.parametrize("names", [["3", "breaking"], ["breaking", "3"]])
 def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
     jobs, shared = evidence.wanted(names), Cell("GRPO", 2e-4, 4)
@@ -162,9 +153,6 @@ def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
     assert evidence.precise(out, ["16"]) == set()  # the pilot is not whole
     assert numbers(out) == ["20", f"{20 - n}", f"{(20 - n) * 12.5 / 3600:.1f}"]
     assert numbers(pilot_of_16(tmp_path / "p", [0] * 5))[:2] == ["10", "0"]
-    plans = [evidence.plan(out, ["16", "9"], workers=w) for w in (1, 2)]
-    hours = [float(plan.partition("about ")[2][:4]) for plan in plans]
-    assert hours[0] > 0.2 and hours[1] == pytest.approx(hours[0] / 2, abs=0.06)
 
 
 @pytest.mark.parametrize(("precise", "seeds"), [((), 4), (("9",), 2)])
@@ -216,9 +204,7 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
     pd.testing.assert_frame_equal(stored, again, check_dtype=False)
     assert len(again) == 2 and "step_time" not in again
     assert again[["reward", "drift/kl", "drift/step"]].notna().all(axis=None)
-    known = ["behaviour", "weights", "commit", "torch", "instructions", "date"]
     line = store.read(out)[0].set_index("run").loc[run_key]
-    assert line[known].notna().all() and pd.isna(line["old_code"])
     with pytest.raises(UserError, match="no run 'abc' is stored"):
         evidence.repeat(out, "abc")
     with monkeypatch.context() as patch:
@@ -319,19 +305,13 @@ def with_a_formula(monkeypatch, name, objective) -> None:
 
 def test_a_changed_formula_orphans_the_runs_of_its_arms_alone(out, monkeypatch):
     """GRPO's, under R2 and R3; claim 14's arms are SAPO's. PPO has no runs here."""
-    before, plan = evidence.table(out), evidence.plan(out, ["14"])
+    before = evidence.table(out)
 
     def wider(t, *, epsilon_low=0.2, epsilon_high=0.2):
         return GRPO.objective(t, epsilon_low=epsilon_low, epsilon_high=0.21)
 
-    def rewritten(t, *, epsilon_low=0.2, epsilon_high=0.2):
-        r = t.z.clamp(-20, 20).exp()
-        low, high = r.clamp(min=1 - epsilon_low), r.clamp(max=1 + epsilon_high)
-        return Objective(torch.where(t.advantages > 0, high, low) * t.advantages)
-
     with_a_formula(monkeypatch, "ppo", wider)
-    with_a_formula(monkeypatch, "grpo", rewritten)
-    assert evidence.check(out) == [] and evidence.plan(out, ["14"]) == plan
+    assert evidence.check(out) == []
     with_a_formula(monkeypatch, "grpo", wider)
     left_out = r"GRPO \+ R. \(5 runs\), GRPO \+ R. \(5 runs\)"
     with pytest.warns(UserWarning, match=f"10 of 20 runs were made by .*{left_out}"):

@@ -195,25 +195,19 @@ def test_the_command_fails_where_a_loss_differs_or_raises(
         assert re.fullmatch(f"{name} +{pattern}", line)
 
 
-def test_adapters_may_be_ordinary_files(tmp_path):
-    """With a helper beside them, dataclasses, and hands that leave nothing alone."""
+def test_an_adapter_cannot_change_a_case(tmp_path):
+    """With a helper beside it, as any file that is imported may have."""
     (tmp_path / "helper_of_mine.py").write_text("SIGN = -1\n")
     source = """
-from __future__ import annotations
-from dataclasses import dataclass
 from helper_of_mine import SIGN
-@dataclass
-class Seen:
-    n: int = 0
 def grpo(inputs, settings):
     inputs["mask"].zero_()
     settings["hyperparameters"].clear()
     return SIGN * inputs["logp"].sum()
 """
-    before = one("grpo").inputs["mask"].clone()
     answers = asked(tmp_path, source, "grpo", part="the paper's")
     assert {a.outcome for a in answers} == {"differs"}
-    assert torch.equal(one("grpo").inputs["mask"], before)
+    assert one("grpo").inputs["mask"].any()
     assert one("grpo").settings["hyperparameters"]
     text = table.shown(answers, "mine")
     assert "no known reading: the paper's, typical; the paper's, another draw" in text

@@ -2,25 +2,15 @@
 
 A subprocess imports the package under jaxtyping's import hook, by which beartype checks
 the arguments and the result of each call against its annotations, with one meaning of
-B and T per call (an int is a float, as PEP 484 has it). Then it runs the workloads.
+B and T per call (an int is a float, as PEP 484 has it). Then it trains, and runs the
+tests of the formulas, which call each with the types that it takes.
 """
-
-import ast
-import json
-import os
-import re
-import sys
-import traceback
-from pathlib import Path
 
 import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-import refimpl
-from refimpl import advantages, curves, importance, kl, moe, normalisers
-from refimpl.advantages import Scored
-from refimpl.algorithms import ALGORITHMS, from_gate, value_loss
+from refimpl import importance, kl, moe
 from refimpl.real import scoring as sharing
 from tests.worlds import (
     fixed_noise,
@@ -29,72 +19,6 @@ from tests.worlds import (
     random_moe,
     small_run,
 )
-
-PACKAGE = Path(refimpl.__file__).parent
-SHAPES = re.compile(r"\b(Float|Int|Bool|Real|Shaped|Mask)\b")
-ELSEWHERE = ("interop", "lab")  # outer rooms, whose functions are no formulas
-
-
-def a_batch(dtype=torch.float32, mask_dtype=torch.float32):
-    """logp, old_logp, advantages (B,), mask: rows of 3, 0 and 4 tokens."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(3, 3, 4, generator=generator).to(dtype)
-    mask = (torch.arange(4) < torch.tensor([[3], [0], [4]])).to(mask_dtype)
-    old_logp = -noise[0].abs()
-    logp = (old_logp + noise[1]).requires_grad_()
-    return logp, old_logp, noise[2, :, 0], mask
-
-
-BATCHES = [a_batch(dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16)]
-BATCHES += [a_batch(mask_dtype=t) for t in (torch.bool, torch.int64, torch.float64)]
-GROUP = torch.tensor([0, 1, 0])
-
-
-# The workloads
-
-
-def losses():
-    for algorithm in (*ALGORITHMS.values(), from_gate(lambda r, a: torch.ones_like(r))):
-        for logp, old_logp, a, mask in BATCHES:
-            weight = normalisers.constant(mask, 9)
-            for given in (a, a[:, None].expand_as(logp)):
-                algorithm.policy_loss(logp, old_logp, given, mask, weight)
-        algorithm.acts_without_advantage()
-        assert torch.isfinite(curves.curve(algorithm, -1.0).gate).all()
-    for logp, old_logp, _, mask in BATCHES:
-        value_loss(logp, old_logp, old_logp + 1, mask)
-        value_loss(logp, old_logp, old_logp, mask, normalisers.token_mean(mask))
-
-
-def weights():
-    for logp, old_logp, _, mask in BATCHES:
-        for function in normalisers.NORMALISERS.values():
-            weight = normalisers.apply(function, mask, group=GROUP, max_length=9)
-        importance.truncated_weight(old_logp, logp, mask, 3.0)
-        gamma = (-old_logp.abs()).exp()
-        for placement in moe.PLACEMENTS:
-            for one_ratio in (True, False):
-                moe.shifted(old_logp, weight, mask, gamma, placement, one_ratio)
-        importance.log_ratio(logp, old_logp, mask)
-
-
-def baselines():
-    rewards, group = torch.tensor([1.0, 0.0, 0.5, 1.0]), torch.tensor([0, 0, 1, 1])
-    for function in (advantages.group_relative, advantages.leave_one_out):
-        for given in (rewards, rewards.double(), rewards.long()):
-            function(Scored(given, group))
-    for logp, old_logp, _, mask in BATCHES:
-        found = advantages.gae(Scored(logp, GROUP, mask, old_logp))
-        advantages.whiten(found, mask)
-
-
-def divergences():
-    for logp, old_logp, _, mask in BATCHES:
-        ref_logp = old_logp - 0.2
-        for estimator in kl.ESTIMATORS.values():
-            estimator(logp, ref_logp, old_logp)
-            estimator(logp[0, 0], ref_logp[0, 0], old_logp[0, 0])
-        kl.token_rewards(old_logp[:, 0], logp, ref_logp, mask, 0.1)
 
 
 def train_tiny(algorithm, model, **settings):
@@ -119,9 +43,6 @@ def training():
         **sampler,
     )
     train_tiny("dapo", model, eval_samples=2, normaliser="group_token_mean")
-
-
-def training_a_mixture():
     noise = {"router_noise": 0.1, "rollout_dtype": "bfloat16"}
     train_tiny("rspo", random_moe(), replay="R2", detach_shift=False, **noise)
     train_tiny("gspo", random_moe(), replay="R3", router_shift=True, **noise)
@@ -129,73 +50,19 @@ def training_a_mixture():
 
 def wrong_shapes():
     """What the hook must refuse; the doors are in `test_bad_input`."""
-    logp, old_logp, a, mask = a_batch()
-    for call in (
-        lambda: importance.ratio(logp.long()),
-        lambda: moe.router_weights(logp, torch.zeros(2, 1).long()),
-        lambda: kl.token_rewards(a[:2], logp, old_logp, mask, 0.1),
+    two_by_three, two = torch.zeros(2, 3), torch.zeros(2)
+    for function, arguments in (
+        (importance.ratio, [two_by_three.long()]),
+        (moe.router_weights, [two_by_three, torch.zeros(3, 1).long()]),
+        (kl.token_rewards, [two[:1], *[two_by_three] * 3, 0.1]),
     ):
         with pytest.raises((TypeCheckError, ValueError)):
-            call()
+            function(*arguments)
 
-
-WORKLOADS = [losses, weights, baselines, divergences]
-WORKLOADS += [training, training_a_mixture, wrong_shapes]
-
-
-# In the subprocess
-
-
-def annotated() -> set[tuple[str, str]]:
-    """(file, qualified name) of every function with a tensor's shape in it."""
-    return {
-        (path.relative_to(PACKAGE).as_posix(), name)
-        for path in PACKAGE.rglob("*.py")
-        if not set(ELSEWHERE) & set(path.parts)
-        for name in functions(ast.parse(path.read_text()))
-    }
-
-
-def functions(node, prefix=""):
-    """The qualified names of those below `node`."""
-    for child in ast.iter_child_nodes(node):
-        inside = prefix
-        if isinstance(child, ast.ClassDef):
-            inside = f"{prefix}{child.name}."
-        elif isinstance(child, ast.FunctionDef):
-            inside = f"{prefix}{child.name}.<locals>."
-            returned = ast.unparse(child.returns) if child.returns else ""
-            if SHAPES.search(f"{ast.unparse(child.args)} {returned}"):
-                yield prefix + child.name
-        yield from functions(child, inside)
-
-
-def main():
-    """Run all workloads; print their tracebacks and what was never called, as JSON."""
-    called = set()
-
-    def watch(frame, *_):  # each call, and nothing of what happens inside
-        called.add(frame.f_code)
-
-    failures = {}
-    sys.settrace(watch)
-    for workload in WORKLOADS:
-        try:
-            workload()
-        except Exception:
-            failures[workload.__name__] = traceback.format_exc()[-3000:]
-    sys.settrace(None)
-    inside = f"{PACKAGE}{os.sep}"
-    places = [(code.co_filename.removeprefix(inside), code) for code in called]
-    seen = {(Path(file).as_posix(), code.co_qualname) for file, code in places}
-    missed = sorted(":".join(one) for one in annotated() - seen)
-    print(json.dumps({"failures": failures, "missed": missed}))
-
-
-# In the tests
 
 UNDER_THE_HOOK = """
 import sys, types
+import pytest
 from beartype import BeartypeConf, beartype
 from jaxtyping import install_import_hook
 import transformers.models.qwen3.modeling_qwen3  # before the hook, which is slow
@@ -204,14 +71,14 @@ sys.modules["checker"] = types.ModuleType("checker")
 sys.modules["checker"].check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 with install_import_hook("refimpl", "checker.check"):
     from tests.losses import test_shapes
-test_shapes.main()
+    test_shapes.wrong_shapes()
+    test_shapes.training()
+    sys.exit(pytest.main("-q -n 0 -o addopts= -p no:nbval".split() + sys.argv[1:]))
 """
+PARTS = "hand_values kl advantages normalisers importance shift curves".split()
 
 
-def test_every_call_has_the_shapes_of_its_signature_and_each_is_called():
-    """Else its annotations are prose: add the call to a workload above."""
-    done = own_process(UNDER_THE_HOOK, PYTHONDONTWRITEBYTECODE="1")
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["failures"] == {}
-    assert found["missed"] == []
+def test_every_call_has_the_shapes_of_its_signature():
+    formulas = [f"tests/losses/test_{part}.py" for part in PARTS]
+    done = own_process(UNDER_THE_HOOK, *formulas, PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

@@ -6,11 +6,11 @@ import pickle
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from refimpl import UserError, sample
+from refimpl import UserError
 from refimpl.real.chat import Chat
 from refimpl.sampling import encode
 from refimpl.tasks import Arithmetic, make_tokenizer
-from tests.worlds import TOKENIZER, random_model, small_run
+from tests.worlds import TOKENIZER, random_model
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
 TEMPLATE = (
@@ -109,14 +109,6 @@ def test_a_prompt_begins_with_one_bos(adds_bos, prompt, read):
     assert encode(model, TOKENIZER, ["1+2="], 1) == TOKENIZER(["1+2="])["input_ids"]
 
 
-def test_the_room_for_an_answer_is_counted_with_one_bos():
-    given = random_model(), beginning(adds_bos=True), ["<unk>12", "1"]
-    assert sample(*given, max_new_tokens=2).prompt_length.tolist() == [3, 2]
-    room = given[0].config.max_position_embeddings - 3
-    with pytest.raises(UserError, match="the longest prompt has 3 tokens"):
-        sample(*given, max_new_tokens=room + 1)
-
-
 # What a chat is
 
 
@@ -140,16 +132,3 @@ def test_a_chat_is_its_task_system_and_template():
     for again in (copy.deepcopy(chat), pickle.loads(pickle.dumps(chat))):
         assert repr(again) == repr(chat) and hash(again) == hash(chat)
         assert again.sample(2, 0) == chat.sample(2, 0)
-
-
-def test_training_and_evaluation_read_the_conversation():
-    """A template that ends in `?`, as one ends in `<think>`: the answer follows it."""
-    asked = Chat(Arithmetic(), tokenizer("{{ messages[0].content + '?' }}"))
-    sizes = {"prompts_per_rollout": 8, "max_new_tokens": 48, "eval_problems": 64}
-    bare, chat = (
-        small_run(task=task, rollouts=1, **sizes) for task in (Arithmetic(), asked)
-    )
-    # After `?` the tiny model rambles on, in digits from the first character.
-    assert bare["habit/careful"][0] < 0.6 < 0.9 < chat["habit/careful"][0]
-    assert chat["reward"][0] < bare["reward"][0] / 2
-    assert chat["accuracy"][0] < 0.4

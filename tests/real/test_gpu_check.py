@@ -11,7 +11,6 @@ import torch
 from refimpl import ALGORITHMS, History, sample
 from refimpl.__main__ import main
 from refimpl.lab import bench, gpu_check, pairs
-from refimpl.real.pretrained import fetched
 from refimpl.real.scoring import log_probs
 from refimpl.run import Run
 from tests import worlds
@@ -61,16 +60,6 @@ def test_two_ways_of_the_same_work_agree(figures):
             assert same["|Δ loss|"] < 1e-6
             assert abs(same["1 − cosine of the gradients"]) < 1e-6
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not fetched("smollm2"), reason="python -m refimpl fetch smollm2")
-def test_smollm2_trains_with_a_lora():
-    pytest.importorskip("peft")
-    pytest.importorskip("reasoning_gym")
-    run = gpu_check.smollm2(gpu_check.Here(SMALL, "tiny", "tiny-moe", 1))
-    assert math.isfinite(run["loss, last rollout"])
-    assert run["largest |ratio − 1|"] > 1e-3
 
 
 # What the comparisons would make of something wrong

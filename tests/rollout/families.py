@@ -100,24 +100,16 @@ SUPPORTED = {
 
 JAMBA = {"num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
 JAMBA |= {"mamba_d_state": 8, "use_mamba_kernels": False}
-GRIFFIN = {"lru_width": 32, "attention_window_size": 6, **HEADS}
-GRIFFIN |= {"block_types": ["recurrent", "attention"]}
 GATED = {**SHARED_EXPERT, **HEADS, **LINEAR}
-LIGHTNING = {**layers("linear_attention", FULL), "num_local_experts": 4, **HEADS}
 
 NO_CACHE_ROWS = {  # whose state cannot be copied for a group, or selected
     "Mamba": ("MambaConfig", {"state_size": 8}),
     "Qwen3-Next": ("Qwen3NextConfig", {**layers("linear_attention", FULL), **GATED}),
     "Jamba": ("JambaConfig", JAMBA),
-    "Bamba": ("BambaConfig", {"attn_layer_indices": [1], **MAMBA}),
     "LFM2": ("Lfm2Config", layers("conv", FULL)),
     # its layers have both: keys that are copied, and a state
     "Falcon-H1": ("FalconH1Config", {"mamba_d_ssm": 64, "mamba_n_groups": 1, **MAMBA}),
-    "RecurrentGemma": ("RecurrentGemmaConfig", GRIFFIN),
-    "MiniMax": ("MiniMaxConfig", LIGHTNING),
-    "xLSTM": ("xLSTMConfig", {"num_heads": 4}),
     "GPT-1": ("OpenAIGPTConfig", GPT),  # it has no cache
-    "XLM": ("XLMConfig", {"emb_dim": 32, "n_layers": 2, "n_heads": 4}),
 }
 
 if hasattr(transformers, "DeepseekV4Config"):

@@ -13,7 +13,6 @@ from refimpl.models import (
     frozen_copy,
     make_critic,
     one_thread,
-    pick_device,
     trainable_copy,
 )
 from refimpl.scoring import check_sampling, values
@@ -239,16 +238,3 @@ def test_a_tokenizer_without_padding_is_enough():
     assert torch.equal(rollout.tokens * rollout.mask, usual.tokens * usual.mask)
     assert torch.equal(rollout.logp, usual.logp)
     check_sampling(model)
-
-
-def test_a_device_is_one_that_torch_can_use_here():
-    there = {"cuda": torch.cuda, "mps": torch.backends.mps}
-    for name, backend in there.items():
-        if backend.is_available():
-            assert pick_device(name) == torch.device(name)
-        else:
-            with pytest.raises(UserError, match=f"cannot use device '{name}'"):
-                pick_device(name)
-    with pytest.raises(UserError, match="cannot use device 'cuda:99'"):
-        pick_device("cuda:99")
-    assert pick_device("cpu") == torch.device("cpu")

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn, tensor
 from torch.autograd import grad
-from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 from refimpl import UserError, collect, log_probs, moe, sample
 from refimpl.algorithms import ALGORITHMS
@@ -33,10 +32,13 @@ def exact(model):
     return model.double()
 
 
+SHAPE = {"group_size": 3, "max_new_tokens": 16, "seed": 3}
+
+
 def recorded(model, prompts=PROMPTS, **settings) -> Rollout:
-    settings = {"group_size": 3, "max_new_tokens": 16, "seed": 3} | settings
     with moe.routed(model) as routing:
-        return moe.recorded(sample(model, TOKENIZER, prompts, **settings), routing)
+        rollout = sample(model, TOKENIZER, prompts, **SHAPE | settings)
+        return moe.recorded(rollout, routing)
 
 
 def scored(model, rollout, experts=None):
@@ -127,8 +129,7 @@ def test_prompts_and_lengths_of_any_kind_are_recorded(prompts, settings):
 
 def test_recording_changes_nothing():
     model = random_moe()
-    settings = {"group_size": 3, "max_new_tokens": 16, "seed": 3}
-    plain, rollout = sample(model, TOKENIZER, PROMPTS, **settings), recorded(model)
+    plain, rollout = sample(model, TOKENIZER, PROMPTS, **SHAPE), recorded(model)
     assert plain.experts is None
     assert torch.equal(rollout.ids, plain.ids)
     assert torch.equal(rollout.logp, plain.logp)
@@ -212,19 +213,13 @@ def test_replay_visits_the_given_experts_with_live_router_weights():
     assert (found - expected).abs().max() < ROUNDING
 
 
-def test_replay_freezes_the_choice_where_there_is_one_and_not_the_router():
+def test_where_nothing_is_recorded_the_router_is_free():
     model = random_moe()
     rollout = recorded(model)
     free = torch.full_like(rollout.experts, moe.FREE)
-    assert (scored(model, rollout)[1].log_probs(free) == 0).all()
-    assert torch.equal(scored(model, rollout, free)[0], scored(model, rollout)[0])
-    before, _ = scored(model, rollout, rollout.experts)
-    move_routers(model, 0.5)
-    after, routing = scored(model, rollout, rollout.experts)
-    read = read_positions(rollout)
-    assert torch.equal(routing.visited(12)[read], rollout.experts[read])
-    assert not torch.equal(routing.favoured(12)[read], rollout.experts[read])
-    assert (after - before).abs().max() > 1e-3  # live weights
+    plain, routing = scored(model, rollout)
+    assert (routing.log_probs(free) == 0).all()
+    assert torch.equal(scored(model, rollout, free)[0], plain)
 
 
 # Noise
@@ -290,18 +285,6 @@ def test_overlap_by_hand():
     assert moe.overlap(old, new).tolist() == [1.0, 0.5, 0.0]
 
 
-def test_load_balance_is_that_of_transformers():
-    model = random_moe()
-    rollout = recorded(model)
-    _, routing = scored(model, rollout)
-    for mask in (None, read_positions(rollout)):
-        theirs = load_balancing_loss_func(
-            tuple(routing.logits), 8, 2, None if mask is None else mask.long()
-        )
-        ours = moe.load_balance(routing, mask)
-        assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
-
-
 # Training
 
 
@@ -341,28 +324,17 @@ def test_r2_replays_the_training_pass_and_r3_the_sampler():
         assert measured_loss(run, batch)[1]["ratio/max_deviation"] < 1e-4
 
 
-def test_three_policies_are_kept_apart():
-    """The sampler's, π_old's and π_θ's log-probs, and who is compared with whom."""
-    run = moe_run(router_noise=1.0, max_rollout_weight=2.0)
+def test_the_sampler_is_compared_with_the_old_policy():
+    run = moe_run(router_noise=1.0)
     batch, metrics = collect(run, 0)
     old, _ = scored(run.model, batch.rollout)
-    assert (batch.old_logp - old).abs().max() < ROUNDING
-    gap = (batch.rollout.logp - old) * batch.rollout.mask
+    gap, tokens = (batch.rollout.logp - old) * batch.mask, batch.mask.sum()
     assert gap.abs().max() > 0.01
-    tokens = batch.rollout.mask.sum()
-    assert metrics["sampling/kl"] == pytest.approx(
-        (((-gap).exp() - 1 + gap).sum() / tokens).item(), abs=1e-4
-    )
+    k3 = ((-gap).exp() - 1 + gap).sum() / tokens
+    assert metrics["sampling/kl"] == pytest.approx(k3.item(), abs=1e-4)
     for name, value in (("max", gap.abs().max()), ("mean", gap.abs().sum() / tokens)):
         measured = metrics[f"sampling/sampling_logp_difference/{name}"]
         assert measured == pytest.approx(value.item(), abs=1e-4)
-    run.terms.clear()
-    loss, measured = measured_loss(run, batch)
-    assert measured["ratio/max_deviation"] < 1e-4  # π_θ against π_old
-    weight = (old - batch.rollout.logp).exp().clamp(max=2.0)
-    per_row = (-weight * batch.advantages * batch.rollout.mask).sum(-1)
-    expected = (per_row / batch.rollout.length).mean()
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-4)
 
 
 @pytest.mark.parametrize("placement", moe.PLACEMENTS)
@@ -411,19 +383,3 @@ def test_under_replay_the_experts_that_would_have_been_chosen_are_compared(kind)
     assert measured_loss(run, batch)[1]["router/expert_change"] < 1e-3
     move_routers(run.model, 1.0)
     assert measured_loss(run, batch)[1]["router/expert_change"] > 0.05
-
-
-def test_the_load_balancing_loss_is_in_the_gradient():
-    """Its value: tests/training/test_update.py."""
-    run = moe_run()
-    batch, _ = collect(run, 0)
-    router, slopes = moe.routers(run.model)[0].weight, []
-    for _ in range(2):
-        slopes += grad(measured_loss(run, batch)[0], router)
-        run.terms.clear()
-    _, routing = scored(run.model, batch.rollout)
-    columns = torch.arange(batch.rollout.ids.shape[1])
-    balance = moe.load_balance(routing, columns < batch.rollout.end[:, None])
-    expected = 1e-3 * grad(balance, router)[0]
-    gap = slopes[0] - slopes[1] - expected
-    assert gap.abs().max() < 0.01 * expected.abs().max()

@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 from tokenizers import normalizers
-from torch.autograd import grad
 
-from refimpl import UserError, collect, log_probs, normalisers, sample
-from refimpl.algorithms import ALGORITHMS
+from refimpl import UserError, log_probs, sample
 from refimpl.batch import Rollout
-from refimpl.sampling import draw, end_tokens
+from refimpl.sampling import end_tokens
 from refimpl.tasks import Arithmetic, make_tokenizer
 from tests.worlds import (
     EOS,
@@ -19,12 +17,8 @@ from tests.worlds import (
     PROMPTS,
     ROUNDING,
     TOKENIZER,
-    fixed_noise,
     gpt2,
-    measured_loss,
-    prepared,
     random_model,
-    random_moe,
     warm_model,
 )
 
@@ -272,33 +266,6 @@ def test_log_probs_of_a_response_with_holes_are_zero_in_the_holes_alone():
     assert log_probs(model, part)[0].tolist() == [[0.0], [0.0]]
 
 
-@pytest.mark.parametrize("make", [warm_model, random_moe])
-def test_micro_batches_of_responses_with_holes_add_up_to_the_whole(make):
-    """In gradient, and to the loss that the same tensors have by hand."""
-    run = prepared(model=make(), reward=fixed_noise)
-    batch, _ = collect(run, 0)
-    rollout = with_holes(batch.rollout)
-    batch = replace(batch, rollout=rollout, mask=rollout.mask)
-    run.terms.clear()  # each part's load is balanced by itself
-    with torch.no_grad():  # so that the ratio is not 1
-        run.model.get_output_embeddings().weight.mul_(1.1)
-    weight = run.model.get_input_embeddings().weight
-    passes = []
-    for size in (16, 3):
-        run.config = replace(run.config, micro_batch_size=size)
-        loss, _ = measured_loss(run, batch)
-        passes.append((loss.item(), grad(loss, weight)[0]))
-    (whole, gradient), (shared, again) = passes
-    logp, _ = log_probs(run.model, rollout)
-    weight = normalisers.seq_mean_token_mean(batch.mask)
-    given = logp, batch.old_logp, batch.advantages, batch.mask, weight
-    by_hand = ALGORITHMS["grpo"].policy_loss(*given)
-    assert abs(whole - by_hand.loss.item()) < ROUNDING
-    assert abs(whole - shared) < ROUNDING
-    assert gradient.abs().max() > 1e-2
-    assert (gradient - again).abs().max() < ROUNDING
-
-
 # Several tokens that end a response
 
 
@@ -357,18 +324,6 @@ def test_whole_responses_come_as_often_as_the_model_says():
         freedom = len(cells)
         assert freedom > 50
         assert statistic < freedom + 4 * (2 * freedom) ** 0.5
-
-
-@pytest.mark.parametrize("vocabulary", [7, 5000])
-def test_tokens_are_drawn_by_their_probability(vocabulary):
-    at = {2: 0.5, 5: 0.2, vocabulary - 3: 0.25, vocabulary - 1: 0.05}
-    prob, n = torch.zeros(1, vocabulary), 10_000
-    prob[0, list(at)] = torch.tensor([*at.values()])
-    drawn = draw(prob.expand(n, -1), torch.Generator().manual_seed(0))[:, 0]
-    assert set(drawn.tolist()) == set(at)  # never a token of probability 0
-    for token, p in at.items():
-        share = (drawn == token).double().mean().item()
-        assert abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5, (token, share)
 
 
 # Errors
