@@ -18,7 +18,7 @@ from refimpl.run import Run
 
 NAME, LOCK = "checkpoint.pt", ".lock"
 VERSION = 7
-KEYS = {"algorithm", "config", "task", "reward", "salt", "rows", "samples"}
+KEYS = {"algorithm", "config", "task", "reward", "EOS", "salt", "rows", "samples"}
 KEYS |= {"model", "critic", "reference", "frozen", "optimizer", "past"}
 
 
@@ -118,6 +118,7 @@ def state(run: Run) -> dict:
         "config": asdict(run.config),
         "task": identity(run.task),
         "reward": identity(run.reward),
+        "EOS": run.tokenizer.eos_token_id,
         "salt": seeds.salt(),
         "model": trained(run.model),
         "critic": None if run.critic is None else run.critic.state_dict(),
@@ -195,7 +196,7 @@ def check_same(saved: dict, now: dict) -> None:
             f"the checkpoint was made with other settings: {'; '.join(changed)}. "
             f"Resume with the same ones, {elsewhere}"
         )
-    for what in ("task", "reward"):
+    for what in ("task", "reward", "EOS"):
         if saved[what] != now[what]:
             raise UserError(
                 f"the checkpoint was trained with the {what} {saved[what]}, not with "

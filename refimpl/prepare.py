@@ -123,7 +123,6 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
     hyperparameters = method.check_hyperparameters(config.hyperparameters)
     normaliser = NORMALISERS.get(config.normaliser, method.normaliser)
     takes_length = "max_length" in inspect.signature(normaliser).parameters
-    corrected = config.mismatch and not config.trust_sampler
     shift, kl = config.router_shift, config.beta > 0
     before = shift and config.placement == "before_clip"  # where γ is in the ratio
     for name, off, acts, without in (
@@ -132,7 +131,6 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
         ("placement", "before_clip", shift, "router_shift"),
         ("kl_in", "loss", kl, "beta > 0"),
         ("kl_estimator", "k3", kl and config.kl_in == "loss", "a KL in the loss"),
-        ("max_rollout_weight", None, corrected, "a sampler that is not π_old"),
     ):
         if getattr(config, name) != off and not acts:
             raise UserError(f"{name} has no effect without {without}; leave it off")

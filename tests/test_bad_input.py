@@ -29,7 +29,6 @@ from torch import nn, tensor
 
 import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
-from refimpl.__main__ import OURS, main
 from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import grid
@@ -40,6 +39,7 @@ from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.scoring import values
 from refimpl.shell.flags import LEFT, parse_settings
+from refimpl.shell.main import OURS, main
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 

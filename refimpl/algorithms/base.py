@@ -115,7 +115,8 @@ class Algorithm:
             weight = normalisers.apply(self.normaliser, mask)
         batch = logp, old_logp, advantages, mask, weight
         tokens = as_tokens(*batch)
-        if tokens.logp.sum() > 0 < tokens.old_logp.sum():
+        above = (tokens.logp > 0) & (tokens.old_logp > 0)  # a shift may take one there
+        if above.any() and torch.equal(above, tokens.mask.bool()):
             raise UserError("logp and old_logp must be log-probs, ≤ 0: negate them")
         if (tokens.weight < 0).any():
             raise UserError("weight must be ≥ 0: the sign is that of the advantages")
