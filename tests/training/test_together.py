@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from refimpl import Scored, collect, log_probs, moe, normalisers, updates
@@ -50,7 +50,7 @@ CHOICES = {
 TOGETHER = st.fixed_dictionaries({n: st.sampled_from(x) for n, x in CHOICES.items()})
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, phases=[Phase.generate])  # a row is enough
 @given(asked=TOGETHER)
 def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     """Scores, shaping and KL make the advantages; γ and the cap act on the method's
