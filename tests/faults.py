@@ -1,4 +1,4 @@
-"""A hundred faults and more, put into the code one at a time: do the tests notice?
+"""Two hundred faults and more, put into the code one at a time: do the tests notice?
 
     python -m tests.faults [--only SUBSTRING] [--out faults.jsonl]
 

@@ -239,7 +239,6 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("kl_in has no effect without beta > 0", {"kl_in": "reward"}),
     ("kl_estimator has no effect … KL", {"kl_estimator": "k2"}),
     ("kl_estimator … KL", {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1}),
-    ("max_rollout_weight has no effect … π_old", {"max_rollout_weight": 2.0}),
     ("epsilon … epsilon_low", {"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}),
     ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
     ("'bfloat16' … 'float64'", {"rollout_dtype": "bfloat16", "dtype": "float64"}),

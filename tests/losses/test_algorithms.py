@@ -254,10 +254,8 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
         mean = (t.z * t.advantages).sum(-1, keepdim=True)
         return Objective((mean + 0 * t.z)[:, :width].masked_fill(outside, NAN))
 
-    infinite_outside = from_gate(lambda r, advantages: 1 / advantages)
-    for method in (mine(nan_outside), infinite_outside):
-        loss, slope = loss_and_slope(method, logp, old_logp, a, mask)
-        assert loss.isfinite() and slope.isfinite().all()
+    loss, slope = loss_and_slope(mine(nan_outside), logp, old_logp, a, mask)
+    assert loss.isfinite() and slope.isfinite().all()
 
 
 # Invariance

@@ -137,23 +137,24 @@ def ended(algorithm="grpo", **arguments) -> History:
     return history
 
 
-def whole(history, rollouts) -> bool:
+def whole(history, rollouts, **settings) -> bool:
     """As a run that was to be this long, accuracy apart."""
-    other = small_run(rollouts=rollouts)
+    other = small_run(rollouts=rollouts, **settings)
     for row in (*history.rows, *other.rows):
         row["accuracy"] = None
     return history == other and same_weights(history.model, other.model)
 
 
 def test_ctrl_c_finishes_the_rollout_and_hands_it_back():
-    reward = Interrupting(when=2)
-    history = ended(reward=reward)
+    """Evaluated as it was sampled."""
+    reward, cold = Interrupting(when=2), {"temperature": 0.5}
+    history = ended(reward=reward, eval_problems=64, **cold)
     assert isinstance(history.ended, KeyboardInterrupt)
     assert str(history.ended) == "stopped after 2 of 4 rollouts: interrupted"
     assert reward.calls == 2
-    given = {"problems": 8, "max_new_tokens": 24}
+    given = {"problems": 64, "max_new_tokens": 24, **cold}
     assert history["accuracy"][-1] == evaluate(history.model, TOKENIZER, **given)
-    assert whole(history, 2)
+    assert whole(history, 2, **cold)
 
 
 def test_ctrl_c_in_the_last_rollout_ends_nothing_early():
