@@ -10,6 +10,7 @@ of the checkpoints are gone on from: the run must be the one that nothing ended.
 import contextlib
 import functools
 import inspect
+import math
 import os
 import pty
 import random
@@ -92,29 +93,17 @@ class Failing(Way):
         self.status, self.whole = (0, status), whole  # it may be complete before
 
     def inside(self, when):
-        works, done = getattr(self.owner, self.name), history_length()
+        works = getattr(self.owner, self.name)
 
         @functools.wraps(works)  # a checkpoint names its reward
         def fails(*given, **named):
-            if done() <= when:
+            if complete(Path()) <= when:
                 return works(*given, **named)
             return self.fault(works, *given, **named)
 
         found = inspect.getattr_static(self.owner, self.name)
         static = isinstance(found, staticmethod)
         setattr(self.owner, self.name, staticmethod(fails) if static else fails)
-
-
-def history_length():
-    """A function that says how many rollouts this process has completed."""
-    counted, add = [], History.add
-
-    def noting(self, *row):
-        add(self, *row)
-        counted.append(row)
-
-    History.add = noting
-    return lambda: len(counted)
 
 
 def away(works, *given, **named):
@@ -163,12 +152,12 @@ WAYS: dict[str, Way] = {
 def child(way: Way, when: int, folder: Path, resume: bool = False) -> None:
     """The run, in a process of its own."""
     os.chdir(folder)
-    complete = os.open("complete", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     add = History.add
 
     def noting(self, step, *row):
         add(self, step, *row)
-        os.write(complete, f"{step}\n".encode())
+        with open("complete", "a") as file:
+            print(step, file=file)
 
     History.add = noting
     way.inside(when)
@@ -208,29 +197,27 @@ def complete(folder: Path) -> int:
     return len(file.read_text().split()) if file.exists() else 0
 
 
-def ended(way: Way, when: int, moment: float, folder: Path) -> int:
-    """The exit status of a run that is ended so long after rollout `when`."""
-    pid, streams = started(way, when, folder)
-    asked, status = False, None
-    since = None
-    deadline = time.monotonic() + 120
-    while status is None:
-        if complete(folder) > when and since is None:
-            since = time.monotonic()
-        if since is not None and not asked and time.monotonic() > since + moment:
+def ended(way: Way, when: int, moment: float, folder: Path, **given) -> int:
+    """The exit status of a run that is ended so many seconds after rollout `when`."""
+    pid, streams = started(way, when, folder, **given)
+    began = time.monotonic()
+    ends = math.inf  # until rollout `when` is complete
+    while True:
+        now = time.monotonic()
+        if ends == math.inf and complete(folder) > when:
+            ends = now + moment
+        if now > ends:
             way.outside(pid, streams)
-            asked = True
+            ends = math.nan  # once
+        if now > began + 120:
+            os.kill(pid, signal.SIGKILL)
         drain(streams)
         gone, state = os.waitpid(pid, os.WNOHANG)
         if gone:
-            status = os.waitstatus_to_exitcode(state)
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            deadline = float("inf")
+            for stream in streams.values():
+                os.close(stream)
+            return os.waitstatus_to_exitcode(state)
         time.sleep(0.002)
-    for stream in streams.values():
-        os.close(stream)
-    return status
 
 
 def drain(streams: dict[str, int]) -> None:
@@ -275,35 +262,32 @@ def faults(name: str, way: Way, status: int, folder: Path) -> list[str]:
 
 
 def main(minutes: float = 60.0, runs: int = 100, seed: int = 0) -> None:
-    dice, began = random.Random(seed), time.monotonic()
+    chance, began = random.Random(seed), time.monotonic()
     table: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     wrong = []
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as scratch:
-        whole = Path(scratch, "whole")
-        whole.mkdir()
-        ended(Way(), ROLLOUTS, 0.0, whole)
-        reference = History.from_csv(whole / "h.csv")
+        rewards = []
         for n in range(runs):
             if time.monotonic() - began > 60 * minutes:
                 break
-            name = list(WAYS)[n % len(WAYS)] if n < len(WAYS) else dice.choice([*WAYS])
-            way, folder = WAYS[name], Path(scratch, str(n))
+            folder = Path(scratch, str(n))
             folder.mkdir()
-            when, moment = dice.randrange(ROLLOUTS - 1), dice.uniform(0, 0.4)
-            status = ended(way, when, moment, folder)
-            found = faults(name, way, status, folder)
-            counts, saved = table[name], kept(folder)[1]
-            counts[0] += 1
-            counts[1] += complete(folder)
-            if dice.random() < 0.25 and saved:
-                counts[2] += 1
-                pid, streams = started(Way(), ROLLOUTS, folder, resume=True)
-                while not os.waitpid(pid, os.WNOHANG)[0]:
-                    drain(streams)
-                    time.sleep(0.002)
-                again = History.from_csv(folder / "h.csv")
-                if again["reward"] != reference["reward"]:
+            if n == 0:  # the run that nothing ends
+                ended(Way(), ROLLOUTS, 0.0, folder)
+                rewards = History.from_csv(folder / "h.csv")["reward"]
+                continue
+            name = [*WAYS, chance.choice([*WAYS])][min(n - 1, len(WAYS))]
+            when, moment = chance.randrange(ROLLOUTS - 1), chance.uniform(0, 0.4)
+            status = ended(WAYS[name], when, moment, folder)
+            found = faults(name, WAYS[name], status, folder)
+            saved = kept(folder)[1]
+            goes_on = saved > 0 and chance.random() < 0.25
+            counts = (1, complete(folder), goes_on)
+            table[name] = [a + b for a, b in zip(table[name], counts, strict=True)]
+            if goes_on:
+                ended(Way(), ROLLOUTS, 0.0, folder, resume=True)
+                if History.from_csv(folder / "h.csv")["reward"] != rewards:
                     found.append(f"gone on from rollout {saved}, it is another run")
             wrong += [f"{name}, run {n}, after rollout {when}: {f}" for f in found]
     lines = [[name, *counts] for name, counts in table.items()]

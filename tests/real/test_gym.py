@@ -11,7 +11,6 @@ import sys
 import tempfile
 import warnings
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -468,15 +467,6 @@ def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process(
     first.send_signal(signal.SIGINT)
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
     assert judge._one.process is first
-
-
-def test_threads_get_their_own_verdicts():
-    def ask(answer):
-        return [judge.scores(SUM_SCORER, [answer], [SEVEN]) for _ in range(100)]
-
-    with ThreadPoolExecutor(2) as pool:
-        verdicts = list(pool.map(ask, ["7", "8"], timeout=60))
-    assert verdicts == [[[1.0]] * 100, [[0.0]] * 100]
 
 
 def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):

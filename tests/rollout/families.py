@@ -38,7 +38,6 @@ LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8}
 BART = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4}
 BART |= {"decoder_ffn_dim": 64, "encoder_layers": 1}
-BLOOM, MPT = {"n_layer": 2, "n_head": 4}, {"d_model": 32, "n_layers": 2, "n_heads": 4}
 LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 6}
 CHUNKS = {"num_local_experts": 4, "attention_chunk_size": 6, **HEADS}
 SLIDES = {"use_sliding_window": True, "max_window_layers": 0, **WINDOW}
@@ -55,12 +54,7 @@ GREEDY = {**ROUTED, "topk_method": "greedy"}
 SUPPORTED = {
     "GPT-2": ("GPT2Config", GPT),
     "GPT-Neo": ("GPTNeoConfig", LOCAL),
-    "GPT-J": ("GPTJConfig", {**GPT, "rotary_dim": 4}),
-    "GPT-BigCode": ("GPTBigCodeConfig", GPT),
     "GPT-NeoX": ("GPTNeoXConfig", {}),
-    "OPT": ("OPTConfig", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
-    "Bloom": ("BloomConfig", BLOOM),
-    "MPT": ("MptConfig", MPT),
     "Falcon": ("FalconConfig", {}),
     "Falcon with ALiBi": ("FalconConfig", {"alibi": True}),
     "Llama": ("LlamaConfig", {}),
@@ -77,22 +71,15 @@ SUPPORTED = {
     "Gemma 3": ("Gemma3TextConfig", {**SLIDING_AND_FULL, **HEADS, **WINDOW}),
     "Phi": ("PhiConfig", {}),
     "Phi-3": ("Phi3Config", WINDOW),
-    "OLMo": ("OlmoConfig", {}),
-    "OLMo 2": ("Olmo2Config", {}),
     "OLMo 3": ("Olmo3Config", WINDOW),
     "OLMoE": ("OlmoeConfig", EXPERTS),
     "GPT-OSS": ("GptOssConfig", {**LOCAL_EXPERTS, **HEADS, **WINDOW}),
-    "StableLM": ("StableLmConfig", {}),
     "Cohere": ("CohereConfig", {"logit_scale": 1.0}),
     "Cohere 2": ("Cohere2Config", {"logit_scale": 1.0, **HEADS, **WINDOW}),
-    "Granite": ("GraniteConfig", {}),
     "Granite MoE": ("GraniteMoeConfig", {"num_local_experts": 4}),
     "StarCoder 2": ("Starcoder2Config", WINDOW),
     "DeepSeek-V2": ("DeepseekV2Config", {**LATENT, **GREEDY, **HEADS}),
     "DeepSeek-V3": ("DeepseekV3Config", {**LATENT, **ROUTED}),
-    "SmolLM 3": ("SmolLM3Config", {}),
-    "GLM-4": ("Glm4Config", HEADS),
-    "Nemotron": ("NemotronConfig", {}),
     "LFM2 of attention alone": ("Lfm2Config", layers(FULL, FULL)),
     "BERT as a decoder": ("BertConfig", {"is_decoder": True}),
     "Whisper's decoder": ("WhisperConfig", BART),  # it ignores `logits_to_keep`
