@@ -154,10 +154,9 @@ def critic_with_opinions(policy):
     return critic
 
 
-@pytest.mark.parametrize("name", ["OPT", "Cohere"])
-def test_a_family_without_a_critic_is_refused_in_a_sentence(name):
+def test_a_family_without_a_critic_is_refused_in_a_sentence():
     """`transformers` would print the names of a hundred classes."""
-    policy = families.build(*families.SUPPORTED[name])
+    policy = families.build(*families.SUPPORTED["Cohere"])
     message = f"^no critic can be made of {type(policy).__name__}: .*without a critic"
     with pytest.raises(UserError, match=message) as caught:
         make_critic(policy)
