@@ -378,7 +378,7 @@ WRONG = [
     ({}, {"algorithm": "gprpo"}, "did you mean 'grpo'"),
     ({}, {"algorithm": None}, "algorithm must be text or .*Algorithm, got None"),
     ({}, {"algorithm": MINE}, "mine is averaged by <lambda>, for which TRL has no"),
-    ({}, {"normaliser": "tokenmean"}, "did you mean 'token_mean'"),
+    ({}, {"normaliser": "tokenmean"}, "normaliser must be .*, got 'tokenmean'"),
     ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
     ({}, {"advantages": "loo"}, "advantages must be a function or None, got 'loo'"),
     ({}, {"advantages": lambda scored: scored}, r"shape \(8,\).*got Scored"),
