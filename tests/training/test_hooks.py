@@ -267,6 +267,7 @@ def test_a_fault_of_the_program_is_raised_and_carries_the_history(tmp_path):
     assert history.ended is caught.value and history.model is not None
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_request_to_end_and_a_closed_terminal_finish_the_rollout(name, tmp_path):
     """However often they are said: a shell and its terminal both say it."""
