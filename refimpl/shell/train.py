@@ -92,15 +92,15 @@ def train(
         raise UserError("--preset and --model name two policies: give one of them")
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
+    taken = {} if checkpoint_dir is None else checkpoint.files(checkpoint_dir)
+    policies = {"--save": save, "--model": None if model is None else Path(model)}
+    check_apart({"--history": history, "--samples": samples, **taken}, policies)
     if history is not None:
         history = files.writable_file(history, "the history")
     if samples is not None:
         samples = files.writable_file(samples, "the samples")
     if save is not None:
         save = files.writable_folder(save, "the policy")
-    taken = {} if checkpoint_dir is None else checkpoint.files(checkpoint_dir)
-    policies = {"--save": save, "--model": None if model is None else Path(model)}
-    check_apart({"--history": history, "--samples": samples, **taken}, policies)
     pairs = checks.parse_pairs("--task-set", task_set, "max_terms=2")
     world = world_of(task, pairs) if task in WORLDS else None
     start: dict[str, Any]

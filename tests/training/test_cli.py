@@ -241,6 +241,10 @@ LINES: dict[str, str] = {
         )
         for place in places.split()
     },
+    f"{RUN} --history same --samples same": "--samples … same' would be … --history",
+    f"{RUN} --history policy/model.safetensors": "--history … would be … --model",
+    f"{RUN} --checkpoint-dir c --history c/checkpoint.pt": "checkpoint … --history",
+    f"{RUN} --save policy": "--model … would be … --save",
     "warm-start --seed x": "--seed … 'x'",
     f"{CURVES} --set epsilon=-1": "epsilon must be a number > 0 and ≤ 1, got '-1'",
     f"{CURVES} --set rollouts=3": "'rollouts' is neither a setting",
