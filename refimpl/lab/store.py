@@ -221,6 +221,8 @@ class Store:
 def paths(path: str | Path) -> tuple[Path, Path]:
     """NAME.runs.csv and NAME.rows.csv.gz, of the NAME that `path` gives."""
     folder, name = Path(path).parent, Path(path).name
+    if not name:
+        raise UserError(f"a store needs a name, got {str(path)!r}; as runs/mine")
     return folder / f"{name}.runs.csv", folder / f"{name}.rows.csv.gz"
 
 

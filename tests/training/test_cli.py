@@ -253,6 +253,7 @@ LINES: dict[str, str] = {
     "bench --chapters empty": "no notebooks in 'empty'",
     "real --workers 0": "workers must be a whole number ≥ 1, got 0",
     "real --arms gropo": "gropo",
+    "evidence run --out .": "a store needs a name, got '.'",
     "evidence run --claims stail": "unknown claim … mean 'stale'",
 }
 if importlib.util.find_spec("reasoning_gym"):
