@@ -102,6 +102,8 @@ def test_an_entry_is_consistent(algorithm):
     assert explicit.item() == loss_of(algorithm, *batch).item()
     with pytest.raises(TypeError):
         algorithm.defaults["epsilon_low"] = 0.5
+    both = {"epsilon_low": 0.1, "epsilon_high": 0.3}  # what is named goes before
+    assert GRPO.check_hyperparameters({"epsilon": 0.1, "epsilon_high": 0.3}) == both
 
 
 def test_gspo_warns_of_bounds_at_token_scale(recwarn):
