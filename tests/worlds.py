@@ -146,11 +146,6 @@ def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
     return torch.stack(losses).sum(), meter.read()
 
 
-def whole_loss(run: Run, batch: Batch) -> Tensor:
-    """Of `measured_loss` the loss."""
-    return measured_loss(run, batch)[0]
-
-
 @torch.no_grad()
 def disturb(model, size: float = 0.02, seed: int = 0) -> None:
     """Noise on every weight, as if many updates had passed."""
