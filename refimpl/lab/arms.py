@@ -142,3 +142,4 @@ def _needs_moe(arm: Arm) -> bool:
 
 
 NEED_MOE = {name for name, arm in ARMS.items() if _needs_moe(arm)}
+ON_DENSE = tuple(name for name in ARMS if name not in NEED_MOE)
