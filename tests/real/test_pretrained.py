@@ -319,6 +319,7 @@ def write_gguf(path: Path) -> torch.Tensor:
     A block of 32 numbers is d q + m with q in 0…15: what is exact in that form stays.
     """
     gguf = pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")  # with which transformers reads it
     words = ["<unk>", "<s>", "</s>", *map(str, range(10)), *"+=:abcdefgh", "12"]
     blocks = [(torch.arange(16) + i).remainder(16).repeat(2) for i in range(len(words))]
     embeddings = torch.stack(blocks).float() / 64 - 0.125
