@@ -30,7 +30,9 @@ class StalenessError(RuntimeError):
 class Interrupted(KeyboardInterrupt):
     """A signal ended the run; the status of a command is 128 + `number`."""
 
-    number: int = signal.SIGINT
+    def __init__(self, reason: str, number: int = signal.SIGINT):
+        super().__init__(reason)
+        self.number = number
 
 
 def evaluate(run: Run, step: int) -> None:

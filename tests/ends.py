@@ -65,7 +65,8 @@ class Signal(Way):
 
     def __init__(self, name: str, times: int = 1):
         self.number, self.times = getattr(signal, name), times
-        self.status = (0, SIGNALS[name])
+        late = -self.number  # when everything was written, it ends the process
+        self.status = (0, SIGNALS[name], late)
         self.whole = times == 1 and name != "SIGKILL"
 
     def outside(self, child, streams):
@@ -164,12 +165,15 @@ def child(way: Way, when: int, folder: Path, resume: bool = False) -> None:
     sets = [word for n, x in SETTINGS.items() for word in ("--set", f"{n}={x}")]
     given = ["train", "--algorithm", "grpo", "--rollouts", str(ROLLOUTS)]
     status = 1
-    with contextlib.suppress(Exception):
+    try:
         status = command.main([*given, *sets, *OUTPUTS, *["--resume"] * resume])
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
-    os._exit(status)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+    except KeyboardInterrupt:  # after the command
+        status = SIGNALS["SIGINT"]
+    finally:
+        os._exit(status)
 
 
 def started(way: Way, *given, **named) -> tuple[int, dict[str, int]]:

@@ -5,6 +5,7 @@ The commands of the other rooms (`real`, `interop`, `lab`) are found when one is
 
 import csv
 import errno
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -134,6 +135,6 @@ def called(arguments: list[str]) -> int:
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
-        return 130
+        return 128 + getattr(error, "number", signal.SIGINT)

@@ -116,7 +116,7 @@ def train(
 
     def keep(result: History) -> None:
         """Write what is asked for, then the summary; each though another fails."""
-        with signals_to(signal.SIG_IGN), ExitStack() as outputs:  # the last comes first
+        with ExitStack() as outputs:  # the last comes first
             outputs.callback(summarise, result, config, checkpoint_dir)
             if save is not None:
                 given = result.model, start["tokenizer"]
@@ -126,24 +126,33 @@ def train(
             if history is not None:
                 outputs.callback(result.to_csv, history)
 
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: print(
-                f"warning: {message}", file=sys.stderr
-            )
-            result = run_training(
-                method,
-                config=config,
-                **start,
-                checkpoint_dir=checkpoint_dir,
-                resume=resume,
-                overwrite=overwrite,
-            )
-    except BaseException as error:
-        if isinstance(so_far := getattr(error, "history", None), History):
-            keep(so_far)
-        raise
-    keep(result)
+    complete: list[int] = []
+
+    def signalled(number: int, _) -> None:
+        """Once a rollout is complete, nothing comes between it and its outputs."""
+        if not complete:
+            raise Interrupted(signal.Signals(number).name, number)
+
+    with signals_to(signalled):  # in a run, its own handler
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: print(
+                    f"warning: {message}", file=sys.stderr
+                )
+                result = run_training(
+                    method,
+                    config=config,
+                    **start,
+                    hooks=[lambda run, step: complete.append(step)],
+                    checkpoint_dir=checkpoint_dir,
+                    resume=resume,
+                    overwrite=overwrite,
+                )
+        except BaseException as error:
+            if isinstance(so_far := getattr(error, "history", None), History):
+                keep(so_far)
+            raise
+        keep(result)
     if result.ended is None or isinstance(result.ended, DynamicSamplingError):
         return 0  # as far as it could be trained
     return 128 + result.ended.number if isinstance(result.ended, Interrupted) else 2
