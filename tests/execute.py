@@ -1,20 +1,17 @@
 """Execute notebooks in place: `python -m tests.execute [CHAPTER …]`, e.g. `02 05`.
 
 Outputs and figures are committed as this writes them: cells in order from a fresh
-kernel, no time stamps, of a widget its picture alone, pictures in 256 colours, no
-progress bars, cells numbered anew.
+kernel, no time stamps, of a widget its picture alone, no progress bars, cells
+numbered anew.
 """
 
-import io
 import json
 import sys
 import time
-from base64 import b64decode, b64encode
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from PIL import Image
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -47,25 +44,12 @@ def execute(path: Path) -> None:
             for output in cell.outputs:
                 data = output.get("data", {})
                 data.pop(WIDGET, None)
-                if "image/png" in data:
-                    data["image/png"] = in_256_colours(data["image/png"])
     notebook.metadata = nbformat.from_dict(METADATA)
     text = nbformat.writes(notebook, version=4)
     path.write_text(
         json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n",
         encoding="utf-8",
     )
-
-
-def in_256_colours(png: str) -> str:
-    """The picture (base64) at a third of its size, with no difference to be seen."""
-    picture = Image.open(io.BytesIO(b64decode(png)))
-    if picture.mode == "P":  # an explorer's has 256 already
-        return png
-    buffer = io.BytesIO()
-    few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    few.save(buffer, "png", optimize=True)
-    return b64encode(buffer.getvalue()).decode()
 
 
 def is_progress_bar(output) -> bool:

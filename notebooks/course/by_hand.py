@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from tabulate import tabulate
 from torch import Tensor
+
+from course.tables import as_table
 
 TEXTS = ("#7■", "#12■", "?■")
 RATIOS = ((1.3, 1.0, 0.7), (0.7, 1.1, 1.0, 1.3), (0.9, 0.6))
@@ -38,24 +39,24 @@ def answers() -> Answers:
 
 
 def show(columns: str = "ratio", **rows: Tensor) -> None:
-    """Print (B, T) tensors under the answers' characters, padding left blank.
+    """Show (B, T) tensors under the answers' characters, padding left blank.
 
     Without `rows` it is the ratio of every token.
     """
     one = answers()
     rows = rows or {columns: (one.logp - one.old_logp).exp()}
-    table = []
+    lines = []
     for i, text in enumerate(TEXTS):
-        paid = f"answer {i + 1}, reward {one.rewards[i]:.0f}"
-        table.append([paid, *text])
+        lines.append([f"**answer {i + 1}, reward {one.rewards[i]:.0f}**", *text])
         for name, values in rows.items():
             wide = values.detach().expand(3, 4)[i, : len(text)]
-            table.append([f"  {name}", *(f"{x + 0.0:.3g}" for x in wide.tolist())])
-    print(tabulate(table, tablefmt="plain", disable_numparse=True, stralign="right"))
+            lines.append([name, *(f"{x + 0.0:.3g}" for x in wide.tolist())])
+    heads = ["", *(f"token {t + 1}" for t in range(4))]
+    as_table(lines, heads, disable_numparse=True, colalign=["left", *["right"] * 4])
 
 
 def compare(mine: Tensor, library: Tensor, logp: Tensor) -> None:
-    """Print two losses and their gradients with respect to `logp`, token by token.
+    """Show two losses and their gradients with respect to `logp`, token by token.
 
     Raises `AssertionError` if they differ by more than float64's rounding.
     """

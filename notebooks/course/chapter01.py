@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import plots
 from course.by_hand import answers, compare, show
@@ -12,4 +11,5 @@ from course.exercises import runs as of_exercises
 from course.habits import more_sft, survey
 from course.plots import estimators, overview
 from course.runs import of_runs
+from course.tables import as_table
 from refimpl.tasks.world import habit

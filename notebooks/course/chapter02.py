@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import plots
 from course.by_hand import answers, compare, show
@@ -13,6 +12,7 @@ from course.misreadings import MISREADINGS
 from course.plots import overview, tokens
 from course.plots import ppo as pictures
 from course.runs import of_runs
+from course.tables import as_table
 from refimpl.algorithms import clip, value_loss
 from refimpl.models import count_parameters, make_critic
 from refimpl.scoring import values

@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import plots
 from course.by_hand import answers, compare, show
@@ -12,4 +11,5 @@ from course.exercises.solutions.chapter03 import broken_run
 from course.misreadings import MISREADINGS
 from course.plots import groups, overview, tokens
 from course.runs import of_runs
+from course.tables import as_table
 from refimpl.models import count_parameters

@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import claims, plots, stale
 from course.by_hand import answers, compare, show
@@ -13,3 +12,4 @@ from course.plots import dr_grpo as pictures
 from course.plots import normalisers as grid
 from course.plots import tokens as token_picture
 from course.runs import of_runs
+from course.tables import as_table

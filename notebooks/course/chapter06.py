@@ -2,8 +2,6 @@
 
 # ruff: noqa: F401
 
-from tabulate import tabulate
-
 from course import claims, plots, stale
 from course.by_hand import answers, compare, show
 from course.exercises import check
@@ -12,5 +10,6 @@ from course.plots import dapo as pictures
 from course.plots import normalisers as ragged
 from course.plots import tokens as token_picture
 from course.runs import of_runs
+from course.tables import as_table
 from refimpl.collect import refill
 from refimpl.rewards import overlong_punishment

@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import claims, plots
 from course.by_hand import answers, compare, show
@@ -13,3 +12,4 @@ from course.misreadings import MISREADINGS
 from course.plots import cispo as pictures
 from course.plots import tokens
 from course.runs import of_runs
+from course.tables import as_table

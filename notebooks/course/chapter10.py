@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import claims, plots, stale
 from course.by_hand import answers, compare, show
@@ -14,6 +13,7 @@ from course.plots import sapo as pictures
 from course.plots import stored, tokens
 from course.plots.sapo_explorer import sapo_explorer
 from course.runs import of_runs
+from course.tables import as_table
 from refimpl.lab import grid
 from refimpl.lab.arms import one_sided as gate_of
 from refimpl.lab.claims import LOSING

@@ -3,12 +3,12 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import DATA, claims, plots
 from course.exercises import check
 from course.misreadings import MISREADINGS
 from course.plots import claims as pictures
+from course.tables import as_table
 from refimpl.lab import evidence
 from refimpl.lab.claims import (
     CLAIMS,

@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import DATA, plots
 from course.exercises import check
@@ -11,6 +10,7 @@ from course.exercises import runs as of_exercises
 from course.misreadings import MISREADINGS
 from course.plots import real as pictures
 from course.plots import stored
+from course.tables import as_table
 from refimpl.batch import Rollout
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import real

@@ -3,7 +3,6 @@
 # ruff: noqa: F401
 
 from IPython.display import display
-from tabulate import tabulate
 
 from course import DATA, newer, plots, ranks
 from course.exercises import check
@@ -11,6 +10,7 @@ from course.exercises import runs as of_exercises
 from course.exercises.chapter14 import gradient_of
 from course.misreadings import MISREADINGS
 from course.plots import scaling as pictures
+from course.tables import as_table
 from refimpl.interop import configs
 from refimpl.lab import evidence
 from refimpl.lab.claims import DELAYS, LATE, Contrast, behind, of_cell

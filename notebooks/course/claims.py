@@ -1,14 +1,14 @@
 """The sixteen claims as the chapters quote them, and the runs that decided them."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import pandas as pd
 from IPython.display import Markdown
-from tabulate import tabulate
 
 from course import DATA
+from course.tables import markdown
 from refimpl.lab import evidence, store
 from refimpl.lab.claims import CLAIMS, of_cell
 from refimpl.lab.grid import Cell
@@ -148,7 +148,7 @@ def quote(*numbers: int) -> Markdown:
     """These claims' lines of the ledger."""
     lines = [line for line in claimed() if int(line["claim"]) in numbers]
     rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in lines]
-    return Markdown(rows_of(("claim", *HEAD), rows))
+    return markdown(rows, ("claim", *HEAD), disable_numparse=True)
 
 
 def whole() -> Markdown:
@@ -161,7 +161,7 @@ def whole() -> Markdown:
         figure = f"[figure](../figures/{FIGURES[n]}.png)"
         see = f"{chapter}, {figure}, `--claims {n}`"
         rows.append([f"{n} · {line['title']}", *measured(line), see])
-    return Markdown(rows_of(("claim", *HEAD, "see, run"), rows))
+    return markdown(rows, ("claim", *HEAD, "see, run"), disable_numparse=True)
 
 
 def control() -> Markdown:
@@ -175,12 +175,9 @@ def control() -> Markdown:
         ]
         for line in lines
     ]
-    return Markdown(rows_of(("outcome", "effect", "low", "high", "verdict"), rows))
+    return markdown(
+        rows, ("outcome", "effect", "low", "high", "verdict"), disable_numparse=True
+    )
 
 
 _NUMBERS = ("effect", "low", "high")
-
-
-def rows_of(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table; its numbers are texts already."""
-    return tabulate(rows, list(head), tablefmt="pipe", disable_numparse=True)

@@ -21,6 +21,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from course.plots.words import words
+
 VISIBLE = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""
 
@@ -119,7 +121,7 @@ class Explorer(widgets.VBox):
             if not any(self.moves(name, value) for value in reach(control))
         ]
 
-    def _repr_mimebundle_(self, **options) -> dict:
+    def _repr_mimebundle_(self, **options) -> tuple[dict, dict]:
         """The widget, and its picture where no kernel runs: GitHub, nbviewer.
 
         ipywidgets 7, which Colab has, shows the widget in its own way, without the
@@ -128,11 +130,14 @@ class Explorer(widgets.VBox):
         buffer = io.BytesIO()
         Image.fromarray(self.pixels()).quantize(256).save(buffer, "png", optimize=True)
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-        return {
+        data = {
             "text/plain": repr(self),
             "image/png": b64encode(buffer.getvalue()).decode(),
             "application/vnd.jupyter.widget-view+json": view,
         }
+        labels = ", ".join(c.description for c in self.controls.values())
+        said = f"{words(self.figure)}. Controls: {labels}"
+        return data, {"image/png": {"alt": said, "width": self.pixels().shape[1]}}
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"

@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from course.exercises import KINDS, exercises
+from tests import pages
+from tests.pages import cells as load
+from tests.pages import folded, source
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-HEADINGS = ["play", "exercises", "misreading", "elsewhere"]
+CHAPTERS = [path for path in NOTEBOOKS if path.stem[2] == "_"]
+"""The others are appendices (10b), which have no exercises."""
+HEADINGS = ["play", "exercises", "misreading", "elsewhere", "summary"]
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
-def load(path: Path) -> list[dict]:
-    return json.loads(path.read_text(encoding="utf-8"))["cells"]
-
-
-def source(cell: dict) -> str:
-    return "".join(cell["source"])
+every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 
 
 def code(path: Path) -> list[dict]:
@@ -32,13 +30,13 @@ def ignored(cell: dict) -> bool:
     return "nbval-ignore-output" in cell["metadata"].get("tags", [])
 
 
-def folded(cell: dict) -> bool:
-    return cell["metadata"].get("jupyter", {}).get("source_hidden", False)
-
-
 def printed(cell: dict) -> str:
-    streams = [o for o in cell["outputs"] if o["output_type"] == "stream"]
-    return "".join("".join(o["text"]) for o in streams)
+    """What a cell printed, and the tables that it showed."""
+    texts = [
+        output.get("text", output.get("data", {}).get("text/markdown", ""))
+        for output in cell["outputs"]
+    ]
+    return "".join("".join(text) for text in texts)
 
 
 def lines_of(text: str) -> list[str]:
@@ -47,8 +45,8 @@ def lines_of(text: str) -> list[str]:
 
 
 def test_every_chapter_is_there_and_in_the_readme():
-    numbers = range(len(NOTEBOOKS))
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in numbers]
+    numbers = range(len(CHAPTERS))
+    assert [path.stem[:2] for path in CHAPTERS] == [f"{n:02}" for n in numbers]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [p.name for p in NOTEBOOKS if f"(notebooks/{p.name})" not in readme] == []
 
@@ -94,7 +92,7 @@ def names_of(node: ast.ImportFrom) -> set[str]:
 def test_a_chapter_opens_with_one_door_and_little_code(path):
     """One import of the library and one of the course, and of that what is used."""
     first, *others = code(path)
-    chapter = f"course.chapter{path.stem[:2]}"
+    chapter = f"course.chapter{path.stem.split('_')[0]}"
     ours = [
         node
         for cell in (first, *others)
@@ -120,17 +118,35 @@ def test_a_chapter_opens_with_one_door_and_little_code(path):
 
 
 @each
+def test_an_hour_is_an_hour(path):
+    """Words, visible code, pictures; and every picture has its words."""
+    assert pages.too_much(path) == []
+
+
+def test_the_course_is_fifteen_hours():
+    assert sum(map(pages.words, NOTEBOOKS)) <= pages.WORDS_IN_ALL
+
+
+@each
+def test_what_is_folded_is_folded_everywhere(path):
+    """In JupyterLab (`source_hidden`) as on a page (the tag `hide-input`)."""
+    for cell in load(path):
+        hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+        assert hidden == folded(cell), source(cell)[:60]
+
+
+@every_chapter
 def test_the_anatomy_is_complete_and_lines_of_code_are_short(path):
     prose = [source(c) for c in load(path) if c["cell_type"] == "markdown"]
     titles = " ".join(re.findall(r"^#+ (.*)$", "\n".join(prose), re.M)).lower()
     assert [word for word in HEADINGS if word not in titles] == []
     every = "\n".join(map(source, code(path)))
     assert [line for line in every.splitlines() if len(line) > 80] == []
-    figures = re.findall(r'plots\.save\(\w+, "([^"]+)"\)', every)
+    figures = re.findall(r'plots\.show\(\w+, "([^"]+)"\)', every)
     assert [n for n in figures if not (ROOT / f"figures/{n}.png").exists()] == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS[1:12], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CHAPTERS[1:12], ids=lambda path: path.stem)
 def test_the_method_is_typed_on_the_page(path):
     """Twelve lines of plain torch, then the comparison with the library."""
     sources = [source(cell) for cell in code(path)]
@@ -141,7 +157,7 @@ def test_the_method_is_typed_on_the_page(path):
     assert not re.search(r"\brl\.|policy_loss|ALGORITHMS|normalisers", typed)
 
 
-@each
+@every_chapter
 def test_the_exercises_are_asked_with_kind_difficulty_and_hint(path):
     """`**3.6 · Title** · predict, then run · difficulty 2 of 5 · 5 minutes.`"""
     chapter = int(path.stem[:2])

@@ -145,7 +145,7 @@ def test_an_interval_goes_up_and_counts_every_start():
 
 def test_figures_go_where_asked_or_to_the_top_level_of_the_clone(tmp_path, monkeypatch):
     monkeypatch.setenv("REFIMPL_FIGURES", str(tmp_path / "deep"))
-    plots.save(plt.figure(), "one")
+    plots.show(plt.figure(), "one")
     assert (tmp_path / "deep" / "one.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.delenv("REFIMPL_FIGURES")
     assert plots.folder() == Path(__file__).resolve().parents[2] / "figures"

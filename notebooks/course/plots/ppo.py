@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
-from tabulate import tabulate
 from torch import Tensor
 
 from course import explorer
@@ -15,6 +14,7 @@ from course.plots import primitives as draw
 from course.plots.shared import curves, training
 from course.plots.style import BAD, BLACK, FREE, GOOD, GREY, HABIT_COLOURS, looks_of
 from course.runs import of_runs
+from course.tables import as_table
 from refimpl.advantages import Scored, gae
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import Curve, curve
@@ -65,14 +65,14 @@ def titled(name: str) -> str:
 
 
 def table(runs: Runs, names: Sequence[str], digits: int = 2) -> None:
-    """Print a row for each method and a column for each of these `MEASURES`."""
+    """Show a row for each method and a column for each of these `MEASURES`."""
     rows = []
     for method, histories in runs.items():
         texts = [of_runs(measured(name, histories), digits) for name in names]
         texts = [text.split(", n")[0] + ")" for text in texts]
         rows.append([titled(method), len(histories), *texts])
-    print(tabulate(rows, headers=["", "n", *(MEASURES[name][0] for name in names)]))
-    print("\nmedian (lowest to highest) of n seeds")
+    as_table(rows, ["", "n", *(MEASURES[name][0] for name in names)])
+    print("median (lowest to highest) of n seeds")
 
 
 def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) -> Figure:

@@ -1,0 +1,56 @@
+"""The words of a picture, for who hears it: its title, what it shows, its footer."""
+
+import re
+
+from matplotlib.figure import Figure
+
+SPOKEN = {
+    r"\\hat\{?\s*A\}?": "Â",
+    r"\\pi_\{?\\theta\}?": "π_θ",
+    r"\\pi_\{?(?:\\mathrm\{|\\text\{)?old\}*": "π_old",
+    r"\\pi": "π",
+    r"\\theta": "θ",
+    r"\\tau": "τ",
+    r"\\varepsilon|\\epsilon": "ε",
+    r"\\beta": "β",
+    r"\\gamma": "γ",
+    r"\\lambda": "λ",
+    r"\\rho": "ρ",
+    r"\\Sigma|\\sum": "Σ",
+    r"\\nabla": "∇",
+    r"\\log": "log ",
+    r"\\cdot": "·",
+    r"\\times": "×",
+    r"\\geq?": "≥",
+    r"\\leq?": "≤",
+    r"\\(?:mathrm|text|bar|sqrt|frac|left|right|mathbf)\b": "",
+    r"\\[,;!: ]": " ",
+    r"[${}]": "",
+}
+"""matplotlib's mathematics as a screen reader can say it."""
+
+
+def plain(text: str) -> str:
+    """A title or label without markup, on one line."""
+    for pattern, said in SPOKEN.items():
+        text = re.sub(pattern, said, text)
+    return " ".join(text.split())
+
+
+def words(figure: Figure) -> str:
+    """Title. Panels: their titles. Shown: the legend. Footer."""
+    legends = [*figure.legends, *filter(None, (a.get_legend() for a in figure.axes))]
+    title = [legend.get_title().get_text() for legend in figure.legends]
+    if figure.get_suptitle():
+        title.append(figure.get_suptitle())
+    shown = [a for a in figure.axes if a.get_visible()]
+    panels = [a.get_title() or a.get_title("left") or a.get_ylabel() for a in shown]
+    labels = [text.get_text() for legend in legends for text in legend.get_texts()]
+    parts = [*title, *told("Panels: ", panels), *told("Shown: ", labels)]
+    return ". ".join(plain(p) for p in [*parts, figure.get_supxlabel()] if p.strip())
+
+
+def told(what: str, texts: list[str]) -> list[str]:
+    """Texts as one sentence, each once; of none, no sentence."""
+    texts = list(dict.fromkeys(filter(None, texts)))
+    return [what + ", ".join(texts)] if texts else []
