@@ -59,7 +59,7 @@ def is_progress_bar(output) -> bool:
 
 def main(chapters: list[str]) -> None:
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        if not chapters or path.stem[:2] in chapters:
+        if not chapters or path.stem.split("_")[0] in chapters:
             start = time.perf_counter()
             execute(path)
             print(f"{path.name}  {time.perf_counter() - start:.0f} s", flush=True)

@@ -201,7 +201,7 @@ def stored(out: Path) -> list[dict]:
 
 def notebooks(only: tuple[str, ...] = ()) -> list[Path]:
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    return [path for path in paths if not only or path.stem[:2] in only]
+    return [path for path in paths if not only or path.stem.split("_")[0] in only]
 
 
 def print_report(records: list[dict]) -> int:

@@ -98,7 +98,7 @@ def explorers(path: Path) -> dict[str, Explorer]:
         displayed.extend(every)
 
     space = {"__name__": "__main__", "display": display}
-    door = importlib.import_module(f"course.chapter{path.stem[:2]}")
+    door = importlib.import_module(f"course.chapter{path.stem.split('_')[0]}")
     chosen = sorted({j for i in shown(cells) for j in needed(cells, i)})
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -143,7 +143,7 @@ def milliseconds(play: Explorer, name: str) -> float:
 def main(chapters: list[str]) -> None:
     worst = 0.0
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        if chapters and path.stem[:2] not in chapters:
+        if chapters and path.stem.split("_")[0] not in chapters:
             continue
         for name, play in explorers(path).items():
             times = {control: milliseconds(play, control) for control in play.controls}

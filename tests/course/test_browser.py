@@ -25,7 +25,7 @@ from tests import sliders
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
-NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
 PATIENCE = 120  # seconds
 
 pytestmark = [
