@@ -70,6 +70,8 @@ def alternatives(path: Path) -> list[str]:
     for cell in cells(path):
         if cell["cell_type"] == "markdown":
             found += re.findall(r"!\[([^\]]*)\]\(", source(cell))
+            for picture in re.findall(r"<img [^>]*>", source(cell)):
+                found += re.findall(r'alt="([^"]*)"', picture) or [""]
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
                 found.append(output["metadata"].get("image/png", {}).get("alt", ""))

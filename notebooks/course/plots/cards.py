@@ -1,7 +1,7 @@
-"""The README's gallery: six small figures, one finding each.
+"""Cards: small figures, one finding each, that open a chapter or stand in the README.
 
 A card is drawn for a width of 400 px and needs no run: its curves come from the losses
-by autograd, its runs from the stored runs. `draw_all()` saves all six.
+by autograd, its runs from the stored runs. `draw_all()` saves them all.
 """
 
 import textwrap
@@ -33,7 +33,7 @@ TITLE, TEXT = 13.5, 12
 FAINT = "#E4E7EC"
 
 
-def _card(title: str) -> tuple[Figure, plt.Axes]:
+def blank(title: str) -> tuple[Figure, plt.Axes]:
     """A card's panel under its finding."""
     figure, axis = plt.subplots(figsize=SIZE)
     title = title if "\n" in title else textwrap.fill(title, 33)
@@ -46,20 +46,20 @@ def _card(title: str) -> tuple[Figure, plt.Axes]:
     return figure, axis
 
 
-def _say(axis, x, y, text, colour=INK, **look) -> None:
+def say(axis, x, y, text, colour=INK, **look) -> None:
     axis.text(x, y, text, color=colour, **{"fontsize": TEXT, "va": "center"} | look)
 
 
 def clip_or_fade() -> Figure:
     """The gate g of GRPO and of SAPO against the ratio, for Â > 0."""
-    figure, axis = _card("The clip drops a token at once, the soft gate fades it out")
+    figure, axis = blank("The clip drops a token at once, the soft gate fades it out")
     hard, soft = curve("grpo"), curve("sapo", tau_pos=8.8, tau_neg=8.8)
     (blue, _), (red, _) = LOOKS["grpo"], LOOKS["sapo 8.8"]
     axis.fill_between(hard.ratio, hard.gate, color=blue, alpha=0.1, linewidth=0)
     axis.plot(hard.ratio, hard.gate, color=blue, linewidth=3)
     axis.plot(soft.ratio, soft.gate, "--", color=red, linewidth=3)
-    _say(axis, 0.06, 1.1, "GRPO: clip", blue, weight="bold")
-    _say(axis, 1.32, 0.62, r"SAPO, $\tau$ = 8.8", red, weight="bold")
+    say(axis, 0.06, 1.1, "GRPO: clip", blue, weight="bold")
+    say(axis, 1.32, 0.62, r"SAPO, $\tau$ = 8.8", red, weight="bold")
     axis.set(xlim=(0, 2.2), ylim=(0, 1.2), xticks=[0, 1, 2], yticks=[0, 1])
     axis.set(xlabel=r"ratio $r$   ($\hat{A} > 0$)", ylabel="gate $g$")
     return figure
@@ -67,16 +67,16 @@ def clip_or_fade() -> Figure:
 
 def sign_trap() -> Figure:
     """Where PPO's clip passes a token, for both signs of Â."""
-    figure, axis = _card("The sign of the advantage decides which side the clip cuts")
+    figure, axis = blank("The sign of the advantage decides which side the clip cuts")
     for row, (sign, ink) in enumerate(((1, GOOD), (-1, BAD))):
         one = curve("ppo", sign, torch.linspace(0.002, 2, 500))
         passed = one.ratio[one.gate > 0.5]
         low, high = passed.min().item(), passed.max().item()
         axis.barh(row, 2, 0.56, color=FAINT)
         axis.barh(row, high - low, 0.56, low, color=ink)
-        _say(axis, (low + high) / 2, row, "learns", PAPER, ha="center", weight="bold")
+        say(axis, (low + high) / 2, row, "learns", PAPER, ha="center", weight="bold")
         cut = (high + 2) / 2 if low < 0.1 else low / 2
-        _say(axis, cut, row, "cut", "#555555", ha="center")
+        say(axis, cut, row, "cut", "#555555", ha="center")
     axis.axvline(1, color=INK, linewidth=1, linestyle=":")
     draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
     axis.tick_params("y", length=0)
@@ -87,7 +87,7 @@ def sign_trap() -> Figure:
 
 def weight_by_length() -> Figure:
     """A token's weight against its response's length, relative to the batch's mean."""
-    figure, axis = _card(
+    figure, axis = blank(
         "GRPO: the longer the answer,\nthe less each of its tokens weighs"
     )
     lengths = torch.arange(8, 49)
@@ -104,7 +104,7 @@ def weight_by_length() -> Figure:
         draw.line(axis, lengths, share, ink, dash, lw=3)
         dark = {"dapo": "#A36F00", "dr_grpo": "#2E86C1"}.get(name, ink)
         side = "right" if x > 40 else "left"
-        _say(axis, x, y, label, dark, weight="bold", ha=side)
+        say(axis, x, y, label, dark, weight="bold", ha=side)
     axis.set(xlim=(6, 48), ylim=(0, 3.7), yticks=[0, 1, 2, 3], xticks=[8, 24, 48])
     axis.set(xlabel="length of the answer (tokens)", ylabel="weight (mean: 1)")
     return figure
@@ -117,21 +117,21 @@ DRIFT = (0.01, -0.02, 0.03, 0.0, 0.55, 0.04, -0.01, 0.02, 0.0, 0.01)
 
 def one_ratio() -> Figure:
     """Which tokens of one response have a gradient, under token and sequence ratios."""
-    figure, axis = _card("One token drifts: GRPO cuts it, GSPO cuts the whole answer")
+    figure, axis = blank("One token drifts: GRPO cuts it, GSPO cuts the whole answer")
     rows = {"GRPO": _passes("grpo"), "GSPO": _passes("gspo")}
     for column, (token, z) in enumerate(zip(ANSWER, DRIFT)):
         bold = "bold" if abs(z) > 0.2 else "normal"
         look = {"ha": "center", "family": "monospace", "weight": bold}
-        _say(axis, column, -0.95, token, **look, fontsize=15)
+        say(axis, column, -0.95, token, **look, fontsize=15)
         for row, (name, passes) in enumerate(rows.items()):
             face = COLOURS[name.lower()] if passes[column] else FAINT
             corner = (column - 0.45, row - 0.36)
             axis.add_patch(plt.Rectangle(corner, 0.9, 0.72, facecolor=face))
             if not passes[column]:
-                _say(axis, column, row, "×", "#777777", ha="center")
+                say(axis, column, row, "×", "#777777", ha="center")
     moved = max(range(len(DRIFT)), key=lambda i: abs(DRIFT[i]))
     ratio = torch.tensor(DRIFT[moved]).exp().item()
-    _say(axis, moved, -1.6, f"$r$ = {ratio:.1f}", ha="center")
+    say(axis, moved, -1.6, f"$r$ = {ratio:.1f}", ha="center")
     draw.row_labels(axis, rows, fontsize=TEXT, weight="bold")
     axis.set(xlim=(-0.6, len(ANSWER) - 0.4), ylim=(1.5, -2), xticks=[])
     axis.set_xlabel(r"filled: the token has a gradient ($\hat{A} > 0$)")
@@ -150,7 +150,7 @@ def _passes(name: str) -> list[bool]:
 
 def capped() -> Figure:
     """The gradient coefficient of DAPO and CISPO for a good token, up to r = 8."""
-    figure, axis = _card(
+    figure, axis = blank(
         "DAPO drops a token that has\nmoved far, CISPO caps its weight"
     )
     ratios = torch.linspace(0.01, 8, 800)
@@ -159,8 +159,8 @@ def capped() -> Figure:
         one = curve(name, 1, ratios)
         axis.fill_between(one.ratio, one.coefficient, color=ink, alpha=0.1, lw=0)
         draw.line(axis, one.ratio, one.coefficient, ink, dash, lw=3)
-    _say(axis, 7.9, 4.4, "CISPO", COLOURS["cispo"], ha="right", weight="bold")
-    _say(axis, 7.9, 0.45, "DAPO", "#A36F00", ha="right", weight="bold")
+    say(axis, 7.9, 4.4, "CISPO", COLOURS["cispo"], ha="right", weight="bold")
+    say(axis, 7.9, 0.45, "DAPO", "#A36F00", ha="right", weight="bold")
     axis.set(xlim=(0, 8), ylim=(-0.12, 5.6), xticks=[0, 1, 4, 8], yticks=[0, 1, 5])
     axis.set(xlabel=r"ratio $r$   ($\hat{A} > 0$)", ylabel="coefficient $c$")
     return figure
@@ -168,7 +168,7 @@ def capped() -> Figure:
 
 def stale_updates() -> Figure:
     """Reward by rollout of the stored runs at the hard setting."""
-    figure, axis = _card("Stale data, hard setting: the\ntwo-sided soft gate falls")
+    figure, axis = blank("Stale data, hard setting: the\ntwo-sided soft gate falls")
     labels = ("GRPO", "one-sided 8.8", "SAPO 8.8")
     looks, counts = looks_of(labels), {}
     for label, (ink, dash) in zip(labels, looks):
@@ -176,9 +176,9 @@ def stale_updates() -> Figure:
         runs = claims.column("reward", cell)
         draw.band(axis, runs, ink, label, dash, what="", linewidth=2.8)
         counts[label] = len(runs)
-    _say(axis, 30, 0.97, "GRPO", looks[0][0], ha="right", weight="bold")
-    _say(axis, 4.5, 0.97, "one-sided 8.8", looks[1][0], weight="bold")
-    _say(axis, 17, 0.15, "SAPO 8.8", looks[2][0], weight="bold")
+    say(axis, 30, 0.97, "GRPO", looks[0][0], ha="right", weight="bold")
+    say(axis, 4.5, 0.97, "one-sided 8.8", looks[1][0], weight="bold")
+    say(axis, 17, 0.15, "SAPO 8.8", looks[2][0], weight="bold")
     axis.set(xlim=(0, 30.5), ylim=(-0.03, 1.06), xticks=[1, 15, 30], yticks=[0, 0.5, 1])
     axis.set_ylabel("reward")
     axis.set_xlabel(f"rollout  ({draw.how_many(counts)}: median and range)")
