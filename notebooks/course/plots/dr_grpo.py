@@ -143,7 +143,7 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
 def wrong_lengths(runs: Mapping[str, Sequence[History]]) -> Figure:
     """Length of wrong answers: a median for each method, a band for each normaliser."""
     figure, axis = plt.subplots(figsize=(8, 3.7))
-    names = {"GRPO": r"divided by $|o|$", "Dr. GRPO": r"by $L_{\max}$"}
+    names = {"GRPO": r"divided by $|o|$", "Dr. GRPO": r"by $L_{\mathrm{max}}$"}
     counts = {}
     for method, name in names.items():
         own = {k: v for k, v in runs.items() if k.split(",")[0] == method}
