@@ -69,7 +69,7 @@ def importance_weights(
     for axis in (left, right):
         axis.set(xlabel="response length |o|", xscale="log")
         draw.plain_ticks(axis.xaxis, lengths)
-    left.set(title=r"mean under $\pi_{\rm old}$", ylim=(0.975, 1.005))
+    left.set(title=r"mean under $\pi_{old}$", ylim=(0.975, 1.005))
     right.set(title="standard deviation", yscale="log")
     draw.plain_ticks(right.yaxis, (0.03, 0.1, 0.3, 1, 3))
     title = "The product is right on average but runs wild; s is quiet but biased"
@@ -88,8 +88,8 @@ def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
     axis.scatter(lengths, shown, s=14, alpha=0.35, color=SEQUENCE, linewidths=0)
     n, noise, measured = zip(*predicted)
     draw.line(axis, n, measured, BLACK, "^-", r"measured: rms of $\log s$")
-    draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $\sigma_z/\sqrt{|o|}$")
-    draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\rm high}$")
+    draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $σ_z/\sqrt{|o|}$")
+    draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\mathrm{high}}$")
     axis.set(xlabel="response length |o| (tokens)", ylabel=r"$|\log s|$")
     axis.set(yscale="log", ylim=(0.8 * floor, 1.5))
     draw.heading(figure, axis, "Short responses move farther than long ones")
