@@ -222,7 +222,7 @@ def answers(before: Answers, after: Answers, title: str) -> Figure:
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, 8), ylim=(height, 0))
     axis.axis("off")
-    axis.text(0.1, 0.22, title, fontsize=13.5, weight="bold", va="center")
+    figure.suptitle(title, x=0.1 / 8, y=1 - 0.22 / height, ha="left", va="center")
     x = 0.1
     for name, shade in HABIT_COLOURS.items():
         axis.add_patch(plt.Rectangle((x, 0.5), 0.2, 0.2, color=shade))
@@ -246,6 +246,8 @@ def answers(before: Answers, after: Answers, title: str) -> Figure:
                 look = {"va": "center", "family": "monospace", "fontsize": 11.5}
                 axis.text(x + 0.42, y, shortened(text, 33), **look)
             y += 1.25 * 0.27
+    asked = ", ".join(prompt for prompt, _ in before)
+    axis.set_ylabel(f"answers to {asked} before and after")  # for the words: not drawn
     return figure
 
 
