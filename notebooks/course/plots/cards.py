@@ -17,12 +17,14 @@ from course.plots.style import (
     BAD,
     COLOURS,
     GOOD,
+    GREY,
     INK,
     LOOKS,
     PAPER,
     looks_of,
 )
 from refimpl import normalisers
+from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
 from refimpl.lab import grid
@@ -185,6 +187,50 @@ def stale_updates() -> Figure:
     return figure
 
 
+def far_enough() -> Figure:
+    """Arrows along the ratio: PPO's gradient coefficient, for both signs of Â."""
+    figure, axis = blank("PPO pushes a token until it has moved far enough")
+    ratios = torch.tensor([0.2, 0.6, 1.0, 1.45, 1.8])
+    for row, (sign, ink) in enumerate(((1, GOOD), (-1, BAD))):
+        one = curve("ppo", sign, ratios.double())
+        for r, c in zip(one.ratio.tolist(), one.coefficient.tolist()):
+            axis.plot(r, row, "o", color=ink if c else "#B8BDC6", markersize=9)
+            if c:
+                look = {"arrowstyle": "-|>", "color": ink, "lw": 3, "shrinkA": 0}
+                end = r + sign * (0.1 + 0.1 * c)
+                axis.annotate("", (end, row), (r, row), arrowprops=look)
+        stop = 1 + 0.2 * sign
+        axis.plot([stop, stop], [row - 0.36, row + 0.36], color=INK, linewidth=2)
+        x, side = (1.98, "right") if sign > 0 else (0.02, "left")
+        say(axis, x, row - 0.33, "no push", "#555555", ha=side)
+    draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
+    axis.tick_params("y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set(xlim=(0, 2), xticks=[0, 0.8, 1.2, 2], xlabel="ratio $r$")
+    return figure
+
+
+def group_judges() -> Figure:
+    """The advantages of eight answers, of which 1, 4, 7 or 8 are right."""
+    figure, axis = blank("Eight answers to one question\njudge each other")
+    group, rights = torch.zeros(8, dtype=torch.long), (1, 4, 7, 8)
+    for place, right in enumerate(rights):
+        rewards = (torch.arange(8) < right).double()
+        for i, a in enumerate(group_relative(Scored(rewards, group)).tolist()):
+            x = 9.5 * place + i
+            axis.bar(x, a, 0.8, color=GOOD if a > 0 else BAD)
+            if a == 0:
+                axis.plot(x, 0, "o", color=GREY, markersize=4)
+    say(axis, 9.5 * 3 + 3.5, 0.5, "dead", "#555555", ha="center")
+    axis.axhline(0, color=INK, linewidth=1)
+    middles = [9.5 * place + 3.5 for place in range(len(rights))]
+    axis.set_xticks(middles, [str(right) for right in rights])
+    axis.set(yticks=[-2, 0, 2], ylabel=r"advantage $\hat{A}$")
+    axis.set_xlabel("right answers out of 8")
+    axis.tick_params("x", length=0)
+    return figure
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
@@ -194,6 +240,8 @@ CARDS: dict[str, Callable[[], Figure]] = {
         one_ratio,
         capped,
         stale_updates,
+        far_enough,
+        group_judges,
     )
 }
 
