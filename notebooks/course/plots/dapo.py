@@ -232,7 +232,7 @@ def entropy_at_reward(runs: Mapping[str, Sequence[History]]) -> Figure:
     axis.set(xlabel="reward (training)", ylabel="entropy (nats/token)")
     axis.set_ylim(bottom=0)
     title = "At equal reward the entropy is about equal, whatever the upper bound"
-    draw.heading(figure, axis, title)
+    draw.heading(figure, axis, title, columns=4)
     (count,) = {len(histories) for histories in runs.values()}
     draw.caption(figure, f"{count} runs per bound, a mark for each of their rollouts")
     return figure
@@ -261,10 +261,7 @@ def parts(runs: Mapping[str, Sequence[History]], late: Callable) -> Figure:
     right.axvspan(low, high, color=DAPO, alpha=0.2, linewidth=0, zorder=0)
     right.set_title("DAPO and its variants")
     right.set_xlabel("reward, mean of rollouts 6–8")
-    title = (
-        "The token mean and the sampling carry DAPO; without its punishment "
-        "it learns more"
-    )
+    title = "Token mean and sampling carry DAPO, the punishment costs it reward"
     draw.finding(figure, title)
     (count,) = {len(histories) for histories in runs.values()}
     note = f"{count} runs each; bar: median, band: range, shaded: DAPO's range"
