@@ -36,7 +36,7 @@ FIGURES = {
     6: "05_scan",
     7: "09_stale",
     8: "12_ledger",
-    9: "07_speeds",
+    9: "07_training",
     10: "08_equal_width",
     11: "09_mismatch",
     12: "09_stale",

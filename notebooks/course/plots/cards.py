@@ -24,6 +24,7 @@ from course.plots.style import (
     LOOKS,
     PAPER,
     RIGHT,
+    WRONG,
     looks_of,
 )
 from refimpl import normalisers
@@ -275,6 +276,29 @@ def group_judges() -> Figure:
     axis.set(yticks=[-2, 0, 2], ylabel=r"advantage $\hat{A}$")
     axis.set_xlabel("right answers out of 8")
     axis.tick_params("x", length=0)
+
+
+def groups_that_agree() -> Figure:
+    """Four groups of eight answers; where all agree, every advantage is 0."""
+    figure, axis = blank("Groups that agree teach nothing: DAPO draws others")
+    group = torch.zeros(8, dtype=torch.long)
+    counts = (0, 2, 6, 8)
+    for row, count in enumerate(counts):
+        paid = (torch.arange(8) < count).double()
+        live = bool(group_relative(Scored(paid, group)).any())
+        for column, right in enumerate(paid.tolist()):
+            edge = RIGHT if right else WRONG
+            face = edge if live else FAINT
+            axis.plot(column, row, "o", color=face, mec=edge, mew=2, markersize=13)
+        if live:
+            say(axis, 7.8, row, "learns", weight="bold")
+        else:
+            say(axis, 7.8, row, r"$\hat{A}$ = 0", "#777777")
+    axis.set(xlim=(-0.6, 10.2), ylim=(len(counts) - 0.4, -0.6), xticks=[])
+    draw.row_labels(axis, [f"{n} of 8" for n in counts], fontsize=TEXT)
+    axis.set_xlabel("answers to one prompt; green: right")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
     return figure
 
 
@@ -291,6 +315,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         stale_updates,
         far_enough,
         group_judges,
+        groups_that_agree,
     )
 }
 
