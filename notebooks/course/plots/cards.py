@@ -4,6 +4,7 @@ A card is drawn for a width of 400 px and needs no run: its curves come from the
 by autograd, its runs from the stored runs. `draw_all()` saves them all.
 """
 
+import math
 import textwrap
 from collections.abc import Callable
 
@@ -22,7 +23,7 @@ from course.plots.style import (
     PAPER,
     looks_of,
 )
-from refimpl import normalisers
+from refimpl import Scored, normalisers
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
 from refimpl.lab import grid
@@ -185,6 +186,100 @@ def stale_updates() -> Figure:
     return figure
 
 
+def router_drift() -> Figure:
+    """γ against the drift of a token's routing: an exponential that ends on a floor."""
+    figure, axis = blank(
+        "RSPO: the further a token's\nrouting drifts, the less it counts"
+    )
+    ink, floor = COLOURS["rspo"], 0.7
+    drift = torch.linspace(0, 0.8, 161)
+    gamma = (-drift).exp().clamp(min=floor)
+    axis.fill_between(drift, gamma, color=ink, alpha=0.1, linewidth=0)
+    axis.plot(drift, gamma, color=ink, linewidth=3)
+    for at, text, side in ((0.0, "same routing", 0.04), (0.6, "drifted far", -0.09)):
+        height = max(math.exp(-at), floor)
+        axis.plot(at, height, "o", color=ink, markersize=10, clip_on=False, zorder=3)
+        say(axis, at + side, height + (0.005 if at == 0 else 0.08), text, ink)
+    axis.axhline(floor, color=INK, linewidth=1, linestyle=":")
+    say(axis, 0.02, floor - 0.06, "floor 0.7", "#555555")
+    axis.set(xlim=(-0.02, 0.8), ylim=(0.4, 1.06), xticks=[0, 0.4, 0.8])
+    axis.set(yticks=[0.5, 1], ylabel=r"$\gamma$, multiplies $r$")
+    axis.set_xlabel("drift of its routing (nats)")
+    return figure
+
+
+def one_product() -> Figure:
+    """The four factors of every method, each with two of its choices."""
+    figure, axis = blank("Eleven methods are one product\nof the same four factors")
+    axis.set_axis_off()
+    parts = (
+        ("$w$", "weight", _weights),
+        ("$g$", "gate", _gates),
+        ("$r$", "ratio", _ratios),
+        (r"$\hat{A}$", "advantage", _advantages),
+    )
+    for column, (symbol, word, sketch) in enumerate(parts):
+        left = 0.02 + 0.25 * column
+        say(axis, left + 0.105, 0.93, symbol, fontsize=22, ha="center")
+        say(axis, left + 0.105, 0.78, word, ha="center")
+        if column:
+            say(axis, left - 0.02, 0.93, "·", fontsize=22, ha="center")
+        panel = axis.inset_axes((left, 0.27, 0.21, 0.43))
+        panel.grid(False)
+        panel.set(xticks=[], yticks=[])
+        panel.spines[["top", "right"]].set_visible(False)
+        first, second = sketch(panel)
+        say(axis, left + 0.105, 0.17, first[0], first[1], ha="center")
+        say(axis, left + 0.105, 0.05, second[0], second[1], ha="center")
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    return figure
+
+
+def _weights(axis):
+    """A token's weight by its response's length."""
+    mask = (torch.arange(24) < torch.arange(6, 25)[:, None]).double()
+    inks = COLOURS["grpo"], "#A36F00"
+    for weight, ink in zip(
+        (normalisers.seq_mean_token_mean(mask), normalisers.token_mean(mask)), inks
+    ):
+        axis.plot(weight[:, 0], color=ink, linewidth=2.5)
+    axis.set(ylim=(0, None))
+    return ("1/|o|", inks[0]), ("even", inks[1])
+
+
+def _gates(axis):
+    """A clip and a soft gate against the ratio."""
+    inks = LOOKS["grpo"][0], LOOKS["sapo 8.8"][0]
+    for name, ink, given in (
+        ("grpo", inks[0], {}),
+        ("sapo", inks[1], {"tau_pos": 8.8, "tau_neg": 8.8}),
+    ):
+        one = curve(name, 1, torch.linspace(0.2, 1.8, 200), **given)
+        axis.plot(one.ratio, one.gate, color=ink, linewidth=2.5)
+    axis.set(ylim=(0, 1.15))
+    return ("clip", inks[0]), ("fade", inks[1])
+
+
+def _ratios(axis):
+    """The ratios of ten tokens, and their geometric mean."""
+    inks = COLOURS["grpo"], COLOURS["gspo"]
+    z = torch.tensor(DRIFT)
+    axis.bar(range(len(z)), z.exp(), color=inks[0], width=0.6)
+    axis.axhline(z.mean().exp().item(), color=inks[1], linewidth=2.5)
+    axis.set(ylim=(0, 2))
+    return ("token's", inks[0]), ("answer's", inks[1])
+
+
+def _advantages(axis):
+    """A group's rewards against their mean, over their standard deviation."""
+    A = ALGORITHMS["grpo"].advantages(
+        Scored(torch.tensor([1.0, 0, 0, 1, 0]), torch.zeros(5).long())
+    )
+    axis.bar(range(5), A, color=[GOOD if a > 0 else BAD for a in A], width=0.6)
+    axis.axhline(0, color=INK, linewidth=1)
+    return ("good", GOOD), ("bad", BAD)
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
@@ -194,6 +289,8 @@ CARDS: dict[str, Callable[[], Figure]] = {
         one_ratio,
         capped,
         stale_updates,
+        router_drift,
+        one_product,
     )
 }
 
