@@ -231,7 +231,7 @@ def one_product() -> Figure:
         first, second = sketch(panel)
         say(axis, left + 0.105, 0.17, first[0], first[1], ha="center")
         say(axis, left + 0.105, 0.05, second[0], second[1], ha="center")
-    axis.set(xlim=(0, 1), ylim=(0, 1))
+    axis.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
     return figure
 
 
