@@ -38,7 +38,7 @@ FIGURES = {
     8: "12_ledger",
     9: "07_training",
     10: "08_equal_width",
-    11: "09_mismatch",
+    11: "09_routing",
     12: "09_stale",
     13: "12_breaking",
     14: "10_asymmetry",
