@@ -11,21 +11,23 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course import claims, plots
+from course import DATA, claims, plots, ranks
 from course.plots import primitives as draw
 from course.plots.style import (
     BAD,
     COLOURS,
+    FREE,
     GOOD,
     INK,
     LOOKS,
     PAPER,
+    RIGHT,
     looks_of,
 )
 from refimpl import normalisers
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.lab import grid
+from refimpl.lab import grid, store
 
 SIZE = (4.0, 3.0)  # inches: at 400 px a point is 1.4 px
 DPI = 200
@@ -166,6 +168,56 @@ def capped() -> Figure:
     return figure
 
 
+def form_changes() -> Figure:
+    """Right answers and sentences by rollout: stored runs of GRPO on SmolLM2."""
+    figure, axis = blank("Paid for right numbers, SmolLM2 stops writing sentences")
+    runs, rows = store.read(DATA / "real")
+    chosen = runs[(runs["setting"] == "gentle") & (runs["arm"] == "GRPO")]["run"]
+    looks = {
+        "reward": ("right answers", RIGHT, "-", 23.5, 0.7, "right"),
+        "habit/sentence": ("sentences", INK, "--", 4.2, 0.42, "left"),
+    }
+    for name, (label, ink, dash, x, y, side) in looks.items():
+        values = [rows[rows["run"] == run][name].tolist() for run in chosen]
+        draw.band(axis, values, ink, label, dash, what="", linewidth=3)
+        say(axis, x, y, label, ink, ha=side, weight="bold")
+    axis.set(xlim=(0.5, 24.5), ylim=(-0.03, 1.06), xticks=[1, 12, 24])
+    axis.set(yticks=[0, 0.5, 1], ylabel="share of answers")
+    axis.set_xlabel(f"rollout  ({len(chosen)} runs: median and range)")
+    return figure
+
+
+def own_divisors() -> Figure:
+    """Chapter 14's gradient on two ranks, with the batch's divisor and with their own.
+
+    Averaged as DDP does, here in one process.
+    """
+    figure, axis = blank("One wrong divisor, and the gradient of two ranks turns round")
+    mean = sum(map(sum, ranks.LENGTHS)) / len(ranks.LENGTHS)
+    found = {"one process": ranks.in_one_process()}
+    for label, divisor in (
+        ("all tokens,\ntwo ranks", mean),
+        ("own tokens,\ntwo ranks", 0),
+    ):
+        parts = [
+            ranks.gradient(
+                own, range(4 * rank, 4 * rank + 4), sum(own) / (divisor or sum(own))
+            )
+            for rank, own in enumerate(ranks.LENGTHS)
+        ]
+        found[label] = (sum(parts) / len(parts)).item()
+    for row, (value, ink) in enumerate(zip(found.values(), (INK, INK, FREE[0]))):
+        axis.barh(row, value, 0.6, color=ink)
+        say(axis, 0.06, row, f"{value:+.2f}".replace("-", "−"), ink, weight="bold")
+    axis.axvline(0, color=INK, linewidth=1)
+    draw.row_labels(axis, found, fontsize=TEXT)
+    axis.tick_params("y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set(xlim=(-0.42, 0.25), xticks=[-0.4, -0.2, 0, 0.2])
+    axis.set_xlabel(r"$dL/d\theta$ of the same eight answers")
+    return figure
+
+
 def stale_updates() -> Figure:
     """Reward by rollout of the stored runs at the hard setting."""
     figure, axis = blank("Stale data, hard setting: the\ntwo-sided soft gate falls")
@@ -188,6 +240,8 @@ def stale_updates() -> Figure:
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
+        form_changes,
+        own_divisors,
         clip_or_fade,
         sign_trap,
         weight_by_length,
