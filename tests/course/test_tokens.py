@@ -1,10 +1,13 @@
 """The stored stale rollout, and what the token template computes from it."""
 
+import itertools
+
 import pytest
 import torch
 
 from course import stale
 from course.plots import animation, tokens
+from course.plots.words import words
 from refimpl import Scored, from_gate, get, normalisers
 from refimpl.advantages import group_relative
 
@@ -95,6 +98,24 @@ def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     mine = from_gate(lambda r, A: torch.where(A > 0, 1 / r**2, 1 / r), "mine")
     part, r, _ = parts(mine, advantages=slope)
     close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
+
+
+def test_every_gate_has_a_shade_of_its_own():
+    """The darker, the more passes: also above 1, where GSPO's and GMPO's gates go."""
+    gates = (0.01, 0.3, 0.6, 1.0, 1.7, 3.0)
+    light = [sum(tokens._gate(g).colour[:3]) for g in gates]
+    assert all(one - other > 0.25 for one, other in itertools.pairwise(light)), light
+    assert tokens._gate(9.0).colour == tokens._gate(3.0).colour
+
+
+def test_a_token_picture_has_words():
+    two = tokens.methods({"GRPO": "grpo"}, title="The clip stops a token")
+    end = stale.END
+    one, other = "9+2=11;11+9=20;#20", "9+2=11;11+9=20;#24"
+    assert words(two) == (
+        f"The clip stops a token. Panels: the answers {one}{end}; {other}{end} "
+        "token by token, ratio, gate of GRPO"
+    )
 
 
 def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():
