@@ -213,7 +213,7 @@ class Picture:
             g, _ = tokens.gates(name, 0)
             draw.line(axis, GRID, g, colour, dash, lw=1.6)
         (line,) = axis.plot(GRID, GRID, linewidth=2.6, zorder=4)
-        dots = axis.scatter(tokens.x[0], tokens.x[0], linewidths=0, zorder=3)
+        dots = axis.scatter(*[tokens.x[0]] * 2, linewidths=0, zorder=3, marker=(12, 0))
         return {"line": line, "dots": dots, "tokens": tokens}
 
     def legend(self):
@@ -241,7 +241,7 @@ class Picture:
     def bar(self, part: str, y: float) -> dict:
         """A bar with its large percentage, and marks where the known gates stand."""
         axis = self.figure.add_axes(
-            (0.02, y - 0.04, 0.3, 0.08), xlim=(0, 1), ylim=(0, 1)
+            (0.02, y - 0.04, 0.27, 0.08), xlim=(0, 1), ylim=(0, 1)
         )
         axis.axis("off")
         axis.barh(0.5, 1, 1, color=FAINT)
