@@ -171,7 +171,7 @@ WIDE = {"width": "auto", "margin": "1px 0"}
 
 def labelled(control: widgets.Widget) -> widgets.VBox:
     """A control under its own words: beside them its slider would be a few pixels."""
-    label = widgets.Label(control.description, layout={"height": "20px", **WIDE})
+    label = widgets.Label(control.description, layout={"height": "24px", **WIDE})
     return widgets.VBox([label, control], layout={"margin": "2px 0"})
 
 

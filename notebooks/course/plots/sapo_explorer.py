@@ -397,8 +397,8 @@ class Play(explorer.Explorer):
             description=label, button_style="primary", layout=explorer.WIDE
         )
         self.train.on_click(lambda _: self.run())
-        start = f"K = 16, rate {grid.STALE['hard']:g}, the shipped start: some seconds."
-        self.status = widgets.HTML(start, layout=explorer.WIDE)
+        self.status = widgets.HTML(layout=explorer.WIDE)
+        self.say("Hard: K = 16, learning rate 6e-4. It takes some seconds.")
         super().__init__(
             picture.figure,
             picture.update,
@@ -437,7 +437,7 @@ class Play(explorer.Explorer):
             values[:] = first_rollouts(gate, seed, show)
             self.say(f"{gate}, seed {seed}: reward {values[0]:.2f} → {values[-1]:.2f}.")
         except (Exception, KeyboardInterrupt) as error:
-            self.say(f"Training stopped: {error or type(error).__name__}")
+            self.say(f"Training stopped: {str(error) or type(error).__name__}")
         finally:
             if not values:
                 self.picture.trained.pop()
@@ -445,7 +445,8 @@ class Play(explorer.Explorer):
             self.redraw()
 
     def say(self, text: str) -> None:
-        self.status.value = html.escape(text)
+        close = '<div style="line-height: 1.3">'
+        self.status.value = f"{close}{html.escape(text)}</div>"
 
     def locked(self, busy: bool) -> None:
         """While a run goes on the kernel answers no slider, so they say so."""
