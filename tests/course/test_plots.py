@@ -1,7 +1,6 @@
 """Figures: what is computed on the way to them, and what a label or an axis says."""
 
 import math
-import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -120,23 +119,6 @@ def test_the_map_draws_of_every_method_what_it_changes_and_nothing_overlaps():
     boxes += [one.get_window_extent() for one in axis.child_axes]
     for i, one in enumerate(boxes):
         assert not any(one.overlaps(other) for other in boxes[i + 1 :])
-
-
-NOTATION = NOTEBOOKS / "guide/notation.md"
-
-
-def test_the_notation_page_says_of_every_method_what_the_registry_says():
-    """And every page that it links to is there."""
-    page = NOTATION.read_text(encoding="utf-8")
-    for name, (_, _, chapter) in overview.PLACES.items():
-        one = ALGORITHMS[name]
-        changed = one.changed.replace("|o|", r"\|o\|")
-        (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
-        link = f"[{chapter:02d}](../{notebook.name})"
-        assert f"| {one.title} | {changed} | {one.paper} | {link} |" in page
-    links = re.findall(r"\]\(([^)#:]+)", page)
-    assert len(links) > 40
-    assert [x for x in links if not (NOTATION.parent / x).exists()] == []
 
 
 @pytest.mark.parametrize("name", cards.CARDS)
