@@ -1,8 +1,11 @@
 """The answers that every chapter follows by hand."""
 
+import re
+
 import pytest
 import torch
 
+from course import tables
 from course.by_hand import RATIOS, TEXTS, answers, compare, show
 
 
@@ -15,23 +18,42 @@ def test_the_answers_are_what_their_names_say():
         assert row[length:] == [1] * (4 - length)
 
 
-def test_padding_is_not_shown(capsys):
+@pytest.fixture
+def shown(monkeypatch):
+    """The tables that a cell shows: their rows as lists of cells."""
+    rows = []
+
+    def keep(page):
+        lines = [line.strip("|").split("|") for line in page.data.splitlines()]
+        rows.extend([cell.strip() for cell in line] for line in lines)
+
+    monkeypatch.setattr(tables, "display", keep)
+    return rows
+
+
+def test_padding_is_not_shown(shown):
     show(gate=torch.tensor([[1.0, 2, 3, 99], [4, 5, 6, 7], [8, 9, 99, 99]]))
-    printed = capsys.readouterr().out
-    assert "99" not in printed and "7" in printed.splitlines()[3]
+    gates = [row[1:] for row in shown if row[0] == "gate"]
+    assert gates == [["1", "2", "3", ""], ["4", "5", "6", "7"], ["8", "9", "", ""]]
 
 
-def test_a_value_per_answer_is_shown_on_each_of_its_tokens(capsys):
+def test_a_value_per_answer_is_shown_on_each_of_its_tokens(shown):
     show(advantage=torch.tensor([[5.0], [6.0], [7.0]]))
-    assert capsys.readouterr().out.splitlines()[1].split() == ["advantage", *"555"]
+    assert next(row for row in shown if row[0] == "advantage")[1:] == [*"555", ""]
+
+
+def test_a_bar_in_a_text_is_no_edge_of_a_cell():
+    page = tables.markdown([["|r − 1|", 0.5]], ["what", "|o|"]).data
+    edges = [len(re.findall(r"(?<!\\)\|", line)) for line in page.splitlines()]
+    assert edges == [3, 3, 3] and r"\|r − 1\|" in page
 
 
 @pytest.mark.parametrize("wrong", ["value", "gradient"])
-def test_a_typed_loss_that_differs_is_refused(wrong, capsys):
+def test_a_typed_loss_that_differs_is_refused(wrong, shown):
     logp = answers().logp
     right = logp.sum()
     mine = right + 1e-9 if wrong == "value" else 2 * right - right.item()
     with pytest.raises(AssertionError, match="the two differ by"):
         compare(mine, right, logp)
     compare(logp.sum(), right, logp)
-    assert "typed" in capsys.readouterr().out
+    assert [row[0] for row in shown].count("typed") == 2 * len(TEXTS)

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from course.plots import primitives as draw
-from course.plots import style
 from course.plots.shared import as_runs, habit_shares
 from course.plots.style import (
     BAD,
@@ -326,74 +325,6 @@ def _node(axis, x, y, width, height, name, shape) -> None:
     at = {"x": x + width / 2, "ha": "center", "va": "center"}
     axis.text(y=y + 0.64 * height, s=name, fontsize=12, linespacing=1.15, **at)
     axis.text(y=y + 0.22 * height, s=shape, fontsize=11.5, color=SMALL, **at)
-
-
-def networks(*methods: str, title: str = "") -> Figure:
-    """Which networks each method holds, side by side; without names PPO and GRPO.
-
-    A slot's fill says what it holds, so the method's colour underlines its name only.
-    """
-    methods = methods or ("ppo", "grpo")
-    if methods == ("ppo", "grpo"):
-        title = title or "GRPO gives up the critic: it trains one network, PPO two"
-    figure, axis = draw.canvas(8.2, 5.0)
-    axis.text(0.06, 4.8, title, fontsize=13.5, weight="bold", va="center")
-    wide, high, step, left = 6.9 / len(methods), 0.62, 0.74, 1.36
-    rows = ("policy", "old policy", "reference", "critic", "verifier")
-    for row, name in enumerate(rows):
-        y = 3.46 - row * step
-        axis.text(0.06, y + high / 2, name, fontsize=12.5, weight="bold", va="center")
-    for place, name in enumerate(methods):
-        x, one = left + place * wide, ALGORITHMS[name]
-        look = {"fontsize": 13, "weight": "bold", "ha": "center", "va": "center"}
-        axis.text(x + (wide - 0.15) / 2, 4.36, one.title, **look)
-        rule, (colour, _) = ([x, x + wide - 0.15], [4.18, 4.18]), style.look(name)
-        axis.plot(*rule, color=colour, linewidth=3.5, solid_capstyle="butt")
-        for row, (kind, text) in enumerate(_holds(one)):
-            _slot(axis, x, 3.46 - row * step, wide - 0.15, high, kind, text)
-    _kinds(axis)
-    return figure
-
-
-def _holds(one) -> list[tuple[str, str]]:
-    """(kind, what it is for) for policy, old policy, reference, critic, verifier."""
-    critic = ("trained", r"$V$: a value per token, ($B$, $T$)")
-    mean = "the other answers' mean" if one.name == "reinforce" else "the group's mean"
-    group = ("nothing", f"none: {mean}\nis the baseline")
-    return [
-        ("trained", r"$\pi_\theta$: samples and learns"),
-        ("numbers", "only old_logp, ($B$, $T$),\nkept from the rollout"),
-        ("frozen", r"$\pi_{ref}$: only with a KL term"),
-        critic if one.critic else group,
-        ("program", "checks the answer: ($B$,)"),
-    ]
-
-
-KINDS = {
-    "trained": {"edge": INK, "face": INK},
-    "frozen": {"edge": INK, "face": PAPER, "linewidth": 2.4},
-    "numbers": {"edge": GREY, "face": "#EEF1F5", "linewidth": 1.2},
-    "program": {"edge": GREY, "face": "#EEF1F5", "linewidth": 1.2},
-    "nothing": {"edge": GREY, "face": PAPER, "linestyle": (0, (3, 2))},
-}
-"""How a slot is drawn, by what it holds."""
-
-
-def _slot(axis, x, y, width, height, kind, text) -> None:
-    """One place for a network, filled by what the method puts there."""
-    _box(axis, x, y, width, height, **KINDS[kind])
-    ink = PAPER if kind == "trained" else SMALL if kind == "nothing" else INK
-    at = {"ha": "center", "va": "center", "fontsize": 11.5, "linespacing": 1.1}
-    axis.text(x + width / 2, y + height / 2, text, color=ink, **at)
-
-
-def _kinds(axis) -> None:
-    """What the looks of the slots mean."""
-    kinds = {"trained": "network, trained", "frozen": "network, frozen"}
-    for place, (kind, name) in enumerate({**kinds, "numbers": "not a network"}.items()):
-        x = 1.78 + 2.15 * place
-        _box(axis, x, 0.1, 0.3, 0.2, **KINDS[kind])
-        axis.text(x + 0.4, 0.2, name, fontsize=11, va="center")
 
 
 def habit_bars(survey, title: str, footer: str) -> Figure:
