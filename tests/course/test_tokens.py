@@ -1,5 +1,7 @@
 """The stored stale rollout, and what the token template computes from it."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -95,6 +97,14 @@ def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     mine = from_gate(lambda r, A: torch.where(A > 0, 1 / r**2, 1 / r), "mine")
     part, r, _ = parts(mine, advantages=slope)
     close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
+
+
+def test_every_gate_has_a_shade_of_its_own():
+    """The darker, the more passes: also above 1, where GSPO's and GMPO's gates go."""
+    gates = (0.01, 0.3, 0.6, 1.0, 1.7, 3.0)
+    light = [sum(tokens._gate(g).colour[:3]) for g in gates]
+    assert all(one - other > 0.25 for one, other in itertools.pairwise(light)), light
+    assert tokens._gate(9.0).colour == tokens._gate(3.0).colour
 
 
 def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():

@@ -47,7 +47,8 @@ def _ramp(*colours: str) -> LinearSegmentedColormap:
 
 SIGNED = _ramp(style.BAD, PALE, style.GOOD)  # Â
 SHIFT = _ramp("#6A3D9A", "#B9A3D0", PALE, "#F0B56B", "#C2570C")  # r below, above 1
-AMOUNT = _ramp("#FFFFFF", "#7FAABF")  # g, w, γ: the darker, the more passes
+AMOUNT = _ramp("#FFFFFF", "#B5D8E3", "#5AA2BC")  # w from 0 to the largest
+GATE = _ramp("#FFFFFF", "#B5D8E3", "#5AA2BC", "#1F5E7D", "#0B2A42")  # g: 1 is half-way
 
 
 def numbers(
@@ -184,13 +185,23 @@ class _Cell(NamedTuple):
 
 def _ratio(r: float) -> _Cell:
     """The whole ramp from 1/3 to 3, on a log scale."""
-    place = 0.5 + 0.5 * math.log(max(r, 1e-9)) / math.log(3)
-    return _Cell(SHIFT(min(max(place, 0.0), 1.0)), _unless_one(r))
+    return _Cell(SHIFT(max(_place(r), 0.0)), _unless_one(r))
 
 
 def _gate(g: float) -> _Cell:
-    closed = abs(g) < CLOSED
-    return _Cell("white", CROSS) if closed else _Cell(AMOUNT(g), _unless_one(g))
+    """Half the ramp from 0 to 1, the other half from 1 to 3: GSPO, GMPO pass 1."""
+    if abs(g) < CLOSED:
+        return _Cell("white", CROSS)
+    return _Cell(GATE(g / 2 if g < 1 else _place(g)), _unless_one(g))
+
+
+def _weight(share: float) -> _Cell:
+    return _Cell(AMOUNT(share), _unless_one(share))
+
+
+def _place(x: float) -> float:
+    """1/3 at 0, 1 at ½, 3 and more at 1."""
+    return min(0.5 + 0.5 * math.log(max(x, 1e-9)) / math.log(3), 1.0)
 
 
 def _unless_one(x: float) -> str:
@@ -285,8 +296,8 @@ class _Page:
             once = _Cell(colour, _signed(first, 2)) if same else None
             self.cells(values, functools.partial(_advantage, largest), once)
         elif name == "w":
-            once = _Cell(AMOUNT(0.6), f"1/{1 / first:.0f}") if same else None
-            self.cells(values / largest, _gate, once)
+            once = _Cell(AMOUNT(0.5), f"1/{1 / first:.0f}") if same else None
+            self.cells(values / largest, _weight, once)
         else:
             cell = {"r": _ratio, "c": _ratio, "g": _gate, "gamma": _gate}[name]
             self.cells(values, cell)
@@ -339,7 +350,7 @@ class _Page:
             self.ramp(x, y, "$r$", SHIFT, "⅓", "1", "3")
             x += 2.1
         if "g" in rows:
-            self.ramp(x, y, "$g$", AMOUNT, "0", "", "1")
+            self.ramp(x, y, "$g$", GATE, "0", "1", "3")
             self.text(x + 1.75, y, CROSS, LARGE, weight="bold", ha="center")
             self.text(x + 1.9, y, "closed: no gradient", SMALL)
             x += 3.95
