@@ -7,6 +7,7 @@ import torch
 
 from course import stale
 from course.plots import animation, tokens
+from course.plots.words import words
 from refimpl import Scored, from_gate, get, normalisers
 from refimpl.advantages import group_relative
 
@@ -105,6 +106,16 @@ def test_every_gate_has_a_shade_of_its_own():
     light = [sum(tokens._gate(g).colour[:3]) for g in gates]
     assert all(one - other > 0.25 for one, other in itertools.pairwise(light)), light
     assert tokens._gate(9.0).colour == tokens._gate(3.0).colour
+
+
+def test_a_token_picture_has_words():
+    two = tokens.methods({"GRPO": "grpo"}, title="The clip stops a token")
+    end = stale.END
+    one, other = "9+2=11;11+9=20;#20", "9+2=11;11+9=20;#24"
+    assert words(two) == (
+        f"The clip stops a token. Panels: the answers {one}{end}; {other}{end} "
+        "token by token, ratio, gate of GRPO"
+    )
 
 
 def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():

@@ -139,6 +139,7 @@ def responses(
         for name in rows:
             page.row(name, parts, i)
     page.key(rows)
+    page.say(rows)
     return page.figure
 
 
@@ -166,6 +167,7 @@ def methods(
             page.cells(gates[i, : len(tokens)], _gate)
             page.y -= ROW
     page.key(["r", "g"])
+    page.say(["r", *(f"gate of {label}" for label in named)])
     return page.figure
 
 
@@ -242,7 +244,16 @@ class _Page:
         longest = max(map(len, answers.tokens))
         self.width = min(0.45, (WIDTH - LEFT - 0.1) / longest)
         self.figure, self.axis = draw.canvas(WIDTH, height)
-        self.text(0.12, height - 0.1, title, 13.5, va="top", weight="bold")
+        place = {"x": 0.12 / WIDTH, "y": 1 - 0.1 / height, "ha": "left", "va": "top"}
+        self.figure.suptitle(title, **place, color=INK, linespacing=1.2)
+
+    def say(self, rows: Sequence[str]) -> None:
+        """For the words of the picture: the answers and the rows. It is not drawn."""
+        known = [ROWS[row][0] if row in ROWS else row for row in rows]
+        answers = "; ".join("".join(tokens) for tokens in self.answers.tokens)
+        self.axis.set_ylabel(
+            f"the answers {answers} token by token, {', '.join(known)}"
+        )
 
     def text(self, x: float, y: float, text: str, size: float, **look) -> None:
         look = {"color": INK, "va": "center", **look}
