@@ -4,7 +4,7 @@
 
 from IPython.display import display
 
-from course import DATA, claims, plots
+from course import DATA, claims, plots, stale
 from course.exercises import check
 from course.misreadings import MISREADINGS
 from course.plots import claims as pictures

@@ -35,7 +35,7 @@ FIGURES = {
     5: "04_growth",
     6: "05_training",
     7: "09_stale",
-    8: "12_every_claim",
+    8: "12_ledger",
     9: "07_speeds",
     10: "08_equal_width",
     11: "09_mismatch",
@@ -43,9 +43,9 @@ FIGURES = {
     13: "12_breaking",
     14: "10_asymmetry",
     15: "11_variances",
-    16: "12_every_claim",
+    16: "12_stories",
 }
-"""Where a claim's matter is drawn; its own runs are a panel of `12_every_claim`."""
+"""Where a claim's matter is drawn; the others are in the ledger."""
 SMALLEST = {str(claim.number): claim.smallest for claim in CLAIMS}
 
 
@@ -178,6 +178,12 @@ def control() -> Markdown:
     return markdown(
         rows, ("outcome", "effect", "low", "high", "verdict"), disable_numparse=True
     )
+
+
+def folded(summary: str, shown: Markdown) -> Markdown:
+    """What a page shows behind a line to click."""
+    opened = f"<details><summary>{summary}</summary>\n\n{shown.data}\n\n</details>"
+    return Markdown(opened)
 
 
 _NUMBERS = ("effect", "low", "high")

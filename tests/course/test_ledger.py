@@ -124,7 +124,14 @@ def test_the_ledger_draws_in_units_of_the_smallest_effect():
     span, mark = axis.lines[:2]
     assert list(span.get_xdata()) == [5, 1]
     assert list(mark.get_xdata()) == [3] and mark.get_marker() == "o"
-    assert "−3" in [text.get_text() for text in axis.texts]
+    said = [text.get_text() for text in axis.texts]
+    assert said == [
+        "reproduced: 1",
+        "−3 tokens",
+        "contradicted: 0",
+        "not seen: 0",
+        "not testable here: 0",
+    ]
 
     pictures.bar(axis, 0, [1, 400, 900], "reproduced")  # beyond the axis: at its end
     assert list(axis.lines[-1].get_xdata()) == [pictures.EDGE]

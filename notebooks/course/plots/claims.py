@@ -11,17 +11,17 @@ from matplotlib.figure import Figure
 from course import explorer
 from course.claims import measured
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, INK, WRONG, looks_of
+from course.plots.style import FREE, GREY, INK, PAPER, RIGHT, WRONG, looks_of
 from refimpl.lab.claims import BROKEN, CLAIMS, Claim, Contrast
 from refimpl.lab.statistics import Estimate, estimate
 
 MARKS = {
-    "reproduced": ("o", INK),
-    "contradicted": ("X", INK),
-    "not seen": ("o", "white"),
-    "not testable here": ("D", "white"),
+    "reproduced": ("o", RIGHT),
+    "contradicted": ("X", WRONG),
+    "not seen": ("s", GREY),
+    "not testable here": ("D", PAPER),
 }
-"""Mark and filling by verdict; what cannot be tested is grey."""
+"""Mark and colour by verdict, in the order of the ledger's blocks."""
 EDGE = 20
 """The ledger's axis ends at so many smallest effects; a bar beyond it is cut off."""
 NAMES = {
@@ -71,67 +71,88 @@ def clusters(by_start: Mapping[int, Sequence[float]], what: str, title: str) -> 
 def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
     """Effect and interval of every claim, in units of the smallest that matters.
 
-    To the right is what is claimed. `lines` are the ledger's.
+    To the right is what is claimed; a block for each verdict. `lines` are the ledger's.
     """
-    figure, axis = plt.subplots(figsize=(8, 7.6))
+    figure, axis = plt.subplots(figsize=(8, 7.8))
     axis.axvspan(1, EDGE, color=FREE[3], alpha=0.18, linewidth=0)
     by_number = {claim.number: claim for claim in CLAIMS}
-    labels = []
-    for row, line in enumerate(lines):
-        claim = by_number[int(line["claim"])]
-        labels.append(f"{claim.title}  {claim.number}")
-        unit = claim.sign * claim.smallest
-        points = [float(line[k] or "nan") / unit for k in ("low", "effect", "high")]
-        bar(axis, row, points, line["verdict"])
-        effect, *_ = measured(line)
-        axis.text(EDGE * 1.25, row, effect, va="center", size=11)
+    verdicts = list(MARKS)
+    labels, row = [], 0.0
+    for verdict in verdicts:
+        block = [line for line in lines if line["verdict"] == verdict]
+        colour = _edge(verdict)
+        row += 0.9
+        named = f"{verdict}: {len(block)}"
+        look = {"color": colour, "weight": "bold", "ha": "right", "va": "center"}
+        axis.text(-1.25 * EDGE, row, named, **look)
+        for line in block:
+            row += 1
+            claim = by_number[int(line["claim"])]
+            labels.append((row, f"{claim.title}  {claim.number}"))
+            unit = claim.sign * claim.smallest
+            points = [float(line[k] or "nan") / unit for k in ("low", "effect", "high")]
+            bar(axis, row, points, verdict)
+            effect, _, unit_name, *_ = measured(line)
+            said = f"{effect} {UNITS.get(unit_name, unit_name)}"
+            axis.text(EDGE * 1.25, row, said, va="center", size=10)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     axis.set_xscale("symlog", linthresh=1, linscale=0.7)
-    axis.set_xlim(-EDGE, EDGE)
+    axis.set(xlim=(-EDGE, EDGE), ylim=(row + 0.7, 0.3))
     axis.set_xticks([-10, -1, 0, 1, 10], ["−10", "−1", "0", "1", "10"])
-    draw.row_labels(axis, labels, size=11)
+    axis.set_yticks([at for at, _ in labels], [label for _, label in labels], size=10.5)
+    axis.grid(axis="y", visible=False)
     axis.set_xlabel("← the other way      as claimed →")
-    for verdict, (mark, fill) in MARKS.items():
-        edge = GREY if verdict == "not testable here" else INK
-        look = {"mfc": fill, "mec": edge, "color": edge, "markersize": 8}
-        axis.plot([], [], mark, label=verdict, linestyle="", **look)
-    draw.heading(figure, axis, title, columns=4)
+    draw.heading(figure, axis, title)
     draw.caption(
         figure,
         "in units of the smallest effect that matters, logarithmic beyond ±1;"
-        " bars: 95 % intervals",
+        " bars: 95 % intervals, five warm starts",
     )
     return figure
+
+
+UNITS = {
+    "entropy, nats": "entropy",
+    "rollouts to 0.95": "rollouts",
+    "rollouts to 0.8": "rollouts",
+    "answers to 0.95": "answers",
+    "octaves of the rate": "octaves",
+    "q99 − q01, nats": "range",
+    "share of responses": "responses",
+    "share of problems": "problems",
+    "the KL": "KL",
+}
+"""What the ledger's figure calls a unit, where its own name is too long."""
+
+
+def _edge(verdict: str) -> str:
+    _, colour = MARKS[verdict]
+    return GREY if colour == PAPER else colour
 
 
 def bar(axis, row: float, points: Sequence[float], verdict: str) -> None:
     """An effect between the ends of its interval, whichever way they lie."""
     low, effect, high = points
     mark, fill = MARKS[verdict]
-    edge = GREY if verdict == "not testable here" else INK
-    axis.plot([low, high], [row, row], color=edge, linewidth=2)
+    edge = _edge(verdict)
+    axis.plot([low, high], [row, row], color=edge, linewidth=2.6)
     at = max(-EDGE, min(EDGE, effect))
     axis.plot(at, row, mark, mfc=fill, mec=edge, mew=1.6, markersize=8, clip_on=False)
 
 
-def every_claim(effects: Mapping[int, Mapping[int, Sequence[float]]], title: str):
-    """What each pair of runs says, by warm start: a panel for each claim."""
-    figure, axes = draw.panel_grid(len(effects), (8, 9.2), 4)
-    units = {claim.number: claim.unit for claim in CLAIMS}
-    for axis, (number, by_start) in zip(axes, effects.items()):
+def stories(
+    panels: Mapping[str, tuple[str, Mapping[int, Sequence[float]]]], title: str
+) -> Figure:
+    """What each pair of runs says, by warm start: `panels[name]` is unit and pairs."""
+    figure, axes = draw.panel_grid(len(panels), (8, 3.4))
+    for axis, (name, (unit, by_start)) in zip(axes, panels.items()):
         for start, values in by_start.items():
-            axis.plot(
-                [start] * len(values), values, "o", color=FREE[1], ms=4.5, alpha=0.8
-            )
+            axis.plot([start] * len(values), values, "o", color=FREE[1], alpha=0.8)
         made = estimate(by_start)
         axis.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
         axis.axhline(made.effect, color=INK, linewidth=1.6)
         draw.rule(axis, y=0, colour=INK, dash=":", width=1.4)
-        axis.set_title(f"claim {number}\n{units[number]}", fontsize=10)
-        axis.set_xticks(range(5))
-        axis.tick_params(labelsize=9.5)
-    for axis in axes[-4:]:
-        axis.set_xlabel("warm start", fontsize=11)
+        axis.set(title=name, ylabel=unit, xlabel="warm start", xticks=range(5))
     draw.finding(figure, title)
     told = "dots: pairs of runs; line, band: mean over warm starts, 95 % interval"
     draw.caption(figure, told)
