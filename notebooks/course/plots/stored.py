@@ -34,7 +34,7 @@ def panels(
 ) -> Figure:
     """Reward by rollout, one panel per arm: the stored runs, and those made here."""
     columns = min(4, len(stored))
-    size = (8, 2.2 * -(-len(stored) // columns) + 0.9)
+    size = (8, 2.5 * -(-len(stored) // columns) + 0.9)
     shared = {"sharex": True, "sharey": True}
     figure, axes = draw.panel_grid(len(stored), size, columns, **shared)
     for axis, (label, runs), look in zip(axes, stored.items(), looks_of(stored)):
