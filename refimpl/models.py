@@ -227,6 +227,6 @@ def pick_device(name: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "
-            f"in the README ({one_line(error, 90)})"
+            f"in notebooks/guide/machines.md ({one_line(error, 90)})"
         ) from error
     return device

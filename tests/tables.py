@@ -1,11 +1,11 @@
-"""Write the README's table of methods from the registry: `python -m tests.tables`."""
+"""Write the guide's table of methods from the registry: `python -m tests.tables`."""
 
 import re
 from pathlib import Path
 
 from refimpl.algorithms import ALGORITHMS, Algorithm
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "notebooks/guide/methods.md"
 PLACE = re.compile(
     r"(<!-- made by `python -m tests\.tables` from the registry -->\n).*?"
     r"(<!-- /made -->)",
@@ -16,7 +16,7 @@ PLACE = re.compile(
 def row(algorithm: Algorithm) -> str:
     parent = ALGORITHMS[algorithm.parent].title if algorithm.parent else ""
     cells = (
-        f"[{algorithm.title}](refimpl/algorithms/{algorithm.name}.py)",
+        f"[{algorithm.title}](../../refimpl/algorithms/{algorithm.name}.py)",
         parent,
         algorithm.changed.replace("|", r"\|"),
         algorithm.paper,
@@ -30,12 +30,12 @@ def methods() -> str:
 
 
 def written(text: str) -> str:
-    """`text` of the README with today's table in its place."""
+    """`text` of the page with today's table in its place."""
     text_now, count = PLACE.subn(lambda m: m[1] + methods() + m[2], text)
     if count != 1:
-        raise ValueError("the README must have one place for the table of methods")
+        raise ValueError("the page must have one place for the table of methods")
     return text_now
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

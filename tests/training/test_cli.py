@@ -299,7 +299,7 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
 
 
 def test_every_command_that_is_written_down_is_understood(monkeypatch):
-    """Those of the README and CONTRIBUTING, parsed; their work is not done."""
+    """Those of README, guide and CONTRIBUTING, parsed; their work is not done."""
     every = dict.fromkeys(cli.COMMANDS)
 
     def parsed(commands):
@@ -311,7 +311,8 @@ def test_every_command_that_is_written_down_is_understood(monkeypatch):
         every |= module.COMMANDS
         monkeypatch.setattr(module, "COMMANDS", parsed(module.COMMANDS))
     monkeypatch.setattr(cli, "COMMANDS", parsed(cli.COMMANDS))
-    text = "".join((ROOT / f"{n}.md").read_text() for n in ("README", "CONTRIBUTING"))
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("notebooks/guide/*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     lines = re.findall(r"python -m refimpl ([^`\n#>|]+)", text.replace("\\\n", " "))
     assert len(lines) >= 10
     for line in lines:
