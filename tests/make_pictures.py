@@ -1,6 +1,6 @@
 """The README's pictures that no chapter draws: `python -m tests.make_pictures`.
 
-Six cards and the animation. Both rest on stored data and exact curves, so that a second
+The cards and the animation. Both rest on stored data and exact curves, so that a second
 run writes the same pictures.
 """
 

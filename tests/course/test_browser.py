@@ -6,16 +6,8 @@ one notebook, so that a browser and a kernel start once.
 
 import base64
 import io
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 from PIL import Image
@@ -23,15 +15,12 @@ from PIL import Image
 from course.explorer import VISIBLE
 from tests import sliders
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
-PATIENCE = 120  # seconds
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
+        sliders.CHROMIUM is None or sliders.DRIVER is None,
         reason="no Chromium with chromedriver: apt-get install chromium-driver",
     ),
 ]
@@ -46,84 +35,14 @@ def smallest_explorer(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """JupyterLab beside one notebook with every chapter's cells; yields its address."""
-    root = tmp_path_factory.mktemp("lab")
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
-    for path in NOTEBOOKS:
-        notebook.cells.append(nbformat.v4.new_code_cell(smallest_explorer(path)))
-    nbformat.write(notebook, root / "sliders.ipynb")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = (
-        "--no-browser --allow-root --ServerApp.ip=127.0.0.1 --IdentityProvider.token= "
-        "--ServerApp.password= --LabApp.expose_app_in_browser=True"
-    ).split()
-    options += [f"--ServerApp.port={port}", f"--ServerApp.root_dir={root}"]
-    path = {"PYTHONPATH": str(sliders.NOTEBOOKS)}  # where `course` is
-    server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *options],
-        env=os.environ | path | {"REFIMPL_FIGURES": str(root / "figures")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait(lambda: urllib.request.urlopen(f"{address}/api").status == 200)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+def page():
+    """JupyterLab in a browser, beside one notebook with every chapter's cells."""
+    pytest.importorskip("selenium.webdriver")
+    cells = [smallest_explorer(path) for path in NOTEBOOKS]
+    with sliders.lab(cells) as address, sliders.chromium(1400, 1800) as browser:
+        yield sliders.opened(browser, address)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for switch in (
-        "headless=new no-sandbox disable-gpu disable-dev-shm-usage no-first-run "
-        "disable-background-networking disable-component-update disable-sync "
-        "window-size=1400,1800"
-    ).split():
-        options.add_argument(f"--{switch}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    driver = webdriver.Chrome(
-        options=options, service=webdriver.ChromeService(executable_path=DRIVER)
-    )
-    yield driver
-    driver.quit()
-
-
-def wait(condition, what="the page"):
-    """Ask until it is true; an exception counts as not yet."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            if result := condition():
-                return result
-        except Exception:
-            pass
-        time.sleep(0.3)
-    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
-
-
-@pytest.fixture(scope="module")
-def page(lab, browser):
-    browser.get(f"{lab}/lab/tree/sliders.ipynb?reset")
-    ready = "return !!window.jupyterapp?.shell.currentWidget?.sessionContext?.session"
-    wait(lambda: browser.execute_script(ready), "a kernel")
-    return browser
-
-
-RUN = """
-    const notebook = jupyterapp.shell.currentWidget.content;
-    notebook.activeCellIndex = arguments[0];
-    notebook.deselectAll();
-    jupyterapp.commands.execute('notebook:run-cell');
-"""  # its promise is not returned: the driver would wait for the cell to end
 CELL = """
     const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]];
     return cell.node.querySelector(arguments[1]);
@@ -140,18 +59,42 @@ PIXELS = """
 """
 
 
+RECTANGLES = """
+    const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]];
+    const image = cell.node.querySelector('img.widget-image');
+    const column = image.parentElement.firstElementChild;
+    const page = image.parentElement.parentElement;
+    const place = one => one.getBoundingClientRect().toJSON();
+    return {image: place(image), column: place(column), page: place(page)};
+"""
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_moving_a_slider_changes_the_picture(path, page):
     index = NOTEBOOKS.index(path)
-    page.execute_script(RUN, index)
+    page.execute_script(sliders.RUN, index)
 
     def picture() -> np.ndarray:
         png = base64.b64decode(page.execute_script(PIXELS, index))
         return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
-    before = wait(lambda: [picture()], "the explorer's picture")[0]
+    before = sliders.wait(lambda: [picture()], "the explorer's picture")[0]
     find = (CELL, index, ".widget-slider .noUi-handle")
-    handle = wait(lambda: page.execute_script(*find), "a slider")
+    handle = sliders.wait(lambda: page.execute_script(*find), "a slider")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     handle.send_keys("\ue014" * 5)  # arrow right
-    wait(lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change")
+    sliders.wait(
+        lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change"
+    )
+    play = page.execute_script(RECTANGLES, index)
+    column, image = play["column"], play["image"]
+    assert image["left"] >= column["right"], "beside the controls"
+    assert image["right"] <= play["page"]["right"] + 1, "not cut off"
+
+
+def test_sapos_explorer_is_whole_on_a_small_screen(page):
+    """Task, sliders and picture together: what is beside them has 300 pixels."""
+    index = next(i for i, path in enumerate(NOTEBOOKS) if path.stem == "10_sapo")
+    play = page.execute_script(RECTANGLES, index)
+    heights = [play[one]["bottom"] - play[one]["top"] for one in ("column", "image")]
+    assert 300 < heights[1] <= 420 and heights[0] <= 440

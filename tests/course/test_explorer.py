@@ -6,16 +6,23 @@ each of its controls moves the picture (`REFIMPL_CHECK_SLIDERS`, see `conftest.p
 
 import base64
 import io
+import math
+import statistics
+from types import SimpleNamespace
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
+from matplotlib.colors import to_hex
 from PIL import Image
 
-from course import explorer
-from course.plots import ppo, style
-from course.plots.sapo_explorer import sapo_explorer
+from course import claims, explorer
+from course.plots import ppo, sapo_explorer, style
+from refimpl.curves import curve
+from refimpl.lab import grid
+from refimpl.lab.arms import ARMS
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +80,7 @@ def test_a_preset_sets_several_controls_and_draws_once():
     play = seesaw(presets={"steep": {"a": 2.0, "b": 3}})
     drawn = []
     play.image.observe(drawn.append, names="value")
-    row = play.children[0]
-    row.children[0].click()
+    play.buttons["steep"].click()
     assert play.values == {"a": 2.0, "b": 3} and len(drawn) == 1
     play.controls["a"].value = 1.0
     assert len(drawn) == 2, "the controls are still listened to"
@@ -118,7 +124,7 @@ def test_all_controls_follow_the_drag_and_stay_where_they_are_put():
 
 def test_the_saved_page_has_the_picture():
     play = seesaw()
-    bundle = play._repr_mimebundle_()
+    bundle, _ = play._repr_mimebundle_()
     widget = "application/vnd.jupyter.widget-view+json"
     assert bundle.keys() == {"text/plain", "image/png", widget}
     saved = pixels(base64.b64decode(bundle["image/png"]))
@@ -149,20 +155,240 @@ def test_the_clip_explorer_draws_the_bounds_that_act():
     assert play.idle() == []
 
 
-def test_sapos_explorer_counts_what_the_gates_keep_and_starts_in_the_open():
-    play = sapo_explorer()
-    upper, _, *signs = play.figure.axes
-    published, mine = upper.lines[1], upper.lines[3]
-    assert abs(published.get_ydata() - mine.get_ydata()).max() > 0.5, "not hidden"
+def test_the_controls_stand_beside_the_picture_each_under_its_words():
+    play = seesaw(presets={"steep": {"a": 2.0}})
+    column, image = play.children
+    assert play.layout.flex_flow == "row wrap" and image is play.image
+    assert column.layout.flex == "0 0 300px"
+    assert image.layout.max_width == "200px", "not drawn larger than it is"
+    button, *rows = column.children
+    assert button is play.buttons["steep"]
+    shown = [(row.children[0].value, row.children[1]) for row in rows]
+    assert shown == [("a", play.controls["a"]), ("b", play.controls["b"])]
 
-    def shares(axis) -> list[int]:
-        texts = [text.get_text() for text in axis.get_legend().get_texts()]
-        return [int(text.split()[0].strip("\u2007")) for text in texts]
 
-    play.children[0].children[0].click()
-    assert play.values == {"tau_pos": 1.0, "tau_neg": 1.05, "gate": "SAPO", "k": 16}
-    assert published.get_ydata() == pytest.approx(mine.get_ydata())
-    for clip, published, mine in map(shares, signs):
-        assert clip < published == mine
-    play.set(k=0)
-    assert [*map(shares, signs)] == [[100] * 3] * 2, "every ratio is 1"
+def test_an_explorer_says_what_its_picture_shows():
+    play = seesaw()
+    play.figure.suptitle("A line rises")
+    play.figure.text(0.5, 0.5, "it is $\\tau$ high")
+    said = play._repr_mimebundle_()[1]["image/png"]["alt"]
+    assert said == "A line rises. Panels: 1.0. it is τ high. Controls: a, b"
+
+
+@pytest.fixture
+def sapo() -> sapo_explorer.Play:
+    return sapo_explorer.sapo_explorer()
+
+
+def percents(play) -> list[str]:
+    return [bar["text"].get_text() for bar in play.picture.bars]
+
+
+def test_sapos_picture_is_low_enough_to_stand_beside_its_text(sapo):
+    height, width, _ = sapo.pixels().shape
+    assert height <= 420 and width <= 680
+    train, status = sapo.children[0].children[-2:]
+    assert train is sapo.train and status is sapo.status
+
+
+def test_the_bars_count_what_gates_keep_of_both_ways():
+    """Two tokens of each sign, and one near 1 that is in neither bar."""
+    every = [sapo_explorer.Tokens(sign) for sign in (1, -1)]
+    for tokens in every:
+        tokens.ratio = torch.tensor([[0.5, 1.1, 2.0]]).double()
+        tokens.push = torch.tensor([[1.0, 5.0, 3.0]]).double()
+        on = (tokens.ratio - 1) * tokens.sign
+        tokens.parts = torch.stack([on > 0.2, on < -0.2])
+
+    def shares(name, **taus):
+        gates = [tokens.gates(name, 0, **taus)[1] for tokens in every]
+        return sapo_explorer.kept(every, 0, gates)
+
+    assert shares("grpo") == [0.0, 1.0]
+    low, high = (1 / math.cosh(x / 2) ** 2 for x in (2.0, 4.0))  # τ = 4
+    on, back = (3 * high + low) / 4, (low + 3 * high) / 4
+    assert shares("sapo", tau_pos=4.0, tau_neg=4.0) == pytest.approx([on, back])
+    always = (1 / math.cosh(x / 2) ** 2 for x in (2.0, 4.0, 1.0, 2.0))
+    good_low, good_high, bad_low, bad_high = always  # τ = 4 and 2
+    on, back = (3 * good_high + bad_low) / 4, (good_low + 3 * bad_high) / 4
+    assert shares("sapo", tau_pos=4.0, tau_neg=2.0) == pytest.approx([on, back])
+
+
+def test_the_bars_show_the_chapters_numbers(sapo):
+    sapo.buttons["half closed at PPO's 0.2 (8.8)"].click()
+    assert percents(sapo) == ["13 %", "19 %"]
+    sapo.buttons["one-sided 8.8"].click()
+    assert percents(sapo) == ["13 %", "100 %"]
+    sapo.buttons["paper (1.0, 1.05)"].click()
+    assert percents(sapo) == ["78 %", "91 %"]
+    marks = [[m.get_xdata()[0] for m in bar["marks"]] for bar in sapo.picture.bars]
+    (clip_on, on), (clip_back, back) = marks
+    assert (clip_on, clip_back) == pytest.approx((0, 1), abs=0.01)
+    assert (on, back) == pytest.approx((0.78, 0.91), abs=0.01)
+    sapo.controls["k"].value = 0
+    assert percents(sapo) == ["–", "–"], "no token has moved"
+
+
+def test_a_gate_of_another_figure_has_its_look_there_and_yours_its_own(sapo):
+    def looks() -> set[str]:
+        lines = [column["line"].get_color() for column in sapo.picture.columns]
+        return {*lines, *(bar["text"].get_color() for bar in sapo.picture.bars)}
+
+    assert looks() == {style.SAPO_NARROW[0]}
+    sapo.buttons["paper (1.0, 1.05)"].click()
+    assert looks() == {style.COLOURS["sapo"]}
+    sapo.buttons["one-sided 8.8"].click()
+    assert looks() == {style.ONE_SIDED[0]}
+    sapo.controls["tau_pos"].value = 8.6
+    assert looks() == {style.YOURS[0]}
+
+
+def test_tokens_wear_their_sign_and_are_grey_where_they_are_cut():
+    passes = torch.tensor([1.0, 0.0]).double()
+    for sign, colour in ((1, style.GOOD), (-1, style.BAD)):
+        shown = [to_hex(c) for c in sapo_explorer.colours(sign, passes).numpy()]
+        assert shown == [colour.lower(), sapo_explorer.CUT.lower()]
+
+
+@pytest.mark.parametrize(
+    ("gate", "arm"),
+    [
+        (("SAPO", 1.0, 1.05), "SAPO 1.0"),
+        (("SAPO", 0.1, 0.1), "SAPO 1.0"),
+        (("SAPO", 5.0, 5.0), "SAPO 4.4"),
+        (("SAPO", 8.0, 5.0), "SAPO 8.8, neg ½"),
+        (("SAPO", 8.8, 20.0), "SAPO 8.8, neg 2"),
+        (("SAPO", 100.0, 100.0), "SAPO 17.6"),
+        (("one-sided", 8.8, 8.8), "one-sided 8.8"),
+        (("one-sided", 1.0, 1.0), "one-sided 4.4"),
+    ],
+)
+def test_the_stored_runs_beside_a_gate_are_the_nearest(gate, arm):
+    assert sapo_explorer.nearest(sapo_explorer.Gate(*gate)) == arm
+    _, stored = sapo_explorer.STORED[arm]
+    method, settings = ARMS[arm].build()
+    assert stored.kind == ("SAPO" if method.name == "sapo" else "one-sided")
+    given = settings.get("hyperparameters") or dict(ARMS[arm].hyperparameters)
+    taus = [
+        given.get("tau_pos", given.get("tau")),
+        given.get("tau_neg", given.get("tau")),
+    ]
+    assert list(stored.taus) == taus
+
+
+def test_the_nearest_stored_runs_are_drawn_with_their_number(sapo):
+    name = sapo.picture.curves["name"]
+    assert name.get_text() == "stored: SAPO 8.8, n = 5"
+    sapo.set(tau_pos=4.4, tau_neg=4.4)
+    assert name.get_text() == "stored: SAPO 4.4, n = 5, medium rate"
+    runs = claims.column("reward", grid.Cell("SAPO 4.4", grid.STALE["medium"]))
+    drawn = sapo.picture.curves["middle"].get_ydata()
+    assert drawn == pytest.approx([statistics.median(one) for one in zip(*runs)])
+
+
+class Fake:
+    """A run of `train` that costs nothing, and what it was asked for."""
+
+    def __init__(self, rewards, ended=None, error=None):
+        self.rewards, self.ended, self.error = rewards, ended, error
+        self.asked = []
+        self.busy: list[bool] = []
+
+    def __call__(self, method, *, config, hooks, **_):
+        self.asked.append((method, config))
+        run = SimpleNamespace(history=SimpleNamespace(rows=[]))
+        for step, reward in enumerate(self.rewards):
+            run.history.rows.append({"reward": reward})
+            hooks[0](run, step)
+            self.busy.append(self.play.train.disabled)
+        if self.error:
+            raise self.error
+        return History(self)
+
+
+class History:
+    def __init__(self, fake):
+        self.rewards, self.ended = fake.rewards, fake.ended
+
+    def __getitem__(self, name):
+        assert name == "reward"
+        return self.rewards
+
+    def __len__(self):
+        return len(self.rewards)
+
+
+@pytest.fixture
+def fake(monkeypatch, sapo):
+    def put(*args, **more) -> Fake:
+        one = Fake(*args, **more)
+        one.play = sapo
+        monkeypatch.setattr(sapo_explorer, "train", one)
+        return one
+
+    return put
+
+
+REWARDS = [0.3, 0.5, 0.6, 0.4, 0.2, 0.1]
+
+
+def test_the_button_trains_with_the_gate_and_adds_its_rewards(fake, sapo):
+    asked, before = fake(REWARDS), sapo.pixels()
+    sapo.train.click()
+    ((method, config),) = asked.asked
+    assert method == "sapo" and config.hyperparameters == {
+        "tau_pos": 8.8,
+        "tau_neg": 8.8,
+    }
+    assert (config.learning_rate, config.updates_per_rollout) == (6e-4, 16)
+    assert (config.rollouts, config.prompts_per_rollout, config.seed) == (6, 32, 0)
+    newest, older, _ = sapo.picture.curves["mine"]
+    assert newest.get_ydata() == pytest.approx(REWARDS) and len(older.get_ydata()) == 0
+    assert (sapo.pixels() != before).any(-1).sum() > explorer.VISIBLE
+    assert "SAPO 8.8, seed 0: reward 0.30 → 0.10." in sapo.status.value
+    assert asked.busy == [True] * 6 and not sapo.train.disabled
+    sapo.train.click()
+    assert asked.asked[1][1].seed == 1, "the same gate: other dice"
+    sapo.buttons["one-sided 8.8"].click()
+    sapo.train.click()
+    method, config = asked.asked[2]
+    assert method.name == "one_sided" and config.seed == 0
+    assert len(newest.get_ydata()) == len(older.get_ydata()) == 6
+
+
+def test_the_gate_that_trains_is_the_gate_that_is_drawn(sapo):
+    gate = sapo_explorer.Gate("one-sided", 3.0, 7.0)
+    method, settings = gate.method()
+    ratio = torch.tensor([0.5, 1.5]).double()
+    soft = [1 / math.cosh(tau * 0.5 / 2) ** 2 for tau in gate.taus]
+    assert curve(method, 1, ratio, **settings).gate.tolist() == pytest.approx(
+        [1, soft[0]]
+    )
+    assert curve(method, -1, ratio, **settings).gate.tolist() == pytest.approx(
+        [soft[1], 1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("rewards", "trouble", "said", "points"),
+    [
+        ([0.3, 0.2], {"error": FloatingPointError("diverged")}, "diverged", 2),
+        ([], {"error": KeyboardInterrupt()}, "KeyboardInterrupt", 0),
+        ([0.3], {"ended": "Ctrl-C"}, "the run ended after 1 rollouts: Ctrl-C", 1),
+    ],
+)
+def test_training_that_fails_ends_in_a_sentence(
+    fake, sapo, rewards, trouble, said, points
+):
+    fake(rewards, **trouble)
+    sapo.train.click()
+    assert f">Training stopped: {said}<" in sapo.status.value
+    assert not any(c.disabled for c in (sapo.train, *sapo.controls.values()))
+    assert len(sapo.picture.curves["mine"][0].get_ydata()) == points
+    fake(REWARDS)
+    sapo.train.click()
+    assert len(sapo.picture.curves["mine"][0].get_ydata()) == 6, "it can be tried again"
+
+
+def test_every_control_of_sapos_explorer_moves_the_picture(sapo):
+    assert sapo.idle() == []

@@ -8,7 +8,7 @@ import torch
 from course import stale
 from course.plots import animation, tokens
 from course.plots.words import words
-from refimpl import Scored, from_gate, get, normalisers
+from refimpl import Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
 
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
@@ -118,16 +118,18 @@ def test_a_token_picture_has_words():
     )
 
 
-def test_the_animation_begins_at_the_clip_and_ends_at_the_paper():
-    known = animation.tokens_with_gradient()
-    z, A = known["z"][16], known["A"]
-    for gate, name, settings in (
-        (animation.gate(0.0, 8.8), "grpo", {}),
-        (animation.gate(1.0, 8.8), "sapo", {"tau_pos": 8.8, "tau_neg": 8.8}),
-        (animation.gate(1.0, 1.0), "sapo", {"tau_pos": 1.0, "tau_neg": 1.0}),
-    ):
-        x = z.clone()[:, None].requires_grad_()
-        one = torch.ones_like(x)
-        loss = get(name).policy_loss(x, 0 * one, A, one, one, **settings).loss
-        (c,) = torch.autograd.grad(-loss, x)
-        close(gate(z.exp(), A), c[:, 0] / A / z.exp())
+def test_the_animations_numbers_are_those_of_the_chapter():
+    shown = {}
+    for name, (method, settings) in animation.GATES.items():
+        every = [animation.drifting(animation.Tokens(sign), 16) for sign in (1, -1)]
+        gates = [one.gates(method, 0, **settings)[1] for one in every]
+        shown[name] = [round(100 * x) for x in animation.kept(every, 0, gates)]
+    assert shown == {"grpo": [0, 100], "sapo 8.8": [13, 19], "sapo": [78, 91]}
+
+
+def test_the_animation_passes_through_no_gate_that_no_method_has():
+    steps = list(animation.story())
+    frames = [s for s in steps if isinstance(s, animation.Frame)]
+    assert {f.gate for f in frames} == {*animation.GATES, ""}
+    assert frames[-1].gate == "", "it ends on the runs"
+    assert sum(animation.durations(steps)) <= 16_000

@@ -1,13 +1,13 @@
-"""The clip that turns into the soft gate, while real tokens drift: a GIF and a still.
+"""The same stale tokens under three gates, and what becomes of the policy: a GIF.
 
     python -c "from course.plots import animation; animation.clip_to_gate()"
 
-(from `notebooks/`) writes `figures/clip_to_gate.gif` and `.png`. Every dot is a token
-of the stored rollout (`course.stale`), at its ratio r after k updates and at the height
-of its gate g; the dot's area is its part of the gradient, r |Â| / |o|.
+(from `notebooks/`) writes `figures/clip_to_gate.gif` and a still, `.png`. Every dot is
+a token of the stored rollout (`course.stale`), at its ratio r after k updates and at
+the height of its gate g; the dot's area is its push, r |Â| / |o|. Every gate is one
+that a method has: from one to the next the pictures are faded over.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,100 +15,66 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
 from course import plots, stale
-from course.plots import style
+from course.plots import primitives, style
+from course.plots.sapo_explorer import (
+    EDGE,
+    FAINT,
+    GRID,
+    LIMIT,
+    PARTS,
+    QUIET,
+    Tokens,
+    colours,
+    kept,
+    percent,
+    rewards,
+)
+from refimpl.curves import curve
 
-EDGE, NARROW, PAPER = 0.2, 8.8, 1.0
-"""The clip's ε, the τ whose gate is half closed there, the paper's τ_pos."""
-
-LIMIT = 3.0  # ratios beyond are drawn at the edge
-CUT, INK = "#C9CDD1", "#22303C"
+INK = "#22303C"
 SIZE, DPI = (7.6, 4.5), 100
-
-
-def gate(soft: float, tau: float) -> Callable[[Tensor, Tensor], Tensor]:
-    """GRPO's clip at `soft` = 0, SAPO's sech²(τ (r − 1) / 2) at 1, between them at p.
-
-    Where a token moves on, g = sech²(a d^p), d = τ |r − 1| / 2a, p = 1 / soft: half
-    closed at d = 1 for every p, the steeper the larger p is. Where it comes back, the
-    clip is open, and g is (1 − soft) + soft · sech²(a d^p).
-    """
-    half = math.acosh(math.sqrt(2))
-
-    def g(r: Tensor, advantages: Tensor) -> Tensor:
-        on = (r - 1) * advantages.sign()
-        if soft == 0:
-            return (on <= EDGE).to(r)
-        far = tau * (r - 1).abs() / (2 * half)
-        bell = 1 / torch.cosh((half * far ** (1 / soft)).clamp(max=40)) ** 2
-        return torch.where(on > 0, bell, 1 - soft + soft * bell)
-
-    return g
+GATES: dict[str, tuple[str, dict[str, float]]] = {
+    "grpo": ("grpo", {}),
+    "sapo 8.8": ("sapo", {"tau_pos": 8.8, "tau_neg": 8.8}),
+    "sapo": ("sapo", {}),
+}
+"""The methods by whose look they go: name and hyperparameters."""
+RUNS = {"grpo": "GRPO", "sapo 8.8": "SAPO 8.8", "sapo": "SAPO 1.0"}
+"""Their arms in the store."""
+STILL = "sapo 8.8"
+"""The gate of the picture beside the GIF."""
 
 
 class Frame(NamedTuple):
-    """`k` updates (a fraction between two), the gate, and how long it is shown."""
+    """Tokens after `k` updates (a fraction between two) on a gate; "" for the runs."""
 
+    gate: str
     k: float
-    soft: float
-    tau: float
     milliseconds: int
     caption: str
 
 
-def story() -> Iterator[Frame]:
-    """Drift under the clip, the clip softens, τ widens, and back."""
-    clip = "GRPO's clip: all or nothing, on one side"
-    melt = "The edge of the clip softens …"
-    wide = "… and widens, as τ falls …"
-    yield Frame(0, 0, NARROW, 1300, "Fresh tokens: every ratio is 1")
-    for n in range(1, 3 * 16):
-        yield Frame(n / 3, 0, NARROW, 80, clip)
-    yield Frame(16, 0, NARROW, 1700, clip)
-    for n in range(1, 15):
-        yield Frame(16, n / 15, NARROW, 80, melt)
-    yield Frame(16, 1, NARROW, 2000, f"SAPO fades out, on both sides (τ = {NARROW})")
-    for n in range(1, 15):
-        tau = NARROW * (PAPER / NARROW) ** (n / 15)
-        yield Frame(16, 1, tau, 80, wide)
-    yield Frame(16, 1, PAPER, 2000, f"As published, τ = {PAPER:.1f}: it hardly closes")
-    for n in range(1, 9):
-        tau = PAPER * (NARROW / PAPER) ** (n / 9)
-        yield Frame(16 - 2 * n, 1 - n / 9, tau, 80, "Once more")
+def story() -> Iterator[Frame | int]:
+    """Tokens drift under the clip; then other gates, and the runs.
 
-
-def tokens_with_gradient() -> dict[str, Tensor]:
-    """All stored tokens: `z` (17, N), their log-ratios after k updates, and `A` (N,).
-
-    `push` (17, N) is the gradient's size before any gate, r |Â| / |o|; `jitter` (2, N)
-    spreads what would lie on one spot.
+    A number stands for so many pictures between its neighbours.
     """
-    rollout = stale.load()
-    here = rollout.mask.bool()
-    A = rollout.advantages[:, None].expand_as(rollout.mask)
-    z = rollout.z.double()
-    push = z.exp() * (A.abs() * rollout.mask / rollout.mask.sum(-1, keepdim=True))
-    generator = torch.Generator().manual_seed(0)
-    jitter = torch.rand(2, int(here.sum()), generator=generator).double() - 0.5
-    return {
-        "z": z[:, here],
-        "A": A[here].double(),
-        "push": push[:, here],
-        "jitter": jitter,
-    }
-
-
-def passes(g: Tensor, push: Tensor) -> float:
-    """The part of the gradient that a gate leaves: Σ g r |Â| / |o| over Σ r |Â| / |o|.
-
-    Sizes are added, so pushes of opposite sign do not cancel.
-    """
-    return ((g * push).sum() / push.sum()).item()
+    clip = "GRPO's clip stops what moves on …"
+    yield Frame("grpo", 0, 1000, "Fresh tokens: every ratio is 1")
+    for n in range(1, 2 * 16):
+        yield Frame("grpo", n / 2, 90, clip)
+    yield Frame("grpo", 16, 2000, clip)
+    yield 4
+    yield Frame("sapo 8.8", 16, 2600, "SAPO, τ = 8.8: … and the way back closes, too")
+    yield 4
+    yield Frame("sapo", 16, 2200, "SAPO as published, τ ≈ 1: hardly a gate")
+    yield 4
+    yield Frame("", 16, 3300, "30 such rollouts: under SAPO the reward falls")
 
 
 def between(values: Tensor, k: float) -> Tensor:
@@ -117,35 +83,81 @@ def between(values: Tensor, k: float) -> Tensor:
     return torch.lerp(values[low], values[low + 1], k - low)
 
 
+def drifting(tokens: Tokens, k: float) -> Tokens:
+    """The tokens after k updates, as the only row."""
+    moved = Tokens(tokens.sign)
+    ratio = between(tokens.ratio.log(), k).exp()
+    moved.push = (ratio * tokens.push[0])[None]  # at the start every ratio is 1
+    moved.x = (ratio + tokens.x[0] - 1).clamp(max=LIMIT)[None]
+    moved.ratio = ratio[None]
+    on = (ratio - 1) * tokens.sign
+    moved.parts = torch.stack([on > EDGE, on < -EDGE])[:, None]
+    return moved
+
+
 def draw(frame: Frame) -> Figure:
-    """One picture: a panel for each sign of Â, and a gauge of what passes."""
-    known, two = tokens_with_gradient(), stale.example()
-    g = gate(frame.soft, frame.tau)
-    r, push = between(known["z"], frame.k).exp(), between(known["push"], frame.k)
-    figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
-    figure.text(0.03, 0.925, frame.caption, fontsize=17, weight="bold", color=INK)
-    shade = _between(style.COLOURS["grpo"], style.COLOURS["sapo"], frame.soft)
+    """One picture: a panel for each sign of Â, and what the gate keeps, in two bars."""
+    if not frame.gate:
+        return survival(frame)
+    figure, (method, settings) = _page(frame), GATES[frame.gate]
+    two, every, passed = stale.example(), [], []
     for sign, left in ((1, 0.085), (-1, 0.55)):
-        axis = figure.add_axes((left, 0.285, 0.425, 0.52))
-        chosen = known["A"].sign() == sign
-        _panel(axis, sign, g, shade, frame)
-        _dots(axis, sign, g, r[chosen], push[chosen], known["jitter"][:, chosen])
-        places = ((0, 0),) if sign > 0 else ((1, 0), (1, 17))
-        for i, t in places:
+        axis = figure.add_axes((left, 0.43, 0.425, 0.37))
+        tokens = drifting(Tokens(sign), frame.k)
+        line, g = tokens.gates(method, 0, **settings)
+        _panel(axis, sign, line, frame.gate)
+        _dots(axis, tokens, g)
+        for i, t in ((0, 0),) if sign > 0 else ((1, 0), (1, 17)):
             ratio = between(two.z[:, i, t].double(), frame.k).exp()
-            _follow(axis, sign, g, ratio, two.tokens[i][t])
-    _gauge(figure, passes(g(r, known["A"]), push), frame.k, shade)
+            gate = curve(method, sign, ratio[None], **settings).gate
+            _follow(axis, sign, gate, ratio.item(), two.tokens[i][t])
+        every.append(tokens)
+        passed.append(g)
+    dot = "a dot is a token, its area is its push; ringed: the first token 9, a wrong 4"
+    figure.text(0.085, 0.275, dot, fontsize=11, color=QUIET)
+    for i, share in enumerate(kept(every, 0, passed)):
+        _bar(figure, PARTS[i], share, 0.145 - 0.125 * i, style.LOOKS[frame.gate][0])
+    text = f"after {round(frame.k)} update{'' if round(frame.k) == 1 else 's'}"
+    figure.text(0.975, 0.87, text, fontsize=13, color=QUIET, ha="right")
     return figure
 
 
-def _panel(axis, sign: int, g, shade: str, frame: Frame) -> None:
+def survival(frame: Frame) -> Figure:
+    """Reward by rollout of stored runs with these gates, at the hard setting."""
+    figure = _page(frame)
+    axis = figure.add_axes((0.085, 0.16, 0.7, 0.68), xlim=(1, 30), ylim=(-0.03, 1))
+    for name, arm in RUNS.items():
+        count, (middle, low, high) = rewards(arm, "hard")
+        colour, dash = style.LOOKS[name]
+        x = primitives.steps(middle)
+        axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+        primitives.line(axis, x, middle, colour, dash, lw=3)
+        label = {"grpo": "GRPO", "sapo 8.8": "τ = 8.8", "sapo": "as published"}[name]
+        at = {"sapo 8.8": 0.0, "sapo": 0.11}.get(name, middle[-1])
+        look = {"fontsize": 14, "weight": "bold", "va": "center", "color": colour}
+        axis.text(30.5, at, label, **look)
+    axis.set_xticks([1, 10, 20, 30], ["1", "10", "20", "30"], fontsize=12)
+    axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"], fontsize=12)
+    axis.set_ylabel("reward", fontsize=13, labelpad=0)
+    axis.set_xlabel(
+        f"rollout, hard setting ({count} runs: median and range)", fontsize=12
+    )
+    axis.grid(False)
+    return figure
+
+
+def _page(frame: Frame) -> Figure:
+    figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
+    figure.text(0.03, 0.93, frame.caption, fontsize=16.5, weight="bold", color=INK)
+    return figure
+
+
+def _panel(axis, sign: int, gate: Tensor, name: str) -> None:
     """The gate against the ratio."""
-    grid = torch.cat([torch.linspace(0, LIMIT, 601), torch.tensor([0.7999, 1.2001])])
-    grid = grid.sort().values.double()
-    height = g(grid, torch.full_like(grid, sign))
-    axis.fill_between(grid, 0, height, color=shade, alpha=0.1, linewidth=0)
-    axis.plot(grid, height, color=shade, linewidth=2.5, zorder=2)
-    axis.set(xlim=(-0.06, LIMIT + 0.08), ylim=(-0.16, 1.2))
+    colour = style.LOOKS[name][0]
+    axis.fill_between(GRID, 0, gate, color=colour, alpha=0.1, linewidth=0)
+    axis.plot(GRID, gate, color=colour, linewidth=2.5, zorder=2)
+    axis.set(xlim=(-0.06, LIMIT + 0.08), ylim=(-0.18, 1.22))
     axis.set_xticks([0, 1, 2, 3], [*"0123"], fontsize=12)
     axis.set_yticks([0, 1], ["0", "1"], fontsize=12)
     axis.grid(False)
@@ -153,69 +165,70 @@ def _panel(axis, sign: int, g, shade: str, frame: Frame) -> None:
     title = "good tokens: pushed up →" if sign > 0 else "bad tokens: ← pushed down"
     axis.set_title(title, fontsize=13, color=style.GOOD if sign > 0 else style.BAD)
     below = {"transform": axis.transAxes, "ha": "center", "va": "top", "fontsize": 12}
-    axis.text(0.5, -0.1, "ratio r", **below)
+    axis.text(0.5, -0.07, "ratio r", **below)
     if sign > 0:
         axis.set_ylabel("gate g", fontsize=12, labelpad=0)
 
 
-def _dots(axis, sign: int, g, r: Tensor, push: Tensor, jitter: Tensor) -> None:
-    """Tokens on their gates, in colour as far as their gradient passes."""
-    height = g(r, torch.full_like(r, sign))
-    x = (r + 0.08 * jitter[0]).clamp(max=LIMIT)
-    order = height.argsort(descending=True)
-    colours = _passing(sign)(
-        height.mul(8).round().div(8).numpy()
-    )  # few colours: a small file
-    area = (600 * push).clamp(max=250)
+def _dots(axis, tokens: Tokens, g: Tensor) -> None:
+    """Tokens on their gates, in colour as far as their push passes."""
+    order = g.argsort(descending=True)
     axis.scatter(
-        x[order],
-        (height + 0.2 * jitter[1])[order],
-        s=area[order],
-        color=colours[order.numpy()],
+        tokens.x[0][order],
+        (g + tokens.lift)[order],
+        s=(600 * tokens.push[0]).clamp(max=250)[order],
+        color=colours(tokens.sign, g)[order].numpy(),
         linewidths=0,
         zorder=3,
     )
 
 
-def _follow(axis, sign: int, g, ratio: Tensor, token: str) -> None:
+def _follow(axis, sign: int, g: Tensor, ratio: float, token: str) -> None:
     """A token of the example: its character in a ring."""
-    height = g(ratio, torch.tensor(float(sign))).item()
-    edge = to_hex(_passing(sign)(round(8 * height) / 8))
-    ring = {"boxstyle": "circle,pad=0.22", "facecolor": "white", "linewidth": 2}
-    ring["edgecolor"] = edge
+    ring = {"boxstyle": "circle,pad=0.2", "facecolor": "white", "linewidth": 2}
+    ring["edgecolor"] = colours(sign, g)[0].tolist()
     look = {"family": "monospace", "weight": "bold", "ha": "center", "va": "center"}
-    look["color"] = INK if height > 0.05 else "#8B9299"
-    at = min(ratio.item(), LIMIT), height
-    axis.text(*at, token, fontsize=13, bbox=ring, zorder=5, **look)
+    look["color"] = INK if g > 0.05 else "#8B9299"
+    look |= {"fontsize": 13, "bbox": ring, "zorder": 5}
+    axis.text(min(ratio, LIMIT), g.item(), token, **look)
 
 
-def _gauge(figure: Figure, passing: float, k: float, shade: str) -> None:
-    """A bar as long as the whole gradient, filled as far as it passes."""
-    axis = figure.add_axes((0.085, 0.055, 0.89, 0.075), xlim=(0, 1), ylim=(0, 1))
+def _bar(figure: Figure, part: str, share: float, bottom: float, colour: str) -> None:
+    """How much of a part's push the gate keeps."""
+    figure.text(0.03, bottom + 0.045, part, fontsize=15, color=INK, va="center")
+    axis = figure.add_axes((0.22, bottom, 0.6, 0.09), xlim=(0, 1), ylim=(0, 1))
     axis.axis("off")
-    axis.barh(0.5, 1, 0.9, color="#E6E8EA")
-    axis.barh(0.5, passing, 0.9, color=shade)
-    look = {"va": "center", "fontsize": 13, "weight": "bold"}
-    text = f"{100 * passing:.0f} % of the gradient passes"
-    if passing < 0.995:
-        text += f", {100 - round(100 * passing)} % is cut"
-    axis.text(0.012, 0.47, text, color="white", **look)
-    dot = "a dot is a token, its area is its gradient; "
-    dot += "ringed: the first token 9 and the wrong digit 4"
-    figure.text(0.085, 0.155, dot, fontsize=11, color="#6B747C")
-    text = f"after {round(k)} update{'' if round(k) == 1 else 's'}"
-    figure.text(0.975, 0.93, text, fontsize=14, color="#6B747C", ha="right")
+    axis.barh(0.5, 1, 1, color=FAINT)
+    look = {"fontsize": 25, "weight": "bold", "ha": "right", "va": "center"}
+    if share == share:
+        axis.barh(0.5, share, 1, color=colour)
+    figure.text(0.985, bottom + 0.042, percent(share), color=colour, **look)
 
 
-def _passing(sign: int) -> LinearSegmentedColormap:
-    """From grey, nothing passes, to the colour of a good or a bad token."""
-    shade = style.GOOD if sign > 0 else style.BAD
-    return LinearSegmentedColormap.from_list("passing", (CUT, shade))
+def pictures(steps: list[Frame | int], make: Callable = draw) -> list[Image.Image]:
+    """A picture for each frame, and those that fade from one to the next."""
+    made: list[Image.Image | int] = []
+    for step in steps:
+        if isinstance(step, Frame):
+            figure = make(step)
+            figure.canvas.draw()
+            step = Image.fromarray(_pixels(figure))
+            plt.close(figure)
+        made.append(step)
+    shown = []
+    for i, one in enumerate(made):
+        if isinstance(one, int):
+            parts = ((n + 1) / (one + 1) for n in range(one))
+            shown += [Image.blend(made[i - 1], made[i + 1], part) for part in parts]
+        else:
+            shown.append(one)
+    return shown
 
 
-def _between(one: str, other: str, t: float) -> str:
-    steps = LinearSegmentedColormap.from_list("between", (one, other))
-    return to_hex(steps(round(t * 8) / 8))
+def durations(steps: list[Frame | int]) -> list[int]:
+    """How long each picture is shown, in milliseconds."""
+    every = ([90] * s if isinstance(s, int) else [s.milliseconds] for s in steps)
+    return [one for few in every for one in few]
 
 
 def clip_to_gate(path: str | Path | None = None, colours: int = 64) -> Path:
@@ -225,26 +238,20 @@ def clip_to_gate(path: str | Path | None = None, colours: int = 64) -> Path:
     frame is stored once, with its duration. (matplotlib's writer does neither.)
     """
     path = plots.folder() / "clip_to_gate.gif" if path is None else Path(path)
-    frames = list(story())
-    pictures = []
-    for frame in frames:
-        figure = draw(frame)
-        figure.canvas.draw()
-        pictures.append(Image.fromarray(_pixels(figure)))
-        if (frame.k, frame.soft) == (16, 0):
-            figure.savefig(
-                path.with_suffix(".png"), dpi=DPI, metadata={"Software": None}
-            )
-        plt.close(figure)
-    telling = [i for i, frame in enumerate(frames) if frame.milliseconds > 1000]
-    sheet = Image.new("RGB", (pictures[0].width, pictures[0].height * len(telling)))
-    for n, i in enumerate(telling):
-        sheet.paste(pictures[i], (0, n * pictures[0].height))
+    steps = list(story())
+    shown, lasting = pictures(steps), durations(steps)
+    telling = next(f for f in steps if isinstance(f, Frame) and f.gate == STILL)
+    still = draw(telling)
+    still.savefig(path.with_suffix(".png"), dpi=DPI, metadata={"Software": None})
+    plt.close(still)
+    chosen = [one for one, ms in zip(shown, lasting) if ms > 500]
+    sheet = Image.new("RGB", (chosen[0].width, chosen[0].height * len(chosen)))
+    for n, one in enumerate(chosen):
+        sheet.paste(one, (0, n * one.height))
     palette = _with_white(sheet.quantize(colours, dither=Image.Dither.NONE))
-    first, *rest = (p.quantize(palette=palette, dither=0) for p in pictures)
-    durations = [frame.milliseconds for frame in frames]
+    first, *rest = (p.quantize(palette=palette, dither=0) for p in shown)
     settings = {"save_all": True, "append_images": rest, "loop": 0, "disposal": 1}
-    first.save(path, duration=durations, optimize=False, **settings)
+    first.save(path, duration=lasting, optimize=False, **settings)
     return path
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import (
+    BAD,
     COLOURS,
     DASHES,
     FREE,
@@ -164,15 +165,20 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
     right.set(yscale="log", xlabel="solved with probability $p$", ylim=(1, 2000))
     right.set_title("a live group: 00000 responses")
     draw.finding(figure, "16 of 16 right: thrown away, nothing to learn")
+    bars = left.bar(range(1, 17), [0.0] * 16)
+    draw.rule(left, y=0, dash="-", width=1)
+    dead = left.text(8.5, 0.4, "", ha="center", color=BAD)
+    left.set(title=r"advantage $\hat{A}$", xlabel="response")
+    left.set(ylim=(-4.5, 4.5), xlim=(0.2, 16.8), xticks=range(2, 17, 2))
 
     def update(k: int, size: int) -> list:
         k = min(k, size)
         paid = (torch.arange(size) < k).double()
         values = group_relative(Scored(paid, torch.zeros(size, dtype=torch.long)))
-        left.clear()
-        draw.advantage_bars(left, values.tolist(), paid.bool().tolist())
-        left.set(title=r"advantage $\hat{A}$", ylim=(-4.5, 4.5), xlim=(0.2, 16.8))
-        left.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        for i, bar in enumerate(bars):
+            bar.set_height(values[i].item() if i < size else 0.0)
+            bar.set_facecolor(RIGHT if i < k else WRONG)
+        dead.set_text("" if values.any() else "dead: every Â is 0")
         line.set_ydata(price_of(size, p))
         live = 0 < k < size
         cost = price_of(size, k / size) if live else float("nan")
@@ -181,7 +187,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         right.set_title(f"a live group costs: {text}")
         kept = "kept" if live else "thrown away"
         figure._suptitle.set_text(f"{k} of {size} right: {kept}")
-        return [left, line, dot, right.title, figure._suptitle]
+        return [*bars, dead, line, dot, right.title, figure._suptitle]
 
     controls = {
         "k": explorer.slider("right answers k", 1, 0, 16, 1),
