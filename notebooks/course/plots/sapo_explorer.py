@@ -180,7 +180,7 @@ class Picture:
         self.name = self.legend()
         self.bars = [self.bar(*one) for one in zip(PARTS, (0.258, 0.108))]
         self.curves = self.survival()
-        self.known = functools.cache(self.known)
+        self.known = [self.known_gates(k) for k in range(len(self.tokens[0].ratio))]
 
     def text(self, x: float, y: float, text: str, **look):
         look = {"fontsize": 10.5, "color": QUIET, "va": "center"} | look
@@ -313,7 +313,7 @@ class Picture:
         stroke, name = self.name
         stroke.set(color=colour, linestyle=dash)
         name.set(text=f"{gate}, k = {k}", color=colour)
-        shares = [self.known(k), kept(self.tokens, k, mine)]
+        shares = [self.known[k], kept(self.tokens, k, mine)]
         for i, bar in enumerate(self.bars):
             for mark, share in zip(bar["marks"], shares[0]):
                 mark.set_xdata([share[i]] * 2)
@@ -323,7 +323,7 @@ class Picture:
             moved += [bar["fill"], *bar["marks"], bar["text"]]
         return [*moved, stroke, name, *self.survive(gate)]
 
-    def known(self, k: int) -> list[list[float]]:
+    def known_gates(self, k: int) -> list[list[float]]:
         """What GRPO's clip and SAPO as published keep after k updates."""
         return [
             kept(self.tokens, k, [one.gates(name, k)[1] for one in self.tokens])
