@@ -10,4 +10,3 @@ from course.habits import by_temperature, more_sft, survey
 from course.plots import overview, world
 from course.tables import as_table
 from refimpl.models import build, count_parameters
-from refimpl.tasks.world import habit

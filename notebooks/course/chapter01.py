@@ -9,7 +9,7 @@ from course.by_hand import answers, compare, show
 from course.exercises import check
 from course.exercises import runs as of_exercises
 from course.habits import more_sft, survey
-from course.plots import estimators, overview
+from course.plots import estimators
 from course.runs import of_runs
 from course.tables import as_table
 from refimpl.tasks.world import habit

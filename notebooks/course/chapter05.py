@@ -13,4 +13,3 @@ from course.plots import gspo as pictures
 from course.plots import tokens
 from course.runs import of_runs
 from course.tables import as_table
-from refimpl.lab import grid

@@ -33,7 +33,7 @@ FIGURES = {
     3: "06_parts",
     4: "06_normalisers",
     5: "04_growth",
-    6: "05_training",
+    6: "05_scan",
     7: "09_stale",
     8: "12_ledger",
     9: "07_speeds",

@@ -1,6 +1,7 @@
 """Figures: what is computed on the way to them, and what a label or an axis says."""
 
 import math
+import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -101,17 +102,41 @@ def test_the_accuracy_of_a_habit_is_left_out_where_hardly_anyone_has_it():
     assert [len(line.get_xdata()) for line in right.lines] == [2, 0, 2]
 
 
-def test_the_map_says_of_every_method_what_the_registry_says():
-    figure, n = overview.family_map(), len(overview.PLACES)
+def test_the_map_draws_of_every_method_what_it_changes_and_nothing_overlaps():
+    """Words of at least 11.5 points are read at half the size, too."""
+    figure = overview.family_map()
     axis = figure.axes[0]
-    shown = {" ".join(text.get_text().split()) for text in axis.texts}
+    figure.canvas.draw()
+    shown = [text.get_text() for text in axis.texts]
+    assert overview.PLACES.keys() == overview.CHANGES.keys()
     for name, (_, _, chapter) in overview.PLACES.items():
-        one = ALGORITHMS[name]
-        assert {one.title, one.paper, one.changed} <= shown
+        assert {ALGORITHMS[name].title, overview.CHANGES[name][0]} <= {*shown}
         (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
         words = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
         assert words.get(name, name) in notebook.stem
-    assert len(axis.child_axes) == n + 1, "every method has a gate, the key another"
+    assert len(axis.child_axes) == len(overview.PLACES) + 1, "pictures, and a key"
+    assert all(text.get_fontsize() >= 11.5 for text in axis.texts)
+    boxes = [text.get_window_extent() for text in axis.texts]
+    boxes += [one.get_window_extent() for one in axis.child_axes]
+    for i, one in enumerate(boxes):
+        assert not any(one.overlaps(other) for other in boxes[i + 1 :])
+
+
+NOTATION = NOTEBOOKS / "guide/notation.md"
+
+
+def test_the_notation_page_says_of_every_method_what_the_registry_says():
+    """And every page that it links to is there."""
+    page = NOTATION.read_text(encoding="utf-8")
+    for name, (_, _, chapter) in overview.PLACES.items():
+        one = ALGORITHMS[name]
+        changed = one.changed.replace("|o|", r"\|o\|")
+        (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
+        link = f"[{chapter:02d}](../{notebook.name})"
+        assert f"| {one.title} | {changed} | {one.paper} | {link} |" in page
+    links = re.findall(r"\]\(([^)#:]+)", page)
+    assert len(links) > 40
+    assert [x for x in links if not (NOTATION.parent / x).exists()] == []
 
 
 @pytest.mark.parametrize("name", cards.CARDS)

@@ -142,7 +142,9 @@ EXERCISES = (
         mistakes={
             "GRPO's blue line is at 0 there: the clip has cut the token off.": "GRPO",
             "SAPO's soft gate has faded the token: its line bends down again.": "SAPO",
-            "REINFORCE's line is flat at 1, and was not among the three.": "REINFORCE",
+            "REINFORCE was not among the three: it counts every token as 1.": (
+                "REINFORCE"
+            ),
         },
     ),
     Exercise(

@@ -15,17 +15,24 @@ from course import claims, plots
 from course.plots import primitives as draw
 from course.plots.style import (
     BAD,
+    BLACK,
     COLOURS,
+    FREE,
     GOOD,
+    GREY,
     INK,
     LOOKS,
     PAPER,
+    RIGHT,
     looks_of,
 )
 from refimpl import normalisers
+from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
 from refimpl.lab import grid
+from refimpl.tasks import Arithmetic, verify
+from refimpl.tasks.world import HABITS, habit
 
 SIZE = (4.0, 3.0)  # inches: at 400 px a point is 1.4 px
 DPI = 200
@@ -48,6 +55,48 @@ def blank(title: str) -> tuple[Figure, plt.Axes]:
 
 def say(axis, x, y, text, colour=INK, **look) -> None:
     axis.text(x, y, text, color=colour, **{"fontsize": TEXT, "va": "center"} | look)
+
+
+def hacking() -> Figure:
+    """What each habit would be paid for its steps, and how often it is right."""
+    figure, axis = blank("Pay for shown work, and rambling earns most")
+    rows = Arithmetic().demonstrations(4000, seed=1, mix=(1 / 3, 1 / 3, 1 / 3))
+    for row, name in enumerate(HABITS):
+        of = [one for one in rows if habit(one["completion"]) == name]
+        paid = [min(one["completion"].count(";"), 6) / 6 for one in of]
+        right = [verify(one["completion"], one["answer"]) for one in of]
+        for shift, values, ink in ((-0.2, paid, FREE[3]), (0.2, right, RIGHT)):
+            share = sum(values) / len(of)
+            axis.barh(row + shift, share, 0.38, color=ink)
+            axis.plot([0, 0], [row - 0.4, row + 0.4], color=INK, linewidth=1)
+            beside = {"ha": "right", "colour": PAPER} if share > 0.9 else {}
+            x = share - 0.02 if share > 0.9 else share + 0.02
+            say(axis, x, row + shift, f"{share:.0%}", **beside)
+    say(axis, 0.52, 0.8, "paid", "#7D7245", weight="bold")
+    say(axis, 0.52, 1.2, "right", RIGHT, weight="bold")
+    draw.row_labels(axis, HABITS, fontsize=TEXT)
+    axis.tick_params("y", length=0)
+    axis.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
+    axis.set_xlabel("answers of each habit, on average")
+    return figure
+
+
+def staircase() -> Figure:
+    """The reward of one draw and its expectation, over a logit."""
+    figure, axis = blank("A draw jumps or stands still;\nits expectation has a slope")
+    shift = torch.linspace(-4, 4, 401).double()
+    chosen = torch.tensor([0.30, 0.45, 0.25]).double()
+    pays = torch.tensor([0.96, 0.08, 0.02]).double()
+    probs = (chosen.log() + shift[:, None] * torch.tensor([1.0, 0, 0])).softmax(-1)
+    drawn = pays[(probs.cumsum(-1) < 0.5).sum(-1)]
+    axis.step(shift, drawn, color="#A3976A", linewidth=2.2)
+    axis.plot(shift, probs @ pays, color=BLACK, linewidth=3)
+    say(axis, 0.65, 0.9, "one draw", "#7D7245", ha="right", weight="bold")
+    say(axis, 3.95, 0.42, "expectation", ha="right", weight="bold")
+    axis.set(xlim=(-4, 4), ylim=(-0.02, 1.02), xticks=[-4, 0, 4], yticks=[0, 0.5, 1])
+    axis.set(xlabel="added to the logit of 'careful'", ylabel="reward")
+    return figure
 
 
 def clip_or_fade() -> Figure:
@@ -185,15 +234,63 @@ def stale_updates() -> Figure:
     return figure
 
 
+def far_enough() -> Figure:
+    """Arrows along the ratio: PPO's gradient coefficient, for both signs of Â."""
+    figure, axis = blank("PPO pushes a token until it has moved far enough")
+    ratios = torch.tensor([0.2, 0.6, 1.0, 1.45, 1.8])
+    for row, (sign, ink) in enumerate(((1, GOOD), (-1, BAD))):
+        one = curve("ppo", sign, ratios.double())
+        for r, c in zip(one.ratio.tolist(), one.coefficient.tolist()):
+            axis.plot(r, row, "o", color=ink if c else "#B8BDC6", markersize=9)
+            if c:
+                look = {"arrowstyle": "-|>", "color": ink, "lw": 3, "shrinkA": 0}
+                end = r + sign * (0.1 + 0.1 * c)
+                axis.annotate("", (end, row), (r, row), arrowprops=look)
+        stop = 1 + 0.2 * sign
+        axis.plot([stop, stop], [row - 0.36, row + 0.36], color=INK, linewidth=2)
+        x, side = (1.98, "right") if sign > 0 else (0.02, "left")
+        say(axis, x, row - 0.33, "no push", "#555555", ha=side)
+    draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
+    axis.tick_params("y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set(xlim=(0, 2), xticks=[0, 0.8, 1.2, 2], xlabel="ratio $r$")
+    return figure
+
+
+def group_judges() -> Figure:
+    """The advantages of eight answers, of which 1, 4, 7 or 8 are right."""
+    figure, axis = blank("Eight answers to one question\njudge each other")
+    group, rights = torch.zeros(8, dtype=torch.long), (1, 4, 7, 8)
+    for place, right in enumerate(rights):
+        rewards = (torch.arange(8) < right).double()
+        for i, a in enumerate(group_relative(Scored(rewards, group)).tolist()):
+            x = 9.5 * place + i
+            axis.bar(x, a, 0.8, color=GOOD if a > 0 else BAD)
+            if a == 0:
+                axis.plot(x, 0, "o", color=GREY, markersize=4)
+    say(axis, 9.5 * 3 + 3.5, 0.5, "dead", "#555555", ha="center")
+    axis.axhline(0, color=INK, linewidth=1)
+    middles = [9.5 * place + 3.5 for place in range(len(rights))]
+    axis.set_xticks(middles, [str(right) for right in rights])
+    axis.set(yticks=[-2, 0, 2], ylabel=r"advantage $\hat{A}$")
+    axis.set_xlabel("right answers out of 8")
+    axis.tick_params("x", length=0)
+    return figure
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
+        hacking,
+        staircase,
         clip_or_fade,
         sign_trap,
         weight_by_length,
         one_ratio,
         capped,
         stale_updates,
+        far_enough,
+        group_judges,
     )
 }
 

@@ -12,7 +12,6 @@ from course.plots import primitives as draw
 from course.plots.style import (
     BAD,
     COLOURS,
-    FREE,
     GOOD,
     GREY,
     HABIT_COLOURS,
@@ -20,19 +19,12 @@ from course.plots.style import (
     RIGHT,
     WRONG,
     colour,
-    looks_of,
 )
 from refimpl.advantages import Scored, group_centred, group_relative
 from refimpl.history import History
 
-PANELS = (
-    ("reward", "reward (training)"),
-    ("length/wrong", "length of wrong answers"),
-    ("length/correct", "length of right answers"),
-    ("habit/careful", "share of careful answers"),
-    ("entropy", "entropy (nats/token)"),
-    ("clip_ratio/region_mean", "clipped (sign-aware)"),
-)
+LETTERS = {"GRPO": COLOURS["grpo"], "Dr. GRPO": "#2E86C1"}
+"""Dr. GRPO's light blue is too light for words."""
 
 
 def wrong_habits(runs: Sequence[History], rollouts: Sequence[int]) -> dict[str, float]:
@@ -52,9 +44,9 @@ def growth(runs: Sequence[History]) -> Figure:
     figure, (left, second) = plt.subplots(
         1, 2, figsize=(8, 3.7), width_ratios=(1.1, 1), layout="constrained"
     )
-    for kind, shade, dash in (("correct", RIGHT, "-"), ("wrong", WRONG, "--")):
+    for kind, ink, dash in (("correct", RIGHT, "-"), ("wrong", WRONG, "--")):
         label = f"{'right' if kind == 'correct' else 'wrong'} answers"
-        draw.band(left, [h[f"length/{kind}"] for h in runs], shade, label, dash)
+        draw.band(left, [h[f"length/{kind}"] for h in runs], ink, label, dash)
     draw.rollout_axis(left)
     left.set(title="length (tokens)", ylim=(0, 42))
     left.legend(loc="lower right")
@@ -96,26 +88,6 @@ def walk(
     return figure
 
 
-def climbed(
-    p, pulls: Mapping[str, Sequence[float]], heights: Mapping[str, Sequence[float]]
-) -> Figure:
-    """Expected pull on the log-odds of being right, and the objective it climbs."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 4.1))
-    for axis, curves in zip(axes, (pulls, heights)):
-        for label, y in curves.items():
-            look = {"color": colour(label, default=GREY)}
-            dash = {"Dr.": "--", "GRP": "-"}.get(label[:3], ":")
-            axis.plot(p, y, dash, label=label, zorder=1 if dash == ":" else 2, **look)
-        axis.set_xlabel("probability $p$ of a right answer")
-        axis.legend(loc="upper left", fontsize=11)
-    axes[0].set(title="expected pull on the log-odds", ylim=(0, 0.95))
-    axes[1].set(title="what is climbed", ylim=(0, 1.5), yticks=(0, 0.5, 1))
-    draw.finding(
-        figure, "The std makes GRPO climb another objective, steep at the ends"
-    )
-    return figure
-
-
 def climb_explorer(pull_of: Callable) -> explorer.Explorer:
     """The pulls of Dr. GRPO and GRPO for every group size, and what GRPO climbs.
 
@@ -135,18 +107,20 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
         summed = torch.cat([torch.zeros(1), summed])
         return summed / summed[-1]
 
-    limit = true.sqrt()
-    figure = climbed(
-        p,
-        {"Dr. GRPO": true, "GRPO": true, r"GRPO's limit, $\sqrt{p(1-p)}$": limit},
-        {"Dr. GRPO: p": p, "GRPO": p, r"its limit, $(2/\pi)\arcsin\sqrt{p}$": p},
-    )
-    left, right = figure.axes
-    right.lines[2].set_ydata(2 / torch.pi * torch.asin(p.sqrt()))
-    for axis in (left, right):
-        for line in (axis.lines[2], *axis.legend_.get_lines()[2:]):
-            line.set(color=GREY, linestyle=":")
-    figure.suptitle("")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    limit = true.sqrt(), 2 / torch.pi * torch.asin(p.sqrt())
+    looks = {
+        "Dr. GRPO": (COLOURS["dr_grpo"], "--"),
+        "GRPO": (COLOURS["grpo"], "-"),
+        "GRPO, large G": (GREY, ":"),
+    }
+    for axis, dotted in zip((left, right), limit):
+        for (label, (ink, dash)), y in zip(looks.items(), (p, p, dotted)):
+            draw.line(axis, p, y, ink, dash, label)
+        axis.set_xlabel("probability $p$ of a right answer")
+    left.set(title="pull on the log-odds", ylim=(0, 0.56))
+    right.set(title="what is climbed", ylim=(0, 1.04), yticks=(0, 0.5, 1))
+    right.legend(loc="upper left")
     draw.finding(figure, "With G = 64, GRPO weighs 1 of 10 right 1.0 times as 5 of 10")
 
     def update(size: int) -> list:
@@ -166,45 +140,36 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
     return explorer.Explorer(figure, update, {"size": size})
 
 
-def corners(runs: Mapping[str, Sequence[History]]) -> Figure:
-    """The four combinations: median over seeds, and their range."""
-    figure, axes = draw.panel_grid(len(PANELS), (8, 6.2), 3)
-    draw.metric_panels(axes, runs, PANELS, looks_of(runs), ticks=5)
-    for axis in axes[:3]:
-        axis.set_xlabel("")
-    draw.legend_outside(figure, axes[0], 4, "upper")
-    title = "Wrong answers are shorter without 1/|o|; nothing else differs much"
-    draw.finding(figure, title)
-    return figure
-
-
-def held(
-    runs: Mapping[str, Sequence[Sequence[float]]], start: float, limit: int
-) -> Figure:
-    """Length of rambles by rollout, every run: GRPO's arms left, Dr. GRPO's right."""
-    figure, axes = draw.panel_grid(2, (8, 4), sharey=True)
-    styles = looks_of(runs)
-    names = [r"divided by $|o|$", r"divided by $L_{\max}$"]
-    for i, (axis, name) in enumerate(zip(axes, names)):
-        for y, text in ((limit, f"limit:\n{limit}"), (start, f"start:\n{start:.0f}")):
-            draw.rule(axis, y=y, dash=":", width=1.2)
-            if i:
-                place = {"transform": axis.get_yaxis_transform(), "va": "center"}
-                axis.text(1.02, y, text, color="#666666", fontsize=11, **place)
-        for (label, curves), (shade, dash) in zip(runs.items(), styles):
-            if label.startswith("Dr.") == bool(i):
-                for k, one in enumerate(curves):
-                    shown = None if k else label
-                    draw.line(
-                        axis, draw.steps(one), one, shade, dash, shown, linewidth=1.6
-                    )
-                draw.count_runs(axis, label, len(curves), "lines: single runs")
-        axis.set(title=name, ylim=(0, limit * 1.12))
-        axis.legend(loc="lower left")
-        draw.rollout_axis(axis, 8)
-    axes[0].set_ylabel("length of rambles (tokens)")
-    title = "With the habits fixed, rambles grow reliably only under 1/|o|"
-    draw.finding(figure, title)
+def wrong_lengths(runs: Mapping[str, Sequence[History]]) -> Figure:
+    """Length of wrong answers: a median for each method, a band for each normaliser."""
+    figure, axis = plt.subplots(figsize=(8, 3.7))
+    names = {"GRPO": r"divided by $|o|$", "Dr. GRPO": r"by $L_{\mathrm{max}}$"}
+    counts = {}
+    for method, name in names.items():
+        own = {k: v for k, v in runs.items() if k.split(",")[0] == method}
+        ink = colour(method)
+        lengths = {k: [h["length/wrong"] for h in v] for k, v in own.items()}
+        _, low, high = draw.summary([one for each in lengths.values() for one in each])
+        steps = draw.steps(low)
+        axis.fill_between(steps, low, high, color=ink, alpha=0.15, linewidth=0)
+        ends = []
+        for label, each in lengths.items():
+            middle, _, _ = draw.summary(each)
+            dash = "--" if "no std" in label or label == "Dr. GRPO" else "-"
+            draw.line(axis, steps, middle, ink, dash)
+            ends.append(middle[-1])
+            counts[label] = len(each)
+        look = {"color": LETTERS[method], "weight": "bold", "va": "center"}
+        axis.text(steps[-1] + 0.15, sum(ends) / len(ends), name, **look)
+    for dash, label in (("-", "with the std"), ("--", "without it")):
+        axis.plot([], [], dash, color=INK, label=label)
+    draw.rollout_axis(axis, 10)
+    axis.set(ylabel="length of wrong answers", xlim=(0.8, 12.3), ylim=(0, 42))
+    axis.set_xticks(steps)
+    axis.legend(loc="lower right")
+    draw.finding(figure, "Wrong answers stay shorter without 1/|o|, whatever the std")
+    line = "lines: medians, bands: all of their runs"
+    draw.caption(figure, f"{draw.how_many(counts)} of each method; {line}")
     return figure
 
 
@@ -264,23 +229,3 @@ def push_explorer() -> explorer.Explorer:
         "limit": explorer.slider("L_max (tokens)", 48, 48, 200, 4),
     }
     return explorer.Explorer(figure, update, controls)
-
-
-def constants(longest: Sequence[int], per_batch, fixed) -> Figure:
-    """Weight of one token from batch to batch, under two constants."""
-    figure, axis = plt.subplots(figsize=(8, 3.3))
-    steps = range(1, len(longest) + 1)
-    look = {"color": COLOURS["dr_grpo"], "linewidth": 5}
-    axis.plot(steps, fixed, label=r"$1/(B\,L_{\max})$: Dr. GRPO", **look)
-    look = {"color": FREE[0], "markersize": 5, "linewidth": 1}
-    axis.plot(
-        steps, per_batch, "o-", label=r"$1/(B\cdot$ longest of the batch)", **look
-    )
-    axis.set(xlabel="mini-batch", title="weight $w$ of one token, $B = 2$")
-    axis.set_ylim(0, 1.3 * max(*per_batch, *fixed))
-    axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axis.legend(loc="lower right")
-    title = "A token's weight jumps whenever no response of the batch is long"
-    draw.finding(figure, title)
-    draw.caption(figure, "1 run, seed 0")
-    return figure

@@ -17,6 +17,7 @@ from course.plots.style import (
     GREY,
     HABIT_COLOURS,
     INK,
+    RIGHT,
 )
 from refimpl.history import History
 
@@ -26,19 +27,7 @@ WEIGHTS = {
     "geometric mean $s$": (FREE[2], "--"),
 }
 LEFT_OUT, CORRECTED = "without the ratio", "with the ratio"
-LOOKS = {LEFT_OUT: (FREE[0], "-"), CORRECTED: (FREE[1], "--")}
-
-
-def staircase(shift, one, few, expected, few_label: str) -> Figure:
-    """The reward of one draw, the mean of a few, and the expectation."""
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    axis.step(shift, one, color=FREE[3], linewidth=1.6, label="one draw")
-    axis.step(shift, few, color=FREE[1], linewidth=1.4, label=few_label)
-    axis.plot(shift, expected, color=BLACK, linewidth=2.6, label="expectation")
-    axis.set(xlabel="added to the logit of 'careful'", ylabel="reward")
-    axis.set_ylim(-0.03, 1.03)
-    draw.heading(figure, axis, "A draw is a staircase; its expectation has a slope")
-    return figure
+LOOKS = {LEFT_OUT: (GREY, "-"), CORRECTED: (FREE[1], "--")}
 
 
 def logit_push(cases: dict, labels) -> Figure:
@@ -53,7 +42,8 @@ def logit_push(cases: dict, labels) -> Figure:
         axis.set_title(title)
     for axis in axes[::2]:
         axis.set_ylabel("push on the logit")
-    draw.finding(figure, "A rare token is pushed hardest; the favourite pays or gains")
+    title = "Push a rare token up and the favourite pays; "
+    draw.finding(figure, title + "push it down and the favourite gains")
     return figure
 
 
@@ -73,52 +63,16 @@ def colour_bars(bars, gradient, token: int) -> None:
         bar.set_edgecolor(BLACK if i == token else "none")
 
 
-def push_explorer(probs, push: Callable, labels: Sequence[str]) -> explorer.Explorer:
-    """Choose the sampled token and its advantage; `push(token, advantage)` is (V,)."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4))
-    bars = push_bars(left, probs, 0, labels)
-    left.set(title="push on the logit", ylim=(-3.2, 3.2))
-    draw.grouped_bars(right, {"before": probs, "after": probs}, (GREY, FREE[1]), labels)
-    moved = right.containers[1]
-    right.set(title="probability, after a step", ylim=(0, 1.02))
-    right.legend(loc="upper right")
-
-    def update(token: str, advantage: float) -> list:
-        y = labels.index(token)
-        gradient = push(y, advantage)
-        colour_bars(bars, gradient, y)
-        for bar, p in zip(moved, (probs.log() + gradient).softmax(-1)):
-            bar.set_height(p)
-        return [*bars, *moved]
-
-    controls = {
-        "token": explorer.stops("sampled token", labels, "c"),
-        "advantage": explorer.slider("advantage A", 1.0, -3.0, 3.0, 0.1),
-    }
-    return explorer.Explorer(figure, update, controls)
-
-
-def baseline(grid, noise, marks: dict, chosen, pushes: Callable, mean, b) -> Figure:
+def baseline_explorer(
+    grid, noise, marks: dict, chosen: dict, pushes: Callable, mean: float
+) -> explorer.Explorer:
     """Noise against the baseline (left); the push of every draw at `b` (right).
 
     `marks[label]` is a baseline worth naming, `chosen[arm]` the arm's probability,
     and `pushes(b)` the push on 'careful' of each arm's draw.
     """
-    figure, update = _baseline(grid, noise, marks, chosen, pushes, mean)
-    update(b)
-    title = "A baseline moves the draws and their noise, but not their mean"
-    draw.finding(figure, title)
-    return figure
-
-
-def baseline_explorer(grid, noise, marks, chosen, pushes, mean) -> explorer.Explorer:
-    figure, update = _baseline(grid, noise, marks, chosen, pushes, mean)
-    controls = {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)}
-    return explorer.Explorer(figure, update, controls)
-
-
-def _baseline(grid, noise, marks, chosen, pushes, mean):
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    draw.finding(figure, "A baseline moves the draws and their noise, not their mean")
     left.plot(grid, noise, color=FREE[1])
     for (label, x), dash, side in zip(marks.items(), ("--", ":"), ("left", "right")):
         left.axvline(x, 0, 0.72, color=INK, ls=dash, lw=1.4)
@@ -130,9 +84,8 @@ def _baseline(grid, noise, marks, chosen, pushes, mean):
     for row, (arm, p) in enumerate(chosen.items()):
         colour, size = HABIT_COLOURS[arm], 8 + 26 * float(p)
         dots += right.plot([0], [row], "o", color=colour, markersize=size)
-    label = "mean: the gradient"
     right.axvline(mean, color=BLACK, lw=1.6)
-    right.text(mean + 0.05, -0.55, label, va="center", fontsize=11)
+    right.text(mean + 0.05, -0.55, "mean: the gradient", va="center", fontsize=11)
     draw.row_labels(right, [f"{arm}\n({p:.0%})" for arm, p in chosen.items()])
     right.set(xlabel="push on 'careful' from one draw", xlim=(-1.1, 1.6))
     right.set_ylim(2.6, -0.9)
@@ -143,22 +96,29 @@ def _baseline(grid, noise, marks, chosen, pushes, mean):
             dot.set_xdata([x])
         return [here, *dots]
 
-    return figure, update
+    controls = {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)}
+    return explorer.Explorer(figure, update, controls)
 
 
 def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
-    """Exact: the error of three estimators, and what length does to a product."""
+    """Exact: the error of three estimators, and what length does to a product.
+
+    A colour is an estimator. At the right all is the product; a dash is a spread.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6))
     styles = [(GREY, ":"), *list(WEIGHTS.values())[:2]]
     draw.curve_panel(left, distance, errors, styles, "upper left")
     left.set(xlabel="distance moved (logits)", ylabel="bias / size of the gradient")
     left.set(title="bias of the estimate")
-    styles = ((FREE[2], "-"), (FREE[1], "--"), (FREE[0], "-."))
+    styles = [(FREE[0], dash) for dash in ("-", "--", "-.")]
     draw.curve_panel(right, length, ess, styles, xscale="log", ylim=(-0.03, 1.03))
     right.set(xlabel="tokens in the response", ylabel="effective share of samples")
     right.set_title(r"what length does to $\rho$")
     draw.plain_ticks(right.xaxis, [1, 10, 100, 1000])
-    right.legend(loc="lower left", title="sd of a ratio", alignment="left")
+    for label, share in ess.items():
+        at = draw.nearest(share, 0.5) if share[-1] < 0.5 else -20
+        x, y = 1.2 * float(length[at]), float(share[at])
+        right.text(x, y, f"sd {label}", color=FREE[0], fontsize=11, va="bottom")
     draw.finding(figure, r"Only the product $\rho$ is exact, and length ruins it")
     return figure
 
@@ -181,94 +141,29 @@ def gradients(projections: dict, noise: dict) -> Figure:
     left.set(title="along the mean gradient", xlabel="projection")
     right.set(title="noise, all directions", xlabel="sd / size of the gradient")
     right.set_xlim(0, 1.25 * max(noise.values()))
-    draw.finding(figure, "One mean, and a noise that depends on the reward's zero")
+    title = "Adding 1 to all rewards more than doubles the noise, "
+    draw.finding(figure, title + "unless a baseline absorbs it")
     one = len(next(iter(projections.values())))
     draw.caption(figure, f"dots: {one} rollouts of one policy, bar: mean")
     return figure
 
 
-WINDOW = 8
-"""Rollouts that are counted together: one has only a few answers of a rare habit."""
-ENOUGH = 20
-"""Answers from which an accuracy is drawn."""
-
-
-def habits(histories: Sequence[History], title: str) -> Figure:
-    """The share of each habit, and how often it is right, counted over all runs."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
+def learned(histories: Sequence[History], title: str) -> Figure:
+    """The share of each habit, the reward and the loss, side by side."""
+    figure, axes = plt.subplots(1, 3, figsize=(8, 3.3))
     for (name, colour), dash in zip(HABIT_COLOURS.items(), ("-", "--", "-.")):
         runs = [h[f"habit/{name}"] for h in histories]
-        draw.band(left, runs, colour, name, dash)
-        right.plot(*pooled(histories, name), dash, color=colour, marker="o")
-    left.set(title="share of each habit", ylim=(-0.02, 1.02))
-    right.set_title(f"share right, {WINDOW} rollouts pooled")
-    for axis in (left, right):
-        draw.rollout_axis(axis, 7)
-    draw.heading(figure, left, title)
-    return figure
-
-
-def pooled(histories: Sequence[History], name: str) -> tuple[list, list]:
-    """(middle of the window, accuracy of the habit in it), where it is not too rare."""
-    places, accuracy = [], []
-    for start in range(0, len(histories[0]), WINDOW):
-        rows = [row for h in histories for row in h.rows[start : start + WINDOW]]
-        counts = [row[f"habit/{name}"] * row["num_samples"] for row in rows]
-        right = [
-            n * (row[f"habit_accuracy/{name}"] or 0) for n, row in zip(counts, rows)
-        ]
-        if sum(counts) >= ENOUGH:
-            places.append(start + (WINDOW + 1) / 2)
-            accuracy.append(sum(right) / sum(counts))
-    return places, accuracy
-
-
-def loss_and_reward(histories: Sequence[History]) -> Figure:
-    """Reward, loss and gradient norm, side by side."""
-    figure, axes = plt.subplots(1, 3, figsize=(8, 3.2))
-    titles = ("reward", "loss", "gradient norm")
-    for axis, name, title in zip(axes, ("reward", "loss", "grad_norm"), titles):
-        draw.band(axis, [h[name] for h in histories], FREE[0])
-        axis.set(title=title)
+        draw.band(axes[0], runs, colour, name, dash)
+    axes[0].legend(loc="center right", fontsize=10)
+    for axis, name, colour in ((axes[1], "reward", BLACK), (axes[2], "loss", FREE[0])):
+        draw.band(axis, [h[name] for h in histories], colour)
+    for axis, name in zip(axes, ("share of each habit", "reward", "loss")):
+        axis.set_title(name)
         draw.rollout_axis(axis, 4)
-    draw.rule(axes[1], y=0, dash="-", width=1)
-    draw.finding(figure, "The policy got better, and the loss rose")
-    return figure
-
-
-def unclipped(with_ratio, without) -> Figure:
-    """Objective and gradient coefficient of REINFORCE's two forms, for Â = 1."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5))
-    forms = {LEFT_OUT: without, CORRECTED: with_ratio}
-    for label, one in forms.items():
-        colour, dash = LOOKS[label]
-        for axis, y in ((left, one.objective), (right, one.coefficient)):
-            draw.line(axis, one.ratio, y, colour, dash, label, linewidth=2.8)
-    left.set_title(r"objective, $\hat{A} = 1$")
-    right.set_title("gradient coefficient $c$, either sign")
-    for axis in (left, right):
-        draw.rule(axis, x=1)
-        axis.set_xlabel(r"ratio  $r = \pi_\theta\, /\, \pi_\mathrm{old}$")
-    draw.heading(figure, left, "Neither form ever lets a token go")
-    return figure
-
-
-def wear(updates, effective: dict, vanished: dict, n: int) -> Figure:
-    """The weights of `n` rollouts while a policy is updated on each.
-
-    `effective[kind]` and `vanished[kind]`: one row per rollout, one column per entry of
-    `updates`.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), sharey=True)
-    for axis, table in ((left, effective), (right, vanished)):
-        for kind, (colour, dash) in WEIGHTS.items():
-            draw.band(axis, table[kind], colour, kind, dash, updates, what="rollout")
-        on_updates(axis, updates)
-        axis.set_ylim(-0.02, 1.03)
-    left.set_title("effective share of samples")
-    right.set_title("share of weights below 0.1")
-    title = r"By $\rho$, about half of the responses have vanished after 16 updates"
-    draw.heading(figure, left, title)
+    for axis in axes[:2]:
+        axis.set_ylim(-0.02, 1.02)
+    draw.rule(axes[2], y=0, dash="-", width=1)
+    draw.finding(figure, title)
     return figure
 
 
@@ -291,7 +186,9 @@ def wear_explorer(
 
     `zs[k]` is (B, T) after `updates[k]`; `share(weights)` the effective share.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.1))
+    title = r"Most responses lose their weight $\rho$; few gain much"
+    draw.finding(figure, title)
     edges = torch.linspace(-4, 3, 57)
     counts = [torch.histc(z[mask.bool()].clamp(-4, 3), 56, -4, 3) for z in zs]
     bars = left.bar(edges[:-1], counts[0] + 0.5, 0.125, align="edge", color=FREE[1])
@@ -327,7 +224,7 @@ def promise(updates, surrogate, accuracy) -> Figure:
     """What stale data promise (left) and what the policy can do (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5))
     draw.band(left, surrogate, FREE[1], x=updates, what="rollout")
-    draw.band(right, accuracy, FREE[0], x=updates, what="rollout")
+    draw.band(right, accuracy, RIGHT, x=updates, what="rollout")
     left.set(title="promised: the surrogate")
     right.set(title="true: held-out accuracy", ylim=(0, 1))
     for axis in (left, right):
@@ -353,24 +250,4 @@ def age(fresh: Sequence[float], aged: dict, start: float, title: str) -> Figure:
     axis.text(start, -0.62, "warm start", ha="center", va="bottom", fontsize=11)
     axis.set(xlim=(0, 1), xlabel="held-out accuracy after 48 updates")
     draw.finding(figure, title)
-    return figure
-
-
-def broken_run(right: History, broken: History) -> Figure:
-    """Exercise 1.6: the right loop, and one that is broken in one line."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4))
-    for axis, name, title in zip(
-        axes, ("reward", "grad_norm"), ("reward", "gradient norm")
-    ):
-        for label, one, colour, dash in (
-            ("right", right, FREE[0], "-"),
-            ("broken", broken, FREE[1], "--"),
-        ):
-            axis.plot(draw.steps(one), one[name], dash, color=colour, label=label)
-        axis.set_title(title)
-        draw.rollout_axis(axis, 6)
-    axes[1].set_yscale("log")
-    draw.plain_ticks(axes[1].yaxis, [0.1, 0.3, 1, 3, 10])
-    draw.heading(figure, axes[0], "One line of the broken loop is wrong")
-    draw.caption(figure, "one run each, the same seeds")
     return figure

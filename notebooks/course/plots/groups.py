@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import (
+    BAD,
     COLOURS,
     DASHES,
     FREE,
+    GOOD,
     GREY,
     HABIT_COLOURS,
     INK,
@@ -48,8 +50,8 @@ def one_group(
 ) -> Figure:
     """Responses to one prompt, what each was paid, and its advantage."""
     figure, axis = plt.subplots(figsize=(8, 0.36 * len(texts) + 1.5))
-    for row, (paid, a) in enumerate(zip(rewards, advantages)):
-        axis.barh(row, a, color=RIGHT if paid else WRONG, height=0.72)
+    for row, a in enumerate(advantages):
+        axis.barh(row, a, color=GOOD if a > 0 else BAD, height=0.72)
         side = {"ha": "left" if a > 0 else "right", "va": "center", "fontsize": 12}
         axis.text(
             a + math.copysign(0.06, a), row, f"{a:+.2f}".replace("-", "−"), **side
@@ -70,39 +72,6 @@ def one_group(
 
 def shortened(text: str, length: int = 26) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def prompt_weight(
-    small: tuple[Sequence[float], Sequence[float]],
-    large: tuple[Sequence[float], Sequence[float]],
-    title: str,
-) -> Figure:
-    """How hard a prompt pulls, without and with the std, and the factor between.
-
-    Each argument holds Σ|Ã|/G and Σ|Â|/G for k = 0 … G right answers; the small group
-    is drawn as dots, the large one as lines.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
-    looks = ("dr_grpo", "without the std"), ("grpo", "with the std")
-    for group, mark in ((large, ""), (small, "o")):
-        share = [k / (len(group[0]) - 1) for k in range(len(group[0]))]
-        for pulls, (name, label) in zip(group, looks):
-            look = {"color": COLOURS[name], "label": "" if mark else label}
-            dash = {"linestyle": "" if mark else METHOD_DASHES[name], "marker": mark}
-            left.plot(share, pulls, **look, **dash)
-        boost = [s / p for p, s in zip(group[0][1:-1], group[1][1:-1])]
-        look = {"marker": mark, "linestyle": "" if mark else "-", "color": FREE[0]}
-        label = f"$G = {len(group[0]) - 1}$"
-        right.plot(share[1:-1], boost, label=label, **look)
-    left.set(title=r"pull of a prompt, $\Sigma |A| / G$", ylim=(0, 1.08))
-    note = "at $p = 0$ and $p = 1$ there is\nno pull, so nothing to boost"
-    right.text(0.5, 0.5, note, ha="center", fontsize=11)
-    right.set(title="boost: with / without", xlim=(-0.03, 1.03), ylim=(0, 8.4))
-    right.legend(loc="upper center")
-    for axis in (left, right):
-        axis.set_xlabel(SHARE)
-    draw.heading(figure, left, title)
-    return figure
 
 
 def dead_groups(
@@ -130,32 +99,17 @@ def dead_groups(
 
 
 def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
-    """The logged loss of several runs, and the reward of the same runs."""
+    """The logged loss of several runs and their reward, as long as all of them go."""
     panels = (("loss", "logged loss"), ("reward", "reward (training)"))
     figure, axes = draw.panel_grid(2, (8, 3.6))
-    runs = {label: [history] for label, history in named.items()}
+    common = min(map(len, named.values()))
+    runs = {
+        label: [History(history.algorithm, history.rows[:common])]
+        for label, history in named.items()
+    }
     looks = [(shade, dash) for shade, dash in zip(FREE, DASHES)]
     draw.metric_panels(axes, runs, panels, looks, from_zero=False)
     axes[1].set_ylim(0, 1)
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
-def token_weights(lengths, per_response, per_batch, title: str) -> Figure:
-    """Weight of one token, and of a whole response, under two averages; per cent."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6))
-    for name, weights, mark in (("grpo", per_response, "o"), ("ppo", per_batch, "x")):
-        label = {"grpo": r"GRPO: $1/(B\,|o_i|)$", "ppo": r"PPO: $1/\Sigma_j|o_j|$"}[
-            name
-        ]
-        style = {"color": COLOURS[name], "alpha": 0.7, "s": 30, "marker": mark}
-        axes[0].scatter(lengths, [100 * w for w in weights], label=label, **style)
-        totals = [100 * n * w for n, w in zip(lengths, weights)]
-        axes[1].scatter(lengths, totals, **style)
-    for axis, name in zip(axes, ("one token", "the whole response")):
-        axis.set(title=f"weight of {name}", xlabel="response length (tokens)")
-        axis.set_ylim(bottom=0)
-    axes[0].set_ylabel("% of the batch")
     draw.heading(figure, axes[0], title)
     return figure
 
@@ -182,6 +136,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     right.set(title=r"pull of the prompt, $\Sigma |A| / G$", xlabel=SHARE)
     right.set(xlim=(-0.03, 1.03), ylim=(0, 1.05))
     right.legend(loc="lower center")
+    draw.finding(figure, "The rarer the right answer, the harder it is pushed")
     tables = {
         size: [advantages(k, size) for k in range(size + 1)]
         for size in range(2, most + 1)
@@ -192,7 +147,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
         plain, scaled = tables[size][k]
         for i, bar in enumerate(bars):
             bar.set_height(scaled[i] if i < size else 0.0)
-            bar.set_facecolor(RIGHT if i < k else WRONG)
+            bar.set_facecolor(GOOD if i < k else BAD)
         marks[0].set_data(range(1, size + 1), plain)
         if k in (0, size):
             label.set_text("dead: every advantage is 0")
@@ -212,47 +167,6 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     return explorer.Explorer(figure, update, controls)
 
 
-def ratio_explorer(snapshots: Sequence[Sequence[float]]) -> explorer.Explorer:
-    """Histogram of log r after k updates, with the clip's bounds; a log scale.
-
-    `snapshots[k]` holds log r of all tokens of a rollout after k updates.
-    """
-    figure, axis = plt.subplots(figsize=(7.5, 3.9))
-    edges = [-0.9 + 0.05 * i - 0.025 for i in range(38)]
-    middles = [x + 0.025 for x in edges[:-1]]
-    bars = axis.bar(middles, [1.0] * len(middles), 0.05, color=FREE[1])
-    counts = []
-    for z in snapshots:
-        table = [0] * len(middles)
-        for x in z:
-            held = min(max(float(x), middles[0]), middles[-1])
-            table[min(int((held - edges[0]) / 0.05), len(table) - 1)] += 1
-        counts.append(table)
-    bounds = [axis.axvline(0, color=COLOURS["grpo"], linestyle="--") for _ in "ab"]
-    most = 3 * max(map(max, counts))
-    axis.set(yscale="log", xlim=(-1, 1), ylim=(0.7, most))
-    axis.set(xlabel=r"$\log r$", ylabel="tokens")
-    text = "88 updates: 88.8 % of the tokens outside the clip (dashed)"
-    axis.set_title(text)
-
-    def update(k: int, epsilon: float) -> list:
-        low, high = math.log(1 - epsilon), math.log(1 + epsilon)
-        for bar, count in zip(bars, counts[k]):
-            bar.set_height(max(count, 0.1))
-        for bound, x in zip(bounds, (low, high)):
-            bound.set_xdata([x, x])
-        z = snapshots[k]
-        outside = sum(not low <= float(x) <= high for x in z) / len(z)
-        axis.set_title(f"{k} updates: {outside:.1%} of the tokens outside the clip")
-        return [*bars, *bounds, axis.title]
-
-    controls = {
-        "k": explorer.slider("updates taken, k", len(snapshots) - 1, 0, 16, 1),
-        "epsilon": explorer.log_slider("ε", 0.2, 0.02, 0.5),
-    }
-    return explorer.Explorer(figure, update, controls)
-
-
 def _push_panels(figure, axes) -> None:
     """Titles, limits and labels of the two panels that show the push on a token."""
     for axis, sign in zip(axes, (1, -1)):
@@ -262,22 +176,11 @@ def _push_panels(figure, axes) -> None:
     axes[0].set_ylabel(r"push on $\log \pi_\theta$")
 
 
-def penalty(ratio, named: dict[str, dict[int, Sequence[float]]], title: str) -> Figure:
-    """What pushes log π_θ of a token with the KL inside, for Â = +1 and Â = −1."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
-    styles = list(zip((COLOURS["grpo"], *FREE), DASHES))
-    for axis, sign in zip(axes, (1, -1)):
-        pushes = {label: by_sign[sign] for label, by_sign in named.items()}
-        draw.curve_panel(axis, ratio, pushes, styles)
-    _push_panels(figure, axes)
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
 def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
-    """The same, for any β and any lead of π_old over π_ref.
+    """What pushes log π_θ of a token with the KL inside, for Â = +1 and Â = −1.
 
-    `push(beta, sign, lead)` gives the push at every ratio, as a list.
+    `push(beta, sign, lead)` gives the push at every ratio, as a list; `lead` is that of
+    log π_old over log π_ref.
     """
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
     lines = []
@@ -288,6 +191,7 @@ def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
         lines.append(line)
     _push_panels(figure, axes)
     axes[1].legend(loc="upper right")
+    draw.finding(figure, "Where the clip is closed, only the KL still acts")
 
     def update(beta: float, lead: float) -> list:
         for line, sign in zip(lines, (1, -1)):
@@ -318,7 +222,7 @@ def answers(before: Answers, after: Answers, title: str) -> Figure:
     axis = figure.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, 8), ylim=(height, 0))
     axis.axis("off")
-    axis.text(0.1, 0.22, title, fontsize=13.5, weight="bold", va="center")
+    figure.suptitle(title, x=0.1 / 8, y=1 - 0.22 / height, ha="left", va="center")
     x = 0.1
     for name, shade in HABIT_COLOURS.items():
         axis.add_patch(plt.Rectangle((x, 0.5), 0.2, 0.2, color=shade))
@@ -342,26 +246,16 @@ def answers(before: Answers, after: Answers, title: str) -> Figure:
                 look = {"va": "center", "family": "monospace", "fontsize": 11.5}
                 axis.text(x + 0.42, y, shortened(text, 33), **look)
             y += 1.25 * 0.27
+    asked = ", ".join(prompt for prompt, _ in before)
+    axis.set_ylabel(f"answers to {asked} before and after")  # for the words: not drawn
     return figure
 
 
-def runs_by(
-    named: dict[str, Sequence[History]], panels: Sequence[tuple[str, str]], title: str
-) -> Figure:
-    """Columns of histories, one panel each, one look per setting."""
-    figure, axes = draw.panel_grid(len(panels), (8, 3.7))
-    draw.metric_panels(axes, named, panels, looks_of(named))
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
-def two_runs(named: dict[str, Sequence[float]], title: str) -> Figure:
-    """The reward of single runs, by rollout."""
-    figure, axis = plt.subplots(figsize=(7.5, 3.4))
-    for (label, rewards), look in zip(named.items(), looks_of(named)):
-        draw.line(axis, draw.steps(rewards), rewards, *look, label)
-        draw.count_runs(axis, label, 1, draw.BAND)
-    axis.set(ylabel="reward (training)", ylim=(0, 1))
-    draw.rollout_axis(axis, 8)
+def rewards(named: Mapping[str, Sequence[History]], title: str) -> Figure:
+    """The reward by rollout, of several methods' runs."""
+    figure, axis = plt.subplots(figsize=(8, 3.5))
+    panels = (("reward", "reward (training)"),)
+    draw.metric_panels([axis], named, panels, looks_of(named))
+    axis.set_ylim(0, 1)
     draw.heading(figure, axis, title)
     return figure

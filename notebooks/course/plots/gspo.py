@@ -11,9 +11,8 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES, looks_of
+from course.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES
 from course.stale import Stale
-from refimpl.curves import Curve
 from refimpl.seeds import generator
 
 TOKEN, SEQUENCE = COLOURS["grpo"], COLOURS["gspo"]
@@ -70,40 +69,11 @@ def importance_weights(
     for axis in (left, right):
         axis.set(xlabel="response length |o|", xscale="log")
         draw.plain_ticks(axis.xaxis, lengths)
-    left.set(title=r"mean under $\pi_{\rm old}$", ylim=(0.975, 1.005))
+    left.set(title=r"mean under $\pi_{old}$", ylim=(0.975, 1.005))
     right.set(title="standard deviation", yscale="log")
     draw.plain_ticks(right.yaxis, (0.03, 0.1, 0.3, 1, 3))
-    draw.heading(figure, left, "The product has mean 1 and a growing spread, s neither")
-    return figure
-
-
-def beyond(
-    named: Mapping[str, tuple[Sequence[Sequence[float]], str]],
-    marks: Mapping[str, float],
-) -> Figure:
-    """Share of ratios farther from 1 than x: one line per seed, x on a log scale.
-
-    `named[label]` is (|log-ratios| of each seed, colour).
-    """
-    figure, axis = plt.subplots(figsize=(8, 3.6))
-    for (label, (seeds, colour)), dash in zip(named.items(), ("-", "--")):
-        for i, values in enumerate(seeds):
-            ordered = sorted(max(float(v), 1e-7) for v in values)
-            share = [1 - k / len(ordered) for k in range(len(ordered))]
-            style = {"linewidth": 1.8, "label": None if i else label}
-            axis.plot(ordered, share, dash, color=colour, **style)
-    for text, x in marks.items():
-        draw.rule(axis, x=x, **BOUND)
-        axis.annotate(
-            text, (x, 1), (0, 3), xycoords=("data", "axes fraction"),
-            textcoords="offset points", ha="center", va="bottom", color=FREE[0],
-        )  # fmt: skip
-    axis.set(xscale="log", xlim=(1e-6, 3), ylim=(0, 1))
-    axis.set_xlabel("distance from 1:  |log ratio|")
-    axis.set_ylabel("share that is farther")
-    axis.legend(loc="lower left")
-    draw.finding(figure, "Nearly every response is beyond the paper's ε")
-    draw.caption(figure, f"One line per run, {len(seeds)} runs; K = 4")
+    title = "The product is right on average but runs wild; s is quiet but biased"
+    draw.heading(figure, left, title)
     return figure
 
 
@@ -118,54 +88,12 @@ def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
     axis.scatter(lengths, shown, s=14, alpha=0.35, color=SEQUENCE, linewidths=0)
     n, noise, measured = zip(*predicted)
     draw.line(axis, n, measured, BLACK, "^-", r"measured: rms of $\log s$")
-    draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $\sigma_z/\sqrt{|o|}$")
-    draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\rm high}$")
+    draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $σ_z/\sqrt{|o|}$")
+    draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\mathrm{high}}$")
     axis.set(xlabel="response length |o| (tokens)", ylabel=r"$|\log s|$")
     axis.set(yscale="log", ylim=(0.8 * floor, 1.5))
     draw.heading(figure, axis, "Short responses move farther than long ones")
     draw.caption(figure, "One dot per response of 3 runs")
-    return figure
-
-
-def coefficients(named: Mapping[str, Mapping[int, Curve]]) -> Figure:
-    """The gradient coefficient near ratio 1, for both signs."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.3), sharey=True)
-    looks = looks_of(named)
-    for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
-        for (label, by_sign), (colour, dash) in zip(named.items(), looks):
-            one = by_sign[sign]
-            draw.line(axis, one.ratio, one.coefficient, colour, dash, label)
-        draw.rule(axis, x=1)
-        axis.set(title=title, xlabel=r"ratio (one token: $s = r$)", ylim=(-0.08, 1.25))
-        axis.set_xticks((0.999, 1, 1.001), ("0.999", "1", "1.001"))
-    axes[0].set_ylabel("coefficient  c")
-    title = "GSPO's bounds are hundreds of times tighter than GRPO's"
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
-def coupling(ratios, named: Mapping[str, Sequence[float]]) -> Figure:
-    """Gradient coefficient of a token that stays at r = 1 while its neighbour moves."""
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    draw.curve_panel(
-        axis, ratios, named, looks_of(named), xscale="log", ylim=(-0.05, 1.3)
-    )
-    draw.rule(axis, x=1)
-    axis.set(xlabel="ratio of the other token", ylabel="coefficient of this one")
-    draw.plain_ticks(axis.xaxis, (0.5, 1, 2, 4))
-    title = "In GSPO a neighbour decides whether a token learns"
-    draw.heading(figure, axis, title)
-    return figure
-
-
-def by_update(named: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
-    """Share of tokens clipped at each update of a rollout: median and range."""
-    figure, axis = plt.subplots(figsize=(8, 3.2))
-    for (label, seeds), (colour, dash) in zip(named.items(), looks_of(named)):
-        draw.band(axis, seeds, colour, label, dash)
-        axis.set_xticks(draw.steps(seeds[0]))
-    axis.set(xlabel="update of the rollout", ylabel="tokens clipped", ylim=(-0.02, 1))
-    draw.heading(figure, axis, "One update carries most responses past the paper's ε")
     return figure
 
 
@@ -180,17 +108,6 @@ def scan(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
     axes[0].set_yscale("log")
     draw.plain_ticks(axes[0].yaxis, (0.003, 0.01, 0.03, 0.1, 0.3, 1))
     draw.finding(figure, "The more GSPO clips, the slower it learns here")
-    return figure
-
-
-def seeds(panels: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
-    """One panel per quantity, one row per method, one dot per run."""
-    figure, axes = draw.panel_grid(len(panels), (8, 2.9), sharey=True)
-    for axis, (name, named) in zip(axes, panels.items()):
-        draw.dots(axis, named, [colour for colour, _ in looks_of(named)], "os^")
-        axis.set_title(name)
-        axis.set_xlim(left=0)
-    draw.finding(figure, title)
     return figure
 
 
@@ -220,7 +137,8 @@ def gspo_explorer() -> explorer.Explorer:
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
     moves = [_side(*side) for side in zip(axes, (1, -1), noise)]
     axes[0].set_ylabel("share per bin")
-    draw.heading(figure, axes[0], columns=2)
+    title = "GRPO's clip looks at single tokens, GSPO's at whole responses"
+    draw.heading(figure, axes[0], title, columns=2)
 
     def update(low: float, high: float, n: int, sigma: float, fork: float) -> list:
         return [artist for move in moves for artist in move(low, high, n, sigma, fork)]

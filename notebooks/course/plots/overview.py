@@ -4,11 +4,11 @@ The pictures that are not charts are drawn on a canvas whose unit is the inch.
 """
 
 import itertools
-import re
-import textwrap
+import statistics
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
+import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -64,47 +64,168 @@ def _arrow(axis, *points: tuple[float, float], colour=GREY, width=1.8) -> None:
     axis.annotate("", xy=points[-1], xytext=points[-2], arrowprops=head, zorder=1)
 
 
-def _thumbnail(axis, name: str, x, y, width, height, top=2.6):
-    """A method's gradient coefficient c = g r against r, for both signs of Â."""
+def family_map() -> Figure:
+    """Every algorithm of the course below its parent, with what it changes drawn."""
+    figure, axis = draw.canvas(8.2, 7.7)
+    wide, high, step, gutter = 2.54, 1.36, 1.54, 0.25
+    for name, (column, row, chapter) in PLACES.items():
+        x, y = 0.04 + column * (wide + gutter), 0.06 + row * step
+        _box(axis, x, y, wide, high, COLOURS[name])
+        top = {"y": y + high - 0.2, "va": "center"}
+        axis.text(x + 0.1, s=ALGORITHMS[name].title, weight="bold", fontsize=14, **top)
+        at = {"ha": "right", "fontsize": 11.5, "color": SMALL}
+        axis.text(x + wide - 0.09, s=f"ch. {chapter:02d}", **at, **top)
+        says, picture = CHANGES[name]
+        look = {"va": "center", "fontsize": 11.5, "linespacing": 1.12}
+        axis.text(x + 1.27, y + 0.49, says, **look)
+        picture(_inset(axis, x + 0.1, y + 0.1, 1.08, 0.84))
+        parent = ALGORITHMS[name].parent
+        if parent is not None:
+            _branch(axis, PLACES[parent], (column, row), wide, high, step, gutter)
+    x, top = 0.04 + 2 * (wide + gutter), 0.06 + 4 * step + high
+    title = "Eleven methods: what\neach of them changes\nin its parent"
+    figure.suptitle(
+        title, x=x / 8.2, y=top / 7.7, ha="left", va="top", linespacing=1.25
+    )
+    _key(axis, 0.1, 0.36)
+    return figure
+
+
+def _inset(axis, x, y, width, height):
+    """A small bare panel of the map, in which a picture is drawn from 0 to 1."""
     inset = axis.inset_axes([x, y, width, height], transform=axis.transData, zorder=4)
-    for sign, ink, dash in ((1, GOOD, "-"), (-1, BAD, (0, (2.2, 1.1)))):
-        one = curve(name, sign)
-        draw.line(inset, one.ratio, one.coefficient, ink, dash, lw=1.7)
-    inset.axvline(1, color=GREY, linewidth=0.7, linestyle=":")
-    inset.set(xlim=(0, top), ylim=(-0.12, top), xticks=[], yticks=[])
-    inset.set_facecolor(PAPER)
-    inset.grid(False)
-    inset.spines[["left", "bottom"]].set_linewidth(0.8)
+    inset.set(xlim=(0, 1), ylim=(0, 1))
+    inset.axis("off")
     return inset
 
 
-def family_map() -> Figure:
-    """Every algorithm of the course, what it changes in its parent, and its gate."""
-    figure, axis = draw.canvas(8.2, 6.34)
-    wide, high, step, gutter = 2.54, 1.12, 1.28, 0.25
-    for name, (column, row, chapter) in PLACES.items():
-        one = ALGORITHMS[name]
-        x, y = 0.04 + column * (wide + gutter), 0.06 + row * step
-        _box(axis, x, y, wide, high, COLOURS[name])
-        year = re.search(r"\b(19|20)\d\d\b", one.paper).group()
-        top = {"y": y + high - 0.19, "va": "center"}
-        axis.text(x + 0.1, s=one.title, weight="bold", fontsize=12.5, **top)
-        about = f"{year} · ch. {chapter:02d}"
-        axis.text(x + wide - 0.09, s=about, ha="right", fontsize=9, color=SMALL, **top)
-        changed = textwrap.fill(one.changed, 27, break_on_hyphens=False)
-        middle = {"va": "center", "fontsize": 8.8, "linespacing": 1.12}
-        axis.text(x + 0.1, y + 0.52, changed, **middle)
-        axis.text(x + 0.1, y + 0.13, one.paper, fontsize=7.3, color=SMALL, va="center")
-        _thumbnail(axis, name, x + wide - 0.66, y + 0.27, 0.56, 0.52)
-        if one.parent is not None:
-            _branch(axis, PLACES[one.parent], (column, row), wide, high, step, gutter)
-    x, top = 0.04 + 2 * (wide + gutter), 0.06 + 4 * step + high
-    heading = "What each method changes in its parent, and what it leaves of a token's "
-    heading = textwrap.fill(heading + "gradient", 22)
-    look = {"fontsize": 13.5, "weight": "bold", "linespacing": 1.25}
-    axis.text(x, top, heading, va="top", **look)
-    _key(axis, 0.1, 0.1)
-    return figure
+TOKEN = 0.105
+"""The width of a token in a small picture."""
+
+
+def _tokens(axis, heights, y=0.0, x=0.0, ghosts=(), **look) -> None:
+    """Tokens as bars side by side; `ghosts` are the parent's heights."""
+    look = {"color": INK} | look
+    places = [x + i * 1.3 * TOKEN for i in range(len(heights))]
+    axis.bar(places, heights, TOKEN, y, align="edge", **look)
+    for place, ghost in zip(places, ghosts):
+        hollow = {"facecolor": "none", "edgecolor": SMALL, "linestyle": (0, (2, 1.2))}
+        axis.bar(place, ghost, TOKEN, y, align="edge", lw=1.3, **hollow)
+
+
+def _pushed(axis) -> None:
+    """A paid response goes up, an unpaid one down."""
+    for y, ink, start, end in ((0.6, GOOD, 0.55, 0.95), (0.1, BAD, 0.4, 0.0)):
+        _tokens(axis, [0.22] * 5, y, color=ink)
+        _arrow(axis, (0.86, start), (0.86, end), colour=ink, width=2.4)
+
+
+def _gate(name: str, ghost: str = ""):
+    """What a token with Â > 0 counts, c = g r, on log axes; the ghost is a parent's."""
+
+    def picture(axis) -> None:
+        ratios = torch.logspace(-2, 3, 400, base=2)
+        for who, ink, dash in ((ghost, GREY, (0, (2, 1.2))), (name, GOOD, "-")):
+            if who:
+                one = curve(who, 1, ratios)
+                y = one.coefficient.clamp(min=0.2)
+                draw.line(axis, one.ratio, y, ink, dash, lw=2.6 if who == name else 1.6)
+        axis.axvline(1, color=GREY, lw=1, linestyle=":")
+        axis.set(xscale="log", yscale="log", xlim=(0.25, 8), ylim=(0.18, 8))
+
+    return picture
+
+
+def _group_mean(axis) -> None:
+    """Rewards of one group, and each one's distance from their mean."""
+    rewards = (0.92, 0.08, 0.08, 0.92, 0.08)
+    mean = sum(rewards) / len(rewards)
+    for i, reward in enumerate(rewards):
+        x, ink = 0.1 + 0.2 * i, GOOD if reward > mean else BAD
+        axis.plot([x, x], [mean, reward], color=ink, lw=2.4)
+        axis.plot([x], [reward], "o", color=ink, ms=7, clip_on=False)
+    axis.axhline(mean, color=INK, lw=1.6, linestyle="--")
+
+
+def _scale(axis) -> None:
+    """Weights of a short and of a long answer's tokens; ghosts: with 1/|o|."""
+    _tokens(axis, [0.24] * 3, 0.52, ghosts=[0.46] * 3, color=FREE[1])
+    _tokens(axis, [0.24] * 7, 0.06, ghosts=[0.12] * 7, color=FREE[1])
+
+
+def _bracket(axis, y=0.66) -> None:
+    """One bracket over all tokens of a response."""
+    axis.plot([0.0, 0.0, 0.93, 0.93], [y - 0.12, y, y, y - 0.12], color=INK, lw=2)
+    axis.text(0.465, y + 0.17, "$s$", ha="center", va="center", fontsize=14)
+
+
+def _whole(axis) -> None:
+    _tokens(axis, [0.3] * 7, 0.12)
+    _bracket(axis)
+
+
+def _whole_and_tokens(axis) -> None:
+    """The same bracket, and below it an advantage for each token."""
+    _tokens(axis, [0.22] * 7, 0.3)
+    _bracket(axis)
+    for i, size in enumerate((0.13, 0.22, 0.08, 0.22, 0.16, 0.06, 0.22)):
+        x = i * 1.3 * TOKEN + TOKEN / 2
+        axis.plot([x, x], [0.23, 0.23 - size], color=GOOD if i % 3 else BAD, lw=3.2)
+
+
+def _taller(axis) -> None:
+    """The bounds on the ratio: the upper one is raised, to scale."""
+    low, old, high = 0.8, 1.2, 1.28
+    place = {one: (one - 0.7) / 0.68 for one in (low, 1.0, old, high)}
+    axis.fill_between(
+        [0.0, 0.52], place[low], place[high], color=GOOD, alpha=0.25, lw=0
+    )
+    axis.plot([0, 0.52], [place[high]] * 2, color=GOOD, lw=3)
+    axis.plot([0, 0.52], [place[low]] * 2, color=INK, lw=3)
+    axis.plot([0, 0.52], [place[old]] * 2, color=GREY, lw=1.6, ls=(0, (2, 1.2)))
+    axis.plot([0, 0.52], [place[1.0]] * 2, color=GREY, lw=1, ls=":")
+    for bound, ink in ((high, GOOD), (low, INK)):
+        look = {"fontsize": 11.5, "va": "center", "color": ink}
+        axis.text(0.57, place[bound], f"{bound:g}", **look)
+
+
+RATIOS = (0.5, 1.2, 0.3, 2.8, 0.7)
+"""Of one response's tokens: one has run away."""
+
+
+def _geometric(axis) -> None:
+    """Token ratios, and their geometric mean below the arithmetic one (ghost)."""
+    _tokens(axis, [0.34 * r for r in RATIOS], color=FREE[1])
+    flat, mean = statistics.fmean(RATIOS), statistics.geometric_mean(RATIOS)
+    axis.plot([0, 0.78], [0.34 * flat] * 2, color=GREY, lw=1.6, ls=(0, (2, 1.2)))
+    axis.plot([0, 0.78], [0.34 * mean] * 2, color=INK, lw=2.6)
+
+
+def _routers(axis) -> None:
+    """Tokens whose expert has changed (lower row: before, now) count less."""
+    before, now = "aabab", "aabba"
+    kept = [0.5 if one == other else 0.2 for one, other in zip(before, now)]
+    _tokens(axis, kept, 0.44, ghosts=[0.5] * 5)
+    for y, row in ((0.27, before), (0.08, now)):
+        for i, expert in enumerate(row):
+            x, ink = i * 1.3 * TOKEN + TOKEN / 2, FREE[0] if expert == "a" else FREE[3]
+            axis.plot([x], [y], "s" if expert == "a" else "o", color=ink, ms=6)
+
+
+CHANGES = {
+    "reinforce": ("what is paid\nbecomes\nlikelier", _pushed),
+    "ppo": ("a clip on the\ntoken ratio;\na critic", _gate("ppo")),
+    "grpo": ("a group's\nmean for\nthe critic", _group_mean),
+    "dr_grpo": ("the same\nscale for every\nanswer", _scale),
+    "gspo": ("one ratio for\nthe whole\nresponse", _whole),
+    "dapo": ("a higher upper\nbound, and\nthree more", _taller),
+    "gmpo": ("a geometric\nmean of the\ntoken ratios", _geometric),
+    "sapo": ("a soft gate:\nit fades, with\nno edge", _gate("sapo", "ppo")),
+    "gspo_token": ("… and each\ntoken its own\nadvantage", _whole_and_tokens),
+    "cispo": ("a cap: no\ntoken is\ndropped", _gate("cispo", "dapo")),
+    "rspo": ("less weight\nwhere routers\ndrifted", _routers),
+}
+"""What a method's box on the map says and draws."""
 
 
 def _branch(axis, parent, child, wide, high, step, gutter) -> None:
@@ -121,20 +242,27 @@ def _branch(axis, parent, child, wide, high, step, gutter) -> None:
 
 
 def _key(axis, x: float, y: float) -> None:
-    """How to read a thumbnail."""
-    key = _thumbnail(axis, "grpo", x + 0.3, y + 0.42, 1.75, 1.35)
-    key.set_xlabel("ratio $r$", fontsize=11, labelpad=2)
-    key.set_ylabel("coefficient $c = g\\,r$", fontsize=11, labelpad=3)
-    key.set_xticks([1], ["1"], fontsize=10)
-    key.tick_params(length=2, pad=1)
-    says = {"fontsize": 12, "va": "center", "ha": "right", "zorder": 5}
-    axis.text(x + 1.5, y + 1.6, r"$\hat{A} < 0$", color=BAD, **says)
-    axis.text(x + 2.05, y + 0.7, r"$\hat{A} > 0$", color=GOOD, **says)
+    """How to read the curves of PPO, CISPO and SAPO."""
+    key = _inset(axis, x + 0.3, y + 0.9, 1.75, 1.35)
+    _gate("ppo")(key)
+    key.axis("on")
+    key.set_facecolor(PAPER)
+    key.grid(False)
+    for side in (key.xaxis, key.yaxis):
+        draw.plain_ticks(side, [1])
+    key.set_xlabel("ratio $r$ (log)", fontsize=12, labelpad=2)
+    key.set_ylabel("counts (log)", fontsize=12, labelpad=3)
+    key.tick_params(length=2, pad=1, labelsize=11.5)
+    says = "blue curve: how much a\ntoken with $\\hat{A} > 0$ counts"
+    says += "\ngrey dashes: in the parent"
+    axis.text(x, y, says, fontsize=12, va="center", linespacing=1.2)
 
 
 def training_step() -> Figure:
     """One training step: what is made of what, its shape, and its name in the code."""
-    figure, axis = draw.canvas(8.2, 5.5)
+    figure, axis = draw.canvas(8.2, 5.9)
+    title = "One rollout is collected, then used for $K$ updates"
+    figure.suptitle(title, x=0.008, y=5.85 / 5.9, ha="left", va="top")
     wide, high, upper, lower = 1.66, 0.98, 3.86, 0.98
     x = [0.22 + k * 2.03 for k in range(4)]
     _room(axis, 3.7, 1.7, "collect", r"once per rollout, by the policy $\pi_{old}$")
@@ -268,30 +396,30 @@ def _kinds(axis) -> None:
         axis.text(x + 0.4, 0.2, name, fontsize=11, va="center")
 
 
-def habit_bars(surveys: dict[str, tuple[dict, dict]], title: str = "") -> Figure:
+def habit_bars(survey, title: str, footer: str) -> Figure:
     """How often each habit is sampled (bar) and how much of that is right (filled).
 
-    `surveys[name]` is (share of each habit, accuracy of each habit). A bar ends in a
-    line that is seen however short it is.
+    `survey` is a `course.habits.Survey`. A bar ends in a line that is seen however
+    short it is.
     """
-    size = (8, 1.45 * len(surveys) + 0.75)
-    figure, axes = draw.panel_grid(len(surveys), size, 1, sharex=True)
-    for axis, (name, (shares, accuracy)) in zip(axes, surveys.items()):
-        for row, (habit, share) in enumerate(shares.items()):
-            ink = HABIT_COLOURS.get(habit, GREY)
-            axis.barh(row, share, color=ink, alpha=0.3)
-            axis.barh(row, share * accuracy[habit], color=ink)
-            axis.plot([share, share], [row - 0.4, row + 0.4], color=ink, linewidth=3)
-            label = f"{share:.0%} of samples, {accuracy[habit]:.0%} of them right"
-            axis.text(share + 0.015, row, label, va="center", fontsize=11)
-        draw.row_labels(axis, shares)
-        axis.set(xlim=(0, 1.45), xticks=[0, 0.25, 0.5, 0.75, 1])
-        axis.spines["bottom"].set_bounds(0, 1)
-        axis.set_title(name, loc="left")
-        axis.grid(False)
-    axes[-1].set_xlabel("share of samples (filled: right)", loc="left")
-    if title:
-        draw.finding(figure, title)
+    figure, axis = plt.subplots(figsize=(8, 2.5))
+    longest = max(survey.shares.values())
+    for row, (habit, share) in enumerate(survey.shares.items()):
+        ink, right = HABIT_COLOURS.get(habit, GREY), survey.accuracies[habit]
+        axis.barh(row, share, color=ink, alpha=0.3)
+        axis.barh(row, share * right, color=ink)
+        axis.plot([share, share], [row - 0.4, row + 0.4], color=ink, linewidth=3)
+        label = f"{share:.0%} of answers, {right:.0%} of them right"
+        axis.text(share + 0.02 * longest, row, label, va="center", fontsize=12)
+    draw.row_labels(axis, survey.shares)
+    ticks = [0.1 * i for i in range(int(10 * longest) + 2)]
+    axis.set(xlim=(0, 1.75 * longest), xticks=ticks)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
+    axis.spines["bottom"].set_bounds(0, ticks[-1])
+    axis.set_xlabel("share of answers (filled: right)", loc="left")
+    axis.grid(False)
+    draw.finding(figure, title)
+    draw.caption(figure, footer)
     return figure
 
 

@@ -1,6 +1,5 @@
-"""Figures, tables and explorers of chapter 02: the clip, credit, ratios, the leash."""
+"""Figures, tables and explorers of chapter 02: the clip, credit, ratios, the KL."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -11,8 +10,8 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.shared import curves, training
-from course.plots.style import BAD, BLACK, FREE, GOOD, GREY, HABIT_COLOURS, looks_of
+from course.plots.shared import curves
+from course.plots.style import BAD, BLACK, FREE, GOOD, GREY, looks_of
 from course.runs import of_runs
 from course.tables import as_table
 from refimpl.advantages import Scored, gae
@@ -39,11 +38,6 @@ MEASURES = {
     ),
     "skill": ("of these right,\nlast 3 rollouts", last_three("habit_accuracy/careful")),
     "largest": ("largest\n|r − 1|", lambda h: max(h["ratio/max_deviation"])),
-    "value loss before": (
-        "value loss,\nfirst 3 rollouts",
-        lambda history: statistics.fmean(history["value_loss"][:3]),
-    ),
-    "value loss": ("value loss,\nlast 3 rollouts", last_three("value_loss")),
 }
 """What the chapter's tables say about a run: heading, and how to compute it."""
 
@@ -71,8 +65,8 @@ def table(runs: Runs, names: Sequence[str], digits: int = 2) -> None:
         texts = [of_runs(measured(name, histories), digits) for name in names]
         texts = [text.split(", n")[0] + ")" for text in texts]
         rows.append([titled(method), len(histories), *texts])
-    as_table(rows, ["", "n", *(MEASURES[name][0] for name in names)])
-    print("median (lowest to highest) of n seeds")
+    heads = [MEASURES[name][0].replace("\n", " ") for name in names]
+    as_table(rows, ["median (range) of n seeds", "n", *heads])
 
 
 def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) -> Figure:
@@ -143,59 +137,6 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> F
     return figure
 
 
-def credit_explorer(
-    answers: Mapping[str, tuple[Sequence[str], Tensor, Tensor]],
-) -> explorer.Explorer:
-    """δ and Â of every token of some answers, under sliders for γ and λ.
-
-    `answers[title]` is (tokens as text, rewards (1, T), values (1, T)).
-    """
-    size = (8, 2.1 * len(answers) + 0.5)
-    figure, axes = draw.panel_grid(len(answers), size, 1, sharey=True)
-    for axis, (title, (tokens, rewards, _)) in zip(axes, answers.items()):
-        empty = {r"$\delta_t$": rewards[0], r"$\hat{A}_t$": rewards[0]}
-        draw.grouped_bars(axis, empty, (GREY, BLACK), tokens)
-        axis.set_xticks(range(len(tokens)), tokens, family="monospace", fontsize=12)
-        axis.set_title(title, loc="left")
-        axis.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1])
-        axis.grid(False, axis="x")
-    axes[0].legend(loc="lower right", ncols=2, bbox_to_anchor=(1, 0.98))
-
-    def update(lam: float, gamma: float) -> list:
-        moved = []
-        for axis, (_, rewards, values) in zip(axes, answers.values()):
-            one, mask = torch.zeros(1).long(), torch.ones_like(values)
-            both = [
-                gae(Scored(rewards, one, mask, values, gamma, decay))[0]
-                for decay in (0.0, lam)
-            ]
-            for bar, height in zip(axis.patches, torch.cat(both).tolist()):
-                bar.set_height(height)
-                moved.append(bar)
-        return moved
-
-    controls = {
-        "lam": explorer.slider("λ", 0.95, 0.0, 1.0, 0.05),
-        "gamma": explorer.slider("γ", 1.0, 0.5, 1.0, 0.01),
-    }
-    return explorer.Explorer(figure, update, controls)
-
-
-def lambda_tradeoff(lams, bias, variance) -> Figure:
-    """Squared bias, variance and their sum against λ."""
-    figure, axis = plt.subplots(figsize=(6.4, 3.6))
-    errors = {"bias²": bias**2, "variance": variance, "sum": bias**2 + variance}
-    styles = ((FREE[1], "--"), (FREE[3], "-."), (BLACK, "-"))
-    draw.curve_panel(
-        axis, lams, errors, styles, "center left", ylim=(0, None), xlim=(0, 1)
-    )
-    best = lams[errors["sum"].argmin()].item()
-    draw.rule(axis, x=best, colour=BLACK, width=1.2)
-    axis.set(xlabel="λ", ylabel=r"squared error of $\hat{A}$")
-    draw.finding(figure, f"The best λ lies in between, here at {best:.2f}")
-    return figure
-
-
 def clip_explorer() -> explorer.Explorer:
     """Bend the clip: ε below and above 1, and the size of the advantage."""
 
@@ -207,7 +148,8 @@ def clip_explorer() -> explorer.Explorer:
             for label, (name, given) in methods.items()
         }
 
-    figure = curves(named(1.0))
+    title = "Only one bound acts for each sign of the advantage"
+    figure = curves(named(1.0), title=title)
     signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
     rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
     for axis in figure.axes[:2]:
@@ -233,32 +175,6 @@ def clip_explorer() -> explorer.Explorer:
         "size": explorer.slider("|advantage|", 1.0, 0.25, 2.0, 0.25),
     }
     return explorer.Explorer(figure, update, controls)
-
-
-Spread = tuple[Sequence[float], Sequence[float]]
-
-
-def drift(named: Mapping[str, Sequence[Spread]], epsilon: float = EPSILON) -> Figure:
-    """Share of tokens outside 1 ± ε, and the largest |r − 1|, after each update.
-
-    `named[label]` has the two sequences for every seed.
-    """
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.7))
-    for (label, seeds), (colour, dash) in zip(named.items(), looks_of(named)):
-        for axis, runs in zip(axes, zip(*seeds)):
-            after = [run[1:] for run in runs]  # before, it is 0: no place on a log axis
-            draw.band(axis, after, colour, label, dash, what="rollout")
-    axes[0].set_title(r"share of tokens with $|r-1|>\varepsilon$")
-    axes[0].set_ylim(bottom=0)
-    axes[1].set(title=r"largest $|r-1|$ (log scale)", yscale="log", ylim=(0.1, 300))
-    for axis in axes:
-        axis.set(xlabel="update", xticks=[0, 4, 8, 12, 16])
-    draw.plain_ticks(axes[1].yaxis, (0.1, 1, 10, 100))
-    draw.rule(axes[1], y=epsilon, colour=BLACK, width=1.4)
-    axes[1].text(16.3, epsilon, r"$\varepsilon$", va="bottom", ha="right")
-    axes[0].legend(loc="upper left")
-    draw.finding(figure, "Ratios leave 1 ± ε with the clip, too")
-    return figure
 
 
 def ratio_explorer(
@@ -338,47 +254,6 @@ def kl_estimators(d, values: dict, slopes: dict) -> Figure:
     return figure
 
 
-def leash_explorer(
-    shares: Mapping[str, float], right: Mapping[str, float]
-) -> explorer.Explorer:
-    """The best policy under a KL of price β: its habits, its accuracy, its distance.
-
-    `shares[habit]` of the reference policy's answers, of which `right[habit]` are.
-    """
-    p = sum(shares[h] * right[h] for h in shares)
-    betas = torch.logspace(-1, 1, 101)
-    lift = torch.exp(1 / betas)  # of a right answer
-    accuracy = p * lift / (p * lift + 1 - p)
-    nats = accuracy / betas - (p * lift + 1 - p).log()
-
-    figure, (left, middle) = plt.subplots(1, 2, figsize=(8, 3.4))
-    colours = [HABIT_COLOURS.get(name, GREY) for name in shares]
-    bars = left.barh(range(len(shares)), list(shares.values()), color=colours)
-    draw.row_labels(left, shares)
-    left.set(xlim=(0, 1), xlabel="share of answers")
-    left.set_title("habits of the best policy")
-    lines = {"accuracy": accuracy, "KL (nats/response)": nats}
-    styles = ((FREE[0], "-"), (FREE[3], "--"))
-    draw.curve_panel(middle, betas, lines, styles, "upper right", ylim=(0, 1.6))
-    middle.set(xlabel="β (reward per nat)", xscale="log")
-    draw.plain_ticks(middle.xaxis, (0.1, 0.3, 1, 3, 10))
-    rule = middle.axvline(1, ymax=0.76, color=BLACK, linewidth=1)  # below the legend
-    middle.set_title("accuracy 0.00, KL 0.00 nats")
-
-    def update(beta: float) -> list:
-        up = math.exp(1 / beta)
-        kept = [shares[h] * (right[h] * up + 1 - right[h]) for h in shares]
-        for bar, one in zip(bars, kept):
-            bar.set_width(one / sum(kept))
-        rule.set_xdata([beta, beta])
-        at = draw.nearest(betas, beta)
-        middle.set_title(f"accuracy {accuracy[at]:.2f}, KL {nats[at]:.2f} nats")
-        return [*bars, rule, middle.title]
-
-    controls = {"beta": explorer.log_slider("β (reward per nat)", 1.0, 0.1, 10)}
-    return explorer.Explorer(figure, update, controls)
-
-
 def ladder(runs: Runs) -> Figure:
     """What each part of PPO keeps of the skill, and what it takes in speed."""
     panels = ("skill", "at once", "largest")
@@ -399,63 +274,8 @@ def ladder(runs: Runs) -> Figure:
         else:
             axis.set(xlim=(0, 1.03), xticks=[0, 0.5, 1])
     draw.finding(
-        figure, "The clip keeps most of the skill, and finds the habit more slowly"
+        figure, "The clip keeps most of the skill, but less of it with a critic"
     )
-    return figure
-
-
-def fresh_runs(runs: Runs) -> Figure:
-    """REINFORCE and PPO where the data are fresh."""
-    panels = (
-        ("reward", "reward (training)"),
-        ("clip_ratio/region_mean", "share of tokens clipped"),
-        ("value_loss", "value loss (PPO)"),
-    )
-    runs = {titled(label): histories for label, histories in runs.items()}
-    figure = training(runs, panels, "At K = 4 the two learn alike")
-    figure.axes[0].set_ylim(0, 1.03)
-    return figure
-
-
-def leash_runs(runs: Runs, level: float) -> Figure:
-    """Reward and KL of every run with a KL term; `level`: predicted accuracy."""
-    panels = (("reward", "reward (training)"), ("kl", "KL (nats/token)"))
-    figure, axes = draw.panel_grid(2, (8, 3.6))
-    draw.metric_panels(axes, runs, panels, looks_of(runs), draw.strands)
-    draw.rule(axes[0], y=level, colour=BLACK, width=1.6, label="predicted, in reward")
-    axes[0].set_ylim(0, 1.03)
-    axes[0].legend(loc="lower right", fontsize=11)
-    told = "The same β = 1 holds tighter in the reward than in the loss"
-    draw.finding(figure, told)
-    return figure
-
-
-def value_clip(values, losses: dict, low: float, high: float) -> Figure:
-    """The critic's loss against V, with and without its clip."""
-    figure, axis = plt.subplots(figsize=(6.4, 3.4))
-    axis.axvspan(low, high, color=GREY, alpha=0.2, linewidth=0)
-    styles = ((GREY, "--"), (BLACK, "-"))
-    draw.curve_panel(axis, values, losses, styles, "upper right", ylim=(0, None))
-    axis.text((low + high) / 2, 0.05, r"$V_{\mathrm{old}}\pm\varepsilon$", ha="center")
-    draw.rule(axis, x=1)
-    axis.text(1.02, 1.2, "target", ha="left")
-    axis.set(xlabel="V", ylabel="value loss")
-    draw.finding(figure, "Value clip: flat once V is nearer by ε")
-    return figure
-
-
-def return_paths(panels: dict[str, dict[str, Sequence]]) -> Figure:
-    """One token's ratio under gradient steps of three objectives, from each start."""
-    figure, axes = draw.panel_grid(len(panels), (8, 3.6), sharex=True, sharey=True)
-    styles = ((BLACK, "-"), (FREE[1], "--"), (FREE[3], "-."))
-    for axis, (title, paths) in zip(axes, panels.items()):
-        axis.axhspan(0.8, 1.2, color=GREY, alpha=0.2, linewidth=0)
-        for (name, path), (colour, dash) in zip(paths.items(), styles):
-            axis.plot(path, dash, color=colour, label=name)
-        axis.set(title=title, xlabel="gradient step", ylim=(0, 2.2))
-    axes[0].set_ylabel("ratio $r$")
-    draw.legend_outside(figure, axes[0], 3, "lower", 11)
-    draw.finding(figure, "Only PPO's min corrects tokens of both signs, and stops")
     return figure
 
 

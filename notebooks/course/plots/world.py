@@ -45,6 +45,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
     left.set(xlabel="temperature", ylabel="share of answers", ylim=(-0.02, 1.02))
     left.legend(loc="upper right", fontsize=10)
     right.axis("off")
+    draw.finding(figure, "A low temperature shows the favourite habit, not the best")
     right.set_title("seven answers at this temperature", loc="left")
     place = {"transform": right.transAxes, "family": "monospace", "fontsize": 10}
     texts = [
