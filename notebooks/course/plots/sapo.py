@@ -14,6 +14,7 @@ from refimpl.lab.statistics import Estimate
 
 MOVING, RETURNING = FREE[0], FREE[3]
 """Tokens further along the way that Â asks, and tokens that went the other way."""
+PARTS = {"near 1": "#D8D8D4", "moving on": MOVING, "coming back": RETURNING}
 
 
 def gates(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
