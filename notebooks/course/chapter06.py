@@ -2,13 +2,12 @@
 
 # ruff: noqa: F401
 
-from course import claims, plots, stale
+from course import claims, plots
 from course.by_hand import answers, compare, show
 from course.exercises import check
 from course.misreadings import MISREADINGS
 from course.plots import dapo as pictures
 from course.plots import normalisers as ragged
-from course.plots import tokens as token_picture
 from course.runs import of_runs
 from course.tables import as_table
 from refimpl.collect import refill

@@ -14,4 +14,6 @@ from course.plots import tokens
 from course.runs import of_runs
 from course.tables import as_table
 from refimpl.lab import grid
-from refimpl.lab.claims import NOISY, ROUTED
+from refimpl.lab.claims import NOISY, ROUTED, of_cell
+from refimpl.lab.effects import Contrast
+from refimpl.lab.statistics import estimate

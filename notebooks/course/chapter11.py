@@ -15,3 +15,5 @@ from course.runs import of_runs
 from course.tables import as_table
 from refimpl.lab import grid
 from refimpl.lab.arms import one_sided
+from refimpl.lab.effects import Mean
+from refimpl.lab.statistics import estimate

@@ -6,7 +6,6 @@ from torch.testing import assert_close
 
 from course import newer
 from course.plots import scaling
-from refimpl.algorithms import ALGORITHMS
 from refimpl.algorithms.gate import from_gate
 
 RATIO = torch.tensor([0.3, 0.9, 1.0, 1.1, 1.5, 2.9, 3.4]).double()
@@ -34,21 +33,6 @@ def test_vespo_is_one_at_one_and_peaks_at_k_over_lambda():
     drawn = scaling.coefficient(newer.vespo(), grid)
     assert grid[drawn.argmax()].item() == pytest.approx(2 / 3, abs=0.02)
     assert scaling.coefficient(newer.vespo(), RATIO)[2].item() == pytest.approx(1)
-
-
-def test_the_map_draws_the_package_s_own_curves():
-    gate, weight, advantage = scaling.newer_map("").axes
-    grpo = gate.lines[0]
-    expected = scaling.coefficient(
-        ALGORITHMS["grpo"], torch.as_tensor(grpo.get_xdata())
-    )
-    assert_close(torch.as_tensor(grpo.get_ydata()), expected)
-    assert max(weight.lines[0].get_ydata()) == 2.0
-    assert 4.9 < max(weight.lines[1].get_ydata()) <= 5.0
-    half = list(advantage.lines[0].get_xdata()).index(0.5)
-    at_half = [line.get_ydata()[half] for line in advantage.lines]
-    unbiased = (15 / 16) ** 0.5  # the std of a group divides by G − 1
-    assert at_half == pytest.approx([unbiased, 0.5, 1.0], abs=1e-3)
 
 
 def test_the_explorer_draws_dppo_at_the_readers_token():

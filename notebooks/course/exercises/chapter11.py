@@ -221,8 +221,8 @@ EXERCISES = (
             "With 5 warm starts the medium rate shows effects of about 0.4.": 5,
             "With 10 warm starts the smallest effect is near 0.24.": 10,
             "With 20 warm starts the smallest effect is near 0.16.": 20,
-            "That is what the dashed line, of unpaired arms, asks for. Here they are "
-            "compared in pairs.": 100,
+            "That is what the unpaired row asks for. Here the two are compared in "
+            "pairs.": 100,
         },
     ),
     Exercise(

@@ -4,6 +4,7 @@ A card is drawn for a width of 400 px and needs no run: its curves come from the
 by autograd, its runs from the stored runs. `draw_all()` saves them all.
 """
 
+import math
 import textwrap
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course import claims, plots
+from course import DATA, claims, plots, ranks
 from course.plots import primitives as draw
 from course.plots.style import (
     BAD,
@@ -24,13 +25,14 @@ from course.plots.style import (
     LOOKS,
     PAPER,
     RIGHT,
+    WRONG,
     looks_of,
 )
 from refimpl import normalisers
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.lab import grid
+from refimpl.lab import grid, store
 from refimpl.tasks import Arithmetic, verify
 from refimpl.tasks.world import HABITS, habit
 
@@ -38,6 +40,9 @@ SIZE = (4.0, 3.0)  # inches: at 400 px a point is 1.4 px
 DPI = 200
 TITLE, TEXT = 13.5, 12
 FAINT = "#E4E7EC"
+ANSWER = "3+9=12;#12"
+DRIFT = (0.01, -0.02, 0.03, 0.0, 0.55, 0.04, -0.01, 0.02, 0.0, 0.01)
+"""Log-ratios of its tokens: one of them moved."""
 
 
 def blank(title: str) -> tuple[Figure, plt.Axes]:
@@ -55,48 +60,6 @@ def blank(title: str) -> tuple[Figure, plt.Axes]:
 
 def say(axis, x, y, text, colour=INK, **look) -> None:
     axis.text(x, y, text, color=colour, **{"fontsize": TEXT, "va": "center"} | look)
-
-
-def hacking() -> Figure:
-    """What each habit would be paid for its steps, and how often it is right."""
-    figure, axis = blank("Pay for shown work, and rambling earns most")
-    rows = Arithmetic().demonstrations(4000, seed=1, mix=(1 / 3, 1 / 3, 1 / 3))
-    for row, name in enumerate(HABITS):
-        of = [one for one in rows if habit(one["completion"]) == name]
-        paid = [min(one["completion"].count(";"), 6) / 6 for one in of]
-        right = [verify(one["completion"], one["answer"]) for one in of]
-        for shift, values, ink in ((-0.2, paid, FREE[3]), (0.2, right, RIGHT)):
-            share = sum(values) / len(of)
-            axis.barh(row + shift, share, 0.38, color=ink)
-            axis.plot([0, 0], [row - 0.4, row + 0.4], color=INK, linewidth=1)
-            beside = {"ha": "right", "colour": PAPER} if share > 0.9 else {}
-            x = share - 0.02 if share > 0.9 else share + 0.02
-            say(axis, x, row + shift, f"{share:.0%}", **beside)
-    say(axis, 0.52, 0.8, "paid", "#7D7245", weight="bold")
-    say(axis, 0.52, 1.2, "right", RIGHT, weight="bold")
-    draw.row_labels(axis, HABITS, fontsize=TEXT)
-    axis.tick_params("y", length=0)
-    axis.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])
-    axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
-    axis.set_xlabel("answers of each habit, on average")
-    return figure
-
-
-def staircase() -> Figure:
-    """The reward of one draw and its expectation, over a logit."""
-    figure, axis = blank("A draw jumps or stands still;\nits expectation has a slope")
-    shift = torch.linspace(-4, 4, 401).double()
-    chosen = torch.tensor([0.30, 0.45, 0.25]).double()
-    pays = torch.tensor([0.96, 0.08, 0.02]).double()
-    probs = (chosen.log() + shift[:, None] * torch.tensor([1.0, 0, 0])).softmax(-1)
-    drawn = pays[(probs.cumsum(-1) < 0.5).sum(-1)]
-    axis.step(shift, drawn, color="#A3976A", linewidth=2.2)
-    axis.plot(shift, probs @ pays, color=BLACK, linewidth=3)
-    say(axis, 0.65, 0.9, "one draw", "#7D7245", ha="right", weight="bold")
-    say(axis, 3.95, 0.42, "expectation", ha="right", weight="bold")
-    axis.set(xlim=(-4, 4), ylim=(-0.02, 1.02), xticks=[-4, 0, 4], yticks=[0, 0.5, 1])
-    axis.set(xlabel="added to the logit of 'careful'", ylabel="reward")
-    return figure
 
 
 def clip_or_fade() -> Figure:
@@ -157,11 +120,6 @@ def weight_by_length() -> Figure:
     axis.set(xlim=(6, 48), ylim=(0, 3.7), yticks=[0, 1, 2, 3], xticks=[8, 24, 48])
     axis.set(xlabel="length of the answer (tokens)", ylabel="weight (mean: 1)")
     return figure
-
-
-ANSWER = "3+9=12;#12"
-DRIFT = (0.01, -0.02, 0.03, 0.0, 0.55, 0.04, -0.01, 0.02, 0.0, 0.01)
-"""Log-ratios of its tokens: one of them moved."""
 
 
 def one_ratio() -> Figure:
@@ -278,11 +236,219 @@ def group_judges() -> Figure:
     return figure
 
 
+def hacking() -> Figure:
+    """What each habit would be paid for its steps, and how often it is right."""
+    figure, axis = blank("Pay for shown work, and rambling earns most")
+    rows = Arithmetic().demonstrations(4000, seed=1, mix=(1 / 3, 1 / 3, 1 / 3))
+    for row, name in enumerate(HABITS):
+        of = [one for one in rows if habit(one["completion"]) == name]
+        paid = [min(one["completion"].count(";"), 6) / 6 for one in of]
+        right = [verify(one["completion"], one["answer"]) for one in of]
+        for shift, values, ink in ((-0.2, paid, FREE[3]), (0.2, right, RIGHT)):
+            share = sum(values) / len(of)
+            axis.barh(row + shift, share, 0.38, color=ink)
+            axis.plot([0, 0], [row - 0.4, row + 0.4], color=INK, linewidth=1)
+            beside = {"ha": "right", "colour": PAPER} if share > 0.9 else {}
+            x = share - 0.02 if share > 0.9 else share + 0.02
+            say(axis, x, row + shift, f"{share:.0%}", **beside)
+    say(axis, 0.52, 0.8, "paid", "#7D7245", weight="bold")
+    say(axis, 0.52, 1.2, "right", RIGHT, weight="bold")
+    draw.row_labels(axis, HABITS, fontsize=TEXT)
+    axis.tick_params("y", length=0)
+    axis.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
+    axis.set_xlabel("answers of each habit, on average")
+    return figure
+
+
+def staircase() -> Figure:
+    """The reward of one draw and its expectation, over a logit."""
+    figure, axis = blank("A draw jumps or stands still;\nits expectation has a slope")
+    shift = torch.linspace(-4, 4, 401).double()
+    chosen = torch.tensor([0.30, 0.45, 0.25]).double()
+    pays = torch.tensor([0.96, 0.08, 0.02]).double()
+    probs = (chosen.log() + shift[:, None] * torch.tensor([1.0, 0, 0])).softmax(-1)
+    drawn = pays[(probs.cumsum(-1) < 0.5).sum(-1)]
+    axis.step(shift, drawn, color="#A3976A", linewidth=2.2)
+    axis.plot(shift, probs @ pays, color=BLACK, linewidth=3)
+    say(axis, 0.65, 0.9, "one draw", "#7D7245", ha="right", weight="bold")
+    say(axis, 3.95, 0.42, "expectation", ha="right", weight="bold")
+    axis.set(xlim=(-4, 4), ylim=(-0.02, 1.02), xticks=[-4, 0, 4], yticks=[0, 0.5, 1])
+    axis.set(xlabel="added to the logit of 'careful'", ylabel="reward")
+    return figure
+
+
+def groups_that_agree() -> Figure:
+    """Four groups of eight answers; where all agree, every advantage is 0."""
+    figure, axis = blank("Groups that agree teach nothing: DAPO draws others")
+    group = torch.zeros(8, dtype=torch.long)
+    counts = (0, 2, 6, 8)
+    for row, count in enumerate(counts):
+        paid = (torch.arange(8) < count).double()
+        live = bool(group_relative(Scored(paid, group)).any())
+        for column, right in enumerate(paid.tolist()):
+            edge = RIGHT if right else WRONG
+            face = edge if live else FAINT
+            axis.plot(column, row, "o", color=face, mec=edge, mew=2, markersize=13)
+        if live:
+            say(axis, 7.8, row, "learns", weight="bold")
+        else:
+            say(axis, 7.8, row, r"$\hat{A}$ = 0", "#777777")
+    axis.set(xlim=(-0.6, 10.2), ylim=(len(counts) - 0.4, -0.6), xticks=[])
+    draw.row_labels(axis, [f"{n} of 8" for n in counts], fontsize=TEXT)
+    axis.set_xlabel("answers to one prompt; green: right")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    return figure
+
+
+def router_drift() -> Figure:
+    """γ against the drift of a token's routing: an exponential that ends on a floor."""
+    figure, axis = blank(
+        "RSPO: the further a token's\nrouting drifts, the less it counts"
+    )
+    ink, floor = COLOURS["rspo"], 0.7
+    drift = torch.linspace(0, 0.8, 161)
+    gamma = (-drift).exp().clamp(min=floor)
+    axis.fill_between(drift, gamma, color=ink, alpha=0.1, linewidth=0)
+    axis.plot(drift, gamma, color=ink, linewidth=3)
+    for at, text, side in ((0.0, "same routing", 0.04), (0.6, "drifted far", -0.09)):
+        height = max(math.exp(-at), floor)
+        axis.plot(at, height, "o", color=ink, markersize=10, clip_on=False, zorder=3)
+        say(axis, at + side, height + (0.005 if at == 0 else 0.08), text, ink)
+    axis.axhline(floor, color=INK, linewidth=1, linestyle=":")
+    say(axis, 0.02, floor - 0.06, "floor 0.7", "#555555")
+    axis.set(xlim=(-0.02, 0.8), ylim=(0.4, 1.06), xticks=[0, 0.4, 0.8])
+    axis.set(yticks=[0.5, 1], ylabel=r"$\gamma$, multiplies $r$")
+    axis.set_xlabel("drift of its routing (nats)")
+    return figure
+
+
+def one_product() -> Figure:
+    """The four factors of every method, each with two of its choices."""
+    figure, axis = blank("Eleven methods are one product\nof the same four factors")
+    axis.set_axis_off()
+    parts = (
+        ("$w$", "weight", _weights),
+        ("$g$", "gate", _gates),
+        ("$r$", "ratio", _ratios),
+        (r"$\hat{A}$", "advantage", _advantages),
+    )
+    for column, (symbol, word, sketch) in enumerate(parts):
+        left = 0.02 + 0.25 * column
+        say(axis, left + 0.105, 0.93, symbol, fontsize=22, ha="center")
+        say(axis, left + 0.105, 0.78, word, ha="center")
+        if column:
+            say(axis, left - 0.02, 0.93, "·", fontsize=22, ha="center")
+        panel = axis.inset_axes((left, 0.27, 0.21, 0.43))
+        panel.grid(False)
+        panel.set(xticks=[], yticks=[])
+        panel.spines[["top", "right"]].set_visible(False)
+        first, second = sketch(panel)
+        say(axis, left + 0.105, 0.17, first[0], first[1], ha="center")
+        say(axis, left + 0.105, 0.05, second[0], second[1], ha="center")
+    axis.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
+    return figure
+
+
+def _weights(axis):
+    """A token's weight by its response's length."""
+    mask = (torch.arange(24) < torch.arange(6, 25)[:, None]).double()
+    inks = COLOURS["grpo"], "#A36F00"
+    for weight, ink in zip(
+        (normalisers.seq_mean_token_mean(mask), normalisers.token_mean(mask)), inks
+    ):
+        axis.plot(weight[:, 0], color=ink, linewidth=2.5)
+    axis.set(ylim=(0, None))
+    return ("1/|o|", inks[0]), ("even", inks[1])
+
+
+def _gates(axis):
+    """A clip and a soft gate against the ratio."""
+    inks = LOOKS["grpo"][0], LOOKS["sapo 8.8"][0]
+    for name, ink, given in (
+        ("grpo", inks[0], {}),
+        ("sapo", inks[1], {"tau_pos": 8.8, "tau_neg": 8.8}),
+    ):
+        one = curve(name, 1, torch.linspace(0.2, 1.8, 200), **given)
+        axis.plot(one.ratio, one.gate, color=ink, linewidth=2.5)
+    axis.set(ylim=(0, 1.15))
+    return ("clip", inks[0]), ("fade", inks[1])
+
+
+def _ratios(axis):
+    """The ratios of ten tokens, and their geometric mean."""
+    inks = COLOURS["grpo"], COLOURS["gspo"]
+    z = torch.tensor(DRIFT)
+    axis.bar(range(len(z)), z.exp(), color=inks[0], width=0.6)
+    axis.axhline(z.mean().exp().item(), color=inks[1], linewidth=2.5)
+    axis.set(ylim=(0, 2))
+    return ("token's", inks[0]), ("answer's", inks[1])
+
+
+def _advantages(axis):
+    """A group's rewards against their mean, over their standard deviation."""
+    A = ALGORITHMS["grpo"].advantages(
+        Scored(torch.tensor([1.0, 0, 0, 1, 0]), torch.zeros(5).long())
+    )
+    axis.bar(range(5), A, color=[GOOD if a > 0 else BAD for a in A], width=0.6)
+    axis.axhline(0, color=INK, linewidth=1)
+    return ("good", GOOD), ("bad", BAD)
+
+
+def form_changes() -> Figure:
+    """Right answers and sentences by rollout: stored runs of GRPO on SmolLM2."""
+    figure, axis = blank("Paid for right numbers, SmolLM2 stops writing sentences")
+    runs, rows = store.read(DATA / "real")
+    chosen = runs[(runs["setting"] == "gentle") & (runs["arm"] == "GRPO")]["run"]
+    looks = {
+        "reward": ("right answers", RIGHT, "-", 23.5, 0.7, "right"),
+        "habit/sentence": ("sentences", INK, "--", 4.2, 0.42, "left"),
+    }
+    for name, (label, ink, dash, x, y, side) in looks.items():
+        values = [rows[rows["run"] == run][name].tolist() for run in chosen]
+        draw.band(axis, values, ink, label, dash, what="", linewidth=3)
+        say(axis, x, y, label, ink, ha=side, weight="bold")
+    axis.set(xlim=(0.5, 24.5), ylim=(-0.03, 1.06), xticks=[1, 12, 24])
+    axis.set(yticks=[0, 0.5, 1], ylabel="share of answers")
+    axis.set_xlabel(f"rollout  ({len(chosen)} runs: median and range)")
+    return figure
+
+
+def own_divisors() -> Figure:
+    """Chapter 14's gradient on two ranks, with the batch's divisor and with their own.
+
+    Averaged as DDP does, here in one process.
+    """
+    figure, axis = blank("One wrong divisor, and the gradient of two ranks turns round")
+    mean = sum(map(sum, ranks.LENGTHS)) / len(ranks.LENGTHS)
+    found = {"one process": ranks.in_one_process()}
+    for label, divisor in (
+        ("all tokens,\ntwo ranks", mean),
+        ("own tokens,\ntwo ranks", 0),
+    ):
+        parts = [
+            ranks.gradient(
+                own, range(4 * rank, 4 * rank + 4), sum(own) / (divisor or sum(own))
+            )
+            for rank, own in enumerate(ranks.LENGTHS)
+        ]
+        found[label] = (sum(parts) / len(parts)).item()
+    for row, (value, ink) in enumerate(zip(found.values(), (INK, INK, FREE[0]))):
+        axis.barh(row, value, 0.6, color=ink)
+        say(axis, 0.06, row, f"{value:+.2f}".replace("-", "−"), ink, weight="bold")
+    axis.axvline(0, color=INK, linewidth=1)
+    draw.row_labels(axis, found, fontsize=TEXT)
+    axis.tick_params("y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set(xlim=(-0.42, 0.25), xticks=[-0.4, -0.2, 0, 0.2])
+    axis.set_xlabel(r"$dL/d\theta$ of the same eight answers")
+    return figure
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
-        hacking,
-        staircase,
         clip_or_fade,
         sign_trap,
         weight_by_length,
@@ -291,6 +457,13 @@ CARDS: dict[str, Callable[[], Figure]] = {
         stale_updates,
         far_enough,
         group_judges,
+        hacking,
+        staircase,
+        groups_that_agree,
+        router_drift,
+        one_product,
+        form_changes,
+        own_divisors,
     )
 }
 

@@ -11,8 +11,7 @@ from matplotlib.ticker import FixedLocator, PercentFormatter
 from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, looks_of
-from refimpl.curves import Curve, curve
-from refimpl.history import History
+from refimpl.curves import curve
 
 RATIOS = (0.5, 1, 1.28, 2, 5, 20, 100)
 
@@ -108,39 +107,30 @@ def loss_value(chances, values: Mapping[str, Sequence[float]], coefficients) -> 
     return figure
 
 
-def coefficients(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
-    """The gradient coefficient against the ratio, for both signs."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True)
-    for axis, (sign, head) in zip(axes, draw.SIGNS.items()):
-        looks = zip(named.items(), looks_of(named), [5.0, *[2.2] * len(named)])
-        for (label, by_sign), (
-            colour,
-            dash,
-        ), width in looks:  # the first shines through
-            one = by_sign[sign]
-            draw.line(axis, one.ratio, one.coefficient, colour, dash, label, lw=width)
-        draw.rule(axis, x=1)
-        axis.set(title=head, xlabel="ratio r")
-    axes[0].set_ylabel("gradient coefficient c")
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
 def cispo_explorer() -> explorer.Explorer:
     """CISPO's coefficient under a cap and a mask, over DAPO's, for both signs."""
     grid = torch.logspace(math.log10(0.06), math.log10(11), 700).double()
     fixed = {"unclipped": ("reinforce", {"correct": True}), "DAPO": ("dapo", {})}
-    named = {
-        label: {sign: curve(name, sign, grid, **given) for sign in (1, -1)}
-        for label, (name, given) in {**fixed, "CISPO, yours": ("cispo", {})}.items()
-    }
-    figure = coefficients(named, "")
-    figure.suptitle("")
-    mine = [axis.lines[2] for axis in figure.axes]
-    for axis in figure.axes:
-        axis.set(xscale="log", yscale="log", ylim=(0.04, 12))
+    named = {**fixed, "CISPO": ("cispo", {})}
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+    looks = dict(zip(named, looks_of(named)))
+    mine, edges = [], []
+    for axis, (sign, head) in zip(axes, draw.SIGNS.items()):
+        for label, (name, given) in named.items():
+            one = curve(name, sign, grid, **given)
+            width = 5.0 if label == "unclipped" else 2.2  # it shines through
+            look = {"label": label, "lw": width}
+            draw.line(axis, one.ratio, one.coefficient, *looks[label], **look)
+        mine.append(axis.lines[-1])
+        edge = {"color": GREY, "linestyle": "--", "linewidth": 1.5}
+        edges.append(axis.axvline(1, label="edge of the mask", **edge))
+        axis.set(title=head, xlabel="ratio r", xscale="log", yscale="log")
+        axis.set_ylim(0.04, 12)
         for side in (axis.xaxis, axis.yaxis):
             draw.plain_ticks(side, (0.1, 0.2, 0.5, 1, 2, 5, 10))
+    axes[0].set_ylabel("gradient coefficient c")
+    axes[0].legend(loc="upper left")
+    draw.finding(figure, "CISPO, cap 5: the published method, no token is dropped")
 
     def update(max_ratio: float, mask: str, epsilon: float) -> list:
         settings = {"max_ratio": max_ratio}
@@ -151,19 +141,29 @@ def cispo_explorer() -> explorer.Explorer:
         for line, sign in zip(mine, (1, -1)):
             c = curve("cispo", sign, grid, **settings).coefficient
             line.set_ydata(c.clamp(min=1e-3).numpy())  # 0 is below a log scale
-        return mine
+        for edge, x in zip(edges, (1 + epsilon, 1 - min(epsilon, 0.99))):
+            edge.set_xdata([x, x])
+        if mask != "off":
+            halves = {"both halves": "both halves of its mask"}
+            what = f" and {halves.get(mask, f'the {mask} of its mask')}"
+        elif max_ratio == 5:
+            what = ": the published method, no token is dropped"
+        else:
+            what = ": no token is dropped"
+        figure._suptitle.set_text(f"CISPO, cap {max_ratio:g}{what}")
+        return [*mine, *edges, figure._suptitle]
 
     masks = ["off", "upper half", "lower half", "both halves"]
     return explorer.Explorer(
         figure,
         update,
         {
-            "max_ratio": explorer.log_slider("cap (max_ratio)", 2.0, 1.0, 10.0),
-            "mask": explorer.choice("mask of the unified form", masks, "both halves"),
+            "max_ratio": explorer.log_slider("cap (max_ratio)", 5.0, 1.0, 10.0),
+            "mask": explorer.choice("mask of the unified form", masks, "off"),
             "epsilon": explorer.log_slider("ε of the mask", 0.28, 0.05, 5.0),
         },
         {
-            "CISPO, cap 5": {"max_ratio": 5.0, "mask": "off"},
+            "CISPO, cap 5": {"max_ratio": 5.0, "mask": "off", "epsilon": 0.28},
             "PPO": {"max_ratio": 10.0, "mask": "both halves", "epsilon": 0.2},
             "low mask": {"max_ratio": 5.0, "mask": "lower half", "epsilon": 0.2},
         },
@@ -208,67 +208,21 @@ def walk_explorer(
 
 
 def training(
-    runs: Mapping[str, Mapping[str, Sequence[History]]],
-    panels: Mapping[str, tuple[str, str]],
-    hard: tuple[str, str],
+    panels: Mapping[str, tuple[Mapping[str, Sequence[float]], float]],
 ) -> Figure:
-    """What carries the argument in each setting: two metrics by rollout, and an end.
+    """Where the runs end: a panel per setting, a row per method, a dot per run.
 
-    `panels[setting]` and `hard` are (metric, title). The last panel has the metric of
-    every run of "hard" after its last rollout.
+    `panels[title]` holds the methods' values, and the value before training.
     """
-    figure, axes = draw.panel_grid(len(panels) + 1, (8, 3.9))
-    every = runs["hard"]
-    looks = dict(zip(every, looks_of(every)))
-    for axis, (setting, (metric, title)) in zip(axes, panels.items()):
-        for label, histories in runs[setting].items():
-            colour, dash = looks[label]
-            having = [h[metric] for h in histories]
-            draw.band(axis, having, colour, label, dash, what="")
+    figure, axes = plt.subplots(1, len(panels), figsize=(8, 2.9), sharey=True)
+    for axis, (title, (rows, before)) in zip(axes, panels.items()):
+        draw.dots(axis, rows, [colour for colour, _ in looks_of(rows)], "o^s")
+        draw.rule(axis, x=before, dash="--", width=1.5)
         axis.set_title(title)
-        axis.set_ylim(bottom=0)
-        draw.rollout_axis(axis)
-    metric, title = hard
-    ends = {
-        label.replace(", ", ",\n"): [h[metric][-1] for h in histories]
-        for label, histories in every.items()
-    }
-    last = axes[-1]
-    colours = [colour for colour, _ in looks.values()]
-    draw.dots(last, ends, colours, "o^s", vertical=True, what="")
-    before = draw.median(h[metric][0] for hs in every.values() for h in hs)
-    draw.rule(last, y=before, dash="--", width=1.5)
-    last.annotate("before", (2.45, before - 0.1), ha="right", color="#555555")
-    last.set(title=title, ylim=(0, 1.04))
-    (count,) = {len(hs) for named in runs.values() for hs in named.values()}
-    draw.caption(figure, f"{count} runs per arm; band: range, bar: median")
-    title = "CISPO leads in the rare world, and loses the skill in hard runs"
-    draw.heading(figure, axes[1], title)
-    return figure
-
-
-def speeds(rows: Mapping[str, Sequence[float]], never: float = 1.5) -> Figure:
-    """CISPO's time over DAPO's: one row per measure, one dot per run.
-
-    A time that is `inf` stands at `never`.
-    """
-    figure, axis = plt.subplots(figsize=(8, 3.3))
-    look = {"color": COLOURS["cispo"], "alpha": 0.8, "markersize": 9}
-    for row, ratios in enumerate(rows.values()):
-        for x in ratios:
-            axis.plot(min(x, never), row, ">" if x > never else "o", **look)
-        if max(ratios) > never:
-            axis.text(never - 0.03, row, "later, or never", ha="right", va="center")
-    above = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "bottom"}
-    for x, name, colour, dash in (
-        (0.5, "half as long", BLACK, "--"),
-        (1, "as long as DAPO", GREY, "-"),
-    ):
-        draw.rule(axis, x=x, colour=colour, dash=dash, width=1.5)
-        axis.text(x, 1.01, name, fontsize=11, **above)
-    axis.set(xlim=(0, never + 0.05), xlabel="CISPO's time to DAPO's best / DAPO's time")
-    draw.row_labels(axis, rows)
-    title = "Half the time to the rare habit, hardly a gain by default"
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes[-1].annotate("before", (before, 1), (4, -4), textcoords="offset points")
+    figure.get_layout_engine().set(wspace=0.06)
+    title = "CISPO finds the rare habit, and loses the skill at the hard setting"
     draw.finding(figure, title)
-    draw.caption(figure, "One mark per run, 3 runs")
     return figure

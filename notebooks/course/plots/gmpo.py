@@ -10,9 +10,8 @@ from torch import Tensor
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import COLOURS, looks_of
+from course.plots.style import COLOURS, GREY, looks_of
 from refimpl.algorithms import ALGORITHMS
-from refimpl.history import History
 
 GRPO, GMPO = COLOURS["grpo"], COLOURS["gmpo"]
 RATIOS = torch.linspace(0.02, 2.5, 249, dtype=torch.float64)
@@ -30,12 +29,16 @@ def wild_tokens(largest: Tensor, arithmetic: Tensor, geometric: Tensor) -> Figur
         style = {"s": 26, "alpha": 0.75, "linewidths": 0, "marker": mark}
         left.scatter(largest, means, color=colour, label=label, **style)
         draw.line(right, draw.steps(heavy), heavy, colour, dash)
+    left.vlines(largest, geometric, arithmetic, colors=GREY, linewidth=1, zorder=0)
     draw.rule(left, y=1)
     left.set(xlabel="largest token ratio", ylabel="mean of the token ratios")
     right.set(xlabel="responses, sorted", ylabel="heaviest / mean coefficient")
     right.set_ylim(0, None)
     draw.heading(figure, left, "In GRPO one token weighs up to three times the mean")
-    draw.caption(figure, f"{len(largest)} responses of one stored rollout")
+    note = (
+        f"{len(largest)} responses of one stored rollout; a line joins each one's means"
+    )
+    draw.caption(figure, note)
     return figure
 
 
@@ -49,30 +52,21 @@ def alone(name: str, length: int, sign: int, **settings) -> Tensor:
     return torch.autograd.grad(-loss.loss, logp)[0][:, 0] / sign
 
 
-def one_among(title: str = "", explored: bool = False) -> Figure:
-    """The coefficient of one moving token against its ratio, for both signs."""
-    shown = {"GRPO": ("grpo", 8, {})}
-    if explored:
-        shown |= {"GMPO": ("gmpo", 8, {})}
-    else:
-        shown |= {"GRPO, wide clip": ("grpo", 8, WIDE)}
-        shown |= {f"GMPO, |o| = {n}": ("gmpo", n, {}) for n in (8, 2)}
+def wild_token_explorer() -> explorer.Explorer:
+    """Bend GMPO's bounds, and change how many tokens share the mean."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
     for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
-        named = {k: alone(a, n, sign, **given) for k, (a, n, given) in shown.items()}
+        named = {
+            "GRPO": alone("grpo", 8, sign),
+            "GRPO, wide clip": alone("grpo", 8, sign, **WIDE),
+            "GMPO": alone("gmpo", 8, sign),
+        }
         draw.curve_panel(axis, RATIOS, named, looks_of(named), title=name)
         draw.rule(axis, x=1)
         axis.set(xlabel="ratio $r$ of this token", ylim=(-0.06, 2.55), xlim=(0, 2.5))
     axes[0].set_ylabel("its coefficient $c$")
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
-def wild_token_explorer() -> explorer.Explorer:
-    """Bend GMPO's bounds, and change how many tokens share the mean."""
-    figure = one_among("One token moves, the others stay at ratio 1", explored=True)
-    signs, axes = tuple(draw.SIGNS), figure.axes
-    mine = [axis.lines[1] for axis in axes]
+    draw.heading(figure, axes[0], "One token moves, the others stay at ratio 1")
+    signs, mine = tuple(draw.SIGNS), [axis.lines[2] for axis in axes]
     edges = [
         axis.axvline(1, color=GMPO, linewidth=1, linestyle=":", alpha=0.9)
         for axis in axes
@@ -120,27 +114,6 @@ def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
         place = value + (0.03 if value >= 0 else -0.05)
         axis.text(x, place, f"{value:g}".replace("-", "−"), ha="center", **side)
     draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
-    return figure
-
-
-def stale_runs(runs: Mapping[str, Sequence[History]]) -> Figure:
-    """The 1 % and 99 % quantiles of the log-ratio, then three metrics, by rollout."""
-    panels = (
-        ("reward", "reward (training)"),
-        ("entropy", "entropy (nats/token)"),
-        ("clip_ratio/region_mean", "clipped tokens (sign-aware)"),
-    )
-    figure, (first, *axes) = draw.panel_grid(4, (8, 5.6), 2)
-    looks = looks_of(runs)
-    for (label, histories), look in zip(runs.items(), looks):
-        for name in ("log_ratio/q01", "log_ratio/q99"):
-            shown = label if name.endswith("99") else None
-            draw.band(first, [h[name] for h in histories], look[0], shown, look[1])
-    first.set_title("log-ratio: 1 % and 99 % quantile")
-    draw.rule(first, y=0)
-    draw.rollout_axis(first)
-    draw.metric_panels(axes, runs, panels, looks)
-    draw.heading(figure, first, "A wider clip lets the first rollouts drift further")
     return figure
 
 

@@ -91,46 +91,6 @@ def _cell(axis, t: int, e: int, old: set, new: set, favoured: set) -> None:
         axis.plot(t + 0.5, e + 0.5, "o", color=CAME, markersize=4)
 
 
-def drift(
-    updates: Sequence[int],
-    changed: Mapping[str, Sequence[Sequence[float]]],
-    published: float,
-) -> Figure:
-    """Share of experts that changed, in percent, against updates on one rollout."""
-    figure, axis = plt.subplots(figsize=(8, 3.6))
-    for (label, runs), look in zip(changed.items(), looks_of(changed)):
-        percent = [[100 * x for x in run] for run in runs]
-        draw.band(axis, percent, look[0], label, look[1], x=updates)
-    draw.rule(axis, y=100 * published, width=1.8, label="GSPO paper, 1 update")
-    axis.set(xlabel="updates on one rollout", ylabel="experts that changed, %")
-    axis.set(ylim=(0, None), xlim=(0, None), xticks=list(updates))
-    draw.heading(figure, axis, "Fewer experts change here than in the GSPO paper")
-    return figure
-
-
-def changed_or_not(groups: Mapping[str, Sequence[float]]) -> Figure:
-    """How far log-probs moved, as cumulative shares."""
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    for (label, values), look in zip(groups.items(), looks_of(groups)):
-        share = [(i + 1) / len(values) for i in range(len(values))]
-        draw.line(axis, sorted(values), share, *look, label)
-    axis.set(xscale="log", xlim=(1e-4, None), ylim=(0, 1))
-    axis.set(xlabel="|log-ratio| of a token, nats", ylabel="share of tokens below")
-    draw.heading(figure, axis, "Tokens whose experts changed have the longer tail")
-    draw.caption(figure, "all tokens of 6 runs, after 16 updates")
-    return figure
-
-
-def spreads(rows: Mapping[str, Sequence[float]]) -> Figure:
-    """Root mean square of the log-ratio, one row per quantity, one dot per run."""
-    figure, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.2))
-    colours = [FREE[0] if "MoE" in label else FREE[1] for label in rows]
-    draw.dots(axis, rows, colours, ["s" if "MoE" in label else "o" for label in rows])
-    axis.set(xlim=(0, None), xlabel="root mean square of the log-ratio, nats")
-    draw.finding(figure, "A response's mean is quieter than its tokens, on both models")
-    return figure
-
-
 def coefficients(gamma: float, sign: int, placement: str = "before_clip") -> Tensor:
     """c of RSPO at each of `RATIOS`, for a response of one token that has drifted."""
     logp = RATIOS.log()[:, None].requires_grad_()
@@ -212,24 +172,6 @@ def shift_explorer() -> explorer.Explorer:
 EDGES = [i / 20 for i in range(-20, 21)]
 
 
-def mismatch(free: Sequence[float], replayed: Sequence[float], title: str) -> Figure:
-    """How far the sampler's log-probs are from π_old's, with and without replay."""
-    figure, axis = plt.subplots(figsize=(8, 3.6))
-    for values, label, look in (
-        (free, "own experts", {"color": FREE[3], "fill": True}),
-        (replayed, "the sampler's experts (R3)", {"color": FREE[0], "fill": False}),
-    ):
-        counts = histogram(values)
-        axis.stairs(counts, EDGES, label=label, linewidth=2, baseline=0.7, **look)
-    axis.set(yscale="log", ylabel="tokens", ylim=(0.7, 2e4))
-    axis.set_xlabel(
-        r"$\log\pi_{\rm old} - \log\pi_{\rm rollout}$, nats (end bins: beyond)"
-    )
-    draw.heading(figure, axis, title)
-    draw.caption(figure, f"{len(free)} tokens of 1 rollout")
-    return figure
-
-
 def histogram(values: Sequence[float]) -> list[int]:
     """Counts between `EDGES`; the end bins hold what is beyond them."""
     inside = torch.as_tensor(values).float().clamp(EDGES[0], EDGES[-1])
@@ -238,44 +180,40 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Explorer:
     """`gaps[noise]`: log π_old − log π_rollout of every token, free and with R3."""
-    title = "Noise on the sampler's routers moves the log-probs, less under replay"
-    figure = mismatch(*gaps[0.2], title)
-    draw.caption(figure, "all tokens of 1 rollout for each noise")
-    (axis,) = figure.axes
+    figure, axis = plt.subplots(figsize=(8, 3.6))
     counts = {noise: [histogram(g) for g in pair] for noise, pair in gaps.items()}
+    for values, label, look in zip(
+        counts[0.5],
+        ("own experts", "the sampler's experts (R3)"),
+        ({"color": FREE[3], "fill": True}, {"color": FREE[0], "fill": False}),
+    ):
+        axis.stairs(values, EDGES, label=label, linewidth=2, baseline=0.7, **look)
+    axis.set(yscale="log", ylabel="tokens", ylim=(0.7, 2e4))
+    axis.set_xlabel(
+        r"$\log\pi_{\rm old} - \log\pi_{\rm rollout}$, nats (end bins: beyond)"
+    )
+    title = "With the sampler's experts replayed, the two engines agree more"
+    draw.heading(figure, axis, title)
+    draw.caption(figure, "all tokens of 1 rollout for each noise")
 
     def update(noise: float) -> list:
         for bars, values in zip(axis.patches, counts[noise]):
             bars.set_data(values)
         return list(axis.patches)
 
-    control = explorer.stops("noise on the router logits", list(gaps), 0.2)
+    control = explorer.stops("noise on the router logits", list(gaps), 0.5)
     return explorer.Explorer(figure, update, {"noise": control})
 
 
 def final_accuracies(
-    settings: Mapping[str, Mapping[str, Sequence[float]]], title: str, low: float = 0
+    settings: Mapping[str, Mapping[str, Sequence[float]]], title: str
 ) -> Figure:
-    """Final accuracy of every stored run: a panel per setting, a row per arm."""
+    """Final accuracy by warm start: a panel per setting, a row per arm."""
     height = 0.36 * max(map(len, settings.values())) + 1.6
     figure, axes = draw.panel_grid(len(settings), (8, height), sharey=True)
-    for axis, (setting, runs) in zip(axes, settings.items()):
-        draw.dots(axis, runs)
-        axis.set(xlim=(low, 1 if low else 1.02), title=setting)
-        axis.set_xlabel("held-out accuracy")
-        if low:  # without a tick at 1, which would touch the next panel's first
-            axis.set_xticks([low + 0.1 * k for k in range(round((1 - low) / 0.1))])
+    for axis, (setting, starts) in zip(axes, settings.items()):
+        draw.dots(axis, starts, what="")
+        axis.set(xlim=(0, 1.02), title=setting, xlabel="held-out accuracy")
     draw.finding(figure, title)
-    return figure
-
-
-def over_time(runs: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
-    """Training reward by rollout: one panel per arm, thin lines its single runs."""
-    figure, axes = draw.panel_grid(len(runs), (8, 3.2), sharey=True)
-    for axis, (label, rewards), look in zip(axes, runs.items(), looks_of(runs)):
-        draw.strands(axis, rewards, look[0], label)
-        axis.set(title=label, ylim=(0, 1))
-        draw.rollout_axis(axis)
-    axes[0].set_ylabel("reward (training)")
-    draw.finding(figure, title)
+    draw.caption(figure, "dots: 5 warm starts, means of their 1 to 4 runs; bar: median")
     return figure

@@ -71,7 +71,9 @@ def grid(names: Sequence[str] = tuple(PANELS), *, title: str) -> Figure:
     head = 0.12 + 0.27 * (title.count("\n") + 1)
     height = rows * HIGH + head
     figure, axis = draw.canvas(2 * WIDE, height)
-    axis.text(0.1, height - 0.1, title, fontsize=13.5, weight="bold", va="top")
+    place = {"x": 0.1 / (2 * WIDE), "y": 1 - 0.1 / height, "ha": "left", "va": "top"}
+    figure.suptitle(title, **place)
+    axis.set_ylabel(f"weights in {', '.join(PANELS[name][0] for name in names)}")
     for i, name in enumerate(names):
         left, top = (i % 2) * WIDE, height - head - (i // 2) * HIGH
         _panel(axis, left, top, name)

@@ -28,12 +28,9 @@ from matplotlib.ticker import (
 )
 
 from course.plots.style import (
-    BAD,
     BLACK,
     FREE,
     GREY,
-    RIGHT,
-    WRONG,
     Dash,
 )
 from course.plots.style import colour as colour_of
@@ -304,17 +301,6 @@ def grouped_bars(axis, groups: Mapping[str, Sequence[float]], colours, ticks) ->
         axis.bar(places, values, 0.95 * width, color=colour, label=label)
     rule(axis, y=0, colour=BLACK, dash="-")
     axis.set_xticks(range(len(ticks)), ticks)
-
-
-def advantage_bars(axis, advantages: Sequence[float], right: Sequence) -> None:
-    """The advantages in a group, one bar per response, coloured by who is right."""
-    colours = [RIGHT if r else WRONG for r in right]
-    axis.bar(steps(advantages), advantages, color=colours)
-    rule(axis, y=0, dash="-", width=1)
-    axis.set_xlabel("response")
-    if not any(advantages):
-        middle = (len(advantages) + 1) / 2
-        axis.text(middle, 0.4, "dead: every Â is 0", ha="center", color=BAD)
 
 
 def stacked(axis, rows: Mapping[str, Mapping[str, float]], colours: Mapping) -> None:

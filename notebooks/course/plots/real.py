@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
+from course.plots.style import FREE, GREY, PAPER, looks_of, shade
 from course.plots.style import colour as colour_of
 from refimpl.history import History
 from refimpl.real.memory import memory
@@ -49,20 +49,8 @@ def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
         (("the prompt", FREE[2]), ("an answer", FREE[1]), ("padding", GREY))
     ):
         axis.text(right, top - 0.3 * n + 0.1, text, size=11, va="center", color=colour)
-    axis.text(0.1, height - 0.25, title, size=13.5, weight="bold", color=INK)
-    figure.set_facecolor(PAPER)
-    return figure
-
-
-def answers_by_form(shares: Mapping[str, Sequence[float]], title: str) -> Figure:
-    """The share of each form of answer, by rollout, stacked."""
-    figure, axis = plt.subplots(figsize=(8, 3.0))
-    steps = draw.steps(next(iter(shares.values())))
-    axis.stackplot(steps, *shares.values(), labels=list(shares), colors=FREE)
-    axis.set(ylim=(0, 1), ylabel="share of answers", xlim=(1, len(steps)))
-    draw.rollout_axis(axis, 6)
-    draw.legend_beside(axis)
     draw.finding(figure, title)
+    figure.set_facecolor(PAPER)
     return figure
 
 

@@ -13,9 +13,7 @@ from course import explorer, newer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER
 from course.plots.style import colour as colour_of
-from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Algorithm
-from refimpl.importance import truncated_weight
 
 LATE_RUNS = "dots, squares: single runs, lines: medians"
 SAMPLER, LEARNER = 1.5, 1.0
@@ -24,7 +22,7 @@ SAMPLER, LEARNER = 1.5, 1.0
 
 def parts(title: str, rollouts: int = 4) -> Figure:
     """Sampler and learner over time, waiting for each other, and not waiting."""
-    figure, axis = draw.canvas(8, 3.6)
+    figure, axis = draw.canvas(8, 3.7)
     unit, left = 0.6, 1.35
 
     def block(row: float, start: float, length: float, text: str, colour: str):
@@ -45,10 +43,10 @@ def parts(title: str, rollouts: int = 4) -> Figure:
             learns = f"→ π{_sub(n + 1)}"
             block(top - 0.5, start + SAMPLER, LEARNER, learns, FREE[2])
 
-    cut(2.2, "each waits for the other", SAMPLER + LEARNER, behind=0)
-    cut(0.7, "the sampler goes on", SAMPLER, behind=1)
-    axis.text(left, 0.02, "time →", size=11, color=GREY)
-    axis.text(0.1, 3.3, title, size=13.5, weight="bold", color=INK)
+    cut(2.3, "each waits for the other", SAMPLER + LEARNER, behind=0)
+    cut(0.85, "the sampler goes on", SAMPLER, behind=1)
+    axis.text(left, 0.14, "time →", size=11, color=GREY)
+    draw.finding(figure, title)
     return figure
 
 
@@ -115,44 +113,6 @@ def distinct(counts: Mapping[str, Sequence[int]], title: str) -> Figure:
     return figure
 
 
-def newer_map(title: str) -> Figure:
-    """Where newer methods change what: a token's coefficient, its weight, Â."""
-    figure, axes = draw.panel_grid(3, (8, 3.6))
-    gate, weight, advantage = axes
-    ratio = torch.linspace(0.02, 3.5, 400, dtype=torch.float64)
-    grpo = coefficient(ALGORITHMS["grpo"], ratio)
-    draw.line(gate, ratio, grpo, colour_of("grpo"), "-", "GRPO, MiniRL")
-    for p, dash, colour in ((0.1, "--", FREE[0]), (0.3, "-.", FREE[1])):
-        possible = ratio[ratio * p <= 1]
-        curve = coefficient(newer.dppo(), possible, p)
-        draw.line(gate, possible, curve, colour, dash, rf"DPPO, $\pi_{{old}}$ = {p}")
-    vespo = coefficient(newer.vespo(), ratio)
-    draw.line(gate, ratio, vespo, FREE[2], ":", "VESPO, one token")
-    gate.set(title="gate × ratio, Â > 0", xlabel="ratio r", ylim=(0, 5.4))
-    gate.set_ylabel("coefficient")
-    w = torch.linspace(0.02, 7, 400, dtype=torch.float64)
-    zero, one = torch.zeros_like(w)[:, None], torch.ones_like(w)[:, None]
-    capped = truncated_weight(w.log()[:, None], zero, one, 2.0)[:, 0]
-    draw.line(weight, w, capped, GREY, "-", "truncated at 2")
-    draw.line(weight, w, newer.icepop(w.log(), zero[:, 0]), FREE[0], "--", "IcePop")
-    weight.set(title="weight", ylim=(-0.2, 6.6))
-    weight.set_xlabel(r"$\pi_{old}\,/\,\pi_{sampler}$")
-    share = torch.arange(1, 16) / 16
-    groups = [torch.tensor([1.0] * k + [0.0] * (16 - k)) for k in range(1, 16)]
-    for label, colour, dash, of_group in (
-        ("GRPO", colour_of("grpo"), "-", ALGORITHMS["grpo"].advantages),
-        ("R − mean", colour_of("dr_grpo"), "-.", newer.minirl().advantages),
-        ("MaxRL", FREE[0], "--", newer.maxrl),
-    ):
-        right = [of_group(Scored(g, torch.zeros(16).long()))[0].item() for g in groups]
-        draw.line(advantage, share, right, colour, dash, label)
-    advantage.set(title="Â of a right answer", ylim=(0, 8), xlabel="share of right")
-    for axis in axes:
-        axis.legend(fontsize=9.5, handlelength=1.9)
-    draw.finding(figure, title)
-    return figure
-
-
 def coefficient(
     algorithm: Algorithm,
     ratio: Float[Tensor, " N"],
@@ -184,7 +144,7 @@ def newer_explorer() -> explorer.Explorer:
         axis.set(xlabel="ratio r", title=draw.SIGNS[sign])
         axis.set_ylim(*((0, 3.6) if sign > 0 else (-3.6, 0)))
     axes[0].set_ylabel("coefficient")
-    draw.heading(figure, axes[0])
+    draw.heading(figure, axes[0], "GRPO stops at a ratio, DPPO at a probability")
 
     def update(old: float, bound: float, k: float, rate: float) -> list:
         bent = newer.dppo(bound, bound), newer.vespo((k, rate), (k, rate))

@@ -1,13 +1,13 @@
 """Figures of chapter 11: all methods as one, gates on real tokens, the theorem."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from scipy import special
 
 from course import explorer, stale
 from course.plots import primitives as draw
@@ -19,8 +19,8 @@ from refimpl.curves import Curve, curve
 from refimpl.history import History
 from refimpl.lab.arms import one_sided
 
-MEAN, GRADIENT = FREE[1], FREE[0]
-"""Errors of the mean gate, and of the gradient."""
+MEAN = FREE[1]
+"""Two gates and their mean."""
 
 
 def one_table(
@@ -54,21 +54,6 @@ def one_table(
     last.set_xlabel(r"length $|o|$")
     last.legend(loc="upper right", handlelength=1.6, fontsize=10)
     draw.heading(figure, axes[0], title)
-    return figure
-
-
-def surrogates(
-    ratio, named: Mapping[str, Mapping[int, Sequence[float]]], title: str
-) -> Figure:
-    """f(r) with f' = gate and f(1) = 1, for both signs."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 4.4), sharey=True)
-    for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
-        heights = {label: by_sign[sign] for label, by_sign in named.items()}
-        draw.curve_panel(axis, ratio, heights, style.looks_of(named), title=name)
-        axis.plot([1], [1], "o", color=BLACK, markersize=5)
-        axis.set(xlabel="ratio $r$", ylim=(0, 3), xlim=(0, 3))
-    axes[0].set_ylabel("objective $f(r)$")
-    draw.heading(figure, axes[0], title, columns=3)
     return figure
 
 
@@ -110,30 +95,6 @@ def variances(named: Mapping[str, Sequence[float]], limit: float, title: str):
     return figure
 
 
-def gap_and_gradient(panels, title: str) -> Figure:
-    """Two errors against Var_i, with their bounds.
-
-    A panel is (name, variances, gaps, gradient errors, bound, first-order bound).
-    """
-    figure, axes = draw.panel_grid(len(panels), (8, 4.6), sharey=True)
-    grid = [10 ** (-4 + 0.1 * k) for k in range(51)]
-    marks = {"s": 22, "alpha": 0.75, "linewidths": 0}
-    for axis, (name, x, gaps, errors, second, first) in zip(axes, panels):
-        bounds = {"its bound, (τ²/4) Var": second, "its bound, (2τ/3√3) √Var": first}
-        lines = {label: [bound(v) for v in grid] for label, bound in bounds.items()}
-        axis.scatter(x, gaps, color=MEAN, label="error of the mean gate", **marks)
-        look = {"color": GRADIENT, "marker": "^", "label": "error of the gradient"}
-        axis.scatter(x, errors, **look, **marks)
-        looks = ((MEAN, "-"), (GRADIENT, "--"))
-        draw.curve_panel(axis, grid, lines, looks, title=name)
-        axis.set(xscale="log", yscale="log", xlim=(1e-3, 10), ylim=(1e-4, 8))
-        axis.set_xlabel("Var of log r in a response")
-    axes[0].set_ylabel("error (1: a whole gate)")
-    draw.heading(figure, axes[0], title, columns=2)
-    draw.caption(figure, f"one dot: one of {len(panels[0][1])} responses, one rollout")
-    return figure
-
-
 def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     """The mean gate of the tokens that moved on, and of those that come back."""
     figure, axis = plt.subplots(figsize=(8, 0.45 * len(shares) + 1.6))
@@ -148,86 +109,12 @@ def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     return figure
 
 
-def own_gate(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
-    """Gate and coefficient of a few methods, for both signs."""
-    figure, axes = plt.subplots(2, 2, figsize=(8, 5.8), sharex=True, sharey="row")
-    looks = style.looks_of(named)
-    for column, (sign, name) in zip(axes.T, draw.SIGNS.items()):
-        for i, (label, look) in enumerate(zip(named, looks)):
-            one, width = named[label][sign], 2.2 if i else 4
-            draw.line(column[0], one.ratio, one.gate, *look, label, lw=width)
-            draw.line(column[1], one.ratio, one.coefficient, *look, label, lw=width)
-        column[0].set(title=name, ylim=(-0.05, 1.1))
-        column[1].set(xlabel="ratio $r$", ylim=(-0.1, 3))
-        for axis in column:
-            draw.rule(axis, x=1)
-    axes[0, 0].set_ylabel("gate $g$")
-    axes[1, 0].set_ylabel("$c = g\\,r$")
-    draw.heading(figure, axes[0, 0], title)
-    return figure
-
-
-def arms(
-    runs: Mapping[str, Sequence[History]],
-    panels: Sequence[tuple[str, str]],
-    title: str,
-) -> Figure:
-    """Median over seeds and their range; the last panel is the final accuracy."""
-    figure, (*axes, last) = draw.panel_grid(len(panels) + 1, (8, 6.2), 2)
-    looks = style.looks_of(runs)
-    draw.metric_panels(axes, runs, panels, looks, from_zero=False)
-    final = {
-        label: [h.accuracy for h in histories] for label, histories in runs.items()
-    }
-    draw.dots(last, final, [shade for shade, _ in looks])
-    began = statistics.fmean(h["reward"][0] for hs in runs.values() for h in hs)
-    draw.rule(last, x=began, colour=INK, dash="--", width=1.2)
-    last.set(xlim=(-0.02, 1), title="final accuracy (dashed: at the start)", yticks=())
-    for row, label in enumerate(final):
-        last.text(0.99, row, label, ha="right", va="center", size=11)
-    draw.heading(figure, axes[0], title)
-    return figure
-
-
 def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
     """Reward and entropy of runs, one of them broken."""
     panels = (("reward", "reward"), ("entropy", "entropy (nats/token)"))
     figure, axes = draw.panel_grid(2, (8, 3.2))
     draw.metric_panels(axes, runs, panels, style.looks_of(runs))
     draw.heading(figure, axes[0], title)
-    return figure
-
-
-def student(p: float, df: int) -> float:
-    """The p quantile of Student's t, by Cornish and Fisher's series (to 0.5 %)."""
-    z = statistics.NormalDist().inv_cdf(p)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / df + second / df**2 + third / df**3
-
-
-def seeds(
-    named: Mapping[str, tuple[float, bool]], title: str, most: int = 100
-) -> Figure:
-    """Smallest detectable effect by number of warm starts.
-
-    `named[label]` is (sd, whether paired): the sd of the differences, or of one arm.
-    """
-    figure, axis = plt.subplots(figsize=(8, 4))
-    n = range(4, most + 1)
-    settings = list(dict.fromkeys(label.split(",")[0] for label in named))
-    for label, (sd, paired) in named.items():
-        shade = FREE[settings.index(label.split(",")[0])]
-        effects = [detectable(sd, k, paired) for k in n]
-        axis.plot(n, effects, "-" if paired else "--", color=shade, label=label)
-    for k in (5, 10):
-        draw.rule(axis, x=k)
-    axis.set(xscale="log", yscale="log", xlabel="warm starts, n", xlim=(4, most))
-    axis.set_ylabel("smallest detectable effect")
-    draw.plain_ticks(axis.xaxis, (5, 10, 20, 50, 100))
-    draw.plain_ticks(axis.yaxis, (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
-    draw.heading(figure, axis, title, columns=2)
     return figure
 
 
@@ -239,7 +126,8 @@ def detectable(sd: float, n: int, paired: bool, alpha: float = 0.05) -> float:
     """
     df = n - 1 if paired else 2 * n - 2
     scale = math.sqrt((1 if paired else 2) / n)
-    return (student(1 - alpha / 2, df) + student(0.8, df)) * sd * scale
+    t = special.stdtrit(df, 1 - alpha / 2) + special.stdtrit(df, 0.8)
+    return float(t) * sd * scale
 
 
 METHODS = ("grpo", "dapo", "gspo", "cispo", "gmpo", "sapo", "one-sided", "yours")
@@ -256,6 +144,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
     first, second = (_column(axes[:, i], (1, -1)[i], rollout) for i in (0, 1))
     axes[0, 0].set_ylabel("gate $g$")
     axes[1, 0].set_ylabel("tokens")
+    draw.finding(figure, "What two gates leave of the stale tokens' push")
     known = dict(zip(METHODS, METHODS)) | {"yours": yours}
 
     def update(method, beside, epsilon, tau_pos, tau_neg) -> list:
@@ -348,7 +237,8 @@ def _column(axes, sign: int, rollout: stale.Stale):
 
     def move(chosen, gates) -> list:
         for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
-            shade = style.look(name)[0]
+            wide = name != "sapo" or given["tau_pos"] < 4
+            shade = style.look(name)[0] if wide else style.SAPO_NARROW[0]
             left = g[ours].numpy().clip(0, 1)
             one = curve(algorithm, sign, grid, **given)
             lines[i].set_ydata(one.gate.numpy())
