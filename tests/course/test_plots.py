@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from course import plots
-from course.plots import cards, overview, primitives, sapo
+from course.plots import cards, overview, primitives
 from course.runs import of_runs
 from refimpl import ALGORITHMS, History, curve
 
@@ -142,12 +142,6 @@ def test_training_shows_a_metric_that_only_some_runs_have():
     reward, kl = plots.training({"grpo": [some], "ppo": [none]}, metrics).axes
     assert [line.get_label() for line in reward.lines] == ["grpo", "ppo"]
     assert [line.get_xydata().tolist() for line in kl.lines] == [[[2, 0.5]]]
-
-
-def test_an_interval_goes_up_and_counts_every_start():
-    """sd 1, t of 2 degrees of freedom: 4.3027 / √3."""
-    low, high = sapo.interval([1.0, 2.0, 3.0])
-    assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-3)
 
 
 def test_figures_go_where_asked_or_to_the_top_level_of_the_clone(tmp_path, monkeypatch):

@@ -39,8 +39,8 @@ MISREADINGS = [
     Misreading(
         "sapo_on_sequence_ratio",
         "SAPO's gate looks at the sequence ratio.",
-        "At each token's own. Only where a response's log-ratios hardly vary is the "
-        "mean of the gates close to the gate of the mean (chapter 11).",
+        "It looks at each token's own. Only where a response's log-ratios hardly vary "
+        "is the mean of the gates close to the gate of the mean (chapter 11).",
         sapo_on_the_sequence_ratio,
         sapo,
     ),
