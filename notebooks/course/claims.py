@@ -171,7 +171,7 @@ def control() -> Markdown:
         [
             line["title"].partition(": ")[2],
             *(f"{float(line[k]):+.3f}" if line[k] else "–" for k in _NUMBERS),
-            line["verdict"],
+            line["verdict"] if float(line["high"] or 1) else "no run reached the goal",
         ]
         for line in lines
     ]

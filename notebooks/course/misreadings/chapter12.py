@@ -52,15 +52,16 @@ MISREADINGS = [
     Misreading(
         "claims_not_seen_is_none",
         "The interval holds 0, so there is no effect.",
-        "It also holds everything else between its ends. There is none that matters "
-        "only where the whole interval is smaller than that.",
+        "The interval also holds every other value between its ends. *None that "
+        "matters* needs the whole interval within ±0.03.",
         nothing_there,
         nothing_that_matters,
     ),
     Misreading(
         "claims_one_significant",
         "One effect is significant and the other is not, so they differ.",
-        "The difference has an interval of its own, and it is wider than either.",
+        "The difference has an interval of its own; for independent effects it is "
+        "wider than either.",
         one_and_not_the_other,
         their_difference,
     ),

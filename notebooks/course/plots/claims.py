@@ -58,7 +58,7 @@ def clusters(by_start: Mapping[int, Sequence[float]], what: str, title: str) -> 
         axis.plot(place, made.effect, "o", color=colour, markersize=8)
     draw.rule(axis, y=0, colour=INK, dash="-", width=1)
     named = [f"start {start}" for start in by_start]
-    ends = [f"{len(every)} pairs\nalike", f"{n} warm\nstarts"]
+    ends = [f"{len(every)} pairs,\ncounted each", f"{n} warm\nstarts"]
     axis.set_xticks([*by_start, n + 0.4, n + 1.4], [*named, *ends])
     axis.set_ylabel(what)
     draw.finding(figure, title)
@@ -118,8 +118,8 @@ UNITS = {
     "answers to 0.95": "answers",
     "octaves of the rate": "octaves",
     "q99 − q01, nats": "range",
-    "share of responses": "responses",
-    "share of problems": "problems",
+    "share of responses": "of responses",
+    "share of problems": "of problems",
     "the KL": "KL",
 }
 """What the ledger's figure calls a unit, where its own name is too long."""
