@@ -15,6 +15,5 @@ from course.plots.sapo_explorer import sapo_explorer
 from course.runs import of_runs
 from course.tables import as_table
 from refimpl.lab import grid
-from refimpl.lab.arms import one_sided as gate_of
 from refimpl.lab.effects import Breaking
 from refimpl.lab.statistics import estimate

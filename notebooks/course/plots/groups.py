@@ -187,7 +187,9 @@ def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
     for axis, sign in zip(axes, (1, -1)):
         plain = {"color": COLOURS["grpo"], "label": "β = 0"}
         axis.plot(ratio, push(0.0, sign, 0.0), **plain)
-        (line,) = axis.plot(ratio, ratio, "--", color=FREE[1], label="your β")
+        (line,) = axis.plot(
+            ratio, ratio, "--", color=FREE[1], label="your β (1 at first)"
+        )
         lines.append(line)
     _push_panels(figure, axes)
     axes[1].legend(loc="upper right")
