@@ -35,6 +35,7 @@ def execute(path: Path) -> None:
         timeout=600,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         store_widget_state=False,
         resources={"metadata": {"path": path.parent}},
     ).execute()
