@@ -1,14 +1,18 @@
 """Figures: what is computed on the way to them, and what a label or an axis says."""
 
+import base64
+import io
 import math
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from PIL import Image
 
 from course import plots
 from course.plots import cards, overview, primitives
+from course.plots.words import words
 from course.runs import of_runs
 from refimpl import ALGORITHMS, History, curve
 
@@ -111,8 +115,8 @@ def test_the_map_draws_of_every_method_what_it_changes_and_nothing_overlaps():
     for name, (_, _, chapter) in overview.PLACES.items():
         assert {ALGORITHMS[name].title, overview.CHANGES[name][0]} <= {*shown}
         (notebook,) = NOTEBOOKS.glob(f"{chapter:02d}_*.ipynb")
-        words = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
-        assert words.get(name, name) in notebook.stem
+        chapters = {"reinforce": "policy_gradient", "gspo_token": "gspo"}
+        assert chapters.get(name, name) in notebook.stem
     assert len(axis.child_axes) == len(overview.PLACES) + 1, "pictures, and a key"
     assert all(text.get_fontsize() >= 11.5 for text in axis.texts)
     boxes = [text.get_window_extent() for text in axis.texts]
@@ -127,8 +131,8 @@ def test_the_words_of_a_card_are_large_and_stay_in_it(name):
     figure.canvas.draw()
     assert tuple(figure.get_size_inches()) == cards.SIZE and figure.get_suptitle()
     for axis in figure.axes:
-        words = [*axis.texts, axis.xaxis.label, axis.yaxis.label]
-        for text in [*words, *axis.get_xticklabels(), *axis.get_yticklabels()]:
+        texts = [*axis.texts, axis.xaxis.label, axis.yaxis.label]
+        for text in [*texts, *axis.get_xticklabels(), *axis.get_yticklabels()]:
             box = text.get_window_extent()
             assert text.get_fontsize() >= 12, text.get_text()
             assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
@@ -150,3 +154,29 @@ def test_figures_go_where_asked_or_to_the_top_level_of_the_clone(tmp_path, monke
     assert (tmp_path / "deep" / "one.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.delenv("REFIMPL_FIGURES")
     assert plots.folder() == Path(__file__).resolve().parents[2] / "figures"
+
+
+def test_a_figures_words_are_title_panels_labels_and_footer():
+    figure, (left, right) = plt.subplots(1, 2)
+    left.plot([0, 1], label=r"$\tau$ = 1")
+    left.legend()
+    left.set_title(r"$\hat{A} > 0$")
+    right.set_ylabel(r"ratio $\pi_\theta / \pi_{old}$")
+    figure.suptitle("The gate closes\non both sides")
+    primitives.caption(figure, "5 runs; band: range")
+    assert words(figure) == (
+        "The gate closes on both sides. Panels: Â > 0, ratio π_θ / π_old. "
+        "Shown: τ = 1. 5 runs; band: range"
+    )
+
+
+def test_what_is_shown_has_words_and_is_twice_as_fine(monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "display", shown.append)
+    figure = plt.figure(figsize=(4, 3), dpi=100)
+    figure.suptitle("One")
+    plots.show(figure)
+    data, metadata = shown[0]._repr_png_()
+    assert metadata == {"width": 400, "alt": "One"}
+    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (800, 600)
+    assert not plt.fignum_exists(figure.number), "the notebook would show it again"
