@@ -153,12 +153,10 @@ class Explorer(widgets.HBox):
             "application/vnd.jupyter.widget-view+json": view,
         }
         labels = ", ".join(c.description for c in self.controls.values())
-        title = self.figure.get_suptitle()
+        known = words(self.figure)
         texts = [plain(text.get_text()) for text in self.figure.texts]
-        texts = ", ".join(text for text in texts if text and text != plain(title))
-        said = ". ".join(
-            filter(None, [words(self.figure), texts, f"Controls: {labels}"])
-        )
+        others = ", ".join(text for text in texts if text and text not in known)
+        said = ". ".join(filter(None, [known, others, f"Controls: {labels}"]))
         return data, {"image/png": {"alt": said, "width": self.pixels().shape[1]}}
 
     def __repr__(self) -> str:

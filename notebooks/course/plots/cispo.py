@@ -102,7 +102,7 @@ def loss_value(chances, values: Mapping[str, Sequence[float]], coefficients) -> 
     left.set(title="its loss")
     right.set(title="its gradient coefficient c", ylim=(-0.3, 6))
     right.annotate("cap at r = 5", (0.053, 5.4), color="#555555")
-    title = "One good token rises as asked, and CISPO's loss rises with it"
+    title = "One good token rises as asked; CISPO's loss rises with it, up to the cap"
     draw.heading(figure, left, title)
     return figure
 

@@ -203,7 +203,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
             for held in (right, wrong)
         ]
         text = (
-            f"punished: {hit[0]:.0f} % of right answers, {hit[1]:.0f} % of wrong ones"
+            f"punished: {hit[0]:.1f} % of right answers, {hit[1]:.1f} % of wrong ones"
         )
         figure._suptitle.set_text(text)
         return [line, name, over, *spans, *rules, figure._suptitle]

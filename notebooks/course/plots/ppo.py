@@ -269,8 +269,8 @@ def ladder(runs: Runs) -> Figure:
         draw.dots(axis, rows, colours)
         axis.set_title(titles[name])
         if name == "largest":
-            axis.set(xscale="log", xlim=(1, 300))
-            draw.plain_ticks(axis.xaxis, (1, 10, 100))
+            axis.set(xscale="log")
+            draw.plain_ticks(axis.xaxis, (1, 10, 100, 1_000, 10_000))
         else:
             axis.set(xlim=(0, 1.03), xticks=[0, 0.5, 1])
     draw.finding(

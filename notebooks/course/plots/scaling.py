@@ -143,7 +143,7 @@ def newer_explorer() -> explorer.Explorer:
             lines[name, sign] = axis.lines[-1]
         axis.set(xlabel="ratio r", title=draw.SIGNS[sign])
         axis.set_ylim(*((0, 3.6) if sign > 0 else (-3.6, 0)))
-    axes[0].set_ylabel("coefficient")
+    axes[0].set_ylabel(r"coefficient × sign of $\hat{A}$")
     draw.heading(figure, axes[0], "GRPO stops at a ratio, DPPO at a probability")
 
     def update(old: float, bound: float, k: float, rate: float) -> list:

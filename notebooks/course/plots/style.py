@@ -129,6 +129,7 @@ def use() -> None:
             "legend.frameon": False,
             "legend.handlelength": 2.8,
             "lines.linewidth": 2.2,
+            "lines.solid_capstyle": "butt",  # an interval ends where it ends
             "mathtext.fontset": "dejavusans",
         }
     )

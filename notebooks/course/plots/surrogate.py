@@ -37,7 +37,7 @@ def one_table(
     for axis, (label, by_sign) in zip(axes, families.items()):
         ratio = by_sign[1].ratio
         axis.plot(ratio, ratio, ":", color=GREY, linewidth=1.2, label="$r$, unclipped")
-        for sign, look in ((-1, (BAD, "--")), (1, (GOOD, "-"))):
+        for sign, look in ((1, (GOOD, "-")), (-1, (BAD, "--"))):
             name = draw.SIGNS[sign]
             draw.line(axis, ratio, by_sign[sign].coefficient, *look, name)
         draw.rule(axis, x=1)

@@ -23,7 +23,8 @@ SPOKEN = {
     r"\\times": "×",
     r"\\geq?": "≥",
     r"\\leq?": "≤",
-    r"\\(?:mathrm|text|bar|sqrt|frac|left|right|mathbf)\b": "",
+    r"\\sqrt\{?": "√",
+    r"\\(?:mathrm|text|bar|frac|left|right|mathbf)\b": "",
     r"\\[,;!: ]": " ",
     r"[${}]": "",
 }
@@ -47,7 +48,8 @@ def words(figure: Figure) -> str:
     panels = [a.get_title() or a.get_title("left") or a.get_ylabel() for a in shown]
     labels = [text.get_text() for legend in legends for text in legend.get_texts()]
     parts = [*title, *told("Panels: ", panels), *told("Shown: ", labels)]
-    return ". ".join(plain(p) for p in [*parts, figure.get_supxlabel()] if p.strip())
+    parts.append(figure.get_supxlabel())
+    return ". ".join(plain(part) for part in parts if part.strip())
 
 
 def told(what: str, texts: list[str]) -> list[str]:
