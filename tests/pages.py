@@ -10,7 +10,6 @@ needs Chromium and takes some seconds a page.
 
 import json
 import re
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -93,17 +92,6 @@ def heights(path: Path, browser, scratch: Path) -> dict[str, float]:
     return {kind: height[kind] / sum(height.values()) for kind in KINDS}
 
 
-def chromium():
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome")
-    for flag in ("headless=new", "no-sandbox", "window-size=1200,1000"):
-        options.add_argument(f"--{flag}")
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    return webdriver.Chrome(options=options, service=service)
-
-
 def too_much(path: Path) -> list[str]:
     """What a page has more of than it may."""
     silent = alternatives(path).count("")
@@ -132,14 +120,14 @@ def main(arguments: list[str]) -> None:
         wrong += [f"{path.stem}: {one}" for one in too_much(path)]
     if "--browser" in arguments:
         heads += [f"{kind}, height" for kind in KINDS]
-        browser = chromium()
-        with tempfile.TemporaryDirectory() as scratch:
+        from tests.sliders import chromium
+
+        with tempfile.TemporaryDirectory() as scratch, chromium(1200, 1000) as browser:
             for path, row in zip(paths, rows, strict=True):
                 share = heights(path, browser, Path(scratch))
                 row += [f"{share[kind]:.0%}" for kind in KINDS]
                 if path.stem[:2] in LED_BY_CODE and share["code"] > CODE_HEIGHT:
                     wrong.append(f"{path.stem}: {share['code']:.0%} of its height code")
-        browser.quit()
     total = sum(row[1] for row in rows)
     if total > WORDS_IN_ALL:
         wrong.append(f"{total} words in all, at most {WORDS_IN_ALL}")

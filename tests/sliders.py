@@ -275,8 +275,6 @@ def in_browser() -> None:
         wait(lambda: page.execute_script(there), "the explorer's picture")
         time.sleep(1)
         taken = page.execute_async_script(FOLLOWS, MOVES)
-        if picture := os.environ.get("SLIDERS_SCREENSHOT"):
-            page.save_screenshot(picture)
     print(f"SAPO's τ, key to picture in JupyterLab: {statistics.median(taken):.0f} ms")
     print(f"median of {MOVES}; {min(taken):.0f} to {max(taken):.0f}")
 

@@ -77,6 +77,14 @@ def clip_or_fade() -> Figure:
     return figure
 
 
+def _two_signs(axis) -> None:
+    """A row for each sign of Â, along the ratio and PPO's bounds."""
+    draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
+    axis.tick_params("y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set(xlim=(0, 2), xticks=[0, 0.8, 1.2, 2], xlabel="ratio $r$")
+
+
 def sign_trap() -> Figure:
     """Where PPO's clip passes a token, for both signs of Â."""
     figure, axis = blank("The sign of the advantage decides which side the clip cuts")
@@ -90,10 +98,7 @@ def sign_trap() -> Figure:
         cut = (high + 2) / 2 if low < 0.1 else low / 2
         say(axis, cut, row, "cut", "#555555", ha="center")
     axis.axvline(1, color=INK, linewidth=1, linestyle=":")
-    draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
-    axis.tick_params("y", length=0)
-    axis.spines["left"].set_visible(False)
-    axis.set(xlim=(0, 2), xticks=[0, 0.8, 1.2, 2], xlabel="ratio $r$")
+    _two_signs(axis)
     return figure
 
 
@@ -208,10 +213,7 @@ def far_enough() -> Figure:
         axis.plot([stop, stop], [row - 0.36, row + 0.36], color=INK, linewidth=2)
         x, side = (1.98, "right") if sign > 0 else (0.02, "left")
         say(axis, x, row - 0.33, "no push", "#555555", ha=side)
-    draw.row_labels(axis, [r"$\hat{A} > 0$", r"$\hat{A} < 0$"], fontsize=TITLE)
-    axis.tick_params("y", length=0)
-    axis.spines["left"].set_visible(False)
-    axis.set(xlim=(0, 2), xticks=[0, 0.8, 1.2, 2], xlabel="ratio $r$")
+    _two_signs(axis)
     return figure
 
 
