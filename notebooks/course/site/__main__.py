@@ -1,0 +1,31 @@
+"""`python -m course.site [FOLDER] [--repository URL]`, from the notebooks' folder."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from course.site.build import build
+from course.site.page import ROOT, SiteError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m course.site",
+        description="Make the web edition from the executed notebooks.",
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site")
+    parser.add_argument(
+        "--repository",
+        default="",
+        help="its address, e.g. https://github.com/OWNER/NAME, for links to notebooks",
+    )
+    given = parser.parse_args()
+    try:
+        first = build(given.folder.resolve(), given.repository)
+    except (SiteError, OSError) as error:
+        sys.exit(f"no site was made: {error}")
+    print(f"open {first.as_uri()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""All pages of the site: made, linked, checked, and written at once or not at all."""
+
+import html
+import json
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import jinja2
+
+from course.site import markdown, start
+from course.site.mathematics import font
+from course.site.notebook import Chapter
+from course.site.page import NOTEBOOKS, ROOT, Page, SiteError, slug, text_of
+from course.site.source import of_code
+
+ASSETS = Path(__file__).parent / "assets"
+TABLES = ROOT / "figures" / "explorers"
+CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
+    "Chapters",
+    "Look it up",
+    "Use it",
+    "Teach with it",
+)
+LOOKED_UP = ("notation", "methods")
+"""The guide's pages that one opens beside a chapter; the others say how to use it."""
+
+
+def chapters() -> list[Page]:
+    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
+    return [Chapter(path, TABLES).page(CHAPTERS) for path in paths]
+
+
+def guide() -> list[Page]:
+    paths = sorted((NOTEBOOKS / "guide").glob("*.md"))
+    groups = {path: LOOK_UP if path.stem in LOOKED_UP else USE for path in paths}
+    return [markdown.from_markdown(path, group) for path, group in groups.items()]
+
+
+def made() -> list[Page]:
+    """The pages that no file holds, made from the code."""
+    return []
+
+
+class Site:
+    """Pages by name, and the files beside them."""
+
+    def __init__(self, pages: Iterable[Page], repository: str = ""):
+        self.repository = repository.rstrip("/")
+        self.pages = {page.file: page for page in pages}
+        self.addresses = {p.source: p.file for p in self.pages.values() if p.source}
+        self.addresses[ROOT / "README.md"] = "index.html"
+        self.files: dict[str, bytes] = {}
+        self.code: dict[Path, Page] = {}
+        terms = glossary(self.pages)
+        for name, page in list(self.pages.items()):
+            if page.group == CHAPTERS:
+                page = replace(page, body=markdown.linked(page.body, terms))
+            self.pages[name] = self.joined(page)
+        for page in self.code.values():
+            self.pages[page.file] = page
+        for page in self.pages.values():
+            self.files |= page.files
+
+    def joined(self, page: Page) -> Page:
+        """The page with addresses of this site in place of the repository's."""
+        if page.source is None:
+            return page
+        body = re.sub(
+            r'<(a|img)\b([^>]*?)(href|src)="([^"]*)"([^>]*)>',
+            lambda found: self.element(page, *found.groups()),
+            page.body,
+        )
+        return replace(page, body=body)
+
+    def element(self, page: Page, tag, before, kind, address, after) -> str:
+        if tag == "img" and not address.startswith("img/"):
+            return self.image(page, before + after, html.unescape(address))
+        where = self.address(page, html.unescape(address)) if tag == "a" else address
+        if where is None:  # a folder: the site has no page of it
+            return f"<a{before}{after}>"
+        return f'<{tag}{before}{kind}="{html.escape(where)}"{after}>'
+
+    def address(self, page: Page, address: str) -> str | None:
+        """Where a link of a repository's file leads in the site; None: nowhere."""
+        if re.match(r"[a-z]+:", address) or address.split("#")[0] in self.pages:
+            return address
+        path, _, anchor = address.partition("#")
+        anchor = f"#{slug(anchor)}" if anchor else ""
+        if not path:
+            return anchor
+        assert page.source is not None
+        target = (page.source.parent / path).resolve()
+        if target in self.addresses:
+            return self.addresses[target] + anchor
+        if not target.exists():
+            raise SiteError(f"{page.source.name} links to {address}, which is not here")
+        if self.repository:
+            return f"{self.repository}/blob/main/{target.relative_to(ROOT)}"
+        if target.is_dir():
+            return None
+        if target.suffix in (".png", ".gif"):
+            self.files[f"figures/{target.name}"] = target.read_bytes()
+            return f"figures/{target.name}"
+        return self.code.setdefault(target, of_code(target)).file
+
+    def image(self, page: Page, said: str, address: str) -> str:
+        assert page.source is not None
+        path = (page.source.parent / address).resolve()
+        if not path.exists():
+            raise SiteError(f"{page.source.name} shows {address}, which is not here")
+        if not re.search(r'alt="[^"]', said):
+            raise SiteError(f"{page.source.name} shows {address} without an alt text")
+        picture = path.read_bytes()
+        self.files[f"figures/{path.name}"] = picture
+        across, down = size_of(picture)
+        found = re.search(r'width="(\d+)"', said)
+        width = int(found[1]) if found else across
+        said = re.sub(r'\s*(width="\d+"|/$)', "", said).strip()
+        size = f'width="{width}" height="{round(down * width / across)}"'
+        return f'<img src="figures/{path.name}" {said} {size} loading="lazy">'
+
+
+def size_of(picture: bytes) -> tuple[int, int]:
+    """Pixels across and down of a PNG or a GIF."""
+    if picture.startswith(b"GIF"):
+        return struct.unpack("<HH", picture[6:10])  # type: ignore[return-value]
+    return struct.unpack(">II", picture[16:24])  # type: ignore[return-value]
+
+
+def glossary(pages: dict[str, Page]) -> dict[str, str]:
+    """Term → address, from the rows of the page of notation."""
+    page = pages["notation.html"]
+    rows = re.findall(r'<tr>\s*<td id="([^"]+)">(.*?)</td>', page.body, re.S)
+    return {term_of(cell): f"notation.html#{anchor}" for anchor, cell in rows}
+
+
+def term_of(cell: str) -> str:
+    """The words of a glossary's first cell, without symbols and second names."""
+    words = re.sub(r"<math.*?</math>|\(.*?\)", "", cell, flags=re.S)
+    return text_of(words).split(",")[0]
+
+
+def with_anchors(page: Page) -> Page:
+    """The page of notation, with an anchor for each term of its glossary."""
+    head, heading, terms = page.body.partition('<h2 id="glossary">')
+
+    def anchored(found: re.Match) -> str:
+        return f'<tr>\n  <td id="{slug(term_of(found[1]))}">{found[1]}</td>'
+
+    terms = re.sub(r"<tr>\s*<td>(.*?)</td>", anchored, terms, flags=re.S)
+    return replace(page, body=head + heading + terms)
+
+
+def sections(page: Page) -> list[tuple[str, str, str]]:
+    """(anchor, heading, words) of each part of a page, for the menu and the search."""
+    body = re.sub(
+        r"<(pre|script|math|figcaption)\b.*?</\1>", " ", page.body, flags=re.S
+    )
+    parts = re.split(r'<h[123] id="([^"]*)"[^>]*>(.*?)</h[123]>', body, flags=re.S)
+    triples = zip(parts[1::3], parts[2::3], parts[3::3])
+    return [(anchor, text_of(head), text_of(text)) for anchor, head, text in triples]
+
+
+def index(pages: Iterable[Page]) -> bytes:
+    """What the search looks through: page, title, anchor, heading, words."""
+    rows = [
+        (page.file, page.title, *section)
+        for page in pages
+        if page.group
+        for section in sections(page)
+    ]
+    return f"searchIndex({json.dumps(rows, ensure_ascii=False)});".encode()
+
+
+def render(site: Site) -> dict[str, bytes]:
+    """Every file of the site, by its path."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
+    )
+    template = environment.get_template("page.html.j2")
+    in_menu = {
+        group: [p for p in site.pages.values() if p.group == group] for group in GROUPS
+    }
+    order = [page for group in in_menu.values() for page in group]
+    files = dict(site.files)
+    for page in site.pages.values():
+        at = order.index(page) if page in order else None
+        files[page.file] = template.render(
+            page=page,
+            menu=in_menu,
+            contents=[
+                (anchor, heading)
+                for anchor, heading, _ in sections(page)
+                if f'<h2 id="{anchor}"' in page.body
+            ],
+            previous=order[at - 1] if at else None,
+            following=order[at + 1] if at is not None and order[at + 1 :] else None,
+            notebook=notebook(site, page),
+        ).encode()
+    files["search-index.js"] = index(site.pages.values())
+    letters = "".join(re.findall(r"<math.*?</math>", bodies(site), re.S))
+    files["assets/math.woff"] = font(html.unescape(letters))
+    for asset in ASSETS.glob("*.[cj]s*"):
+        files[f"assets/{asset.name}"] = asset.read_bytes()
+    return files
+
+
+def bodies(site: Site) -> str:
+    return "".join(page.body for page in site.pages.values())
+
+
+def notebook(site: Site, page: Page) -> str:
+    """The notebook's address in the repository, if that is known."""
+    if not site.repository or not page.source or page.source.suffix != ".ipynb":
+        return ""
+    return f"{site.repository}/blob/main/{page.source.relative_to(ROOT)}"
+
+
+def check(files: dict[str, bytes]) -> None:
+    """Raises `SiteError` for a link, picture or script that leads nowhere."""
+    pages = {
+        name: content.decode()
+        for name, content in files.items()
+        if name.endswith(".html")
+    }
+    anchors = {name: set(re.findall(r'\bid="([^"]+)"', p)) for name, p in pages.items()}
+    for name, text in pages.items():
+        for target in re.findall(r'\b(?:href|src)="([^"]*)"', text):
+            target = html.unescape(target)
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            if path and path not in files:
+                raise SiteError(f"{name} links to {path}, which the site does not have")
+            if anchor and anchor not in anchors.get(path or name, {anchor}):
+                raise SiteError(f"{name} links to {target}, an anchor that is missing")
+
+
+MARK = "search-index.js"
+"""What a folder must hold to be taken for an earlier site."""
+
+
+def write(files: dict[str, bytes], folder: Path) -> None:
+    """Put the site in place of the one that was there, whole or not at all.
+
+    Raises `SiteError` if the folder holds something else.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise SiteError(f"{folder} holds something that is no site: name another one")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".site-") as fresh:
+        new, old = Path(fresh) / "new", Path(fresh) / "old"
+        for name, content in files.items():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            (new / name).write_bytes(content)
+        if folder.exists():
+            shutil.move(folder, old)
+        shutil.move(new, folder)
+
+
+def build(folder: Path, repository: str = "", say: Callable = print) -> Path:
+    """Make the site in `folder`, and say what it weighs.
+
+    Raises `SiteError`, and leaves what was there, where a page cannot be made.
+    """
+    guides = {page.file: page for page in guide()}
+    guides["notation.html"] = with_anchors(guides["notation.html"])
+    every = [*chapters(), *made(), *guides.values()]
+    site = Site([start.page(every), *every], repository)
+    files = render(site)
+    check(files)
+    write(files, folder)
+    weights = sorted(files.items(), key=lambda one: -len(one[1]))
+    total = sum(len(content) for _, content in weights)
+    say(f"{len(site.pages)} pages, {len(files)} files, {total / 1e6:.1f} MB")
+    for name, content in weights[:10]:
+        say(f"{len(content) / 1e3:8.0f} kB  {name}")
+    return folder / "index.html"

@@ -1,0 +1,96 @@
+"""Markdown as HTML: mathematics typeset, headings with anchors, code in colour."""
+
+import html
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from nbconvert.filters.markdown_mistune import (
+    IPythonRenderer,
+    MarkdownWithMath,
+)
+
+from course.site.mathematics import mathml
+from course.site.page import Page, SiteError, slug, text_of
+
+
+class Renderer(IPythonRenderer):
+    """nbconvert's, with formulas as MathML and tables that scroll by themselves."""
+
+    def inline_math(self, body: str) -> str:
+        return mathml(body)
+
+    def block_math(self, body: str) -> str:
+        block = mathml(body.strip(), "block")
+        return f'<div class="math" tabindex="0">{block}</div>'
+
+    def heading(self, text: str, level: int, **_) -> str:
+        anchor = slug(text_of(text))
+        link = f'<a class="anchor" href="#{anchor}" aria-label="link to this"></a>'
+        return f'<h{level} id="{anchor}">{text}{link}</h{level}>\n'
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        return super().block_code(code, info).replace("<pre>", '<pre tabindex="0">', 1)
+
+
+def markdown(text: str) -> str:
+    """HTML of one cell or file. Raises `ValueError` for a formula that is none."""
+    # A bar in a formula is no edge of a table's cell: \lvert says the same.
+    found = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
+    found = re.sub(r"(<table>.*?</table>)", scrolling, found, flags=re.S)
+    return re.sub(r"<summary>(.*?)</summary>", r"<summary>\1</summary>", found)
+
+
+def scrolling(match: re.Match) -> str:
+    return f'<div class="table" tabindex="0">{match[1]}</div>'
+
+
+def from_markdown(path: Path, group: str) -> Page:
+    """A page of a Markdown file; its first heading is the title."""
+    try:
+        body = markdown(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SiteError(f"{path.name}: {error}") from error
+    found = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
+    if not found:
+        raise SiteError(f"{path.name} has no title: a line that begins with '# '")
+    return Page(f"{path.stem}.html", text_of(found[1]), body, group, path)
+
+
+PARTS = re.compile(r"(<[^>]+>)")
+QUIET = ("a", "code", "pre", "math", "h1", "h2", "h3", "summary", "script", "figure")
+"""Elements whose text is left alone."""
+
+
+def in_prose(body: str, change: Callable[[str], str]) -> str:
+    """`change` applied to every stretch of prose, and to nothing in `QUIET`."""
+    inside = 0
+    parts = PARTS.split(body)
+    for i, part in enumerate(parts):
+        if part.startswith("<"):
+            name = re.match(r"</?(\w*)", part)[1].lower()
+            if name in QUIET:
+                inside += -1 if part.startswith("</") else 1
+        elif not inside and part.strip():
+            parts[i] = change(part)
+    return "".join(parts)
+
+
+def linked(body: str, terms: dict[str, str]) -> str:
+    """The first use of every term in prose becomes a link: term → address."""
+    left = dict(terms)
+
+    def first(text: str) -> str:
+        for term in sorted(left, key=len, reverse=True):
+            pattern = rf"(?<![\w-]){re.escape(html.escape(term))}(?![\w-])"
+            found = re.search(pattern, text)
+            if found and "\x00" not in text:
+                address = left.pop(term)
+                link = f'<a class="term" href="{address}">{found[0]}</a>'
+                return first_of(text, found, link)
+        return text
+
+    def first_of(text: str, found: re.Match, link: str) -> str:
+        return first(text[: found.start()]) + link + first(text[found.end() :])
+
+    return in_prose(body, first)

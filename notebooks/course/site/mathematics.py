@@ -1,0 +1,55 @@
+"""Mathematics without a script: MathML, and the font in which it stands.
+
+Every browser of today sets MathML itself, and a screen reader reads it. What
+latex2mathml leaves to the eye of a reader is put right here: the space beside `log` and
+`clip`, a bar that is a bracket, a brace that was escaped.
+"""
+
+import io
+import re
+from pathlib import Path
+
+import ziamath
+from fontTools import subset
+from latex2mathml.converter import convert
+
+FONT = Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
+OPENS = r"(?=<mo[^>]*>(?:&#x00028;|\(|\[|&#x0007C;))"
+MENDED = {
+    r"<mo([^>]*)>\\([{}])</mo>": r"<mo\1>\2</mo>",
+    r"<mo([^>]*)>\\\|</mo>": r"<mo\1>‖</mo>",
+    r'<mo stretchy="false">&#x0007C;</mo>': "<mo>&#x0007C;</mo>",
+    r"<mo>(&#x0007C;|&#x02016;)</mo>": r'<mo stretchy="false" lspace="0" rspace="0">'
+    r"\1</mo>",
+    r"<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>",
+    r'"negativethinmathspace"': '"-0.167em"',
+    r"<m[io]>([A-Za-z]{2,})</m[io]>"
+    + OPENS: r'<mo lspace="0.167em" rspace="0">\1</mo>',
+    r"<m[io]>([A-Za-z]{2,})</m[io]>": r'<mo lspace="0.167em" rspace="0.167em">\1</mo>',
+}
+
+
+def mathml(formula: str, display: str = "inline") -> str:
+    """A formula as MathML, "inline" or as a "block".
+
+    Raises `ValueError` for what is no formula.
+    """
+    try:
+        found = convert(formula, display=display)
+    except Exception as error:  # latex2mathml has no class of its own for them
+        raise ValueError(f"no formula: ${formula}$ ({error!r})") from error
+    for pattern, mended in MENDED.items():
+        found = re.sub(pattern, mended, found)
+    return found.replace("&#x000A0;", " ") if display == "inline" else found
+
+
+def font(text: str) -> bytes:
+    """The letters of `text`, and all that brackets and roots need, as a WOFF font."""
+    options = subset.Options(flavor="woff", layout_features=["*"], notdef_outline=True)
+    loaded = subset.load_font(str(FONT), options)
+    chosen = subset.Subsetter(options)
+    chosen.populate(text=text)
+    chosen.subset(loaded)
+    written = io.BytesIO()
+    subset.save_font(loaded, written, options)
+    return written.getvalue()

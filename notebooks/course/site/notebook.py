@@ -1,0 +1,130 @@
+"""An executed notebook as a page: prose, folded or open code, and what was printed."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import struct
+from pathlib import Path
+
+import nbformat
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from course.site.markdown import markdown
+from course.site.page import Page, SiteError, text_of
+
+EXPLORER = re.compile(r"Explorer\(")
+FOLDED = "hide-input"
+
+
+class Chapter:
+    """The page of one notebook, cell by cell."""
+
+    def __init__(self, path: Path, tables: Path):
+        self.path, self.tables = path, tables
+        self.files: dict[str, bytes] = {}
+        self.scripts: list[str] = []
+        self.cell = 0
+
+    def wrong(self, what: str) -> SiteError:
+        return SiteError(f"{self.path.name}, cell {self.cell}: {what}")
+
+    def page(self, group: str) -> Page:
+        """Raises `SiteError` for what a reader of the page would miss."""
+        cells = nbformat.read(self.path, as_version=4).cells
+        parts = []
+        for self.cell, cell in enumerate(cells):
+            if cell.cell_type == "markdown":
+                parts.append(self.prose(cell.source))
+            elif cell.cell_type == "code" and cell.source.strip():
+                parts.append(self.code(cell))
+        body = "\n".join(parts)
+        found = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
+        if not found:
+            raise SiteError(f"{self.path.name} has no title")
+        lead = re.search(r"</h1>\s*<p>(.*?)</p>", body, re.S)
+        return Page(
+            f"{self.path.stem}.html",
+            text_of(found[1]),
+            body,
+            group,
+            self.path,
+            tuple(self.scripts),
+            self.files,
+            text_of(lead[1]) if lead else "",
+        )
+
+    def prose(self, source: str) -> str:
+        try:
+            return markdown(source)
+        except ValueError as error:
+            raise self.wrong(str(error)) from error
+
+    def code(self, cell) -> str:
+        if cell.execution_count is None:
+            raise self.wrong(
+                "it was never executed, so the page would lack what it shows; "
+                f"run `python -m tests.execute {self.path.stem.split('_')[0]}`"
+            )
+        outputs = "".join(self.output(one) for one in cell.outputs)
+        shown = highlight(cell.source, PythonLexer(), HtmlFormatter())
+        shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
+        if FOLDED in cell.metadata.get("tags", ()):
+            lines = len(cell.source.splitlines())
+            what = f"code, {lines} line" + "s" * (lines > 1)
+            shown = f'<details class="fold"><summary>{what}</summary>{shown}</details>'
+        return f'<div class="cell">{shown}{outputs}</div>'
+
+    def output(self, output) -> str:
+        if output.output_type == "stream":
+            text = html.escape(output.text)
+            return f'<pre class="out" tabindex="0">{text}</pre>'
+        data = output.get("data", {})
+        if "image/png" in data:
+            return self.picture(data, output.metadata.get("image/png", {}))
+        if "text/markdown" in data:
+            return f'<div class="out">{self.prose(data["text/markdown"])}</div>'
+        raise self.wrong(f"no page shows an output of {', '.join(data) or 'nothing'}")
+
+    def picture(self, data: dict, said: dict) -> str:
+        if not said.get("alt"):
+            raise self.wrong("its picture has no alternative text")
+        png = base64.b64decode(data["image/png"])
+        name = f"img/{self.path.stem}-{hashlib.sha1(png).hexdigest()[:10]}.png"
+        self.files[name] = png
+        image = picture(name, png, said["alt"], said.get("width"), bool(self.files))
+        if EXPLORER.match(data.get("text/plain", "")):
+            return self.explorer(image, data["image/png"])
+        return f"<figure>{image}</figure>"
+
+    def explorer(self, image: str, still: str) -> str:
+        """The still, and beside the page the tables that make it move."""
+        name = f"{self.path.stem}_{len(self.scripts) + 1}"
+        stored = self.tables / f"{name}.json"
+        again = f"run `python -m tests.execute {self.path.stem.split('_')[0]}`"
+        if not stored.exists():
+            raise self.wrong(f"its explorer has no tables, {stored.name}; {again}")
+        text = stored.read_text(encoding="utf-8")
+        if json.loads(text)["still"] != digest(still):
+            raise self.wrong(f"{stored.name} belongs to another picture; {again}")
+        self.files[f"explorers/{name}.js"] = f'explorer("{name}", {text});'.encode()
+        self.scripts.append(f"explorers/{name}.js")
+        return f'<figure class="explorer" data-explorer="{name}">{image}</figure>'
+
+
+def digest(still: str) -> str:
+    """What tells one picture from another."""
+    return hashlib.sha1(base64.b64decode(still)).hexdigest()
+
+
+def picture(name: str, png: bytes, alt: str, width=None, lazy: bool = True) -> str:
+    """An image element of known size, so that the page does not jump."""
+    across, down = struct.unpack(">II", png[16:24])
+    width = round(width or across)
+    height = round(down * width / across)
+    size = f'width="{width}" height="{height}"'
+    late = ' loading="lazy"' if lazy else ""
+    return f'<img src="{name}" alt="{html.escape(alt)}" {size}{late}>'

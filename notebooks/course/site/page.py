@@ -1,0 +1,64 @@
+"""What a page of the site is, and what is said when one cannot be made."""
+
+import html
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+NOTEBOOKS = ROOT / "notebooks"
+
+
+class SiteError(ValueError):
+    """What is wrong with a page: one sentence that names the file and the cell."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page between the site's menu and its foot.
+
+    `file` is its name in the site's folder, all pages lie side by side. `group` is the
+    part of the menu that it stands in; a page without one is reached by links alone.
+    `body` is HTML whose links and pictures are relative to `source`, a file of the
+    repository; the build turns them into the site's. `source` is None where the page
+    was made from code: then its links are the site's already. `files` are written
+    beside the pages: by their path in the site, what they hold.
+    """
+
+    file: str
+    title: str
+    body: str
+    group: str = ""
+    source: Path | None = None
+    scripts: tuple[str, ...] = ()
+    files: dict[str, bytes] = field(default_factory=dict)
+    summary: str = ""
+
+
+def text_of(fragment: str) -> str:
+    """A piece of HTML as its words, on one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", fragment)).split())
+
+
+def slug(text: str) -> str:
+    """An anchor: the words of a heading in lower case, joined by hyphens."""
+    return "-".join(re.findall(r"[\w.]+", text.lower()))
+
+
+def title_of(heading: str) -> str:
+    """`10 · SAPO: a gate …` without the markup of its heading."""
+    return text_of(heading)
+
+
+def table(headers: list[str], rows: list[list[str]], caption: str = "") -> str:
+    """A table that scrolls by itself on a narrow screen; every cell is HTML."""
+    head = "".join(f'<th scope="col">{one}</th>' for one in headers)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>'
+        + "".join(f"<td>{one}</td>" for one in others)
+        + "</tr>"
+        for first, *others in rows
+    )
+    name = f"<caption>{caption}</caption>" if caption else ""
+    parts = f"{name}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="table" tabindex="0"><table>{parts}</table></div>'
