@@ -93,7 +93,6 @@ class Site:
         anchor = f"#{slug(anchor)}" if anchor else ""
         if not path:
             return anchor
-        assert page.source is not None
         target = (page.source.parent / path).resolve()
         if target in self.addresses:
             return self.addresses[target] + anchor
@@ -109,7 +108,6 @@ class Site:
         return self.code.setdefault(target, of_code(target)).file
 
     def image(self, page: Page, said: str, address: str) -> str:
-        assert page.source is not None
         path = (page.source.parent / address).resolve()
         if not path.exists():
             raise SiteError(f"{page.source.name} shows {address}, which is not here")
@@ -128,15 +126,20 @@ class Site:
 def size_of(picture: bytes) -> tuple[int, int]:
     """Pixels across and down of a PNG or a GIF."""
     if picture.startswith(b"GIF"):
-        return struct.unpack("<HH", picture[6:10])  # type: ignore[return-value]
-    return struct.unpack(">II", picture[16:24])  # type: ignore[return-value]
+        return struct.unpack("<HH", picture[6:10])
+    return struct.unpack(">II", picture[16:24])
 
 
 def glossary(pages: dict[str, Page]) -> dict[str, str]:
     """Term → address, from the rows of the page of notation."""
     page = pages["notation.html"]
     rows = re.findall(r'<tr>\s*<td id="([^"]+)">(.*?)</td>', page.body, re.S)
-    return {term_of(cell): f"notation.html#{anchor}" for anchor, cell in rows}
+    terms = {term_of(cell): f"notation.html#{anchor}" for anchor, cell in rows}
+    return {term: terms[term] for term in terms if term and term not in ORDINARY}
+
+
+ORDINARY = ("K", "default", "group", "update")
+"""Terms that are everyday words, too, or letters: their first use says nothing."""
 
 
 def term_of(cell: str) -> str:

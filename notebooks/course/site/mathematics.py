@@ -14,6 +14,7 @@ from fontTools import subset
 from latex2mathml.converter import convert
 
 FONT = Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
+WORD = r"<m[io]>([A-Za-z]{2,})</m[io]>"
 OPENS = r"(?=<mo[^>]*>(?:&#x00028;|\(|\[|&#x0007C;))"
 MENDED = {
     r"<mo([^>]*)>\\([{}])</mo>": r"<mo\1>\2</mo>",

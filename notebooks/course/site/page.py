@@ -35,19 +35,18 @@ class Page:
     summary: str = ""
 
 
+WITHIN_A_LINE = r"</?(?:a|b|code|em|i|math|m\w+|strong|sub|sup)\b[^>]*>"
+
+
 def text_of(fragment: str) -> str:
     """A piece of HTML as its words, on one line."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", fragment)).split())
+    joined = re.sub(WITHIN_A_LINE, "", fragment)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", joined)).split())
 
 
 def slug(text: str) -> str:
     """An anchor: the words of a heading in lower case, joined by hyphens."""
     return "-".join(re.findall(r"[\w.]+", text.lower()))
-
-
-def title_of(heading: str) -> str:
-    """`10 · SAPO: a gate …` without the markup of its heading."""
-    return text_of(heading)
 
 
 def table(headers: list[str], rows: list[list[str]], caption: str = "") -> str:

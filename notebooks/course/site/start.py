@@ -3,8 +3,8 @@
 import html
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from course.site.markdown import markdown
 from course.site.page import ROOT, Page
 
 FIRST = ROOT / "README.md"
@@ -20,30 +20,29 @@ method? Its row in <a href="methods.html">the methods</a> leads to its chapter.<
 
 def page(pages: Sequence[Page]) -> Page:
     cards = "".join(card(one) for one in pages if one.group == "Chapters")
-    play = next((one for one in pages if one.file == "10_sapo.html"), None)
-    hero, scripts, files = explorer(play) if play else ("", (), {})
-    body = f'{IDEA}{hero}<h2 id="chapters">Chapters</h2><ol class="cards">{cards}</ol>'
-    return Page("index.html", "Start", body, "", FIRST, scripts, files)
+    play = next(one for one in pages if one.file == "10_sapo.html")
+    gate = re.search(r'<figure class="explorer".*?</figure>', play.body, re.S)
+    body = f"""{IDEA}
+<p>Drag τ and the updates: what does the gate still keep?</p>
+{gate[0] if gate else ""}
+{markdown(found())}
+<h2 id="chapters">Chapters</h2>
+<ol class="cards">{cards}</ol>"""
+    return Page("index.html", "Start", body, source=FIRST, scripts=play.scripts[:1])
 
 
-def explorer(play: Page) -> tuple[str, tuple[str, ...], dict[str, bytes]]:
-    """SAPO's gate in the reader's hand, as it stands in its chapter."""
-    found = re.search(r'<figure class="explorer".*?</figure>', play.body, re.S)
-    text = '<p class="try">Drag τ and the updates: what does the gate still keep?</p>'
-    return (text + found[0] if found else ""), play.scripts[:1], {}
+def found() -> str:
+    """The README's findings, without the pictures below them."""
+    heading = "## What we found"
+    text = FIRST.read_text(encoding="utf-8").partition(heading)[2]
+    return heading + text.partition("\n|")[0]
 
 
 def card(chapter: Page) -> str:
     """A chapter's picture, its title and its first sentences."""
-    found = re.search(r'<img src="(\.\./figures/[^"]+)"[^>]*>', chapter.body)
-    image = ""
-    if found:
-        where = Path("notebooks") / found[1].removeprefix("../")
-        image = (
-            f'<img src="figures/{where.name}" width="440" alt="the chapter\'s card">'
-        )
-    number, _, title = chapter.title.partition(" · ")
+    found = re.search(r'<img src="(\.\./figures/)([^"]+)"([^>]*)>', chapter.body)
+    image = f'<img src="figures/{found[2]}"{found[3]}>' if found else ""
     return (
-        f'<li><a href="{chapter.file}">{image}<strong>{html.escape(number)} · '
-        f"{html.escape(title)}</strong></a><p>{html.escape(chapter.summary)}</p></li>"
+        f'<li><a href="{chapter.file}">{image}<strong>{html.escape(chapter.title)}'
+        f"</strong></a><p>{html.escape(chapter.summary)}</p></li>"
     )
