@@ -106,6 +106,14 @@ a paper gives them. CISPO's does not: its cap of 5 here is ScaleRL's. Settings t
 off an engine's own additions (a KL term, a dual clip) are named where the source shows
 them on by default or in its example.</p>
 """
+STYLE = """\
+.flags { overflow-x: auto; }
+.flags th, .flags td { text-align: left; vertical-align: top; }
+.flags tr[id] td { min-width: 11rem; }
+.flags tr[id] td:nth-of-type(1) { min-width: 19rem; }
+.flags tr:target { outline: 2px solid; }
+"""
+"""For the site's style sheet: the settings keep their lines, and a phone scrolls."""
 _LINKS = re.compile(
     r"(?P<file>[\w.-]+/[\w.-]+)/(?P<path>[\w./-]+)@(?P<at>[0-9a-f]{10})"
     r"|(?P<repo>[\w.-]+/[\w.-]+)#(?P<number>\d+)|(?P<url>https://[^\s,]+)"
@@ -113,15 +121,15 @@ _LINKS = re.compile(
 
 
 def _link(found: re.Match) -> str:
-    """A file at a commit, an issue or a page, of text that is escaped already."""
-    if found["url"]:
-        to = found["url"]
-    elif found["repo"]:
-        to = f"https://github.com/{found['repo']}/issues/{found['number']}"
-    else:
-        at = f"{found['file']}/blob/{found['at']}/{found['path']}"
-        to = f"https://github.com/{at}"
-    return f'<a href="{to}">{found[0]}</a>'
+    """A file at a commit, an issue or a page, in text that is escaped already.
+
+    The last part of an address is shown, the whole one is the link's title.
+    """
+    whole, shown = found[0], found[0].rsplit("/", 1)[-1]
+    to = f"https://github.com/{found['repo']}/issues/{found['number']}"
+    if found["file"]:
+        to = f"https://github.com/{found['file']}/blob/{found['at']}/{found['path']}"
+    return f'<a href="{found["url"] or to}" title="{whole}">{shown}</a>'
 
 
 def _marked(text: str) -> str:
@@ -130,18 +138,24 @@ def _marked(text: str) -> str:
     return _LINKS.sub(_link, text)
 
 
+def _settings(text: str) -> str:
+    """One to a line, as they would be typed."""
+    return _marked(text).replace("</code>, ", "</code><br>").replace("), ", ")<br>")
+
+
 def _id(method: str, engine: str) -> str:
     return f"{method}-{engine.lower()}"
 
 
 def _table(caption: str, heads: list[str], lines: list[str]) -> str:
-    """`lines` are rows of HTML already."""
+    """`lines` are rows of HTML already. A wide table scrolls within its own region."""
     cells = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     return (
-        f"<table>\n<caption>{escape(caption)}</caption>\n"
+        f'<div class="flags" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f"\n<table>\n<caption>{escape(caption)}</caption>\n"
         f"<thead><tr>{cells}</tr></thead>\n<tbody>\n"
         + "\n".join(lines)
-        + "\n</tbody>\n</table>\n"
+        + "\n</tbody>\n</table>\n</div>\n"
     )
 
 
@@ -169,8 +183,9 @@ def section(name: str) -> str:
     title = ALGORITHMS[name].title
     lines = []
     for engine in ENGINES:
-        texts = cell(name, engine)[1:]
-        cells = "".join(f"<td>{_marked(text)}</td>" for text in texts)
+        _, settings, differs, source = cell(name, engine)
+        texts = _settings(settings), _marked(differs), _marked(source)
+        cells = "".join(f"<td>{text}</td>" for text in texts)
         head = f'<th scope="row">{escape(engine)}</th>'
         lines.append(f'<tr id="{_id(name, engine)}">{head}{cells}</tr>')
     heads = ["Engine", "Settings", "What differs", "Source"]
