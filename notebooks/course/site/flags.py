@@ -96,8 +96,9 @@ def rows() -> list[tuple[str, str, str, str, str]]:
 # ---------------------------------------------------------------------------
 INTRO = """\
 <p>Find the method's row below and follow the mark under your engine: it leads to the
-line that names the settings. <em>No</em> leads to the reason; <em>not found</em> means
-that we could not read a list of that engine's losses.</p>
+line that names the settings. <em>Partly</em> means that the engine has a part of the
+loss, often the advantage alone; <em>no</em> leads to the reason; <em>not found</em>
+means that we could not read a list of that engine's losses.</p>
 <p><strong>What “read” means.</strong> In November 2026 we read each engine's released
 package, or its repository at the commit named. TRL's and verl's losses were also run
 beside this course's, values and gradients compared; the other engines were read and

@@ -1,18 +1,19 @@
 """What eight engines call the course's methods, each cell from a source that was read.
 
 In these strings `…` marks code, `repository/path@commit` a file on GitHub,
-`repository#n` an issue or pull request there. A cell is one of three kinds: *settings*;
-*absent*, where the source lists all its losses and this one is not among them; *not
-found*, where no such list could be read. TRL's and verl's cells are made in `flags`.
+`repository#n` an issue or pull request there. A cell is one of four kinds: *settings*;
+*partly*, where they give a part of the loss; *absent*, where the source lists all its
+losses and this one is not among them; *not found*, where no such list could be read.
+TRL's and verl's cells are made in `flags`.
 """
 
 from typing import Literal, NamedTuple
 
 
 class Cell(NamedTuple):
-    kind: Literal["settings", "absent", "not found"]
+    kind: Literal["settings", "partly", "absent", "not found"]
     settings: str
-    """What to set; for the other two kinds their name."""
+    """What to set; of what is absent or not found, that."""
     differs: str
     """Where the engine's formula is not the paper's, or why there is none."""
     source: str
@@ -20,6 +21,10 @@ class Cell(NamedTuple):
 
 def given(settings: str, source: str, differs: str = "none noted") -> Cell:
     return Cell("settings", settings, differs, source)
+
+
+def _partly(settings: str, source: str, differs: str) -> Cell:
+    return Cell("partly", settings, differs, source)
 
 
 def _absent(methods: str, why: str, source: str) -> dict[str, Cell]:
@@ -72,7 +77,7 @@ _OPENRLHF = {
         _MAKER,
         "The mean is over all tokens (`token-mean`) unless you ask for the paper's.",
     ),
-    "dr_grpo": given(
+    "dr_grpo": _partly(
         "`--algo.advantage.estimator dr_grpo`, `--algo.kl.init_coef 0`",
         _MAKER,
         "The advantage alone: `--actor.loss_agg_mode` has no constant divisor.",
@@ -136,7 +141,7 @@ _NEMO_RL = {
         "The mean is over all tokens by default. The KL term's gradient holds the "
         "score-function part, which GRPO's printed form leaves out.",
     ),
-    "dr_grpo": given(
+    "dr_grpo": _partly(
         "`grpo.adv_estimator.normalize_rewards: false`, "
         "`grpo.adv_estimator.use_leave_one_out_baseline: false`, "
         f"{_NEMO_NO_KL}",
@@ -255,14 +260,14 @@ _PRIME_DOCS = (
     f"{_PRIME}#3526 (2026-09-10), {_PRIME}#3586 (2026-09-18)"
 )
 _PRIME_RL = {
-    "grpo": given(
+    "grpo": _partly(
         '`[orchestrator.train.algo] type = "grpo"`, `[trainer.loss] type = "ipo"`',
         _PRIME_DOCS,
         "GRPO's groups with another loss: no std, no clip. IPO drops a token whose "
         "probability moved by more than `eps` from the sampler's, and averages over "
         "all tokens.",
     ),
-    "dr_grpo": given(
+    "dr_grpo": _partly(
         '`[orchestrator.train.algo] type = "grpo"`, `[trainer.loss] type = "ipo"`',
         _PRIME_DOCS,
         "The advantage alone, R − R̄: the loss is IPO's and averaged over all tokens, "
@@ -371,7 +376,12 @@ _SKYRL = {
         _SKY,
         "The mean is over all tokens by default, which brings a warning.",
     ),
-    **_absent("gmpo rspo", "`PolicyLossType` lists its losses.", _SKY),
+    **_absent(
+        "gmpo rspo",
+        "`PolicyLossType` is regular, dual_clip, gspo, cispo, rollout_is, clip_cov, "
+        "kl_cov, sapo, cross_entropy, importance_sampling or dppo.",
+        _SKY,
+    ),
 }
 
 # ---------------------------------------------------------------------------
