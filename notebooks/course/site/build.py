@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jinja2
 
-from course.site import markdown, start
+from course.site import flags, markdown, start
 from course.site.mathematics import font
 from course.site.notebook import Chapter
 from course.site.page import NOTEBOOKS, ROOT, Page, SiteError, slug, text_of
@@ -43,7 +43,9 @@ def guide() -> list[Page]:
 
 def made() -> list[Page]:
     """The pages that no file holds, made from the code."""
-    return []
+    return [
+        Page("flags.html", "Which flag gives this loss?", flags.body(), LOOK_UP),
+    ]
 
 
 class Site:
