@@ -104,28 +104,6 @@ def test_after_the_clip_the_loss_is_weighed_by_gamma(algorithm):
     assert_close(found[1], grad(loss, logp)[0], **EXACT)
 
 
-@placements
-def test_rspo_is_its_closed_form(placement):
-    """J = (1/B) Σ Â GM and ∂J/∂log π_t = Â/(B|o|) · GM · 1[not clipped]; it is GMPO
-    with a shift."""
-    batch = logp, old_logp, a, mask, gamma = shifted_batch(spread=0.6)
-    loss, slope = shifted_loss(RSPO, batch, placement)
-    gmpo = shifted_loss(GMPO, batch, placement)
-    assert torch.equal(loss, gmpo[0]) and torch.equal(slope, gmpo[1])
-    shift = gamma.nan_to_num(1).log()
-    z = (logp - old_logp).detach() * mask
-    before, after = (shift, 0) if placement == BEFORE else (0, shift)
-    up = (a > 0)[:, None]
-    free = torch.where(up, z + before <= 0.4, z + before >= -0.4) * mask
-    held = torch.where(up, (z + before).clamp(max=0.4), (z + before).clamp(min=-0.4))
-    lengths = mask.sum(-1)
-    mean = (((held + after) * mask).sum(-1) / lengths).exp()
-    expected = -(a * mean / (len(mask) * lengths))[:, None] * free
-    assert_close(slope, expected, **EXACT)
-    assert_close(loss, -(a * mean).mean(), **EXACT)
-    assert 0 < free.sum() < mask.sum()  # a clip bites
-
-
 @pytest.mark.parametrize("one_ratio", [True, False])
 @placements
 def test_gamma_is_a_constant_and_a_mask_of_any_type_the_same_mask(placement, one_ratio):
