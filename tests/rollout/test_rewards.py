@@ -1,6 +1,5 @@
 """A reward function is somebody else's code: it is called plainly and not trusted."""
 
-import math
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -26,18 +25,6 @@ def returning(value):
 
 def call(reward, **columns):
     return score(reward, PROMPTS, COMPLETIONS, columns)
-
-
-def closeness(completions, answer, prompts, **kwargs):
-    """Written as for TRL."""
-    assert prompts == PROMPTS
-    return [
-        1 / (1 + abs(int(c[1:]) - a)) for c, a in zip(completions, answer, strict=True)
-    ]
-
-
-def test_a_function_written_for_trl_works():
-    assert call(closeness, answer=[3, 7], terms=[2, 2]) == [1.0, 0.5]
 
 
 def test_the_function_receives_lists_under_the_names_of_trl_and_cannot_change_them():
@@ -71,26 +58,6 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     rewards = call(returning(numbers))
     assert rewards == [1.0, 0.5]
     assert {type(r) for r in rewards} == {float}
-
-
-NOT_FINITE = "stub returned .* for '#8'.*finite number"
-MUST = "stub must return 2 numbers, .*"
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ([0.0, 1j], rf"{MUST}returned \[0\.0, 1j\]"),
-        ([0.0, torch.tensor([0.0, 1.0])], rf"{MUST}returned \[0\.0, tensor"),
-        ([0.0, torch.tensor(math.nan)], NOT_FINITE),
-        ([1.0] * 3, rf"{MUST}returned \[1\.0, 1\.0, 1\.0\]"),
-        (torch.tensor(1.0), rf"{MUST}returned torch\.float32 of shape \(\)"),
-    ],
-)
-def test_anything_but_a_finite_number_for_each_completion_is_refused(value, words):
-    """Beside what tests/test_bad_input.py has."""
-    with pytest.raises(UserError, match=words):
-        call(returning(value))
 
 
 def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():

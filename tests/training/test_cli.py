@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import shlex
+import signal
 from functools import wraps
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from refimpl.lab import bench, evidence
 from refimpl.real.loading import load
 from refimpl.shell import main as cli
 from refimpl.shell import train
-from refimpl.shell.flags import FIELDS, LEFT, parse_settings
+from refimpl.shell.flags import LEFT, parse_settings
 from refimpl.shell.rooms import ELSEWHERE, room
 from refimpl.starts import shipped
 from refimpl.tasks import Arithmetic
@@ -113,6 +114,22 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
         assert run(f"{line} --resume") == 0 and len(History.from_csv("h.csv")) == 4
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_a_run_and_its_outputs_waits_for_them(number, monkeypatch):
+    """And the process ends as it asks."""
+    pay(monkeypatch)
+    works = train.run_training
+
+    def signalled(*given, **named):
+        result = works(*given, **named)
+        signal.raise_signal(number)
+        return result
+
+    monkeypatch.setattr(train, "run_training", signalled)
+    assert run(f"{RUN} --rollouts 2 --history h.csv") == 128 + number
+    assert len(History.from_csv("h.csv")) == 2
+
+
 def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypatch):
     pay(monkeypatch, Interrupting(when=1, times=2))
     assert run(f"{RUN} --history h.csv") == 130
@@ -176,16 +193,6 @@ def test_settings_are_listed(capsys):
         assert all(f"{key}=" in shown for key in algorithm.defaults)
 
 
-def test_what_takes_the_place_of_a_setting_that_is_gone_is_there():
-    assert LEFT and not LEFT.keys() & FIELDS.keys()
-    for place in LEFT.values():
-        for module, name in re.findall(r"([a-z.]+)\.([A-Z]\w+)", place):
-            module = f"refimpl.{module.removeprefix('refimpl.')}"
-            assert hasattr(importlib.import_module(module), name), place
-        assert {*re.findall(r"--([a-z]+)", place)} <= annotations(cli.train).keys()
-        assert {*re.findall(r"\btop_\w", place)} <= FIELDS.keys()
-
-
 # Bad input. What `--set` refuses by the type of a setting is in `test_bad_input.py`.
 
 LINES: dict[str, str] = {
@@ -227,6 +234,7 @@ LINES: dict[str, str] = {
     f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
     **{f"{GRPO} --model {m}": "no causal" for m in ("no/such", "empty", "file")},
     f"{RUN} --resume": "resume … checkpoint_dir",
+    f"{RUN} --resume --overwrite --checkpoint-dir c": "choose one",
     f"{RUN} --resume --checkpoint-dir empty": "nothing to resume … empty",
     **{
         f"{line} {place}": f"cannot write {what} to … {place}"

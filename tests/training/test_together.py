@@ -15,9 +15,16 @@ from refimpl.normalisers import NORMALISERS
 from refimpl.scoring import values
 from refimpl.tasks.world import correctness
 from refimpl.terms import BALANCE
-from tests.training.test_collect import at_the_end
 from tests.training.test_update import same_gradients, slopes
 from tests.worlds import TOKENIZER, disturb, measured_loss, prepared, random_moe
+
+
+def at_the_end(scores, mask):
+    """(B, T): what a response is paid, at its last token."""
+    rewards = torch.zeros_like(mask)
+    for i, n in enumerate(mask.sum(-1).long()):
+        rewards[i, n - 1] = scores[i]
+    return rewards
 
 
 def by_text(prompts, completions, **_):
@@ -46,6 +53,7 @@ CHOICES = {
     "kl_estimator": [*ESTIMATORS],
     "entropy_bonus": [0.0, 0.2],
     "gamma": [1.0, 0.8],
+    "lam": [0.95, 0.7],
 }
 TOGETHER = st.fixed_dictionaries({n: st.sampled_from(x) for n, x in CHOICES.items()})
 
@@ -62,7 +70,7 @@ def acting(asked: dict) -> dict:
     return asked
 
 
-@settings(max_examples=10, phases=[Phase.generate])  # a row is enough
+@settings(max_examples=20, phases=[Phase.generate])  # a row is enough
 @given(asked=TOGETHER)
 def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     """Scores, shaping and KL make the advantages; γ and the cap act on the method's
@@ -89,12 +97,17 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
         scores += ((24 - cache - rollout.length) / cache).clamp(-1, 0)
     rewards = at_the_end(scores, mask.double())
     if c.beta:
+        with torch.no_grad():
+            reference = log_probs(run.reference, rollout)[0]
+        assert torch.allclose(batch.ref_logp, reference, atol=1e-5)
         gap = (old_logp - batch.ref_logp) * mask
         assert metrics["kl"] == mean(gap)
         rewards -= c.beta * gap * (c.kl_in == "reward")
     paid = Scored(rewards, rollout.group, mask, batch.old_values, c.gamma, c.lam)
     advantages = method.advantages(paid)
     if run.critic is not None:
+        own = values(run.critic, rollout)
+        assert torch.allclose(batch.old_values, own, atol=1e-5)
         targets, advantages = advantages + batch.old_values, whiten(advantages, mask)
         assert torch.allclose(batch.targets, targets, atol=1e-5)
     advantages = advantages.view(len(mask), -1).expand_as(mask)
@@ -109,6 +122,11 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     if c.mismatch:
         kl = (k1 if c.top_p else k3)(rollout.logp, old_logp)
         assert metrics["sampling/kl"] == mean(kl)
+        gap = (rollout.logp - old_logp).abs()
+        assert gap.max() > 0.01  # the sampler lags, and may leave tokens out
+        far = "sampling/sampling_logp_difference"
+        assert metrics[f"{far}/mean"] == mean(gap)
+        assert metrics[f"{far}/max"] == pytest.approx((gap * mask).max().item())
     disturb(run.model, 0.002)
     run.acts_everywhere = True  # all rows are passed
     found, metrics = measured_loss(run, batch)
@@ -138,5 +156,9 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     assert found.item() == pytest.approx(loss.item(), rel=1e-5, abs=1e-7)
     assert same_gradients(slopes(found, run.model), slopes(loss, run.model))
     assert metrics["router/shift"] == mean(gamma)
+    changed = 1 - moe.overlap(rollout.experts, now.favoured(len(rollout))).mean(-1)
+    assert metrics["router/expert_change"] == mean(
+        changed.gather(1, rollout.positions - 1)
+    )
     for name in measured.keys() - {"ratio/max_deviation"}:
         assert metrics[name] == pytest.approx(measured[name], rel=1e-4, abs=1e-6), name
