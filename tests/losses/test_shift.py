@@ -104,19 +104,6 @@ def test_after_the_clip_the_loss_is_weighed_by_gamma(algorithm):
     assert_close(found[1], grad(loss, logp)[0], **EXACT)
 
 
-@pytest.mark.parametrize("one_ratio", [True, False])
-@placements
-def test_gamma_is_a_constant_and_a_mask_of_any_type_the_same_mask(placement, one_ratio):
-    _, old_logp, _, mask, gamma = shifted_batch()
-    gamma.requires_grad_()
-    usual = moe.shifted(old_logp, mask / 4, mask, gamma, placement, one_ratio)
-    assert not usual[0].requires_grad and not usual[1].requires_grad
-    for dtype in (torch.bool, torch.int64):
-        rest = (mask.to(dtype), gamma, placement, one_ratio)
-        other = moe.shifted(old_logp, mask / 4, *rest)
-        assert torch.equal(other[0], usual[0]) and torch.equal(other[1], usual[1])
-
-
 # Routers
 
 

@@ -10,7 +10,7 @@ from tokenizers import normalizers
 from refimpl import UserError, log_probs, sample
 from refimpl.batch import Rollout
 from refimpl.sampling import end_tokens
-from refimpl.tasks import Arithmetic, make_tokenizer
+from refimpl.tasks import make_tokenizer
 from tests.worlds import (
     EOS,
     PAD,
@@ -142,17 +142,6 @@ def written(text: str, mask=None, truncated=False) -> Rollout:
     )
 
 
-@pytest.mark.parametrize("special", ["<unk>", "<pad>"])
-def test_special_tokens_inside_a_response_are_shown_and_never_paid(special):
-    """`#1<unk>2` is not `#12`, and what begins with `<unk>` is no guess."""
-    world = Arithmetic()
-    for text in (f"#1{special}2", f"{special}#12", f"#12{special}"):
-        texts = written(text).texts(TOKENIZER)
-        assert texts == [text]
-        assert world.reward(["3+9="], texts, answer=[12]) == [float(text[0] == "<")]
-    assert world.habit(f"{special}#12") == "other"
-
-
 CUT = {"truncated": True}
 HOLE, HOLES = [1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
 TEXTS = {
@@ -160,6 +149,7 @@ TEXTS = {
     "ended at once": ("", {}, ""),
     "cut off": ("#12", CUT, "#12"),
     "cut off after a special token": ("#12<pad>", CUT, "#12<pad>"),
+    "special tokens inside": ("<unk>#1<pad>2", {}, "<unk>#1<pad>2"),
     "with a hole": ("3+9=12;#12", {"mask": HOLE}, "3+9=#12"),
     "with holes, cut off": ("3+9=12;#12", {"mask": HOLES, **CUT}, "9=#12"),
 }
