@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
 ]
 REINFORCE, PPO, GRPO = (ALGORITHMS[n] for n in ("reinforce", "ppo", "grpo"))
-GSPO, DAPO, CISPO, GMPO = (ALGORITHMS[n] for n in ("gspo", "dapo", "cispo", "gmpo"))
+GSPO, CISPO, GMPO = (ALGORITHMS[name] for name in ("gspo", "cispo", "gmpo"))
 
 
 def sigma(x):

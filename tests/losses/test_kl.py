@@ -42,13 +42,6 @@ def test_an_estimator_by_hand(name, d):
     assert "k3" not in name or estimate >= -1e-15
 
 
-def policies():
-    """Logits of π_θ (a leaf), log-probs of π_ref and of a far π_old, of four tokens."""
-    logits = tensor([0.5, -1.0, 0.2, 1.3], requires_grad=True)
-    ref_logp = tensor([0.0, 0.4, -0.9, 0.8]).log_softmax(-1)
-    return logits, ref_logp, tensor([0.1, 0.2, 0.3, 0.4]).log()
-
-
 def kl(p_log, q_log):
     return (p_log.exp() * (p_log - q_log)).sum()
 
@@ -58,7 +51,9 @@ def test_means_and_their_gradients_by_enumeration(on_policy):
     """Σ_a π_old(a) k(a), the sample a constant. On policy all but k2 are unbiased; as
     a loss, E∇k1 = 0, k3 is ∇KL(π_ref‖π_θ) and the others are ∇KL(π_θ‖π_ref). Off
     policy only unbiased k3 is the KL, in value and gradient."""
-    logits, ref_logp, old_logp = policies()
+    logits = tensor([0.5, -1.0, 0.2, 1.3], requires_grad=True)
+    ref_logp = tensor([0.0, 0.4, -0.9, 0.8]).log_softmax(-1)
+    old_logp = tensor([0.1, 0.2, 0.3, 0.4]).log()  # far from both
     logp = logits.log_softmax(-1)
     old_logp = logp.detach() if on_policy else old_logp
     exact, other = kl(logp, ref_logp), kl(ref_logp, logp)

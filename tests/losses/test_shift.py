@@ -21,13 +21,12 @@ pytestmark = [
     pytest.mark.usefixtures("float64"),
     pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
 ]
-placements = pytest.mark.parametrize("placement", moe.PLACEMENTS)
-GRPO, GSPO, GMPO, RSPO = (ALGORITHMS[name] for name in "grpo gspo gmpo rspo".split())
+GRPO, GSPO = ALGORITHMS["grpo"], ALGORITHMS["gspo"]
 
 
-def shifted_batch(spread=0.4):
+def shifted_batch():
     """A batch of `random_batch`, and a γ in (0.7, 1] per token, NaN on padding."""
-    logp, old_logp, a, mask = random_batch([5, 1, 3], spread=spread)
+    logp, old_logp, a, mask = random_batch([5, 1, 3])
     generator = torch.Generator().manual_seed(7)
     gamma = 0.7 + 0.3 * torch.rand(mask.shape, generator=generator)
     return logp, old_logp, a[:, 0], mask, torch.where(mask.bool(), gamma, NAN)
