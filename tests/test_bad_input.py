@@ -31,6 +31,7 @@ import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
 from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
+from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
 from refimpl.real.loading import load
@@ -438,6 +439,10 @@ def test_sums_of_rewards_names_and_devices():
             f"answer must be a whole number or text, got {value!r}", verify, "#3", value
         )
         at("correctness", "answer must be a whole number", answer=[value])
+    refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
+    refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
+    refused("did you mean 'sorting'", grid.Cell, "GRPO", world="sort")
+    refused("K must be one of 1, 4, 16", grid.Cell, "GRPO", updates=3)
 
 
 # Files

@@ -173,7 +173,9 @@ def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
     assert list(axis.lines[3].get_xdata()) == [-2.0, -2.0], (
         "on the side that is claimed"
     )
-    play.set(outcome="as declared", threshold=1.0)
+    play.set(outcome="as declared", threshold=5.0)
+    assert axis.get_title(loc="left").endswith("not seen")  # so much was not
+    play.set(threshold=1.0)
     assert play.idle() == []
 
 

@@ -18,7 +18,7 @@ from refimpl.lab import bench, evidence
 from refimpl.real.loading import load
 from refimpl.shell import main as cli
 from refimpl.shell import train
-from refimpl.shell.flags import LEFT, parse_settings
+from refimpl.shell.flags import FIELDS, LEFT, parse_settings
 from refimpl.shell.rooms import ELSEWHERE, room
 from refimpl.starts import shipped
 from refimpl.tasks import Arithmetic
@@ -193,6 +193,16 @@ def test_settings_are_listed(capsys):
         assert all(f"{key}=" in shown for key in algorithm.defaults)
 
 
+def test_what_takes_the_place_of_a_setting_that_is_gone_is_there():
+    assert LEFT and not LEFT.keys() & FIELDS.keys()
+    for place in LEFT.values():
+        for module, name in re.findall(r"([a-z.]+)\.([A-Z]\w+)", place):
+            module = f"refimpl.{module.removeprefix('refimpl.')}"
+            assert hasattr(importlib.import_module(module), name), place
+        assert {*re.findall(r"--([a-z]+)", place)} <= annotations(cli.train).keys()
+        assert {*re.findall(r"\btop_\w", place)} <= FIELDS.keys()
+
+
 # Bad input. What `--set` refuses by the type of a setting is in `test_bad_input.py`.
 
 LINES: dict[str, str] = {
@@ -232,6 +242,8 @@ LINES: dict[str, str] = {
     f"{RUN} --no-chat --system S": "--no-chat",
     f"{RUN} --lora rank=3": "no setting 'rank'",
     f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
+    f"{RUN} --lora alpha=-1": "alpha must be a number > 0, got '-1'",
+    f"{RUN} --lora r": "--lora takes name=value, as r=16, got 'r'",
     **{f"{GRPO} --model {m}": "no causal" for m in ("no/such", "empty", "file")},
     f"{RUN} --resume": "resume … checkpoint_dir",
     f"{RUN} --resume --overwrite --checkpoint-dir c": "choose one",
