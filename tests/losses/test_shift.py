@@ -37,7 +37,9 @@ def shifted_loss(algorithm, batch, placement, weight=None, **hyper):
     logp, old_logp, a, mask, gamma = batch
     weight = seq_mean_token_mean(mask) if weight is None else weight
     one_ratio = algorithm.one_ratio
+    gamma = gamma.clone().requires_grad_()
     old, weight = moe.shifted(old_logp, weight, mask, gamma, placement, one_ratio)
+    assert not old.requires_grad and not weight.requires_grad  # γ is a constant
     loss = algorithm.policy_loss(logp, old, a, mask, weight, **hyper).loss
     return loss.detach(), grad(loss, logp)[0]
 
