@@ -1,0 +1,1 @@
+"""The web edition of the course: static pages from the executed notebooks."""
