@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jinja2
 
-from course.site import cheat_sheet, ledger, markdown, start
+from course.site import bibliography, cheat_sheet, ledger, markdown, start
 from course.site.mathematics import font
 from course.site.notebook import Chapter
 from course.site.page import NOTEBOOKS, ROOT, Page, SiteError, slug, text_of
@@ -43,7 +43,11 @@ def guide() -> list[Page]:
 
 def made() -> list[Page]:
     """The pages that no file holds, made from the code."""
-    return [cheat_sheet.page(LOOK_UP), ledger.page(LOOK_UP)]
+    return [
+        cheat_sheet.page(LOOK_UP),
+        ledger.page(LOOK_UP),
+        bibliography.page(LOOK_UP),
+    ]
 
 
 class Site:

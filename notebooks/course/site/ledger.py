@@ -31,8 +31,8 @@ COLUMNS = {
 LEAD = """<h1 id="top">The ledger</h1>
 <p>Sixteen claims of the papers, each judged in this course's small world from runs that
 are stored with it. A claim's question, outcome and smallest effect that matters were
-named before its runs were made. <em>Not seen</em> does not mean that there is no effect: only an
-interval inside the smallest effect that matters says so.
+named before its runs were made. <em>Not seen</em> does not mean that there is no
+effect: only an interval inside the smallest effect that matters says so.
 <a href="12_claims.html">Chapter 12</a> explains how to read it.</p>"""
 RUNS = """<section id="stored" hidden>
 <h2 id="runs">The stored runs</h2>
