@@ -2,10 +2,11 @@
 
 Outputs and figures are committed as this writes them: cells in order from a fresh
 kernel, no time stamps, of a widget its picture alone, no progress bars, cells
-numbered anew.
+numbered anew. The explorers' tables are written to `figures/explorers/`.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ import nbformat
 from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+TABLES = NOTEBOOKS.parent / "figures" / "explorers"
+"""What the explorers' pages show without a kernel."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """A widget that no kernel holds any more; its picture stays."""
 METADATA = {
@@ -62,6 +65,9 @@ def main(chapters: list[str]) -> None:
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not chapters or path.stem.split("_")[0] in chapters:
             start = time.perf_counter()
+            for old in TABLES.glob(f"{path.stem}_*.json"):
+                old.unlink()
+            os.environ["REFIMPL_TABLES"] = str(TABLES / path.stem)  # of the kernel, too
             execute(path)
             print(f"{path.name}  {time.perf_counter() - start:.0f} s", flush=True)
 

@@ -21,7 +21,8 @@ ELSEWHERE = {
     ),
     "dr_grpo": Settings(
         "loss_type=dr_grpo and scale_rewards=none",
-        "loss_agg_mode=seq-mean-token-sum-norm and norm_adv_by_std_in_grpo=False",
+        "loss_agg_mode=seq-mean-token-sum-norm, norm_adv_by_std_in_grpo=False, "
+        "clip_ratio_c=1e9",
     ),
     "gspo": Settings(
         "loss_type=grpo, importance_sampling_level=sequence, "
@@ -35,7 +36,8 @@ ELSEWHERE = {
     ),
     "dapo": Settings(
         "loss_type=dapo, epsilon_high=0.28 (no dynamic sampling)",
-        "loss_agg_mode=token-mean, clip_ratio_high=0.28, algorithm.filter_groups",
+        "loss_agg_mode=token-mean, clip_ratio_high=0.28, clip_ratio_c=1e9, "
+        "algorithm.filter_groups",
     ),
     "cispo": Settings(
         "loss_type=cispo, epsilon_high=5.0 (the cap itself)",

@@ -12,6 +12,7 @@ import math
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -54,6 +55,7 @@ class Explorer(widgets.HBox):
     ):
         plt.close(figure)  # the notebook would show it a second time
         self.figure, self.update, self.controls = figure, update, dict(controls)
+        self.presets = dict(presets or {})
         self.canvas = FigureCanvasAgg(figure)
         width = round(figure.bbox.width)  # not drawn larger than it is: that blurs it
         beside = {"flex": f"1 1 {min(width, PICTURE)}px", "max_width": f"{width}px"}
@@ -75,7 +77,7 @@ class Explorer(widgets.HBox):
         for control in self.controls.values():
             control.observe(self.redraw, names="value")
         self.buttons = {
-            name: self.button(name, presets[name]) for name in presets or ()
+            name: self.button(name, values) for name, values in self.presets.items()
         }
         rows = [*self.buttons.values(), *map(labelled, self.controls.values()), *below]
         column = {"flex": f"0 0 {CONTROLS}px", "padding": "0 12px 0 0"}
@@ -136,30 +138,44 @@ class Explorer(widgets.HBox):
             if not any(self.moves(name, value) for value in reach(control))
         ]
 
-    def _repr_mimebundle_(self, **options) -> tuple[dict, dict]:
-        """The widget, and its picture where no kernel runs: GitHub, nbviewer.
-
-        ipywidgets 7, which Colab has, shows the widget in its own way, without the
-        picture.
-        """
+    def still(self) -> tuple[str, dict]:
+        """The picture where no kernel runs, as base64 of a PNG; its words and width."""
         buffer = io.BytesIO()
         Image.fromarray(self.pixels()).quantize(256).save(buffer, "png", optimize=True)
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-        data = {
-            "text/plain": repr(self),
-            "image/png": b64encode(buffer.getvalue()).decode(),
-            "application/vnd.jupyter.widget-view+json": view,
-        }
         labels = ", ".join(c.description for c in self.controls.values())
         known = words(self.figure)
         texts = [plain(text.get_text()) for text in self.figure.texts]
         others = ", ".join(text for text in texts if text and text not in known)
         said = ". ".join(filter(None, [known, others, f"Controls: {labels}"]))
-        return data, {"image/png": {"alt": said, "width": self.pixels().shape[1]}}
+        picture = b64encode(buffer.getvalue()).decode()
+        return picture, {"alt": said, "width": self.pixels().shape[1]}
+
+    def _repr_mimebundle_(self, **options) -> tuple[dict, dict]:
+        """The widget, and its picture where no kernel runs: GitHub, nbviewer.
+
+        ipywidgets 7, which Colab has, shows the widget in its own way, without the
+        picture. Where `REFIMPL_TABLES` begins the name of a file, the tables for a page
+        without a kernel are written, too: those of the i-th explorer to …_i.json.
+        """
+        picture, shown = self.still()
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        data = {
+            "text/plain": repr(self),
+            "image/png": picture,
+            "application/vnd.jupyter.widget-view+json": view,
+        }
+        if beginning := os.environ.get("REFIMPL_TABLES"):
+            from course.site import tables  # needed here alone
+
+            tables.write(self, Path(f"{beginning}_{next(DISPLAYED)}.json"))
+        return data, {"image/png": shown}
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"
 
+
+DISPLAYED = itertools.count(1)
+"""How many explorers this process has displayed, for `REFIMPL_TABLES`."""
 
 WIDE = {"width": "auto", "margin": "1px 0"}
 """As wide as the column."""

@@ -12,11 +12,9 @@ import torch
 from refimpl import History, StalenessError, checkpoint, evaluate, hooks
 from refimpl.batch import Batch
 from refimpl.checkpoint import CheckpointError
-from refimpl.collect import DynamicSamplingError
 from refimpl.scoring import log_probs
 from tests.worlds import (
     TOKENIZER,
-    Drying,
     Interrupting,
     always_one,
     diverging,
@@ -180,13 +178,6 @@ def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkey
     history = ended(reward=Interrupting(when=2), checkpoint_dir=tmp_path)
     assert isinstance(history.ended, KeyboardInterrupt) and len(history) == 2
     assert not (tmp_path / checkpoint.NAME).exists()
-
-
-def test_a_solved_task_ends_the_run_and_keeps_it():
-    settings = {"max_sampling_rounds": 1, "overlong_share": 0.0}
-    history = ended("dapo", reward=Drying(when=3), **settings)
-    assert isinstance(history.ended, DynamicSamplingError)
-    assert "mean reward 1.00" in str(history.ended) and len(history) == 2
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run(monkeypatch):

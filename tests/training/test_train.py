@@ -10,12 +10,10 @@ import torch
 from refimpl import ALGORITHMS, TrainConfig, collect, evaluate, hooks, train, updates
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    ROUNDING,
     SMALL,
     TOKENIZER,
     TRAIN,
     fixed_noise,
-    gpt2,
     prepared,
     random_model,
     random_moe,
@@ -60,16 +58,6 @@ def test_the_global_generators_neither_move_nor_matter(monkeypatch):
 # The model
 
 
-def test_the_model_passed_in_is_left_as_it_was():
-    model = random_model()
-    model.get_input_embeddings().weight.requires_grad_(False)
-    history = small_run("ppo", model=model, rollouts=2, reward=fixed_noise)
-    assert same_weights(model, random_model()) and not model.training
-    assert not model.get_input_embeddings().weight.requires_grad
-    assert all(p.grad is None for p in model.parameters())
-    assert not same_weights(history.model, model) and not history.model.training
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     """Weights stay float32 under autocast; sampling, scoring, training, evaluation."""
@@ -93,23 +81,13 @@ def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     assert asked == [dtype == "bfloat16"]
 
 
-def test_one_update_a_rollout_is_on_policy():
-    """With dropout in the model, as GPT-2 comes, which must not act: ratio 1, and
-    centred advantages, so a loss of 0."""
-    settings = {"minibatches": 1, "allow_on_policy": True, "reward": fixed_noise}
-    history = small_run(model=gpt2(), **settings)
-    assert max(history["ratio/max_deviation"]) < ROUNDING
-    assert max(map(abs, history["loss"])) < ROUNDING
-    assert min(history["grad_norm"]) > 0.01
-
-
 # What is recorded
 
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_the_last_accuracy_is_that_of_the_model_handed_back(samples):
     """Measured with the lengths and the temperature that were trained with."""
-    sampling = {"max_new_tokens": 18, "temperature": 0.5, "top_k": 9}
+    sampling = {"max_new_tokens": 18, "temperature": 0.5, "top_k": 9, "top_p": 0.9}
     history = small_run(rollouts=2, eval_problems=64, eval_samples=samples, **sampling)
     given = {"problems": 64, "samples": samples, **sampling}
     assert history.accuracy == evaluate(history.model, TOKENIZER, **given)

@@ -15,6 +15,7 @@ import jinja2
 from course.site import (
     bibliography,
     cheat_sheet,
+    flags,
     instructor,
     ledger,
     llms,
@@ -54,6 +55,7 @@ def made(chapters: list[Page]) -> list[Page]:
     """The pages that no file holds, made from the code and from the chapters."""
     return [
         cheat_sheet.page(LOOK_UP),
+        Page("flags.html", "Which flag gives this loss?", flags.body(), LOOK_UP),
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),
         *instructor.pages(TEACH, chapters),

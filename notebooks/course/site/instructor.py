@@ -193,6 +193,6 @@ def solutions() -> Page:
         parts.append(f'<h2 id="chapter-{name}">Chapter {name}</h2>{shown}')
     lead = (
         '<h1 id="top">Solutions</h1><p>One way to answer each exercise, as the '
-        'checkers know it. Back to <a href="instructor.html">the instructor\'s page</a>.</p>'
+        'checkers know it. <a href="instructor.html">Back to the instructor</a>.</p>'
     )
     return Page("solutions.html", "Solutions", lead + "".join(parts))

@@ -14,7 +14,9 @@ IDEA = """
 its code, with curves taken from the loss that trains. Drag a gate on any page; open
 the notebooks to train.</p>
 <p>New here? Begin with <a href="00_start_here.html">chapter 00</a>. Looking for one
-method? Its row in <a href="methods.html">the methods</a> leads to its chapter.</p>
+method? <a href="methods.html">The methods</a> lead to its chapter and its code.
+Training with TRL, verl or another engine? See
+<a href="flags.html">which flag gives this loss</a>.</p>
 """
 
 

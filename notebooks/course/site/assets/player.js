@@ -1,0 +1,348 @@
+/* Explorers that move without a kernel.
+ *
+ * A page has <figure class="explorer" data-explorer="ID"> with a still in it, and a
+ * script that calls explorer("ID", bundle). What a bundle holds is written down in
+ * notebooks/course/site/tables.py. A bundle with a `model` is computed in the page by
+ * explorer.models[bundle.model.name].
+ */
+"use strict";
+
+(() => {
+const STEP = 1 / 20; // of a pixel
+const GAP = -32768; // the line is interrupted
+const SANS = '"DejaVu Sans", Verdana, "Bitstream Vera Sans", sans-serif';
+const MONO = '"DejaVu Sans Mono", Menlo, Consolas, monospace';
+const SAID_AFTER = 400; // ms without a movement
+const MOVE = 1, LINE = 2, QUADRATIC = 3, CUBIC = 4, CLOSE = 79;
+
+/* Decoding */
+
+async function unpacked(base64) {
+  const packed = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(plain).arrayBuffer());
+  const end = 4 + new DataView(bytes.buffer).getUint32(0, true);
+  const words = JSON.parse(new TextDecoder().decode(bytes.subarray(4, end)));
+  const count = (bytes.length - end) / 2;
+  const numbers = new Int16Array(count);
+  for (let i = 0; i < count; i++) numbers[i] = bytes[end + i] | (bytes[end + count + i] << 8);
+  return { words, numbers };
+}
+
+function segment(numbers, [at, count, mode, width]) {
+  const own = numbers.slice(at, at + count);
+  if (mode & 1) for (let i = 1; i < count; i++) own[i] += own[i - 1];
+  if (mode & 2) for (let i = width; i < count; i++) own[i] += own[i - width];
+  return own;
+}
+
+/* A channel: which of its states belongs to the controls' stops, and the states. */
+function channel(held, counts, { words, numbers }) {
+  const tables = held.tables.map(([sliders, place]) => ({
+    sliders,
+    numbers: place && segment(numbers, place),
+  }));
+  const index = (controls, stops) =>
+    controls.reduce((place, i) => place * counts[i] + stops[i], 0);
+  const find = (stops) => {
+    const table = tables[index(held.menus, stops)];
+    return table.numbers ? table.numbers[index(table.sliders, stops)] : 0;
+  };
+  if (held.words) {
+    const states = [...segment(numbers, held.words)].map((i) => words[i]);
+    return (stops) => states[find(stops)];
+  }
+  const every = segment(numbers, held.numbers);
+  const pixels = Float32Array.from(every, (n) => (n === GAP ? NaN : n * STEP));
+  if (typeof held.length === "number") {
+    return (stops) => {
+      const at = find(stops) * held.length;
+      return pixels.subarray(at, at + held.length);
+    };
+  }
+  const ends = [0];
+  for (const n of segment(numbers, held.length)) ends.push(ends[ends.length - 1] + n);
+  return (stops) => {
+    const i = find(stops);
+    return pixels.subarray(ends[i], ends[i + 1]);
+  };
+}
+
+const NOTHING = { x: new Float32Array(0), y: new Float32Array(0), look: [], text: [] };
+
+/* Functions from the controls' stops to what each artist draws. */
+function artists(bundle, data) {
+  const counts = bundle.controls.map((c) => c.stops.length);
+  return bundle.artists.map((held) => {
+    const ways = {};
+    for (const name of Object.keys(NOTHING)) {
+      ways[name] = held[name] ? channel(held[name], counts, data) : () => NOTHING[name];
+    }
+    return (stops, drawn) => {
+      for (const name in ways) drawn[name] = ways[name](stops);
+    };
+  });
+}
+
+/* Drawing */
+
+function trace(ctx, codes, x, y, at) {
+  for (const [code, count] of codes) {
+    for (let i = 0; i < count; i++, at++) {
+      if (code === MOVE) ctx.moveTo(x[at], y[at]);
+      else if (code === LINE) ctx.lineTo(x[at], y[at]);
+      else if (code === CLOSE) ctx.closePath();
+      else if (code === QUADRATIC) {
+        ctx.quadraticCurveTo(x[at], y[at], x[at + 1], y[at + 1]);
+        i += 1;
+        at += 1;
+      } else if (code === CUBIC) {
+        ctx.bezierCurveTo(x[at], y[at], x[at + 1], y[at + 1], x[at + 2], y[at + 2]);
+        i += 2;
+        at += 2;
+      }
+    }
+  }
+}
+
+function polyline(ctx, x, y, at, end) {
+  let open = false;
+  for (; at < end; at++) {
+    if (Number.isNaN(x[at] + y[at])) open = false;
+    else if (open) ctx.lineTo(x[at], y[at]);
+    else {
+      ctx.moveTo(x[at], y[at]);
+      open = true;
+    }
+  }
+}
+
+/* Fill and stroke of what was traced, or of a path that is kept. */
+function paint(ctx, look, path) {
+  if (look.fill) {
+    ctx.fillStyle = look.fill;
+    path ? ctx.fill(path) : ctx.fill();
+  }
+  if (look.stroke) {
+    ctx.strokeStyle = look.stroke;
+    ctx.lineWidth = look.width;
+    ctx.lineCap = look.cap;
+    ctx.lineJoin = look.join;
+    ctx.setLineDash(look.dash || []);
+    ctx.lineDashOffset = look.from || 0;
+    path ? ctx.stroke(path) : ctx.stroke();
+  }
+}
+
+/* One marker at every place. */
+const outlines = new WeakMap();
+
+function markers(ctx, look, x, y, at) {
+  let outline = outlines.get(look);
+  if (!outline) {
+    outline = new Path2D();
+    const points = look.mark.at;
+    trace(outline, look.mark.codes, points.map((p) => p[0]), points.map((p) => p[1]), 0);
+    outlines.set(look, outline);
+  }
+  for (let i = at; i < at + look.n; i++) {
+    if (Number.isNaN(x[i] + y[i])) continue;
+    ctx.save();
+    ctx.translate(x[i], y[i]);
+    paint(ctx, look, outline);
+    ctx.restore();
+  }
+}
+
+/* No wider than matplotlib's: another font must not run into its neighbours. */
+function letters(ctx, look, [text, width], x, y) {
+  ctx.save();
+  ctx.translate(x, y);
+  if (look.angle) ctx.rotate((-look.angle * Math.PI) / 180);
+  ctx.font = `${look.weight || "normal"} ${look.size}px ${look.mono ? MONO : SANS}`;
+  ctx.textAlign = look.align;
+  ctx.fillStyle = look.fill;
+  ctx.fillText(text, 0, 0, width + 1);
+  ctx.restore();
+}
+
+function artist(ctx, { x, y, look: looks, text }) {
+  let at = 0;
+  let said = 0;
+  for (const look of looks) {
+    ctx.save();
+    if (look.clip) {
+      ctx.beginPath();
+      ctx.rect(...look.clip);
+      ctx.clip();
+    }
+    if (look.size) letters(ctx, look, text[said++], x[at], y[at]);
+    else if (look.mark) markers(ctx, look, x, y, at);
+    else {
+      ctx.beginPath();
+      if (look.codes) trace(ctx, look.codes, x, y, at);
+      else polyline(ctx, x, y, at, at + look.n);
+      paint(ctx, look);
+    }
+    ctx.restore();
+    at += look.n;
+  }
+}
+
+/* The page */
+
+function element(name, settings = {}, children = []) {
+  const made = Object.assign(document.createElement(name), settings);
+  made.append(...children);
+  return made;
+}
+
+/* A control with its label and its value in letters; `follow(stop)` shows a stop. */
+function control(id, about, moved) {
+  const name = `${id}-${about.name}`;
+  const label = element("label", { htmlFor: name, textContent: about.label });
+  if (about.kind === "menu") {
+    const options = about.labels.map((text, i) => new Option(text, i));
+    const menu = element("select", { id: name }, options);
+    menu.addEventListener("change", () => moved(Number(menu.value)));
+    const follow = (stop) => (menu.value = stop);
+    return { row: element("div", {}, [label, menu]), follow };
+  }
+  const range = element("input", { id: name, type: "range", min: 0, step: 1 });
+  range.max = about.stops.length - 1;
+  const output = element("output", { htmlFor: name });
+  range.addEventListener("input", () => moved(Number(range.value)));
+  const follow = (stop) => {
+    range.value = stop;
+    range.setAttribute("aria-valuetext", about.labels[stop]);
+    output.textContent = about.labels[stop];
+  };
+  const head = element("div", { className: "explorer-label" }, [label, output]);
+  return { row: element("div", {}, [head, range]), follow };
+}
+
+function loaded(address) {
+  return new Promise((done, failed) => {
+    const script = element("script", { src: address, onload: done });
+    script.onerror = () => failed(new Error(`${address} is not there`));
+    document.head.append(script);
+  });
+}
+
+const FOLDER = document.currentScript.src.replace(/[^/]*$/, "");
+
+async function play(figure, id, bundle) {
+  const { width, height, controls } = bundle;
+  const data = await unpacked(bundle.data);
+  const ways = artists(bundle, data);
+  let model = null;
+  if (bundle.model) {
+    await loaded(`${FOLDER}${bundle.model.name}.js`);
+    model = explorer.models[bundle.model.name](bundle);
+  }
+  const background = new Image();
+  background.src = bundle.background;
+  await background.decode();
+
+  const stops = controls.map((c) => c.start);
+  const drawn = ways.map(() => ({ ...NOTHING }));
+  let computed = null;
+  const compute = () => {
+    ways.forEach((way, i) => way(stops, drawn[i]));
+    if (model) computed = model(stops, drawn);
+  };
+
+  const canvas = element("canvas", { width, height });
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", bundle.alt);
+  const ctx = canvas.getContext("2d");
+  const draw = () => {
+    compute();
+    const scale = canvas.width / width;
+    ctx.setTransform(scale, 0, 0, scale, 0, 0);
+    ctx.drawImage(background, 0, 0, width, height);
+    for (const one of drawn) artist(ctx, one);
+  };
+  let waiting = false;
+  const redraw = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      draw();
+    });
+  };
+
+  const live = element("p", { className: "explorer-said" });
+  live.setAttribute("aria-live", "polite");
+  const texts = () => drawn.flatMap((one) => one.text.map(([text]) => text));
+  const named = () => controls.map((c, i) => `${c.label}: ${c.labels[stops[i]]}`);
+  let before = [];
+  let timer = 0;
+  const say = () => {
+    const now = [...named(), ...texts()].filter((text) => text.trim());
+    live.textContent = now.filter((text) => !before.includes(text)).join(". ");
+    before = now;
+  };
+
+  const follow = () => rows.forEach((row, i) => row.follow(stops[i]));
+  const moved = () => {
+    follow();
+    redraw();
+    clearTimeout(timer);
+    timer = setTimeout(say, SAID_AFTER);
+  };
+  const set = (chosen) => {
+    controls.forEach((c, i) => (stops[i] = chosen[c.name] ?? stops[i]));
+    moved();
+  };
+  const rows = controls.map((c) => control(id, c, (stop) => set({ [c.name]: stop })));
+  const buttons = bundle.presets.map((preset) => {
+    const button = element("button", { type: "button", textContent: preset.label });
+    button.addEventListener("click", () => set(preset.set));
+    return button;
+  });
+  const legend = element("legend", { textContent: "Controls of the picture" });
+  const parts = [legend, ...buttons, ...rows.map((row) => row.row)];
+  if (bundle.note) parts.push(element("p", { textContent: bundle.note }));
+
+  draw();
+  before = [...named(), ...texts()];
+  follow();
+  const picture = element("div", { className: "explorer-picture" }, [canvas]);
+  picture.style.maxWidth = `${width}px`;
+  figure.querySelector("img").hidden = true;
+  figure.prepend(element("fieldset", {}, parts), picture, live);
+  new ResizeObserver(() => {
+    const dense = Math.min(2, window.devicePixelRatio || 1);
+    const pixels = Math.round(canvas.clientWidth * dense);
+    if (!pixels || pixels === canvas.width) return;
+    canvas.width = pixels;
+    canvas.height = Math.round((pixels * height) / width);
+    draw();
+  }).observe(canvas);
+
+  const values = () =>
+    Object.fromEntries(controls.map((c, i) => [c.name, c.stops[stops[i]]]));
+  const state = () => {
+    compute();
+    const plain = ({ x, y, text }) => ({ x: [...x], y: [...y], text: text.map((t) => t[0]) });
+    return { artists: drawn.map(plain), ...computed };
+  };
+  window.explorers[id] = { set, values, state, draw };
+}
+
+/* The still stays where this browser cannot show more, and a sentence says so. */
+function explorer(id, bundle) {
+  const figure = document.querySelector(`figure[data-explorer="${CSS.escape(id)}"]`);
+  if (!figure) return;
+  play(figure, id, bundle).catch((error) => {
+    const text = `This picture does not move in this browser (${error.message}).`;
+    figure.append(element("p", { className: "explorer-note", textContent: text }));
+  });
+}
+
+explorer.models = {};
+window.explorers = {};
+window.explorer = explorer;
+})();

@@ -1,0 +1,58 @@
+"""The page of flags: every method and engine has a cell with a source and a version."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+
+from course.site import flags
+from refimpl.algorithms import ALGORITHMS
+from refimpl.interop import configs
+from tests.course.test_readme import ROOT
+
+VERSION = re.compile(r"@[0-9a-f]{10}|\d+\.\d+\.\d+|20\d\d-\d\d")
+
+
+def test_every_method_and_engine_has_a_whole_cell_with_a_version():
+    lines = flags.rows()
+    assert [(m, e) for m in ALGORITHMS for e in flags.ENGINES] == [r[:2] for r in lines]
+    assert all(text.strip() for line in lines for text in line)
+    assert [r for r in lines if not VERSION.search(r[-1])] == []
+    assert {*flags.READ} | {"TRL", "verl"} == {*flags.ENGINES}
+    assert len({flags.cell(*line[:2]).kind for line in lines}) == 4
+
+
+@pytest.mark.parametrize("method", ALGORITHMS.values(), ids=lambda method: method.name)
+def test_cells_of_trl_and_verl_are_what_the_bridges_say(method):
+    verl, trl = (flags.cell(method.name, engine) for engine in ("verl", "TRL"))
+    if why := configs.missing(method):
+        assert verl[:3] == ("absent", "absent", why)
+    else:
+        ours = yaml.safe_load(configs.yaml_of(method))
+        averaged = ours["actor_rollout_ref"]["actor"]["loss_agg_mode"]
+        assert f"adv_estimator={ours['algorithm']['adv_estimator']}`" in verl.settings
+        assert f"loss_agg_mode={averaged}`" in verl.settings
+    named = re.findall(r"loss_type=(grpo|dr_grpo|dapo)\b", trl.settings)
+    assert named in ([], [method.normaliser.trl])
+
+
+def test_the_versions_are_those_that_the_bridges_are_tested_with():
+    pins = "".join(p.read_text("utf-8") for p in ROOT.glob("tests/bridges/*.txt"))
+    for engine in ("TRL", "verl"):
+        assert f"{engine.lower()}=={flags.ENGINES[engine].split(',')[0]}" in pins
+
+
+def test_every_link_of_the_page_leads_to_a_line_of_it_or_out():
+    found, tags = {"id": [], "href": []}, []
+    page = HTMLParser()
+    page.handle_starttag = lambda tag, attrs: (
+        tags.append(tag),
+        [found.setdefault(name, []).append(value) for name, value in attrs],
+    )
+    page.handle_endtag = tags.remove
+    page.feed(flags.body().replace("<br>", ""))
+    ids, inside = found["id"], [x for x in found["href"] if x[0] == "#"]
+    assert tags == [] and len(ids) == len({*ids})
+    assert {x[1:] for x in inside} <= {*ids} and "#cispo-verl" in inside
+    assert all(x.startswith(("#", "https://")) for x in found["href"])
