@@ -55,7 +55,13 @@ def made(chapters: list[Page]) -> list[Page]:
     """The pages that no file holds, made from the code and from the chapters."""
     return [
         cheat_sheet.page(LOOK_UP),
-        Page("flags.html", "Which flag gives this loss?", flags.body(), LOOK_UP),
+        Page(
+            "flags.html",
+            "Which flag gives this loss?",
+            flags.body(),
+            LOOK_UP,
+            summary="The settings by which ten engines compute each method's loss.",
+        ),
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),
         *instructor.pages(TEACH, chapters),

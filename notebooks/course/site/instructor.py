@@ -145,7 +145,7 @@ LEVELS = range(1, 6)
 
 def amount(some: list[Asked]) -> str:
     minutes = sum(one.minutes for one in some)
-    return f"{len(some)} ({minutes} min)" if some else "none"
+    return f"{len(some)} ({minutes}&nbsp;min)" if some else "none"
 
 
 def listed(chapters: list[Page]) -> str:

@@ -14,6 +14,14 @@ SUMMARY = (
     "REINFORCE to SAPO, each derived beside PyTorch code, with sixteen claims of the "
     "papers tested on stored runs."
 )
+GUIDE = {
+    "command_line.html": "How to train a method from a shell, and what a run prints.",
+    "machines.html": "What differs on a GPU, a Mac or another processor.",
+    "measured.html": "Speed and memory of every method on two cores.",
+    "real_model.html": "How to train a pretrained model of 135 million parameters.",
+    "troubleshooting.html": "Symptoms of a run that does not learn, with their causes.",
+}
+"""Pages that begin with a command or a table instead of a sentence."""
 WHOLE = "- [course.md](course.md): all chapters in one file, prose and code."
 
 
@@ -34,7 +42,7 @@ def said(page: Page) -> str:
     """What a page is about: its summary, or its first sentence."""
     found = re.search(r"<p>(?!<img)(.*?)</p>", page.body, re.S)
     text = page.summary or (text_of(found[1]) if found else page.title)
-    return re.split(r"(?<=[a-z)\]][.:?!]) ", text)[0]
+    return GUIDE.get(page.file) or re.split(r"(?<=[a-z)][.?!]) ", text)[0]
 
 
 def whole() -> str:

@@ -7,6 +7,7 @@ from course.site.page import Page
 
 HEADING = re.compile(r'<h2 id="([^"]*)">(.*?)</h2>', re.S)
 FIGURE = re.compile(r'<img src="img/[^>]*>')
+CODE = re.compile(r'<div class="cell">(<div class="highlight">.*?</div>)', re.S)
 AT_HOME = ("Exercises", "Elsewhere", "Paper and toy")
 """Sections to read or to do, of which a slide shows nothing."""
 
@@ -61,12 +62,18 @@ def first(text: str) -> str:
 
 
 def picture(text: str) -> str:
-    """The section's first figure, or its first paragraph and its first formula."""
-    found = FIGURE.search(text)
-    if found:
+    """What stands for a section: a figure, else a formula, code, or its first words."""
+    if found := FIGURE.search(text):
         return f"<figure>{found[0]}</figure>"
-    formula = re.search(r'<div class="math".*?</div>', text, re.S)
-    return first(text) + (formula[0] if formula else "")
+    if said := re.findall(r'<p><strong>(["“].*?["”])</strong>', text, re.S):
+        return "<ul>" + "".join(f"<li>{one}</li>" for one in said) + "</ul>"
+    if formula := re.search(r'<div class="math".*?</div>', text, re.S):
+        return first(text) + formula[0]
+    if code := re.search(
+        r'<div class="cell">(<div class="highlight">.*?</div>)', text, re.S
+    ):
+        return code[1]
+    return first(text)
 
 
 def points(text: str) -> str:
