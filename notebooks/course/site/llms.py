@@ -16,10 +16,10 @@ SUMMARY = (
 )
 GUIDE = {
     "command_line.html": "How to train a method from a shell, and what a run prints.",
-    "machines.html": "What differs on a GPU, a Mac or another processor.",
-    "measured.html": "Speed and memory of every method on two cores.",
+    "machines.html": "Other processors and seeds, and how to use a GPU.",
+    "measured.html": "Accuracy and seconds of each method on two cores.",
     "real_model.html": "How to train a pretrained model of 135 million parameters.",
-    "troubleshooting.html": "Symptoms of a run that does not learn, with their causes.",
+    "troubleshooting.html": "What one sees when something goes wrong, why, and what to do.",
 }
 """Pages that begin with a command or a table instead of a sentence."""
 WHOLE = "- [course.md](course.md): all chapters in one file, prose and code."
