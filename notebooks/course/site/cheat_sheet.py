@@ -203,4 +203,4 @@ def said(algorithm: Algorithm) -> str:
 
 
 def numbers(values: torch.Tensor) -> str:
-    return ", ".join(f"{value:.2g}" for value in values.tolist())
+    return ", ".join(f"{value + 0:.2g}" for value in values.tolist())

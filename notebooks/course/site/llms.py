@@ -19,7 +19,7 @@ GUIDE = {
     "machines.html": "Other processors and seeds, and how to use a GPU.",
     "measured.html": "Accuracy and seconds of each method on two cores.",
     "real_model.html": "How to train a pretrained model of 135 million parameters.",
-    "troubleshooting.html": "What one sees when something goes wrong, why, and what to do.",
+    "troubleshooting.html": "What one sees when something is wrong, and what to do.",
 }
 """Pages that begin with a command or a table instead of a sentence."""
 WHOLE = "- [course.md](course.md): all chapters in one file, prose and code."
