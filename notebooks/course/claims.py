@@ -76,6 +76,11 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     return [rows[run][name].to_list() for run in chosen["run"]]
 
 
+def rows_of(run: str) -> pd.DataFrame:
+    """What every rollout of a stored run gave."""
+    return _stored()[1][run]
+
+
 def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:
     """Held-out accuracy after the last rollout, a number for each warm start."""
     return {

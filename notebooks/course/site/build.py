@@ -12,7 +12,17 @@ from pathlib import Path
 
 import jinja2
 
-from course.site import flags, markdown, start
+from course.site import (
+    bibliography,
+    cheat_sheet,
+    flags,
+    instructor,
+    ledger,
+    llms,
+    markdown,
+    slides,
+    start,
+)
 from course.site.mathematics import font
 from course.site.notebook import Chapter
 from course.site.page import NOTEBOOKS, ROOT, Page, SiteError, slug, text_of
@@ -41,10 +51,21 @@ def guide() -> list[Page]:
     return [markdown.from_markdown(path, group) for path, group in groups.items()]
 
 
-def made() -> list[Page]:
-    """The pages that no file holds, made from the code."""
+def made(chapters: list[Page]) -> list[Page]:
+    """The pages that no file holds, made from the code and from the chapters."""
     return [
-        Page("flags.html", "Which flag gives this loss?", flags.body(), LOOK_UP),
+        cheat_sheet.page(LOOK_UP),
+        Page(
+            "flags.html",
+            "Which flag gives this loss?",
+            flags.body(),
+            LOOK_UP,
+            summary="The settings by which ten engines compute each method's loss.",
+        ),
+        ledger.page(LOOK_UP),
+        bibliography.page(LOOK_UP),
+        *instructor.pages(TEACH, chapters),
+        *slides.pages(chapters),
     ]
 
 
@@ -207,6 +228,7 @@ def render(site: Site) -> dict[str, bytes]:
             following=order[at + 1] if at is not None and order[at + 1 :] else None,
             notebook=notebook(site, page),
         ).encode()
+    files |= llms.files(in_menu)
     files["search-index.js"] = index(site.pages.values())
     letters = "".join(re.findall(r"<math.*?</math>", bodies(site), re.S))
     files["assets/math.woff"] = font(html.unescape(letters))
@@ -275,7 +297,8 @@ def build(folder: Path, repository: str = "", say: Callable = print) -> Path:
     """
     guides = {page.file: page for page in guide()}
     guides["notation.html"] = with_anchors(guides["notation.html"])
-    every = [*chapters(), *made(), *guides.values()]
+    first = chapters()
+    every = [*first, *made(first), *guides.values()]
     site = Site([start.page(every), *every], repository)
     files = render(site)
     check(files)

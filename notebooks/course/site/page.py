@@ -22,7 +22,8 @@ class Page:
     `body` is HTML whose links and pictures are relative to `source`, a file of the
     repository; the build turns them into the site's. `source` is None where the page
     was made from code: then its links are the site's already. `files` are written
-    beside the pages: by their path in the site, what they hold.
+    beside the pages: by their path in the site, what they hold. `styles` are
+    those of `assets` that this page alone needs.
     """
 
     file: str
@@ -33,6 +34,7 @@ class Page:
     scripts: tuple[str, ...] = ()
     files: dict[str, bytes] = field(default_factory=dict)
     summary: str = ""
+    styles: tuple[str, ...] = ()
 
 
 WITHIN_A_LINE = r"</?(?:a|b|code|em|i|math|m\w+|strong|sub|sup)\b[^>]*>"

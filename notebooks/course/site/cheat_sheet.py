@@ -1,0 +1,206 @@
+"""The cheat sheet: what a reader needs of each method, as the code has it."""
+
+import html
+import re
+import sys
+from functools import cache
+
+import nbformat
+import torch
+
+from course.elsewhere import ELSEWHERE
+from course.misreadings import MISREADINGS
+from course.site.mathematics import mathml
+from course.site.page import NOTEBOOKS, Page
+from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.curves import curve
+
+CHAPTERS = {
+    "reinforce": "01_policy_gradient",
+    "ppo": "02_ppo",
+    "grpo": "03_grpo",
+    "dr_grpo": "04_dr_grpo",
+    "gspo": "05_gspo",
+    "gspo_token": "05_gspo",
+    "dapo": "06_dapo",
+    "cispo": "07_cispo",
+    "gmpo": "08_gmpo",
+    "rspo": "09_moe_and_rspo",
+    "sapo": "10_sapo",
+}
+"""Where a method is derived; the first of a chapter is the one its formula states."""
+MISREAD = {
+    "reinforce": "mask_without_eos",
+    "ppo": "ratio_is_bounded",
+    "grpo": "std_upweights_extremes",
+    "dr_grpo": "constant_but_std",
+    "gspo": "gspo_at_token_epsilon",
+    "gspo_token": "gspo_token_of_whole_ratio",
+    "dapo": "dapo_per_response_mean",
+    "cispo": "cispo_cap_is_an_offset",
+    "gmpo": "gmpo_bounds_are_offsets",
+    "rspo": "rspo_shift_per_token",
+    "sapo": "sapo_taus_exchanged",
+}
+"""The misreading of each method that costs most."""
+FIRST = 6
+"""Methods on the first sheet of paper."""
+LEAD = """<h1 id="top">The cheat sheet</h1>
+<p>Eleven methods on two sheets of paper. Every one climbs the sum of weight ×
+objective over all tokens; the <em>normaliser</em> makes the weight. The <em>gate</em>
+is the share of a token's gradient that is left at a ratio r, computed by the loss that
+trains: where Â &gt; 0 as a solid line, where Â &lt; 0 as a dashed one. Below each
+method stand the settings of TRL 1.16 and verl 0.9.1.</p>"""
+
+
+def page(group: str) -> Page:
+    cards = [card(algorithm) for algorithm in ALGORITHMS.values()]
+    sheets = (cards[:FIRST], cards[FIRST:])
+    return Page(
+        "cheat_sheet.html",
+        "The cheat sheet",
+        LEAD + "".join(f'<div class="sheet">{"".join(one)}</div>' for one in sheets),
+        group,
+        styles=("cheat_sheet.css",),
+        summary="Each method's objective, gate, defaults, misreading, and the settings "
+        "of TRL and verl, on two sheets of paper.",
+    )
+
+
+def card(algorithm: Algorithm) -> str:
+    rows = "".join(
+        f"<div><dt>{name}</dt><dd>{cell}</dd></div>"
+        for name, cell in cells(algorithm).items()
+    )
+    return (
+        f'<article><h2 id="{algorithm.name}">{html.escape(algorithm.title)}</h2>'
+        f"{objective(algorithm)}{gate(algorithm)}<dl>{rows}</dl></article>"
+    )
+
+
+def cells(algorithm: Algorithm) -> dict[str, str]:
+    """What stands below the gate, each as HTML."""
+    misreading = MISREADINGS[MISREAD[algorithm.name]]
+    parent = ALGORITHMS[algorithm.parent].title if algorithm.parent else "SFT"
+    elsewhere = ELSEWHERE[algorithm.name]
+    chapter = CHAPTERS[algorithm.name]
+    return {
+        "new": f"against {parent}: " + html.escape(algorithm.changed),
+        "advantage": function(algorithm.advantages),
+        "normaliser": function(algorithm.normaliser),
+        "defaults": settings(algorithm),
+        "misread": f"<q>{html.escape(misreading.claim)}</q> "
+        + html.escape(misreading.correction),
+        "TRL": html.escape(elsewhere.trl),
+        "verl": html.escape(elsewhere.verl),
+        "see": f'<a href="{chapter}.html">chapter {chapter[:2]}</a>; '
+        + paper(algorithm.paper),
+    }
+
+
+def function(of) -> str:
+    """Its name and the first sentence of what it says of itself."""
+    first = re.split(r"(?<!Eq)\. ", of.__doc__.splitlines()[0])[0].rstrip(".")
+    return f"<code>{of.__name__}</code>: {html.escape(first)}"
+
+
+def settings(algorithm: Algorithm) -> str:
+    """Hyperparameters, and what the paper prescribes of the training."""
+    every = {**algorithm.defaults, **algorithm.training}
+    return ", ".join(f"<code>{name}={value}</code>" for name, value in every.items())
+
+
+def paper(said: str) -> str:
+    """The paper with its arXiv id as a link."""
+    link = r'<a href="https://arxiv.org/abs/\1">\1</a>'
+    return re.sub(r"(\d{4}\.\d{5})", link, html.escape(said))
+
+
+def objective(algorithm: Algorithm) -> str:
+    """The formula of its chapter; where that states none of it, the docstring's."""
+    lines = [
+        f'<div class="math" tabindex="0">{mathml(part, "block")}</div>'
+        for part in formula(algorithm.name)
+    ]
+    plain = f'<pre tabindex="0">{html.escape(equation(algorithm))}</pre>'
+    return "".join(lines) or plain
+
+
+def formula(name: str) -> list[str]:
+    """The chapter's TeX for J, in parts that fit a narrow column."""
+    chapter = CHAPTERS[name]
+    if next(n for n, stem in CHAPTERS.items() if stem == chapter) != name:
+        return []
+    stated = (x for x in displayed(chapter) if re.search(r"(^|\s)J\s*=", x))
+    parts = re.split(r"\\qquad", next(stated, ""))
+    return [part.strip().strip(",. ") for part in parts if part.strip()]
+
+
+@cache
+def displayed(chapter: str) -> tuple[str, ...]:
+    """The formulas of the section that states a chapter's idea."""
+    cells = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells
+    idea = next(c.source for c in cells if "## The idea" in c.source)
+    idea = idea.partition("## The idea")[2].partition("\n## ")[0]
+    found = re.findall(r"\$\$(.*?)\$\$", idea, re.S)
+    return tuple(one.strip() for one in found)
+
+
+def equation(algorithm: Algorithm) -> str:
+    """The first indented lines of its file's docstring."""
+    module = sys.modules[f"refimpl.algorithms.{algorithm.name}"]
+    lines = (module.__doc__ or "").splitlines()
+    block = [line[4:] for line in lines if line.startswith("    ")]
+    return "\n".join(block)
+
+
+ACROSS, DOWN, LARGEST = 200, 64, 1.5
+"""Of the drawing; its right edge is at r = 3, its upper edge at a gate of 1.5."""
+TRIED = (0.5, 0.9, 1.1, 1.5, 2.0)
+
+
+def gate(algorithm: Algorithm) -> str:
+    """The gate for both signs as a picture that is also text."""
+    paths = "".join(
+        f'<path class="{name}" d="{path(algorithm, sign)}"/>'
+        for name, sign in (("good", 1.0), ("bad", -1.0))
+    )
+    one, right = DOWN - DOWN / LARGEST, ACROSS / 3
+    axes = (
+        f'<path class="axis" d="M0 {DOWN}H{ACROSS}M0 {one:.1f}H{ACROSS}'
+        f'M{right:.1f} 0V{DOWN}"/>'
+        f'<text x="{right + 2:.1f}" y="{DOWN - 2}">r = 1</text>'
+        f'<text x="{ACROSS - 2}" y="{one - 2:.1f}" text-anchor="end">1</text>'
+    )
+    return (
+        f'<svg viewBox="0 0 {ACROSS} {DOWN}" role="img" '
+        f'aria-label="{html.escape(said(algorithm))}">{axes}{paths}</svg>'
+    )
+
+
+def path(algorithm: Algorithm, sign: float) -> str:
+    """The curve's corners, and every eighth point between; nothing above the frame."""
+    made = curve(algorithm, sign)
+    x = made.ratio * (ACROSS / 3)
+    y = DOWN * (1 - made.gate / LARGEST)
+    corner = torch.zeros_like(y, dtype=torch.bool)
+    corner[1:-1] = (y[2:] - 2 * y[1:-1] + y[:-2]).abs() > 0.5
+    keep = corner | (torch.arange(len(y)) % 8 == 0)
+    keep[-1] = True
+    keep &= y >= 0
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x[keep], y[keep]))
+
+
+def said(algorithm: Algorithm) -> str:
+    """The gate in words, at ratios that a reader may want to compare."""
+    ratios = torch.tensor(TRIED)
+    good, bad = (curve(algorithm, sign, ratios).gate for sign in (1.0, -1.0))
+    at = ", ".join(map(str, TRIED))
+    return (
+        f"The gate of {algorithm.title} at the ratios {at}: where the advantage is "
+        f"positive {numbers(good)}; where it is negative {numbers(bad)}."
+    )
+
+
+def numbers(values: torch.Tensor) -> str:
+    return ", ".join(f"{value + 0:.2g}" for value in values.tolist())

@@ -1,0 +1,198 @@
+"""The instructor's page: order, minutes, exercises, how answers are graded."""
+
+import html
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from course.exercises import KINDS, exercises
+from course.site.page import NOTEBOOKS, Page, table
+from course.site.slides import file_of
+
+SOLUTIONS = NOTEBOOKS / "course" / "exercises" / "solutions"
+PACE = 130
+"""Words of technical prose that one reads in a minute, formulas and plots looked at."""
+HEAD = re.compile(
+    r"^\*\*(?P<key>\d+b?\.\d+) · (?P<title>.+?)\*\* · (?P<kind>.+?) · "
+    r"difficulty (?P<difficulty>\d) of 5 · (?P<minutes>\d+) minutes",
+    re.M,
+)
+
+
+class Asked(NamedTuple):
+    """An exercise as its chapter asks it."""
+
+    key: str
+    title: str
+    kind: str
+    difficulty: int
+    minutes: int
+
+
+def pages(group: str, chapters: list[Page]) -> list[Page]:
+    return [page(group, chapters), solutions()]
+
+
+def page(group: str, chapters: list[Page]) -> Page:
+    every = [one for chapter in chapters for one in asked(chapter)]
+    body = (
+        f'<h1 id="top">The instructor\'s page</h1>{LEAD}'
+        f'<h2 id="order">Order and minutes</h2>{order(chapters)}'
+        f'<h2 id="kinds">Exercises by difficulty and kind</h2>{matrix(every)}'
+        f'<h2 id="exercises">Every exercise</h2>{listed(chapters)}'
+        f'<h2 id="grading">How answers are graded</h2>{grading(every)}'
+    )
+    return Page(
+        "instructor.html",
+        "The instructor's page",
+        body,
+        group,
+        summary="Order and minutes of the chapters, exercises by difficulty and kind, "
+        "how answers are graded, slides and solutions.",
+    )
+
+
+LEAD = f"""<p>The chapters build on each other in this order; 10b is an appendix.
+Reading is counted at {PACE} words a minute. Exercises and open experiments are counted
+as their headings say. Running a chapter's cells takes some minutes more.</p>"""
+
+
+@cache
+def prose(stem: str) -> str:
+    """A chapter's Markdown."""
+    cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
+    return "\n".join(c.source for c in cells if c.cell_type == "markdown")
+
+
+def asked(chapter: Page) -> list[Asked]:
+    """The exercises of a chapter, read off their headings."""
+    found = HEAD.finditer(prose(stem(chapter)))
+    return [
+        Asked(
+            one["key"],
+            one["title"],
+            one["kind"],
+            int(one["difficulty"]),
+            int(one["minutes"]),
+        )
+        for one in found
+    ]
+
+
+def stem(chapter: Page) -> str:
+    return Path(chapter.file).stem
+
+
+def reading(chapter: Page) -> int:
+    """Minutes, in steps of five."""
+    words = len(re.findall(r"\w+", prose(stem(chapter))))
+    return 5 * round(words / PACE / 5)
+
+
+def order(chapters: list[Page]) -> str:
+    rows, sums = [], [0, 0, 0]
+    for chapter in chapters:
+        short, long = parted(asked(chapter))
+        minutes = [reading(chapter), short, long]
+        sums = [a + b for a, b in zip(sums, minutes)]
+        rows.append(
+            [
+                f'<a href="{chapter.file}">{html.escape(chapter.title)}</a>',
+                *map(str, minutes),
+                f'<a href="{file_of(chapter)}">slides of {number(chapter)}</a>',
+            ]
+        )
+    rows.append(["all", *map(str, sums), f"{len(chapters)} sets"])
+    head = ["chapter", "reading, min", "exercises, min", "open, min", "slides"]
+    return table(head, rows)
+
+
+def number(chapter: Page) -> str:
+    return chapter.file.split("_")[0]
+
+
+def parted(every: Iterable[Asked]) -> tuple[int, int]:
+    """Minutes of the exercises with a check, and of the open experiments."""
+    short = long = 0
+    for one in every:
+        if one.kind == KINDS["open"]:
+            long += one.minutes
+        else:
+            short += one.minutes
+    return short, long
+
+
+def matrix(every: list[Asked]) -> str:
+    """How many exercises there are of each kind and difficulty, and their minutes."""
+    rows = []
+    for kind in [*KINDS.values(), "all"]:
+        own = [one for one in every if kind in (one.kind, "all")]
+        by_level = ([one for one in own if one.difficulty == d] for d in LEVELS)
+        rows.append([html.escape(kind), *map(amount, by_level), amount(own)])
+    head = ["kind", *(f"difficulty {d}" for d in LEVELS), "all"]
+    return table(head, rows, "Number of exercises, and their minutes together")
+
+
+LEVELS = range(1, 6)
+
+
+def amount(some: list[Asked]) -> str:
+    minutes = sum(one.minutes for one in some)
+    return f"{len(some)} ({minutes}&nbsp;min)" if some else "none"
+
+
+def listed(chapters: list[Page]) -> str:
+    rows = [
+        [
+            f'<a href="{chapter.file}#exercises">{one.key}</a>',
+            html.escape(one.title),
+            html.escape(one.kind),
+            f"{one.difficulty} of 5",
+            f"{one.minutes} min",
+        ]
+        for chapter in chapters
+        for one in asked(chapter)
+    ]
+    return table(["exercise", "title", "kind", "difficulty", "minutes"], rows)
+
+
+def grading(every: list[Asked]) -> str:
+    known = exercises().values()
+    mistakes = sum(len(one.mistakes) for one in known)
+    free = sum(one.kind == KINDS["open"] for one in every)
+    return f"""<p>{len(known)} exercises are graded by <code>check(key, answer)</code>
+in the notebook, without a network. A function is called with a few cases, a number or
+a word is compared as it is. Numbers agree within a relative 1e-4, words whatever their
+case. The reply is one of four:</p>
+<ul>
+<li>The answer agrees with the solution: it is right.</li>
+<li>It agrees with one of {mistakes} known mistakes: the reply names that mistake.</li>
+<li>It differs: the reply shows the first case, the answer, and what it should be. Where
+there is no case, it says only that the answer is wrong.</li>
+<li>The code raised an error, or nothing was attempted: the reply says so.</li>
+</ul>
+<p>{free} open experiments have a rubric in the chapter instead of a check: a prediction
+made before the runs, equal conditions for all arms, and an explanation.
+<a href="solutions.html">The solutions</a> stand on a page of their own, which no
+chapter links to.</p>"""
+
+
+def solutions() -> Page:
+    parts = []
+    for path in sorted(SOLUTIONS.glob("chapter*.py")):
+        name = path.stem.removeprefix("chapter")
+        shown = highlight(path.read_text("utf-8"), PythonLexer(), HtmlFormatter())
+        shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
+        parts.append(f'<h2 id="chapter-{name}">Chapter {name}</h2>{shown}')
+    lead = (
+        '<h1 id="top">Solutions</h1><p>One way to answer each exercise, as the '
+        'checkers know it. <a href="instructor.html">Back to the instructor</a>.</p>'
+    )
+    return Page("solutions.html", "Solutions", lead + "".join(parts))

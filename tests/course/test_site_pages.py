@@ -1,0 +1,117 @@
+"""The site's made pages say what the code says, and leave no cell empty."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from course import claims, elsewhere, exercises
+from course.site import bibliography, build, cheat_sheet, instructor, ledger, llms
+from course.site.markdown import markdown
+from course.site.page import NOTEBOOKS, Page, text_of
+from course.site.slides import file_of
+from refimpl.algorithms import ALGORITHMS
+from refimpl.lab.claims import CLAIMS
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def prose(path) -> Page:
+    """A chapter as a page without its pictures."""
+    text = instructor.prose(path.stem)
+    title = text.splitlines()[0].lstrip("# ")
+    return Page(f"{path.stem}.html", title, markdown(text), "Chapters", path)
+
+
+@pytest.fixture(scope="module")
+def chapters() -> list[Page]:
+    return [prose(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
+
+
+@pytest.fixture(scope="module")
+def made(chapters) -> dict[str, Page]:
+    return {page.file: page for page in build.made(chapters)}
+
+
+def test_no_cell_is_empty_and_every_page_has_a_title(made):
+    for name, page in made.items():
+        empty = re.findall(r"<(t[dh]|d[dt]|li|h[1-3])\b[^>]*>\s*</\1>", page.body)
+        assert not empty and page.body.count("<h1 ") == 1, (name, empty)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_cheat_sheet_has_what_the_registry_has(name):
+    algorithm, card = ALGORITHMS[name], cheat_sheet.card(ALGORITHMS[name])
+    every = {**algorithm.defaults, **algorithm.training}
+    misreading = cheat_sheet.MISREADINGS[cheat_sheet.MISREAD[name]]
+    said = [algorithm.title, algorithm.changed, algorithm.paper, misreading.claim]
+    said += [f"{key}={value}" for key, value in every.items()]
+    assert all(one in text_of(card) for one in (*said, *elsewhere.ELSEWHERE[name]))
+    assert f'aria-label="{cheat_sheet.said(algorithm)}"' in card
+    assert ("<math" in card) != ("<pre" in card)  # a formula, once
+    assert algorithm.title in instructor.prose(cheat_sheet.CHAPTERS[name])
+
+
+def test_a_gate_is_drawn_where_the_loss_has_it():
+    grpo = cheat_sheet.said(ALGORITHMS["grpo"])
+    assert "positive 1, 1, 1, 0, 0; where it is negative 0, 1, 1, 1, 1." in grpo
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_the_cheat_sheet_prints_on_two_sheets(made, tmp_path):
+    files = build.render(build.Site([made["cheat_sheet.html"], *build.guide()]))
+    build.write(files, tmp_path / "site")
+    flags = "--headless --no-sandbox --disable-gpu --no-pdf-header-footer".split()
+    address = (tmp_path / "site/cheat_sheet.html").as_uri()
+    printed = f"--print-to-pdf={tmp_path / 'sheet.pdf'}"
+    subprocess.run([CHROMIUM, *flags, printed, address], check=True, timeout=120)
+    assert (tmp_path / "sheet.pdf").read_bytes().count(b"/Type /Page\n") == 2
+
+
+def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
+    body = made["ledger.html"].body
+    found = re.findall(r'id="claim-(\d+)".*?data-verdict="([^"]+)"', body)
+    assert dict(found) == {c["claim"]: c["verdict"] for c in claims.claimed()}
+    script = made["ledger.html"].files["ledger-data.js"].decode()
+    cells = json.loads(script.removeprefix("ledger(").removesuffix(");"))
+    assert sum(len(cell["runs"]) for cell in cells) == len(claims.table())
+    owned = {number for cell in cells for number in cell["claims"]}
+    assert owned == {claim.number for claim in CLAIMS} == {int(n) for n, _ in found}
+    last = claims.table().index[-1]
+    drawn = [byte / 250 for byte in base64.b64decode(ledger.curve(last))]
+    assert drawn == pytest.approx(claims.rows_of(last)["reward"].to_list(), abs=0.0021)
+
+
+def test_the_bibliography_has_what_is_cited_and_no_more():
+    assert set(bibliography.cited()) == set(bibliography.PAPERS)
+
+
+def test_slides_end_with_the_five_lines_of_the_summary(made, chapters):
+    for one in chapters:
+        body = made[file_of(one)].body
+        assert one.title in text_of(body)
+        assert body.partition('id="summary"')[2].count("<li>") == 5, one.file
+
+
+def test_the_instructor_has_every_exercise(made, chapters):
+    every = [one for page in chapters for one in instructor.asked(page)]
+    opened = instructor.KINDS["open"]
+    asked = {one.key: one[2:] for one in every if one.kind != opened}
+    assert asked == {
+        key: (instructor.KINDS[one.kind], one.difficulty, one.minutes)
+        for key, one in exercises.exercises().items()
+    }
+    text = text_of(made["instructor.html"].body)
+    assert all(f"{one.key} {one.title}" in text for one in every)
+    leads = [name for name, page in made.items() if "solutions.html" in page.body]
+    assert leads == ["instructor.html"] and not made["solutions.html"].group
+
+
+def test_llms_txt_names_every_page_of_the_menu_with_a_sentence(made, chapters):
+    menu = {"All": [*chapters, *(page for page in made.values() if page.group)]}
+    lines = re.findall(r"^- \[.+?\]\((.+?)\): (.+)$", llms.listing(menu), re.M)
+    assert [file for file, _ in lines[:-1]] == [page.file for page in menu["All"]]
+    assert all(len(text) > 10 for _, text in lines)
