@@ -15,9 +15,14 @@ from pygments.lexers import PythonLexer
 
 from course.site.markdown import markdown
 from course.site.page import Page, SiteError, text_of
+from course.site.tables import still
 
 EXPLORER = re.compile(r"Explorer\(")
 FOLDED = "hide-input"
+STILL = re.compile(
+    r"On GitHub [^.]*\bstill\b[^.]*\. In JupyterLab[^.]*Shift\+Enter[^.]*\."
+)
+"""How a notebook's picture is made to move; on the page it moves already."""
 
 
 class Chapter:
@@ -59,7 +64,7 @@ class Chapter:
 
     def prose(self, source: str) -> str:
         try:
-            return markdown(source)
+            return markdown(STILL.sub("", source))
         except ValueError as error:
             raise self.wrong(str(error)) from error
 
@@ -97,10 +102,10 @@ class Chapter:
         self.files[name] = png
         image = picture(name, png, said["alt"], said.get("width"), bool(self.files))
         if EXPLORER.match(data.get("text/plain", "")):
-            return self.explorer(image, data["image/png"])
+            return self.explorer(image, png)
         return f"<figure>{image}</figure>"
 
-    def explorer(self, image: str, still: str) -> str:
+    def explorer(self, image: str, png: bytes) -> str:
         """The still, and beside the page the tables that make it move."""
         name = f"{self.path.stem}_{len(self.scripts) + 1}"
         stored = self.tables / f"{name}.json"
@@ -108,16 +113,11 @@ class Chapter:
         if not stored.exists():
             raise self.wrong(f"its explorer has no tables, {stored.name}; {again}")
         text = stored.read_text(encoding="utf-8")
-        if json.loads(text)["still"] != digest(still):
+        if json.loads(text)["still"] != still(png):
             raise self.wrong(f"{stored.name} belongs to another picture; {again}")
         self.files[f"explorers/{name}.js"] = f'explorer("{name}", {text});'.encode()
         self.scripts.append(f"explorers/{name}.js")
         return f'<figure class="explorer" data-explorer="{name}">{image}</figure>'
-
-
-def digest(still: str) -> str:
-    """What tells one picture from another."""
-    return hashlib.sha1(base64.b64decode(still)).hexdigest()
 
 
 def picture(name: str, png: bytes, alt: str, width=None, lazy: bool = True) -> str:
