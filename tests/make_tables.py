@@ -1,4 +1,6 @@
-"""The explorers' tables, without executing chapters: `python -m tests.make_tables [10 …]`.
+"""The explorers' tables, made without executing chapters.
+
+    python -m tests.make_tables [CHAPTER …]
 
 `python -m tests.execute` writes them, too. Here only the cells that the explorers need
 are executed, and a chapter whose stored still is another picture is named.
@@ -29,24 +31,20 @@ def stills(path: Path) -> list[str]:
 
 def main(chapters: list[str]) -> None:
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        if (chapters and path.stem.split("_")[0] not in chapters) or not stills(path):
+        chosen = not chapters or path.stem.split("_")[0] in chapters
+        if not (known := stills(path) if chosen else []):
             continue
-        for i, (play, known) in enumerate(
-            zip(explorers(path).values(), stills(path)), 1
-        ):
-            file = TABLES / f"{path.stem}_{i}.json"
+        for i, play in enumerate(explorers(path).values()):
+            file = TABLES / f"{path.stem}_{i + 1}.json"
             start = time.perf_counter()
             made = tables.write(play, file)
-            took = (
-                f"{time.perf_counter() - start:.0f} s, {file.stat().st_size // 1000} kB"
+            took, size = time.perf_counter() - start, file.stat().st_size
+            stops = [f"{c['name']} {len(c['stops'])}" for c in made["controls"]]
+            print(
+                f"{file.stem:>20}  {took:.0f} s, {size // 1000} kB", *stops, flush=True
             )
-            stops = ", ".join(
-                f"{c['name']} {len(c['stops'])}" for c in made["controls"]
-            )
-            other = (
-                "" if made["still"] == known else "  THE NOTEBOOK'S STILL IS ANOTHER"
-            )
-            print(f"{file.stem:>20}  {took}  {stops}{other}", flush=True)
+            if made["still"] != known[i]:
+                print("the stored notebook has another still")
 
 
 if __name__ == "__main__":

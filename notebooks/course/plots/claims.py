@@ -329,7 +329,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         axis.set_xlim(-far, far)
         title.set_text(f"{claim.title}\n{_said(claim, made, outcome, threshold)}")
         axis.set_xlabel(claim.unit if outcome == OUTCOMES[0] else outcome)
-        return [axis.xaxis, limit, dots, band, middle, title]
+        return [axis]  # its scale moves, too
 
     numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
     most = int(table["seed"].max()) + 1

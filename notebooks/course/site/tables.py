@@ -121,7 +121,8 @@ class States:
 
     def __init__(self, explorer: Explorer, controls: Sequence[Control]):
         self.explorer, self.controls = explorer, controls
-        explorer.draw_background()  # nothing is stale
+        explorer.draw_background()  # now only what is empty is stale
+        self.empty = {id(a) for a in explorer.figure.findobj(lambda a: a.stale)}
         self.recorder = Recorder(explorer.canvas)
         start = {c.name: c.values[c.start] for c in controls}
         self.artists = self.moved(start)
@@ -141,7 +142,10 @@ class States:
     def culprit(self, artists: Iterable[Artist]) -> str:
         """The innermost of what is stale in the background."""
         moving = {id(part) for artist in artists for part in artist.findobj()}
-        stale = self.explorer.figure.findobj(lambda a: a.stale and id(a) not in moving)
+        others = self.explorer.figure.findobj(
+            lambda a: id(a) not in moving | self.empty
+        )
+        stale = [artist for artist in others if artist.stale]
         inner = [a for a in stale if not any(c in stale for c in a.get_children())]
         artist = inner[0] if inner else self.explorer.figure
         axis = getattr(artist, "axes", None)
@@ -211,7 +215,7 @@ class Tables:
             yield dict(zip(menus, stops))
 
     def search(self) -> None:
-        """Where a control alone is moved, from where, and which channels that changes."""
+        """Move one control, from many positions, and keep which channels change."""
         every = list(self.settings(self.menus))
         for menus in every:
             for _ in range(max(3, 60 // len(every))):
