@@ -45,6 +45,9 @@ class Explorer(widgets.HBox):
     nothing is a `ValueError`.
     """
 
+    model: str | None = None
+    """What computes the picture on a page without a kernel; where None, tables do."""
+
     def __init__(
         self,
         figure: Figure,

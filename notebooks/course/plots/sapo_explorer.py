@@ -390,6 +390,8 @@ def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
 class Play(explorer.Explorer):
     """The picture with its sliders, and a button that trains with the gate."""
 
+    model = "sapo"  # a page computes the gate: two temperatures are no table
+
     def __init__(self, picture: Picture):
         self.picture = picture
         label = f"train {ROLLOUTS} hard rollouts with this gate"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jinja2
+import nbformat
 
 from course.site import (
     bibliography,
@@ -79,6 +80,7 @@ class Site:
         self.addresses[ROOT / "README.md"] = "index.html"
         self.files: dict[str, bytes] = {}
         self.code: dict[Path, Page] = {}
+        self.anchors = {page.file: anchors(page.body) for page in self.pages.values()}
         terms = glossary(self.pages)
         for name, page in list(self.pages.items()):
             if page.group == CHAPTERS:
@@ -113,14 +115,17 @@ class Site:
         if re.match(r"[a-z]+:", address) or address.split("#")[0] in self.pages:
             return address
         path, _, anchor = address.partition("#")
-        anchor = f"#{slug(anchor)}" if anchor else ""
-        if not path:
-            return anchor
-        target = (page.source.parent / path).resolve()
-        if target in self.addresses:
-            return self.addresses[target] + anchor
+        anchor = slug(anchor)
+        target = (page.source.parent / path).resolve() if path else page.source
+        known = self.addresses.get(target, "")
+        if known and anchor and anchor not in self.anchors[known]:
+            said = f"{place(page.source, address)} links to {address}"
+            raise SiteError(f"{said}, an anchor that is missing")
+        if known:
+            return (known if path else "") + (anchor and f"#{anchor}")
         if not target.exists():
-            raise SiteError(f"{page.source.name} links to {address}, which is not here")
+            said = f"{place(page.source, address)} links to {address}"
+            raise SiteError(f"{said}, which is not here")
         if self.repository:
             return f"{self.repository}/blob/main/{target.relative_to(ROOT)}"
         if target.is_dir():
@@ -132,10 +137,11 @@ class Site:
 
     def image(self, page: Page, said: str, address: str) -> str:
         path = (page.source.parent / address).resolve()
+        shows = f"{place(page.source, address)} shows {address}"
         if not path.exists():
-            raise SiteError(f"{page.source.name} shows {address}, which is not here")
+            raise SiteError(f"{shows}, which is not here")
         if not re.search(r'alt="[^"]', said):
-            raise SiteError(f"{page.source.name} shows {address} without an alt text")
+            raise SiteError(f"{shows} without an alternative text")
         picture = path.read_bytes()
         self.files[f"figures/{path.name}"] = picture
         across, down = size_of(picture)
@@ -144,6 +150,19 @@ class Site:
         said = re.sub(r'\s*(width="\d+"|/$)', "", said).strip()
         size = f'width="{width}" height="{round(down * width / across)}"'
         return f'<img src="figures/{path.name}" {said} {size} loading="lazy">'
+
+
+def anchors(body: str) -> set[str]:
+    return set(re.findall(r'\bid="([^"]+)"', body))
+
+
+def place(source: Path, said: str) -> str:
+    """The file, and of a notebook the cell, in which something is said."""
+    if source.suffix == ".ipynb":
+        for number, cell in enumerate(nbformat.read(source, as_version=4).cells):
+            if said in cell.source:
+                return f"{source.name}, cell {number},"
+    return source.name
 
 
 def size_of(picture: bytes) -> tuple[int, int]:
@@ -255,7 +274,7 @@ def check(files: dict[str, bytes]) -> None:
         for name, content in files.items()
         if name.endswith(".html")
     }
-    anchors = {name: set(re.findall(r'\bid="([^"]+)"', p)) for name, p in pages.items()}
+    known = {name: anchors(text) for name, text in pages.items()}
     for name, text in pages.items():
         for target in re.findall(r'\b(?:href|src)="([^"]*)"', text):
             target = html.unescape(target)
@@ -264,7 +283,7 @@ def check(files: dict[str, bytes]) -> None:
             path, _, anchor = target.partition("#")
             if path and path not in files:
                 raise SiteError(f"{name} links to {path}, which the site does not have")
-            if anchor and anchor not in anchors.get(path or name, {anchor}):
+            if anchor and anchor not in known.get(path or name, {anchor}):
                 raise SiteError(f"{name} links to {target}, an anchor that is missing")
 
 

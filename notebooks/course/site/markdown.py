@@ -38,7 +38,14 @@ def markdown(text: str) -> str:
     # A bar in a formula is no edge of a table's cell: \lvert says the same.
     found = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
     found = re.sub(r"(<table>.*?</table>)", scrolling, found, flags=re.S)
-    return re.sub(r"<summary>(.*?)</summary>", r"<summary>\1</summary>", found)
+    found = found.replace(
+        'type="checkbox" disabled', 'type="checkbox" aria-label="done"'
+    )
+    # No line begins with the comma after a formula.
+    return re.sub(f"({MATH})([.,:;!?)’]+)", r'<span class="whole">\1\2</span>', found)
+
+
+MATH = r"<math(?:(?!<math).)*?</math>"
 
 
 def scrolling(match: re.Match) -> str:

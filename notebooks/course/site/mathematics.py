@@ -5,6 +5,7 @@ latex2mathml leaves to the eye of a reader is put right here: the space beside `
 `clip`, a bar that is a bracket, a brace that was escaped.
 """
 
+import html
 import io
 import re
 from pathlib import Path
@@ -41,7 +42,29 @@ def mathml(formula: str, display: str = "inline") -> str:
         raise ValueError(f"no formula: ${formula}$ ({error!r})") from error
     for pattern, mended in MENDED.items():
         found = re.sub(pattern, mended, found)
-    return found.replace("&#x000A0;", " ") if display == "inline" else found
+    if unknown := re.search(r">(\\[A-Za-z]+)<", found):
+        raise ValueError(f"no formula: ${formula}$ (what is {unknown[1]}?)")
+    return in_line(found.replace("&#x000A0;", " ")) if display == "inline" else found
+
+
+RELATION = re.compile(r"<mo>(?:=|≈|∝|&#x0003D;|&#x02248;|&#x0221D;)</mo>")
+LONG = 24
+"""Letters of a formula that a line of prose may break, as TeX does."""
+
+
+def in_line(found: str) -> str:
+    """The formula; a long one in parts that each end with a relation."""
+    if len(html.unescape(re.sub(r"<[^>]+>", "", found))) <= LONG:
+        return found
+    opening = re.match(r"<math[^>]*>", found)[0]
+    parts = re.split(r"(<[^>]+>)", found)
+    depth = 0
+    for i, part in enumerate(parts):
+        depth += part.startswith("<m") - part.startswith("</m")
+        depth -= part.endswith("/>")
+        if depth == 2 and RELATION.fullmatch("".join(parts[i - 2 : i + 1])):
+            parts[i] += f"</mrow></math><wbr>{opening}<mrow>"
+    return "".join(parts)
 
 
 def font(text: str) -> bytes:

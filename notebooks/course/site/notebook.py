@@ -113,7 +113,11 @@ class Chapter:
         if not stored.exists():
             raise self.wrong(f"its explorer has no tables, {stored.name}; {again}")
         text = stored.read_text(encoding="utf-8")
-        if json.loads(text)["still"] != still(png):
+        try:
+            of_this = json.loads(text)["still"] == still(png)
+        except (ValueError, KeyError, TypeError):
+            raise self.wrong(f"{stored.name} is broken; {again}") from None
+        if not of_this:
             raise self.wrong(f"{stored.name} belongs to another picture; {again}")
         self.files[f"explorers/{name}.js"] = f'explorer("{name}", {text});'.encode()
         self.scripts.append(f"explorers/{name}.js")

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from ipywidgets import Dropdown
 from matplotlib.artist import Artist
+from matplotlib.collections import Collection
 from PIL import Image
 
 from course.explorer import Explorer
@@ -35,6 +36,7 @@ STOPS, FEWEST = 61, 4
 BYTES, SECONDS = 150_000, 20
 """Stops are left out until the file and the calls of `update` take no more."""
 CHECKED = 60
+NOTE = "Training needs the notebook."
 
 Position = tuple[int, ...]
 """The index of each control's value."""
@@ -47,7 +49,7 @@ def tables(explorer: Explorer) -> dict:
     tables do not give what `update` gives.
     """
     try:
-        return Tables(explorer).bundle()
+        return (Computed if explorer.model else Tables)(explorer).bundle()
     finally:  # as it was
         explorer.draw_background()
         explorer.redraw()
@@ -75,7 +77,7 @@ def options(widget) -> list[tuple[str, object]]:
 class Control:
     """A control's stops, from all that it can be set to; some must stay."""
 
-    def __init__(self, name: str, widget, presets: Iterable[Mapping]):
+    def __init__(self, name: str, widget, presets: Iterable[Mapping], most: int):
         self.name, self.label = name, widget.description
         self.kind = "menu" if isinstance(widget, Dropdown) else "slider"
         self.labels, self.values = map(list, zip(*options(widget)))
@@ -84,8 +86,8 @@ class Control:
         self.must = ends | {self.at(value) for value in kept}
         self.start = self.at(widget.value)
         self.stops = list(range(len(self.values)))
-        if self.kind == "slider" and len(self.stops) > STOPS:
-            chosen = np.linspace(0, len(self.values) - 1, STOPS).round().astype(int)
+        if self.kind == "slider" and len(self.stops) > most:
+            chosen = np.linspace(0, len(self.values) - 1, most).round().astype(int)
             self.stops = sorted({*chosen.tolist(), *self.must})
 
     def at(self, value) -> int:
@@ -183,11 +185,15 @@ def key(state: np.ndarray | str) -> bytes | str:
 
 
 class Tables:
+    most = STOPS
+    left_out: tuple[int, ...] = ()
+    """Artists that the page draws by itself."""
+
     def __init__(self, explorer: Explorer):
         self.explorer, self.still = explorer, explorer.still()
         presets = explorer.presets
         self.controls = [
-            Control(name, widget, presets.values())
+            Control(name, widget, presets.values(), self.most)
             for name, widget in explorer.controls.items()
         ]
         self.start = tuple(c.start for c in self.controls)
@@ -361,8 +367,13 @@ class Tables:
                 for label, values in explorer.presets.items()
             ],
             "artists": artists,
+            **self.more(pack),
             "data": pack.data(),
         }
+
+    def more(self, pack: "Pack") -> dict:
+        """What a page needs to compute by itself; here nothing."""
+        return {}
 
     def preset(self, values: Mapping) -> dict[str, int]:
         chosen = {c.name: c for c in self.controls}
@@ -373,6 +384,8 @@ class Tables:
 
         A table is its sliders, and the number of the state at each point of their grid.
         """
+        if channel // len(CHANNELS) in self.left_out:
+            return None
         used: dict[int, int] = {}
         grids = []
         for menus, sliders in self.grids(channel):
@@ -388,6 +401,31 @@ class Tables:
             ],
             **pack.states(states),
         }
+
+
+class Computed(Tables):
+    """SAPO's: the page computes what moves, at all stops; the tables have the start."""
+
+    most = 10_000
+
+    def search(self) -> None:
+        self.left_out = tuple(
+            i
+            for i, one in enumerate(self.states.artists)
+            if isinstance(one, Collection)
+        )
+
+    def bundle(self) -> dict:
+        return self.assembled()
+
+    def more(self, pack: "Pack") -> dict:
+        from course.site import sapo  # not for others: it loads the stored rollout
+
+        def keep(numbers: np.ndarray) -> list[int]:
+            return pack.whole(numbers.astype("<f4").view("<i2"))
+
+        parts = self.states.artists, self.states.recorder
+        return {"model": sapo.model(self.explorer, *parts, keep), "note": NOTE}
 
 
 class Pack:

@@ -166,7 +166,8 @@ function letters(ctx, look, [text, width], x, y) {
   ctx.restore();
 }
 
-function artist(ctx, { x, y, look: looks, text }) {
+function artist(ctx, { x, y, look: looks, text, paint: own }) {
+  if (own) return own(ctx);
   let at = 0;
   let said = 0;
   for (const look of looks) {
@@ -238,7 +239,8 @@ async function play(figure, id, bundle) {
   let model = null;
   if (bundle.model) {
     await loaded(`${FOLDER}${bundle.model.name}.js`);
-    model = explorer.models[bundle.model.name](bundle);
+    const floats = (place) => new Float32Array(segment(data.numbers, place).buffer);
+    model = explorer.models[bundle.model.name](bundle, floats);
   }
   const background = new Image();
   background.src = bundle.background;
