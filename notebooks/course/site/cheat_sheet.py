@@ -81,11 +81,12 @@ def card(algorithm: Algorithm) -> str:
 def cells(algorithm: Algorithm) -> dict[str, str]:
     """What stands below the gate, each as HTML."""
     misreading = MISREADINGS[MISREAD[algorithm.name]]
-    parent = ALGORITHMS[algorithm.parent].title if algorithm.parent else "SFT"
+    parent = ALGORITHMS.get(algorithm.parent or "")
+    against = f"against {parent.title}: " if parent else ""
     elsewhere = ELSEWHERE[algorithm.name]
     chapter = CHAPTERS[algorithm.name]
     return {
-        "new": f"against {parent}: " + html.escape(algorithm.changed),
+        "new": html.escape(against + algorithm.changed),
         "advantage": function(algorithm.advantages),
         "normaliser": function(algorithm.normaliser),
         "defaults": settings(algorithm),
