@@ -68,7 +68,8 @@
   }
 
   function points(section, words) {
-    let sum = 0;
+    // The words side by side count more, and a chapter explains what others list.
+    let sum = 10 * section.low[2].includes(words.join(" ")) + 8 * /^\d/.test(section.file);
     for (const word of words) {
       const [page, heading, text] = section.low;
       const times = text.split(word).length - 1;

@@ -1,0 +1,105 @@
+"""What the web edition's build refuses: one sentence, and the earlier site stays."""
+
+import base64
+import io
+import json
+import re
+import sys
+
+import nbformat
+import pytest
+from PIL import Image
+
+from course.site import __main__, build, start
+from course.site.page import Page
+from course.site.tables import still
+
+GATE = "10_gate_1.json"
+PICTURE = io.BytesIO()
+Image.new("RGB", (9, 9)).save(PICTURE, "png")
+SHOWN = nbformat.v4.new_output(
+    "display_data",
+    {
+        "image/png": base64.b64encode(PICTURE.getvalue()).decode(),
+        "text/plain": "Explorer()",
+    },
+    metadata={"image/png": {"alt": "a gate"}},
+)
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A course of one chapter with an explorer, and the site that was made of it."""
+    (tmp_path / "guide").mkdir()
+    for name in ("notation", "methods"):
+        (tmp_path / f"guide/{name}.md").write_text(f"# {name}\n\n## Glossary\n")
+    (tmp_path / "a.png").write_bytes(PICTURE.getvalue())
+    (tmp_path / GATE).write_text(json.dumps({"still": still(PICTURE.getvalue())}))
+    cells = [
+        nbformat.v4.new_markdown_cell("# 10 · Gate"),
+        nbformat.v4.new_code_cell("show()", execution_count=1, outputs=[SHOWN]),
+        nbformat.v4.new_markdown_cell(
+            "![a](a.png) [b](guide/notation.md#glossary) $x$"
+        ),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "10_gate.ipynb")
+    monkeypatch.setattr(build, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(build, "TABLES", tmp_path)
+    monkeypatch.setattr(build, "made", list)
+    monkeypatch.setattr(start, "page", lambda _: Page("index.html", "Start", ""))
+    monkeypatch.setattr(sys, "argv", ["course.site", str(tmp_path / "site")])
+    __main__.main()
+    return tmp_path
+
+
+def refused(course) -> str:
+    """The sentence with which the build ends; what was made before stands."""
+    before = {one: one.stat().st_mtime_ns for one in course.rglob("site/*")}
+    with pytest.raises(SystemExit) as end:
+        __main__.main()
+    said = str(end.value)  # a text as the exit's code: printed, and the status is 1
+    assert {one: one.stat().st_mtime_ns for one in course.rglob("site/*")} == before
+    assert "\n" not in said and not list(course.glob(".site-*"))
+    return said
+
+
+FAULTS = {
+    "cell 1: it was never executed": {"execution_count": None, "outputs": []},
+    "cell 1: its picture has no altern": {"outputs": [SHOWN | {"metadata": {}}]},
+    "cell 1: no page shows an output of x": {"outputs": [SHOWN | {"data": {"x": ""}}]},
+    "cell 2, shows a.png without an altern": {"source": '<img src="a.png">'},
+    "cell 2, shows b.png, which is not here": {"source": "![b](b.png)"},
+    "cell 2, links to b.md, which is not here": {"source": "[b](b.md)"},
+    "cell 2, links to guide/methods.md#b, an anchor": {
+        "source": "[b](guide/methods.md#b)"
+    },
+    "cell 2, links to #b, an anchor": {"source": "[b](#b)"},
+    r"cell 2: no formula: $\left( x$": {"source": r"$\left( x$"},
+    r"cell 2: no formula: $\fracc x$": {"source": r"$\fracc x$"},
+}
+
+
+@pytest.mark.parametrize(("said", "change"), FAULTS.items(), ids=[*FAULTS])
+def test_what_a_reader_would_miss_is_named_with_its_cell(said, change, course):
+    path = course / "10_gate.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    number = int(said[5])
+    notebook.cells[number] = nbformat.from_dict(notebook.cells[number] | change)
+    nbformat.write(notebook, path)
+    assert f"10_gate.ipynb, {said}" in refused(course)
+
+
+TABLES = {"no tables": None, "another picture": '{"still": "x"}', "broken": "{"}
+
+
+@pytest.mark.parametrize(("said", "tables"), TABLES.items(), ids=[*TABLES])
+def test_an_explorer_without_its_tables_is_named(said, tables, course):
+    (course / GATE).unlink()
+    if tables:
+        (course / GATE).write_text(tables)
+    assert re.search(f"10_gate.ipynb, cell 1: .*{said}", refused(course))
+
+
+def test_a_folder_that_holds_something_else_stays(course):
+    (course / "site/search-index.js").unlink()
+    assert "site holds something that is no site" in refused(course)
