@@ -53,10 +53,8 @@ def model(play: sapo.Play, artists: list[Artist], recorder: Recorder, keep: Keep
 
     looks = {look: drawn(gate, coloured) for look, gate in LOOKS.items()}
     arms = [(gate, drawn(gate, stored)) for _, gate in sapo.STORED.values()]
-    every = [
-        {f"{i}{j}": m for i, b in enumerate(bars) for j, m in enumerate(b["marks"])}
-    ]
-    marks = [drawn(LOOKS["yours"], every[0], k) for k in range(len(picture.known))]
+    both = dict(enumerate(mark for one in bars for mark in one["marks"]))
+    marks = [drawn(LOOKS["yours"], both, k) for k in range(len(picture.known))]
     return {
         "name": "sapo",
         "edge": sapo.EDGE,
