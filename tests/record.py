@@ -19,7 +19,7 @@ from tests import sliders
 
 FILE = sliders.NOTEBOOKS.parent / "figures" / "dragged.gif"
 TABLES = FILE.parent / "explorers" / "10_sapo_1.json"
-WIDTH, MILLISECONDS, LAST = 760, 90, 1500
+WIDTH, HEIGHT, MILLISECONDS, LAST = 1040, 1300, 90, 1500
 EXPLORER = "window.explorers['10_sapo_1']"
 
 
@@ -42,7 +42,7 @@ def main() -> None:
     from course.site.build import build
 
     frames = []
-    with tempfile.TemporaryDirectory() as folder, sliders.chromium(WIDTH, 900) as page:
+    with tempfile.TemporaryDirectory() as folder, sliders.chromium(WIDTH, HEIGHT) as page:
         page.get(build(Path(folder) / "site", say=lambda _: None).as_uri())
         sliders.wait(lambda: page.execute_script(f"return !!{EXPLORER}"), "the player")
         figure = page.find_element(By.CSS_SELECTOR, "figure.explorer")

@@ -284,7 +284,7 @@ class Picture:
         tips = [
             axis.text(0, 0, "", fontsize=9.5, weight="bold", va="center") for _ in mine
         ]
-        self.text(0.985, 0.315, "GRPO", color=LOOKS["grpo"][0], ha="right")
+        self.text(0.985, 0.375, "GRPO", color=LOOKS["grpo"][0], ha="right")
         name = self.text(0.545, 0.315, "")
         return {
             "grpo": grpo,
