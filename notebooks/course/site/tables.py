@@ -136,9 +136,8 @@ class States:
     def moved(self, values: Mapping) -> list[Artist]:
         artists = sorted(self.explorer.update(**values), key=Artist.get_zorder)
         if self.explorer.figure.stale:
-            raise ValueError(
-                f"{self.culprit(artists)} changes; update does not return it"
-            )
+            what = self.culprit(artists)
+            raise ValueError(f"{what} changes, and update does not return it")
         return artists
 
     def culprit(self, artists: Iterable[Artist]) -> str:
