@@ -106,7 +106,7 @@ def browser(tmp_path_factory):
         pytest.skip("no Chromium with its driver here")
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
-    page = '<!doctype html><link rel=stylesheet href="assets/player.css">'
+    page = '<!doctype html><meta charset="utf-8"><link rel=stylesheet href="assets/player.css">'
     for name in BUNDLES:
         page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'
     page += '<script defer src="assets/player.js"></script>'
@@ -167,5 +167,6 @@ def test_the_page_computes_sapos_gate_as_the_loss_does(browser):
             if re.search("codes.*codes.*codes", one["look"]):  # tokens: a path each
                 continue
             assert near(with_gaps(ours["x"]), one["x"], NEAR), stops
-            assert near(with_gaps(ours["y"]), one["y"], NEAR), stops
+            if not np.isnan(one["x"]).any():  # else there is no line
+                assert near(with_gaps(ours["y"]), one["y"], NEAR), stops
             assert ours["text"] == words(one["text"])

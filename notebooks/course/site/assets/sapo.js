@@ -105,7 +105,9 @@ explorer.models.sapo = ({ model, controls }, floats) => {
       const text = Number.isNaN(share) ? "–" : `${(100 * share).toFixed(0)} %`;
       Object.assign(drawn[at.share[i]], { text: [[text, 999]], look: look.share });
     });
-    model.marks[k].forEach((x, i) => (drawn[at.marks[i]].x = x));
+    model.marks[k].forEach((x, i) => {
+      drawn[at.marks[i]].x = x.map((z) => z ?? NaN); // NaN: there was no push
+    });
     drawn[at.stroke[0]].look = look.stroke;
     const taus = [...new Set([label.tau_pos, label.tau_neg])].join(" / ");
     const text = [[`${gate.kind} ${taus}, k = ${k}`, 999]];
