@@ -84,11 +84,16 @@ def model(play: sapo.Play, artists: list[Artist], recorder: Recorder, keep: Keep
 def read(recorder: Recorder, artist: Artist) -> dict:
     state = recorder.state(artist)
     return {
-        "x": np.round(state["x"], 2).tolist(),
-        "y": np.round(state["y"], 2).tolist(),
+        "x": known(state["x"]),
+        "y": known(state["y"]),
         "look": json.loads(state["look"]),
         "text": json.loads(state["text"]),
     }
+
+
+def known(values: np.ndarray) -> list[float | None]:
+    """JSON has no NaN."""
+    return [None if np.isnan(z) else round(float(z), 2) for z in values]
 
 
 def column(one: dict, recorder: Recorder, keep: Keep) -> dict:

@@ -58,7 +58,8 @@ def tables(explorer: Explorer) -> dict:
 def write(explorer: Explorer, path: Path) -> dict:
     made = tables(explorer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+    look = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    text = json.dumps(made, **look)
     path.write_text(text + "\n", encoding="utf-8")
     return made
 
@@ -136,16 +137,15 @@ class States:
     def moved(self, values: Mapping) -> list[Artist]:
         artists = sorted(self.explorer.update(**values), key=Artist.get_zorder)
         if self.explorer.figure.stale:
-            raise ValueError(
-                f"{self.culprit(artists)} changes; update does not return it"
-            )
+            what = self.culprit(artists)
+            raise ValueError(f"{what} changes, and update does not return it")
         return artists
 
     def culprit(self, artists: Iterable[Artist]) -> str:
         """The innermost of what is stale in the background."""
         moving = {id(part) for artist in artists for part in artist.findobj()}
         others = self.explorer.figure.findobj(
-            lambda a: id(a) not in moving | self.empty
+            lambda artist: id(artist) not in moving | self.empty
         )
         stale = [artist for artist in others if artist.stale]
         inner = [a for a in stale if not any(c in stale for c in a.get_children())]

@@ -97,13 +97,17 @@ explorer.models.sapo = ({ model, controls }, floats) => {
     const kept = shares(k);
     kept.forEach((share, i) => {
       const [left, whole] = model.bars[i];
-      const end = Math.floor(left + whole * (share || 0) + 0.5);
-      const { x } = drawn[at.fill[i]];
-      Object.assign(drawn[at.fill[i]], { x: [x[0], end, end, x[3], 0], look: look.fill });
+      const fill = drawn[at.fill[i]];
+      const end = Math.floor(left + whole * (share || 0) + 0.5) + (fill.x[0] % 1);
+      fill.x = [fill.x[0], end, end, fill.x[3], 0];
+      const { fill: colour, stroke } = look.fill[0];
+      fill.look = [{ ...fill.look[0], fill: colour, stroke }];
       const text = Number.isNaN(share) ? "–" : `${(100 * share).toFixed(0)} %`;
       Object.assign(drawn[at.share[i]], { text: [[text, 999]], look: look.share });
     });
-    model.marks[k].forEach((x, i) => (drawn[at.marks[i]].x = x));
+    model.marks[k].forEach((x, i) => {
+      drawn[at.marks[i]].x = x.map((z) => z ?? NaN); // NaN: there was no push
+    });
     drawn[at.stroke[0]].look = look.stroke;
     const taus = [...new Set([label.tau_pos, label.tau_neg])].join(" / ");
     const text = [[`${gate.kind} ${taus}, k = ${k}`, 999]];

@@ -1,0 +1,172 @@
+"""Explorers without a kernel: the committed tables are what `update` draws, and a
+browser draws what the tables say. `python -m tests.make_tables` makes them anew."""
+
+import json
+import re
+import shutil
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.artist import Artist
+
+from course import explorer
+from course.plots import sapo_explorer
+from course.site import tables
+from course.site.recorder import Recorder
+from tests.execute import NOTEBOOKS, TABLES
+from tests.sliders import CHROMIUM, DRIVER, chromium, explorers, wait
+
+BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
+UNTRAINED = ("03", "04", "05", "08", "11", "13", "14")
+"""Chapters whose explorers need no run."""
+NEAR = 0.3  # pixels: other processors
+
+
+def places(bundle: dict) -> list[list[int]]:
+    """Stops of all controls: of each the first, the last and two in the middle."""
+    found = []
+    for i, control in enumerate(bundle["controls"]):
+        last = len(control["stops"]) - 1
+        for stop in {0, last // 3, 2 * last // 3, last}:
+            start = [c["start"] for c in bundle["controls"]]
+            found.append([*start[:i], stop, *start[i + 1 :]])
+    return found
+
+
+def chosen(bundle: dict, stops: list[int]) -> dict:
+    return {c["name"]: c["stops"][i] for c, i in zip(bundle["controls"], stops)}
+
+
+def drawn(play: explorer.Explorer, values: dict) -> list[dict]:
+    recorder = Recorder(play.canvas)
+    moved = sorted(play.update(**values), key=Artist.get_zorder)
+    return [recorder.state(artist) for artist in moved]
+
+
+def held(bundle: dict, stops: list[int]) -> list[dict]:
+    """What the tables have there: pixels, and texts alone."""
+    reader, found = tables.Reader(bundle), []
+    for i in range(len(bundle["artists"])):
+        x, y, look, text = (reader.state(4 * i + c, stops) for c in range(4))
+        pixels = [np.frombuffer(z, "<i2") for z in (x, y)]
+        x, y = (np.where(z == tables.GAP, np.nan, z / tables.SCALE) for z in pixels)
+        found.append({"x": x, "y": y, "look": look, "text": text})
+    return found
+
+
+def words(text: str) -> list[str]:
+    return [one for one, _ in json.loads(text)]
+
+
+def near(ours, theirs, most: float) -> bool:
+    ends = [np.clip(np.asarray(z, float), -1638, 1638) for z in (ours, theirs)]
+    return np.allclose(*ends, rtol=0, atol=most, equal_nan=True)
+
+
+@pytest.mark.parametrize("chapter", UNTRAINED)
+def test_committed_tables_are_what_update_draws(chapter):
+    (path,) = NOTEBOOKS.glob(f"{chapter}_*.ipynb")
+    for i, play in enumerate(explorers(path).values(), 1):
+        bundle = BUNDLES[f"{path.stem}_{i}"]
+        for stops in places(bundle):
+            pairs = zip(held(bundle, stops), drawn(play, chosen(bundle, stops)))
+            for ours, right in pairs:
+                assert near(ours["x"], right["x"], NEAR), (path.stem, i, stops)
+                assert near(ours["y"], right["y"], NEAR), (path.stem, i, stops)
+                assert words(ours["text"]) == words(right["text"])
+                assert json.loads(ours["look"]) == json.loads(right["look"])
+
+
+def test_no_file_is_heavier_than_a_page_can_carry():
+    sizes = [path.stat().st_size for path in TABLES.glob("*.json")]
+    assert max(sizes) <= 300_000 and sum(sizes) <= 4_000_000
+
+
+def test_what_changes_and_is_not_returned_is_refused():
+    figure, axis = plt.subplots(figsize=(2, 2))
+    (line, other) = axis.plot([0, 1], [0, 1], [0, 1], [1, 0])
+    axis.set_title("seesaw")
+
+    def update(a):
+        line.set_ydata([0, a])
+        other.set_ydata([a, 0])
+        return [line]
+
+    controls = {"a": explorer.slider("a", 0, 0, 3, 1)}
+    said = "Line2D of the panel 'seesaw' changes, and update does not return it"
+    with pytest.raises(ValueError, match=said):
+        tables.tables(explorer.Explorer(figure, update, controls))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A page from the disk with all explorers on it."""
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("no Chromium with its driver here")
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
+    page = '<!doctype html><meta charset="utf-8"><link rel=stylesheet href="assets/player.css">'
+    for name in BUNDLES:
+        page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'
+    page += '<script defer src="assets/player.js"></script>'
+    for name, bundle in BUNDLES.items():
+        code = f'explorer("{name}", {json.dumps(bundle)});'
+        (folder / f"{name}.js").write_text(code)
+        page += f'<script defer src="{name}.js"></script>'
+    (folder / "page.html").write_text(page)
+    with chromium(1000, 800) as driver:
+        driver.get((folder / "page.html").as_uri())
+        count = "return Object.keys(window.explorers || {}).length"
+        wait(lambda: driver.execute_script(count) == len(BUNDLES), "all explorers")
+        yield driver
+
+
+SET = """const [name, chosen] = arguments;
+    window.explorers[name].set(chosen);
+    window.explorers[name].draw();
+    return JSON.stringify(window.explorers[name].state(),
+      (key, z) => (ArrayBuffer.isView(z) ? [...z] : z));"""
+
+
+def shown(browser, name: str, stops: list[int]) -> dict:
+    names = [c["name"] for c in BUNDLES[name]["controls"]]
+    return json.loads(browser.execute_script(SET, name, dict(zip(names, stops))))
+
+
+def with_gaps(values) -> list[float]:
+    return [np.nan if z is None else z for z in values]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n, b in BUNDLES.items() if "model" not in b)
+)
+def test_the_page_draws_what_the_tables_say(browser, name):
+    for stops in places(BUNDLES[name]):
+        state = shown(browser, name, stops)["artists"]
+        for ours, right in zip(state, held(BUNDLES[name], stops), strict=True):
+            assert near(with_gaps(ours["x"]), right["x"], 1e-3)
+            assert near(with_gaps(ours["y"]), right["y"], 1e-3)
+            assert ours["text"] == words(right["text"])
+
+
+def test_the_page_computes_sapos_gate_as_the_loss_does(browser):
+    play, bundle = sapo_explorer.sapo_explorer(), BUNDLES["10_sapo_1"]
+    presets = [[*p["set"].values(), k] for p in bundle["presets"] for k in (3, 16)]
+    for stops in places(bundle) + presets:
+        values, state = chosen(bundle, stops), shown(browser, "10_sapo_1", stops)
+        gate = sapo_explorer.Gate(values["gate"], values["tau_pos"], values["tau_neg"])
+        method, settings = gate.method()
+        every, k = play.picture.tokens, values["k"]
+        g = [tokens.gates(method, k, **settings)[1] for tokens in every]
+        for ours, right in zip(state["g"], g):
+            assert near(ours, right, 1e-6)
+        shares = sapo_explorer.kept(every, k, g)
+        assert near(with_gaps(state["shares"]), shares, 1e-6)
+        for ours, one in zip(state["artists"], drawn(play, values), strict=True):
+            if re.search("codes.*codes.*codes", one["look"]):  # tokens: a path each
+                continue
+            assert near(with_gaps(ours["x"]), one["x"], NEAR), stops
+            if not np.isnan(one["x"]).any():  # else there is no line
+                assert near(with_gaps(ours["y"]), one["y"], NEAR), stops
+            assert ours["text"] == words(one["text"])
