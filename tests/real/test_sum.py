@@ -41,6 +41,13 @@ def test_a_sum_by_hand():
     assert plain(PROMPTS, COMPLETIONS, answer=[3, 7]) == [3.0, 2.5]
 
 
+def test_components_of_another_function_are_recorded_and_pay_nothing():
+    own = lambda **given: longness(**given)  # noqa: E731
+    own.components = {"near": closeness}
+    totals, paid = scored(own, PROMPTS, COMPLETIONS, {"answer": [3, 7]})
+    assert (totals, paid) == ([2.0, 2.0], {"near": [1.0, 0.5]})
+
+
 @pytest.mark.parametrize(
     "weights", [np.array([1, 0.5]), torch.tensor([1, 0.5]), [1, 0.5]]
 )
