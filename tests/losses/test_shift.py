@@ -24,16 +24,6 @@ pytestmark = [
 GRPO, GSPO = ALGORITHMS["grpo"], ALGORITHMS["gspo"]
 
 
-def shifted_loss(algorithm, batch, placement, weight=None, **hyper):
-    """(loss, its gradient) with the shift of `batch`, as a trainer applies it."""
-    logp, old_logp, a, mask, gamma = batch
-    weight = seq_mean_token_mean(mask) if weight is None else weight
-    one_ratio = algorithm.one_ratio
-    old, weight = moe.shifted(old_logp, weight, mask, gamma, placement, one_ratio)
-    loss = algorithm.policy_loss(logp, old, a, mask, weight, **hyper).loss
-    return loss.detach(), grad(loss, logp)[0]
-
-
 # One response of two tokens by hand: r = 1.1 and 0.7, γ = 0.9 and 0.8
 
 S, GAMMA = math.sqrt(1.1 * 0.7), math.sqrt(0.9 * 0.8)
@@ -58,10 +48,11 @@ BEFORE, AFTER = moe.PLACEMENTS
 )
 def test_a_shift_by_hand(algorithm, placement, hyper, a, value, slope):
     logp, one = tensor([[1.1, 0.7]]).log().requires_grad_(), torch.ones(1, 2)
-    batch = (logp, torch.zeros(1, 2), tensor([a]), one, tensor([[0.9, 0.8]]))
-    loss, gradient = shifted_loss(algorithm, batch, placement, **hyper)
+    given, how = (one, tensor([[0.9, 0.8]])), (placement, algorithm.one_ratio)
+    old, weight = moe.shifted(0 * one, seq_mean_token_mean(one), *given, *how)
+    loss = algorithm.policy_loss(logp, old, tensor([a]), one, weight, **hyper).loss
     assert -loss.item() == pytest.approx(value)
-    assert_close(-gradient, tensor([slope]) * 1.0)
+    assert_close(-grad(loss, logp)[0], tensor([slope]) * 1.0)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,7 @@ from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from refimpl import sample
 from refimpl.sampling import Sampling, log_distribution
-from tests.worlds import (
-    PROMPTS,
-    TOKENIZER,
-    llama,
-)
+from tests.worlds import PROMPTS, TOKENIZER, llama
 
 FOUR = [0.5, 0.25, 0.15, 0.1]
 
@@ -44,9 +40,8 @@ KEEP = {"top_k": 3}, {"top_p": 0.9}, {"top_p": 0.3}, {"top_k": 7, "top_p": 0.8}
 BY_KEEP = pytest.mark.parametrize("keep", KEEP, ids=str)
 
 
-def by_transformers(logits, top_k=None, top_p=None, temperature=1.0):
+def by_transformers(logits, top_k=None, top_p=None):
     """Its processors, in the order in which `generate` applies them."""
-    logits = logits / temperature
     if top_k is not None:
         logits = TopKLogitsWarper(top_k)(None, logits)
     if top_p is not None:
@@ -87,11 +82,3 @@ def test_what_is_drawn_and_its_log_prob_and_entropy(keep):
     removed = policy.exp()[left.isneginf()].sum() / len(policy)
     assert removed > 0.02
     assert rollout.entropy[real].mean() < 0.98 * -(policy.exp() * policy).sum(-1).mean()
-
-
-def test_of_one_token_nothing_is_left_to_chance():
-    """Greedy, although the policy is not: log-prob 0, entropy 0."""
-    one, other = (drawn(llama(), top_k=1, seed=seed) for seed in (0, 1))
-    assert torch.equal(one.ids, other.ids)
-    for rollout in (one, other):
-        assert rollout.logp.abs().max() == 0 and rollout.entropy.abs().max() == 0
