@@ -34,6 +34,17 @@ def test_there_are_at_least_two_hundred_of_every_kind():
     assert min(kinds[k] for k in ("averaged", "TIS", "KL", "γ", "the")) >= 10
 
 
+def test_tis_weighs_by_the_capped_ratio_and_kl_adds_beta_times_its_mean():
+    plain, i = one("grpo"), one("grpo").inputs
+    for cap in (1, 2):
+        weight = (i["old_logp"] - i["rollout_logp"]).exp().clamp(max=cap)
+        capped = one("grpo", f"TIS, cap {cap}").gradient
+        assert_close(capped, plain.gradient * weight)
+    each = ((i["logp"] - i["ref_logp"]) * i["mask"]).sum(-1) / i["mask"].sum(-1)
+    more = one("grpo", "KL in the loss, k1").loss - plain.loss
+    assert more == pytest.approx(0.1 * each.mean().item())
+
+
 def every_token(mask):
     return mask / len(mask)
 
@@ -120,6 +131,23 @@ def test_one_wrong_number_differs(then, tmp_path):
     wrong = [a.reading for a in answers if a.outcome == "differs"]
     # One case has no padding, in one the loss is of the size of 1e9.
     assert len(wrong) >= len(answers) - 1 >= 8 and set(wrong) == {None}
+
+
+def test_a_cap_of_one_plus_is_named_in_a_loss_written_by_hand(tmp_path):
+    source = """
+def cispo(inputs, settings):
+    given, mask = settings["hyperparameters"], inputs["mask"]
+    if settings["normaliser"] != "token_mean" or given["mask_epsilon_high"]:
+        raise NotImplementedError
+    r = (inputs["logp"] - inputs["old_logp"]).exp().detach()
+    r = r.clamp(max=1 + given["max_ratio"])
+    each = r * inputs["advantages"][:, None] * inputs["logp"] * mask
+    return -each.sum() / mask.sum()
+"""
+    answers = asked(tmp_path, source, "cispo", part="max_ratio")
+    differing = [(a.case.what, a.reading) for a in answers if a.outcome == "differs"]
+    assert ("ratios far from 1", "the cap is 1 + max_ratio") in differing
+    assert {reading for _, reading in differing} == {"the cap is 1 + max_ratio"}
 
 
 NO_CAP = "settings['cap'] = None"

@@ -29,6 +29,13 @@ def test_a_curve_is_the_loss_that_trains_and_its_slope(algorithm, a):
         assert found.coefficient[i].item() == pytest.approx(slope / a, abs=1e-12)
 
 
+def test_a_curve_has_the_bounds_that_are_asked_for():
+    """min(r, 1 + ε): the gradient is r up to the bound, and 0 beyond it."""
+    found = curve("ppo", 3.0, RATIOS, epsilon_high=1.5)
+    assert_close(found.objective, 3 * RATIOS.clamp(max=2.5), **EXACT)
+    assert_close(found.coefficient, torch.where(RATIOS < 2.5, RATIOS, 0.0), **EXACT)
+
+
 def test_a_curve_follows_an_objective_of_ones_own():
     """Of a method with another objective, or of a gate: no closed form."""
 
