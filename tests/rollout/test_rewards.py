@@ -10,7 +10,6 @@ import torch
 from refimpl import UserError
 from refimpl.checks import PARTS, rows_of
 from refimpl.rewards import columns, overlong_punishment, score
-from tests.worlds import small_run
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -71,23 +70,6 @@ def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(KeyboardInterrupt):  # which is no error of the function
         call(interrupted)
-
-
-def test_a_function_of_the_readers_own_may_have_components():
-    """They are recorded, and pay nothing."""
-
-    def lenient(completions, **_):
-        return [float(len(c)) for c in completions]
-
-    def shortness(completions, **_):
-        return [1 / len(c) if c else 1.0 for c in completions]
-
-    plain = small_run(rollouts=1, reward=lenient)
-    lenient.components = {"short": shortness}
-    recorded = small_run(rollouts=1, reward=lenient)
-    row = {**recorded.rows[0], "step_time": plain["step_time"][0]}
-    assert 0 < row.pop("rewards/short/mean") < 1
-    assert row == plain.rows[0]
 
 
 # Eq. 13 of DAPO

@@ -1,15 +1,13 @@
 """From problems to a batch: sampled, scored, compared, and described."""
 
-import math
 import sys
 import warnings
-from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 import torch
 
-from refimpl import collect, samplers, updates
+from refimpl import collect, updates
 from refimpl.batch import Rollout
 from refimpl.collect import Drawn, DynamicSamplingError, describe, refill
 from refimpl.models import precision
@@ -23,7 +21,6 @@ from tests.worlds import (
     measured_loss,
     prepared,
     rolled_out,
-    small_run,
 )
 
 COLLECT = sys.modules["refimpl.collect"]  # `refimpl.collect` is the function in it
@@ -50,26 +47,6 @@ def test_answers_and_noise_have_a_seed_each():
 
 
 # Old log-probs
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_in_bfloat16_old_log_probs_are_scored_and_not_the_samplers(dtype, monkeypatch):
-    """By how much the two differ is the processor's affair, so the test adds 1 nat."""
-    sample = samplers.sample
-
-    def off_by_one(*arguments, **keywords):
-        rollout = sample(*arguments, **keywords)
-        return replace(rollout, logp=rollout.logp + rollout.mask)
-
-    monkeypatch.setattr(samplers, "sample", off_by_one)
-    settings = {"rollouts": 1, "minibatches": 1, "allow_on_policy": True}
-    row = small_run(dtype=dtype, **settings).rows[0]
-    if dtype == "bfloat16":
-        assert row["ratio/max_deviation"] < 0.2  # 2⁻⁸ relative, on logits up to 10
-        assert row["sampling/kl"] == pytest.approx(math.exp(-1), abs=0.1)  # k3 of 1
-    else:
-        assert row["ratio/max_deviation"] == pytest.approx(1 - math.exp(-1), abs=0.01)
-        assert "sampling/kl" not in row
 
 
 @pytest.mark.parametrize("rollout_dtype", [None, "bfloat16"])

@@ -51,6 +51,7 @@ CHOICES = {
     "entropy_bonus": [0.0, 0.2],
     "gamma": [1.0, 0.8],
     "lam": [0.95, 0.7],
+    "detach_shift": [True, False],
 }
 KL = {name: {"kl_estimator": name} for name in ESTIMATORS}
 KL["reward"] = {"kl_in": "reward"}
@@ -63,6 +64,8 @@ def settings(kl: str, seed: int) -> dict:
     drawn = {name: dice.choice(values) for name, values in CHOICES.items()} | KL[kl]
     if not drawn["router_shift"]:
         del drawn["placement"]
+    if drawn.get("placement") != "before_clip":
+        del drawn["detach_shift"]
     return drawn
 
 
@@ -140,7 +143,9 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(kl, seed):
     if c.router_shift:
         how = c.placement, method.one_ratio
         before, weighed = moe.shifted(before, weighed, left, gamma, *how)
-    loss, measured = method.policy_loss(logp, before, batch.advantages, left, weighed)
+    own = 0 if c.detach_shift else (gamma / gamma.detach()).log() * left  # no value
+    batched = logp + own, before, batch.advantages, left, weighed
+    loss, measured = method.policy_loss(*batched)
     real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
     loss = loss + BALANCE * moe.load_balance(now, real)
     loss = loss - c.entropy_bonus * (entropy * weight).sum()

@@ -2,6 +2,8 @@
 
 import random
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,36 +109,24 @@ def test_a_run_is_evaluated_every_so_often_and_after_its_last_rollout():
 # Other tasks and rewards
 
 
-class Echo:
-    """A world of another kind: repeat the digit."""
+def test_any_object_with_the_five_names_is_a_world():
+    """Of another kind: repeat the digit. Only what is held out is evaluated on."""
+    drawn = []
 
-    habits = ("right",)
-
-    def __init__(self):
-        self.drawn = []
-
-    def sample(self, n, seed):
-        self.drawn.append(("train", n))
+    def rows(kind, n, seed):
+        drawn.append((kind, n))
         return [{"prompt": f"{(seed + i) % 10}="} for i in range(n)]
 
-    def held_out(self, n, seed=0):
-        self.drawn.append(("held out", n))
-        return [{"prompt": f"{i % 10}="} for i in range(n)]
-
-    def reward(self, prompts, completions):
+    def repeated(prompts, completions):
         return [float(c.startswith(p[0])) for p, c in zip(prompts, completions)]
 
-    def habit(self, completion):
-        return "right" if completion[:1].isdigit() else "other"
-
-
-def test_any_object_with_the_five_names_is_a_world():
-    """And only what is held out is evaluated on."""
-    task = Echo()
+    task = SimpleNamespace(reward=repeated, habits=("right",))
+    task.sample, task.held_out = partial(rows, "train"), partial(rows, "held out")
+    task.habit = lambda text: "right" if text[:1].isdigit() else "other"
     history = small_run(model=random_model(), task=task)
     assert 0 < history["habit/right"][0] < 1
     tried, trained = [("train", 4), ("held out", 8)], 3 * [("train", 4)]
-    assert task.drawn == [*tried, *trained, ("held out", 8)]
+    assert drawn == [*tried, *trained, ("held out", 8)]
 
 
 def test_grpo_learns():

@@ -270,32 +270,6 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(name):
 # Terms and corrections
 
 
-@pytest.mark.parametrize("detach", [True, False])
-def test_the_router_shift_has_a_gradient_only_if_asked_for(detach):
-    run, batch, _ = rolled_out("rspo", model=random_moe(), **EXACT, detach_shift=detach)
-    disturb(run.model, 0.002)
-    run.terms.clear()
-    found = slopes(measured_loss(run, batch)[0], run.model)
-    rollout = batch.rollout
-    with moe.routed(run.model) as routing:
-        logp, _ = log_probs(run.model, rollout)
-    distance = (routing.log_probs(rollout.experts) - rollout.router_logp).abs()
-    gamma = (-distance.mean((-1, -2))).exp().clamp(min=moe.GAMMA_MIN)
-    shift = gamma.gather(1, rollout.positions - 1).log() * batch.mask
-    assert shift.min() < -0.01
-
-    def expected(shift):
-        loss = run.algorithm.policy_loss(
-            logp + shift, batch.old_logp, batch.advantages, batch.mask
-        ).loss
-        return slopes(loss, run.model, retain_graph=True)
-
-    right, wrong = expected(shift.detach()), expected(shift)
-    if not detach:
-        right, wrong = wrong, right
-    assert same_gradients(found, right) and not same_gradients(found, wrong)
-
-
 def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
     """A row alone has no padding, and its share of the tokens is its share of the loss.
     (Every part is balanced by itself: all of them are not the whole.)"""
