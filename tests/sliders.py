@@ -16,7 +16,6 @@ import importlib
 import io
 import itertools
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -36,12 +35,14 @@ if str(NOTEBOOKS) not in sys.path:
     sys.path.insert(0, str(NOTEBOOKS))
 
 from course.explorer import Explorer, reach  # noqa: E402
+from course.site.browser import (  # noqa: E402
+    PATIENCE,
+    chromium,
+    wait,
+)
 
 MOVES = 20
 BAR = 40
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-PATIENCE = 120  # seconds
 
 
 def scopes(table):
@@ -189,42 +190,6 @@ def lab(cells: list[str]) -> Iterator[str]:
         finally:
             server.terminate()
             server.wait(timeout=30)
-
-
-@contextlib.contextmanager
-def chromium(width: int, height: int):
-    """A browser with a window of this size, driven by selenium."""
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for switch in (
-        "headless=new no-sandbox disable-gpu disable-dev-shm-usage no-first-run "
-        "disable-background-networking disable-component-update disable-sync "
-        f"window-size={width},{height}"
-    ).split():
-        options.add_argument(f"--{switch}")
-    service = webdriver.ChromeService(executable_path=DRIVER)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options.add_argument(f"--user-data-dir={profile}")
-        driver = webdriver.Chrome(options=options, service=service)
-        try:
-            yield driver
-        finally:
-            driver.quit()
-
-
-def wait(condition, what="the page"):
-    """Ask until it is true; an exception counts as not yet."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            if result := condition():
-                return result
-        except Exception:
-            pass
-        time.sleep(0.3)
-    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
 
 
 def opened(browser, address: str):

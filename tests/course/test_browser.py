@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from course.explorer import VISIBLE
+from course.site.browser import CHROMIUM, DRIVER, chromium, wait
 from tests import sliders
 
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
@@ -20,7 +21,7 @@ NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        sliders.CHROMIUM is None or sliders.DRIVER is None,
+        CHROMIUM is None or DRIVER is None,
         reason="no Chromium with chromedriver: apt-get install chromium-driver",
     ),
 ]
@@ -39,7 +40,7 @@ def page():
     """JupyterLab in a browser, beside one notebook with every chapter's cells."""
     pytest.importorskip("selenium.webdriver")
     cells = [smallest_explorer(path) for path in NOTEBOOKS]
-    with sliders.lab(cells) as address, sliders.chromium(1400, 1800) as browser:
+    with sliders.lab(cells) as address, chromium(1400, 1800) as browser:
         yield sliders.opened(browser, address)
 
 
@@ -78,14 +79,12 @@ def test_moving_a_slider_changes_the_picture(path, page):
         png = base64.b64decode(page.execute_script(PIXELS, index))
         return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
-    before = sliders.wait(lambda: [picture()], "the explorer's picture")[0]
+    before = wait(lambda: [picture()], "the explorer's picture")[0]
     find = (CELL, index, ".widget-slider .noUi-handle")
-    handle = sliders.wait(lambda: page.execute_script(*find), "a slider")
+    handle = wait(lambda: page.execute_script(*find), "a slider")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     handle.send_keys("\ue014" * 5)  # arrow right
-    sliders.wait(
-        lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change"
-    )
+    wait(lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change")
     play = page.execute_script(RECTANGLES, index)
     column, image = play["column"], play["image"]
     assert image["left"] >= column["right"], "beside the controls"

@@ -8,13 +8,13 @@ from urllib.parse import unquote
 
 import pytest
 
+from course.site.browser import CHROMIUM, DRIVER, chromium, wait
 from course.site.build import build
-from tests import sliders
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        sliders.CHROMIUM is None or sliders.DRIVER is None,
+        CHROMIUM is None or DRIVER is None,
         reason="no Chromium with chromedriver: apt-get install chromium-driver",
     ),
 ]
@@ -31,13 +31,13 @@ def browser():
     """Chromium, cut off from every network."""
     pytest.importorskip("selenium.webdriver")
     off = {"offline": True, "latency": 0, "downloadThroughput": 0}
-    with sliders.chromium(1440, 900) as chromium:
-        chromium.execute_cdp_cmd("Network.enable", {})
-        chromium.execute_cdp_cmd(
+    with chromium(1440, 900) as opened:
+        opened.execute_cdp_cmd("Network.enable", {})
+        opened.execute_cdp_cmd(
             "Network.emulateNetworkConditions", off | {"uploadThroughput": 0}
         )
-        chromium.set_script_timeout(60)
-        yield chromium
+        opened.set_script_timeout(60)
+        yield opened
 
 
 PICTURES = """
@@ -116,7 +116,7 @@ def type_in(site, browser, text: str) -> list[str]:
     browser.get((site / "index.html").as_uri())
     browser.find_element("tag name", "body").send_keys("/")
     browser.switch_to.active_element.send_keys(text)
-    sliders.wait(lambda: "found" in browser.find_element("id", "results").text)
+    wait(lambda: "found" in browser.find_element("id", "results").text)
     links = browser.find_elements("css selector", "#results a")
     return [one.get_attribute("href").rpartition("/")[2] for one in links]
 
@@ -135,7 +135,7 @@ def test_the_search_leads_to_the_right_page(term, page, site, browser):
     found = type_in(site, browser, term)
     assert any(one.startswith(page) for one in found[:3]), found
     browser.switch_to.active_element.send_keys("\ue007")
-    sliders.wait(lambda: browser.current_url.endswith(found[0]), found[0])
+    wait(lambda: browser.current_url.endswith(found[0]), found[0])
 
 
 def test_what_is_typed_is_text(site, browser):

@@ -3,20 +3,18 @@
 import base64
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
 
 from course import claims, elsewhere, exercises
 from course.site import bibliography, build, cheat_sheet, instructor, ledger, llms
+from course.site.browser import CHROMIUM
 from course.site.markdown import markdown
 from course.site.page import NOTEBOOKS, Page, text_of
 from course.site.slides import file_of
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.claims import CLAIMS
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def prose(path) -> Page:

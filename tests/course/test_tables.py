@@ -13,9 +13,10 @@ from matplotlib.artist import Artist
 from course import explorer
 from course.plots import sapo_explorer
 from course.site import tables
+from course.site.browser import CHROMIUM, DRIVER, chromium, wait
 from course.site.recorder import Recorder
 from tests.execute import NOTEBOOKS, TABLES
-from tests.sliders import CHROMIUM, DRIVER, chromium, explorers, wait
+from tests.sliders import explorers
 
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
 UNTRAINED = ("03", "04", "05", "08", "11", "13", "14")
@@ -106,7 +107,8 @@ def browser(tmp_path_factory):
         pytest.skip("no Chromium with its driver here")
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
-    page = '<!doctype html><meta charset="utf-8"><link rel=stylesheet href="assets/player.css">'
+    page = '<!doctype html><meta charset="utf-8">'
+    page += '<link rel="stylesheet" href="assets/player.css">'
     for name in BUNDLES:
         page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'
     page += '<script defer src="assets/player.js"></script>'

@@ -61,6 +61,7 @@ def model(play: sapo.Play, artists: list[Artist], recorder: Recorder, keep: Keep
         "shades": sapo.SHADES,
         "columns": [column(one, recorder, keep) for one in picture.columns],
         "bars": [bar(one["fill"]) for one in bars],
+        "clips": [read(recorder, one["fill"])["look"][0]["clip"] for one in bars],
         "looks": {
             look: {part: state["look"] for part, state in parts.items()}
             for look, parts in looks.items()

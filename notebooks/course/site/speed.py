@@ -1,6 +1,6 @@
 """How fast a page of the web edition stands, and what the whole weighs.
 
-    python -m tests.site_speed [FOLDER] [PAGE]
+    python -m course.site.speed [FOLDER] [PAGE]
 
 From `file://` in Chromium without a window: the first paint, when the page answers,
 and when its first explorer does; medians of five visits, each in a browser of its own,
@@ -12,9 +12,10 @@ import statistics
 import sys
 from pathlib import Path
 
-from tests.sliders import chromium, wait
+from course.site.browser import chromium, wait
+from course.site.page import ROOT
 
-SITE = Path(__file__).resolve().parents[1] / "site"
+SITE = ROOT / "site"
 VISITS = 5
 WATCH = """
     const look = () => document.querySelector('.explorer input, .explorer select')

@@ -1,6 +1,6 @@
 """SAPO's gates dragged on the page, as an animated picture for the README.
 
-    python -m tests.record
+    python -m course.site.record
 
 Builds the site in a temporary folder, moves the sliders of SAPO's explorer in Chromium,
 and writes `figures/dragged.gif`.
@@ -15,11 +15,13 @@ from pathlib import Path
 from PIL import Image
 from selenium.webdriver.common.by import By
 
-from tests import sliders
+from course.site.browser import chromium, wait
+from course.site.build import build
+from course.site.page import ROOT
 
-FILE = sliders.NOTEBOOKS.parent / "figures" / "dragged.gif"
+FILE = ROOT / "figures" / "dragged.gif"
 TABLES = FILE.parent / "explorers" / "10_sapo_1.json"
-WIDTH, HEIGHT, MILLISECONDS, LAST = 1040, 1300, 90, 1500
+WIDTH, HEIGHT, MILLISECONDS, LAST = 1440, 1000, 90, 1500
 EXPLORER = "window.explorers['10_sapo_1']"
 
 
@@ -39,12 +41,10 @@ def positions(stops: dict[str, list[str]]) -> Iterator[dict[str, int]]:
 
 
 def main() -> None:
-    from course.site.build import build
-
     frames = []
-    with tempfile.TemporaryDirectory() as folder, sliders.chromium(WIDTH, HEIGHT) as page:
+    with tempfile.TemporaryDirectory() as folder, chromium(WIDTH, HEIGHT) as page:
         page.get(build(Path(folder) / "site", say=lambda _: None).as_uri())
-        sliders.wait(lambda: page.execute_script(f"return !!{EXPLORER}"), "the player")
+        wait(lambda: page.execute_script(f"return !!{EXPLORER}"), "the player")
         figure = page.find_element(By.CSS_SELECTOR, "figure.explorer")
         told = json.loads(TABLES.read_text(encoding="utf-8"))
         stops = {one["name"]: one["labels"] for one in told["controls"]}
