@@ -106,7 +106,7 @@ def browser(tmp_path_factory):
         pytest.skip("no Chromium with its driver here")
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
-    page = '<!doctype html><meta charset="utf-8"><link rel=stylesheet href="assets/player.css">'
+    page = '<!doctype html><meta charset="utf-8">'
     for name in BUNDLES:
         page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'
     page += '<script defer src="assets/player.js"></script>'
