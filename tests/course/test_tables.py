@@ -1,5 +1,5 @@
 """Explorers without a kernel: the committed tables are what `update` draws, and a
-browser draws what the tables say. `python -m tests.make_tables` makes them anew."""
+browser draws what the tables say."""
 
 import json
 import re
@@ -108,7 +108,6 @@ def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
     page = '<!doctype html><meta charset="utf-8">'
-    page += '<link rel="stylesheet" href="assets/player.css">'
     for name in BUNDLES:
         page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'
     page += '<script defer src="assets/player.js"></script>'

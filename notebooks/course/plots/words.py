@@ -25,6 +25,7 @@ SPOKEN = {
     r"\\leq?": "≤",
     r"\\sqrt\{?": "√",
     r"\\(?:mathrm|text|bar|frac|left|right|mathbf)\b": "",
+    r"\\(max|min)\b": r"\1",
     r"\\[,;!: ]": " ",
     r"[${}]": "",
 }

@@ -130,7 +130,8 @@ class Recorder(RendererBase):
             "angle": angle,
             "fill": to_hex(gc.get_rgb(), keep_alpha=gc.get_rgb()[3] < 1),
         }
-        self.said.append([plain(s) if ismath else s, round(width)])
+        room = 1.4 * width if ismath else width  # π_old is longer than its index
+        self.said.append([plain(s) if ismath else s, round(room)])
         self.add(np.array(place), gc, **{k: v for k, v in look.items() if v})
 
     def aligned(self, prop) -> str:
