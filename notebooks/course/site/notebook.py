@@ -33,6 +33,7 @@ class Chapter:
         self.files: dict[str, bytes] = {}
         self.scripts: list[str] = []
         self.cell = 0
+        self.again = f"run `python -m tests.execute {path.stem.split('_')[0]}`"
 
     def wrong(self, what: str) -> SiteError:
         return SiteError(f"{self.path.name}, cell {self.cell}: {what}")
@@ -40,6 +41,8 @@ class Chapter:
     def page(self, group: str) -> Page:
         """Raises `SiteError` for what a reader of the page would miss."""
         cells = nbformat.read(self.path, as_version=4).cells
+        if not any(cell.get("outputs") for cell in cells):
+            raise SiteError(f"{self.path.name} has no outputs; {self.again}")
         parts = []
         for self.cell, cell in enumerate(cells):
             if cell.cell_type == "markdown":
@@ -72,12 +75,12 @@ class Chapter:
         if cell.execution_count is None:
             raise self.wrong(
                 "it was never executed, so the page would lack what it shows; "
-                f"run `python -m tests.execute {self.path.stem.split('_')[0]}`"
+                + self.again
             )
         outputs = "".join(self.output(one) for one in cell.outputs)
         shown = highlight(cell.source, PythonLexer(), HtmlFormatter())
         shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
-        if FOLDED in cell.metadata.get("tags", ()):
+        if FOLDED in cell.metadata.get("tags", ()) or 'class="explorer"' in outputs:
             lines = len(cell.source.splitlines())
             what = f"code, {lines} line" + "s" * (lines > 1)
             shown = f'<details class="fold"><summary>{what}</summary>{shown}</details>'

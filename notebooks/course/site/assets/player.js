@@ -339,7 +339,8 @@ function explorer(id, bundle) {
   const figure = document.querySelector(`figure[data-explorer="${CSS.escape(id)}"]`);
   if (!figure) return;
   play(figure, id, bundle).catch((error) => {
-    const text = `This picture does not move in this browser (${error.message}).`;
+    console.error(id, error);
+    const text = `This picture stands still here (${error.message}).`;
     figure.append(element("p", { className: "explorer-note", textContent: text }));
   });
 }

@@ -2,14 +2,14 @@
 
 The tiny model (a rollout of 128 with 4 updates), SmolLM2 (a rollout of 64 answers with
 2 updates), and the sampler against `model.generate`. Both sides take turns, so that a
-machine that slows down slows both. Not part of the tests: TRL is heavy and moves fast.
+machine that slows down slows both. TRL is heavy and moves fast.
 In a virtual environment of its own:
 
     python -m venv .trl
     .trl/bin/pip install -e ".[real]" trl==1.16.0
-    .trl/bin/python tests/compare_trl.py                    # the tiny model
-    .trl/bin/python tests/compare_trl.py smollm2            # after `refimpl fetch`
-    .trl/bin/python tests/compare_trl.py sampler
+    .trl/bin/python -m refimpl.lab.compare_trl                  # the tiny model
+    .trl/bin/python -m refimpl.lab.compare_trl smollm2          # after `refimpl fetch`
+    .trl/bin/python -m refimpl.lab.compare_trl sampler
 
 TRL computes layers again in the backward pass unless it is told not to, which saves
 memory and costs time. We do not, so here TRL does not either.
