@@ -141,8 +141,13 @@ def smollm2(arguments) -> None:
     model, tokenizer = load(real.MODEL)
     usual = real.GENTLE
     responses = usual.prompts_per_rollout * usual.group_size
-    whole = {"micro_batch_size": responses // usual.minibatches}
-    config = replace(usual, rollouts=2, eval_problems=1, eval_samples=1, **whole)
+    config = replace(
+        usual,
+        rollouts=2,
+        eval_problems=1,
+        eval_samples=1,
+        micro_batch_size=responses // usual.minibatches,
+    )
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     in_turn(arguments.repeats, model, tokenizer, task, config)
 
