@@ -10,8 +10,6 @@ import io
 import itertools
 import math
 import os
-import struct
-import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -193,18 +191,10 @@ def labelled(control: widgets.Widget) -> widgets.VBox:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """The picture as PNG, in half the time that PIL takes: no filter is tried."""
-    height, width, _ = pixels.shape
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # the filter's number, then RGB
-    rows[:, 1:] = pixels.reshape(height, -1)
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        check = zlib.crc32(name + data)
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits each of RGB
-    parts = {b"IHDR": head, b"IDAT": zlib.compress(rows, 1), b"IEND": b""}
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in parts.items())
+    """The picture as PNG, packed fast: it is sent once and thrown away."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "png", compress_level=1)
+    return buffer.getvalue()
 
 
 def reach(control: widgets.Widget) -> list:
