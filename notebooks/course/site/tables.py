@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 import random
-import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +32,8 @@ GAP = -32768
 """Stands for NaN: the line is interrupted."""
 CHANNELS = ("x", "y", "look", "text")
 STOPS, FEWEST = 61, 4
-BYTES, SECONDS = 150_000, 20
-"""Stops are left out until the file and the calls of `update` take no more."""
+BYTES, CALLS = 150_000, 8000
+"""Stops are left out until a file and the calls of `update` are no more."""
 CHECKED = 60
 NOTE = "Training needs the notebook."
 
@@ -265,19 +264,14 @@ class Tables:
         return any(self.controls[i].thin() for i in order)
 
     def afford(self) -> None:
-        """Leave out stops until calls of `update` take no more than `SECONDS`."""
-        begin, count = time.perf_counter(), len(self.states.known)
-        for _ in range(20):
-            self.states.at(self.somewhere())
-        new = max(1, len(self.states.known) - count)
-        most = SECONDS / ((time.perf_counter() - begin) / new)
+        """Leave out stops until `update` need be called at no more than `CALLS`."""
         while True:
             grids = {
                 (*menus.items(), *sliders): (sliders, self.size(sliders))
                 for channel in range(len(self.states.channels))
                 for menus, sliders in self.grids(channel)
             }
-            if sum(size for _, size in grids.values()) <= most:
+            if sum(size for _, size in grids.values()) <= CALLS:
                 return
             largest, _ = max(grids.values(), key=lambda grid: grid[1])
             if not self.thin(largest):
