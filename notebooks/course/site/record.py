@@ -21,7 +21,8 @@ from course.site.page import ROOT
 
 FILE = ROOT / "figures" / "dragged.gif"
 TABLES = FILE.parent / "explorers" / "10_sapo_1.json"
-WIDTH, HEIGHT, MILLISECONDS, LAST = 1440, 1000, 90, 1500
+WIDTH, HEIGHT, SIZE = 1440, 1000, (760, 412)
+MILLISECONDS, LAST = 90, 1500
 EXPLORER = "window.explorers['10_sapo_1']"
 
 
@@ -30,7 +31,7 @@ def positions(stops: dict[str, list[str]]) -> Iterator[dict[str, int]]:
     at = {"tau_pos": stops["tau_pos"].index("8.8"), "gate": 0, "k": 16}
     at["tau_neg"] = stops["tau_neg"].index("8.8")
     low = stops["tau_pos"].index("1")
-    step = max(1, (at["tau_pos"] - low) // 12)
+    step = max(1, (at["tau_pos"] - low) // 6)
     way = range(at["tau_pos"], low - 1, -step)
     for both in (*way, *reversed(way)):
         yield at | {"tau_pos": both, "tau_neg": both}
@@ -51,7 +52,8 @@ def main() -> None:
         for values in positions(stops):
             page.execute_script(f"{EXPLORER}.set(arguments[0])", values)
             shot = Image.open(io.BytesIO(figure.screenshot_as_png)).convert("RGB")
-            frames.append(shot.quantize(64, dither=0))
+            small = shot.resize(SIZE, Image.Resampling.LANCZOS)
+            frames.append(small.quantize(64, dither=0))
     times = [MILLISECONDS] * (len(frames) - 1) + [LAST]
     first, *others = frames
     first.save(FILE, save_all=True, append_images=others, duration=times, loop=0)
