@@ -89,6 +89,14 @@ def test_what_a_reader_would_miss_is_named_with_its_cell(said, change, course):
     assert f"10_gate.ipynb, {said}" in refused(course)
 
 
+def test_a_notebook_without_outputs_is_named(course):
+    path = course / "10_gate.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].outputs = []
+    nbformat.write(notebook, path)
+    assert "10_gate.ipynb has no outputs" in refused(course)
+
+
 TABLES = {"no tables": None, "another picture": '{"still": "x"}', "broken": "{"}
 
 

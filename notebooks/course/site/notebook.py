@@ -41,14 +41,14 @@ class Chapter:
     def page(self, group: str) -> Page:
         """Raises `SiteError` for what a reader of the page would miss."""
         cells = nbformat.read(self.path, as_version=4).cells
-        if not any(cell.get("outputs") for cell in cells):
-            raise SiteError(f"{self.path.name} has no outputs; {self.again}")
         parts = []
         for self.cell, cell in enumerate(cells):
             if cell.cell_type == "markdown":
                 parts.append(self.prose(cell.source))
             elif cell.cell_type == "code" and cell.source.strip():
                 parts.append(self.code(cell))
+        if not any(cell.get("outputs") for cell in cells):
+            raise SiteError(f"{self.path.name} has no outputs; {self.again}")
         body = "\n".join(parts)
         found = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
         if not found:
