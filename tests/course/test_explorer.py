@@ -260,9 +260,9 @@ def test_the_stored_runs_beside_a_gate_are_the_nearest(gate, arm):
 
 def test_the_nearest_stored_runs_are_drawn_with_their_number(sapo):
     name = sapo.picture.curves["name"]
-    assert name.get_text() == "stored: SAPO 8.8, n = 5"
+    assert name.get_text() == "SAPO 8.8, n = 5"
     sapo.set(tau_pos=4.4, tau_neg=4.4)
-    assert name.get_text() == "stored: SAPO 4.4, n = 5, medium rate"
+    assert name.get_text() == "SAPO 4.4, n = 5, medium rate"
     runs = claims.column("reward", grid.Cell("SAPO 4.4", grid.STALE["medium"]))
     drawn = sapo.picture.curves["middle"].get_ydata()
     assert drawn == pytest.approx([statistics.median(one) for one in zip(*runs)])

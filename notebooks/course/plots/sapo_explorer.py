@@ -269,7 +269,7 @@ class Picture:
         axis.grid(False)
         axis.tick_params(length=3, pad=2)
         self.text(0.02, 0.375, "share of the push that the gate keeps", color=INK)
-        self.text(0.545, 0.375, "reward by rollout", color=INK)
+        self.text(0.545, 0.375, "reward by rollout, stored runs", color=INK)
         self.text(0.02, 0.03, "marks: GRPO's clip, SAPO as published", fontsize=9.5)
         (grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
         (middle,) = axis.plot([], [], linewidth=1.8)
@@ -343,7 +343,7 @@ class Picture:
         parts["band"].set_verts([[*zip(x, low), *zip(x[::-1], high[::-1])]])
         parts["band"].set_facecolor(colour)
         rate = "" if setting == "hard" else f", {setting} rate"
-        parts["name"].set(text=f"stored: {stored}, n = {count}{rate}", color=colour)
+        parts["name"].set(text=f"{stored}, n = {count}{rate}", color=colour)
         for i, (line, tip) in enumerate(zip(parts["mine"], parts["tips"])):
             line.set_data([], [])
             tip.set_text("")

@@ -28,6 +28,7 @@ from course.site.mathematics import font
 from course.site.notebook import Chapter
 from course.site.page import NOTEBOOKS, ROOT, Page, SiteError, slug, text_of
 from course.site.source import of_code
+from refimpl.algorithms import ALGORITHMS
 
 ASSETS = Path(__file__).parent / "assets"
 TABLES = ROOT / "figures" / "explorers"
@@ -43,7 +44,18 @@ LOOKED_UP = ("notation", "methods")
 
 def chapters() -> list[Page]:
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    return [Chapter(path, TABLES).page(CHAPTERS) for path in paths]
+    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
+
+
+def with_flags(page: Page) -> Page:
+    """Under "Elsewhere", the way to the settings of more engines."""
+    names = [name for name in ALGORITHMS if page.file.endswith(f"_{name}.html")]
+    method = f"#{max(names, key=len)}" if names else ""
+    link = f'<a href="flags.html{method}">which flag gives this loss?</a>'
+    heading = r'(<h2 id="elsewhere">.*?</h2>)'
+    return replace(
+        page, body=re.sub(heading, rf"\1<p>In ten engines: {link}</p>", page.body)
+    )
 
 
 def guide() -> list[Page]:
