@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -42,6 +43,17 @@ if not os.access(Path.home(), os.W_OK):  # Jupyter and matplotlib want one
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")
 torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
+
+
+@pytest.fixture(autouse=True)
+def heard():
+    """`nohup` and `&` start a program deaf to these, and every run in it would be so."""
+    usual = {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG_DFL}
+    numbers = {getattr(signal, name, None): to for name, to in usual.items()}
+    before = {one: signal.signal(one, to) for one, to in numbers.items() if one}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
 
 @pytest.fixture(scope="module")
