@@ -45,15 +45,12 @@ settings.load_profile("bounded")
 torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def heard():
-    """`nohup` and `&` start a program deaf to these, and every run in it would be so."""
-    usual = {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG_DFL}
-    numbers = {getattr(signal, name, None): to for name, to in usual.items()}
-    before = {one: signal.signal(one, to) for one, to in numbers.items() if one}
-    yield
-    for one, handler in before.items():
-        signal.signal(one, handler)
+    """`nohup` and `&` make a program deaf to these, and every run that it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
