@@ -4,7 +4,6 @@ import html
 import json
 import re
 import shutil
-import struct
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -26,7 +25,16 @@ from course.site import (
 )
 from course.site.mathematics import font
 from course.site.notebook import Chapter
-from course.site.page import NOTEBOOKS, ROOT, Page, SiteError, slug, text_of
+from course.site.page import (
+    NOTEBOOKS,
+    ROOT,
+    Page,
+    SiteError,
+    size_of,
+    sized,
+    slug,
+    text_of,
+)
 from course.site.source import of_code
 from refimpl.algorithms import ALGORITHMS
 
@@ -160,8 +168,7 @@ class Site:
         found = re.search(r'width="(\d+)"', said)
         width = int(found[1]) if found else across
         said = re.sub(r'\s*(width="\d+"|/$)', "", said).strip()
-        size = f'width="{width}" height="{round(down * width / across)}"'
-        return f'<img src="figures/{path.name}" {said} {size} loading="lazy">'
+        return f'<img src="figures/{path.name}" {said} {sized(width, across, down)}>'
 
 
 def anchors(body: str) -> set[str]:
@@ -175,13 +182,6 @@ def place(source: Path, said: str) -> str:
             if said in cell.source:
                 return f"{source.name}, cell {number},"
     return source.name
-
-
-def size_of(picture: bytes) -> tuple[int, int]:
-    """Pixels across and down of a PNG or a GIF."""
-    if picture.startswith(b"GIF"):
-        return struct.unpack("<HH", picture[6:10])
-    return struct.unpack(">II", picture[16:24])
 
 
 def glossary(pages: dict[str, Page]) -> dict[str, str]:

@@ -35,7 +35,6 @@ class Renderer(IPythonRenderer):
 
 def markdown(text: str) -> str:
     """HTML of one cell or file. Raises `ValueError` for a formula that is none."""
-    # A bar in a formula is no edge of a table's cell: \lvert says the same.
     found = MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
     found = re.sub(r"(<table>.*?</table>)", scrolling, found, flags=re.S)
     found = found.replace(
@@ -90,14 +89,10 @@ def linked(body: str, terms: dict[str, str]) -> str:
     def first(text: str) -> str:
         for term in sorted(left, key=len, reverse=True):
             pattern = rf"(?<![\w-]){re.escape(html.escape(term))}(?![\w-])"
-            found = re.search(pattern, text)
-            if found and "\x00" not in text:
-                address = left.pop(term)
-                link = f'<a class="term" href="{address}">{found[0]}</a>'
-                return first_of(text, found, link)
+            if found := re.search(pattern, text):
+                link = f'<a class="term" href="{left.pop(term)}">{found[0]}</a>'
+                before, after = text[: found.start()], text[found.end() :]
+                return first(before) + link + first(after)
         return text
-
-    def first_of(text: str, found: re.Match, link: str) -> str:
-        return first(text[: found.start()]) + link + first(text[found.end() :])
 
     return in_prose(body, first)

@@ -5,7 +5,6 @@ import hashlib
 import html
 import json
 import re
-import struct
 from pathlib import Path
 
 import nbformat
@@ -14,10 +13,9 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from course.site.markdown import markdown
-from course.site.page import Page, SiteError, text_of
+from course.site.page import Page, SiteError, size_of, sized, text_of
 from course.site.tables import still
 
-EXPLORER = re.compile(r"Explorer\(")
 FOLDED = "hide-input"
 STILL = re.compile(
     r"On GitHub [^.]*\bstill\b[^.]*\. In JupyterLab[^.]*Shift\+Enter[^.]*\."
@@ -103,8 +101,11 @@ class Chapter:
         png = base64.b64decode(data["image/png"])
         name = f"img/{self.path.stem}-{hashlib.sha1(png).hexdigest()[:10]}.png"
         self.files[name] = png
-        image = picture(name, png, said["alt"], said.get("width"), bool(self.files))
-        if EXPLORER.match(data.get("text/plain", "")):
+        across, down = size_of(png)
+        width = round(said.get("width") or across)
+        alt, size = html.escape(said["alt"]), sized(width, across, down)
+        image = f'<img src="{name}" alt="{alt}" {size}>'
+        if data.get("text/plain", "").startswith("Explorer("):
             return self.explorer(image, png)
         return f"<figure>{image}</figure>"
 
@@ -112,26 +113,15 @@ class Chapter:
         """The still, and beside the page the tables that make it move."""
         name = f"{self.path.stem}_{len(self.scripts) + 1}"
         stored = self.tables / f"{name}.json"
-        again = f"run `python -m tests.execute {self.path.stem.split('_')[0]}`"
         if not stored.exists():
-            raise self.wrong(f"its explorer has no tables, {stored.name}; {again}")
+            raise self.wrong(f"its explorer has no tables, {stored.name}; {self.again}")
         text = stored.read_text(encoding="utf-8")
         try:
             of_this = json.loads(text)["still"] == still(png)
         except (ValueError, KeyError, TypeError):
-            raise self.wrong(f"{stored.name} is broken; {again}") from None
+            raise self.wrong(f"{stored.name} is broken; {self.again}") from None
         if not of_this:
-            raise self.wrong(f"{stored.name} belongs to another picture; {again}")
+            raise self.wrong(f"{stored.name} belongs to another picture; {self.again}")
         self.files[f"explorers/{name}.js"] = f'explorer("{name}", {text});'.encode()
         self.scripts.append(f"explorers/{name}.js")
         return f'<figure class="explorer" data-explorer="{name}">{image}</figure>'
-
-
-def picture(name: str, png: bytes, alt: str, width=None, lazy: bool = True) -> str:
-    """An image element of known size, so that the page does not jump."""
-    across, down = struct.unpack(">II", png[16:24])
-    width = round(width or across)
-    height = round(down * width / across)
-    size = f'width="{width}" height="{height}"'
-    late = ' loading="lazy"' if lazy else ""
-    return f'<img src="{name}" alt="{html.escape(alt)}" {size}{late}>'

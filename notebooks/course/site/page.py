@@ -1,9 +1,12 @@
 """What a page of the site is, and what is said when one cannot be made."""
 
 import html
+import io
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = ROOT / "notebooks"
@@ -49,6 +52,17 @@ def text_of(fragment: str) -> str:
 def slug(text: str) -> str:
     """An anchor: the words of a heading in lower case, joined by hyphens."""
     return "-".join(re.findall(r"[\w.]+", text.lower()))
+
+
+def size_of(picture: bytes) -> tuple[int, int]:
+    """Pixels across and down."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        return opened.size
+
+
+def sized(width: int, across: int, down: int) -> str:
+    """An image's attributes: its room, so that the page does not jump; read late."""
+    return f'width="{width}" height="{round(down * width / across)}" loading="lazy"'
 
 
 def table(headers: list[str], rows: list[list[str]], caption: str = "") -> str:

@@ -121,10 +121,8 @@ def column(one: dict, recorder: Recorder, keep: Keep) -> dict:
         "grid": np.round(kept, 5).tolist(),
         "limit": sapo.LIMIT,
         "clip": read(recorder, one["line"])["look"][0]["clip"],
-        "area": [
-            420 * recorder.scale**2,
-            180 * recorder.scale**2,
-        ],  # a push's; the most
+        # A push's, and the most.
+        "area": [420 * recorder.scale**2, 180 * recorder.scale**2],
         "shades": [to_hex(shade.tolist()) for shade in shades],
     }
 
