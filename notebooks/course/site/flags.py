@@ -10,6 +10,7 @@ from html import escape
 
 from course import elsewhere
 from course.site.flags_read import ENGINES, READ, Cell, given
+from course.site.page import table
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import configs
 
@@ -140,63 +141,48 @@ def _id(method: str, engine: str) -> str:
     return f"{method}-{engine.lower()}"
 
 
-def _table(caption: str, heads: list[str], lines: list[str]) -> str:
-    """`lines` are rows of HTML already. A wide table scrolls within its own region."""
-    cells = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
-    return (
-        f'<div class="flags" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f"\n<table>\n<caption>{escape(caption)}</caption>\n"
-        f"<thead><tr>{cells}</tr></thead>\n<tbody>\n"
-        + "\n".join(lines)
-        + "\n</tbody>\n</table>\n</div>\n"
-    )
-
-
 def _mark(method: str, engine: str) -> str:
     """A matrix's entry: ✓, no or not found, as a link to the line that says more."""
     kind = cell(method, engine).kind
     shown = {"settings": "✓", "absent": "no"}.get(kind, kind)
     label = f"{ALGORITHMS[method].title} in {engine}: {kind}"
-    link = f'<a href="#{_id(method, engine)}" aria-label="{escape(label)}">{shown}</a>'
-    return f"<td>{link}</td>"
+    return f'<a href="#{_id(method, engine)}" aria-label="{escape(label)}">{shown}</a>'
 
 
 def matrix() -> str:
     """Methods by engines, each entry a link."""
-    lines = []
-    for name, method in ALGORITHMS.items():
-        head = f'<th scope="row"><a href="#{name}">{escape(method.title)}</a></th>'
-        marks = "".join(_mark(name, engine) for engine in ENGINES)
-        lines.append(f"<tr>{head}{marks}</tr>")
-    return _table("Which engine has which method", ["Method", *ENGINES], lines)
+    rows = [
+        [
+            f'<a href="#{name}">{escape(method.title)}</a>',
+            *(_mark(name, engine) for engine in ENGINES),
+        ]
+        for name, method in ALGORITHMS.items()
+    ]
+    return table(["Method", *ENGINES], rows, "Which engine has which method")
 
 
 def section(name: str) -> str:
     """A method's heading and its table, one line per engine."""
-    title = ALGORITHMS[name].title
-    lines = []
+    title = escape(ALGORITHMS[name].title)
+    rows = []
     for engine in ENGINES:
         _, settings, differs, source = cell(name, engine)
         texts = _settings(settings), _marked(differs), _marked(source)
-        cells = "".join(f"<td>{text}</td>" for text in texts)
-        head = f'<th scope="row">{escape(engine)}</th>'
-        lines.append(f'<tr id="{_id(name, engine)}">{head}{cells}</tr>')
+        rows.append([escape(engine), *texts])
     heads = ["Engine", "Settings", "What differs", "Source"]
-    table = _table(f"{title}: the settings, engine by engine", heads, lines)
-    return f'<h2 id="{name}">{escape(title)}</h2>\n{table}'
+    caption = f"{title}: the settings, engine by engine"
+    anchors = [_id(name, engine) for engine in ENGINES]
+    return f'<h2 id="{name}">{title}</h2>\n{table(heads, rows, caption, anchors)}'
 
 
 def body() -> str:
     """The page “Which flag gives this loss?”, as an HTML fragment."""
-    read = [
-        f'<tr><th scope="row">{escape(e)}</th><td>{escape(what)}</td></tr>'
-        for e, what in ENGINES.items()
-    ]
+    read = [[escape(engine), escape(what)] for engine, what in ENGINES.items()]
     return (
         '<h1 id="flags">Which flag gives this loss?</h1>\n'
         + INTRO
         + matrix()
         + "".join(section(name) for name in ALGORITHMS)
         + '<h2 id="engines">What was read</h2>\n'
-        + _table("The engines' versions", ["Engine", "Read"], read)
+        + table(["Engine", "Read"], read, "The engines' versions")
     )

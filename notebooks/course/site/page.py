@@ -3,6 +3,7 @@
 import html
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,14 +66,23 @@ def sized(width: int, across: int, down: int) -> str:
     return f'width="{width}" height="{round(down * width / across)}" loading="lazy"'
 
 
-def table(headers: list[str], rows: list[list[str]], caption: str = "") -> str:
-    """A table that scrolls by itself on a narrow screen; every cell is HTML."""
+def table(
+    headers: list[str],
+    rows: list[list[str]],
+    caption: str = "",
+    anchors: Sequence[str] = (),
+) -> str:
+    """A table that scrolls by itself on a narrow screen; every cell is HTML.
+
+    `anchors` has one for every row, if the rows are to be linked to.
+    """
     head = "".join(f'<th scope="col">{one}</th>' for one in headers)
+    begins = [f'<tr id="{anchor}">' for anchor in anchors] or ["<tr>"] * len(rows)
     body = "".join(
-        f'<tr><th scope="row">{first}</th>'
+        f'{begin}<th scope="row">{first}</th>'
         + "".join(f"<td>{one}</td>" for one in others)
         + "</tr>"
-        for first, *others in rows
+        for begin, (first, *others) in zip(begins, rows)
     )
     name = f"<caption>{caption}</caption>" if caption else ""
     parts = f"{name}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
