@@ -113,3 +113,7 @@ def test_llms_txt_names_every_page_of_the_menu_with_a_sentence(made, chapters):
     lines = re.findall(r"^- \[.+?\]\((.+?)\): (.+)$", llms.listing(menu), re.M)
     assert [file for file, _ in lines[:-1]] == [page.file for page in menu["All"]]
     assert all(len(text) > 10 for _, text in lines)
+
+
+def test_no_page_says_how_a_notebooks_picture_is_made_to_move():
+    assert [p.file for p in build.chapters() if "Shift+Enter" in p.body] == []
