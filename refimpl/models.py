@@ -193,6 +193,31 @@ def precision(model: Model, dtype: str) -> contextlib.AbstractContextManager:
     return torch.autocast(model.device.type, torch.bfloat16, enabled=on)
 
 
+@contextlib.contextmanager
+def cast_once(model: Model) -> Iterator[None]:
+    """Under autocast, linear layers hold their weights in its dtype in here.
+
+    The same numbers. But in inference mode autocast keeps no cast, and would make each
+    of them again for every token. On a GPU a mixture's experts are cast too, of which
+    autocast knows nothing: in float32 they are multiplied one by one there.
+    """
+    kind, held = model.device.type, []
+    if torch.is_autocast_enabled(kind):
+        for module in model.modules():
+            for name, p in module.named_parameters(recurse=False):
+                known = isinstance(module, nn.Linear) or (p.ndim == 3 and kind != "cpu")
+                if known and p.dtype == torch.float32:
+                    held.append((module, name, p))
+    try:
+        for module, name, p in held:
+            cast = p.detach().to(torch.get_autocast_dtype(kind))
+            setattr(module, name, nn.Parameter(cast, requires_grad=False))
+        yield
+    finally:
+        for module, name, p in held:
+            setattr(module, name, p)
+
+
 def count_parameters(model: nn.Module) -> int:
     """Numbers in the model, frozen ones too; tied ones counted once."""
     return sum(p.numel() for p in model.parameters())

@@ -19,7 +19,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.batch import Rollout
 from refimpl.checks import Count, Positive, Seed, UserError, guarded
-from refimpl.models import Model, check_pair, wide
+from refimpl.models import Model, cast_once, check_pair, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
 """top_p: a nucleus holds at least one token, so 0 is no share of it."""
@@ -91,7 +91,7 @@ def sample(
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
-    with without_dropout(model):
+    with without_dropout(model), cast_once(model):
         rollout = sample_ids(model, encoded, ends, sampling, generator)
     # Tensors born in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
