@@ -1,8 +1,7 @@
 """One file that a run can be continued from: on a CPU bit for bit.
 
-On a GPU the dice are the same, but not every kernel adds in the same order each time
-(the gradient of attention, `index_add`), and two runs with one seed may differ in the
-last bits: so may one that was resumed. `gpu-check` says what a device does.
+On a GPU some kernels add in another order each time: there two runs with one seed may
+differ in their last bits, and so may one that was resumed. `gpu-check` tries it.
 """
 
 import contextlib

@@ -197,17 +197,15 @@ def precision(model: Model, dtype: str) -> contextlib.AbstractContextManager:
 def cast_once(model: Model) -> Iterator[None]:
     """Under autocast, linear layers hold their weights in its dtype in here.
 
-    The same numbers. But in inference mode autocast keeps no cast, and would make each
-    of them again for every token. On a GPU a mixture's experts are cast too, of which
-    autocast knows nothing: in float32 they are multiplied one by one there.
+    The same numbers; in inference mode autocast would cast each again for every token.
+    On a GPU experts too, which autocast leaves in float32: one product after another.
     """
     kind, held = model.device.type, []
-    if torch.is_autocast_enabled(kind):
-        for module in model.modules():
-            for name, p in module.named_parameters(recurse=False):
-                known = isinstance(module, nn.Linear) or (p.ndim == 3 and kind != "cpu")
-                if known and p.dtype == torch.float32:
-                    held.append((module, name, p))
+    for module in model.modules() if torch.is_autocast_enabled(kind) else ():
+        for name, p in module.named_parameters(recurse=False):
+            known = isinstance(module, nn.Linear) or (p.ndim == 3 and kind != "cpu")
+            if known and p.dtype == torch.float32:
+                held.append((module, name, p))
     try:
         for module, name, p in held:
             cast = p.detach().to(torch.get_autocast_dtype(kind))

@@ -67,12 +67,8 @@ def test_what_the_guide_tells_one_to_run_on_a_gpu_is_tried(figures):
         assert figures[name]["largest |ratio − 1|"] > 1e-2, name
     warm = figures["warm start"]
     assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
-    assert warm["seconds per step"] > 0
-    assert list(figures["rows of a rollout"]) == [
-        "16 rows, tokens/s",
-        "128 rows, tokens/s",
-    ]
-    assert min(figures["rows of a rollout"].values()) > 0
+    few, many = (figures["rows of a rollout"][f"{n} rows, tokens/s"] for n in (16, 128))
+    assert 0 < few < many and warm["seconds per step"] > 0
 
 
 def test_runs_that_one_seed_does_not_decide_are_seen(figures, monkeypatch):
