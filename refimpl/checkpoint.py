@@ -1,8 +1,4 @@
-"""One file that a run can be continued from: on a CPU bit for bit.
-
-On a GPU some kernels add in another order each time: there two runs with one seed may
-differ in their last bits, and so may one that was resumed. `gpu-check` tries it.
-"""
+"""One file to continue a run from: bit for bit on a CPU, on a GPU see `gpu-check`."""
 
 import contextlib
 import zipfile

@@ -195,10 +195,9 @@ def precision(model: Model, dtype: str) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def cast_once(model: Model) -> Iterator[None]:
-    """Under autocast, linear layers hold their weights in its dtype in here.
+    """In here the weights that autocast would cast again for every token are cast.
 
-    The same numbers; in inference mode autocast would cast each again for every token.
-    On a GPU experts too, which autocast leaves in float32: one product after another.
+    The same numbers; but on a GPU experts too, which autocast leaves in float32.
     """
     kind, held = model.device.type, []
     for module in model.modules() if torch.is_autocast_enabled(kind) else ():

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from refimpl import UserError, sampling, seeds, sft
+from refimpl import UserError, collect, sampling, seeds, sft
 from refimpl.algorithms import ALGORITHMS, get
 from refimpl.batch import Rollout
 from refimpl.evaluation import scores
@@ -21,6 +21,7 @@ from refimpl.real.lora import lora
 from refimpl.shell.flags import parse_settings
 from refimpl.starts import WarmStart
 from tests import worlds
+from tests.device import simgpu
 from tests.worlds import TOKENIZER, TRAIN, fixed_noise
 
 MODELS = {"dense": worlds.random_model, "experts": worlds.random_moe}
@@ -166,6 +167,27 @@ def test_a_policy_that_diverges_ends_its_run_and_not_the_device(monkeypatch):
         history = worlds.small_run(device="cuda", reward=fixed_noise)
     assert isinstance(history.ended, UserError) and len(history) == 2
     torch.cuda.synchronize()
+
+
+def waits(**settings) -> tuple[int, int, int]:
+    """Of a rollout and of its updates; and the tokens that it decoded."""
+    settings |= {"device": "cuda", "reward": fixed_noise, "prompts_per_rollout": 8}
+    run = worlds.prepared(model=worlds.random_model(), **settings)
+    with simgpu.record() as sampled:
+        batch, _ = collect(run, 0)
+    with simgpu.record() as updated:
+        TRAIN.updates(run, batch, 0)
+    return sampled.total(), updated.total(), batch.mask.shape[1]
+
+
+def test_the_host_waits_once_a_token_thrice_an_update_and_for_no_micro_batch():
+    """And once a pass for transformers, which looks for padding, or packed rows."""
+    few, many = waits(max_new_tokens=4), waits(max_new_tokens=12)
+    assert few[2] < many[2] and many[0] - few[0] == 2 * (many[2] - few[2])
+    small, large = waits(micro_batch_size=2), waits(micro_batch_size=8)
+    assert small[1] - large[1] == 16 - 4  # passes
+    one, two = (waits(minibatches=n, micro_batch_size=4) for n in (2, 4))
+    assert two[1] - one[1] == 2 * (3 + 1)  # and the copy of its rows to the device
 
 
 def test_gpu_check_outlives_a_device_that_answers_no_more(monkeypatch, tmp_path):
