@@ -12,8 +12,7 @@ In a virtual environment of its own:
     .trl/bin/python tests/compare_trl.py sampler
 
 TRL computes layers again in the backward pass unless it is told not to, which saves
-memory and costs time. We do not, so here TRL does not either; `--checkpointing` turns
-it on for both.
+memory and costs time. We do not, so here TRL does not either.
 """
 
 import argparse
@@ -53,20 +52,13 @@ class Clock(TrainerCallback):
         return [b - a for a, b in itertools.pairwise(marks)][1:]
 
 
-def by_us(
-    model, tokenizer, task, config: TrainConfig, checkpointing: bool
-) -> tuple[list[float], object]:
-    log_probs = scoring.log_probs
+def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
     given = {"model": model, "tokenizer": tokenizer, "task": task, "progress": False}
-    if checkpointing:
-        log_probs = scoring.recomputed(log_probs)
-    history = train("grpo", config=config, log_probs=log_probs, **given)
+    history = train("grpo", config=config, log_probs=scoring.log_probs, **given)
     return history["step_time"][1:], history.model
 
 
-def by_trl(
-    model, tokenizer, task, config: TrainConfig, checkpointing: bool
-) -> tuple[list[float], object]:
+def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
     """The problems that our run meets, in their order."""
     rows = []
     for step in range(config.rollouts):
@@ -99,7 +91,7 @@ def by_trl(
                 lr_scheduler_type="constant",
                 adam_beta2=0.95,
                 max_grad_norm=MAX_GRAD_NORM,
-                gradient_checkpointing=checkpointing,
+                gradient_checkpointing=False,
                 beta=0.0,
                 loss_type="grpo",
                 use_cpu=True,
@@ -136,7 +128,7 @@ def in_turn(repeats: int, *given) -> list:
 def tiny(arguments) -> None:
     model, tokenizer, _ = warm_start()
     given = model, tokenizer, Arithmetic(), TrainConfig(rollouts=12)
-    models = in_turn(arguments.repeats, *given, arguments.checkpointing)
+    models = in_turn(arguments.repeats, *given)
     for name, trained in zip(("refimpl", "TRL"), models):
         print(f"{name}: accuracy {evaluate(trained, tokenizer):.2f}")
 
@@ -144,23 +136,15 @@ def tiny(arguments) -> None:
 def smollm2(arguments) -> None:
     """One rollout is timed in each turn, the second: the first pays for set-up.
 
-    On chapter 13's task and system message, and on a task with longer prompts and the
-    message that the model's template brings. Both sides take a mini-batch in one pass.
+    On chapter 13's task and system message. Both sides take a mini-batch in one pass.
     """
     model, tokenizer = load(real.MODEL)
     usual = real.GENTLE
     responses = usual.prompts_per_rollout * usual.group_size
     whole = {"micro_batch_size": responses // usual.minibatches}
     config = replace(usual, rollouts=2, eval_problems=1, eval_samples=1, **whole)
-    for name, system in (
-        (real.TRAINED_ON, real.SYSTEM),
-        ("sums and differences", None),
-    ):
-        task = Chat(real.TASKS[name](), tokenizer, system)
-        prompt = tokenizer(task.sample(1, seed=0)[0]["prompt"])["input_ids"]
-        print(f"{name}, prompts of {len(prompt)} tokens")
-        given = model, tokenizer, task, config
-        in_turn(arguments.repeats, *given, arguments.checkpointing)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    in_turn(arguments.repeats, model, tokenizer, task, config)
 
 
 def sampler(arguments) -> None:
@@ -180,7 +164,6 @@ def main() -> None:
     works = {work.__name__: work for work in (tiny, smollm2, sampler)}
     parser.add_argument("what", nargs="?", choices=works, default="tiny")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each side")
-    parser.add_argument("--checkpointing", action="store_true")
     arguments = parser.parse_args()
     works[arguments.what](arguments)
 

@@ -39,7 +39,7 @@ from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.scoring import values
 from refimpl.shell.flags import LEFT, parse_settings
-from refimpl.shell.main import OURS, main
+from refimpl.shell.main import OURS
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 
@@ -241,7 +241,10 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("kl_estimator … KL", {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1}),
     ("epsilon … epsilon_low", {"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}),
     ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
-    ("'bfloat16' … 'float64'", {"rollout_dtype": "bfloat16", "dtype": "float64"}),
+    *(
+        (f"'{rounded}' … 'float64'", {"rollout_dtype": rounded, "dtype": "float64"})
+        for rounded in ("bfloat16", "int8")
+    ),
     ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
     ("normaliser must be … 'token_mean'", {"normaliser": "token_meam"}),
     ("grpo … group_size must be ≥ 2, got 1", {"group_size": 1}),
@@ -337,6 +340,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
 def test_what_only_the_first_rollout_can_show():
     paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
     paid += ["1" * 16, {*range(16)}, dict(enumerate([1.0] * 16)), [1e39] * 16]
+    paid += [[1.0] * 17, torch.tensor(1.0), [0.0] * 15 + [1j], [torch.zeros(2)] * 16]
     paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
 
     def raising(**_):
@@ -497,14 +501,6 @@ normaliser=mean max_length=100 entropy_bonus=1e20 beta=1e10 beta=0.1 kl_in=rewar
 kl_estimator=k1 gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1
 eval_samples=3 samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16
 dtype=float64 dtype=int8 allow_on_policy=True schedule=cosine""".split()
-FLAGS = """--history file/h --history empty --save file --samples empty/s --save p
---checkpoint-dir c --checkpoint-dir file --resume --overwrite --seed -1 --seed x
---rollouts 0 --device gpu --device meta --dtype int8 --dtype float64 --preset small
---preset tinny --task chess --task sorting --task-set max_terms=99 --task-set max_term=1
---task-set min_terms=4 --system S --no-chat --lora r=0 --lora r=2 --lora rank=2 --merge
---recompute --model nowhere --set epsilon=-1 --set epsilon=0.1 --set epsilon_low=0.2
---set epsilom=1 --set epsilon --set hyperparameters={} --rollouts 2 --algorithm gropo
---algorithm rspo --algorithm ppo""".replace(" --", "\n--").split("\n")
 SAMPLING = """prompts=[] prompts=[''] prompts=['1+'] prompts='1+2=' prompts=[3] min_p=1
 group_size=0 group_size=3 group_size='2' max_new_tokens=0 max_new_tokens=127
 max_new_tokens=1 max_new_tokens=1.5 temperature=0 temperature=1e-300 temperature=1e300
@@ -569,30 +565,3 @@ def test_two_arguments_at_once(call):
             )
             unclear += [] if fine and "\n" not in said else [(pair, said)]
     assert unclear == []
-
-
-def test_two_flags_at_once(tmp_path, monkeypatch, capsys):
-    """Status 2, one line or the parser's box, and no file; or a run."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Arithmetic, "reward", staticmethod(fixed_noise))
-    MODEL.save_pretrained("policy")
-    TOKENIZER.save_pretrained("policy")
-    Path("file").touch()
-    Path("empty").mkdir()
-    small = "prompts_per_rollout=4 group_size=4 max_new_tokens=8 minibatches=2"
-    sets = " --set ".join(["", *small.split(), "eval_problems=4"])
-    before = {*Path().rglob("*")}
-    for pair in pairs(FLAGS + [f"--set {text}" for text in SETTINGS], 80):
-        line = f"train --algorithm grpo --rollouts 1 --model policy {sets}"
-        try:
-            code = main(f"{line} {' '.join(pair)} --history h.csv".split())
-        except SystemExit as ending:
-            code = ending.code
-        said, new = capsys.readouterr().err, {*Path().rglob("*")} - before
-        began = "%|" in said  # a bar was drawn
-        one = said.count("\n") == 1 or not said.startswith("error: ")
-        refused = code == 2 and one and named(pair, said)
-        written = [path for path in new if path.is_file() and path.name != ".lock"]
-        assert code == 0 or began or (refused and not written), (pair, said)
-        for path in sorted(new, reverse=True):  # what is in a folder, then the folder
-            path.rmdir() if path.is_dir() else path.unlink()

@@ -127,11 +127,13 @@ def train(
                 outputs.callback(result.to_csv, history)
 
     complete: list[int] = []
+    late: list[int] = []
 
     def signalled(number: int, _) -> None:
         """Once a rollout is complete, nothing comes between it and its outputs."""
         if not complete:
             raise Interrupted(signal.Signals(number).name, number)
+        late.append(number)
 
     with signals_to(signalled):  # in a run, its own handler
         try:
@@ -153,9 +155,12 @@ def train(
                 keep(so_far)
             raise
         keep(result)
-    if result.ended is None or isinstance(result.ended, DynamicSamplingError):
-        return 0  # as far as it could be trained
-    return 128 + result.ended.number if isinstance(result.ended, Interrupted) else 2
+    if isinstance(result.ended, Interrupted):
+        return 128 + result.ended.number
+    if late:  # it has waited for the outputs
+        return 128 + late[0]
+    finished = result.ended is None or isinstance(result.ended, DynamicSamplingError)
+    return 0 if finished else 2  # 0: as far as it could be trained
 
 
 def save_pretrained(model, tokenizer, folder: Path) -> None:

@@ -14,7 +14,6 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from course import ranks
 from course.misreadings import MISREADINGS
 from refimpl import ALGORITHMS, Scored, kl, moe, normalisers
 from refimpl.rewards import overlong_punishment
@@ -367,19 +366,3 @@ def test_mean_gate_bounds_gradient():
     wrong, correct = both("mean_gate_bounds_gradient", z, scores, tau)
     assert 5 * wrong < ((gate - middle) * scores).mean().abs() <= correct
     assert (gate.mean() - middle).abs() <= wrong  # the mean gate does keep to it
-
-
-def test_scale_mean_of_means_on_two_ranks():
-    """The mean over ranks, as DDP takes it, of what each of them computes."""
-    tokens = [sum(lengths) for lengths in ranks.LENGTHS]
-    assert tokens == [160, 16], "short answers weigh ten times as much"
-
-    def mean_over_ranks(scales):
-        halves = range(4), range(4, 8)
-        parts = map(ranks.gradient, ranks.LENGTHS, halves, scales)
-        return (sum(parts) / 2).item()
-
-    whole = ranks.in_one_process()
-    assert mean_over_ranks((1.0, 1.0)) > 0 > whole  # of the other sign
-    shares = [2 * n / sum(tokens) for n in tokens]
-    assert mean_over_ranks(shares) == pytest.approx(whole, abs=1e-14)

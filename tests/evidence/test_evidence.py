@@ -356,12 +356,6 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
 # Bad input
 
 
-def test_an_unknown_claim_is_named_with_its_nearest(tmp_path):
-    with pytest.raises(UserError, match="unknown claim 'braking', did you mean 'brea"):
-        evidence.plan(tmp_path / "e", ["braking"])
-    assert not list(tmp_path.iterdir())
-
-
 def test_without_runs_a_plan_has_all_to_make_and_the_others_say_so(tmp_path):
     out = tmp_path / "e"
     assert "20 runs are missing" in evidence.plan(out, ["16"])

@@ -5,8 +5,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import tensor
 from torch.testing import assert_close
 
@@ -85,33 +83,6 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
     assert_close(function(one_group(by_token)), exact, **EXACT)
 
 
-@st.composite
-def grouped_rewards(draw):
-    """Rewards and ids of 1–3 groups of 2–5 responses, rows shuffled."""
-    sizes = draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))
-    group = draw(st.permutations([i for i, n in enumerate(sizes) for _ in range(n)]))
-    reward = st.sampled_from([0.0, 1.0, 0.1, -1.0, 0.55])
-    rewards = draw(st.lists(reward, min_size=len(group), max_size=len(group)))
-    return tensor(rewards), tensor(group)
-
-
-@baselines
-@given(data=st.data(), batch=grouped_rewards())
-def test_a_group_advantage_sees_only_its_own_group(function, data, batch):
-    """Permuting rows permutes Â; new ids, shifted R and other groups do nothing."""
-    rewards, group = batch
-    a = function(Scored(rewards, group))
-    order = tensor(data.draw(st.permutations(range(len(group)))))
-    assert_close(function(Scored(rewards[order], group[order])), a[order])
-    assert_close(function(Scored(rewards, 100 - 7 * group)), a)
-    shifted = function(Scored(rewards + 3, group))
-    assert_close(shifted, a, rtol=0, atol=1e-8)
-    for i in group.unique():
-        here = group == i
-        assert_close(function(Scored(rewards[here], group[here])), a[here])
-        assert a[here].sum().item() == pytest.approx(0, abs=1e-9)
-
-
 # GAE
 
 
@@ -141,10 +112,8 @@ def test_gae_steps_over_holes_in_the_mask():
 @pytest.mark.parametrize("gamma", [1.0, 0.7, 0.0])
 @pytest.mark.parametrize("lam", [1.0, 0.9, 0.0])
 def test_gae_is_the_discounted_sum_of_deltas(gamma, lam):
-    """Â_t = Σ_l (γλ)^l δ_{t+l}, which for λ = 1 telescopes to return − V.
-
-    A constant; padding changes nothing, nor does the mask's type.
-    """
+    """Â_t = Σ_l (γλ)^l δ_{t+l}, a constant; padding changes nothing, nor does the
+    mask's type."""
     generator = torch.Generator().manual_seed(0)
     rewards, values = torch.randn(2, 3, 5, generator=generator)
     mask = mask_of([5, 2, 0], width=5)
@@ -156,8 +125,6 @@ def test_gae_is_the_discounted_sum_of_deltas(gamma, lam):
         return x @ torch.where(later >= 0, factor ** later.clamp(min=0), 0.0).T
 
     expected = discounted(delta, gamma * lam)
-    if lam == 1:
-        assert_close(expected, discounted(rewards, gamma) - values)
     nan = torch.where(mask.bool(), 0.0, NAN)
     for dtype in (torch.float64, torch.int64, torch.bool):
         given = [(x + nan).requires_grad_() for x in (rewards, values)]

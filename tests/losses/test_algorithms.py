@@ -236,13 +236,10 @@ def test_a_loss_is_minus_the_sum_of_weight_times_objective(algorithm):
     def loss(weight):
         return algorithm.policy_loss(*t[:4], weight).loss
 
-    by_hand = -(objective_of(algorithm, t).value * t.weight).sum()
-    slopes = [slope_of(x, t) for x in (loss(t.weight), by_hand)]
-    assert_close(loss(t.weight), by_hand, **EXACT)
-    assert_close(*slopes, **EXACT)
-    assert_close(loss(t.weight) + loss(other), loss(t.weight + other), **EXACT)
-    assert_close(loss(2 * t.weight), 2 * loss(t.weight), **EXACT)
-    assert loss(torch.zeros_like(t.mask)).item() == 0
+    for weight in (t.weight, other, 2 * t.weight + other):
+        by_hand = -(objective_of(algorithm, t).value * weight).sum()
+        assert_close(loss(weight), by_hand, **EXACT)
+        assert_close(slope_of(loss(weight), t), slope_of(by_hand, t), **EXACT)
     assert (loss(t.weight) - loss(other)).abs() > 1e-3
 
 

@@ -15,32 +15,13 @@ from torch.testing import assert_close
 from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.normalisers import seq_mean_token_mean
-from tests.losses.batches import EXACT, NAN, every, random_batch
+from tests.losses.batches import EXACT, NAN
 
 pytestmark = [
     pytest.mark.usefixtures("float64"),
     pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
 ]
-placements = pytest.mark.parametrize("placement", moe.PLACEMENTS)
-GRPO, GSPO, GMPO, RSPO = (ALGORITHMS[name] for name in "grpo gspo gmpo rspo".split())
-
-
-def shifted_batch(spread=0.4):
-    """A batch of `random_batch`, and a γ in (0.7, 1] per token, NaN on padding."""
-    logp, old_logp, a, mask = random_batch([5, 1, 3], spread=spread)
-    generator = torch.Generator().manual_seed(7)
-    gamma = 0.7 + 0.3 * torch.rand(mask.shape, generator=generator)
-    return logp, old_logp, a[:, 0], mask, torch.where(mask.bool(), gamma, NAN)
-
-
-def shifted_loss(algorithm, batch, placement, weight=None, **hyper):
-    """(loss, its gradient) with the shift of `batch`, as a trainer applies it."""
-    logp, old_logp, a, mask, gamma = batch
-    weight = seq_mean_token_mean(mask) if weight is None else weight
-    one_ratio = algorithm.one_ratio
-    old, weight = moe.shifted(old_logp, weight, mask, gamma, placement, one_ratio)
-    loss = algorithm.policy_loss(logp, old, a, mask, weight, **hyper).loss
-    return loss.detach(), grad(loss, logp)[0]
+GRPO, GSPO = ALGORITHMS["grpo"], ALGORITHMS["gspo"]
 
 
 # One response of two tokens by hand: r = 1.1 and 0.7, γ = 0.9 and 0.8
@@ -67,76 +48,30 @@ BEFORE, AFTER = moe.PLACEMENTS
 )
 def test_a_shift_by_hand(algorithm, placement, hyper, a, value, slope):
     logp, one = tensor([[1.1, 0.7]]).log().requires_grad_(), torch.ones(1, 2)
-    batch = (logp, torch.zeros(1, 2), tensor([a]), one, tensor([[0.9, 0.8]]))
-    loss, gradient = shifted_loss(algorithm, batch, placement, **hyper)
+    given, how = (one, tensor([[0.9, 0.8]])), (placement, algorithm.one_ratio)
+    old, weight = moe.shifted(0 * one, seq_mean_token_mean(one), *given, *how)
+    loss = algorithm.policy_loss(logp, old, tensor([a]), one, weight, **hyper).loss
     assert -loss.item() == pytest.approx(value)
-    assert_close(-gradient, tensor([slope]) * 1.0)
+    assert_close(-grad(loss, logp)[0], tensor([slope]) * 1.0)
 
 
-# Identities
-
-
-@every
-def test_before_the_clip_the_loss_sees_the_ratio_times_gamma(algorithm):
-    """As if the policy itself had lost γ; if log π stands in it, in the gradient."""
-    logp, *rest, gamma = shifted_batch()
-    loss, slope = shifted_loss(algorithm, (logp, *rest, gamma), BEFORE)
-    lower = (logp.detach() + gamma.nan_to_num(1).log()).requires_grad_()
-    one = torch.ones_like(gamma)
-    other, expected = shifted_loss(algorithm, (lower, *rest, one), BEFORE)
-    if algorithm.surrogate:
-        assert_close(loss, other, **EXACT)
-        assert_close(slope, expected, **EXACT)
-    elif algorithm.name in ("reinforce", "cispo"):
-        assert_close(slope, expected, **EXACT)
-
-
-@every
-def test_after_the_clip_the_loss_is_weighed_by_gamma(algorithm):
-    batch = logp, old_logp, a, mask, gamma = shifted_batch()
-    weight = torch.rand(mask.shape, generator=torch.Generator().manual_seed(8)) * mask
-    found = shifted_loss(algorithm, batch, AFTER, weight)
-    gamma = gamma.nan_to_num(1)
-    if algorithm.one_ratio:
-        gamma = (gamma.log().sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
-    loss = algorithm.policy_loss(logp, old_logp, a, mask, weight * gamma).loss
-    assert_close(found[0], loss.detach(), **EXACT)
-    assert_close(found[1], grad(loss, logp)[0], **EXACT)
-
-
-@placements
-def test_rspo_is_its_closed_form(placement):
-    """J = (1/B) Σ Â GM and ∂J/∂log π_t = Â/(B|o|) · GM · 1[not clipped]; it is GMPO
-    with a shift."""
-    batch = logp, old_logp, a, mask, gamma = shifted_batch(spread=0.6)
-    loss, slope = shifted_loss(RSPO, batch, placement)
-    gmpo = shifted_loss(GMPO, batch, placement)
-    assert torch.equal(loss, gmpo[0]) and torch.equal(slope, gmpo[1])
-    shift = gamma.nan_to_num(1).log()
-    z = (logp - old_logp).detach() * mask
-    before, after = (shift, 0) if placement == BEFORE else (0, shift)
-    up = (a > 0)[:, None]
-    free = torch.where(up, z + before <= 0.4, z + before >= -0.4) * mask
-    held = torch.where(up, (z + before).clamp(max=0.4), (z + before).clamp(min=-0.4))
-    lengths = mask.sum(-1)
-    mean = (((held + after) * mask).sum(-1) / lengths).exp()
-    expected = -(a * mean / (len(mask) * lengths))[:, None] * free
-    assert_close(slope, expected, **EXACT)
-    assert_close(loss, -(a * mean).mean(), **EXACT)
-    assert 0 < free.sum() < mask.sum()  # a clip bites
-
-
-@pytest.mark.parametrize("one_ratio", [True, False])
-@placements
-def test_gamma_is_a_constant_and_a_mask_of_any_type_the_same_mask(placement, one_ratio):
-    _, old_logp, _, mask, gamma = shifted_batch()
-    gamma.requires_grad_()
-    usual = moe.shifted(old_logp, mask / 4, mask, gamma, placement, one_ratio)
-    assert not usual[0].requires_grad and not usual[1].requires_grad
-    for dtype in (torch.bool, torch.int64):
-        rest = (mask.to(dtype), gamma, placement, one_ratio)
-        other = moe.shifted(old_logp, mask / 4, *rest)
-        assert torch.equal(other[0], usual[0]) and torch.equal(other[1], usual[1])
+@pytest.mark.parametrize(
+    ("placement", "one_ratio", "old", "weight"),
+    [
+        (BEFORE, False, [-math.log(0.9), -math.log(0.8), 0], [0.5, 0.25, 0]),
+        (BEFORE, True, [-math.log(0.9), -math.log(0.8), 0], [0.5, 0.25, 0]),
+        (AFTER, False, [0, 0, 0], [0.45, 0.2, 0]),
+        (AFTER, True, [0, 0, 0], [0.5 * GAMMA, 0.25 * GAMMA, 0]),
+    ],
+)
+def test_what_is_shifted_is_pi_old_or_the_weight(placement, one_ratio, old, weight):
+    """By a constant; γ may be anything on padding."""
+    zero, given = torch.zeros(1, 3), tensor([[0.5, 0.25, 0.0]])
+    gamma = tensor([[0.9, 0.8, NAN]], requires_grad=True)
+    mask = tensor([[1.0, 1.0, 0.0]])
+    found = moe.shifted(zero, given, mask, gamma, placement, one_ratio)
+    assert_close(found, (tensor([old]) * 1.0, tensor([weight])), **EXACT)
+    assert not any(x.requires_grad for x in found)
 
 
 # Routers

@@ -121,14 +121,12 @@ def test_the_reference_of_a_fresh_lora_is_its_base():
     start = random_model()
     run = prepared(model=lora(start), reward=fixed_noise, beta=0.1, kl_in="reward")
     moved(run.model)
-    batch, measured = collect(run, 0)
+    batch, _ = collect(run, 0)
     expected, _ = log_probs(start, batch.rollout)
     assert (batch.ref_logp - expected).abs().max() < ROUNDING
     now, _ = log_probs(run.model, batch.rollout)
     assert (batch.old_logp - now).abs().max() < ROUNDING
-    gap = ((now - expected).sum() / batch.mask.sum()).item()
-    assert abs(gap) > 1e-3
-    assert measured["kl"] == pytest.approx(gap, abs=1e-5)
+    assert (now - expected).abs().max() > 1e-2
 
 
 def test_the_reference_is_a_copy_of_the_adapter_alone_as_it_was():
@@ -222,25 +220,12 @@ def test_the_command_line_trains_saves_loads_and_merges(policy, tmp_path, monkey
         load(tmp_path / "adapter")
 
 
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        ("alhpa=4", "no setting 'alhpa', did you mean 'alpha'?"),
-        ("r", "--lora takes name=value, as r=16, got 'r'"),
-        ("alpha=-1", "alpha must be a number > 0, got '-1'"),
-        ("target_modules=q_prj,v_proj", "no linear layer 'q_prj', did you mean 'q_pro"),
-    ],
-)
-def test_a_setting_that_cannot_be_meant_is_refused(setting, sentence, policy, capsys):
-    """Other flags: tests/training/test_cli.py."""
-    assert main(words(policy, "--lora", setting)) == 2
-    assert sentence in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("target", ["", [], [3]])
 def test_what_no_adapter_can_be_put_on_is_refused(target, monkeypatch):
     with pytest.raises(UserError, match="target_modules"):
         lora(random_model(), target_modules=target)
+    with pytest.raises(UserError, match="no linear layer 'q_prj', did you mean 'q_pro"):
+        lora(random_model(), target_modules="q_prj,v_proj")
     with pytest.raises(UserError, match="has an adapter already"):
         lora(lora(random_model()))
     with pytest.raises(UserError, match="no adapter that could be merged"):
@@ -263,24 +248,3 @@ def test_a_convolution_of_gpt2_is_a_linear_layer_too_and_dropout_stays_off():
     adapted.base_model.training = True  # and nothing else
     sample(adapted, TOKENIZER, PROMPTS, max_new_tokens=2)
     assert [m for m in adapted.modules() if m.training] == [adapted.base_model]
-
-
-def test_shared_prompts_give_a_lora_the_same_log_probs_and_gradient():
-    """With the adapter off, too; and the sampler's."""
-    policy = moved(lora(gpt2().double(), r=2))
-    rollout = sample(policy, TOKENIZER, PROMPTS, group_size=3, max_new_tokens=8)
-
-    def passed(share):
-        policy.zero_grad()
-        logp, _ = log_probs(policy, rollout, 1.0, share)
-        (logp * torch.linspace(-1, 2, logp.shape[1])).sum().backward()
-        gradient = torch.cat([p.grad.flatten() for p in trained(policy).values()])
-        with policy.disable_adapter():
-            reference, _ = log_probs(policy, rollout, 1.0, share)
-        return logp.detach(), reference.detach(), gradient
-
-    apart, shared = passed(False), passed(True)
-    for one, other in zip(apart, shared, strict=True):
-        assert (one - other).abs().max() < 1e-10 < one.abs().max()
-    assert (apart[0] - apart[1]).abs().max() > 1e-3  # the adapter matters
-    assert (apart[0] - rollout.logp).abs().max() < 1e-10

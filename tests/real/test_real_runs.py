@@ -51,12 +51,8 @@ def test_what_the_controls_pay():
 
 
 def test_what_is_unknown_or_missing_is_refused(tmp_path, monkeypatch):
-    for given, words in (
-        ({"arms": ["GRP0"]}, "unknown 'GRP0', did you mean 'GRPO'"),
-        ({"settings": ["gentel"]}, "unknown 'gentel', did you mean 'gentle'"),
-    ):
-        with pytest.raises(UserError, match=words):
-            real.real(tmp_path / "real", **given)
+    with pytest.raises(UserError, match="unknown 'gentel', did you mean 'gentle'"):
+        real.real(tmp_path / "real", settings=["gentel"])
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
     with pytest.raises(UserError, match="python -m refimpl fetch smollm2"):
         real.real(tmp_path / "real")

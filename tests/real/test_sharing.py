@@ -12,7 +12,7 @@ from refimpl.models import build
 from refimpl.real import scoring, sharing
 from refimpl.real.scoring import log_probs
 from tests.rollout import families
-from tests.worlds import TOKENIZER, fixed_noise, gpt2, llama, prepared
+from tests.worlds import TOKENIZER, disturb, fixed_noise, gpt2, llama, prepared
 
 
 def model():
@@ -43,7 +43,8 @@ def passed(policy, batch, **how):
     logp, entropy = log_probs(policy, batch, 0.7, **how)
     weight = torch.linspace(-1, 2, logp.numel(), dtype=logp.dtype).view_as(logp)
     (weight * logp + weight.flip(0) * entropy).sum().backward()
-    gradient = torch.cat([p.grad.flatten() for p in policy.parameters()])
+    trained = (p for p in policy.parameters() if p.requires_grad)
+    gradient = torch.cat([p.grad.flatten() for p in trained])
     return logp.detach(), entropy.detach(), gradient
 
 
@@ -51,10 +52,22 @@ def gaps(one, other):
     return [float((a - b).abs().max()) for a, b in zip(one, other, strict=True)]
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_packed_rows_give_the_same_numbers_and_gradient(attention):
+def adapted():
+    """With a LoRA that has learned something."""
+    pytest.importorskip("peft")
+    from refimpl.real.lora import lora
+
+    policy = lora(gpt2(), r=2)
+    disturb(policy)
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("make", "attention"), [(gpt2, "sdpa"), (gpt2, "eager"), (adapted, "sdpa")]
+)
+def test_packed_rows_give_the_same_numbers_and_gradient(make, attention):
     """GPT-2, because Qwen's norms round to float32 whatever the weights are."""
-    policy = gpt2().double()
+    policy = make().double()
     policy.set_attn_implementation(attention)
     apart, shared = (passed(policy, ragged(), share_prompts=s) for s in (False, True))
     assert max(gaps(apart, shared)) < 1e-10

@@ -39,13 +39,15 @@ def test_a_sum_by_hand():
     assert paid == {"near": [1.0, 0.5], "size": [2.0, 2.0]}
     assert calls == [2]
     assert plain(PROMPTS, COMPLETIONS, answer=[3, 7]) == [3.0, 2.5]
+    for kind in (np.array, torch.tensor, list):  # which become plain numbers
+        assert Sum(parts, kind([1, 0.5])).weights == (1.0, 0.5)
 
 
-@pytest.mark.parametrize(
-    "weights", [np.array([1, 0.5]), torch.tensor([1, 0.5]), [1, 0.5]]
-)
-def test_weights_of_any_kind_become_plain_numbers(weights):
-    assert Sum({"a": longness, "b": closeness}, weights).weights == (1.0, 0.5)
+def test_components_of_another_function_are_recorded_and_pay_nothing():
+    own = lambda **given: longness(**given)  # noqa: E731
+    own.components = {"near": closeness}
+    totals, paid = scored(own, PROMPTS, COMPLETIONS, {"answer": [3, 7]})
+    assert (totals, paid) == ([2.0, 2.0], {"near": [1.0, 0.5]})
 
 
 def test_a_sum_is_told_from_another_in_any_process():

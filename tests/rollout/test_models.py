@@ -96,7 +96,8 @@ def test_training_leaves_frozen_layers_alone(algorithm):
     before, after = random_model().state_dict(), history.model.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == trained(model).keys() == trained(history.model).keys()
-    assert same_weights(model, random_model())
+    assert same_weights(model, random_model()) and not history.model.training
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_the_critic_of_a_lora_starts_from_the_merged_body():
@@ -214,19 +215,6 @@ def test_a_small_model_alone_works_on_one_thread(monkeypatch):
 
 
 # Causal language models from elsewhere
-
-
-@pytest.mark.parametrize("make", [gpt2, llama])
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_any_causal_model_can_be_trained(make, algorithm):
-    """Before the first step every ratio is 1, dropout or not."""
-    start = make()
-    once = {"rollouts": 1, "minibatches": 1, "allow_on_policy": True}
-    once |= {"eval_problems": 1, "reward": fixed_noise}
-    history = small_run(algorithm, model=start.train(), **once)
-    assert history["ratio/max_deviation"][0] < 1e-4
-    assert not same_weights(history.model, start)
-    assert same_weights(start, make())
 
 
 def test_a_tokenizer_without_padding_is_enough():

@@ -1,6 +1,5 @@
 """A reward function is somebody else's code: it is called plainly and not trusted."""
 
-import math
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -11,8 +10,6 @@ import torch
 from refimpl import UserError
 from refimpl.checks import PARTS, rows_of
 from refimpl.rewards import columns, overlong_punishment, score
-from refimpl.tasks import Arithmetic
-from tests.worlds import small_run
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -26,18 +23,6 @@ def returning(value):
 
 def call(reward, **columns):
     return score(reward, PROMPTS, COMPLETIONS, columns)
-
-
-def closeness(completions, answer, prompts, **kwargs):
-    """Written as for TRL."""
-    assert prompts == PROMPTS
-    return [
-        1 / (1 + abs(int(c[1:]) - a)) for c, a in zip(completions, answer, strict=True)
-    ]
-
-
-def test_a_function_written_for_trl_works():
-    assert call(closeness, answer=[3, 7], terms=[2, 2]) == [1.0, 0.5]
 
 
 def test_the_function_receives_lists_under_the_names_of_trl_and_cannot_change_them():
@@ -73,32 +58,9 @@ def test_every_kind_of_number_becomes_a_plain_float(numbers):
     assert {type(r) for r in rewards} == {float}
 
 
-NOT_FINITE = "stub returned .* for '#8'.*finite number"
-MUST = "stub must return 2 numbers, .*"
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ([0.0, 1j], rf"{MUST}returned \[0\.0, 1j\]"),
-        ([0.0, torch.tensor([0.0, 1.0])], rf"{MUST}returned \[0\.0, tensor"),
-        ([0.0, torch.tensor(math.nan)], NOT_FINITE),
-        ([1.0] * 3, rf"{MUST}returned \[1\.0, 1\.0, 1\.0\]"),
-        (torch.tensor(1.0), rf"{MUST}returned torch\.float32 of shape \(\)"),
-    ],
-)
-def test_anything_but_a_finite_number_for_each_completion_is_refused(value, words):
-    """Beside what tests/test_bad_input.py has."""
-    with pytest.raises(UserError, match=words):
-        call(returning(value))
-
-
 def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
     def broken(completions, **_):
         return [1 / len(c[2:]) for c in completions]
-
-    def narrow(prompts, completions):
-        return [0, 0]
 
     def interrupted(**_):
         raise KeyboardInterrupt
@@ -106,28 +68,8 @@ def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
     with pytest.raises(UserError, match="broken raised ZeroDivisionError") as caught:
         call(broken)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    how = r"narrow raised TypeError.*answer=…, terms=….*take \*\*columns"
-    with pytest.raises(UserError, match=how):
-        call(narrow, answer=[3, 7], terms=[2, 2])
     with pytest.raises(KeyboardInterrupt):  # which is no error of the function
         call(interrupted)
-
-
-def test_a_function_of_the_readers_own_may_have_components():
-    """They are recorded, and pay nothing."""
-
-    def lenient(completions, **_):
-        return [float(len(c)) for c in completions]
-
-    def shortness(completions, **_):
-        return [1 / len(c) if c else 1.0 for c in completions]
-
-    plain = small_run(rollouts=1, reward=lenient)
-    lenient.components = {"short": shortness}
-    recorded = small_run(rollouts=1, reward=lenient)
-    row = {**recorded.rows[0], "step_time": plain["step_time"][0]}
-    assert 0 < row.pop("rewards/short/mean") < 1
-    assert row == plain.rows[0]
 
 
 # Eq. 13 of DAPO
@@ -154,17 +96,11 @@ def test_the_punishment_of_the_paper(length, limit, buffer, punishment):
 # A task's rows
 
 
-def test_the_rows_of_a_task_pass_as_they_are():
-    def task(rows):
-        parts = {name: getattr(Arithmetic(), name) for name in PARTS}
-        return SimpleNamespace(**parts | {"sample": lambda n, seed: rows})
-
-    for rows in (
-        Arithmetic().sample(8, 0),
-        [{"prompt": "1+2="}],
-        [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}],
-    ):
-        assert rows_of(task(rows), "sample", len(rows)) is rows
+def test_the_rows_of_a_task_may_have_their_keys_in_any_order_and_no_others():
+    rows = [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}]
+    task = SimpleNamespace(**dict.fromkeys(PARTS) | {"sample": lambda n, seed: rows})
+    assert rows_of(task, "sample", 2) is rows
     assert columns(rows) == {"answer": [1, None]}
+    rows.append({"prompt": "c", 7: 1})
     with pytest.raises(UserError, match=r"task\.sample .* the same keys .*7"):
-        rows_of(task([{"prompt": "a"}, {"prompt": "b", 7: 1}]), "sample", 2)
+        rows_of(task, "sample", 3)

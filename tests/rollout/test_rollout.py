@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from refimpl import UserError, log_probs, moe, sample, sampling
 from refimpl.batch import Rollout
 from refimpl.sampling import end_tokens
-from refimpl.tasks import Arithmetic, make_tokenizer
+from refimpl.tasks import make_tokenizer
 from tests.worlds import (
     EOS,
     PAD,
@@ -40,21 +40,6 @@ def identical(one: Rollout, other: Rollout) -> bool:
 
 
 # The two passes agree
-
-
-@MODELS
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.6])
-def test_the_sampler_and_teacher_forcing_agree(make, temperature):
-    model = make()
-    for seed in range(2):
-        rollout = mixed_rollout(model, temperature=temperature, seed=seed)
-        assert len(set(rollout.length.tolist())) > 3
-        logp, entropy = log_probs(model, rollout, temperature)
-        assert (logp - rollout.logp).abs().max() < ROUNDING
-        assert (entropy - rollout.entropy).abs().max() < ROUNDING
-        other, other_entropy = log_probs(model, rollout, temperature + 0.2)
-        assert (other - rollout.logp).abs().max() > 1e-2
-        assert (other_entropy - rollout.entropy).abs().max() > 1e-3
 
 
 @MODELS
@@ -104,21 +89,6 @@ def test_near_greedy_sampling_is_greedy_generation(ends):
     assert {row[-1] for row in written} <= set(ends)
     assert not rollout.truncated.any()
     assert rollout.texts(TOKENIZER) == [TOKENIZER.decode(row[:-1]) for row in written]
-
-
-# Randomness
-
-
-def test_the_seed_alone_decides_the_rollout():
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first = mixed_rollout()
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    assert identical(mixed_rollout(), first)
-    assert not torch.equal(mixed_rollout(seed=2).tokens, first.tokens)
-    texts = first.texts(TOKENIZER)
-    assert all(len(set(texts[i : i + 4])) > 1 for i in range(0, 16, 4))
 
 
 def test_sampling_ignores_and_keeps_the_training_flag(monkeypatch):
@@ -213,17 +183,6 @@ def written(text: str, mask=None, truncated=False) -> Rollout:
     )
 
 
-@pytest.mark.parametrize("special", ["<unk>", "<pad>"])
-def test_special_tokens_inside_a_response_are_shown_and_never_paid(special):
-    """`#1<unk>2` is not `#12`, and what begins with `<unk>` is no guess."""
-    world = Arithmetic()
-    for text in (f"#1{special}2", f"{special}#12", f"#12{special}"):
-        texts = written(text).texts(TOKENIZER)
-        assert texts == [text]
-        assert world.reward(["3+9="], texts, answer=[12]) == [float(text[0] == "<")]
-    assert world.habit(f"{special}#12") == "other"
-
-
 CUT = {"truncated": True}
 HOLE, HOLES = [1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
 TEXTS = {
@@ -231,6 +190,7 @@ TEXTS = {
     "ended at once": ("", {}, ""),
     "cut off": ("#12", CUT, "#12"),
     "cut off after a special token": ("#12<pad>", CUT, "#12<pad>"),
+    "special tokens inside": ("<unk>#1<pad>2", {}, "<unk>#1<pad>2"),
     "with a hole": ("3+9=12;#12", {"mask": HOLE}, "3+9=#12"),
     "with holes, cut off": ("3+9=12;#12", {"mask": HOLES, **CUT}, "9=#12"),
 }

@@ -1,6 +1,7 @@
 """Seeds: the salt reaches every draw, and without one nothing changes."""
 
 import random
+from itertools import product
 
 import pytest
 
@@ -79,6 +80,9 @@ def test_seeds_are_the_same_on_every_machine(monkeypatch):
     """And without a salt what they always were."""
     assert [seeds.salted(seed) for seed in (0, 7, 2**63 + 5)] == [0, 7, 5]
     assert seeds.seed_for(0, 0, "q") == 7096954762923715842
+    each = range(12), range(12), ("q", "sample", "shuffle")
+    every = {seeds.seed_for(*one) for one in product(*each)}
+    assert len(every) == 12 * 12 * 3 and all(0 <= seed < 2**63 for seed in every)
     rows = WORLD._draw(4, random.Random("train 5"), held_out=False)
     assert WORLD.sample(4, 5) == rows
     monkeypatch.setenv("REFIMPL_SALT", "3")

@@ -1,7 +1,6 @@
 """A run that was stopped and continued is the run that was never stopped."""
 
 import os
-import signal
 from dataclasses import asdict
 
 import pytest
@@ -14,7 +13,6 @@ from tests.worlds import (
     Interrupting,
     fixed_noise,
     gpt2,
-    own_process,
     random_model,
     same_weights,
     small_run,
@@ -217,35 +215,3 @@ def test_a_run_does_not_go_on_with_other_seeds(tmp_path, monkeypatch):
     monkeypatch.setenv("REFIMPL_SALT", "4")
     with pytest.raises(ValueError, match="made with REFIMPL_SALT=0, now it is 4"):
         small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
-
-
-# All or nothing
-
-KILLED = """
-import os, signal, sys, torch
-from tests.worlds import small_run
-
-saves, save = [], torch.save
-
-def half(state, file):
-    saves.append(state)
-    if len(saves) == 2:
-        file.write(b"half a check")
-        file.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    save(state, file)
-
-torch.save = half
-small_run(rollouts=3, checkpoint_every=1, checkpoint_dir=sys.argv[1])
-"""
-
-
-@pytest.mark.slow
-def test_a_run_killed_in_the_midst_of_a_save_goes_on_from_the_save_before(tmp_path):
-    """Nothing can be done after SIGKILL. What was half written may stay."""
-    done = own_process(KILLED, tmp_path)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(load(tmp_path)["rows"]) == 1
-    resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True)
-    whole = small_run(rollouts=3)
-    assert resumed == whole and same_weights(resumed.model, whole.model)

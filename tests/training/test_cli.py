@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import shlex
+import signal
 from functools import wraps
 from pathlib import Path
 
@@ -111,6 +112,22 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     assert len(History.from_csv("h.csv")) == 2 and load("trained")
     if how == "Ctrl-C":
         assert run(f"{line} --resume") == 0 and len(History.from_csv("h.csv")) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_a_run_and_its_outputs_waits_for_them(number, monkeypatch):
+    """And the process ends as it asks."""
+    pay(monkeypatch)
+    works = train.run_training
+
+    def signalled(*given, **named):
+        result = works(*given, **named)
+        signal.raise_signal(number)
+        return result
+
+    monkeypatch.setattr(train, "run_training", signalled)
+    assert run(f"{RUN} --rollouts 2 --history h.csv") == 128 + number
+    assert len(History.from_csv("h.csv")) == 2
 
 
 def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypatch):
@@ -225,8 +242,11 @@ LINES: dict[str, str] = {
     f"{RUN} --no-chat --system S": "--no-chat",
     f"{RUN} --lora rank=3": "no setting 'rank'",
     f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
+    f"{RUN} --lora alpha=-1": "alpha must be a number > 0, got '-1'",
+    f"{RUN} --lora r": "--lora takes name=value, as r=16, got 'r'",
     **{f"{GRPO} --model {m}": "no causal" for m in ("no/such", "empty", "file")},
     f"{RUN} --resume": "resume … checkpoint_dir",
+    f"{RUN} --resume --overwrite --checkpoint-dir c": "choose one",
     f"{RUN} --resume --checkpoint-dir empty": "nothing to resume … empty",
     **{
         f"{line} {place}": f"cannot write {what} to … {place}"

@@ -15,8 +15,6 @@ from tests.worlds import (
     prepared,
     random_model,
     random_moe,
-    same_weights,
-    small_run,
     warm_model,
 )
 
@@ -67,19 +65,6 @@ def test_a_sampler_that_is_the_policy_is_the_policy():
     for _, batch, metrics in rollouts(run, 2):
         assert run.sampler.past == [] and "sampling/kl" not in metrics
         assert batch.old_logp is batch.rollout.logp
-
-
-@pytest.mark.parametrize("make", [None, random_moe])
-def test_a_run_that_lags_is_resumed_bit_for_bit(make, tmp_path):
-    own = {} if make is None else {"model": make(), "replay": "R3"}
-    settings = {"sampler_delay": 2, "eval_every": 2, **LATE, **own}
-    whole = small_run(rollouts=5, **settings)
-    settings["checkpoint_dir"] = tmp_path
-    small_run(rollouts=2, **settings)
-    resumed = small_run(rollouts=5, resume=True, **settings)
-    assert resumed == whole and same_weights(resumed.model, whole.model)
-    settings |= {"sampler_delay": 0, "overwrite": True}
-    assert small_run(rollouts=5, **settings) != whole
 
 
 def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():

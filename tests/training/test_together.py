@@ -1,11 +1,10 @@
 """A rollout and its loss by hand, whatever is set together."""
 
+import random
 import zlib
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from refimpl import Scored, collect, log_probs, moe, normalisers, updates
 from refimpl.advantages import whiten
@@ -15,9 +14,16 @@ from refimpl.normalisers import NORMALISERS
 from refimpl.scoring import values
 from refimpl.tasks.world import correctness
 from refimpl.terms import BALANCE
-from tests.training.test_collect import at_the_end
 from tests.training.test_update import same_gradients, slopes
 from tests.worlds import TOKENIZER, disturb, measured_loss, prepared, random_moe
+
+
+def at_the_end(scores, mask):
+    """(B, T): what a response is paid, at its last token."""
+    rewards = torch.zeros_like(mask)
+    for i, n in enumerate(mask.sum(-1).long()):
+        rewards[i, n - 1] = scores[i]
+    return rewards
 
 
 def by_text(prompts, completions, **_):
@@ -42,36 +48,38 @@ CHOICES = {
     "placement": moe.PLACEMENTS,
     "max_rollout_weight": [None, 0.9, 2.0],
     "beta": [0.3],
-    "kl_in": ["loss", "reward"],
-    "kl_estimator": [*ESTIMATORS],
     "entropy_bonus": [0.0, 0.2],
     "gamma": [1.0, 0.8],
+    "lam": [0.95, 0.7],
+    "detach_shift": [True, False],
 }
-TOGETHER = st.fixed_dictionaries({n: st.sampled_from(x) for n, x in CHOICES.items()})
+KL = {name: {"kl_estimator": name} for name in ESTIMATORS}
+KL["reward"] = {"kl_in": "reward"}
+KL["reward, a critic"] = KL["reward"] | {"algorithm": "ppo"}
 
 
-def acting(asked: dict) -> dict:
-    """Without those that have no effect beside the others, which are refused."""
-    asked = dict(asked)
-    if not asked["beta"]:
-        del asked["kl_in"]
-    if not asked["beta"] or asked["kl_in"] == "reward":
-        del asked["kl_estimator"]
-    if not asked["router_shift"]:
-        del asked["placement"]
-    return asked
+def settings(kl: str, seed: int) -> dict:
+    """Drawn; without what would have no effect, which is refused."""
+    dice = random.Random(f"{kl} {seed}")
+    drawn = {name: dice.choice(values) for name, values in CHOICES.items()} | KL[kl]
+    if not drawn["router_shift"]:
+        del drawn["placement"]
+    if drawn.get("placement") != "before_clip":
+        del drawn["detach_shift"]
+    return drawn
 
 
-@settings(max_examples=10, phases=[Phase.generate])  # a row is enough
-@given(asked=TOGETHER)
-def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kl", KL)
+def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(kl, seed):
     """Scores, shaping and KL make the advantages; γ and the cap act on the method's
     loss alone; means are over tokens that are left, the routers' over those passed."""
-    run = prepared(model=random_moe(), reward=by_text, dtype="float64", **acting(asked))
+    given = {"reward": by_text, "dtype": "float64", **settings(kl, seed)}
+    run = prepared(model=random_moe(), **given)
     c, method = run.config, run.algorithm
     for model in (run.reference, run.critic):
         if model is not None:
-            disturb(model)
+            disturb(model, 0.1)
     updates(run, collect(run, 0)[0], 0)
     batch, metrics = collect(run, 1)
     rollout, mask, old_logp = batch.rollout, batch.rollout.mask, batch.old_logp
@@ -89,12 +97,17 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
         scores += ((24 - cache - rollout.length) / cache).clamp(-1, 0)
     rewards = at_the_end(scores, mask.double())
     if c.beta:
+        with torch.no_grad():
+            reference = log_probs(run.reference, rollout)[0]
+        assert torch.allclose(batch.ref_logp, reference, atol=1e-5)
         gap = (old_logp - batch.ref_logp) * mask
         assert metrics["kl"] == mean(gap)
         rewards -= c.beta * gap * (c.kl_in == "reward")
     paid = Scored(rewards, rollout.group, mask, batch.old_values, c.gamma, c.lam)
     advantages = method.advantages(paid)
     if run.critic is not None:
+        own = values(run.critic, rollout)
+        assert torch.allclose(batch.old_values, own, atol=1e-5)
         targets, advantages = advantages + batch.old_values, whiten(advantages, mask)
         assert torch.allclose(batch.targets, targets, atol=1e-5)
     advantages = advantages.view(len(mask), -1).expand_as(mask)
@@ -109,6 +122,11 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     if c.mismatch:
         kl = (k1 if c.top_p else k3)(rollout.logp, old_logp)
         assert metrics["sampling/kl"] == mean(kl)
+        gap = (rollout.logp - old_logp).abs()
+        assert gap.max() > 0.01  # the sampler lags, and may leave tokens out
+        far = "sampling/sampling_logp_difference"
+        assert metrics[f"{far}/mean"] == mean(gap)
+        assert metrics[f"{far}/max"] == pytest.approx((gap * mask).max().item())
     disturb(run.model, 0.002)
     run.acts_everywhere = True  # all rows are passed
     found, metrics = measured_loss(run, batch)
@@ -125,7 +143,9 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     if c.router_shift:
         how = c.placement, method.one_ratio
         before, weighed = moe.shifted(before, weighed, left, gamma, *how)
-    loss, measured = method.policy_loss(logp, before, batch.advantages, left, weighed)
+    own = 0 if c.detach_shift else (gamma / gamma.detach()).log() * left  # no value
+    batched = logp + own, before, batch.advantages, left, weighed
+    loss, measured = method.policy_loss(*batched)
     real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
     loss = loss + BALANCE * moe.load_balance(now, real)
     loss = loss - c.entropy_bonus * (entropy * weight).sum()
@@ -138,5 +158,9 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(asked):
     assert found.item() == pytest.approx(loss.item(), rel=1e-5, abs=1e-7)
     assert same_gradients(slopes(found, run.model), slopes(loss, run.model))
     assert metrics["router/shift"] == mean(gamma)
+    changed = 1 - moe.overlap(rollout.experts, now.favoured(len(rollout))).mean(-1)
+    assert metrics["router/expert_change"] == mean(
+        changed.gather(1, rollout.positions - 1)
+    )
     for name in measured.keys() - {"ratio/max_deviation"}:
         assert metrics[name] == pytest.approx(measured[name], rel=1e-4, abs=1e-6), name

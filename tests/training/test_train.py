@@ -2,6 +2,8 @@
 
 import random
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +12,10 @@ import torch
 from refimpl import ALGORITHMS, TrainConfig, collect, evaluate, hooks, train, updates
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
-    ROUNDING,
     SMALL,
     TOKENIZER,
     TRAIN,
     fixed_noise,
-    gpt2,
     prepared,
     random_model,
     random_moe,
@@ -60,16 +60,6 @@ def test_the_global_generators_neither_move_nor_matter(monkeypatch):
 # The model
 
 
-def test_the_model_passed_in_is_left_as_it_was():
-    model = random_model()
-    model.get_input_embeddings().weight.requires_grad_(False)
-    history = small_run("ppo", model=model, rollouts=2, reward=fixed_noise)
-    assert same_weights(model, random_model()) and not model.training
-    assert not model.get_input_embeddings().weight.requires_grad
-    assert all(p.grad is None for p in model.parameters())
-    assert not same_weights(history.model, model) and not history.model.training
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     """Weights stay float32 under autocast; sampling, scoring, training, evaluation."""
@@ -93,23 +83,13 @@ def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     assert asked == [dtype == "bfloat16"]
 
 
-def test_one_update_a_rollout_is_on_policy():
-    """With dropout in the model, as GPT-2 comes, which must not act: ratio 1, and
-    centred advantages, so a loss of 0."""
-    settings = {"minibatches": 1, "allow_on_policy": True, "reward": fixed_noise}
-    history = small_run(model=gpt2(), **settings)
-    assert max(history["ratio/max_deviation"]) < ROUNDING
-    assert max(map(abs, history["loss"])) < ROUNDING
-    assert min(history["grad_norm"]) > 0.01
-
-
 # What is recorded
 
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_the_last_accuracy_is_that_of_the_model_handed_back(samples):
     """Measured with the lengths and the temperature that were trained with."""
-    sampling = {"max_new_tokens": 18, "temperature": 0.5, "top_k": 9}
+    sampling = {"max_new_tokens": 18, "temperature": 0.5, "top_k": 9, "top_p": 0.9}
     history = small_run(rollouts=2, eval_problems=64, eval_samples=samples, **sampling)
     given = {"problems": 64, "samples": samples, **sampling}
     assert history.accuracy == evaluate(history.model, TOKENIZER, **given)
@@ -129,36 +109,24 @@ def test_a_run_is_evaluated_every_so_often_and_after_its_last_rollout():
 # Other tasks and rewards
 
 
-class Echo:
-    """A world of another kind: repeat the digit."""
+def test_any_object_with_the_five_names_is_a_world():
+    """Of another kind: repeat the digit. Only what is held out is evaluated on."""
+    drawn = []
 
-    habits = ("right",)
-
-    def __init__(self):
-        self.drawn = []
-
-    def sample(self, n, seed):
-        self.drawn.append(("train", n))
+    def rows(kind, n, seed):
+        drawn.append((kind, n))
         return [{"prompt": f"{(seed + i) % 10}="} for i in range(n)]
 
-    def held_out(self, n, seed=0):
-        self.drawn.append(("held out", n))
-        return [{"prompt": f"{i % 10}="} for i in range(n)]
-
-    def reward(self, prompts, completions):
+    def repeated(prompts, completions):
         return [float(c.startswith(p[0])) for p, c in zip(prompts, completions)]
 
-    def habit(self, completion):
-        return "right" if completion[:1].isdigit() else "other"
-
-
-def test_any_object_with_the_five_names_is_a_world():
-    """And only what is held out is evaluated on."""
-    task = Echo()
+    task = SimpleNamespace(reward=repeated, habits=("right",))
+    task.sample, task.held_out = partial(rows, "train"), partial(rows, "held out")
+    task.habit = lambda text: "right" if text[:1].isdigit() else "other"
     history = small_run(model=random_model(), task=task)
     assert 0 < history["habit/right"][0] < 1
     tried, trained = [("train", 4), ("held out", 8)], 3 * [("train", 4)]
-    assert task.drawn == [*tried, *trained, ("held out", 8)]
+    assert drawn == [*tried, *trained, ("held out", 8)]
 
 
 def test_grpo_learns():
