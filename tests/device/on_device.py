@@ -6,6 +6,7 @@ is lost on the way, drawn twice or read in another order shows in them.
 
 import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,34 +29,8 @@ MODELS = {"dense": worlds.random_model, "experts": worlds.random_moe}
 MODELS["lora"] = lambda: lora(worlds.random_model(), r=2)
 CASES = [f"{name} dense" for name in ALGORITHMS if name != "rspo"]
 CASES += [f"{name} experts dtype=bfloat16" for name in ALGORITHMS]
-CASES += """
-grpo dense beta=0.1
-ppo dense beta=0.1 kl_in=reward value_clip=none
-grpo dense beta=0.1 kl_estimator=unbiased_k3 entropy_bonus=0.01
-grpo dense sampler_delay=1 max_rollout_weight=2
-grpo dense top_k=5 top_p=0.9
-grpo dense dynamic_sampling=true overlong_share=0.5 overlong_filtering=true
-grpo dense optimizer=sgd epochs=2 eval_samples=3 samples_every=1
-grpo dense shared
-ppo dense shared recomputed
-grpo dense slices
-grpo lora beta=0.1
-grpo lora recomputed sampler_delay=1
-rspo experts replay=R3 router_noise=0.2
-ppo experts replay=R3
-grpo experts replay=R2 router_noise=0.2
-grpo experts replay=R3 router_shift=true placement=after_clip router_rate=0.1
-gspo experts router_shift=true detach_shift=false
-grpo experts beta=0.1 max_rollout_weight=2 router_noise=0.3
-ppo dense dtype=bfloat16
-grpo dense shared dtype=bfloat16
-grpo lora recomputed dtype=bfloat16 beta=0.1
-rspo experts dtype=bfloat16 replay=R3 router_noise=0.2
-grpo experts dtype=bfloat16 rollout_dtype=float32 replay=R2
-grpo dense dtype=float32 rollout_dtype=bfloat16 max_rollout_weight=2
-grpo dense dtype=float32 rollout_dtype=int8 sampler_delay=1
-rspo experts dtype=float32 replay=R3
-""".strip().splitlines()
+CASES += Path(__file__).with_name("cases.txt").read_text().splitlines()
+"""Method, model, how log-probs are read, settings; float64 unless they say another."""
 
 
 def trained(case: str, device: str = "cuda", **more):
