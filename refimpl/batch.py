@@ -4,6 +4,7 @@ learned from. Both have `rows(index)`, which also cuts unneeded padding off.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,10 @@ class Rollout:
         steps = torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)
         return (steps * self.mask.bool()).amax(-1)
 
+    @cached_property
+    def shortest_prompt(self) -> int:
+        return int(self.prompt_length.min())
+
     @property
     def end(self) -> Int[Tensor, " B"]:
         """Where in `ids` a row's padding begins."""
@@ -71,17 +76,25 @@ class Rollout:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        span = self.span[index].clamp(min=1)  # one token even of a row that is all hole
-        width = widths(span.max(), (self.prompt_length[index] + span).max())
-        part = {name: x[index] for name, x in tensors(self).items()}
-        for name in part.keys() & width.keys():
-            part[name] = part[name][:, : width[name]]
-        return replace(self, **part)
+        return next(self.parts([index]))
+
+    def parts(self, indices: Sequence[Tensor]) -> Iterator["Rollout"]:
+        """`rows` of each of `indices`; all widths are asked of the device at once."""
+        start, span = self.prompt_length, self.span.clamp(min=1)  # also if all is hole
+        ends = torch.stack([span, start + span, -start])
+        sizes = torch.stack([ends[:, i].amax(1) for i in indices]).tolist()
+        for index, (response, whole, nearest) in zip(indices, sizes):
+            width = widths(response, whole)
+            part = {name: x[index] for name, x in tensors(self).items()}
+            part |= {n: part[n][:, :cut] for n, cut in width.items() if n in part}
+            made = replace(self, **part)
+            vars(made)["shortest_prompt"] = -nearest  # it need not ask again
+            yield made
 
     def split(self, size: int) -> list["Rollout"]:
         """Parts of `size` rows."""
         every = torch.arange(len(self), device=self.ids.device)
-        return [self.rows(index) for index in every.split(size)]
+        return list(self.parts(every.split(size)))
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
@@ -118,10 +131,10 @@ def tensors(flow: "Rollout | Batch") -> dict[str, Tensor]:
     return {name: x for name, x in vars(flow).items() if isinstance(x, Tensor)}
 
 
-def widths(response: int | Tensor, whole: int | Tensor) -> dict[str, int]:
+def widths(response: int, whole: int) -> dict[str, int]:
     """How many tokens each field of a rollout has that has a second dimension."""
-    per_token = dict.fromkeys(("mask", "logp", "entropy"), int(response))
-    return per_token | dict.fromkeys(("ids", "experts", "router_logp"), int(whole))
+    per_token = dict.fromkeys(("mask", "logp", "entropy"), response)
+    return per_token | dict.fromkeys(("ids", "experts", "router_logp"), whole)
 
 
 def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
@@ -154,10 +167,14 @@ class Batch:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Batch":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        rollout = self.rollout.rows(index)
-        width = rollout.mask.shape[1]
-        cut = {name: x[index, :width] for name, x in tensors(self).items() if x.ndim}
-        return replace(self, rollout=rollout, **cut)
+        return next(self.parts([index]))
+
+    def parts(self, indices: Sequence[Tensor]) -> Iterator["Batch"]:
+        """`rows` of each of `indices`, as a rollout's."""
+        own = {name: x for name, x in tensors(self).items() if x.ndim}
+        for index, part in zip(indices, self.rollout.parts(indices)):
+            cut = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
+            yield replace(self, rollout=part, **cut)
 
     def minibatches(
         self, n: int, epochs: int, generator: torch.Generator
@@ -165,12 +182,13 @@ class Batch:
         """n shuffled mini-batches of whole groups, in each of so many epochs."""
         group = self.rollout.group.cpu()
         groups = group.unique()
+        rows: list[Tensor] = []
         for _ in range(epochs):
             order = groups[torch.randperm(len(groups), generator=generator)]
             for chosen in order.tensor_split(min(n, len(order))):
-                rows = torch.isin(group, chosen).nonzero()[:, 0]
-                mini = self.rows(rows.to(self.mask.device))
-                yield replace(mini, tokens=mini.mask.sum().clamp(min=1))
+                rows.append(torch.isin(group, chosen).nonzero()[:, 0])
+        for mini in self.parts([row.to(self.mask.device) for row in rows]):
+            yield replace(mini, tokens=mini.mask.sum().clamp(min=1))
 
     def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
         """The rows of groups in which some advantage is not 0; at least one row.
@@ -181,8 +199,8 @@ class Batch:
         group = self.rollout.group
         if all_of_them:
             return torch.arange(len(group), device=group.device)
-        learns = group[(self.advantages * self.mask != 0).any(-1)]
-        kept = torch.isin(group, learns).nonzero()[:, 0]
+        learns = (self.advantages * self.mask != 0).any(-1)
+        kept = ((group[:, None] == group) & learns).any(-1).nonzero()[:, 0]
         return kept if len(kept) else kept.new_zeros(1)
 
     def micro_batches(
@@ -199,6 +217,6 @@ class Batch:
             _, of_row = self.rollout.group.unique(return_inverse=True)
             longest = torch.zeros_like(length).scatter_reduce(0, of_row, length, "amax")
             length = longest[of_row] * len(self) + of_row
-        for chosen in rows[length[rows].argsort(stable=True)].split(size):
-            part = self.rows(chosen)
+        order = rows[length[rows].argsort(stable=True)].split(size)
+        for chosen, part in zip(order, self.parts(order)):
             yield part, weight[chosen, : part.mask.shape[1]]

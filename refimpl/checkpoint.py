@@ -1,4 +1,4 @@
-"""One file that a run can be continued from, bit for bit."""
+"""One file to continue a run from: bit for bit on a CPU, on a GPU see `gpu-check`."""
 
 import contextlib
 import zipfile

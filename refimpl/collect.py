@@ -228,17 +228,17 @@ def advantages(
 
 def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
     """All that was sampled in numbers, under TRL's names where TRL has one."""
-    rollout, correct = drawn.rollout, drawn.correct
-    rewards = drawn.scores.view(-1, drawn.group_size)
+    rollout, correct = drawn.rollout, drawn.correct.cpu()
+    rewards = drawn.scores.cpu().view(-1, drawn.group_size)
     compared = rewards if drawn.group_size > 1 else rewards.view(1, -1)
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
-    length, right = rollout.length, correct > 0.5
+    length, right = rollout.length.cpu(), correct > 0.5
     metrics = {
         "reward": rewards.mean().item(),
         "reward_std": spread.mean().item(),
         "frac_reward_zero_std": (spread == 0).float().mean().item(),
         "entropy": mean_over(rollout.entropy, rollout.mask),
-        "num_tokens": float(length.sum() + rollout.prompt_length.sum()),
+        "num_tokens": float(length.sum() + rollout.prompt_length.sum().cpu()),
         "num_samples": float(len(length)),
         "completions/mean_length": mean(length),
         "completions/clipped_ratio": rollout.truncated.float().mean().item(),
@@ -249,7 +249,7 @@ def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
         metrics[f"rewards/{name}/mean"] = part.mean().item()
     shown = [habit(text) for text in drawn.texts]
     for name in habits:
-        has = torch.tensor([one == name for one in shown], device=correct.device)
+        has = torch.tensor([one == name for one in shown])
         metrics[f"habit/{name}"] = mean(has)
         metrics[f"habit_accuracy/{name}"] = mean(correct[has])
     return metrics
@@ -262,4 +262,4 @@ def mean_over(x: Tensor, mask: Tensor) -> float:
 
 def mean(x: Tensor) -> float | None:
     """The mean of a row in double precision; None where there is nothing in it."""
-    return x.cpu().double().mean().item() if len(x) else None
+    return x.double().mean().item() if len(x) else None

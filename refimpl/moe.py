@@ -275,7 +275,7 @@ def load_balance(
     probs = wide(torch.cat(routing.logits)).softmax(-1)
     visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
     if real is not None:
-        keep = real.flatten().repeat(len(routing.logits))
+        keep = real.flatten().repeat(len(routing.logits)).nonzero()[:, 0]
         probs, visits = probs[keep], visits[keep]
     return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
 

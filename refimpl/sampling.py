@@ -19,7 +19,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.batch import Rollout
 from refimpl.checks import Count, Positive, Seed, UserError, guarded
-from refimpl.models import Model, check_pair, wide
+from refimpl.models import Model, cast_once, check_pair, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
 """top_p: a nucleus holds at least one token, so 0 is no share of it."""
@@ -91,7 +91,7 @@ def sample(
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
-    with without_dropout(model):
+    with without_dropout(model), cast_once(model):
         rollout = sample_ids(model, encoded, ends, sampling, generator)
     # Tensors born in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
@@ -107,12 +107,12 @@ def sample_ids(
 ) -> Rollout:
     """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
-    prompts = [torch.tensor(row, device=device) for row in encoded]
+    prompts = [torch.tensor(row) for row in encoded]
     length = torch.tensor([len(row) for row in encoded], device=device)
     group = torch.arange(len(encoded), device=device).repeat_interleave(G)
     zeros = wide(torch.zeros(len(group), limit, dtype=model.dtype, device=device))
     rollout = Rollout(
-        ids=F.pad(pad_sequence(prompts, batch_first=True), (0, limit))[group],
+        ids=F.pad(pad_sequence(prompts, True).to(device), (0, limit))[group],
         prompt_length=length[group],
         mask=torch.zeros(len(group), limit, device=device),
         logp=zeros,
@@ -120,7 +120,7 @@ def sample_ids(
         truncated=torch.ones_like(group, dtype=torch.bool),
         group=group,
     )
-    step = pad_sequence(prompts, batch_first=True, padding_side="left")
+    step = pad_sequence(prompts, True, padding_side="left").to(device)
     start, width = 0, step.shape[1]
     columns = torch.arange(width + limit, device=device)
     attention = (columns >= width - length[:, None]).long()
@@ -154,12 +154,12 @@ def sample_ids(
         rollout.logp[row, t] = log_prob.gather(1, step)[:, 0]
         rollout.entropy[row, t] = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
         # 4. Drop the rows that have ended.
-        ended = (step == ends).any(-1)
-        if ended.any():
-            rollout.truncated[row[ended]] = False
-            keep = (~ended).nonzero()[:, 0]
-            if not len(keep):
-                break
+        going = ~(step == ends).any(-1)
+        rollout.truncated[row] = going
+        keep = going.nonzero()[:, 0]  # all that this loop waits a GPU for
+        if not len(keep):
+            break
+        if len(keep) < len(row):
             row, step = row[keep], step[keep]
             attention, position = attention[keep], position[keep]
             cache.batch_select_indices(keep)

@@ -39,7 +39,7 @@ def log_probs(
     large vocabularies `refimpl.real.scoring` has the same with less memory.)
     """
     total = rollout.ids.shape[1]
-    keep = total - int(rollout.prompt_length.min()) + 1  # the earliest that is needed
+    keep = total - rollout.shortest_prompt + 1  # the earliest that is needed
     logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
     first = total - logits.shape[1]  # some models keep all, whatever they are told
     where = (rollout.positions - 1 - first)[:, :, None]

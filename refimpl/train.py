@@ -66,7 +66,7 @@ def train(
       `refimpl.real.scoring.log_probs`, which takes less memory and reads a prompt once.
     - `hooks`: functions f(run, step), called after every rollout.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
-      continues from there, bit for bit; `overwrite` starts anew.
+      continues from there, on a CPU bit for bit; `overwrite` starts anew.
 
     **A run that ends early** returns what it has, with the reason in `History.ended`
     and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the rollout, save,

@@ -36,7 +36,7 @@ def advantages_of(
             f"max_completion_length; got {got}"
         )
     unscored = unscored.view(-1, *(1,) * (advantages.ndim - 1))
-    return advantages.where(~unscored, 0.0)
+    return advantages.to(rewards.device).where(~unscored, 0.0)
 
 
 def check(function: Callable[[Scored], Tensor], size: int, longest: int) -> None:

@@ -1,12 +1,15 @@
 """`python -m refimpl gpu-check`: what can only be seen on a GPU, as text and JSON.
 
 On one untrained model: bfloat16 against float32, our sampler against `generate`, our
-update against TRL's, shared prompts against repeated ones. Then SmolLM2 with a LoRA,
-and two rollouts of every algorithm. Ten minutes at most, and no network.
+update against TRL's, shared prompts against repeated ones. What the guide tells one to
+run on a GPU: bfloat16, a warm start, more rows. Whether a seed decides a run, and
+whether one that was cut in two is the same. Then SmolLM2 with a LoRA, and two rollouts
+of every algorithm. Ten minutes at most, and no network.
 """
 
 import json
 import math
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,12 +19,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from refimpl import sft
 from refimpl.algorithms import ALGORITHMS
 from refimpl.checks import UserError, guarded, one_line
 from refimpl.config import TrainConfig
 from refimpl.files import writable_file, write
 from refimpl.lab import pairs, real
-from refimpl.lab.bench import _show
+from refimpl.lab.bench import _in_turn, _show
 from refimpl.lab.store import provenance
 from refimpl.models import build, pick_device
 from refimpl.real.chat import Chat
@@ -29,6 +33,7 @@ from refimpl.real.loading import load
 from refimpl.real.lora import lora
 from refimpl.real.pretrained import fetched
 from refimpl.real.scoring import log_probs
+from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.train import train
 
@@ -57,9 +62,59 @@ def smollm2(here: Here) -> dict:
     return _trained("grpo", config, lora(model), tokenizer, task, log_probs=log_probs)
 
 
-def algorithm(here: Here, name: str, preset: str) -> dict:
+def algorithm(here: Here, name: str, preset: str, **settings) -> dict:
     """Two rollouts of an untrained model."""
-    return _trained(name, here.config, *_untrained(preset), Arithmetic())
+    config = replace(here.config, **settings)
+    return _trained(name, config, *_untrained(preset), Arithmetic())
+
+
+def repeated(here: Here) -> dict:
+    """A run, the same once more, and the same cut in two: on a GPU a sum may depend on
+    which thread comes first."""
+    model, tokenizer = _untrained(here.dense)
+    fixed: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
+    fixed |= {"task": Arithmetic(), "reward": pairs.odd_characters}
+    half = replace(here.config, rollouts=1)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, again = (train("grpo", config=here.config, **fixed) for _ in range(2))
+        fixed["checkpoint_dir"] = folder
+        train("grpo", config=half, **fixed)
+        cut = train("grpo", config=here.config, resume=True, **fixed)
+    figures: dict = {}
+    for name, other in (("same seed", again), ("resumed", cut)):
+        weights = zip(whole.model.parameters(), other.model.parameters())
+        gaps = [(a - b).abs().max().item() for a, b in weights]
+        figures[f"{name}, same history"] = other == whole
+        figures[f"{name}, largest |Δ weight|"] = max(gaps)
+    return figures
+
+
+def rows(here: Here) -> dict:
+    """Tokens per second, and with eight times the rows: where a step waits for launches
+    it takes no longer for these."""
+    model, tokenizer = _untrained(here.dense)
+    model, n = model.to(here.config.device), here.config.prompts_per_rollout
+    figures = {}
+    for prompts in (n, 8 * n):
+        asked = [row["prompt"] for row in Arithmetic().sample(prompts, seed=0)]
+        shape = {"group_size": here.config.group_size, "max_new_tokens": 48}
+        draw = partial(sample, model, tokenizer, asked, **shape)
+        (rollout,), (seconds,) = _in_turn([draw], here.repeats)
+        speed = round(rollout.length.sum().item() / seconds)
+        figures[f"{len(rollout)} rows, tokens/s"] = speed
+    return figures
+
+
+def warming(here: Here) -> dict:
+    """The first steps of a warm start, whose rate was chosen on the tiny model."""
+    settings: dict = {"preset": here.dense, "skill_steps": 60, "habit_steps": 10}
+    if here.dense == "tiny":
+        settings |= {"skill_steps": 4, "habit_steps": 2}
+    start = time.perf_counter()
+    _, losses = sft.train(sft.WarmStart(**settings), here.config.device)
+    each = (time.perf_counter() - start) / len(losses)
+    ends = {"first loss, nats": losses[0], "last loss, nats": losses[-1]}
+    return ends | {"seconds per step": each}
 
 
 def _untrained(preset: Any) -> tuple[Any, Any]:
@@ -88,12 +143,17 @@ def pair(here: Here, compare: Callable, **settings) -> dict:
 
 def parts(here: Here) -> dict[str, Callable]:
     """What is measured, by name."""
-    n = here.repeats
+    n, narrow = here.repeats, partial(algorithm, dtype="bfloat16")
     compared: dict[str, Callable] = {
         "bfloat16 against float32": partial(pair, compare=pairs.precisions),
         "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
         "update, prompts shared": partial(pair, compare=pairs.updates, repeats=n),
         "update against TRL": partial(pair, compare=pairs.updates, repeats=n, trl=True),
+        "same seed and resumed": repeated,
+        "rows of a rollout": rows,
+        "warm start": warming,
+        "bfloat16: grpo": partial(narrow, name="grpo", preset=here.dense),
+        "bfloat16: rspo": partial(narrow, name="rspo", preset=here.moe, replay="R3"),
         "SmolLM2 with a LoRA": smollm2,
     }
     return compared | {

@@ -85,7 +85,7 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
         return of_logits(head(states), tokens, temperature)
 
     parts = [
-        checkpoint(score, s, t, use_reentrant=False)
+        checkpoint(score, s, t, use_reentrant=False, preserve_rng_state=False)
         if len(tokens) > size and torch.is_grad_enabled()
         else score(s, t)
         for s, t in zip(states.split(size), tokens.split(size))

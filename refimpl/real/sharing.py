@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from refimpl import moe
 from refimpl.batch import Rollout
-from refimpl.models import Model
+from refimpl.models import Model, vocabulary
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""
@@ -141,8 +141,9 @@ def has_plain_head(model: Model) -> bool:
 @torch.no_grad()
 def agrees(model: Model) -> bool:
     """Whether a packed row gives the states of separate rows: tried on eight tokens."""
-    prompt, answers = [3, 1, 4], [[1, 5, 9], [2, 6]]
-    ids, positions = [*prompt, *answers[0], *answers[1]], [0, 1, 2, 3, 4, 5, 3, 4]
+    known, positions = vocabulary(model), [0, 1, 2, 3, 4, 5, 3, 4]
+    ids = [n % known for n in (3, 1, 4, 1, 5, 9, 2, 6)]
+    prompt, answers = ids[:3], [ids[3:6], ids[6:]]
     owner = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2], device=model.device)
     row = torch.tensor([ids, positions], device=model.device)
     packed = _read(model, row[:1], row[1:], owner[None])

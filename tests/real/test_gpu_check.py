@@ -62,6 +62,33 @@ def test_two_ways_of_the_same_work_agree(figures):
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
 
 
+def test_what_the_guide_tells_one_to_run_on_a_gpu_is_tried(figures):
+    for name in ("bfloat16: grpo", "bfloat16: rspo"):
+        assert figures[name]["largest |ratio − 1|"] > 1e-2, name
+    warm = figures["warm start"]
+    assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
+    few, many = (figures["rows of a rollout"][f"{n} rows, tokens/s"] for n in (16, 128))
+    assert 0 < few < many and warm["seconds per step"] > 0
+
+
+def test_runs_that_one_seed_does_not_decide_are_seen(figures, monkeypatch):
+    """On a CPU it does, and a run that was cut in two is the same."""
+    same = {f"{name}, same history": True for name in ("same seed", "resumed")}
+    same |= {f"{name}, largest |Δ weight|": 0.0 for name in ("same seed", "resumed")}
+    assert figures["same seed and resumed"] == same
+    dice = torch.Generator().manual_seed(0)
+
+    def moody(completions, **_):
+        return torch.rand(len(completions), generator=dice).tolist()
+
+    monkeypatch.setattr(pairs, "odd_characters", moody)
+    config = replace(SMALL, rollouts=2)
+    other = gpu_check.repeated(gpu_check.Here(config, "tiny"))
+    assert not other["same seed, same history"] and not other["resumed, same history"]
+    for name in ("same seed", "resumed"):
+        assert other[f"{name}, largest |Δ weight|"] > 1e-6
+
+
 # What the comparisons would make of something wrong
 
 

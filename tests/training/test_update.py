@@ -188,7 +188,8 @@ def test_metrics_are_read_once_a_rollout_and_the_norms_once_an_update(
         count(name)
     updates(run, batch, 0)
     finite = ["__bool__"] * (1 + 2 * 2 * epochs)  # two models, two updates an epoch
-    assert sorted(seen) == [*finite, "tolist", "tolist"]  # metrics, their quantiles
+    widths = ["tolist"] * (1 + 2 * epochs)  # of mini-batches, and of each one's parts
+    assert sorted(seen) == [*finite, *widths, "tolist", "tolist"]  # metrics, quantiles
 
 
 # The step
