@@ -14,11 +14,12 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
 from refimpl.checks import Count, Positive, Seed, UserError, guarded
+from refimpl.decoding import Decoder, Direct, reads_directly
 from refimpl.models import Model, cast_once, check_pair, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
@@ -107,12 +108,12 @@ def sample_ids(
 ) -> Rollout:
     """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
-    prompts = [torch.tensor(row) for row in encoded]
+    ids = pad_sequence([torch.tensor(row) for row in encoded], True).to(device)
     length = torch.tensor([len(row) for row in encoded], device=device)
     group = torch.arange(len(encoded), device=device).repeat_interleave(G)
     zeros = wide(torch.zeros(len(group), limit, dtype=model.dtype, device=device))
     rollout = Rollout(
-        ids=F.pad(pad_sequence(prompts, True).to(device), (0, limit))[group],
+        ids=F.pad(ids, (0, limit))[group],
         prompt_length=length[group],
         mask=torch.zeros(len(group), limit, device=device),
         logp=zeros,
@@ -120,32 +121,12 @@ def sample_ids(
         truncated=torch.ones_like(group, dtype=torch.bool),
         group=group,
     )
-    step = pad_sequence(prompts, True, padding_side="left").to(device)
-    start, width = 0, step.shape[1]
-    columns = torch.arange(width + limit, device=device)
-    attention = (columns >= width - length[:, None]).long()
-    position = (attention.cumsum(-1) - 1).clamp(min=0)
     row = torch.arange(len(group), device=device)  # rows that are still being written
-    cache = DynamicCache(config=model.config)
+    reader = (Direct if reads_directly(model) else Decoder)(model, encoded, limit)
+    # 1. Read the prompts, each once for its G responses.
+    logits = reader.prompts(G)
     for t in range(limit):
-        end = width + t
-        # 1. Read the prompts once, then one token a row.
-        logits = model(
-            step,
-            attention_mask=attention[:, :end],
-            position_ids=position[:, start:end],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        start = end
-        # 2. After the prompts: copy each one's cache for its G responses.
-        if t == 0:
-            cache.batch_repeat_interleave(G)
-            logits, attention, position = (
-                x.repeat_interleave(G, 0) for x in (logits, attention, position)
-            )
-        # 3. Draw a token for every row, and keep what was known of it.
+        # 2. Draw a token for every row, and keep what was known of it.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
         step = draw(prob, generator)
@@ -153,16 +134,17 @@ def sample_ids(
         rollout.mask[row, t] = 1.0
         rollout.logp[row, t] = log_prob.gather(1, step)[:, 0]
         rollout.entropy[row, t] = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
-        # 4. Drop the rows that have ended.
+        # 3. Drop the rows that have ended.
         going = ~(step == ends).any(-1)
         rollout.truncated[row] = going
         keep = going.nonzero()[:, 0]  # all that this loop waits a GPU for
-        if not len(keep):
+        if not len(keep) or t == limit - 1:
             break
         if len(keep) < len(row):
             row, step = row[keep], step[keep]
-            attention, position = attention[keep], position[keep]
-            cache.batch_select_indices(keep)
+            reader.keep(keep)
+        # 4. Read it.
+        logits = reader.next(step)
     if not rollout.logp.isfinite().all():
         raise UserError(
             "the policy's log-probs are no longer finite: it has diverged, or its "
