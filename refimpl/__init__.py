@@ -11,8 +11,8 @@ lowest first:
 1. `checks` (what is asked of a user's input), `seeds`, `files`, `config`.
 2. `importance`, `advantages`, `normalisers`, `kl`: the formulas of every loss.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `batch`, `moe`, `sampling`, `scoring`, `samplers` (that are not
-   the policy), `rewards`: world and policy.
+4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `scoring`, `samplers`
+   (that are not the policy), `rewards`: world and policy.
 5. `terms` (of a loss), `sft`, `starts`, `history`, `evaluation`, `run`, `prepare`,
    `collect`, `checkpoint`, `hooks`, and `train` on top.
 

@@ -1,9 +1,9 @@
 """How a sampler reads: the prompts at once, then one token a row, with a cache.
 
-    Decoder     transformers' own forward pass and cache: any model it knows
-    Direct      the same sums for Llamas and Qwens, in a third of the time on a small
-                model: rotary tables and room for keys and values are made once, and
-                nothing is looked up, checked or copied between two tokens
+Decoder     transformers' own forward pass and cache: any model it knows
+Direct      the same sums for Llamas and Qwens, in a third of the time on a small
+            model: rotary tables and room for keys and values are made once, and
+            nothing is looked up, checked or copied between two tokens
 """
 
 from itertools import takewhile
@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from refimpl.models import Model
+from refimpl.moe import is_moe
 
 WORTH = 8
 """Tokens that all prompts begin with are read once where there are as many as this."""
@@ -33,7 +34,9 @@ class Decoder:
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
         self.model, self.end = model, 0
         self.cache = DynamicCache(config=model.config)
-        self.begin = common(prompts) if reads_directly(model) else 0
+        # What reads a record of experts knows no pass over a part of the prompts.
+        plain = reads_directly(model) and not is_moe(model)
+        self.begin = common(prompts) if plain else 0
         rest = [torch.tensor(row[self.begin :]) for row in prompts]
         length = torch.tensor([len(row) for row in rest], device=model.device)
         self.rest = pad_sequence(rest, True, padding_side="left").to(model.device)
@@ -41,7 +44,7 @@ class Decoder:
         width = self.begin + self.rest.shape[1]
         column = torch.arange(width + room, device=model.device)
         self.attention = column >= width - length[:, None]
-        self.attention[:, : self.begin] = True
+        self.attention |= column < self.begin
         self.position = (self.attention.cumsum(-1) - 1).clamp(min=0)
 
     def prompts(self, copies: int) -> Float[Tensor, "B V"]:
@@ -106,13 +109,10 @@ class Direct(Decoder):
         return self.model.get_output_embeddings()(normed(self.body.norm, x))[:, 0]
 
     def keep(self, rows: Int[Tensor, " b"]) -> None:
-        """Their keys and values move to the front."""
+        """Go on with these rows alone."""
         self.attention = self.attention[rows]
         self.tables = [table[rows] for table in self.tables]
-        for kept in self.kept:
-            for i, x in enumerate(kept):
-                x[: len(rows), :, : self.end] = x[rows, :, : self.end]
-                kept[i] = x[: len(rows)]
+        self.kept = [[x.index_select(0, rows) for x in kept] for kept in self.kept]
 
 
 def normed(norm: nn.Module, x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from refimpl import moe
 from refimpl.batch import Rollout
+from refimpl.decoding import full_attention
 from refimpl.models import Model, vocabulary
 
 PAYS = 0.75
@@ -107,12 +108,9 @@ def pays(rollout: Rollout) -> bool:
 
 def possible(model: Model) -> bool:
     """Whether the model takes a mask of ours: dense, with full attention everywhere."""
-    config = model.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     return (
-        kinds == {"full_attention"}
-        and config._attn_implementation in ("sdpa", "eager")
-        and not getattr(config, "sliding_window", None)
+        full_attention(model)
+        and model.config._attn_implementation in ("sdpa", "eager")
         and has_plain_head(model)
     )
 
