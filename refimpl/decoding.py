@@ -24,27 +24,37 @@ DIRECT = {"LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeMod
 """Pre-norm decoders that differ in biases, norms of q and k, and experts alone."""
 
 
+LOOK = 8
+"""On CUDA, after how many tokens the host looks who has ended: it waits for the device
+to know, and a row that has ended is read at most seven times for nothing. A mixture of
+experts, whose routing may be on record, is asked after each."""
+
+
 class Decoder:
     """P prompts, then `copies` of each; `room` for so many tokens more.
 
     Columns, of which `attention` says what each row may read: what all prompts begin
-    with, padding, the rest of each prompt, the response.
+    with, padding, the rest of each prompt, the response. Rows that have ended leave,
+    asked every `look` tokens, where a share of at most `crowd` would stay.
     """
+
+    crowd = 1.0
 
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
         self.model, self.end = model, 0
+        self.look = LOOK if model.device.type == "cuda" and not is_moe(model) else 1
         self.cache = DynamicCache(config=model.config)
         # What reads a record of experts knows no pass over a part of the prompts.
-        plain = reads_directly(model) and not is_moe(model)
+        plain = isinstance(self, Direct) and not is_moe(model)
         self.begin = common(prompts) if plain else 0
         rest = [torch.tensor(row[self.begin :]) for row in prompts]
         length = torch.tensor([len(row) for row in rest], device=model.device)
         self.rest = pad_sequence(rest, True, padding_side="left").to(model.device)
         self.first = torch.tensor([prompts[0][: self.begin]], device=model.device)
         width = self.begin + self.rest.shape[1]
-        column = torch.arange(width + room, device=model.device)
-        self.attention = column >= width - length[:, None]
-        self.attention |= column < self.begin
+        self.column = torch.arange(width + room, device=model.device)
+        self.attention = self.column >= width - length[:, None]
+        self.attention |= self.column < self.begin
         self.position = (self.attention.cumsum(-1) - 1).clamp(min=0)
 
     def prompts(self, copies: int) -> Float[Tensor, "B V"]:
@@ -97,10 +107,21 @@ class Direct(Decoder):
         return logits
 
     def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
-        """x ← x + attention(norm(x)), x ← x + mlp(norm(x)) in each layer; logits."""
-        at, self.end = self.end, self.end + 1
-        mask = self.attention[:, None, None, : self.end]
-        angles = [table[:, None, at : self.end] for table in self.tables]
+        """The logits after one more token in each row."""
+        at, self.end = slice(self.end, self.end + 1), self.end + 1
+        return self.step(tokens, at, self.attention[:, : self.end])
+
+    def step(
+        self,
+        tokens: Int[Tensor, "B 1"],
+        at: slice | Tensor,
+        mask: Bool[Tensor, "B t"],
+    ) -> Float[Tensor, "B V"]:
+        """x ← x + attention(norm(x)), x ← x + mlp(norm(x)) in each layer; logits.
+
+        The tokens stand in column `at`, and read the t first columns.
+        """
+        angles = [table[:, None, at] for table in self.tables]
         x = self.body.embed_tokens(tokens)  # (B, 1, H)
         for layer, kept in zip(self.body.layers, self.kept):
             read = normed(layer.input_layernorm, x)
@@ -115,6 +136,45 @@ class Direct(Decoder):
         self.kept = [[x.index_select(0, rows) for x in kept] for kept in self.kept]
 
 
+class Captured(Direct):
+    """A graph reads all columns, for its shapes cannot grow; rows leave when half are
+    gone, and another graph is made. Not yet tried on a real GPU."""
+
+    crowd, graph = 0.5, None
+
+    def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
+        """The graph's launches, after its inputs were written where it reads them."""
+        at, self.end = self.column[self.end : self.end + 1], self.end + 1
+        if self.graph is None:
+            self.tokens, self.at = tokens.clone(), at.clone()
+            self.capture()
+        self.tokens.copy_(tokens)
+        self.at.copy_(at)
+        self.graph.replay()
+        return self.logits
+
+    def capture(self) -> None:
+        """One step, once as it is, so that libraries set up, and once recorded."""
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            self.whole_step()
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.logits = self.whole_step()
+
+    def whole_step(self) -> Float[Tensor, "B V"]:
+        """A step of which nothing depends on the host."""
+        mask = self.attention & (self.column <= self.at)
+        return self.step(self.tokens, self.at, mask)
+
+    def keep(self, rows: Int[Tensor, " b"]) -> None:
+        """Go on with these rows alone, in another graph."""
+        super().keep(rows)
+        self.graph = None
+
+
 def normed(norm: nn.Module, x: Tensor) -> Tensor:
     """w · x / √(mean(x²) + ε) over the last dimension, as transformers rounds it."""
     scaled = F.rms_norm(x.float(), x.shape[-1:], eps=norm.variance_epsilon)
@@ -125,16 +185,16 @@ def attended(
     layer: nn.Module,
     x: Float[Tensor, "B 1 H"],
     angles: list[Float[Tensor, "B 1 1 d"]],
-    mask: Bool[Tensor, "B 1 1 t"],
+    mask: Bool[Tensor, "B t"],
     kept: list[Float[Tensor, "B heads T d"]],
-    at: int,
+    at: slice | Tensor,
 ) -> Float[Tensor, "B 1 H"]:
     """Attention of one token a row to those before it and itself, which is kept.
 
     The queries that share a head of keys are rows of one product.
     """
-    keys, values = kept
-    shape = (*keys.shape[:2], -1, keys.shape[-1])
+    heads, d = kept[0].shape[1], kept[0].shape[-1]
+    shape = (len(x), heads, -1, d)
     q, k, v = (f(x).view(shape) for f in (layer.q_proj, layer.k_proj, layer.v_proj))
     if hasattr(layer, "q_norm"):
         q, k = normed(layer.q_norm, q), normed(layer.k_norm, k)
@@ -142,13 +202,11 @@ def attended(
     both = torch.cat([q, k], 2)
     half, other = both.chunk(2, -1)
     both = both * cos + torch.cat([-other, half], -1) * sin
-    keys[:, :, at], values[:, :, at] = both[:, :, -1], v[:, :, 0]
+    for whole, new in zip(kept, (both[:, :, -1:], v)):
+        whole[:, :, at] = new
+    keys, values = (whole[:, :, : mask.shape[1]] for whole in kept)
     mixed = F.scaled_dot_product_attention(
-        both[:, :, :-1],
-        keys[:, :, : at + 1],
-        values[:, :, : at + 1],
-        mask,
-        scale=layer.scaling,
+        both[:, :, :-1], keys, values, mask[:, None, None], scale=layer.scaling
     )
     return layer.o_proj(mixed.reshape(len(x), 1, -1))
 
@@ -161,16 +219,19 @@ def common(prompts: list[list[int]]) -> int:
     return length if length >= WORTH else 0
 
 
-def reads_directly(model: Model) -> bool:
-    """Whether `Direct` computes what this model does."""
+def decoder(model: Model) -> type[Decoder]:
+    """The fastest that computes what this model does."""
     body = model.get_decoder() if hasattr(model, "get_decoder") else None
     rope = getattr(model.config, "rope_parameters", None) or {}
-    return (
+    known = (
         type(body).__name__ in DIRECT
         and full_attention(model)
         and model.config._attn_implementation == "sdpa"
         and rope.get("rope_type") in ("default", "linear", "llama3", "yarn")
     )
+    if not known:
+        return Decoder
+    return Captured if model.device.type == "cuda" and not is_moe(model) else Direct
 
 
 def full_attention(model: Model) -> bool:

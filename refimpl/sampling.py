@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.batch import Rollout
 from refimpl.checks import Count, Positive, Seed, UserError, guarded
-from refimpl.decoding import Decoder, Direct, reads_directly
+from refimpl.decoding import decoder
 from refimpl.models import Model, cast_once, check_pair, wide
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
@@ -122,27 +122,33 @@ def sample_ids(
         group=group,
     )
     row = torch.arange(len(group), device=device)  # rows that are still being written
-    reader = (Direct if reads_directly(model) else Decoder)(model, encoded, limit)
+    going = torch.ones_like(row, dtype=torch.bool)
     # 1. Read the prompts, each once for its G responses.
+    reader = decoder(model)(model, encoded, limit)
     logits = reader.prompts(G)
     for t in range(limit):
         # 2. Draw a token for every row, and keep what was known of it.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
         step = draw(prob, generator)
-        rollout.ids[row, rollout.prompt_length[row] + t] = step[:, 0]
-        rollout.mask[row, t] = 1.0
-        rollout.logp[row, t] = log_prob.gather(1, step)[:, 0]
-        rollout.entropy[row, t] = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
+        logp = log_prob.gather(1, step)[:, 0]
+        entropy = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
+        rollout.ids[row, rollout.prompt_length[row] + t] = step[:, 0] * going
+        rollout.mask[row, t] = going.to(rollout.mask)
+        rollout.logp[row, t] = logp.where(going, 0.0)
+        rollout.entropy[row, t] = entropy.where(going, 0.0)
         # 3. Drop the rows that have ended.
-        going = ~(step == ends).any(-1)
+        going = going & ~(step == ends).any(-1)
         rollout.truncated[row] = going
-        keep = going.nonzero()[:, 0]  # all that this loop waits a GPU for
-        if not len(keep) or t == limit - 1:
+        if t == limit - 1:
             break
-        if len(keep) < len(row):
-            row, step = row[keep], step[keep]
-            reader.keep(keep)
+        if (t + 1) % reader.look == 0:
+            keep = going.nonzero()[:, 0]  # all that this loop waits a GPU for
+            if not len(keep):
+                break
+            if len(keep) < reader.crowd * len(row):
+                row, step, going = row[keep], step[keep], going[keep]
+                reader.keep(keep)
         # 4. Read it.
         logits = reader.next(step)
     if not rollout.logp.isfinite().all():
