@@ -91,7 +91,8 @@ class Decoder:
 
 
 class Direct(Decoder):
-    """Keys and values lie where they stay, (B, heads, columns, d) in each layer."""
+    """Keys and values lie where they stay, (B, heads, columns, d) in each layer; those
+    of the i-th row in `slot[i]`."""
 
     def prompts(self, copies: int) -> Float[Tensor, "B V"]:
         """As `Decoder`'s, and then room for all that is to come."""
@@ -104,12 +105,14 @@ class Direct(Decoder):
             for layer in self.cache.layers
         ]
         del self.cache
+        self.slot = torch.arange(len(logits), device=logits.device)
         return logits
 
     def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
         """The logits after one more token in each row."""
         at, self.end = slice(self.end, self.end + 1), self.end + 1
-        return self.step(tokens, at, self.attention[:, : self.end])
+        tokens = torch.empty_like(tokens).index_copy_(0, self.slot, tokens)
+        return self.step(tokens, at, self.attention[:, : self.end])[self.slot]
 
     def step(
         self,
@@ -130,10 +133,21 @@ class Direct(Decoder):
         return self.model.get_output_embeddings()(normed(self.body.norm, x))[:, 0]
 
     def keep(self, rows: Int[Tensor, " b"]) -> None:
-        """Go on with these rows alone."""
-        self.attention = self.attention[rows]
-        self.tables = [table[rows] for table in self.tables]
-        self.kept = [[x.index_select(0, rows) for x in kept] for kept in self.kept]
+        """Go on with these rows alone: the last move to where others have left."""
+        n, before = len(rows), len(self.slot)
+        self.slot = self.slot[rows]
+        free = torch.ones(before, dtype=torch.bool, device=rows.device)
+        free[self.slot] = False
+        to, moved = free[:n].nonzero()[:, 0], (self.slot >= n).nonzero()[:, 0]
+
+        def packed(x: Tensor) -> Tensor:
+            x[to] = x[self.slot[moved]]
+            return x[:n]
+
+        self.attention = packed(self.attention)
+        self.tables = [packed(table) for table in self.tables]
+        self.kept = [[packed(x) for x in kept] for kept in self.kept]
+        self.slot[moved] = to
 
 
 class Captured(Direct):
