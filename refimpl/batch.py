@@ -5,6 +5,7 @@ learned from. Both have `rows(index)`, which also cuts unneeded padding off.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 
 import torch
 import torch.nn.functional as F
@@ -122,7 +123,8 @@ class Rollout:
         last = self.span - (~self.truncated).long()
         steps = torch.arange(self.mask.shape[1], device=last.device)
         kept = self.mask.bool() & (steps < last[:, None])
-        written = self.tokens[kept].cpu().split(kept.sum(-1).tolist())
+        rows = zip(self.tokens.tolist(), kept.tolist())
+        written = [list(compress(tokens, keep)) for tokens, keep in rows]
         return tokenizer.batch_decode(written, skip_special_tokens=False)
 
 
