@@ -26,8 +26,7 @@ DIRECT = {"LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeMod
 
 LOOK = 8
 """On CUDA, after how many tokens the host looks who has ended: it waits for the device
-to know, and a row that has ended is read at most seven times for nothing. A mixture of
-experts, whose routing may be on record, is asked after each."""
+to know, and a row that has ended is read at most seven times for nothing."""
 
 
 class Decoder:
@@ -42,11 +41,12 @@ class Decoder:
 
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
         self.model, self.end = model, 0
-        self.look = LOOK if model.device.type == "cuda" and not is_moe(model) else 1
+        # Who reads a record of experts takes a pass for all that go on, in their order.
+        self.recorded = is_moe(model)
+        self.look = LOOK if model.device.type == "cuda" and not self.recorded else 1
         self.cache = DynamicCache(config=model.config)
-        # What reads a record of experts knows no pass over a part of the prompts.
-        plain = isinstance(self, Direct) and not is_moe(model)
-        self.begin = common(prompts) if plain else 0
+        split = isinstance(self, Direct) and not self.recorded
+        self.begin = common(prompts) if split else 0
         rest = [torch.tensor(row[self.begin :]) for row in prompts]
         length = torch.tensor([len(row) for row in rest], device=model.device)
         self.rest = pad_sequence(rest, True, padding_side="left").to(model.device)
@@ -134,11 +134,12 @@ class Direct(Decoder):
 
     def keep(self, rows: Int[Tensor, " b"]) -> None:
         """Go on with these rows alone: the last move to where others have left."""
-        n, before = len(rows), len(self.slot)
-        self.slot = self.slot[rows]
-        free = torch.ones(before, dtype=torch.bool, device=rows.device)
-        free[self.slot] = False
-        to, moved = free[:n].nonzero()[:, 0], (self.slot >= n).nonzero()[:, 0]
+        n, self.slot = len(rows), self.slot[rows]
+        free = torch.ones_like(self.attention[:, 0]).index_fill_(0, self.slot, 0)
+        to = free[:n].nonzero()[:, 0]
+        moved = (self.slot >= n).nonzero()[:, 0]
+        if self.recorded:
+            to = moved = torch.arange(n, device=rows.device)
 
         def packed(x: Tensor) -> Tensor:
             x[to] = x[self.slot[moved]]
@@ -162,10 +163,10 @@ class Captured(Direct):
         if self.graph is None:
             self.tokens, self.at = tokens.clone(), at.clone()
             self.capture()
-        self.tokens.copy_(tokens)
+        self.tokens.index_copy_(0, self.slot, tokens)
         self.at.copy_(at)
         self.graph.replay()
-        return self.logits
+        return self.logits[self.slot]
 
     def capture(self) -> None:
         """One step, once as it is, so that libraries set up, and once recorded."""

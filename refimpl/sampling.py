@@ -108,21 +108,9 @@ def sample_ids(
 ) -> Rollout:
     """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
-    ids = pad_sequence([torch.tensor(row) for row in encoded], True).to(device)
-    length = torch.tensor([len(row) for row in encoded], device=device)
-    group = torch.arange(len(encoded), device=device).repeat_interleave(G)
-    zeros = wide(torch.zeros(len(group), limit, dtype=model.dtype, device=device))
-    rollout = Rollout(
-        ids=F.pad(ids, (0, limit))[group],
-        prompt_length=length[group],
-        mask=torch.zeros(len(group), limit, device=device),
-        logp=zeros,
-        entropy=zeros.clone(),
-        truncated=torch.ones_like(group, dtype=torch.bool),
-        group=group,
-    )
-    row = torch.arange(len(group), device=device)  # rows that are still being written
+    row = torch.arange(len(encoded) * G, device=device)  # that are still being written
     going = torch.ones_like(row, dtype=torch.bool)
+    drawn = []
     # 1. Read the prompts, each once for its G responses.
     reader = decoder(model)(model, encoded, limit)
     logits = reader.prompts(G)
@@ -131,15 +119,10 @@ def sample_ids(
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
         step = draw(prob, generator)
-        logp = log_prob.gather(1, step)[:, 0]
         entropy = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
-        rollout.ids[row, rollout.prompt_length[row] + t] = step[:, 0] * going
-        rollout.mask[row, t] = going.to(rollout.mask)
-        rollout.logp[row, t] = logp.where(going, 0.0)
-        rollout.entropy[row, t] = entropy.where(going, 0.0)
+        drawn.append((row, going, step, log_prob.gather(1, step), entropy))
         # 3. Drop the rows that have ended.
         going = going & ~(step == ends).any(-1)
-        rollout.truncated[row] = going
         if t == limit - 1:
             break
         if (t + 1) % reader.look == 0:
@@ -151,12 +134,44 @@ def sample_ids(
                 reader.keep(keep)
         # 4. Read it.
         logits = reader.next(step)
+    rollout = written(encoded, drawn, ends, sampling)
     if not rollout.logp.isfinite().all():
         raise UserError(
             "the policy's log-probs are no longer finite: it has diverged, or its "
             "weights are damaged; lower the learning rate, or give other weights"
         )
     return rollout
+
+
+def written(
+    encoded: list[list[int]],
+    drawn: list[tuple[Tensor, ...]],
+    ends: Int[Tensor, " n"],
+    sampling: Sampling,
+) -> Rollout:
+    """The rollout of prompts and of what was drawn: of each step the rows, whether they
+    were going on, tokens, their log-probs, entropies."""
+    row, going, token, logp, entropy = (torch.cat(column) for column in zip(*drawn))
+    G, limit, device = sampling.group_size, sampling.max_new_tokens, row.device
+    count = torch.tensor([len(rows) for rows, *_ in drawn])
+    step = torch.arange(len(drawn)).repeat_interleave(count).to(device)
+    real = going.nonzero()[:, 0]
+    at = row[real], step[real]
+
+    def laid(values: Tensor) -> Float[Tensor, "B T"]:
+        table = values.new_zeros(len(encoded) * G, limit)
+        table[at] = values[real]
+        return table
+
+    ids = pad_sequence([torch.tensor(prompt) for prompt in encoded], True)
+    group = torch.arange(len(encoded)).repeat_interleave(G).to(device)
+    length = torch.tensor([len(prompt) for prompt in encoded], device=device)[group]
+    ids = F.pad(ids.to(device), (0, limit))[group]
+    ids[at[0], length[at[0]] + at[1]] = token[real, 0]
+    ended = laid((token == ends).any(-1))
+    mask = laid(torch.ones_like(row, dtype=torch.float32))
+    logp, entropy = laid(logp[:, 0]), laid(entropy)
+    return Rollout(ids, length, mask, logp, entropy, ~ended.any(-1), group)
 
 
 def draw(

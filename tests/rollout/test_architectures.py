@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 from transformers.cache_utils import DynamicLayer
 
 from refimpl import UserError, log_probs, sample
@@ -94,7 +94,7 @@ def test_the_check_copies_and_selects_rows(name, broken, monkeypatch):
         monkeypatch.delattr(DynamicLayer, name)
     else:
         monkeypatch.setattr(DynamicLayer, name, lambda self, *_: None)
-    refusal(random_model())
+    refusal(gpt2())
 
 
 @pytest.mark.parametrize(("by", "refused"), [(0.05, True), (1e-3, False)])
@@ -110,11 +110,3 @@ def test_a_small_gap_is_refused_and_rounding_is_not(by, refused):
         assert "other log-probs" in refusal(model)
     else:
         check_sampling(model)
-
-
-def test_rows_that_are_mixed_up_are_noticed(monkeypatch):
-    """The shapes are right, the neighbour's keys are not."""
-    name, select = "batch_select_indices", DynamicCache.batch_select_indices
-    flipped = lambda self, keep: select(self, keep.flip(0))  # noqa: E731
-    monkeypatch.setattr(DynamicCache, name, flipped)
-    assert "other log-probs" in refusal(random_model())

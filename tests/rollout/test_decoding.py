@@ -1,0 +1,116 @@
+"""The sampler's own forward pass says what transformers' does, row by row."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from refimpl import decoding, log_probs, sample, sampling
+from refimpl.decoding import Captured, Decoder, Direct
+from refimpl.real.lora import lora
+from tests.rollout.families import SUPPORTED, build
+from tests.worlds import TOKENIZER, gpt2, random_model
+
+PROMPTS = ["1+2+3+4+5=", "1+2+3+4+=", "1+2+3+4+67+8="]  # eight alike, then not
+OURS = ["Llama", "Qwen2", "Qwen3", "Qwen3-MoE", "a LoRA"]
+
+
+def drawn(model, reader: type[Decoder], monkeypatch, **settings):
+    """Forty responses, hot, so that rows leave at different times."""
+    monkeypatch.setattr(sampling, "decoder", lambda _: reader)
+    settings = {"group_size": 40, "temperature": 3.0, "max_new_tokens": 24} | settings
+    return sample(model, TOKENIZER, PROMPTS, **settings)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_and_theirs_draw_the_same(name, monkeypatch):
+    lora_of = lora(random_model(), r=2)
+    model = build(*SUPPORTED[name]) if name in SUPPORTED else lora_of
+    exact = 1e-5 if name == "Qwen3-MoE" else 1e-6  # norms are float32, experts too
+    model = model if name == "Qwen3-MoE" else model.double()
+    assert decoding.decoder(model) is Direct and decoding.decoder(gpt2()) is Decoder
+    ours, theirs = (drawn(model, kind, monkeypatch) for kind in (Direct, Decoder))
+    assert torch.equal(ours.ids, theirs.ids) and len(set(ours.length.tolist())) > 5
+    assert (ours.logp - theirs.logp).abs().max() < exact
+    monkeypatch.setattr(decoding, "WORTH", 99)
+    whole = drawn(model, Direct, monkeypatch)
+    assert torch.equal(ours.ids, whole.ids)
+    assert (ours.logp - whole.logp).abs().max() < exact
+
+
+def test_what_all_prompts_begin_with_is_read_once(monkeypatch):
+    read = []
+
+    class Watched(Direct):
+        def forward(self, ids, rows):
+            read.append(tuple(ids.shape))
+            return super().forward(ids, rows)
+
+    drawn(random_model(), Watched, monkeypatch)
+    assert read == [(1, 8), (3, 5)]
+    assert decoding.common([[1] * 9]) == decoding.common([[1] * 8] * 3) == 0
+    assert decoding.common([[1] * 9, [1] * 12]) == 8
+
+
+@pytest.mark.parametrize("kind", [Direct, Decoder])
+def test_a_row_that_is_mixed_up_is_noticed(kind, monkeypatch):
+    class Mixed(kind):
+        def keep(self, rows):
+            super().keep(rows.flip(0))
+
+    model = random_model()
+    rollout = drawn(model, Mixed, monkeypatch)
+    assert (log_probs(model, rollout, 3.0)[0] - rollout.logp).abs().max() > 0.01
+
+
+class Graph(TorchDispatchMode):
+    """A CUDA graph on the CPU: what was launched, again, on the same memory."""
+
+    made = 0
+
+    def __torch_dispatch__(self, function, _types, given=(), named=None):
+        out = function(*given, **(named or {}))
+        self.launched = [*getattr(self, "launched", ()), (function, given, named, out)]
+        return out
+
+    def replay(self):
+        for function, given, named, out in self.launched:
+            again = function(*given, **(named or {}))
+            for new, old in zip(tree_leaves(again), tree_leaves(out)):
+                old.copy_(new)
+
+
+@contextlib.contextmanager
+def capturing(graph):
+    Graph.made += 1
+    with graph:
+        yield
+    for tensor in tree_leaves(graph.launched[-1][-1]):
+        tensor.zero_()  # a capture computes nothing
+
+
+def test_a_graph_draws_what_single_steps_do(monkeypatch):
+    """Asked every eight tokens who has ended; until half are gone, all rows stay."""
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    fake = {"Stream": lambda: stream, "current_stream": lambda: stream}
+    fake |= {"stream": lambda _: contextlib.nullcontext()}
+    for name, value in (fake | {"CUDAGraph": Graph, "graph": capturing}).items():
+        monkeypatch.setattr(torch.cuda, name, value)
+
+    class Plain(Direct):
+        crowd, look = Captured.crowd, property(lambda _: 8, lambda *_: None)
+
+    class OnCpu(Captured):
+        look = Plain.look
+
+    model = random_model().double()
+    single, rollout = (drawn(model, kind, monkeypatch) for kind in (Plain, OnCpu))
+    assert 1 < Graph.made < 4
+    logp, entropy = log_probs(model, rollout, 3.0)
+    assert (logp - rollout.logp).abs().max() < 1e-6
+    assert (entropy - rollout.entropy).abs().max() < 1e-6
+    assert torch.equal(rollout.ids, single.ids)
+    assert (rollout.mask.diff() <= 0).all() and rollout.truncated.any()
