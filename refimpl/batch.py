@@ -149,6 +149,11 @@ def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
     return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
 
 
+def true(mask: Tensor, n: int) -> Int[Tensor, " n"]:
+    """Where the flattened mask is 1, which is n times: nobody waits for a count."""
+    return mask.flatten().argsort(descending=True, stable=True)[:n]
+
+
 @dataclass(frozen=True)
 class Batch:
     """A rollout with everything that stays constant during its K updates.

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from refimpl.batch import FREE, Rollout
+from refimpl.batch import FREE, Rollout, true
 from refimpl.checks import UserError
 from refimpl.importance import Mask, sequence_log_ratio
 from refimpl.models import wide
@@ -279,8 +279,8 @@ def load_balance(
     visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
     if real is not None:
         n, layers = int(real.sum()) if n is None else n, len(routing.logits)
-        first = real.flatten().repeat(layers).argsort(descending=True, stable=True)
-        probs, visits = probs[first[: n * layers]], visits[first[: n * layers]]
+        keep = true(real.flatten().repeat(layers), n * layers)
+        probs, visits = probs[keep], visits[keep]
     return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
 
 
