@@ -62,16 +62,11 @@ class Rollout:
         steps = torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)
         return (steps * self.mask.bool()).amax(-1)
 
-    @property
-    def sizes(self) -> Int[Tensor, "4 B"]:
-        """prompt_length, span, length and group."""
-        every = self.prompt_length, self.span, self.length.long(), self.group
-        return torch.stack(every)
-
     @cached_property
     def known(self) -> Int[Tensor, "4 B"]:
-        """`sizes` on the host, where shapes are made of them."""
-        return self.sizes.cpu()
+        """prompt_length, span, length, group: on the host, to make shapes of them."""
+        every = self.prompt_length, self.span, self.length.long(), self.group
+        return torch.stack(every).cpu()
 
     @property
     def end(self) -> Int[Tensor, " B"]:
@@ -87,7 +82,7 @@ class Rollout:
 
     def parts(self, indices: Sequence[Tensor]) -> Iterator["Rollout"]:
         """`rows` of each of `indices`; the device is asked once, for all of them."""
-        every = self.sizes[:, torch.cat([*indices])].cpu()
+        every = self.known[:, torch.cat([*indices]).cpu()]
         for index, known in zip(indices, every.split([len(i) for i in indices], 1)):
             start, span = known[0], known[1].clamp(min=1)  # also if all is hole
             width = widths(int(span.max()), int((start + span).max()))

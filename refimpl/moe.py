@@ -15,6 +15,7 @@ nothing is recorded, and it trains as a dense model does. (B, L) are positions o
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.integrations import moe as products
 
 from refimpl.batch import FREE, Rollout, true
 from refimpl.checks import UserError
@@ -87,6 +89,20 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 def is_moe(model: nn.Module) -> bool:
     return bool(routers(model))
+
+
+def experts_in_autocast(experts: nn.Module, *given: Tensor) -> Tensor:
+    """`transformers`' grouped products, for which autocast has no rule, in its dtype:
+    of float32 a GPU makes a product for each expert, and waits for their sizes."""
+    if torch.is_autocast_enabled(kind := given[0].device.type):
+        dtype, weights = torch.get_autocast_dtype(kind), experts.named_parameters()
+        cast = {name: p.to(dtype) for name, p in weights}
+        experts = copy.copy(experts)
+        vars(experts).update(cast, _parameters={})
+    return products.grouped_mm_experts_forward(experts, *given)
+
+
+products.ALL_EXPERTS_FUNCTIONS.register("in_autocast", experts_in_autocast)
 
 
 @torch.no_grad()

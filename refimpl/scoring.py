@@ -35,6 +35,9 @@ class Unkept(DynamicCache):
         return key, value
 
 
+ALONE = {"use_cache": False, "past_key_values": Unkept()}
+
+
 @guarded
 def log_probs(
     model: Model, rollout: Rollout, temperature: Positive = 1.0
@@ -47,8 +50,7 @@ def log_probs(
     """
     total = rollout.ids.shape[1]
     keep = total - int(rollout.known[0].min()) + 1  # the earliest that is needed
-    alone = {"use_cache": False, "past_key_values": Unkept()}
-    logits = model(rollout.ids, logits_to_keep=keep, **alone).logits
+    logits = model(rollout.ids, logits_to_keep=keep, **ALONE).logits
     first = total - logits.shape[1]  # some models keep all, whatever they are told
     where = (rollout.positions - 1 - first)[:, :, None]
     logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
@@ -66,7 +68,7 @@ def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
 @guarded
 def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
     """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
-    logits = critic(rollout.ids, use_cache=False, past_key_values=Unkept()).logits
+    logits = critic(rollout.ids, **ALONE).logits
     if logits.shape[-1] != 1:
         raise UserError(
             f"critic must give one number per token, as make_critic's does; "

@@ -52,8 +52,7 @@ def log_probs(
     large = rollout.mask.numel() * vocabulary(model) > SLICE
     if not (large and sharing.has_plain_head(model)):
         return scoring.log_probs(model, rollout, temperature)
-    alone = {"use_cache": False, "past_key_values": scoring.Unkept()}
-    states = model.get_decoder()(rollout.ids, **alone).last_hidden_state
+    states = model.get_decoder()(rollout.ids, **scoring.ALONE).last_hidden_state
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 
