@@ -33,8 +33,8 @@ from refimpl.checks import UserError
 from refimpl.importance import Mask, sequence_log_ratio
 from refimpl.models import wide
 
-
 _NORMALISED: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+"""Which softmax the scores of a router are: asked once, for a GPU waits for it."""
 
 
 class Visits(NamedTuple):
@@ -92,8 +92,10 @@ def is_moe(model: nn.Module) -> bool:
 
 
 def experts_in_autocast(experts: nn.Module, *given: Tensor) -> Tensor:
-    """`transformers`' grouped products, for which autocast has no rule, in its dtype:
-    of float32 a GPU makes a product for each expert, and waits for their sizes."""
+    """`transformers`' grouped products in autocast's dtype, which has no rule for them.
+
+    In float32 a GPU computes one product per expert, and waits for their sizes.
+    """
     if torch.is_autocast_enabled(kind := given[0].device.type):
         dtype, weights = torch.get_autocast_dtype(kind), experts.named_parameters()
         cast = {name: p.to(dtype) for name, p in weights}

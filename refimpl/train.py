@@ -169,8 +169,8 @@ def descend(run: Run, meter: Meter) -> Float[Tensor, ""]:
             done = len(run.history) * run.config.updates_per_rollout
             raise FloatingPointError(
                 f"update {done + len(meter.updates) + 1}: the norm of the {name}'s "
-                f"gradient is {norm}, training has diverged; lower the learning rate, or "
-                "clip ratios more tightly (chapter 11 goes from symptoms to causes)"
+                f"gradient is {norm}, training has diverged; lower the learning rate, "
+                "or clip ratios more tightly (chapter 11 goes from symptoms to causes)"
             )
     run.optimizer.step()
     run.optimizer.zero_grad()

@@ -33,18 +33,26 @@ CASES += Path(__file__).with_name("cases.txt").read_text().splitlines()
 """Method, model, how log-probs are read, settings; float64 unless they say another."""
 
 
-def trained(case: str, device: str = "cuda", **more):
-    """The history of two rollouts."""
+def asked(case: str) -> tuple[str, dict]:
+    """The method, and what its run is given."""
     name, model, *words = case.split()
-    settings = {"rollouts": 2, "max_new_tokens": 8, "micro_batch_size": 4}
-    settings |= {"eval_every": 2, "dtype": "float64", "learning_rate": 1e-3}
-    settings |= parse_settings(get(name), [word for word in words if "=" in word])
+    given = parse_settings(get(name), [word for word in words if "=" in word])
+    given |= {"reward": fixed_noise, "model": MODELS[model]()}
     if {"shared", "recomputed", "slices"} & {*words}:
         read = partial(scoring.log_probs, share_prompts="shared" in words)
         again = "recomputed" in words
-        settings["log_probs"] = scoring.recomputed(read) if again else read
-    settings |= {"device": device, "reward": fixed_noise, "model": MODELS[model]()}
-    history = worlds.small_run(name, **settings | more)
+        given["log_probs"] = scoring.recomputed(read) if again else read
+    return name, given
+
+
+SHORT = {"rollouts": 2, "max_new_tokens": 8, "micro_batch_size": 4, "eval_every": 2}
+SHORT |= {"dtype": "float64", "learning_rate": 1e-3}
+
+
+def trained(case: str, device: str = "cuda", **more):
+    """The history of two rollouts."""
+    name, given = asked(case)
+    history = worlds.small_run(name, **SHORT | given | {"device": device} | more)
     assert history.ended is None
     assert {p.device.type for p in history.model.parameters()} == {device}
     return history
@@ -146,12 +154,9 @@ def test_a_policy_that_diverges_ends_its_run_and_not_the_device(monkeypatch):
 
 def waits(case: str, **settings) -> tuple[int, int, int]:
     """Of a second rollout and of its updates; and the tokens that it decoded."""
-    method, model, *words = case.split()
-    settings |= parse_settings(get(method), [word for word in words if "=" in word])
-    settings |= {"device": "cuda", "reward": fixed_noise, "prompts_per_rollout": 8}
-    if "shared" in words:
-        settings["log_probs"] = partial(scoring.log_probs, share_prompts=True)
-    run = worlds.prepared(method, model=MODELS[model](), **settings)
+    name, given = asked(case)
+    given |= {"device": "cuda", "prompts_per_rollout": 8}
+    run = worlds.prepared(name, **given | settings)
     TRAIN.updates(run, collect(run, 0)[0], 0)  # what is asked once
     with simgpu.record() as sampled:
         batch, _ = collect(run, 1)

@@ -58,13 +58,8 @@ def build() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         made = target.with_suffix(f".{os.getpid()}")
         include = torch / "include", torch / "include/torch/csrc/api/include"
-        command = [
-            COMPILER,
-            *"-O1 -shared -fPIC -std=c++20".split(),
-            SOURCE,
-            "-o",
-            made,
-        ]
+        flags = "-O1 -shared -fPIC -std=c++20".split()
+        command = [COMPILER, *flags, SOURCE, "-o", made]
         command += (f"-I{x}" for x in (*include, sysconfig.get_paths()["include"]))
         command += "-DTORCH_EXTENSION_NAME=simgpu_ext -ltorch -ltorch_cpu -lc10".split()
         subprocess.run([*command, "-ltorch_python", f"-L{torch}/lib"], check=True)
