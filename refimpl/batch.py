@@ -3,7 +3,7 @@ learned from. Both have `rows(index)`, which also cuts unneeded padding off.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import compress
 
@@ -64,8 +64,10 @@ class Rollout:
         return (steps * self.mask.bool()).amax(-1)
 
     @cached_property
-    def shortest_prompt(self) -> int:
-        return int(self.prompt_length.min())
+    def known(self) -> Int[Tensor, "4 B"]:
+        """prompt_length, span, length, group: on the host, to make shapes of them."""
+        every = self.prompt_length, self.span, self.length.long(), self.group
+        return torch.stack(every).cpu()
 
     @property
     def end(self) -> Int[Tensor, " B"]:
@@ -80,16 +82,15 @@ class Rollout:
         return next(self.parts([index]))
 
     def parts(self, indices: Sequence[Tensor]) -> Iterator["Rollout"]:
-        """`rows` of each of `indices`; all widths are asked of the device at once."""
-        start, span = self.prompt_length, self.span.clamp(min=1)  # also if all is hole
-        ends = torch.stack([span, start + span, -start])
-        sizes = torch.stack([ends[:, i].amax(1) for i in indices]).tolist()
-        for index, (response, whole, nearest) in zip(indices, sizes):
-            width = widths(response, whole)
+        """`rows` of each of `indices`; the device is asked once, for all of them."""
+        every = self.known[:, torch.cat([*indices]).cpu()]
+        for index, known in zip(indices, every.split([len(i) for i in indices], 1)):
+            start, span = known[0], known[1].clamp(min=1)  # also if all is hole
+            width = widths(int(span.max()), int((start + span).max()))
             part = {name: x[index] for name, x in tensors(self).items()}
             part |= {n: part[n][:, :cut] for n, cut in width.items() if n in part}
             made = replace(self, **part)
-            vars(made)["shortest_prompt"] = -nearest  # it need not ask again
+            vars(made)["known"] = known  # it need not ask again
             yield made
 
     def split(self, size: int) -> list["Rollout"]:
@@ -130,7 +131,8 @@ class Rollout:
 
 def tensors(flow: "Rollout | Batch") -> dict[str, Tensor]:
     """The fields that hold a tensor, by name."""
-    return {name: x for name, x in vars(flow).items() if isinstance(x, Tensor)}
+    given = {field.name: getattr(flow, field.name) for field in fields(flow)}
+    return {name: x for name, x in given.items() if isinstance(x, Tensor)}
 
 
 def widths(response: int, whole: int) -> dict[str, int]:
@@ -142,6 +144,11 @@ def widths(response: int, whole: int) -> dict[str, int]:
 def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
     """`x` (B, n, …) with its second dimension padded to `to`."""
     return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
+
+
+def true(mask: Tensor, n: int) -> Int[Tensor, " n"]:
+    """Where the flattened mask is 1, which is n times: nobody waits for a count."""
+    return mask.flatten().argsort(descending=True, stable=True)[:n]
 
 
 @dataclass(frozen=True)
@@ -182,14 +189,15 @@ class Batch:
         self, n: int, epochs: int, generator: torch.Generator
     ) -> Iterator["Batch"]:
         """n shuffled mini-batches of whole groups, in each of so many epochs."""
-        group = self.rollout.group.cpu()
+        group = self.rollout.known[3]
         groups = group.unique()
         rows: list[Tensor] = []
         for _ in range(epochs):
             order = groups[torch.randperm(len(groups), generator=generator)]
             for chosen in order.tensor_split(min(n, len(order))):
                 rows.append(torch.isin(group, chosen).nonzero()[:, 0])
-        for mini in self.parts([row.to(self.mask.device) for row in rows]):
+        every = torch.cat(rows).to(self.mask.device)
+        for mini in self.parts(every.split([len(row) for row in rows])):
             yield replace(mini, tokens=mini.mask.sum().clamp(min=1))
 
     def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
@@ -216,9 +224,9 @@ class Batch:
         is padding; `whole_groups`: by the longest of a group, which stays together."""
         length = self.rollout.end
         if whole_groups:
-            _, of_row = self.rollout.group.unique(return_inverse=True)
-            longest = torch.zeros_like(length).scatter_reduce(0, of_row, length, "amax")
-            length = longest[of_row] * len(self) + of_row
+            same = self.rollout.group[:, None] == self.rollout.group
+            longest = torch.where(same, length, 0).amax(1)
+            length = longest * len(self) + same.int().argmax(1)
         order = rows[length[rows].argsort(stable=True)].split(size)
         for chosen, part in zip(order, self.parts(order)):
             yield part, weight[chosen, : part.mask.shape[1]]

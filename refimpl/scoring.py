@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from refimpl.batch import Rollout, widened
 from refimpl.checks import Positive, UserError, guarded, one_line
@@ -28,6 +28,16 @@ class Scores(NamedTuple):
     routers: Drift | None = None
 
 
+class Unkept(DynamicCache):
+    """Keeps nothing. Without a cache `transformers` asks the device for packed rows."""
+
+    def update(self, key, value, *_, **__):
+        return key, value
+
+
+ALONE = {"use_cache": False, "past_key_values": Unkept()}
+
+
 @guarded
 def log_probs(
     model: Model, rollout: Rollout, temperature: Positive = 1.0
@@ -39,8 +49,8 @@ def log_probs(
     large vocabularies `refimpl.real.scoring` has the same with less memory.)
     """
     total = rollout.ids.shape[1]
-    keep = total - rollout.shortest_prompt + 1  # the earliest that is needed
-    logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
+    keep = total - int(rollout.known[0].min()) + 1  # the earliest that is needed
+    logits = model(rollout.ids, logits_to_keep=keep, **ALONE).logits
     first = total - logits.shape[1]  # some models keep all, whatever they are told
     where = (rollout.positions - 1 - first)[:, :, None]
     logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
@@ -58,7 +68,7 @@ def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
 @guarded
 def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
     """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
-    logits = critic(rollout.ids, use_cache=False).logits
+    logits = critic(rollout.ids, **ALONE).logits
     if logits.shape[-1] != 1:
         raise UserError(
             f"critic must give one number per token, as make_critic's does; "

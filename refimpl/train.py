@@ -8,6 +8,7 @@ Every random choice is drawn from a generator seeded by (run seed, rollout, purp
 so a run can be resumed anywhere and the global generators are never touched.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Collection
@@ -160,16 +161,16 @@ def descend(run: Run, meter: Meter) -> Float[Tensor, ""]:
     """Clip the gradient's norm, step, and forget it; the norm before clipping."""
     norms = {}
     for name, model in (("policy", run.model), ("critic", run.critic)):
-        if model is None:
-            continue
-        norms[name] = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-        if not norms[name].isfinite():  # the weights are those of the last good step
+        if model is not None:
+            every = model.parameters()
+            norms[name] = torch.nn.utils.clip_grad_norm_(every, MAX_GRAD_NORM)
+    for name, norm in zip(norms, torch.stack([*norms.values()]).tolist()):
+        if not math.isfinite(norm):  # the weights are those of the last good step
             done = len(run.history) * run.config.updates_per_rollout
             raise FloatingPointError(
                 f"update {done + len(meter.updates) + 1}: the norm of the {name}'s "
-                f"gradient is {norms[name].item()}, training has diverged; lower the "
-                "learning rate, or clip ratios more tightly (chapter 11 goes from "
-                "symptoms to causes)"
+                f"gradient is {norm}, training has diverged; lower the learning rate, "
+                "or clip ratios more tightly (chapter 11 goes from symptoms to causes)"
             )
     run.optimizer.step()
     run.optimizer.zero_grad()

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refimpl import moe, scoring
-from refimpl.batch import Rollout
+from refimpl.batch import Rollout, true
 from refimpl.checks import UserError, guarded
 from refimpl.models import Model, vocabulary
 from refimpl.real import sharing
@@ -52,7 +52,7 @@ def log_probs(
     large = rollout.mask.numel() * vocabulary(model) > SLICE
     if not (large and sharing.has_plain_head(model)):
         return scoring.log_probs(model, rollout, temperature)
-    states = model.get_decoder()(rollout.ids, use_cache=False).last_hidden_state
+    states = model.get_decoder()(rollout.ids, **scoring.ALONE).last_hidden_state
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 
@@ -77,8 +77,9 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
     A large vocabulary makes (B, T, V) logits the largest tensor of an update. A slice's
     are made again in the backward pass instead of kept.
     """
-    head, real = model.get_output_embeddings(), rollout.mask.bool()
-    states, tokens = states[real], rollout.tokens[real]
+    head, mask = model.get_output_embeddings(), rollout.mask
+    real = true(mask, int(rollout.known[2].sum()))
+    states, tokens = states.flatten(0, 1)[real], rollout.tokens.flatten()[real]
     size = max(1, SLICE // vocabulary(model))
 
     def score(states, tokens):
@@ -93,8 +94,8 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
     padded = []
     for part in zip(*parts, strict=True):
         values = torch.cat(part)
-        padded.append(values.new_zeros(real.shape).masked_scatter(real, values))
-    return padded[0], padded[1]
+        padded.append(values.new_zeros(mask.numel()).scatter(0, real, values))
+    return padded[0].view_as(mask), padded[1].view_as(mask)
 
 
 @contextlib.contextmanager

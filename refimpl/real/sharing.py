@@ -38,35 +38,39 @@ def pack(
     predicts token t of response i. The last token of a response predicts nothing, and
     is left out.
     """
-    device, span = rollout.ids.device, rollout.span.tolist()
-    prompt = rollout.prompt_length.tolist()
-    groups, of_row = rollout.group.unique(return_inverse=True)
-    ids: list[list[Tensor]] = [[] for _ in groups]
-    position: list[list[Tensor]] = [[] for _ in groups]
-    owner: list[list[Tensor]] = [[] for _ in groups]  # 0: prompt, i: its i-th response
-    place = []  # (group, column of the first token) of each response
-    for i, g in enumerate(of_row.tolist()):
-        start = prompt[i]
-        if not ids[g]:
-            ids[g] = [rollout.ids[i, :start]]
-            position[g] = [torch.arange(start, device=device)]
-            owner[g] = [torch.zeros(start, dtype=torch.long, device=device)]
-        end = start + max(0, span[i] - 1)
-        place.append((g, sum(map(len, ids[g]))))
-        ids[g].append(rollout.ids[i, start:end])
-        position[g].append(torch.arange(start, end, device=device))
-        owner[g].append(torch.full_like(position[g][-1], len(owner[g])))
-    pad = nn.utils.rnn.pad_sequence
-    packed = pad([torch.cat(row) for row in ids], True)
-    at = pad([torch.cat(row) for row in position], True)
-    whose = pad([torch.cat(row) for row in owner], True, padding_value=-1)
-    row, first = torch.tensor(place, device=device).T
+    device, width = rollout.ids.device, rollout.ids.shape[1]
+    groups, length = packed_size(rollout)
+    start, group = rollout.prompt_length[:, None], rollout.group
+    row = torch.arange(len(group), device=device)
+    same = group[:, None] == group
+    leads = same.int().argmax(1) == row  # the first of its group, whose prompt is read
+    base = (leads & (group < group[:, None])).sum(1, keepdim=True) * length
+    earlier = same & (row < row[:, None])  # responses in the same packed row
+    answer = rollout.span.clamp(min=1) - 1
+    first = start + (earlier * answer).sum(1, keepdim=True)
+    # Where each token goes; those that are not read go behind the last row.
+    column = torch.arange(width, device=device).expand(len(group), -1)
+    in_prompt, in_answer = column < start, column < start + answer[:, None]
+    place = base + torch.where(in_prompt, column, first + column - start)
+    read = torch.where(in_prompt, leads[:, None], in_answer)
+    place = torch.where(read, place, groups * length).flatten()
+    owner = torch.where(in_prompt, 0, earlier.sum(1, keepdim=True) + 1)
+    about = torch.stack([rollout.ids, column, owner + 1]).flatten(1)
+    packed = about.new_zeros(3, groups * length + 1)
+    packed.scatter_(1, place.expand(3, -1), about)
+    ids, position, owner = packed[:, :-1].unflatten(1, (groups, length))
     steps = torch.arange(rollout.mask.shape[1], device=device)
-    before = torch.where(
-        steps == 0, rollout.prompt_length[:, None] - 1, first[:, None] + steps - 1
-    )
-    length = packed.shape[1]
-    return packed, at, whose, row[:, None] * length + before.clamp(max=length - 1)
+    before = torch.where(steps == 0, start, first + steps) - 1
+    return ids, position, owner - 1, base + before.clamp(max=length - 1)
+
+
+def packed_size(rollout: Rollout) -> tuple[int, int]:
+    """How many packed rows there are, and how long they are, padding included."""
+    start, span, _, group = rollout.known
+    groups, of_row = group.unique(return_inverse=True)
+    tokens = torch.zeros_like(groups).scatter_reduce(0, of_row, start, "amax")
+    tokens = tokens.scatter_add(0, of_row, span.clamp(min=1) - 1)
+    return len(groups), int(tokens.max())
 
 
 def states(model: Model, rollout: Rollout) -> Float[Tensor, "B T H"]:
@@ -96,14 +100,8 @@ def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
 
 def pays(rollout: Rollout) -> bool:
     """Whether packed rows are much shorter than the repeated, padded ones."""
-    span = rollout.span.clamp(min=1)
-    groups, of_row = rollout.group.unique(return_inverse=True)
-    prompts = torch.zeros_like(groups).scatter_reduce(
-        0, of_row, rollout.prompt_length, "amax"
-    )
-    answers = torch.zeros_like(groups).scatter_add(0, of_row, span - 1)
-    packed = len(groups) * int((prompts + answers).max())
-    return packed <= PAYS * len(rollout) * int(rollout.end.max())
+    (groups, length), (start, span, _, _) = packed_size(rollout), rollout.known
+    return groups * length <= PAYS * len(rollout) * int((start + span).max())
 
 
 def possible(model: Model) -> bool:

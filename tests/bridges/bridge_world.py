@@ -120,9 +120,10 @@ def steps_of(trainer) -> list[dict]:
     return [row for row in trainer.state.log_history if "loss" in row]
 
 
-def gradient(case: dict) -> tuple[torch.Tensor, float]:
+def gradient(case: dict, **settings) -> tuple[torch.Tensor, float]:
     moe = bool(ALGORITHMS[case["algorithm"]].training.get("router_shift"))
-    case = case | {"settings": ON_PROCESSES, "rollout_func": invented, "moe": moe}
+    settings = ON_PROCESSES | settings
+    case = case | {"settings": settings, "rollout_func": invented, "moe": moe}
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_of(folder, **case)
         before = weights(trainer.model)

@@ -33,18 +33,26 @@ CASES += Path(__file__).with_name("cases.txt").read_text().splitlines()
 """Method, model, how log-probs are read, settings; float64 unless they say another."""
 
 
-def trained(case: str, device: str = "cuda", **more):
-    """The history of two rollouts."""
+def asked(case: str) -> tuple[str, dict]:
+    """The method, and what its run is given."""
     name, model, *words = case.split()
-    settings = {"rollouts": 2, "max_new_tokens": 8, "micro_batch_size": 4}
-    settings |= {"eval_every": 2, "dtype": "float64", "learning_rate": 1e-3}
-    settings |= parse_settings(get(name), [word for word in words if "=" in word])
+    given = parse_settings(get(name), [word for word in words if "=" in word])
+    given |= {"reward": fixed_noise, "model": MODELS[model]()}
     if {"shared", "recomputed", "slices"} & {*words}:
         read = partial(scoring.log_probs, share_prompts="shared" in words)
         again = "recomputed" in words
-        settings["log_probs"] = scoring.recomputed(read) if again else read
-    settings |= {"device": device, "reward": fixed_noise, "model": MODELS[model]()}
-    history = worlds.small_run(name, **settings | more)
+        given["log_probs"] = scoring.recomputed(read) if again else read
+    return name, given
+
+
+SHORT = {"rollouts": 2, "max_new_tokens": 8, "micro_batch_size": 4, "eval_every": 2}
+SHORT |= {"dtype": "float64", "learning_rate": 1e-3}
+
+
+def trained(case: str, device: str = "cuda", **more):
+    """The history of two rollouts."""
+    name, given = asked(case)
+    history = worlds.small_run(name, **SHORT | given | {"device": device} | more)
     assert history.ended is None
     assert {p.device.type for p in history.model.parameters()} == {device}
     return history
@@ -144,25 +152,34 @@ def test_a_policy_that_diverges_ends_its_run_and_not_the_device(monkeypatch):
     torch.cuda.synchronize()
 
 
-def waits(**settings) -> tuple[int, int, int]:
-    """Of a rollout and of its updates; and the tokens that it decoded."""
-    settings |= {"device": "cuda", "reward": fixed_noise, "prompts_per_rollout": 8}
-    run = worlds.prepared(model=worlds.random_model(), **settings)
+def waits(case: str, **settings) -> tuple[int, int, int]:
+    """Of a second rollout and of its updates; and the tokens that it decoded."""
+    name, given = asked(case)
+    given |= {"device": "cuda", "prompts_per_rollout": 8}
+    run = worlds.prepared(name, **given | settings)
+    TRAIN.updates(run, collect(run, 0)[0], 0)  # what is asked once
     with simgpu.record() as sampled:
-        batch, _ = collect(run, 0)
+        batch, _ = collect(run, 1)
     with simgpu.record() as updated:
-        TRAIN.updates(run, batch, 0)
+        TRAIN.updates(run, batch, 1)
     return sampled.total(), updated.total(), batch.mask.shape[1]
 
 
-def test_the_host_waits_once_a_token_thrice_an_update_and_for_no_micro_batch():
-    """And once a pass for transformers, which looks for padding, or packed rows."""
-    few, many = waits(max_new_tokens=4), waits(max_new_tokens=12)
-    assert few[2] < many[2] and many[0] - few[0] == 2 * (many[2] - few[2])
-    small, large = waits(micro_batch_size=2), waits(micro_batch_size=8)
-    assert small[1] - large[1] == 16 - 4  # passes
-    one, two = (waits(minibatches=n, micro_batch_size=4) for n in (2, 4))
-    assert two[1] - one[1] == 2 * (3 + 1)  # and the copy of its rows to the device
+WAITS = ["grpo dense", "grpo dense shared", "ppo dense", "grpo lora beta=0.1"]
+WAITS += ["rspo experts dtype=bfloat16 replay=R3"]
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_the_host_waits_thrice_an_update_and_for_no_micro_batch(case):
+    """For sizes, rows with a gradient, and its norm; in all once more than that for
+    each token at most (and, in transformers, to look for padding)."""
+    few, many = waits(case, max_new_tokens=4), waits(case, max_new_tokens=12)
+    assert few[2] < many[2] and many[0] - few[0] <= 2 * (many[2] - few[2])
+    assert few[0] - 2 * few[2] < 50
+    small, large = (waits(case, micro_batch_size=n) for n in (2, 8))
+    assert small == large
+    two = waits(case, minibatches=4, micro_batch_size=4)
+    assert 2 * 2 <= two[1] - large[1] <= 2 * 3
 
 
 def test_gpu_check_outlives_a_device_that_answers_no_more(monkeypatch, tmp_path):

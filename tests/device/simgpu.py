@@ -58,13 +58,8 @@ def build() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         made = target.with_suffix(f".{os.getpid()}")
         include = torch / "include", torch / "include/torch/csrc/api/include"
-        command = [
-            COMPILER,
-            *"-O1 -shared -fPIC -std=c++20".split(),
-            SOURCE,
-            "-o",
-            made,
-        ]
+        flags = "-O1 -shared -fPIC -std=c++20".split()
+        command = [COMPILER, *flags, SOURCE, "-o", made]
         command += (f"-I{x}" for x in (*include, sysconfig.get_paths()["include"]))
         command += "-DTORCH_EXTENSION_NAME=simgpu_ext -ltorch -ltorch_cpu -lc10".split()
         subprocess.run([*command, "-ltorch_python", f"-L{torch}/lib"], check=True)
@@ -114,7 +109,8 @@ def activate() -> None:
     gpu = SimpleNamespace(name="simulated", total_memory=80 * 2**30, major=9, minor=0)
     answers = {"is_available": True, "device_count": 1, "current_device": 0}
     answers |= {"get_device_properties": gpu, "get_device_capability": (9, 0)}
-    for name, answer in (answers | {"_lazy_init": None, "_is_compiled": True}).items():
+    answers |= {"_lazy_init": None, "_is_compiled": True, "set_device": None}
+    for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: extension.alive()
     torch.cuda.max_memory_allocated = lambda *_: extension.memory()[1]

@@ -184,12 +184,13 @@ def test_metrics_are_read_once_a_rollout_and_the_norms_once_an_update(
 
     settings = {"micro_batch_size": 1, "epochs": epochs, "reward": fixed_noise}
     run, batch, _ = rolled_out("ppo", **settings)
-    for name in ("item", "tolist", "__bool__", "__float__"):
+    for name in ("item", "tolist", "cpu", "__bool__", "__float__"):
         count(name)
     updates(run, batch, 0)
-    finite = ["__bool__"] * (1 + 2 * 2 * epochs)  # two models, two updates an epoch
-    widths = ["tolist"] * (1 + 2 * epochs)  # of mini-batches, and of each one's parts
-    assert sorted(seen) == [*finite, *widths, "tolist", "tolist"]  # metrics, quantiles
+    finite = ["__bool__"] + ["tolist"] * 2 * epochs  # weights; two updates an epoch
+    sizes = ["cpu"] * (1 + 2 * epochs)  # of mini-batches, and of each one's parts
+    read = ["tolist", "cpu", "tolist"]  # metrics, log-ratios, quantiles
+    assert sorted(seen) == sorted(finite + sizes + read)
 
 
 # The step
