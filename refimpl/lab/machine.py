@@ -104,9 +104,11 @@ def cost(work: Callable, device: str, repeats: int, profiled: bool = True) -> Co
     """
     work()
     seconds = statistics.median(_seconds(work, device) for _ in range(repeats))
-    if not profiled or not device.startswith("cuda"):
+    gpu = torch.profiler.ProfilerActivity.CUDA
+    known = device.startswith("cuda") and gpu in torch.profiler.supported_activities()
+    if not (profiled and known):
         return Cost(seconds, None, None)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as p:
+    with torch.profiler.profile(activities=[gpu]) as p:
         longer = _seconds(work, device)
     return Cost(seconds, *seen(p.key_averages(), longer))
 
