@@ -188,19 +188,19 @@ def test_generate_is_credited_with_the_tokens_through_the_first_end(monkeypatch)
 
 
 def test_a_methods_figures_are_those_of_its_runs_and_stand_in_the_table(monkeypatch):
-    """Two seeds: one is there after 2 rollouts of 2 s, one never is."""
+    """Three seeds, rollouts of 2 s: two runs are there after the first, one never."""
     names = "accuracy", "step_time", "num_samples", "completions/mean_length"
-    runs = [[(None, 2.0, 16.0, 5.0), (right, 2.0, 64.0, 10.0)] for right in (0.95, 0.5)]
+    ends = (0.95, 0.95), (0.95, 0.9), (None, 0.5)
+    runs = [[(one, 2.0, 16.0, 5.0), (two, 2.0, 64.0, 10.0)] for one, two in ends]
     rows = ([dict(zip(names, row)) for row in run] for run in runs)
     monkeypatch.setattr(bench, "train", lambda *_, **__: History("grpo", next(rows)))
-    monkeypatch.setattr(machine, "peak_memory", iter((400, 441)).__next__)
-    found = bench.training("grpo", "tiny", 2)
-    assert found["grpo: accuracy, worst seed"] == 0.5
-    assert found["grpo: runs that reached 0.90"] == 1
-    assert found["grpo: seconds to 0.90"] is None, "of half of the runs"
+    monkeypatch.setattr(machine, "peak_memory", iter((400, 4410)).__next__)
+    found = bench.training("grpo", "tiny", 3)
+    assert found["grpo: runs that reached 0.90"] == 2
     assert found["grpo: sampled tokens/s"] == (16 * 5 + 48 * 10) / 4
+    found["grpo: rollouts/s"] = bench._or_none(math.inf)
     assert bench.table(found).splitlines()[2:] == [
-        "| GRPO | 0.725 | 0.5 | – | – | 2 | 0.5 | 140 | 441 |"
+        "| GRPO | 0.9 | 0.5 | 1 | 2 | 2 | – | 140 | 4,410 |"
     ]
 
 
