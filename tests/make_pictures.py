@@ -1,7 +1,7 @@
-"""The README's pictures that no chapter draws: `python -m tests.make_pictures`.
+"""The pictures that no chapter draws: `python -m tests.make_pictures`.
 
-The cards and the animation. Both rest on stored data and exact curves, so that a second
-run writes the same pictures.
+The README's cards and animation, and the guide's bars of a rollout's time. All rest on
+stored data and exact curves, so that a second run writes the same pictures.
 """
 
 import sys
@@ -9,8 +9,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
 
-from course.plots import animation, cards
+from course.plots import animation, cards, speed
 
 if __name__ == "__main__":
     cards.draw_all()
     animation.clip_to_gate()
+    speed.draw_stored()

@@ -1,16 +1,17 @@
-"""Write the guide's table of methods from the registry: `python -m tests.tables`."""
+"""Write the guide's tables, from the registry and from what was measured:
 
+python -m tests.tables
+"""
+
+import json
 import re
+from functools import partial
 from pathlib import Path
 
 from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.lab import bench
 
-PAGE = Path(__file__).resolve().parents[1] / "notebooks/guide/methods.md"
-PLACE = re.compile(
-    r"(<!-- made by `python -m tests\.tables` from the registry -->\n).*?"
-    r"(<!-- /made -->)",
-    re.DOTALL,
-)
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def row(algorithm: Algorithm) -> str:
@@ -29,13 +30,36 @@ def methods() -> str:
     return head + "\n".join(map(row, ALGORITHMS.values())) + "\n"
 
 
-def written(text: str) -> str:
-    """`text` of the page with today's table in its place."""
-    text_now, count = PLACE.subn(lambda m: m[1] + methods() + m[2], text)
-    if count != 1:
-        raise ValueError("the page must have one place for the table of methods")
-    return text_now
+def speeds(file: str) -> str:
+    path = ROOT / file
+    if not path.exists():
+        return "Not measured yet.\n"
+    return bench.table(json.loads(path.read_text("utf-8")))
+
+
+MEASURED = "figures/data/bench.json", "figures/data/bench_smollm2.json"
+MADE = {
+    "methods": {"the registry": methods},
+    "measured": {file: partial(speeds, file) for file in MEASURED},
+}
+"""Of a page of the guide: what each made table is from."""
+
+
+def written(page: str) -> tuple[Path, str, str]:
+    """A page's path, its text, and the text with today's tables in their places."""
+    path = ROOT / f"notebooks/guide/{page}.md"
+    text = now = path.read_text(encoding="utf-8")
+    for source, made in MADE[page].items():
+        mark = f"<!-- made by `python -m tests.tables` from {source} -->\n"
+        place = re.compile(f"({re.escape(mark)}).*?(<!-- /made -->)", re.DOTALL)
+        table = made()
+        now, count = place.subn(lambda m, table=table: m[1] + table + m[2], now)
+        if count != 1:
+            raise ValueError(f"{page}.md must have one place for what is from {source}")
+    return path, text, now
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in MADE:
+        path, _, now = written(page)
+        path.write_text(now, encoding="utf-8")

@@ -1,5 +1,9 @@
-"""`python -m refimpl bench`: speed and accuracy on this machine, as text and JSON."""
+"""`python -m refimpl bench`: speed and accuracy on this machine, as text and JSON.
 
+Every method is trained in a process of its own, whose peak memory is then its own.
+"""
+
+import itertools
 import json
 import math
 import os
@@ -8,24 +12,67 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from refimpl import moe, sft
+from refimpl import moe, scoring, sft
 from refimpl.algorithms import ALGORITHMS, get
 from refimpl.checks import Count, UserError, guarded
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.files import writable_file, write
-from refimpl.models import count_parameters
+from refimpl.history import History
+from refimpl.lab import machine, real
+from refimpl.models import count_parameters, one_thread
+from refimpl.real.chat import Chat
+from refimpl.real.loading import load
+from refimpl.real.scoring import log_probs
 from refimpl.sampling import end_tokens, sample
 from refimpl.starts import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.train import train
 
 TRAINED = tuple(a for a in ALGORITHMS if a not in ("reinforce", "rspo"))
+GOAL = 0.90
+"""The held-out accuracy that runs are timed to."""
+COLUMNS = (
+    "accuracy, median",
+    "accuracy, worst seed",
+    "rollouts to 0.90 (measured every 2)",
+    "seconds to 0.90",
+    "seconds per rollout with its updates",
+    "rollouts/s",
+    "sampled tokens/s",
+    "peak memory of its process, MiB",
+)
+"""Of the table: figures that every method has."""
+
+
+class World(NamedTuple):
+    """What is trained: a model on a task, with the settings of a run."""
+
+    model: Any
+    tokenizer: Any
+    task: Any
+    config: TrainConfig
+    log_probs: Callable
+
+
+def world(name: str) -> World:
+    """The toy, or the pretrained model of chapter 13 on its task."""
+    if name == "tiny":
+        model, tokenizer, _ = warm_start()
+        config = TrainConfig(eval_every=2)
+        return World(model, tokenizer, Arithmetic(), config, scoring.log_probs)
+    model, tokenizer = load(real.MODEL)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    return World(model, tokenizer, task, replace(real.GENTLE, eval_every=2), log_probs)
 
 
 @guarded
@@ -34,8 +81,9 @@ def bench(
     out: Path = Path("bench.json"),
     chapters: Path | None = None,
     names: Collection[str] = TRAINED,
+    model: Literal["tiny", "smollm2"] = "tiny",
 ):
-    """Print every figure as it is measured, then write them all to `out`.
+    """Print every figure as it is measured, then the table; all of them are in `out`.
 
     `chapters` is a folder of notebooks to be timed too. Raises `UserError` before any
     work if a name is unknown, `seeds` is no number ≥ 1, there are no notebooks, or
@@ -46,57 +94,62 @@ def bench(
     if chapters is not None and not list(chapters.glob("*.ipynb")):
         raise UserError(f"there are no notebooks in {str(chapters)!r}")
     writable_file(out, "the measurements")
-    start = time.perf_counter()
-    model, tokenizer, _ = warm_start()
-    first = time.perf_counter() - start
-    figures = _show(
-        {
-            "first warm_start(), seconds": round(first, 2),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-            "torch": torch.__version__,
-            "parameters": count_parameters(model),
-            "warm start accuracy": evaluate(model, tokenizer, problems=1024),
-            "same seed, same history": same_history(model, tokenizer),
-        }
-    )
-    figures |= _show(training_a_start())
-    figures |= _show(sampler(model, tokenizer))
-    figures |= _show(recording())
+    figures = _show(beginning(model))
+    if model == "tiny":
+        figures |= _show(toy())
     for name in names:
-        figures |= _show(training(name, model, tokenizer, seeds))
+        figures |= _show(_in_own_process(training, name, model, seeds))
     if chapters is not None:
         figures |= _show(notebooks(chapters))
-    figures |= _show({"peak memory, MiB": _peak_memory()})
     write(out, lambda file: file.write(json.dumps(figures, indent=2) + "\n"))
-    print(f"wrote {out}")
+    print(f"\n{table(figures)}\nwrote {out}")
     return figures
 
 
-def training_a_start() -> dict:
-    """Seconds to train anew what is shipped, dense and mixture of experts."""
-    figures = {}
+def beginning(name: str) -> dict:
+    """The machine, and the sampler against `generate` on a policy as training has it:
+    the toy's 16 prompts with 8 answers each, or 32 different ones."""
+    start = time.perf_counter()
+    model, tokenizer, task, config, _ = world(name)
+    first = round(time.perf_counter() - start, 2)
+    prompts, group_size = (16, 8) if name == "tiny" else (32, 1)
+    asked = [row["prompt"] for row in task.sample(prompts, seed=0)]
+    with one_thread(model):
+        return {
+            "seconds to load the model": first,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "parameters": count_parameters(model),
+            **sampler(model, tokenizer, 9, asked, group_size, config.max_new_tokens),
+        }
+
+
+def toy() -> dict:
+    """Its warm start: how right, how long to train anew, how much routing costs; and
+    whether two short runs with one seed record the same numbers."""
+    model, tokenizer, _ = warm_start()
+    figures: dict = {
+        "warm start accuracy": evaluate(model, tokenizer, problems=1024),
+        "same seed, same history": same_history(model, tokenizer),
+    }
     for preset in ("tiny", "tiny-moe"):
         start = time.perf_counter()
         sft.train(WarmStart(preset=preset))
         seconds = round(time.perf_counter() - start)
         figures[f"{preset}: warm start trained anew, seconds"] = seconds
-    return figures
+    return figures | recording()
 
 
 def sampler(
     model,
     tokenizer,
-    repeats: int = 9,
-    prompts: Sequence[str] | None = None,
-    group_size: int = 8,
-    max_new_tokens: int = 48,
+    repeats: int,
+    prompts: Sequence[str],
+    group_size: int,
+    max_new_tokens: int,
 ) -> dict:
-    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included.
-
-    `prompts`: 16 of the arithmetic world's unless given.
-    """
-    if prompts is None:
-        prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
+    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included."""
     encoded = tokenizer(
         [p for p in prompts for _ in range(group_size)],
         padding=True,
@@ -170,31 +223,66 @@ def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]
     return results, [statistics.median(taken) for taken in seconds]
 
 
-def training(name: str, model, tokenizer, seeds: int) -> dict:
-    """Default runs over seeds: accuracy, seconds, and rollouts to 0.90."""
-    runs, seconds = [], []
-    for seed in range(seeds):
-        config = TrainConfig(seed=seed, eval_every=2)
-        history = train(
-            name, config=config, model=model, tokenizer=tokenizer, progress=False
-        )
-        runs.append(history)
-        seconds.append(sum(history["step_time"]))
+def training(name: str, of: str, seeds: int) -> dict:
+    """Runs over seeds in a `world`: accuracy, speed, time to `GOAL`, peak memory."""
+    model, tokenizer, task, config, read = world(of)
+    given: dict = {"model": model, "tokenizer": tokenizer, "task": task}
+    given |= {"log_probs": read, "progress": False}
+    loaded, since = machine.peak_memory(), machine.load()
+    configs = (replace(config, seed=seed) for seed in range(seeds))
+    runs = [train(name, config=config, **given) for config in configs]
+    busy = machine.others(since)
     final = [run.accuracy for run in runs]
-    # A run that never reaches 0.90 takes longer than any that does.
-    reached = [run.reached(0.90) or math.inf for run in runs]
-    median = statistics.median(reached)
+    # A run that never reaches the goal takes longer than any that does.
+    rollouts = [run.reached(GOAL) or math.inf for run in runs]
+    until = [
+        sum(run["step_time"][:n]) if isinstance(n, int) else math.inf
+        for run, n in zip(runs, rollouts)
+    ]
     each = statistics.median(t for run in runs for t in run["step_time"])
-    return {
-        f"{name}: accuracy, median of {seeds} seeds": statistics.median(final),
-        f"{name}: accuracy, worst seed": min(final),
-        f"{name}: RL seconds, median": round(statistics.median(seconds), 1),
-        f"{name}: RL seconds, slowest": round(max(seconds), 1),
-        f"{name}: seconds per rollout with its 4 updates": round(each, 3),
-        f"{name}: runs that reached 0.90": sum(n < math.inf for n in reached),
-        f"{name}: rollouts to 0.90 (measured every 2)": _or_none(median),
-        f"{name}: seconds to 0.90": _or_none(round(median * each, 1)),
+    every = sum(sum(run["step_time"]) for run in runs)
+    figures = {
+        "accuracy, median": statistics.median(final),
+        "accuracy, worst seed": min(final),
+        "runs": seeds,
+        "runs that reached 0.90": sum(n < math.inf for n in rollouts),
+        "rollouts to 0.90 (measured every 2)": _or_none(statistics.median(rollouts)),
+        "seconds to 0.90": _or_none(round(statistics.median(until), 2)),
+        "seconds per rollout with its updates": round(each, 4),
+        "rollouts/s": float(f"{1 / each:.3g}"),
+        "sampled tokens/s": round(sum(map(_tokens, runs)) / every),
+        "peak memory of its process, MiB": machine.peak_memory(),
+        "of these, before it was trained": loaded,
+        "cores that other work took": None if busy is None else round(busy, 2),
     }
+    return {f"{name}: {what}": figure for what, figure in figures.items()}
+
+
+def _tokens(run: History) -> float:
+    """How many were sampled, also for groups that dynamic sampling put aside."""
+    counts = itertools.pairwise([0.0, *run["num_samples"]])
+    lengths = run["completions/mean_length"]
+    return sum((b - a) * n for (a, b), n in zip(counts, lengths))
+
+
+def table(figures: Mapping) -> str:
+    """The methods' figures in Markdown; – for one that is not there."""
+    names = [name for name in ALGORITHMS if f"{name}: {COLUMNS[0]}" in figures]
+    rows = [["", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
+    for name in names:
+        cells = [figures.get(f"{name}: {column}") for column in COLUMNS]
+        rows.append([ALGORITHMS[name].title, *map(_cell, cells)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cell(x: float | None) -> str:
+    """Three digits, or all of a large number."""
+    return "–" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def _in_own_process(work: Callable, *given) -> dict:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(work, *given).result()
 
 
 def _or_none(number: float) -> float | None:
@@ -228,15 +316,6 @@ def notebooks(folder: Path) -> dict:
         )
         figures[f"{path.name}, seconds"] = round(time.perf_counter() - start)
     return figures
-
-
-def _peak_memory() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
 def _show(figures: dict) -> dict:

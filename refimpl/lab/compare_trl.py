@@ -12,23 +12,28 @@ In a virtual environment of its own:
     .trl/bin/python -m refimpl.lab.compare_trl sampler
 
 TRL computes layers again in the backward pass unless it is told not to, which saves
-memory and costs time. We do not, so here TRL does not either.
+memory and costs time. We do not, so here TRL does not either. Both sides have the same
+threads. A turn in which other processes kept cores busy is marked: TRL's went from 0.43
+to 10 s when its threads had to wait for another job's.
 """
 
 import argparse
 import itertools
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
+import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from refimpl import TrainConfig, evaluate, seeds, train, warm_start
-from refimpl.lab import bench, real
-from refimpl.models import frozen_copy
+from refimpl.lab import bench, machine, real
+from refimpl.models import frozen_copy, one_thread
 from refimpl.real import scoring
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
@@ -58,22 +63,25 @@ def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], obj
     return history["step_time"][1:], history.model
 
 
-def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
+def by_trl(
+    model, tokenizer, task, config: TrainConfig, reward: Callable | None = None
+) -> tuple[list[float], object]:
     """The problems that our run meets, in their order."""
     rows = []
     for step in range(config.rollouts):
         seed = seeds.seed_for(config.seed, step, "q")
         rows += task.sample(config.prompts_per_rollout, seed)
 
-    def reward(completions, row, **_):
-        return task.reward(None, completions, **columns([rows[i] for i in row]))
+    def paid(completions, row, **_):
+        given = columns([rows[i] for i in row])
+        return (reward or task.reward)(None, completions, **given)
 
     clock, responses = Clock(), config.prompts_per_rollout * config.group_size
     prompts = [{"prompt": row["prompt"], "row": i} for i, row in enumerate(rows)]
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(
             model=frozen_copy(model).requires_grad_(True),
-            reward_funcs=reward,
+            reward_funcs=paid,
             processing_class=tokenizer,
             train_dataset=Dataset.from_list(prompts),
             callbacks=[clock],
@@ -94,7 +102,7 @@ def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], ob
                 gradient_checkpointing=False,
                 beta=0.0,
                 loss_type="grpo",
-                use_cpu=True,
+                use_cpu=config.device == "cpu",
                 bf16=False,
                 report_to="none",
                 save_strategy="no",
@@ -107,21 +115,36 @@ def by_trl(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], ob
     return clock.per_rollout(config.minibatches), trainer.model
 
 
-def in_turn(repeats: int, *given) -> list:
+def in_turn(repeats: int, model, *given) -> list:
     """Print the median seconds of both; return the models of the last turn."""
     seconds: dict = {by_us: [], by_trl: []}
+    marked = 0
     for turn in range(repeats):
         models = []
         for work, taken in seconds.items():
-            result, model = work(*given)
+            since = machine.load()
+            with one_thread(model):
+                result, trained = work(model, *given)
+                threads = torch.get_num_threads()
+            busy = machine.disturbed(machine.others(since))
+            marked += bool(busy)
             taken += result
-            models.append(model)
+            models.append(trained)
             each = ", ".join(f"{s:.3f}" for s in result)
-            print(f"turn {turn + 1}, {work.__name__}: {each} s", flush=True)
+            print(f"turn {turn + 1}, {work.__name__}, threads {threads}: {each} s")
+            if busy:
+                print(f"    {busy}", flush=True)
     ours, theirs = (statistics.median(taken) for taken in seconds.values())
+    print("gradient checkpointing: off on both sides")
     print(f"refimpl  {ours:.3f} s per rollout, median of {len(seconds[by_us])}")
     print(f"TRL      {theirs:.3f} s per rollout, median of {len(seconds[by_trl])}")
     print(f"refimpl is {theirs / ours:.1f} times as fast")
+    if marked:
+        print(
+            f"warning: in {marked} of {2 * repeats} turns this process was not, or not "
+            "known to be, alone on the machine: measure again when it is",
+            file=sys.stderr,
+        )
     return models
 
 
@@ -161,7 +184,10 @@ def sampler(arguments) -> None:
         group = 32 // different
         print(f"{different} prompts, {group} answers each, of at most {tokens} tokens")
         given = arguments.repeats, prompts[:different], group, tokens
+        since = machine.load()
         bench._show(bench.sampler(model, tokenizer, *given))
+        busy = machine.disturbed(machine.others(since))
+        print(f"    threads {torch.get_num_threads()}. {busy}")
 
 
 def main() -> None:

@@ -1,17 +1,23 @@
 """`python -m refimpl gpu-check`: what can only be seen on a GPU, as text and JSON.
 
-On one untrained model: bfloat16 against float32, our sampler against `generate`, our
-update against TRL's, shared prompts against repeated ones. What the guide tells one to
-run on a GPU: bfloat16, a warm start, more rows. Whether a seed decides a run, and
-whether one that was cut in two is the same. Then SmolLM2 with a LoRA, and two rollouts
-of every algorithm. Ten minutes at most, and no network.
+First speed, and in the end a table of it: the sampler with few and many rows, `small`
+trained from its warm start to an accuracy, GRPO in float32, by TRL's trainer, and in
+bfloat16, a mixture of experts with its routing replayed, SmolLM2 with a LoRA; beside
+them the least time that such work takes on this device (see `machine`).
+
+Then whether what is computed is right: bfloat16 against float32, our sampler against
+`generate`, our update against TRL's, shared prompts against repeated ones; whether a
+seed decides a run, and whether one that was cut in two is the same; two rollouts of
+every algorithm. Ten minutes at most, and no network.
 """
 
+import importlib.util
+import itertools
 import json
 import math
-import tempfile
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,13 +27,17 @@ import torch
 
 from refimpl import sft
 from refimpl.algorithms import ALGORITHMS
+from refimpl.batch import Rollout
 from refimpl.checks import UserError, guarded, one_line
+from refimpl.collect import collect
 from refimpl.config import TrainConfig
+from refimpl.evaluation import evaluate
 from refimpl.files import writable_file, write
-from refimpl.lab import pairs, real
-from refimpl.lab.bench import _in_turn, _show
+from refimpl.lab import machine, pairs, real
+from refimpl.lab.bench import GOAL, _show
 from refimpl.lab.store import provenance
-from refimpl.models import build, pick_device
+from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.prepare import prepare
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.lora import lora
@@ -35,104 +45,158 @@ from refimpl.real.pretrained import fetched
 from refimpl.real.scoring import log_probs
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer
-from refimpl.train import train
+from refimpl.train import updates
 
 LIMIT = 540.0  # seconds; no part begins later
 
 
+COLUMNS = {
+    "tokens/s": "tokens/s",
+    "seconds per rollout": "s per rollout",
+    "at least, seconds": "at least, s",
+    "peak memory, MiB": "peak MiB",
+    "share of time that the host waits": "host waits",
+}
+"""Of the table: a figure, and its heading. A part that has some of them is a row."""
+
+
 class Here(NamedTuple):
-    """The device and the sizes of a rollout (in `config`), the presets, the timings."""
+    """The device and the sizes of a rollout (in `config`), the presets, the timings,
+    the device's limits; settings of the warm start; seconds of training to `GOAL`."""
 
     config: TrainConfig
-    dense: str = "small"
-    moe: str = "small-moe"
+    dense: Preset = "small"
+    moe: Preset = "small-moe"
     repeats: int = 5
+    profiled: bool = True
+    limits: machine.Limits = machine.Limits(math.inf, 0.0)
+    warming: Mapping = {}
+    patience: float = 90.0
+
+
+def measured(here: Here, work: Callable[[], Rollout], model, **sizes) -> dict:
+    """Speed of `work`, which makes a rollout; `sizes`: see `machine.least_bytes`."""
+    rollouts: list[Rollout] = []
+    with one_thread(model):
+        cost = machine.cost(
+            lambda: rollouts.append(work()),
+            here.config.device,
+            here.repeats,
+            here.profiled,
+        )
+    tokens = statistics.median(r.length.sum().item() for r in rollouts)
+    least = None
+    if here.profiled:
+        moved = machine.least_bytes(model, rollouts[-1], **sizes)
+        least = here.limits.seconds(moved, cost.launches)
+    return {
+        "tokens/s": tokens / cost.seconds,
+        "seconds per rollout": cost.seconds,
+        "at least, seconds": least,
+        "kernel launches": cost.launches,
+        "share of time that the host waits": cost.waiting,
+    }
+
+
+def sampler(here: Here, times: int) -> dict:
+    """Sampling alone, with so many times the rows: where a step waits for launches it
+    takes no longer for these."""
+    model, tokenizer = _untrained(here.dense)
+    model, config = model.to(here.config.device), here.config
+    rows = Arithmetic().sample(times * config.prompts_per_rollout, seed=0)
+    shape = {"group_size": config.group_size, "max_new_tokens": config.max_new_tokens}
+    draw = partial(sample, model, tokenizer, [row["prompt"] for row in rows], **shape)
+    return measured(here, draw, model, width=4)
+
+
+def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
+    """Rollouts with their updates, the reward one in which untrained answers differ."""
+    (model, tokenizer), config = policy, here.config
+    run = prepare(name, config, model, tokenizer, task, pairs.odd_characters, **more)
+    steps, last = itertools.count(), {}
+
+    def work() -> Rollout:
+        batch, _ = collect(run, step := next(steps))
+        last.update(updates(run, batch, step))
+        return batch.rollout
+
+    width = 2 if config.dtype == "bfloat16" else 4
+    passes = config.updates_per_rollout  # at least
+    figures = measured(here, work, run.model, width=width, passes=passes)
+    return figures | {
+        "loss, last rollout": last["loss"],
+        "largest |ratio − 1|": last["ratio/max_deviation"],
+    }
+
+
+def on_arithmetic(here: Here, name: str, preset: str, **settings) -> dict:
+    """An untrained model."""
+    here = here._replace(config=replace(here.config, **settings))
+    return training(here, name, _untrained(preset), Arithmetic())
+
+
+def brief(here: Here, name: str, preset: str) -> dict:
+    """Two rollouts, the second timed."""
+    return on_arithmetic(here._replace(repeats=1, profiled=False), name, preset)
+
+
+def by_trl(here: Here) -> dict:
+    """The same model, problems, reward and settings in TRL's GRPOTrainer."""
+    if importlib.util.find_spec("trl") is None:
+        return {"not measured": "trl is not installed"}
+    from refimpl.lab import compare_trl
+
+    config = replace(here.config, rollouts=1 + here.repeats)
+    given = (*_untrained(here.dense), Arithmetic(), config, pairs.odd_characters)
+    seconds, _ = compare_trl.by_trl(*given)
+    return {"seconds per rollout": statistics.median(seconds)}
 
 
 def smollm2(here: Here) -> dict:
-    """Three rollouts with a LoRA, at the settings of chapter 13."""
+    """With a LoRA, at the settings of chapter 13."""
     if not fetched(real.MODEL):
         return {"not measured": "run `python -m refimpl fetch smollm2` first"}
     model, tokenizer = load(real.MODEL)
-    config = replace(real.GENTLE, rollouts=3, device=here.config.device)
+    config = replace(real.GENTLE, device=here.config.device)
     if here.dense == "tiny":
         few: dict = {"prompts_per_rollout": 2, "group_size": 2, "max_new_tokens": 4}
         config = replace(config, **few, eval_problems=1, eval_samples=1)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    return _trained("grpo", config, lora(model), tokenizer, task, log_probs=log_probs)
+    there, policy = here._replace(config=config), (lora(model), tokenizer)
+    return training(there, "grpo", policy, task, log_probs=log_probs)
 
 
-def algorithm(here: Here, name: str, preset: str, **settings) -> dict:
-    """Two rollouts of an untrained model."""
-    config = replace(here.config, **settings)
-    return _trained(name, config, *_untrained(preset), Arithmetic())
-
-
-def repeated(here: Here) -> dict:
-    """A run, the same once more, and the same cut in two: on a GPU a sum may depend on
-    which thread comes first."""
-    model, tokenizer = _untrained(here.dense)
-    fixed: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
-    fixed |= {"task": Arithmetic(), "reward": pairs.odd_characters}
-    half = replace(here.config, rollouts=1)
-    with tempfile.TemporaryDirectory() as folder:
-        whole, again = (train("grpo", config=here.config, **fixed) for _ in range(2))
-        fixed["checkpoint_dir"] = folder
-        train("grpo", config=half, **fixed)
-        cut = train("grpo", config=here.config, resume=True, **fixed)
-    figures: dict = {}
-    for name, other in (("same seed", again), ("resumed", cut)):
-        weights = zip(whole.model.parameters(), other.model.parameters())
-        gaps = [(a - b).abs().max().item() for a, b in weights]
-        figures[f"{name}, same history"] = other == whole
-        figures[f"{name}, largest |Δ weight|"] = max(gaps)
-    return figures
-
-
-def rows(here: Here) -> dict:
-    """Tokens per second, and with eight times the rows: where a step waits for launches
-    it takes no longer for these."""
-    model, tokenizer = _untrained(here.dense)
-    model, n = model.to(here.config.device), here.config.prompts_per_rollout
-    figures = {}
-    for prompts in (n, 8 * n):
-        asked = [row["prompt"] for row in Arithmetic().sample(prompts, seed=0)]
-        shape = {"group_size": here.config.group_size, "max_new_tokens": 48}
-        draw = partial(sample, model, tokenizer, asked, **shape)
-        (rollout,), (seconds,) = _in_turn([draw], here.repeats)
-        speed = round(rollout.length.sum().item() / seconds)
-        figures[f"{len(rollout)} rows, tokens/s"] = speed
-    return figures
-
-
-def warming(here: Here) -> dict:
-    """The first steps of a warm start, whose rate was chosen on the tiny model."""
-    settings: dict = {"preset": here.dense, "skill_steps": 60, "habit_steps": 10}
-    if here.dense == "tiny":
-        settings |= {"skill_steps": 4, "habit_steps": 2}
-    start = time.perf_counter()
-    _, losses = sft.train(sft.WarmStart(**settings), here.config.device)
-    each = (time.perf_counter() - start) / len(losses)
-    ends = {"first loss, nats": losses[0], "last loss, nats": losses[-1]}
-    return ends | {"seconds per step": each}
+def to_goal(here: Here) -> dict:
+    """A warm start trained on the device, whose rate was chosen on the tiny model; then
+    GRPO until `GOAL` of the held-out problems are right, or patience is at its end."""
+    start, tokenizer = time.perf_counter(), make_tokenizer()
+    settings = sft.WarmStart(preset=here.dense, **here.warming)
+    model, losses = sft.train(settings, here.config.device)
+    warmed, seconds, step = time.perf_counter() - start, 0.0, 0
+    run = prepare("grpo", here.config, model, tokenizer)
+    before = accuracy = evaluate(run.model, tokenizer)
+    while accuracy < GOAL and seconds < here.patience:
+        began = time.perf_counter()
+        for _ in range(2):
+            batch, _ = collect(run, step)
+            updates(run, batch, step)  # which waits for the device
+            step += 1
+        seconds += time.perf_counter() - began
+        accuracy = evaluate(run.model, tokenizer)
+    return {
+        "warm start, seconds": warmed,
+        "first loss, nats": losses[0],
+        "last loss, nats": losses[-1],
+        "accuracy before": before,
+        "accuracy": accuracy,
+        "rollouts": step,
+        "seconds of training": seconds,
+    }
 
 
 def _untrained(preset: Any) -> tuple[Any, Any]:
     tokenizer = make_tokenizer()
     return build(preset, tokenizer), tokenizer
-
-
-def _trained(name: str, config, model, tokenizer, task, **more) -> dict:
-    """A short run, which raises by itself if no ratio leaves 1."""
-    more |= {"config": config, "model": model, "tokenizer": tokenizer, "task": task}
-    history = train(name, **more, reward=pairs.odd_characters, progress=False)
-    if history.ended is not None:
-        raise history.ended
-    return {
-        "loss, last rollout": history["loss"][-1],
-        "largest |ratio − 1|": max(history["ratio/max_deviation"]),
-        "last rollout with its updates, seconds": history["step_time"][-1],
-    }
 
 
 def pair(here: Here, compare: Callable, **settings) -> dict:
@@ -143,21 +207,27 @@ def pair(here: Here, compare: Callable, **settings) -> dict:
 
 def parts(here: Here) -> dict[str, Callable]:
     """What is measured, by name."""
-    n, narrow = here.repeats, partial(algorithm, dtype="bfloat16")
-    compared: dict[str, Callable] = {
+    n, rows = here.repeats, here.config.prompts_per_rollout * here.config.group_size
+    narrow = partial(on_arithmetic, dtype="bfloat16")
+    every: dict[str, Callable] = {
+        f"sampler, {rows:,} rows": partial(sampler, times=1),
+        f"sampler, {8 * rows:,} rows": partial(sampler, times=8),
+        "GRPO": partial(on_arithmetic, name="grpo", preset=here.dense),
+        "GRPO by TRL": by_trl,
+        "GRPO, bfloat16": partial(narrow, name="grpo", preset=here.dense),
+        "RSPO, R3, bfloat16": partial(
+            narrow, name="rspo", preset=here.moe, replay="R3"
+        ),
+        "SmolLM2 with a LoRA": smollm2,
+        f"GRPO to {GOAL:.2f}": to_goal,
         "bfloat16 against float32": partial(pair, compare=pairs.precisions),
         "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
         "update, prompts shared": partial(pair, compare=pairs.updates, repeats=n),
         "update against TRL": partial(pair, compare=pairs.updates, repeats=n, trl=True),
-        "same seed and resumed": repeated,
-        "rows of a rollout": rows,
-        "warm start": warming,
-        "bfloat16: grpo": partial(narrow, name="grpo", preset=here.dense),
-        "bfloat16: rspo": partial(narrow, name="rspo", preset=here.moe, replay="R3"),
-        "SmolLM2 with a LoRA": smollm2,
+        "same seed and resumed": partial(pair, compare=pairs.repeated),
     }
-    return compared | {
-        f"{name}, {preset}": partial(algorithm, name=name, preset=preset)
+    return every | {
+        f"{name}, {preset}": partial(brief, name=name, preset=preset)
         for preset in (here.dense, here.moe)
         for name in ALGORITHMS
         if preset == here.moe or name != "rspo"  # which needs routers
@@ -208,12 +278,16 @@ def gpu_check(
             "which tries its parts with the tiny presets"
         )
     writable_file(out, "the measurements")
-    here = Here(TrainConfig(rollouts=2, eval_problems=8, device=device))
+    # A GPU takes a mini-batch of 32 in one pass.
+    sizes: dict = {"rollouts": 2, "eval_problems": 8, "micro_batch_size": 32}
+    here = Here(TrainConfig(**sizes, device=device))
     if tiny:
         few: dict = {"prompts_per_rollout": 4, "group_size": 4, "max_new_tokens": 8}
         config = replace(here.config, **few, minibatches=2)
-        here = Here(config, "tiny", "tiny-moe", repeats=1)
-    start, figures = time.perf_counter(), {"machine": _show(_machine(device))}
+        warming = {"skill_steps": 4, "habit_steps": 2}
+        here = Here(config, "tiny", "tiny-moe", 1, warming=warming, patience=0.1)
+    here = here._replace(limits=machine.limits(device, *([2**20, 100] * tiny)))
+    start, figures = time.perf_counter(), {"machine": _show(_machine(here))}
     for name, part in parts(here).items():
         print(f"\n{name}")
         late = time.perf_counter() - start > LIMIT
@@ -223,17 +297,32 @@ def gpu_check(
         figures["machine"]["seconds in all"] = seconds
         text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
         write(out, text)
-    print(f"\n{seconds} seconds in all; wrote {out}")
+    print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
     return figures
 
 
-def _machine(device: str) -> dict[str, Any]:
-    if not device.startswith("cuda"):
-        return {"device": device, **provenance()}
-    gpu = torch.cuda.get_device_properties(device)
+def table(figures: Mapping[str, Mapping]) -> str:
+    """The parts that were timed, below each other; – for what is not known."""
+    lines = [f"{'':24}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
+    for name, part in figures.items():
+        if "seconds per rollout" in part:
+            cells = [part.get(column) for column in COLUMNS]
+            shown = (f"{'–' if x is None else f'{x:,.4g}':>16}" for x in cells)
+            lines.append(f"{name:24}" + "".join(shown))
+    return "\n".join(lines)
+
+
+def _machine(here: Here) -> dict[str, Any]:
+    device = here.config.device
+    found: dict = {}
+    if device.startswith("cuda"):
+        gpu = torch.cuda.get_device_properties(device)
+        found = {"memory, MiB": round(gpu.total_memory / 2**20)}
+        found["CUDA"], device = torch.version.cuda, gpu.name
     return {
-        "device": gpu.name,
-        "memory, MiB": round(gpu.total_memory / 2**20),
-        "CUDA": torch.version.cuda,
+        "device": device,
+        **found,
+        "memory, GB/s": float(f"{here.limits.bandwidth / 1e9:.4g}"),
+        "launch of a kernel, µs": float(f"{here.limits.launch * 1e6:.4g}"),
         **provenance(),
     }

@@ -1,6 +1,7 @@
 """The same work done in two ways: how far apart, and which is faster.
 
-Two precisions, two samplers, prompts shared or repeated, TRL's update or ours. Each
+Two precisions, two samplers, prompts shared or repeated, TRL's update or ours, a run
+with the same seed or cut in two. Each
 function takes any model with its tokenizer and the sizes of a rollout in a
 `TrainConfig`, and returns figures by name, units included.
 """
@@ -26,6 +27,7 @@ from refimpl.prepare import prepare
 from refimpl.real.scoring import log_probs
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
+from refimpl.train import train
 
 
 def odd_characters(prompts, completions, **columns) -> list[float]:
@@ -112,6 +114,28 @@ def updates(
         "|Δ loss|": abs(loss - other_loss),
         "1 − cosine of the gradients": _angle(one, other),
     }
+
+
+def repeated(model, tokenizer, config: TrainConfig) -> dict:
+    """A run, the same once more, and the same cut in two: on a GPU a sum may depend on
+    which thread comes first."""
+    fixed: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
+    fixed |= {"task": Arithmetic(), "reward": odd_characters}
+    half = replace(config, rollouts=1)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, again = (train("grpo", config=config, **fixed) for _ in range(2))
+        fixed["checkpoint_dir"] = folder
+        train("grpo", config=half, **fixed)
+        cut = train("grpo", config=config, resume=True, **fixed)
+    exact = config.device == "cpu"
+    promised = "the same bits" if exact else "the same dice; sums may round apart"
+    figures: dict = {"promised": promised}
+    for name, other in (("same seed", again), ("resumed", cut)):
+        weights = zip(whole.model.parameters(), other.model.parameters())
+        gaps = [(a - b).abs().max().item() for a, b in weights]
+        figures[f"{name}, same history"] = other == whole
+        figures[f"{name}, largest |Δ weight|"] = max(gaps)
+    return figures
 
 
 def _trl(model, tokenizer, rollout, advantages) -> Callable:

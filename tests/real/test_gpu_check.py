@@ -2,22 +2,25 @@
 
 import json
 import math
+import re
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from refimpl import ALGORITHMS, History, sample
+from refimpl import ALGORITHMS, History, sample, sft
 from refimpl.__main__ import main
-from refimpl.lab import bench, gpu_check, pairs
+from refimpl.lab import bench, gpu_check, machine, pairs, profile
+from refimpl.models import count_parameters
 from refimpl.real.scoring import log_probs
 from refimpl.run import Run
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model
 
 SMALL = replace(worlds.SMALL, max_new_tokens=8)
-HERE = gpu_check.Here(SMALL)
+HERE = gpu_check.Here(SMALL, "tiny", "tiny-moe", 1)
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +34,64 @@ def figures(tmp_path_factory) -> dict:
     return measured
 
 
-def test_every_algorithm_trains_where_it_can(figures):
+def test_every_algorithm_trains_where_it_can_and_is_timed(figures):
     """RSPO needs routers."""
-    runs = {name: x for name, x in figures.items() if name.split(",")[0] in ALGORITHMS}
-    expected = {f"{name}, {x}" for name in ALGORITHMS for x in ("tiny", "tiny-moe")}
-    assert runs.keys() == expected - {"rspo, tiny"}
-    for name, run in runs.items():
-        assert "error" not in run, (name, run)
-        assert run["largest |ratio − 1|"] > 1e-3, name
-        assert run["last rollout with its updates, seconds"] > 0, name
+    named = {f"{name}, {x}" for name in ALGORITHMS for x in ("tiny", "tiny-moe")}
+    named |= {"GRPO", "GRPO, bfloat16", "RSPO, R3, bfloat16"}
+    table = gpu_check.table(figures)
+    for name in named - {"rspo, tiny"}:
+        run = figures[name]
+        tokens = run["tokens/s"] * run["seconds per rollout"]
+        assert 16 <= tokens <= 16 * 8 and run["largest |ratio − 1|"] > 1e-3, name
+        assert re.search(rf"^{name} .* {run['tokens/s']:,.4g} .* – +–$", table, re.M)
+    few, many = (figures[f"sampler, {n} rows"] for n in (16, 128))
+    assert 0 < few["tokens/s"] < many["tokens/s"]
+    for run in (few, many, figures["GRPO"]):
+        assert 0 < run["at least, seconds"] < run["seconds per rollout"]
+    warm = figures["GRPO to 0.90"]
+    assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
+
+
+def test_training_goes_on_to_the_goal_or_until_patience_ends(monkeypatch):
+    monkeypatch.setattr(sft, "train", lambda *_: (warm_model(), [2.0, 1.0]))
+    right = iter((0.3, 0.5, 0.95, 0.6, 0.6))
+    monkeypatch.setattr(gpu_check, "evaluate", lambda *_: next(right))
+    there = gpu_check.to_goal(HERE)
+    assert (there["rollouts"], there["accuracy before"]) == (4, 0.3)
+    assert there["accuracy"] == 0.95 and there["last loss, nats"] == 1.0
+    tired = gpu_check.to_goal(HERE._replace(patience=1e-9))
+    assert (tired["rollouts"], tired["accuracy"]) == (2, 0.6)
+
+
+def test_limits_and_waits_of_a_device():
+    """Two prompts of 3 and 5 tokens, with 2 and 1 new ones, in 2 steps."""
+    model = random_model()  # 2 layers, 4 heads of 16
+    rollout = sample(model, TOKENIZER, ["1+2=", "1+2+3="], max_new_tokens=2)
+    rollout.mask[:] = torch.tensor([[1.0, 1], [1, 0]])
+    prompts, weights = rollout.prompt_length.tolist(), count_parameters(model)
+    cached = 2 * 2 * 64 * (2 * prompts[0] + 1 + prompts[1])
+    least = machine.least_bytes(model, rollout, width=2, passes=3)
+    assert least == 2 * (weights * (2 + 2 * 3) + cached)
+    limits = machine.Limits(bandwidth=1e9, launch=1e-5)
+    assert limits.seconds(2e9, 100) == limits.seconds(2e9, None) == 2.0
+    assert limits.seconds(2e9, 300_000) == pytest.approx(3.0)
+    seen = {"cudaLaunchKernel": (90, 9e5), "cuLaunchKernelEx": (8, 1e5)}
+    seen |= {"cudaGraphLaunch": (2, 1e5), "cudaStreamSynchronize": (4, 5e5)}
+    seen |= {"cudaMemcpyAsync": (4, 1e5), "void kernel(float*)": (98, 9e6)}
+    events = [
+        SimpleNamespace(key=k, count=n, self_cpu_time_total=t)
+        for k, (n, t) in seen.items()
+    ]
+    assert machine.seen(events, 2.0) == (pytest.approx(0.3), 100)
+    assert machine.seen([], 2.0) == (None, None)
+
+
+def test_other_work_is_what_the_machine_did_and_this_process_did_not(monkeypatch):
+    monkeypatch.setattr(machine, "load", lambda: machine.Load(20.0, 130.0, 45.0))
+    assert machine.others(machine.Load(10.0, 110.0, 40.0)) == 1.5
+    assert "1.5 cores" in machine.disturbed(1.5) and not machine.disturbed(0.05)
+    assert machine.others(machine.Load(10.0, None, 40.0)) is None
+    assert "unknown" in machine.disturbed(None)
 
 
 def test_two_ways_of_the_same_work_agree(figures):
@@ -62,18 +114,10 @@ def test_two_ways_of_the_same_work_agree(figures):
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
 
 
-def test_what_the_guide_tells_one_to_run_on_a_gpu_is_tried(figures):
-    for name in ("bfloat16: grpo", "bfloat16: rspo"):
-        assert figures[name]["largest |ratio − 1|"] > 1e-2, name
-    warm = figures["warm start"]
-    assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
-    few, many = (figures["rows of a rollout"][f"{n} rows, tokens/s"] for n in (16, 128))
-    assert 0 < few < many and warm["seconds per step"] > 0
-
-
 def test_runs_that_one_seed_does_not_decide_are_seen(figures, monkeypatch):
     """On a CPU it does, and a run that was cut in two is the same."""
     same = {f"{name}, same history": True for name in ("same seed", "resumed")}
+    same |= {"promised": "the same bits"}
     same |= {f"{name}, largest |Δ weight|": 0.0 for name in ("same seed", "resumed")}
     assert figures["same seed and resumed"] == same
     dice = torch.Generator().manual_seed(0)
@@ -83,7 +127,7 @@ def test_runs_that_one_seed_does_not_decide_are_seen(figures, monkeypatch):
 
     monkeypatch.setattr(pairs, "odd_characters", moody)
     config = replace(SMALL, rollouts=2)
-    other = gpu_check.repeated(gpu_check.Here(config, "tiny"))
+    other = pairs.repeated(random_model(), TOKENIZER, config)
     assert not other["same seed, same history"] and not other["resumed, same history"]
     for name in ("same seed", "resumed"):
         assert other[f"{name}, largest |Δ weight|"] > 1e-6
@@ -143,6 +187,37 @@ def test_generate_is_credited_with_the_tokens_through_the_first_end(monkeypatch)
     assert speed["sampler, tokens/s"] == rollout.mask.sum()
 
 
+def test_a_methods_figures_are_those_of_its_runs_and_stand_in_the_table(monkeypatch):
+    """Three seeds, rollouts of 2 s: two runs are there after the first, one never."""
+    names = "accuracy", "step_time", "num_samples", "completions/mean_length"
+    ends = (0.95, 0.95), (0.95, 0.9), (None, 0.5)
+    runs = [[(one, 2.0, 16.0, 5.0), (two, 2.0, 64.0, 10.0)] for one, two in ends]
+    rows = ([dict(zip(names, row)) for row in run] for run in runs)
+    monkeypatch.setattr(bench, "train", lambda *_, **__: History("grpo", next(rows)))
+    monkeypatch.setattr(machine, "peak_memory", iter((400, 4410)).__next__)
+    found = bench.training("grpo", "tiny", 3)
+    assert found["grpo: runs that reached 0.90"] == 2
+    assert found["grpo: sampled tokens/s"] == (16 * 5 + 48 * 10) / 4
+    found["grpo: rollouts/s"] = bench._or_none(math.inf)
+    assert bench.table(found).splitlines()[2:] == [
+        "| GRPO | 0.9 | 0.5 | 1 | 2 | 2 | – | 140 | 4,410 |"
+    ]
+
+
+def test_the_phases_of_a_rollout_are_its_time(monkeypatch):
+    monkeypatch.setattr(profile, "TrainConfig", lambda **x: replace(SMALL, **x))
+    start = time.perf_counter()
+    found = profile.profile(1, 1)
+    assert 0.01 < sum(found.values()) < time.perf_counter() - start
+    assert min(found.values()) > 0 and len(found) == 9
+    clock, ticks = profile.Clock(), iter((1.0, 3.0, 7.0, 8.0))
+    clock.mark = 0.0
+    monkeypatch.setattr(profile.time, "perf_counter", ticks.__next__)
+    inner = clock.timing(lambda: None, "inner")
+    clock.timing(inner, "outer")()
+    assert clock.seconds == {"elsewhere": 1.0, "outer": 2.0 + 1.0, "inner": 4.0}
+
+
 # What goes wrong while measuring
 
 
@@ -190,17 +265,6 @@ def test_a_device_that_no_longer_answers_takes_no_figure_back(monkeypatch, tmp_p
     with pytest.raises(KeyboardInterrupt):
         gpu_check.gpu_check("cpu", out, tiny=True)
     assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
-
-
-def test_a_run_is_its_last_loss_and_its_largest_ratio_or_what_ended_it(monkeypatch):
-    names = "loss", "ratio/max_deviation", "step_time"
-    rows = [dict(zip(names, row)) for row in ((0.5, 0.2, 9.0), (0.25, 0.1, 3.0))]
-    history, part = History("grpo", rows), gpu_check.parts(HERE)["grpo, small"]
-    monkeypatch.setattr(gpu_check, "train", lambda *_, **__: history)
-    assert list(part(HERE).values()) == [0.25, 0.2, 3.0]
-    history.ended = FloatingPointError("stopped after 2 rollouts")
-    measured = gpu_check._measured(part, HERE)
-    assert measured == {"error": "FloatingPointError: stopped after 2 rollouts"}
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch, tmp_path):
