@@ -252,22 +252,16 @@ def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
 # What was learned
 
 
-ANEW = pytest.param("dense", True, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("name", "anew"), [*((n, False) for n in STARTS), ANEW])
-def test_the_policy_can_add_but_seldom_does(name, anew):
-    """Room for RL: the skill is there, the habit is not; as shipped, and as this
-    machine trains it.
+@pytest.mark.parametrize("name", STARTS)
+def test_the_policy_can_add_but_seldom_does(name):
+    """Room for RL: the skill is there, the habit is not. (Notebook 00 trains the dense
+    policy anew and asks the same of what this machine made.)
 
     1,024 answers: a share of 0.3 has a standard error of 0.014. The limits leave room
     for what training under other seeds changed.
     """
     settings, world = STARTS[name], STARTS[name].world
-    if anew:
-        model, losses = sft.train(settings)
-    else:
-        model, _, losses = warm_start(settings)
+    model, _, losses = warm_start(settings)
     assert losses[0] > 2.5  # near ln 18: nothing known
     end = losses[settings.skill_steps - 50 : settings.skill_steps]
     assert sum(end) / 50 < 0.5
