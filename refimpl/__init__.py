@@ -16,13 +16,24 @@ lowest first:
 5. `terms` (of a loss), `sft`, `starts`, `history`, `evaluation`, `run`, `prepare`,
    `collect`, `checkpoint`, `hooks`, and `train` on top.
 
-Four rooms stand beside this core, which never imports them: `shell` (the command line),
-`real` (a pretrained model), `interop` (TRL, verl, the conformance kit), `lab` (evidence
-and measurements). `__main__` opens the first of them.
+Five rooms stand beside this core, which runs without them: `engine` (samples faster,
+through a door that is opened here), `shell` (the command line), `real` (a pretrained
+model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).
+`__main__` opens the second of them.
 Importing it changes nothing in the host process.
 """
 
-from refimpl import advantages, curves, importance, kl, moe, normalisers, seeds, tasks
+from refimpl import (
+    advantages,
+    curves,
+    engine,
+    importance,
+    kl,
+    moe,
+    normalisers,
+    seeds,
+    tasks,
+)
 from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.checks import UserError

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -110,7 +110,7 @@ def sample_ids(
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
     row = torch.arange(len(encoded) * G, device=device)  # that are still being written
     going = torch.ones_like(row, dtype=torch.bool)
-    drawn = []
+    drawn: list[tuple[Tensor, ...]] = []
     # 1. Read the prompts, each once for its G responses.
     reader = decoder(model)(model, encoded, limit)
     logits = reader.prompts(G)
@@ -158,7 +158,7 @@ def written(
     real = going.nonzero()[:, 0]
     at = row[real], step[real]
 
-    def laid(values: Tensor) -> Float[Tensor, "B T"]:
+    def laid(values: Tensor) -> Shaped[Tensor, "B T"]:
         table = values.new_zeros(len(encoded) * G, limit)
         table[at] = values[real]
         return table

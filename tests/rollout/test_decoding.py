@@ -1,6 +1,7 @@
 """The sampler's own forward pass says what transformers' does, row by row."""
 
 import contextlib
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from refimpl import decoding, log_probs, sample, sampling
-from refimpl.decoding import Captured, Decoder, Direct
+from refimpl.decoding import Decoder
+from refimpl.engine import Captured, Direct, direct
 from refimpl.real.lora import lora
 from tests.rollout.families import SUPPORTED, build
 from tests.worlds import TOKENIZER, gpt2, random_model
@@ -35,7 +37,7 @@ def test_ours_and_theirs_draw_the_same(name, monkeypatch):
     ours, theirs = (drawn(model, kind, monkeypatch) for kind in (Direct, Decoder))
     assert torch.equal(ours.ids, theirs.ids) and len(set(ours.length.tolist())) > 5
     assert (ours.logp - theirs.logp).abs().max() < exact
-    monkeypatch.setattr(decoding, "WORTH", 99)
+    monkeypatch.setattr(direct, "WORTH", 99)
     whole = drawn(model, Direct, monkeypatch)
     assert torch.equal(ours.ids, whole.ids)
     assert (ours.logp - whole.logp).abs().max() < exact
@@ -51,8 +53,9 @@ def test_what_all_prompts_begin_with_is_read_once(monkeypatch):
 
     drawn(random_model(), Watched, monkeypatch)
     assert read == [(1, 8), (3, 5)]
-    assert decoding.common([[1] * 9]) == decoding.common([[1] * 8] * 3) == 0
-    assert decoding.common([[1] * 9, [1] * 12]) == 8
+    common = partial(Direct.common, None)
+    assert common([[1] * 9]) == common([[1] * 8] * 3) == 0
+    assert common([[1] * 9, [1] * 12]) == 8
 
 
 @pytest.mark.parametrize("kind", [Direct, Decoder])

@@ -1,0 +1,173 @@
+"""A decode step written out: tables made once, keys and values where they stay."""
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from refimpl.decoding import Decoder
+
+WORTH = 8
+"""Tokens that all prompts begin with are read once where there are as many as this."""
+SMALL = 2**18
+"""Layers that read the same are one product where a copy of their weights has at most
+so many numbers: a large model gains little by it, and would pay in memory."""
+
+
+class Direct(Decoder):
+    """Keys and values lie where they stay; those of the i-th row in `slot[i]`."""
+
+    def common(self, prompts: list[list[int]]) -> int:
+        """All but the last token of each may be; 0 if they are few."""
+        columns = zip(*(row[:-1] for row in prompts))
+        same = takewhile(lambda column: len(set(column)) == 1, columns)
+        length = len(list(same)) if len(prompts) > 1 else 0
+        return length if length >= WORTH else 0
+
+    def prompts(self, copies: int) -> Float[Tensor, "B V"]:
+        """As `Decoder`'s, and then room for all that is to come."""
+        logits = super().prompts(copies)
+        self.body: Any = self.model.get_decoder()
+        cos, sin = self.body.rotary_emb(logits, self.position)
+        sin[..., : sin.shape[-1] // 2] *= -1
+        self.tables = [cos, sin]
+        room = self.position.shape[1] - self.end
+        self.layers = [
+            Layer(layer, *(F.pad(x, (0, 0, 0, room)) for x in (read.keys, read.values)))
+            for layer, read in zip(self.body.layers, self.cache.layers)
+        ]
+        del self.cache
+        self.slot = torch.arange(len(logits), device=logits.device)
+        return logits
+
+    def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
+        """The logits after one more token in each row."""
+        at, self.end = slice(self.end, self.end + 1), self.end + 1
+        tokens = torch.empty_like(tokens).index_copy_(0, self.slot, tokens)
+        return self.step(tokens, at, self.attention[:, : self.end])[self.slot]
+
+    def step(
+        self,
+        tokens: Int[Tensor, "B 1"],
+        at: slice | Tensor,
+        mask: Bool[Tensor, "B t"],
+    ) -> Float[Tensor, "B V"]:
+        """x ← x + attention(norm(x)), x ← x + mlp(norm(x)) in each layer; logits.
+
+        The tokens stand in column `at`, and read the t first columns.
+        """
+        angles = [table[:, None, at] for table in self.tables]
+        x = self.body.embed_tokens(tokens)  # (B, 1, H)
+        for layer in self.layers:
+            x = x + layer.attended(normed(layer.before, x), angles, mask, at)
+            x = x + layer.fed(normed(layer.between, x))
+        return self.model.get_output_embeddings()(normed(self.body.norm, x))[:, 0]
+
+    def keep(self, rows: Int[Tensor, " b"]) -> None:
+        """Go on with these rows alone: the last move to where others have left."""
+        n, self.slot = len(rows), self.slot[rows]
+        free = torch.ones_like(self.attention[:, 0]).index_fill_(0, self.slot, 0)
+        to = free[:n].nonzero()[:, 0]
+        moved = (self.slot >= n).nonzero()[:, 0]
+        if self.recorded:
+            to = moved = torch.arange(n, device=rows.device)
+
+        def packed(x: Tensor) -> Tensor:
+            x[to] = x[self.slot[moved]]
+            return x[:n]
+
+        self.attention = packed(self.attention)
+        self.tables = [packed(table) for table in self.tables]
+        for layer in self.layers:
+            layer.kept = [packed(x) for x in layer.kept]
+        self.slot[moved] = to
+
+
+class Layer:
+    """A layer for one token a row, with its keys and values (B, heads, columns, d)."""
+
+    def __init__(self, layer: Any, keys: Tensor, values: Tensor):
+        self.before, self.between = (
+            layer.input_layernorm,
+            layer.post_attention_layernorm,
+        )
+        self.own, self.kept = layer.self_attn, [keys, values]
+        self.projected = projected(self.own, keys.shape[1], keys.shape[-1])
+        self.fed = fed(layer.mlp)
+        self.scale = None
+        if hasattr(self.own, "q_norm"):
+            q, k = self.own.q_norm.weight, self.own.k_norm.weight
+            queries = self.own.num_key_value_groups
+            self.scale = torch.cat([q.expand(queries, -1), k[None]])
+
+    def attended(
+        self,
+        x: Float[Tensor, "B 1 H"],
+        angles: list[Float[Tensor, "B 1 1 d"]],
+        mask: Bool[Tensor, "B t"],
+        at: slice | Tensor,
+    ) -> Float[Tensor, "B 1 H"]:
+        """Attention of one token a row to those before it and itself, which is kept.
+
+        The queries that share a head of keys are rows of one product.
+        """
+        both, v = self.projected(x).tensor_split([-1], 2)
+        if self.scale is not None:
+            both = self.scale * unit(both, self.own.q_norm.variance_epsilon)
+        cos, sin = angles
+        half, other = both.chunk(2, -1)
+        both = both * cos + torch.cat([other, half], -1) * sin
+        for whole, new in zip(self.kept, (both[:, :, -1:], v)):
+            whole[:, :, at] = new
+        keys, values = (whole[:, :, : mask.shape[1]] for whole in self.kept)
+        mixed = F.scaled_dot_product_attention(
+            both[:, :, :-1], keys, values, mask[:, None, None], scale=self.own.scaling
+        )
+        return self.own.o_proj(mixed.reshape(len(x), 1, -1))
+
+
+def projected(own: Any, heads: int, d: int) -> Callable[[Tensor], Tensor]:
+    """x ↦ (B, heads, queries + 2, d): of each head of keys its queries, key, value."""
+    parts = own.q_proj, own.k_proj, own.v_proj
+    if not one_product(*parts):
+        shape = heads, -1, d
+        return lambda x: torch.cat([p(x).view(len(x), *shape) for p in parts], 2)
+    weight = torch.cat([p.weight.unflatten(0, (heads, -1)) for p in parts], 1)
+    weight, bias = weight.flatten(0, 1), None
+    if own.q_proj.bias is not None:
+        bias = torch.cat([p.bias.view(heads, -1) for p in parts], 1).flatten()
+    return lambda x: F.linear(x, weight, bias).view(len(x), heads, -1, d)
+
+
+def fed(mlp: Any) -> Callable[[Tensor], Tensor]:
+    """W_down (act(W_gate x) · W_up x), or what else stands there, as it is."""
+    parts = getattr(mlp, "gate_proj", None), getattr(mlp, "up_proj", None)
+    if not one_product(*parts) or mlp.gate_proj.bias is not None:
+        return mlp
+    weight = torch.cat([part.weight for part in parts])
+
+    def product(x: Tensor) -> Tensor:
+        gate, up = F.linear(x, weight).chunk(2, -1)
+        return mlp.down_proj(mlp.act_fn(gate) * up)
+
+    return product
+
+
+def one_product(*layers: Any) -> bool:
+    """Whether they are linear layers, nothing around them, and small."""
+    plain = all(type(layer) is nn.Linear for layer in layers)
+    return plain and sum(layer.weight.numel() for layer in layers) <= SMALL
+
+
+def normed(norm: Any, x: Tensor) -> Tensor:
+    """w · x / √(mean(x²) + ε) over the last dimension, as transformers rounds it."""
+    return norm.weight * unit(x, norm.variance_epsilon)
+
+
+def unit(x: Tensor, epsilon: float) -> Tensor:
+    """x / √(mean(x²) + ε)."""
+    return F.rms_norm(x.float(), x.shape[-1:], eps=epsilon).to(x.dtype)
