@@ -53,7 +53,9 @@ def log_distribution(
 
     The most likely token always stays. Σ p = 1 over those that are kept.
     """
-    logits = wide(logits) / sampling.temperature
+    logits = wide(logits)
+    if sampling.temperature != 1:
+        logits = logits / sampling.temperature
     if sampling.top_k is not None:
         kth = logits.topk(min(sampling.top_k, logits.shape[-1])).values[..., -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
@@ -119,7 +121,7 @@ def sample_ids(
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
         step = draw(prob, generator)
-        entropy = -(prob * log_prob).nansum(-1)  # 0 · log 0 is 0
+        entropy = -prob.mul_(log_prob).nansum(-1)  # 0 · log 0 is 0
         drawn.append((row, going, step, log_prob.gather(1, step), entropy))
         # 3. Drop the rows that have ended.
         going = going & ~(step == ends).any(-1)
@@ -183,7 +185,7 @@ def draw(
     which beside it looks whether a row sums to 0 and makes a GPU wait for that.
     """
     clocks = torch.empty_like(prob).exponential_(generator=generator)
-    return (prob / clocks).argmax(-1, keepdim=True)
+    return torch.div(prob, clocks, out=clocks).argmax(-1, keepdim=True)
 
 
 @contextlib.contextmanager
