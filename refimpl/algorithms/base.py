@@ -9,7 +9,7 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Real, Shaped
@@ -79,6 +79,7 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # whether advantages need a value function
     one_ratio: bool = False  # whether a response has one ratio for all its tokens
+    anchor: Literal["old", "sampler"] = "old"  # what the ratio is taken against
     # False where log π stands in the objective, whose value then means nothing
     surrogate: bool = True
     # Settings of `TrainConfig` that the paper makes part of the method
@@ -99,12 +100,13 @@ class Algorithm:
         **Arguments:**
 
         - `logp`, `old_logp`: log-probs of the sampled tokens at the sampling
-          temperature, nats. `old_logp` is a constant.
+          temperature, nats. `old_logp` is a constant; the sampler's, if that is the
+          method's `anchor`.
         - `advantages`: (B,), copied to every token, or (B, T).
         - `mask`: float, bool or int; 1 through EOS, 0 after.
         - `weight`: from `refimpl.normalisers`, made on the whole mini-batch; default:
-          the paper's normaliser over this mask. `importance.truncated_weight` times
-          this corrects for a sampler that is not π_old.
+          the paper's normaliser over this mask. `corrections.factor` times this
+          corrects for a sampler that is not π_old.
         - `hyperparameters`: see `defaults`; `epsilon` sets both bounds at once.
 
         Raises `UserError` on malformed tensors, values out of range, or an unknown

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import refimpl
-from refimpl import importance, kl, moe, normalisers
+from refimpl import corrections, kl, moe, normalisers
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.algorithms.base import LossResult
 from refimpl.checks import UserError
@@ -138,8 +138,8 @@ def loss_of(
     plain = weight = normalisers.apply(average, mask, group=group, max_length=longest)
     if settings.get("cap"):
         rollout = inputs["rollout_logp"]
-        capped = importance.truncated_weight(old, rollout, mask, settings["cap"])
-        weight = weight * capped
+        rules, paid = {"token_truncate": settings["cap"]}, inputs["advantages"]
+        weight = weight * corrections.factor(rules, old, rollout, mask, paid)
     shifted = old
     if settings.get("placement"):
         gamma, placement = inputs["gamma"], settings["placement"]
