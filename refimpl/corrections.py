@@ -64,8 +64,8 @@ def factor(
     advantages: Tensor,
     now: Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """The product of what `rules` say. `logp`, nats, is the numerator of w; `opsm` alone
-    asks for `advantages`, (B,) or (B, T), and for log π_θ, `now` (None: `logp`)."""
+    """The product of what `rules` say. `logp`, nats, is the numerator of w; `opsm` asks
+    for `advantages`, (B,) or (B, T), and for log π_θ, `now` (None: `logp`)."""
     z = log_ratio(logp, sampler_logp, mask)
     product = torch.ones_like(z)
     for name, bound in rules.items():

@@ -79,9 +79,10 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # whether advantages need a value function
     one_ratio: bool = False  # whether a response has one ratio for all its tokens
-    anchor: Literal["old", "sampler"] = "old"  # what the ratio is taken against
     # False where log π stands in the objective, whose value then means nothing
     surrogate: bool = True
+    # Whose log-probs the trainer hands over as `old_logp`: π_old's, or the sampler's μ
+    anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
 
@@ -100,8 +101,7 @@ class Algorithm:
         **Arguments:**
 
         - `logp`, `old_logp`: log-probs of the sampled tokens at the sampling
-          temperature, nats. `old_logp` is a constant; the sampler's, if that is the
-          method's `anchor`.
+          temperature, nats. `old_logp` is a constant.
         - `advantages`: (B,), copied to every token, or (B, T).
         - `mask`: float, bool or int; 1 through EOS, 0 after.
         - `weight`: from `refimpl.normalisers`, made on the whole mini-batch; default:

@@ -46,7 +46,8 @@ CHOICES = {
     "replay": [None, "R2", "R3"],
     "router_shift": [False, True],
     "placement": moe.PLACEMENTS,
-    "max_rollout_weight": [None, 0.9, 2.0],
+    "corrections": [{}, {"token_truncate": 0.9}, {"mean_mask": (0.8, 1.1)}],
+    "advantage": [None, "batch_std"],
     "beta": [0.3],
     "entropy_bonus": [0.0, 0.2],
     "gamma": [1.0, 0.8],
@@ -135,8 +136,12 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(kl, seed):
     named = NORMALISERS.get(c.normaliser, method.normaliser)
     known = {"group": rollout.group, "max_length": 24}
     weight = weighed = normalisers.apply(named, left.double(), **known)
-    if cap := c.max_rollout_weight:
-        weighed = weight * (old_logp - rollout.logp).exp().clamp(max=cap)
+    log_w, length = (old_logp - rollout.logp) * left, left.sum(-1, keepdim=True)
+    if "token_truncate" in c.corrections:
+        weighed = weight * log_w.exp().clamp(max=0.9)
+    if "mean_mask" in c.corrections:
+        w = (log_w.sum(-1, keepdim=True) / length.clamp(min=1)).exp()
+        weighed = weight * w * ((w >= 0.8) & (w <= 1.1))
     drift = (now.log_probs(rollout.experts) - rollout.router_logp).abs().mean((-1, -2))
     gamma, before = (-drift).exp().clamp(min=0.7), old_logp
     gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises
