@@ -57,16 +57,11 @@ def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return centred / (variance.sqrt() + eps)
 
 
-def group_centred(scored: Scored) -> Float[Tensor, " B"]:
-    """Ã_i = R_i − mean R, no division by the std. Dr. GRPO (2503.20783).
+def group_centred(scored: Scored, weight: Tensor | None = None) -> Float[Tensor, " B"]:
+    """Ã_i = R_i − mean R, weighted or not, without the std. Dr. GRPO (2503.20783).
 
     Raises `UserError` if a group has fewer than two responses.
     """
-    return less_mean(scored, torch.ones_like(scored.total))
-
-
-def less_mean(scored: Scored, weight: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """R_i less its group's weighted mean, exactly 0 where all of a group are equal."""
     rewards, group = scored.total, scored.group
     size = group_size(group)
     if (size < 2).any():
@@ -74,6 +69,7 @@ def less_mean(scored: Scored, weight: Float[Tensor, " B"]) -> Float[Tensor, " B"
             "a group baseline needs at least 2 responses to the same prompt, but "
             f"group {group[size < 2].min().item()} has 1; sample with group_size ≥ 2"
         )
+    weight = torch.ones_like(rewards) if weight is None else weight
     centred = rewards - group_sum(weight * rewards, group) / group_sum(weight, group)
     # The float mean of n equal numbers need not be that number: ask, don't compute.
     return torch.where(all_equal(rewards, group), 0.0, centred)
@@ -95,7 +91,7 @@ def opo(scored: Scored) -> Float[Tensor, " B"]:
     """A_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|. OPO (2505.23585), as in verl 0.9.1: the
     baseline of least variance, if ‖∇log π(o)‖² grows as |o|."""
     length = scored.mask.to(scored.total).sum(-1)  # type: ignore[union-attr]
-    return less_mean(scored, length.clamp(min=1))
+    return group_centred(scored, length.clamp(min=1))
 
 
 def batch_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
@@ -105,8 +101,8 @@ def batch_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
 
 
 def maxrl(scored: Scored) -> Float[Tensor, " B"]:
-    """Â_i = (R_i − mean R) / mean R, 0 unless mean R > 0. MaxRL (2602.02710), prime-rl:
-    for rewards ≥ 0, to follow ∇log p where Ã follows ∇p."""
+    """Â_i = (R_i − mean R) / mean R, 0 unless mean R > 0. MaxRL (2602.02710), prime-rl.
+    For R in {0, 1} it follows Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
     centred = group_centred(scored)
     mean = group_sum(scored.total, scored.group) / group_size(scored.group)
     return torch.where(mean > 0, centred / mean.where(mean > 0, 1.0), 0.0)
@@ -115,15 +111,14 @@ def maxrl(scored: Scored) -> Float[Tensor, " B"]:
 def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â = A / (std_batch A + eps),  A = Σ_k w_k group_relative(R_k). GDPO (2601.05242).
 
-    The std is over responses, as in the paper and TRL; verl's is over tokens. The mean
-    that all three subtract is 0 already, group by group.
-    """
+    The std is over responses, as in the paper and TRL; verl's, over tokens. The mean
+    that all three subtract is 0 already."""
     if scored.parts is None:
         raise UserError("gdpo needs a reward with components, as refimpl.real.rewards")
     parts = scored.parts.unbind(-1)
     each = [group_relative(scored._replace(rewards=part), eps) for part in parts]
-    weights = scored.weights or [1.0] * len(parts)
-    total = torch.stack([w * one for w, one in zip(weights, each)]).sum(0)
+    weights = each[0].new_tensor(scored.weights or [1.0] * len(parts))
+    total = torch.stack(each, -1) @ weights
     return total / (total.std() + eps)
 
 

@@ -19,6 +19,13 @@ Advantage = Literal["grpo", "dr_grpo", "rloo", "opo", "batch_std", "maxrl", "gdp
 DType = Literal["float32", "bfloat16", "float64"]
 
 
+SCALERL: dict[str, object]
+SCALERL = {"advantage": "batch_std", "normaliser": "group_token_mean"}
+SCALERL |= {"dynamic_sampling": True, "max_sampling_rounds": 1}
+"""ScaleRL (2510.13786), of `cispo`: no group of equal rewards, and none in its place.
+Its logits are float32, as here; it has a `sampler_delay` of up to 8."""
+
+
 @checked
 class Rollouts:
     """Which problems, and how they are answered."""

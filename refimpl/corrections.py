@@ -1,8 +1,7 @@
 """Corrections of a sampler that is not the policy which is trained on its tokens.
 
-A rule looks at w = π_old / μ, μ the sampler's, or, where μ stands for π_old ("two
-policies"), at w = π_θ / μ. It makes a factor of a loss's `weight`, a constant; 0 drops
-the token. All that are given hold at once, as in {"token_truncate": 2, "opsm": 0.1}.
+A rule looks at w = π_old / μ, μ the sampler's, or at π_θ / μ, where μ stands for π_old
+(two policies), and makes a constant factor of a loss's `weight`; 0 drops the token.
 
 | rule: bound | factor | called elsewhere |
 |---|---|---|
@@ -15,19 +14,17 @@ the token. All that are given hold at once, as in {"token_truncate": 2, "opsm": 
 
 `sequence_…` has the product of w over a response for w (of k3 the sum), `mean_…` the
 geometric mean: TRL's default is `sequence_mask` at 3, verl's Geo-RS `mean_reject`.
-KPop's KLs are binary: of this token against all others.
-
-**Where engines differ.** Bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has
-its `…_k1` on 1/w. OPSM measures π_θ from the sampler, as DeepSeek and TRL; slime from
-π_old. A dropped token stays in the average's denominator, as in TRL and IcePop; where
-verl, SkyRL and AReaL *reject* one, they average over what is left.
+KPop's KLs are binary: of this token against all others. **Where engines differ:**
+bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has its `…_k1` on 1/w. OPSM goes
+from the sampler to π_θ, as DeepSeek's and TRL's; slime's from π_old. A dropped token
+stays in the average's denominator, as in TRL and IcePop; where verl, SkyRL and AReaL
+*reject* one, they average over what is left.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from refimpl.checks import Positive, UserError, checker, refuse_unknown
@@ -37,8 +34,7 @@ LEVELS = ("token", "sequence", "mean")
 BAND = Positive | tuple[Positive, Positive]
 ACTIONS = {"truncate": BAND, "mask": BAND, "reject": BAND, "k3": Positive}
 RULES = {f"{level}_{act}": kind for level in LEVELS for act, kind in ACTIONS.items()}
-RULES |= {"kpop": Positive, "opsm": Positive}
-"""Every rule, and the type of its bound."""
+RULES |= {"kpop": Positive, "opsm": Positive}  # and the type of a rule's bound
 WEIGHING = {name for name in RULES if name.endswith(("truncate", "mask", "kpop"))}
 """Those that multiply by w; the others only drop."""
 
@@ -56,26 +52,19 @@ def check(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def factor(
-    rules: Mapping[str, Any],
-    logp: Float[Tensor, "B T"],
-    sampler_logp: Float[Tensor, "B T"],
-    mask: Mask,
-    advantages: Tensor,
-    now: Float[Tensor, "B T"] | None = None,
-) -> Float[Tensor, "B T"]:
-    """The product of what `rules` say. `logp`, nats, is the numerator of w; `opsm` asks
-    for `advantages`, (B,) or (B, T), and for log π_θ, `now` (None: `logp`)."""
-    z = log_ratio(logp, sampler_logp, mask)
+def factor(rules: Mapping, logp, sampler_logp, mask, advantages, now=None) -> Tensor:
+    """(B, T): the product of what `rules` say. `logp`, nats, is the numerator of w;
+    `opsm` asks for `advantages`, (B,) or (B, T), and log π_θ, `now` (None: `logp`)."""
+    z, now = log_ratio(logp, sampler_logp, mask), logp if now is None else now
     product = torch.ones_like(z)
     for name, bound in rules.items():
         if name == "kpop":
             far = binary_kl(logp, sampler_logp).maximum(binary_kl(sampler_logp, logp))
             kept = ratio(z) * inside(torch.where(mask.bool(), far, 0.0), bound)
         elif name == "opsm":
-            behind = -log_ratio(logp if now is None else now, sampler_logp, mask)
+            left = sequence_log_ratio(log_ratio(now, sampler_logp, mask), mask)[:, None]
             bad = advantages.view(len(mask), -1) < 0
-            kept = torch.where(bad, inside(over("mean", behind, mask), bound), 1.0)
+            kept = torch.where(bad, inside(-left, bound), 1.0)
         else:
             kept = by_level(name, z, mask, bound)
         product = product * kept
@@ -83,23 +72,17 @@ def factor(
 
 
 def by_level(name: str, z: Tensor, mask: Mask, bound: Any) -> Tensor:
-    """A rule on w = e^z, of each token or of its whole response."""
+    """A rule on w = e^z, of each token, (B, T), or of its whole response, (B, 1)."""
     level, action = name.split("_")
-    if action == "k3":  # KL(μ‖π), estimated
-        return inside(over(level, ratio(z) - 1 - z, mask), bound)
-    w = ratio(over(level, z, mask))
+    x = ratio(z) - 1 - z if action == "k3" else z
+    if level != "token":
+        count = mask.sum(-1, keepdim=True).clamp(min=1) if level == "mean" else 1
+        x = x.sum(-1, keepdim=True) / count
+    if action == "k3":
+        return inside(x, bound)
     if action == "truncate":
-        return w.clamp(*(bound if isinstance(bound, tuple) else (0.0, bound)))
-    return inside(w, bound) * (w if action == "mask" else 1.0)
-
-
-def over(level: str, x: Tensor, mask: Mask) -> Tensor:
-    """`x` (B, T) itself, or its sum or mean over a response, (B, 1)."""
-    if level == "token":
-        return x
-    return (
-        x.sum(-1, True) if level == "sequence" else sequence_log_ratio(x, mask)[:, None]
-    )
+        return ratio(x).clamp(*(bound if isinstance(bound, tuple) else (0.0, bound)))
+    return inside(ratio(x), bound) * (ratio(x) if action == "mask" else 1.0)
 
 
 def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:
@@ -108,7 +91,7 @@ def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:
     return ((x >= low) & (x <= high)).to(x)
 
 
-def binary_kl(p: Float[Tensor, "B T"], q: Float[Tensor, "B T"]) -> Tensor:
+def binary_kl(p: Tensor, q: Tensor) -> Tensor:
     """p log p/q + (1−p) log (1−p)/(1−q), of log-probs, with 1−p ≥ 1e-8: also of a token
     that is certain in float32, where AReaL's clamp of p itself leaves 0 · log 0."""
     others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (p, q))

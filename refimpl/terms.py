@@ -93,9 +93,8 @@ def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
         factor = corrections.factor(rules, *pair, mask, part.advantages, now)
         dropped = (factor == 0) & mask.bool()
         given.metrics[f"{DROPPED}_masked_fraction"] = dropped.sum() / part.tokens
-        given.metrics[f"{DROPPED}_seq_masked_fraction"] = (
-            dropped.any(-1).sum() / part.responses
-        )
+        rows = dropped.any(-1).sum() / part.responses
+        given.metrics[f"{DROPPED}_seq_masked_fraction"] = rows
         return given._replace(weight=given.weight * factor)
 
     return correct

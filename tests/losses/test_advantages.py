@@ -92,8 +92,7 @@ PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) /
 
 
 def test_maxrl_by_hand_and_as_in_prime_rl():
-    """A success of 1, 2 and 0 in 4 weighs 3, 1 and 0. Their mean gradient is unbiased
-    for p + (1 − (1−p)²)/2 + …: of G = 2 at p it is p · (1 − p) · ∇log-odds · (1 + …)."""
+    """A success of 1, 2 and 0 in 4 weighs 3, 1 and 0."""
     found = maxrl(Scored(PAID, GROUP))
     assert found.tolist() == [3, -1, -1, -1, 1, 1, -1, -1, 0, 0, 0, 0]
     rewards = torch.rand(12, generator=torch.Generator().manual_seed(0)) - 0.4
