@@ -1,4 +1,4 @@
-"""DPPO, binary KL (2602.04879): the bound is on the KL of "this token or another".
+"""DPPO, binary KL (2602.04879, Eq. 14): a bound on the KL of "this token or another".
 
     M = 0 where D > δ and the token moves on, 1 elsewhere
     D = μ log(μ/π_θ) + (1 − μ) log((1 − μ)/(1 − π_θ))

@@ -1,4 +1,4 @@
-"""DPPO, binary total variation (2602.04879): a bound on a probability's change.
+"""DPPO, binary total variation (2602.04879, Eq. 11–13): a bound on a probability.
 
     J = (1/Σ_i|o_i|) Σ_i Σ_t M sg[min(r, max_ratio)] Â_i log π_θ(o_{i,t}),   r = π_θ/μ
     M = 1[π_θ − μ ≤ δ_high] where Â > 0,   1[π_θ − μ ≥ −δ_low] elsewhere
@@ -6,9 +6,9 @@
 **Changed against CISPO:** a token is dropped, by how far its *probability* has moved:
 at μ = 0.001 its ratio may reach 201, at μ = 0.5 only 1.4.
 
-**Departures.** `old_logp` is the sampler's, μ; verl takes whatever it is handed. The
-paper's M r Â has this gradient up to the cap; stated is verl 0.9.1's `dppo_tv`, cap
-(`clip_ratio_c`) and all. δ = 0.2 is SkyRL's and was prime-rl's; verl's recipe has 0.15.
+**Departures.** `old_logp` is the sampler's, μ; verl takes whatever it is handed. Eq. 11
+is M r Â, which has this gradient up to the cap; stated is verl 0.9.1's `dppo_tv`, whose
+cap is `clip_ratio_c`. δ = 0.2 is SkyRL's and was prime-rl's; verl's recipe has 0.15.
 """
 
 from dataclasses import replace
@@ -17,8 +17,8 @@ from functools import partial
 from torch import Tensor
 
 from refimpl.algorithms.base import Objective, Tokens
-from refimpl.algorithms.cispo import CISPO
-from refimpl.checks import Positive, Weight
+from refimpl.algorithms.cispo import CISPO, MaxRatio
+from refimpl.checks import Weight
 from refimpl.importance import ratio
 
 
@@ -28,7 +28,7 @@ def masked(
     *,
     delta_low: Weight = 0.2,
     delta_high: Weight = 0.2,
-    max_ratio: Positive = 20.0,
+    max_ratio: MaxRatio = 20.0,
 ) -> Objective:
     """M sg[min(r, max_ratio)] Â log π_θ; `moved_by` is positive where a token rose."""
     moved, r = moved_by(t).detach(), ratio(t.z).detach().clamp(max=max_ratio)

@@ -1,4 +1,4 @@
-"""IPO, prime-rl's default since August 2026: a bound on both sides of a probability.
+"""IPO: INTELLECT Policy Optimization (prime-rl#1930), a bound on both sides.
 
     J = (1/Σ_i|o_i|) Σ_i Σ_t { 1[|π_θ − μ| ≤ δ] r Â_i − τ (log r)² },      r = π_θ/μ
 
@@ -6,8 +6,8 @@
 dropped, too. τ pulls every token to the sampler, also the dropped ones.
 
 **Departures.** `old_logp` is the sampler's, μ. There is no paper: stated is prime-rl's
-code, which came (#3418) with δ 0.1 and τ 1e-3, and now has 0.3, no τ, and a cap of 1e4
-on r, which is not here. No relation to the IPO of preferences (2310.12036).
+default of March and again of August 2026 (#3418), then with δ 0.1 and τ 1e-3; with 0.3
+and 0 since #3586. Its later cap of 1e4 on r is not here. Not preferences' IPO (2310.12036).
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ IPO = replace(
     DPPO_TV,
     name="ipo",
     title="IPO",
-    paper="prime-rl 2026, prime-rl#3418",
+    paper="Prime Intellect 2026, prime-rl#1930",
     parent="dppo_tv",
     changed="the bound holds whatever the sign of the advantage",
     objective=objective,
