@@ -27,6 +27,10 @@ CHAPTERS = {
     "gmpo": "08_gmpo",
     "rspo": "09_moe_and_rspo",
     "sapo": "10_sapo",
+    **dict.fromkeys(
+        "dppo_tv dppo_kl ipo glm5 vespo luspo minirl dro kimi".split(),
+        "14_scaling_out",
+    ),
 }
 """Where a method is derived; the first of a chapter is the one its formula states."""
 MISREAD = {
@@ -41,12 +45,21 @@ MISREAD = {
     "gmpo": "gmpo_bounds_are_offsets",
     "rspo": "rspo_shift_per_token",
     "sapo": "sapo_taus_exchanged",
+    "dppo_tv": "dppo_bounds_the_ratio",
+    "dppo_kl": "dppo_kl_drops_what_is_far",
+    "ipo": "ipo_is_one_sided",
+    "glm5": "glm5_holds_the_ratio",
+    "vespo": "vespo_takes_the_root",
+    "luspo": "luspo_divides_by_length",
+    "minirl": "minirl_is_a_token_mean",
+    "dro": "dro_weighs_by_the_ratio",
+    "kimi": "kimi_clips_as_ppo",
 }
 """The misreading of each method that costs most."""
-FIRST = 6
-"""Methods on the first sheet of paper."""
+STARTS = (0, 6, 11, 16)
+"""The first method of each sheet of paper."""
 LEAD = """<h1 id="top">The cheat sheet</h1>
-<p>Eleven methods on two sheets of paper. Every one climbs the sum of weight ×
+<p>Twenty methods on four sheets of paper. Every one climbs the sum of weight ×
 objective over all tokens; the <em>normaliser</em> makes the weight. The <em>gate</em>
 is the share of a token's gradient that is left at a ratio r, computed by the loss that
 trains: where Â &gt; 0 as a solid line, where Â &lt; 0 as a dashed one. Below each
@@ -55,7 +68,7 @@ method stand the settings of TRL 1.16 and verl 0.9.1.</p>"""
 
 def page(group: str) -> Page:
     cards = [card(algorithm) for algorithm in ALGORITHMS.values()]
-    sheets = (cards[:FIRST], cards[FIRST:])
+    sheets = (cards[i:j] for i, j in zip(STARTS, (*STARTS[1:], None)))
     return Page(
         "cheat_sheet.html",
         "The cheat sheet",
@@ -63,7 +76,7 @@ def page(group: str) -> Page:
         group,
         styles=("cheat_sheet.css",),
         summary="Each method's objective, gate, defaults, misreading, and the settings "
-        "of TRL and verl, on two sheets of paper.",
+        "of TRL and verl, on four sheets of paper.",
     )
 
 
@@ -141,7 +154,7 @@ def formula(name: str) -> list[str]:
 def displayed(chapter: str) -> tuple[str, ...]:
     """The formulas of the section that states a chapter's idea."""
     cells = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells
-    idea = next(c.source for c in cells if "## The idea" in c.source)
+    idea = next((c.source for c in cells if "## The idea" in c.source), "")
     idea = idea.partition("## The idea")[2].partition("\n## ")[0]
     found = re.findall(r"\$\$(.*?)\$\$", idea, re.S)
     return tuple(one.strip() for one in found)
