@@ -17,9 +17,9 @@ from refimpl.algorithms.dppo_tv import DPPO_TV, masked
 
 
 def divergence(t: Tokens) -> Tensor:  # D, with the sign of log r
-    mu, others = t.old_logp.exp(), (1 - t.logp.exp()).clamp(min=0)
-    d = (1 - mu) * ((1 - mu + 1e-8) / (others + 1e-8)).log() - mu * t.z
-    return d * t.z.sign()
+    mu, pi, far = t.old_logp.exp(), t.logp.exp(), float("inf")
+    d = (1 - mu) * ((1 - mu + 1e-8) / (1 - pi + 1e-8)).log() - mu * t.z
+    return d.nan_to_num(nan=far, posinf=far) * t.z.sign()  # rounding: π_θ > 1
 
 
 DPPO_KL = replace(
