@@ -18,6 +18,7 @@ from torch import Tensor
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO, MaxRatio
+from refimpl.algorithms.clip import stopped
 from refimpl.checks import Weight
 from refimpl.importance import ratio
 
@@ -32,8 +33,7 @@ def masked(
 ) -> Objective:
     """M sg[min(r, max_ratio)] Â log π_θ; `moved_by` is positive where a token rose."""
     moved, r = moved_by(t).detach(), ratio(t.z).detach().clamp(max=max_ratio)
-    low = (t.advantages < 0) & (moved < -delta_low)
-    high = (t.advantages > 0) & (moved > delta_high)
+    low, high = stopped(moved, t.advantages, -delta_low, delta_high)
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
 
 

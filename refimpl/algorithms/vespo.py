@@ -10,7 +10,6 @@ answer, without GSPO's root. φ(1) = 1; the peak is at W = k/λ.
 z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5.
 """
 
-import math
 from dataclasses import replace
 
 import torch
@@ -31,7 +30,7 @@ def objective(
 ) -> Objective:
     """sg[φ(W)] Â log π_θ; the first pair where an answer's Â ≥ 0"""
     log_w = t.z.detach().clamp(-LIMIT, LIMIT).sum(-1, keepdim=True)
-    log_w, good = log_w.clamp(math.log(1e-8), LIMIT), t.advantages[:, :1] >= 0
+    log_w, good = log_w.clamp(-18.42068, LIMIT), t.advantages[:, :1] >= 0
     k, rate = torch.where(good, k_pos, k_neg), torch.where(good, lambda_pos, lambda_neg)
     phi = (k * log_w + rate * (1 - log_w.exp())).exp()
     return Objective(phi * t.advantages * t.logp)
