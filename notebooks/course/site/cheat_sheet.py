@@ -171,6 +171,8 @@ def equation(algorithm: Algorithm) -> str:
 ACROSS, DOWN, LARGEST = 200, 64, 1.5
 """Of the drawing; its right edge is at r = 3, its upper edge at a gate of 1.5."""
 TRIED = (0.5, 0.9, 1.1, 1.5, 2.0)
+SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo"), 0.3)
+"""Where a gate looks at probabilities: that of the token which is drawn."""
 
 
 def gate(algorithm: Algorithm) -> str:
@@ -194,7 +196,7 @@ def gate(algorithm: Algorithm) -> str:
 
 def path(algorithm: Algorithm, sign: float) -> str:
     """The curve's corners, and every eighth point between; nothing above the frame."""
-    made = curve(algorithm, sign)
+    made = curve(algorithm, sign, old=SAMPLED.get(algorithm.name, 1.0))
     x = made.ratio * (ACROSS / 3)
     y = DOWN * (1 - made.gate / LARGEST)
     corner = torch.zeros_like(y, dtype=torch.bool)
@@ -208,11 +210,13 @@ def path(algorithm: Algorithm, sign: float) -> str:
 def said(algorithm: Algorithm) -> str:
     """The gate in words, at ratios that a reader may want to compare."""
     ratios = torch.tensor(TRIED)
-    good, bad = (curve(algorithm, sign, ratios).gate for sign in (1.0, -1.0))
+    old = SAMPLED.get(algorithm.name, 1.0)
+    good, bad = (curve(algorithm, sign, ratios, old).gate for sign in (1.0, -1.0))
+    token = f", for a token of probability {old}," if old < 1 else ""
     at = ", ".join(map(str, TRIED))
     return (
-        f"The gate of {algorithm.title} at the ratios {at}: where the advantage is "
-        f"positive {numbers(good)}; where it is negative {numbers(bad)}."
+        f"The gate of {algorithm.title}{token} at the ratios {at}: where the advantage "
+        f"is positive {numbers(good)}; where it is negative {numbers(bad)}."
     )
 
 
