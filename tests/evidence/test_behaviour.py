@@ -28,12 +28,17 @@ def test_no_processor_changes_a_name(name):
     assert behaviour(method, config, noisy) == behaviour(method, config)
 
 
+MASKS = {
+    (f"dppo_{kind}", f"delta_{x}") for kind in ("tv", "kl") for x in ("low", "high")
+}
+MASKS |= {("ipo", "delta"), ("glm5", "epsilon_low"), ("glm5", "epsilon_high")}
+"""Bounds that only say which tokens are dropped: a hundredth may drop none more."""
 HUNDREDTHS = [
     (name, {"hyperparameters": {which: share * usual}})
     for name, method in ALGORITHMS.items()
     for which, usual in method.defaults.items()
-    for share in (0.99, 1.01)
-    if isinstance(usual, float)
+    for share in ((0.3, 2.0) if (name, which) in MASKS else (0.99, 1.01))
+    if isinstance(usual, float) and usual
 ]
 SWITCHES = [
     *((name, {"hyperparameters": {"dual_clip": 1.2}}) for name in ("grpo", "gspo")),

@@ -105,6 +105,15 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "gmpo": ({"epsilon_low": 0.2, "epsilon_high": 0.2},),
     "rspo": ({"epsilon_low": 0.2, "epsilon_high": 0.2},),
     "sapo": ({"tau_pos": 8.8, "tau_neg": 8.8}, {"tau_pos": 8.8, "tau_neg": 17.6}),
+    "dppo_tv": ({"delta_low": 0.05, "delta_high": 0.1}, {"max_ratio": 1.5}),
+    "dppo_kl": ({"delta_low": 0.01, "delta_high": 0.02}, {"max_ratio": 1.5}),
+    "ipo": ({"delta": 0.1, "tau": 1e-3},),
+    "glm5": ({"epsilon_low": 0.2, "epsilon_high": 0.28},),
+    "vespo": ({"k_pos": 1.0, "lambda_pos": 1.0, "k_neg": 2.0, "lambda_neg": 2.0},),
+    "luspo": ({"epsilon_low": 0.03, "epsilon_high": 0.04},),
+    "minirl": ({"epsilon_low": 0.1, "epsilon_high": 0.1},),
+    "dro": ({"tau": 1.0},),
+    "kimi": ({"low": 0.2, "high": 0.3, "tau": 0.1},),
 }
 """Hyperparameters beside the papers'."""
 WITH_KL = ("grpo", "dapo")
