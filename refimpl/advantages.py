@@ -4,6 +4,7 @@ An estimator is a function of one argument, `Scored`, which holds all that an ad
 may look at; it returns (B,), copied to every token, or (B, T).
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,8 @@ class Scored(NamedTuple):
     `rewards`: (B,), one number per response, or (B, T), one per token, which a KL in
     the reward makes of it. `group`: rows with the same id answer the same prompt; ids
     are any integers, in any order, and groups may differ in size. `mask`: 1 on response
-    tokens. `values`: a critic's, in reward units. γ and λ are those of GAE.
+    tokens. `values`: a critic's, in reward units. γ and λ are those of GAE. `parts`:
+    what the reward is made of, and their `weights` in it (None: 1 each).
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -29,6 +31,8 @@ class Scored(NamedTuple):
     values: Float[Tensor, "B T"] | None = None
     gamma: float = 1.0
     lam: float = 0.95
+    parts: Real[Tensor, "B K"] | None = None
+    weights: Sequence[float] | None = None
 
     @property
     def total(self) -> Float[Tensor, " B"]:
@@ -53,8 +57,8 @@ def group_relative(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     return centred / (variance.sqrt() + eps)
 
 
-def group_centred(scored: Scored) -> Float[Tensor, " B"]:
-    """Ã_i = R_i − mean R, no division by the std. Dr. GRPO (2503.20783).
+def group_centred(scored: Scored, weight: Tensor | None = None) -> Float[Tensor, " B"]:
+    """Ã_i = R_i − mean R, weighted or not, without the std. Dr. GRPO (2503.20783).
 
     Raises `UserError` if a group has fewer than two responses.
     """
@@ -65,7 +69,8 @@ def group_centred(scored: Scored) -> Float[Tensor, " B"]:
             "a group baseline needs at least 2 responses to the same prompt, but "
             f"group {group[size < 2].min().item()} has 1; sample with group_size ≥ 2"
         )
-    centred = rewards - group_sum(rewards, group) / size
+    weight = torch.ones_like(rewards) if weight is None else weight
+    centred = rewards - group_sum(weight * rewards, group) / group_sum(weight, group)
     # The float mean of n equal numbers need not be that number: ask, don't compute.
     return torch.where(all_equal(rewards, group), 0.0, centred)
 
@@ -80,6 +85,41 @@ def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
     centred = group_centred(scored)
     size = group_size(scored.group).to(centred.dtype)
     return centred * (size / (size - 1))
+
+
+def opo(scored: Scored) -> Float[Tensor, " B"]:
+    """A_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|. OPO (2505.23585), as in verl 0.9.1: the
+    baseline of least variance, if ‖∇log π(o)‖² grows as |o|."""
+    length = scored.mask.to(scored.total).sum(-1)  # type: ignore[union-attr]
+    return group_centred(scored, length.clamp(min=1))
+
+
+def batch_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
+    """Â_i = (R_i − mean_group R) / (std_batch R + eps), by the std of all rewards.
+    Lite PPO (2508.08221), ScaleRL; TRL's `scale_rewards="batch"` has eps 1e-4."""
+    return group_centred(scored) / (scored.total.std() + eps)
+
+
+def maxrl(scored: Scored) -> Float[Tensor, " B"]:
+    """Â_i = (R_i − mean R) / mean R, 0 unless mean R > 0. MaxRL (2602.02710), prime-rl.
+    For R in {0, 1} it follows Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
+    centred = group_centred(scored)
+    mean = group_sum(scored.total, scored.group) / group_size(scored.group)
+    return torch.where(mean > 0, centred / mean.where(mean > 0, 1.0), 0.0)
+
+
+def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
+    """Â = A / (std_batch A + eps),  A = Σ_k w_k group_relative(R_k). GDPO (2601.05242).
+
+    The std is over responses, as in the paper and TRL; verl's, over tokens. The mean
+    that all three subtract is 0 already."""
+    if scored.parts is None:
+        raise UserError("gdpo needs a reward with components, as refimpl.real.rewards")
+    parts = scored.parts.unbind(-1)
+    each = [group_relative(scored._replace(rewards=part), eps) for part in parts]
+    weights = each[0].new_tensor(scored.weights or [1.0] * len(parts))
+    total = torch.stack(each, -1) @ weights
+    return total / (total.std() + eps)
 
 
 def gae(scored: Scored) -> Float[Tensor, "B T"]:
@@ -133,3 +173,12 @@ def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:
     low = x.new_full((len(ids),), torch.inf).scatter_reduce(0, index, x, "amin")
     high = x.new_full((len(ids),), -torch.inf).scatter_reduce(0, index, x, "amax")
     return (low == high)[index]
+
+
+CRITIC_FREE: dict[str | None, Callable] = {
+    "grpo": group_relative,
+    "dr_grpo": group_centred,
+    "rloo": leave_one_out,
+    **{f.__name__: f for f in (opo, batch_std, maxrl, gdpo)},
+}
+"""What `TrainConfig.advantage` may ask for, by the method that is known for it."""

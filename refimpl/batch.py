@@ -158,8 +158,8 @@ class Batch:
     `mask` says which tokens have a loss: the rollout's, less what is filtered out.
     `old_logp` is π_old's; `rollout.logp` the sampler's, the same unless they differ by
     intent (`TrainConfig.mismatch`). `rollout.experts` are those that π_old visited.
-    `old_values` and `targets` are a critic's, in reward units. `tokens`: how many of
-    them, by `mask`, the mini-batch has of which this is a part.
+    `old_values` and `targets` are a critic's, in reward units. `tokens` (by `mask`) and
+    `responses` are how many the mini-batch has of which this is a part.
     """
 
     rollout: Rollout
@@ -170,6 +170,7 @@ class Batch:
     old_values: Float[Tensor, "B T"] | None = None
     targets: Float[Tensor, "B T"] | None = None
     tokens: Float[Tensor, ""] | None = None
+    responses: Float[Tensor, ""] | None = None
 
     def __len__(self) -> int:
         return len(self.rollout)
@@ -198,7 +199,8 @@ class Batch:
                 rows.append(torch.isin(group, chosen).nonzero()[:, 0])
         every = torch.cat(rows).to(self.mask.device)
         for mini in self.parts(every.split([len(row) for row in rows])):
-            yield replace(mini, tokens=mini.mask.sum().clamp(min=1))
+            count = mini.mask.sum().clamp(min=1)
+            yield replace(mini, tokens=count, responses=count.new_tensor(len(mini)))
 
     def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
         """The rows of groups in which some advantage is not 0; at least one row.

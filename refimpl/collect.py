@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl import moe, seeds
-from refimpl.advantages import Scored, whiten
+from refimpl.advantages import CRITIC_FREE, Scored, whiten
 from refimpl.batch import FREE, Batch, Rollout, widened
 from refimpl.checks import UserError, rows_of, shown
 from refimpl.history import chosen, show
@@ -46,7 +46,9 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         scores = scores + overlong_punishment(rollout.length, limit, buffer)
     metrics = describe(drawn, run.task.habit, run.task.habits)
     rollout, old_logp, compared = old_policy(run, rollout)
-    batch, paid = advantages(run, rollout, old_logp, scores)
+    components = list(drawn.components.values())
+    parts = torch.stack(components, -1)[rows] if components else None
+    batch, paid = advantages(run, rollout, old_logp, scores, parts)
     return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
 
 
@@ -194,7 +196,7 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
 
 
 def advantages(
-    run: Run, rollout: Rollout, old_logp: Tensor, scores: Tensor
+    run: Run, rollout: Rollout, old_logp: Tensor, scores: Tensor, parts: Tensor | None
 ) -> tuple[Batch, dict]:
     """The batch of a rollout: what is paid, less the KL if that is in the reward, is
     turned into advantages by the method's estimator."""
@@ -209,9 +211,10 @@ def advantages(
     if run.critic is not None:
         values = in_parts(run.values, rollout, size)
     rewards = token_rewards(scores, old_logp, reference, mask, beta)
-    estimate = run.algorithm.advantages(
-        Scored(rewards, rollout.group, mask, values, config.gamma, config.lam)
-    )
+    known = mask, values, config.gamma, config.lam
+    weights = getattr(run.reward, "weights", None)
+    estimator = CRITIC_FREE.get(config.advantage, run.algorithm.advantages)
+    estimate = estimator(Scored(rewards, rollout.group, *known, parts, weights))
     shape = getattr(estimate, "shape", None)
     if shape not in (mask.shape, mask.shape[:1]) or not estimate.isfinite().all():
         raise UserError(

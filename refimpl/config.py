@@ -15,7 +15,15 @@ from refimpl.checks import Count, Positive, Seed, Share, UserError, Weight, chec
 Normaliser = Literal[
     "seq_mean_token_mean", "group_token_mean", "token_mean", "constant"
 ]
+Advantage = Literal["grpo", "dr_grpo", "rloo", "opo", "batch_std", "maxrl", "gdpo"]
 DType = Literal["float32", "bfloat16", "float64"]
+
+
+SCALERL: dict[str, object]
+SCALERL = {"advantage": "batch_std", "normaliser": "group_token_mean"}
+SCALERL |= {"dynamic_sampling": True, "max_sampling_rounds": 1}
+"""ScaleRL (2510.13786), of `cispo`: no group of equal rewards, and none in its place.
+Its logits are float32, as here; it has a `sampler_delay` of up to 8."""
 
 
 @checked
@@ -52,11 +60,11 @@ class Sampler:
     sampler_delay: Annotated[int, Field(ge=0)] = 0
     """rollouts that its weights lag behind the policy's, as in asynchronous training"""
     trust_sampler: bool = False
-    """take its log-probs for π_old's, whatever the difference; spares a pass"""
+    """two policies: its log-probs stand for π_old's, which spares a pass"""
     router_noise: Weight = 0.0
     """std of normal noise on the sampler's router logits"""
-    max_rollout_weight: Positive | None = None
-    """cap of truncated importance sampling; None: off"""
+    corrections: dict = field(default_factory=dict)
+    """rule → bound, as {'token_truncate': 2.0}; see `corrections`"""
 
 
 @checked
@@ -93,6 +101,8 @@ class Updates:
     """the algorithm's"""
     normaliser: Normaliser | None = None
     """how tokens are averaged, see `normalisers`; None: as the paper"""
+    advantage: Advantage | None = None
+    """how rewards become advantages, see `advantages`; None: as the paper"""
     max_length: Count | None = None
     """tokens; Dr. GRPO's constant; None: `max_new_tokens`"""
     entropy_bonus: Weight = 0.0
@@ -200,8 +210,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
             )
         if self.trust_sampler and self.replay == "R2":
             raise UserError(
-                "trust_sampler spares the pass of π_old, and replay='R2' replays the "
-                "experts of that pass: take replay='R3', or leave trust_sampler off"
+                "two policies (trust_sampler, or a method's own way) need no pass of "
+                "π_old, whose experts replay='R2' replays: take replay='R3'"
             )
         if (self.max_length or self.max_new_tokens) < self.max_new_tokens:
             raise UserError(

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl.algorithms import Algorithm, Tokens, get
-from refimpl.checks import UserError, guarded
+from refimpl.checks import Positive, UserError, guarded
 
 GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
 """Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""
@@ -39,16 +39,20 @@ def curve(
     algorithm: str | Algorithm,
     advantage: float = 1.0,
     ratios: Float[Tensor, " N"] | None = None,
+    old: Positive = 1.0,
     **hyperparameters,
 ) -> Curve:
-    """One-token responses with these ratios, in float64. The advantage may not be 0."""
+    """One-token responses with these ratios, in float64. The advantage may not be 0.
+
+    `old` is what π_old gave the token: a gate on probabilities depends on it.
+    """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
     ratios = GRID if ratios is None else ratios
     if advantage == 0 or (ratios <= 0).any():
         raise UserError("ratios must be > 0, and the advantage must not be 0")
-    logp = ratios.double().log()[:, None].requires_grad_()
-    one = torch.ones_like(logp)
-    tokens = Tokens(logp, torch.zeros_like(logp), advantage * one, one, one)
+    one = torch.ones_like(ratios, dtype=torch.float64)[:, None]
+    logp = (old * ratios.double()).log()[:, None].requires_grad_()
+    tokens = Tokens(logp, (old * one).log(), advantage * one, one, one)
     given = algorithm.check_hyperparameters(hyperparameters)
     value = algorithm.checked_objective(tokens, given).value
     (slope,) = torch.autograd.grad(value.sum(), logp)

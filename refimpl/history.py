@@ -148,8 +148,8 @@ class Meter:
     """What the updates of one rollout measure; it stays on the device until `read`.
 
     A metric is a mean over the tokens of a mini-batch: each micro-batch adds its value
-    times its share of them. Losses are shares of the whole already, the routers' means
-    are over what was passed, and the largest deviation is the largest.
+    times its share of them. Losses and what is dropped are shares of the whole, means
+    of routers are over what was passed, and the largest deviation is the largest.
     """
 
     def __init__(self) -> None:
@@ -168,12 +168,13 @@ class Meter:
         self.log_ratios.append(z.masked_fill(outside, torch.nan).flatten())
         largest = largest_deviation(torch.where(part.mask.bool(), z, 0.0))
         before = self.total.get("ratio/max_deviation", largest)
-        losses = {"loss": loss.detach()}
+        shares = {n: x for n, x in metrics.items() if n.startswith("rollout_corr/")}
+        shares["loss"] = loss.detach()
         if "value_loss" in metrics:
-            losses["value_loss"] = metrics["value_loss"]
-            losses["loss"] = losses["loss"] - metrics["value_loss"]
-        for name, value in (metrics | losses).items():
-            added = value if name in losses else share * value
+            shares["value_loss"] = metrics["value_loss"]
+            shares["loss"] = shares["loss"] - metrics["value_loss"]
+        for name, value in (metrics | shares).items():
+            added = value if name in shares else share * value
             self.total[name] = self.total.get(name, 0.0) + added
         self.total["ratio/max_deviation"] = torch.maximum(largest, before)
 

@@ -55,17 +55,3 @@ def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B
     no fixed clip range fits short and long responses alike. An empty row gives 0.
     """
     return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-
-
-def truncated_weight(
-    old_logp: Float[Tensor, "B T"],
-    rollout_logp: Float[Tensor, "B T"],
-    mask: Mask,
-    cap: float = 2.0,
-) -> Float[Tensor, "B T"]:
-    """min(π_old / π_rollout, C), a constant that multiplies a loss's `weight`.
-
-    Corrects for a sampler that is not π_old (another engine, another precision).
-    Untruncated, the weight is unbiased and its variance unbounded; C = 2–3 is in use.
-    """
-    return ratio(log_ratio(old_logp.detach(), rollout_logp, mask)).clamp(max=cap)

@@ -6,6 +6,7 @@
 | `group_token_mean` | 1 / (groups · Σ_{j in group} |o_j|) | DAPO, CISPO papers |
 | `token_mean` | 1 / Σ_{j in batch} |o_j| | DAPO, CISPO in frameworks |
 | `constant` | 1 / (B · max_length) | Dr. GRPO in code |
+| `seq_mean_token_sum` | 1 / B | LUSPO, MiniRL |
 
 B counts every row, an empty one too: a response whose mask is all 0 adds 0 and gives
 the others no more weight (the papers' 1/G; TRL does the same, verl leaves it out).
@@ -78,6 +79,12 @@ def constant(mask: Mask, max_length: float) -> Float[Tensor, "B T"]:
         )
     mask = _wide(mask)
     return mask / (len(mask) * max_length)
+
+
+@called(trl="luspo", verl="seq-mean-token-sum")
+def seq_mean_token_sum(mask: Mask) -> Float[Tensor, "B T"]:
+    """1 / B: the sum over a response's tokens, then the mean over responses."""
+    return _wide(mask) / len(mask)
 
 
 NORMALISERS: dict[str, Callable] = {

@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, models, moe, scoring, terms
+from refimpl import algorithms, corrections, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, guarded, refuse_unknown, rows_of
 from refimpl.config import TrainConfig
@@ -84,8 +85,8 @@ def prepare(
 
 def add_physics(run: Run, config: TrainConfig) -> None:
     """Whatever is asked for beside the method: terms and corrections."""
-    if config.max_rollout_weight is not None:
-        run.corrections.append(terms.truncated(config.max_rollout_weight))
+    if rules := corrections.check(config.corrections):
+        run.corrections.append(terms.corrected(rules, config.trust_sampler))
     if config.router_shift:
         one_ratio, detach = run.algorithm.one_ratio, config.detach_shift
         shift = terms.router_shift(config.placement, one_ratio, detach)
@@ -122,12 +123,15 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
     """
     refuse_unknown(f"{method.name}.training", method.training, vars(config))
     config = config.completed(method.training)
+    if method.anchor == "sampler":
+        config = replace(config, trust_sampler=True)
     hyperparameters = method.check_hyperparameters(config.hyperparameters)
     normaliser = NORMALISERS.get(config.normaliser, method.normaliser)
     takes_length = "max_length" in inspect.signature(normaliser).parameters
     shift, kl = config.router_shift, config.beta > 0
     before = shift and config.placement == "before_clip"  # where γ is in the ratio
     for name, off, acts, without in (
+        ("advantage", None, not method.critic, "a method that has no critic"),
         ("max_length", None, takes_length, "normaliser='constant'"),
         ("detach_shift", True, before, "router_shift and placement='before_clip'"),
         ("placement", "before_clip", shift, "router_shift"),
@@ -150,6 +154,14 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
         )
     # A method may make its ratio optional, by a hyperparameter `correct`.
     has_ratio = {"correct": True, **method.defaults, **hyperparameters}["correct"]
+    weighing = corrections.WEIGHING & corrections.check(config.corrections).keys()
+    if weighing and config.trust_sampler and has_ratio:
+        raise UserError(
+            f"{weighing.pop()} multiplies by π_θ/μ, and so does {method.name}, whose "
+            "ratio is against the sampler: take a rule that only drops, as token_reject"
+        )
+    if config.advantage == "gdpo" and (config.overlong_share or config.kl_in != "loss"):
+        raise UserError("gdpo has no place for overlong_share or a KL in the reward")
     if config.router_shift and not has_ratio:
         raise UserError(
             f"router_shift multiplies the ratio, and {method.name} has none "

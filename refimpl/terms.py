@@ -6,18 +6,18 @@ mini-batch, cut to the part.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
+from refimpl import corrections, moe
 from refimpl import kl as estimators
-from refimpl import moe
 from refimpl.algorithms import value_loss
 from refimpl.batch import Batch
-from refimpl.importance import truncated_weight
 from refimpl.scoring import Scores
 
+DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], dict[str, Tensor]]
 Term = Callable[[Batch, Scores, Tensor], Added]
 
@@ -77,17 +77,25 @@ class Given(NamedTuple):
     logp: Float[Tensor, "B T"]
     old_logp: Float[Tensor, "B T"]
     weight: Float[Tensor, "B T"]
+    metrics: dict[str, Tensor]  # of the corrections, which add theirs
 
 
 Correction = Callable[[Batch, Scores, Given], Given]
 
 
-def truncated(cap: float) -> Correction:
-    """Truncated importance sampling: weight · min(π_old / π_rollout, cap)."""
+def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
+    """weight · what `corrections` say; the shares of a mini-batch's tokens that they
+    drop, and of its responses that lose one, have verl's names."""
 
     def correct(part: Batch, scores: Scores, given: Given) -> Given:
-        ratio = truncated_weight(part.old_logp, part.rollout.logp, part.mask, cap)
-        return given._replace(weight=given.weight * ratio)
+        now, mask = scores.logp.detach(), part.mask
+        pair = now if two_policies else part.old_logp, part.rollout.logp
+        factor = corrections.factor(rules, *pair, mask, part.advantages, now)
+        dropped = (factor == 0) & mask.bool()
+        given.metrics[f"{DROPPED}_masked_fraction"] = dropped.sum() / part.tokens
+        rows = dropped.any(-1).sum() / part.responses
+        given.metrics[f"{DROPPED}_seq_masked_fraction"] = rows
+        return given._replace(weight=given.weight * factor)
 
     return correct
 
@@ -102,6 +110,6 @@ def router_shift(placement: moe.Placement, one_ratio: bool, detach: bool) -> Cor
         )
         if not detach:  # no change in value
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
-        return Given(logp, old_logp, weight)
+        return given._replace(logp=logp, old_logp=old_logp, weight=weight)
 
     return correct

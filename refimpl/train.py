@@ -138,7 +138,7 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     size, whole_groups = run.config.micro_batch_size, run.whole_groups
     for part, w in mini.micro_batches(weight, rows, size, whole_groups):
         scores = run.scores(part.rollout)
-        given = Given(scores.logp, part.old_logp, w)
+        given = Given(scores.logp, part.old_logp, w, {})
         for correct in run.corrections:
             given = correct(part, scores, given)
         loss, metrics = run.algorithm.loss(
@@ -149,6 +149,7 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
             given.weight,
             **run.hyperparameters,
         )
+        metrics |= given.metrics
         for term in run.terms:
             added, measured = term(part, scores, w)
             loss, metrics = loss + added, metrics | measured

@@ -63,7 +63,7 @@ NUMBERS = {
     "eval_problems eval_samples checkpoint_every skill_steps habit_steps batch_size "
     "n problems samples k batch",
     (-1,): "seed sampler_delay samples_every",
-    (0, -0.5): "temperature max_rollout_weight router_rate learning_rate value_clip "
+    (0, -0.5): "temperature router_rate learning_rate value_clip "
     "skill_learning_rate habit_learning_rate buffer epsilon epsilon_low epsilon_high "
     "mask_epsilon_low mask_epsilon_high tau_pos tau_neg",
     (-0.5,): "router_noise weight_decay entropy_bonus beta",
@@ -492,7 +492,8 @@ group_size=2 max_new_tokens=1 max_new_tokens=125 max_new_tokens=0 temperature=1e
 temperature=1e300 temperature=0.01 top_p=0 top_p=1e-9 top_k=1 top_k=99999 rolouts=2
 dynamic_sampling=True max_sampling_rounds=1 overlong_share=1 overlong_share=2 beta=-1
 overlong_filtering=True rollout_dtype=bfloat16 rollout_dtype=int8 sampler_delay=1
-sampler_delay=10000 trust_sampler=True router_noise=0.1 max_rollout_weight=1e-30
+sampler_delay=10000 trust_sampler=True router_noise=0.1 token_truncate=1e-30
+token_mask=2,1 opsm=0.1 advantage=gdpo advantage=maxrl
 replay=R2 replay=R3 router_shift=True placement=after_clip detach_shift=False
 router_rate=2.0 minibatches=1 minibatches=3 minibatches=4 epochs=2 micro_batch_size=1
 micro_batch_size=7 optimizer=sgd optimizer=adam learning_rate=1e30 learning_rate=1e-300

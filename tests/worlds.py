@@ -138,7 +138,8 @@ def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
     The whole rollout is one mini-batch; no gradient is taken and no weight moves.
     """
     losses, meter = [], Meter()
-    mini = replace(batch, tokens=batch.mask.sum().clamp(min=1))
+    tokens = batch.mask.sum().clamp(min=1)
+    mini = replace(batch, tokens=tokens, responses=tokens.new_tensor(len(batch)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "backward", lambda loss: losses.append(loss))
         patch.setattr(TRAIN, "descend", lambda run, meter: torch.zeros(()))

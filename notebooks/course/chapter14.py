@@ -4,7 +4,7 @@
 
 from IPython.display import display
 
-from course import DATA, newer, plots, ranks
+from course import DATA, plots, ranks
 from course.exercises import check
 from course.exercises import runs as of_exercises
 from course.exercises.chapter14 import gradient_of

@@ -52,6 +52,41 @@ ELSEWHERE = {
         "loss_type=sapo, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05",
         "policy_loss.loss_mode=sapo, tau_pos=1.0, tau_neg=1.05",
     ),
+    "dppo_tv": Settings(
+        "removed in July 2026",
+        "policy_loss.loss_mode=dppo_tv, clip_ratio_low=0.2, clip_ratio_high=0.2, "
+        "clip_ratio_c=20",
+    ),
+    "dppo_kl": Settings(
+        "removed in July 2026",
+        "policy_loss.loss_mode=dppo_kl, clip_ratio_low=0.05, clip_ratio_high=0.05, "
+        "clip_ratio_c=20",
+    ),
+    "ipo": Settings("not implemented", "policy_loss.loss_mode=refimpl_ipo"),
+    "glm5": Settings("not implemented", "policy_loss.loss_mode=refimpl_glm5"),
+    "vespo": Settings(
+        "loss_type=vespo, vespo_k_pos=2, vespo_lambda_pos=3, vespo_k_neg=3, "
+        "vespo_lambda_neg=2",
+        "policy_loss.loss_mode=refimpl_vespo",
+    ),
+    "luspo": Settings(
+        "loss_type=luspo, importance_sampling_level=sequence, epsilon=2e-3, "
+        "epsilon_high=2.5e-3",
+        "policy_loss.loss_mode=gspo, loss_agg_mode=seq-mean-token-sum, "
+        "clip_ratio_low=2e-3, clip_ratio_high=2.5e-3",
+    ),
+    "minirl": Settings(
+        "loss_type=luspo, importance_sampling_level=token, epsilon=0.2, "
+        "epsilon_high=0.27, scale_rewards=none",
+        "loss_agg_mode=seq-mean-token-sum, clip_ratio_low=0.2, clip_ratio_high=0.27, "
+        "norm_adv_by_std_in_grpo=False, clip_ratio_c=1e9",
+    ),
+    "dro": Settings(
+        "not implemented",
+        "policy_loss.loss_mode=dro, policy_loss.dro_beta=0.1, "
+        "norm_adv_by_std_in_grpo=False",
+    ),
+    "kimi": Settings("not implemented", "policy_loss.loss_mode=refimpl_kimi"),
 }
 """By `Algorithm.name`; a method that is not here has no known settings there."""
 

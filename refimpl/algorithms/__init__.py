@@ -3,16 +3,25 @@
 from refimpl.algorithms.base import Algorithm, LossResult, Objective, Tokens
 from refimpl.algorithms.cispo import CISPO
 from refimpl.algorithms.dapo import DAPO
+from refimpl.algorithms.dppo_kl import DPPO_KL
+from refimpl.algorithms.dppo_tv import DPPO_TV
 from refimpl.algorithms.dr_grpo import DR_GRPO
+from refimpl.algorithms.dro import DRO
 from refimpl.algorithms.gate import from_gate
+from refimpl.algorithms.glm5 import GLM5
 from refimpl.algorithms.gmpo import GMPO
 from refimpl.algorithms.grpo import GRPO
 from refimpl.algorithms.gspo import GSPO
 from refimpl.algorithms.gspo_token import GSPO_TOKEN
+from refimpl.algorithms.ipo import IPO
+from refimpl.algorithms.kimi import KIMI
+from refimpl.algorithms.luspo import LUSPO
+from refimpl.algorithms.minirl import MINIRL
 from refimpl.algorithms.ppo import PPO, value_loss
 from refimpl.algorithms.reinforce import REINFORCE
 from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
+from refimpl.algorithms.vespo import VESPO
 from refimpl.checks import UserError, nearest
 
 _METHODS = (
@@ -27,6 +36,15 @@ _METHODS = (
     GMPO,
     RSPO,
     SAPO,
+    DPPO_TV,
+    DPPO_KL,
+    IPO,
+    GLM5,
+    VESPO,
+    LUSPO,
+    MINIRL,
+    DRO,
+    KIMI,
 )
 ALGORITHMS: dict[str, Algorithm] = {method.name: method for method in _METHODS}
 

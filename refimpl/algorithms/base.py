@@ -9,7 +9,7 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Real, Shaped
@@ -81,6 +81,8 @@ class Algorithm:
     one_ratio: bool = False  # whether a response has one ratio for all its tokens
     # False where log π stands in the objective, whose value then means nothing
     surrogate: bool = True
+    # Whose log-probs the trainer hands over as `old_logp`: π_old's, or the sampler's μ
+    anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
 
@@ -103,8 +105,8 @@ class Algorithm:
         - `advantages`: (B,), copied to every token, or (B, T).
         - `mask`: float, bool or int; 1 through EOS, 0 after.
         - `weight`: from `refimpl.normalisers`, made on the whole mini-batch; default:
-          the paper's normaliser over this mask. `importance.truncated_weight` times
-          this corrects for a sampler that is not π_old.
+          the paper's normaliser over this mask. `corrections.factor` times this
+          corrects for a sampler that is not π_old.
         - `hyperparameters`: see `defaults`; `epsilon` sets both bounds at once.
 
         Raises `UserError` on malformed tensors, values out of range, or an unknown

@@ -27,11 +27,13 @@ from refimpl.algorithms.dapo import DAPO
 from refimpl.checks import Positive
 from refimpl.importance import ratio
 
+MaxRatio = Annotated[float, Field(ge=1)]
+
 
 def objective(
     t: Tokens,
     *,
-    max_ratio: Annotated[float, Field(ge=1)] = 5.0,
+    max_ratio: MaxRatio = 5.0,
     mask_epsilon_low: Positive | None = None,
     mask_epsilon_high: Positive | None = None,
 ) -> Objective:

@@ -43,6 +43,7 @@ ESTIMATORS = {
     advantages.group_centred: "grpo\n"
     "  norm_adv_by_std_in_grpo: false  # the other half of the method\n",
     advantages.leave_one_out: "rloo\n",
+    advantages.opo: "opo\n",
     advantages.gae: "gae\n",
 }
 """verl's names for advantages, with what must stand beside them."""

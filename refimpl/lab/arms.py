@@ -12,6 +12,7 @@ import torch
 
 from refimpl.algorithms import Algorithm, from_gate, get
 from refimpl.config import TrainConfig
+from refimpl.shell.flags import gathered
 
 
 def _soft(r, tau: float):
@@ -86,7 +87,8 @@ class Arm:
         if self.algorithm in GATES:
             gate = GATES[self.algorithm](**settings)
             return from_gate(gate, self.algorithm), dict(self.training)
-        return get(self.algorithm), {"hyperparameters": settings, **dict(self.training)}
+        chosen = gathered(dict(self.training))
+        return get(self.algorithm), {"hyperparameters": settings, **chosen}
 
 
 def _sapo(pos: float, neg: float) -> Arm:
@@ -127,9 +129,9 @@ ARMS = {
     "one-sided 17.6": Arm("one_sided", (("tau", 17.6),)),
     "GRPO + R2": Arm("grpo", training=(("replay", "R2"),)),
     "GRPO + R3": Arm("grpo", training=(("replay", "R3"),)),
-    "GRPO + TIS": Arm("grpo", training=(("max_rollout_weight", 2.0),)),
+    "GRPO + TIS": Arm("grpo", training=(("token_truncate", 2.0),)),
     "GRPO + R3 + TIS": Arm(
-        "grpo", training=(("replay", "R3"), ("max_rollout_weight", 2.0))
+        "grpo", training=(("replay", "R3"), ("token_truncate", 2.0))
     ),
     "RSPO": Arm("rspo"),
     "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from refimpl import moe, normalisers
-from refimpl.advantages import Scored, whiten
+from refimpl import corrections, moe, normalisers
+from refimpl.advantages import CRITIC_FREE, Scored, whiten
 from refimpl.algorithms import Algorithm, value_loss
 from refimpl.config import TrainConfig
-from refimpl.importance import truncated_weight
 from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import NORMALISERS
 
@@ -97,7 +96,8 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
 def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None]:
     """As the trainer asks for them; targets where there is a critic."""
     values = given.values if algorithm.critic else None
-    advantages = algorithm.advantages(
+    estimator = CRITIC_FREE.get(config.advantage, algorithm.advantages)
+    advantages = estimator(
         Scored(given.rewards, given.group, given.mask, values, config.gamma, config.lam)
     )
     if values is None:
@@ -122,9 +122,9 @@ def _policy(
     normaliser = NORMALISERS.get(config.normaliser, algorithm.normaliser)
     weight = normalisers.apply(normaliser, mask, group=given.group, max_length=LONGEST)
     before, weighed = old_logp, weight  # of the method's own loss, not of the KL
-    if config.max_rollout_weight is not None:
-        cap = config.max_rollout_weight
-        weighed = weight * truncated_weight(given.logp, another, mask, cap)
+    if config.corrections:
+        seen = given.logp, another, mask, advantages
+        weighed = weight * corrections.factor(config.corrections, *seen)
     if config.router_shift:
         before, weighed = moe.shifted(
             old_logp, weighed, mask, given.gamma, config.placement, algorithm.one_ratio

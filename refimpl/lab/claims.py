@@ -403,7 +403,7 @@ def behind(arm: str, delay: int, cap: float | None) -> Cell:
     """
     if delay == 0:
         return _cell(arm, 4, 4e-4)
-    weighed: dict[str, Any] = {"max_rollout_weight": cap} if cap else {}
+    weighed: dict[str, Any] = {"token_truncate": cap} if cap else {}
     return _cell(arm, 4, 4e-4, sampler_delay=delay, **weighed)
 
 

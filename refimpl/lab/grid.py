@@ -22,6 +22,7 @@ from refimpl.lab.behaviour import behaviour
 from refimpl.lab.drift import Drift
 from refimpl.lab.pool import about, trained
 from refimpl.sampling import sample
+from refimpl.shell.flags import gathered
 from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 
@@ -111,7 +112,8 @@ class Cell:
         """The settings of its run `seed`."""
         _, chosen = ARMS[self.arm].build()
         config = settings(self.rate, self.updates)
-        return replace(config, **chosen | {"seed": seed} | dict(self.changed))
+        changed = gathered(dict(self.changed))
+        return replace(config, **chosen | {"seed": seed} | changed)
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def begins(world: World, start: int) -> str | dict[str, Any]:
 def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
     """The `behaviour` of an arm with settings of its chosen and these."""
     algorithm, chosen = ARMS[arm].build()
-    return behaviour(algorithm, replace(BASE, **chosen | dict(changed)))
+    return behaviour(algorithm, replace(BASE, **chosen | gathered(dict(changed))))
 
 
 def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:

@@ -52,6 +52,8 @@ HEAD = (
 """`weights`: SHA-256 of those that the run began from; empty where nobody knows it any
 more: the first runs from warm starts that are not part of the package did not keep it.
 `old_code`: the hash of the losses' text that was part of those runs' first names."""
+FIRST_NAMES = {"token_truncate": "max_rollout_weight"}
+"""What names a run for good: how its line called a setting that is renamed since."""
 CHUNK = 2**14
 
 
@@ -67,12 +69,22 @@ def plain(spec: Mapping) -> dict:
     was at its default, leaves stored runs what they are. (To change a default is to
     change what they mean; a test pins them.)
     """
+    rules = {**spec, **spec.get("corrections", {})}  # each by its own name
+    named = renamed(rules, FIRST_NAMES)
+    if "changed" in named:
+        named["changed"] = renamed(named["changed"], FIRST_NAMES)
     return {
         name: value
-        for name, value in spec.items()
-        if name not in (*MEASURING, "behaviour")
+        for name, value in named.items()
+        if name not in (*MEASURING, "behaviour", "corrections")
         and (name not in DEFAULTS or value != DEFAULTS[name])
     }
+
+
+def renamed(settings: Mapping, names: Mapping[str, str]) -> dict:
+    """Each under its other name, a list as a tuple."""
+    plain = {n: tuple(x) if isinstance(x, list) else x for n, x in settings.items()}
+    return {names.get(name, name): value for name, value in plain.items()}
 
 
 def _name(configuration: Mapping, salt: int, behaviour: str) -> str:
@@ -346,7 +358,12 @@ def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
     whole = pandas.DataFrame(files.lines).to_csv(index=False)
     runs = pandas.read_csv(io.StringIO(whole), dtype=words)
     usual = {name: x for name, x in DEFAULTS.items() if name not in MEASURING}
-    spec = pandas.DataFrame([usual | json.loads(text) for text in runs.pop("spec")])
+    specs = [usual | json.loads(text) for text in runs.pop("spec")]
+    now = {first: name for name, first in FIRST_NAMES.items()}
+    for one in specs:
+        if "changed" in one:
+            one["changed"] = renamed(one["changed"], now)
+    spec = pandas.DataFrame(specs)
     kept = "".join(files.rows[: len(files.rows) - files.alone])
     rows = pandas.read_csv(io.StringIO(kept), dtype={"run": str})
     return runs.join(spec), rows

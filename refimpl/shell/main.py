@@ -21,6 +21,7 @@ from refimpl.checkpoint import CheckpointError
 from refimpl.checks import UserError
 from refimpl.collect import DynamicSamplingError
 from refimpl.config import TrainConfig
+from refimpl.corrections import RULES
 from refimpl.hooks import StalenessError
 from refimpl.models import Preset
 from refimpl.shell.flags import Method, Sets, parse_settings
@@ -47,7 +48,10 @@ def settings_() -> int:
             meaning = schema[name].get("description")
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
-    print("Algorithms and their hyperparameters:\n")
+    print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
+    for name, kind in RULES.items():
+        print(f"  {name}: {checks.expected(kind)}")
+    print("\nAlgorithms and their hyperparameters:\n")
     for a in ALGORITHMS.values():
         changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
         papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())

@@ -11,7 +11,8 @@ FRAMEWORK = f"Liger {version('liger-kernel')}"
 def asked(inputs, settings, **given):
     ratio, mask = None, inputs["mask"]
     if cap := settings.get("cap"):
-        ratio = (inputs["old_logp"] - inputs["rollout_logp"]).exp().clamp(max=cap)
+        gap = (inputs["old_logp"] - inputs["rollout_logp"]) * mask
+        ratio = gap.exp().clamp(max=cap)
     loss, _ = LigerFusedLinearGRPOFunction.ppo_loss_fn(
         inputs["logp"],
         mask,
@@ -28,5 +29,11 @@ def asked(inputs, settings, **given):
     return loss
 
 
-grpo, gspo, cispo, sapo = losses(asked)
+grpo, gspo, cispo, sapo, vespo = losses(asked)
 dr_grpo = dapo = ppo = grpo
+
+
+def luspo(inputs, settings):
+    if settings.get("cap"):
+        raise NotImplementedError("with a weight of each token it counts padding")
+    return gspo(inputs, settings)

@@ -18,9 +18,8 @@ def asked(inputs, settings, of=GRPOTrainer, **given):
     args = GRPOConfig("unused", use_cpu=True, bf16=False, report_to=[])
     args.use_bias_correction_kl = bias_corrected(settings)
     args.steps_per_generation = 1
-    for name in ("sapo_temperature_pos", "sapo_temperature_neg"):
-        if name in given:
-            setattr(args, name, given.pop(name))
+    for name in [name for name in given if name.startswith(("sapo_", "vespo_"))]:
+        setattr(args, name, given.pop(name))
     scores = inputs["logp"], torch.zeros_like(mask), None
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *a, **k: scores,
@@ -39,6 +38,7 @@ def asked(inputs, settings, of=GRPOTrainer, **given):
         vllm_importance_sampling_correction=True,
         aux_loss_enabled=False,
         _entropy_bonus_enabled=False,
+        get_gamma_weights=GRPOTrainer.get_gamma_weights,
         _metrics=defaultdict(lambda: defaultdict(list)),
     )
     vars(trainer).update(given)
@@ -53,13 +53,14 @@ def asked(inputs, settings, of=GRPOTrainer, **given):
         "num_items_in_batch": mask.sum(),
     }
     if cap:
-        gap = inputs["old_logp"] - inputs["rollout_logp"]
+        gap = (inputs["old_logp"] - inputs["rollout_logp"]) * mask
         batch["importance_sampling_ratio"] = gap.exp().clamp(max=cap)
     return of._compute_loss(trainer, trainer.model, batch)
 
 
-grpo, gspo, cispo, sapo = losses(asked)
-dr_grpo = dapo = ppo = grpo
+grpo, gspo, cispo, sapo, vespo = losses(asked)
+dr_grpo = dapo = ppo = minirl = grpo
+luspo = gspo
 
 
 def gmpo(inputs, settings):

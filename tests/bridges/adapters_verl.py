@@ -2,13 +2,14 @@
 
 import verl
 from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
-from verl.workers.config import ActorConfig
+from verl.workers.config import ActorConfig, PolicyLossConfig
 
 FRAMEWORK = f"verl {verl.__version__}"
 AVERAGED = {
     "seq_mean_token_mean": "seq-mean-token-mean",
     "token_mean": "token-mean",
     "constant": "seq-mean-token-sum-norm",
+    "seq_mean_token_sum": "seq-mean-token-sum",
 }
 KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "k3+": "low_var_kl+"}
 
@@ -53,14 +54,20 @@ def _loss(name, **names):
         changed = {theirs: given[ours] for theirs, ours in names.items()}
         if name == "vanilla":  # its dual clip cannot be off
             changed["clip_ratio_c"] = given.get("dual_clip") or 3.0
+        if name == "dro":
+            changed = {"policy_loss": PolicyLossConfig("dro", dro_beta=given["tau"])}
         return asked(name, inputs, settings, **changed)
 
     return ask
 
 
 BOUNDS = {"clip_ratio_low": "epsilon_low", "clip_ratio_high": "epsilon_high"}
-grpo = dr_grpo = dapo = ppo = _loss("vanilla", **BOUNDS)
-gspo = gspo_token = _loss("gspo", **BOUNDS)
+DELTAS = {"clip_ratio_low": "delta_low", "clip_ratio_high": "delta_high"}
+DELTAS |= {"clip_ratio_c": "max_ratio"}
+grpo = dr_grpo = dapo = ppo = minirl = _loss("vanilla", **BOUNDS)
+gspo = gspo_token = luspo = _loss("gspo", **BOUNDS)
+dppo_tv, dppo_kl = _loss("dppo_tv", **DELTAS), _loss("dppo_kl", **DELTAS)
+dro = _loss("dro")
 gmpo = _loss("geo_mean", **BOUNDS)
 sapo = _loss("sapo", tau_pos="tau_pos", tau_neg="tau_neg")
 

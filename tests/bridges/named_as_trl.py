@@ -1,6 +1,7 @@
 """What the adapters of TRL and of Liger share: Liger took TRL's names over."""
 
 AVERAGED = {"seq_mean_token_mean": "grpo", "token_mean": "dapo", "constant": "dr_grpo"}
+AVERAGED["seq_mean_token_sum"] = "luspo"
 KL = {None: False, "k3": False, "unbiased_k3": True}
 """Its KL is k3; with `use_bias_correction_kl`, TRL's default, times the ratio."""
 
@@ -15,8 +16,8 @@ def bias_corrected(settings: dict) -> bool:
 
 
 def losses(asked):
-    """(grpo, gspo, cispo, sapo): adapters over `asked(inputs, settings, **arguments)`,
-    whose arguments have TRL's names."""
+    """(grpo, gspo, cispo, sapo, vespo): adapters over `asked`, which takes
+    (inputs, settings, **arguments); its arguments have TRL's names."""
 
     def grpo(inputs, settings, **given):
         ours, averaged = settings["hyperparameters"], settings["normaliser"]
@@ -44,4 +45,11 @@ def losses(asked):
         tau = {f"sapo_temperature_{s}": ours[f"tau_{s}"] for s in ("pos", "neg")}
         return asked(inputs, settings, loss_type="sapo", **tau)
 
-    return grpo, gspo, cispo, sapo
+    def vespo(inputs, settings):
+        ours = settings["hyperparameters"]
+        if settings["normaliser"] != "token_mean":
+            raise NotImplementedError("VESPO is averaged over tokens")
+        given = {f"vespo_{name}": value for name, value in ours.items()}
+        return asked(inputs, settings, loss_type="vespo", **given)
+
+    return grpo, gspo, cispo, sapo, vespo

@@ -6,10 +6,9 @@ import pytest
 import torch
 import yaml
 
-from course import newer
 from refimpl import UserError
 from refimpl.__main__ import main
-from refimpl.advantages import group_centred
+from refimpl.advantages import group_centred, maxrl
 from refimpl.algorithms import ALGORITHMS, DAPO
 from refimpl.interop.configs import missing, yaml_of
 from refimpl.interop.scored import advantages_of
@@ -25,12 +24,14 @@ def test_the_command_prints_the_file(capsys):
 
 
 def test_a_method_of_ones_own_has_a_file_if_verl_can_average_it():
-    mine = replace(DAPO, name="mine", title="Mine", advantages=newer.maxrl)
+    mine = replace(DAPO, name="mine", title="Mine", advantages=maxrl)
     settings = yaml.safe_load(yaml_of(mine))["algorithm"]
     assert "loss_scale_factor: ${data.max" in yaml_of("dr_grpo")  # its constant
     assert settings["adv_estimator"] == "maxrl" and settings["filter_groups"]["enable"]
-    with pytest.raises(UserError, match="luspo is averaged by every_token, and verl"):
-        yaml_of(newer.luspo())
+    assert "seq-mean-token-sum\n" in yaml_of("luspo")
+    other = replace(DAPO, name="mine", normaliser=lambda mask: mask / len(mask))
+    with pytest.raises(UserError, match="mine is averaged by <lambda>, and verl knows"):
+        yaml_of(other)
 
 
 def test_what_could_not_be_scored_is_in_no_baseline():

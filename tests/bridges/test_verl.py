@@ -25,6 +25,7 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 
 from refimpl import UserError
+from refimpl.advantages import group_centred
 from refimpl.algorithms import ALGORITHMS, GRPO, from_gate, get
 from refimpl.interop import verl as bridge
 from refimpl.interop.configs import yaml_of
@@ -97,7 +98,8 @@ def test_a_configuration_of_verl_runs_its_loss(name, tmp_path):
     assert updates * section.ppo_epochs == 4
     estimator = {"ppo": "gae", "reinforce": "rloo"}.get(name, "grpo")
     assert algorithm.adv_estimator == estimator
-    assert algorithm.norm_adv_by_std_in_grpo is (name != "dr_grpo")
+    centred = get(name).advantages is group_centred
+    assert algorithm.norm_adv_by_std_in_grpo is not centred
     section.ppo_micro_batch_size_per_gpu = section.rollout_n = 1
     config = omega_conf_to_dataclass(section)
     given, mask = inputs(), inputs()["mask"]

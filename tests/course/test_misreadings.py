@@ -142,6 +142,18 @@ SIGNS = f64([1.0], [-0.5]).expand(2, 3), f64([1, 1, 1], [1, 1, 0])
 SOFT = f64(0.3, 0.7, 1.0, 1.4, 2.5)
 EQUAL = {"tau_pos": 1.0, "tau_neg": 1.0}
 
+AFTER_SAPO = [  # misreading, method, size of the log-ratios
+    ("dppo_bounds_the_ratio", "dppo_tv", 0.3),
+    ("dppo_kl_drops_what_is_far", "dppo_kl", 0.8),
+    ("ipo_is_one_sided", "ipo", 1.5),
+    ("glm5_holds_the_ratio", "glm5", 0.4),
+    ("vespo_takes_the_root", "vespo", 0.4),
+    ("luspo_divides_by_length", "luspo", 1e-3),
+    ("minirl_is_a_token_mean", "minirl", 0.4),
+    ("dro_weighs_by_the_ratio", "dro", 0.4),
+    ("kimi_clips_as_ppo", "kimi", 2.0),
+]
+
 CASES = [
     ("clip_on_wrong_sides", by_ratio("ppo"), CLIPPED),
     ("clip_without_min", by_ratio("ppo"), CLIPPED),
@@ -180,6 +192,7 @@ CASES = [
         (f"sapo_{name}", sapo, (STALE, *SIGNS, 4.0, 8.0))
         for name in ("on_sequence_ratio", "tau_scales_advantage", "taus_exchanged")
     ),
+    *((misread, loss(name), ragged(s)) for misread, name, s in AFTER_SAPO),
     *(
         (f"sapo_{name}", by_ratio("sapo", **EQUAL), (SOFT, a))
         for name in ("counts_ratio_twice", "without_four_over_tau", "becomes_grpo")

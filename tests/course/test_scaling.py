@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from course import newer
 from course.plots import scaling
-from refimpl.algorithms.gate import from_gate
+from refimpl.algorithms import ALGORITHMS, from_gate
 
 RATIO = torch.tensor([0.3, 0.9, 1.0, 1.1, 1.5, 2.9, 3.4]).double()
 
@@ -20,19 +19,19 @@ def test_a_coefficient_is_gate_times_ratio_times_advantage(sign):
 
 def test_dppo_drops_what_has_moved_by_more_than_the_bound():
     """π_old = 0.1, δ = 0.2: r up to 3 where Â > 0; where Â < 0 nothing can fall."""
-    good = scaling.coefficient(newer.dppo(), RATIO, 0.1)
+    good = scaling.coefficient(ALGORITHMS["dppo_tv"], RATIO, 0.1)
     assert_close(good, torch.where(RATIO <= 3, RATIO, 0.0))
-    bad = scaling.coefficient(newer.dppo(), RATIO, 0.1, -1)
+    bad = scaling.coefficient(ALGORITHMS["dppo_tv"], RATIO, 0.1, -1)
     assert_close(bad, -RATIO)
-    likely = scaling.coefficient(newer.dppo(), RATIO[:3], 0.8, -1)
+    likely = scaling.coefficient(ALGORITHMS["dppo_tv"], RATIO[:3], 0.8, -1)
     assert_close(likely, -torch.tensor([0.0, 0.9, 1.0]).double())
 
 
 def test_vespo_is_one_at_one_and_peaks_at_k_over_lambda():
     grid = torch.linspace(0.01, 3, 300).double()
-    drawn = scaling.coefficient(newer.vespo(), grid)
+    drawn = scaling.coefficient(ALGORITHMS["vespo"], grid)
     assert grid[drawn.argmax()].item() == pytest.approx(2 / 3, abs=0.02)
-    assert scaling.coefficient(newer.vespo(), RATIO)[2].item() == pytest.approx(1)
+    assert scaling.coefficient(ALGORITHMS["vespo"], RATIO)[2].item() == pytest.approx(1)
 
 
 def test_the_explorer_draws_dppo_at_the_readers_token():

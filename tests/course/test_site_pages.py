@@ -59,14 +59,14 @@ def test_a_gate_is_drawn_where_the_loss_has_it():
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
-def test_the_cheat_sheet_prints_on_two_sheets(made, tmp_path):
+def test_the_cheat_sheet_prints_on_four_sheets(made, tmp_path):
     files = build.render(build.Site([made["cheat_sheet.html"], *build.guide()]))
     build.write(files, tmp_path / "site")
     flags = "--headless --no-sandbox --disable-gpu --no-pdf-header-footer".split()
     address = (tmp_path / "site/cheat_sheet.html").as_uri()
     printed = f"--print-to-pdf={tmp_path / 'sheet.pdf'}"
     subprocess.run([CHROMIUM, *flags, printed, address], check=True, timeout=120)
-    assert (tmp_path / "sheet.pdf").read_bytes().count(b"/Type /Page\n") == 2
+    assert (tmp_path / "sheet.pdf").read_bytes().count(b"/Type /Page\n") == 4
 
 
 def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):

@@ -46,6 +46,8 @@ TOGETHER = (
     "grpo gspo gmpo rspo sapo",
     "reinforce grpo gspo dapo cispo gmpo sapo sapo_narrow one_sided",
     "reinforce grpo sapo sapo_narrow one_sided yours",
+    "reinforce grpo cispo dppo_tv ipo glm5 vespo luspo minirl dro kimi",
+    "dppo_tv dppo_kl",
 )
 LABELS = {"sapo_narrow": "sapo 8.8", "one_sided": "one-sided"}
 PAIRS = {

@@ -7,6 +7,7 @@ import torch
 
 from refimpl.algorithms import ALGORITHMS, from_gate
 from refimpl.config import TrainConfig
+from refimpl.corrections import RULES
 from refimpl.lab.arms import ARMS
 from refimpl.lab.behaviour import INPUTS, Inputs, answers, behaviour, rounded
 
@@ -27,17 +28,23 @@ def test_no_processor_changes_a_name(name):
     assert behaviour(method, config, noisy) == behaviour(method, config)
 
 
+MASKS = {
+    (f"dppo_{kind}", f"delta_{x}") for kind in ("tv", "kl") for x in ("low", "high")
+}
+MASKS |= {("ipo", "delta"), ("glm5", "epsilon_low"), ("glm5", "epsilon_high")}
+"""Bounds that only say which tokens are dropped: a hundredth may drop none more."""
 HUNDREDTHS = [
     (name, {"hyperparameters": {which: share * usual}})
     for name, method in ALGORITHMS.items()
     for which, usual in method.defaults.items()
-    for share in (0.99, 1.01)
-    if isinstance(usual, float)
+    for share in ((0.3, 2.0) if (name, which) in MASKS else (0.99, 1.01))
+    if isinstance(usual, float) and usual
 ]
 SWITCHES = [
     *((name, {"hyperparameters": {"dual_clip": 1.2}}) for name in ("grpo", "gspo")),
     ("cispo", {"hyperparameters": {"mask_epsilon_low": 0.2}}),
-    *(("grpo", {name: 0.1}) for name in ("max_rollout_weight", "beta")),
+    ("grpo", {"beta": 0.1}),
+    *(("grpo", {"corrections": {name: 0.1}}) for name in RULES),
     ("grpo", {"normaliser": "token_mean"}),
     *(("rspo", x) for x in ({"router_shift": False}, {"placement": "after_clip"})),
     *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip")),
@@ -53,7 +60,7 @@ def test_what_enters_the_loss_is_seen(name, setting):
 def test_the_kl_is_a_part_of_its_own():
     """With a γ or a cap on the method's loss it is what it is without."""
     parts, shift = [], {"router_shift": True, "placement": "after_clip"}
-    for other in ({}, shift, {"max_rollout_weight": 0.5}):
+    for other in ({}, shift, {"corrections": {"token_truncate": 0.5}}):
         configs = (TrainConfig(beta=beta, **other) for beta in (0.3, 0.0))
         kl, none = (answers(ALGORITHMS["grpo"], c, INPUTS)[1] for c in configs)
         parts.append(kl - none)

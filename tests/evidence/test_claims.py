@@ -159,9 +159,9 @@ def test_a_cell_adds_its_arms_settings_a_seed_and_what_it_changes():
         assert config == replace(settings(rate), seed=3)
         assert (config.learning_rate, config.updates_per_rollout) == (rate, 16)
     assert settings(3e-4, updates=4).updates_per_rollout == 4
-    arm, changed = "GRPO + TIS", (("max_rollout_weight", 1.5),)  # the arm's is 2
-    assert Cell(arm).config(0).max_rollout_weight == 2.0
-    assert Cell(arm, changed=changed).config(0).max_rollout_weight == 1.5
+    arm, changed = "GRPO + TIS", (("token_truncate", 1.5),)  # the arm's is 2
+    assert Cell(arm).config(0).corrections == {"token_truncate": 2.0}
+    assert Cell(arm, changed=changed).config(0).corrections == dict(changed)
     assert formula(arm, changed) == formula("GRPO", changed) != formula(arm)
 
 

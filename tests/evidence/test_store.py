@@ -3,17 +3,20 @@
 import json
 from dataclasses import asdict
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
 from refimpl import TrainConfig, UserError
 from refimpl.lab import store
+from refimpl.lab.grid import Cell, spec
 from refimpl.lab.store import Store, key, read
 
 SPEC = {"arm": "GRPO", "seed": 0, "learning_rate": 3e-4, "behaviour": "b"}
 ROWS = [{"step": 0.0, "reward": 0.25}, {"step": 1.0, "reward": 1 / 3, "accuracy": 0.5}]
 ABOUT = {"weights": "w", "commit": "abc", "seconds": "1.5"}
 COLUMNS = ["step", "reward", "accuracy"]
+STORED = Path(__file__).parents[2] / "figures" / "data" / "evidence"
 
 
 def filled(tmp_path, runs=2):
@@ -111,8 +114,27 @@ def test_defaults_and_what_only_measures_are_not_part_of_a_key():
         assert key({**spec, **other}) != key(spec)
 
 
+def test_a_rule_that_is_renamed_leaves_stored_runs_their_names(tmp_path):
+    """`max_rollout_weight` is read as it is called now; a band stays a pair."""
+    cap, band = {"token_truncate": 2.0}, {"token_mask": (0.5, 5.0), "sampler_delay": 4}
+    now = {"arm": "GRPO", "changed": cap, "corrections": cap}
+    was = {"max_rollout_weight": 2.0}
+    assert store.plain(now) == {"arm": "GRPO", "changed": was, **was}
+    with Store(tmp_path / "real", COLUMNS) as kept:
+        kept.add(now, ROWS, ABOUT)
+        kept.add({"arm": "GRPO", "changed": band}, ROWS, ABOUT)
+    assert read(tmp_path / "real")[0]["changed"].tolist() == [cap, band]
+    stored = read(STORED)[0]
+    late = stored[stored["max_rollout_weight"].notna()]
+    assert len(late) == 100
+    for line in late.itertuples():
+        changed = tuple(sorted(line.changed.items()))
+        cell = line.arm, line.rate, line.updates, line.world, changed, line.answers
+        assert key(spec(Cell(*cell), line.start, line.seed)) == line.run
+
+
 def test_no_default_that_stored_runs_rest_on_has_changed():
     """Whoever changes one renames every stored run that has it (`store.key`), or makes
     these runs anew. A new setting has the digest changed here, and nothing else."""
     defaults = json.dumps(asdict(TrainConfig()), sort_keys=True)
-    assert sha256(defaults.encode()).hexdigest()[:12] == "fe592aff0c41"
+    assert sha256(defaults.encode()).hexdigest()[:12] == "b6666db1ff8c"

@@ -8,19 +8,24 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
+from refimpl import UserError
 from refimpl.advantages import (
     Scored,
+    batch_std,
     gae,
+    gdpo,
     group_centred,
     group_relative,
     leave_one_out,
+    maxrl,
+    opo,
     whiten,
 )
 from tests.losses.batches import EXACT, NAN, mask_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 baselines = pytest.mark.parametrize(
-    "function", [group_relative, group_centred, leave_one_out]
+    "function", [group_relative, group_centred, leave_one_out, maxrl]
 )
 
 
@@ -81,6 +86,77 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
     assert_close(whole.double(), exact, rtol=0, atol=1e-6)
     by_token = tensor([[0.5, 0.5], [-1.0, 1.0], [0.0, 0.0], [2.0, -1.0]])
     assert_close(function(one_group(by_token)), exact, **EXACT)
+
+
+PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) // 4
+
+
+def test_maxrl_by_hand_and_as_in_prime_rl():
+    """A success of 1, 2 and 0 in 4 weighs 3, 1 and 0."""
+    found = maxrl(Scored(PAID, GROUP))
+    assert found.tolist() == [3, -1, -1, -1, 1, 1, -1, -1, 0, 0, 0, 0]
+    rewards = torch.rand(12, generator=torch.Generator().manual_seed(0)) - 0.4
+    wanted = []
+    for paid in rewards.view(3, 4):  # 0d6738ff50, `MaxRLAlgorithm.score_group`
+        mean = paid.mean()
+        wanted.append(torch.zeros_like(paid) if mean <= 0 else (paid - mean) / mean)
+    assert_close(maxrl(Scored(rewards, GROUP)), torch.cat(wanted))
+    assert 0 < sum(bool(part.any()) for part in wanted) < 3
+
+
+def test_maxrl_follows_the_first_terms_of_log_p():
+    """E[(1/G) Σ Â ∇log π] = ∇ Σ_{k<G} −(1−p)^k/k, over all outcomes of G coins of
+    probability p, whose ∇log π by p is 1/p or −1/(1−p)."""
+    for size, p in itertools.product((2, 3, 5), (0.1, 0.5, 0.9)):
+        slope = 0.0
+        for coins in itertools.product((0.0, 1.0), repeat=size):
+            paid = tensor(coins)
+            chance = torch.where(paid > 0, p, 1 - p).prod()
+            log_slope = torch.where(paid > 0, 1 / p, -1 / (1 - p))
+            slope += chance * (maxrl(one_group(paid)) * log_slope).mean()
+        assert slope.item() == pytest.approx(sum((1 - p) ** k for k in range(size - 1)))
+
+
+def test_batch_std_by_hand_and_as_in_trl():
+    """R = 1, 0 and 3, 1: ±½ and ±1 over the std of all four, √(19/12)."""
+    paid, group = tensor([1.0, 0.0, 3.0, 1.0]), tensor([0, 0, 1, 1])
+    found = batch_std(Scored(paid, group), eps=0.1)
+    assert_close(found, tensor([0.5, -0.5, 1.0, -1.0]) / (math.sqrt(19 / 12) + 0.1))
+    # TRL 1.16.0, scale_rewards="batch"
+    theirs = (paid - paid.view(2, 2).mean(1).repeat_interleave(2)) / (paid.std() + 1e-4)
+    assert_close(batch_std(Scored(paid, group), eps=1e-4), theirs, **EXACT)
+    assert batch_std(Scored(torch.full((4,), 0.1), group)).tolist() == [0.0] * 4
+
+
+def test_opo_weighs_a_reward_by_its_length():
+    """3 tokens for 1, 1 token for 0: the baseline is ¾; of equal rewards exactly 0."""
+    mask, group = mask_of([3, 1, 2, 5, 0, 0]), tensor([0, 0, 1, 1, 2, 2])
+    found = opo(Scored(tensor([1.0, 0.0, 0.1, 0.1, 0.0, 2.0]), group, mask))
+    assert found.tolist() == [0.25, -0.75, 0.0, 0.0, -1.0, 1.0]
+    with pytest.raises(UserError, match="at least 2 responses"):
+        opo(Scored(PAID[:1], GROUP[:1], mask[:1]))
+
+
+def test_gdpo_normalises_each_reward_by_itself_as_in_trl():
+    """(1, 0) and (0, 1) are told apart where their sum, 1, is alike."""
+    dice = torch.Generator().manual_seed(1)
+    parts = torch.rand(12, 3, generator=dice)
+    parts[4:8, 1] = 0.7  # equal in a group
+    known = {"parts": parts, "weights": (1.0, 0.5, 2.0)}
+    found = gdpo(Scored(parts.sum(-1), GROUP, **known), eps=1e-4)
+    # TRL 1.16.0, multi_objective_aggregation="normalize_then_sum"
+    grouped = parts.view(-1, 4, 3)
+    mean, std = grouped.mean(1, keepdim=True), grouped.std(1, keepdim=True)
+    rewards = ((grouped - mean) / (std + 1e-4)).view(-1, 3) @ tensor([1.0, 0.5, 2.0])
+    wanted = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+    assert_close(found, wanted, rtol=0, atol=1e-11)
+    two = tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    z = torch.stack([group_relative(one_group(part)) for part in two.T])
+    found = gdpo(one_group(two.sum(-1))._replace(parts=two))
+    assert_close(found, (z[0] + z[1]) / ((z[0] + z[1]).std() + 1e-6), **EXACT)
+    assert group_relative(one_group(two.sum(-1))).tolist() == [0.0] * 3
+    with pytest.raises(UserError, match="gdpo needs a reward with components"):
+        gdpo(one_group(PAID))
 
 
 # GAE

@@ -14,7 +14,12 @@ from torch import tensor
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.normalisers import constant, seq_mean_token_mean, token_mean
+from refimpl.normalisers import (
+    constant,
+    seq_mean_token_mean,
+    seq_mean_token_sum,
+    token_mean,
+)
 from tests.losses.batches import loss_and_slope, random_batch
 
 pytestmark = [
@@ -26,6 +31,7 @@ WEIGHT = {  # of a token, by lengths
     seq_mean_token_mean: 1 / (4 * tensor(LENGTHS).double()[:, None]),
     token_mean: 1 / 58,
     constant: 1 / (4 * 50),
+    seq_mean_token_sum: 1 / 4,
 }
 
 
@@ -63,11 +69,31 @@ def geometric(t, low=0.4, high=0.4):
     return mean(held, t.mask).exp() * (held == t.z)
 
 
+def within(t, low, high):
+    """The ratio, up to 1.5, where the probability has not moved on by more."""
+    moved = t.pi - t.mu
+    return t.r.clamp(max=1.5) * torch.where(t.a > 0, moved <= high, moved >= -low)
+
+
+def within_kl(t, low, high):
+    others = (1 - t.mu) * ((1 - t.mu) / (1 - t.pi).clamp(min=1e-8)).log()
+    far = others - t.mu * t.z > torch.where(t.a > 0, high, low)
+    return t.r * ~(far & (t.z * t.a > 0))
+
+
+def kernel(t):
+    k, rate = (torch.where(t.a >= 0, x, y) for x, y in ((2, 3), (3, 2)))
+    w = t.z.sum(-1, keepdim=True).exp()
+    return w**k * (rate * (1 - w)).exp()
+
+
 TWO, SEQUENCE = [
     {"epsilon_low": a, "epsilon_high": b} for a, b in ((0.2, 0.3), (0.02, 0.03))
 ]
 MASKED = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.28}
 TAUS = {"tau_pos": 3.0, "tau_neg": 5.0}
+DELTAS = {"delta_low": 0.1, "delta_high": 0.05}
+BAND = {"low": 0.3, "high": 0.4, "tau": 0.0}
 FORMS = [  # name, settings, whether Â may differ within a response, c
     ("reinforce", {}, True, lambda t: torch.ones_like(t.r)),
     ("reinforce", {"correct": True}, True, lambda t: t.r),
@@ -94,6 +120,15 @@ FORMS = [  # name, settings, whether Â may differ within a response, c
         for name in ("gmpo", "rspo")
     ),
     ("sapo", TAUS, True, soft),
+    ("dppo_tv", DELTAS | {"max_ratio": 1.5}, True, lambda t: within(t, 0.1, 0.05)),
+    ("dppo_kl", DELTAS, True, lambda t: within_kl(t, 0.1, 0.05)),
+    ("ipo", {"delta": 0.1}, True, lambda t: t.r * ((t.pi - t.mu).abs() <= 0.1)),
+    ("glm5", TWO, True, lambda t: t.r * ((t.r > 0.8) & (t.r < 1.3))),
+    ("vespo", {}, False, kernel),
+    ("luspo", SEQUENCE, False, lambda t: clip(t.s, t.a, 0.02, 0.03)),
+    ("minirl", {}, True, lambda t: clip(t.r, t.a, 0.2, 0.27)),
+    ("dro", {"tau": 0.5}, True, lambda t: 1 - 0.5 * t.z / t.a),
+    ("kimi", BAND, True, lambda t: t.r * ((t.z >= -0.3) & (t.z <= 0.4))),
 ]
 
 
@@ -102,12 +137,14 @@ def test_a_gradient_is_its_closed_form(name, settings, per_token, form):
     algorithm, (logp, old, a, mask) = ALGORITHMS[name], a_batch(per_token)
     z = (logp.detach() - old) * mask
     t = SimpleNamespace(r=z.exp(), z=z, s=mean(z, mask).exp(), a=a, mask=mask)
+    t.pi, t.mu = logp.detach().exp(), old.exp()
     coefficient = form(t).expand_as(mask)
     _, slope = loss_and_slope(algorithm, logp, old, a, mask, **settings)
     expected = -WEIGHT[algorithm.normaliser] * coefficient * a * mask
     assert_close(slope, expected, rtol=0, atol=1e-10)
     stopped = coefficient[mask.bool()] == 0
-    bounded = "epsilon" in algorithm.annotations or "mask_epsilon" in str(settings)
+    bounds = {"epsilon", "delta", "delta_low", "low"} & algorithm.annotations.keys()
+    bounded = bounds or "mask_epsilon" in str(settings)
     assert 0 < stopped.sum() < len(stopped) if bounded else not stopped.any()
 
 

@@ -36,6 +36,13 @@ def test_a_curve_has_the_bounds_that_are_asked_for():
     assert_close(found.coefficient, torch.where(RATIOS < 2.5, RATIOS, 0.0), **EXACT)
 
 
+def test_a_curve_on_probabilities_is_that_of_the_token_that_is_asked_for():
+    """δ = 0.2: π_old = 0.1 may reach 0.3, r = 3, and 0.4 may reach 0.6, r = 1.5."""
+    for old, bound in ((0.1, 3), (0.4, 1.5)):
+        found = curve("dppo_tv", 1.0, RATIOS, old)
+        assert_close(found.coefficient, torch.where(bound > RATIOS, RATIOS, 0.0))
+
+
 def test_a_curve_follows_an_objective_of_ones_own():
     """Of a method with another objective, or of a gate: no closed form."""
 

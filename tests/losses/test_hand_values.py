@@ -91,6 +91,50 @@ def test_a_loss_by_hand(name, settings, weight, ratios, advantages, loss, slope)
     assert_close(gradient, tensor([[*slope[:2]], [slope[2], 0]]) * 1.0, **EXACT)
 
 
+# Where the probabilities count: μ is ½ and ½, 0.1, π_θ is 0.8 and 0.4, 0.3, Â is 1, −1
+
+PI = [math.log(p) for p in (0.8, 0.4, 0.3)]
+Z = [math.log(r) for r in (1.6, 0.8, 3.0)]
+LEASH = sum(z**2 for z in Z)
+ALL = 1.6 * PI[0] + 0.8 * PI[1] - 3 * PI[2]
+UP_BY, DOWN_BY = 1.28**2 * math.exp(3 * (1 - 1.28)), 27 * math.exp(-4)  # W = 1.28, 3
+BAND = {"low": 0.5, "high": 0.5, "tau": 1.0}
+FREED, LEASHED = (1 - 2 * Z[0], 1 - 2 * Z[1]), (1.6 - 2 * Z[0], 0.8 - 2 * Z[1])
+AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of each token
+    # 0.3 up is too much, 0.1 down on the way back is not; 0.2 up where Â < 0 comes back
+    ("dppo_tv", {}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
+    ("dppo_tv", {"max_ratio": 2.0}, 0.8 * PI[1] - 2 * PI[2], (0, 0.8, -2)),
+    ("dppo_tv", {"delta_high": 0.31}, ALL, (1.6, 0.8, -3)),
+    # ½ log(½/0.8) + ½ log(½/0.2) = 0.2231; what comes back may be anywhere
+    ("dppo_kl", {"delta_low": 0.0}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
+    ("dppo_kl", {"delta_high": 0.224}, ALL, (1.6, 0.8, -3)),
+    # whatever the sign: the third, too, has moved by more than 0.19
+    ("ipo", {"delta": 0.25}, 0.8 - 3, (0, 0.8, -3)),
+    ("ipo", {"delta": 0.19, "tau": 0.5}, 0.8 - LEASH / 2, (-Z[0], 0.8 - Z[1], -Z[2])),
+    ("glm5", {"epsilon": 0.5}, 0.8 * PI[1], (0, 0.8, 0)),  # 1.6 and 3 are outside
+    ("vespo", {}, UP_BY * (PI[0] + PI[1]) - DOWN_BY * PI[2], (UP_BY, UP_BY, -DOWN_BY)),
+    # 2 √1.28 − 3, each token with the whole ratio
+    ("luspo", WIDE, 2 * 1.28**0.5 - 3, (1.28**0.5, 1.28**0.5, -3)),
+    ("minirl", {}, 1.27 + 0.8 - 3, (0, 0.8, -3)),
+    ("dro", {"tau": 2.0}, PI[0] + PI[1] - PI[2] - LEASH, (*FREED, -1 - 2 * Z[2])),
+    # log 3 is held at ½, and pulled back
+    ("kimi", BAND, 2.4 - math.exp(0.5) - LEASH, (*LEASHED, -2 * Z[2])),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "objective", "slope"), AFTER_SAPO)
+def test_a_loss_after_sapo_by_hand(name, settings, objective, slope):
+    """Under token_mean a token weighs ⅓, under seq_mean_token_sum ½."""
+    logp = tensor([[PI[0], PI[1]], [PI[2], 0.0]]).requires_grad_()
+    old_logp = tensor([[0.5, 0.5], [0.1, 1.0]]).log()
+    batch = logp, old_logp, tensor(UP), mask_of([2, 1])
+    loss, gradient = loss_and_slope(ALGORITHMS[name], *batch, **settings)
+    share = 2 if name in ("luspo", "minirl") else 3
+    assert loss.item() == pytest.approx(-objective / share, abs=1e-9)
+    expected = -tensor([[slope[0], slope[1]], [slope[2], 0.0]]) / share
+    assert_close(gradient, expected, rtol=0, atol=1e-9)
+
+
 # One token
 
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.3}
@@ -208,6 +252,11 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
         # s = (1.5 · ½ · ½ · 1.5 · 3)^⅙ = 1.091 at six tokens, three of them good
         (GSPO, {"epsilon": 0.08}, 0, 3),
         (ALGORITHMS["gspo_token"], {"epsilon": 0.08}, 0, 3),
+        # Dropped tokens that move on, and those of either sign; 1 is π_old
+        (ALGORITHMS["dppo_tv"], {}, 1, 1),
+        (ALGORITHMS["ipo"], {}, 2, 3),
+        (ALGORITHMS["glm5"], {"epsilon": 0.4}, 2, 3),
+        (ALGORITHMS["kimi"], {"low": 0.4, "high": 0.4}, 2, 3),
         (UPPER, {}, 0, 3),
         (REINFORCE, {}, None, None),
     ],

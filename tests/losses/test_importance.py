@@ -13,7 +13,6 @@ from refimpl.importance import (
     log_ratio,
     ratio,
     sequence_log_ratio,
-    truncated_weight,
 )
 from tests.losses.batches import INF, NAN, mask_of
 
@@ -72,14 +71,3 @@ def test_sequence_ratio_is_the_geometric_mean():
     mask = mask_of([1, 50])
     s = ratio(sequence_log_ratio(math.log(1.1) * mask, mask))
     assert_close(s, tensor([1.1, 1.1]))
-
-
-def test_truncated_weight_by_hand():
-    """π_old/π_rollout = 3, ½ and 2, a constant; padding weighs e⁰ = 1, whatever."""
-    old_logp = tensor([[3.0, 0.5, 2.0, NAN]]).log().requires_grad_()
-    rollout_logp, mask = torch.zeros(1, 4, requires_grad=True), mask_of([3], width=4)
-    weight = truncated_weight(old_logp, rollout_logp, mask)
-    assert_close(weight, tensor([[2.0, 0.5, 2.0, 1.0]]))
-    assert not weight.requires_grad
-    wider = truncated_weight(old_logp, rollout_logp, mask, cap=3.5)
-    assert_close(wider, tensor([[3.0, 0.5, 2.0, 1.0]]))

@@ -39,7 +39,7 @@ def training():
         model,
         beta=0.1,
         kl_estimator="unbiased_k3",
-        max_rollout_weight=2.0,
+        corrections={"token_truncate": 2.0},
         **sampler,
     )
     train_tiny("dapo", model, eval_samples=2, normaliser="group_token_mean")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from refimpl import ALGORITHMS, History, TrainConfig, WarmStart, checkpoint
-from refimpl.checks import annotations
+from refimpl.checks import UserError, annotations
 from refimpl.lab import bench, evidence
 from refimpl.real.loading import load
 from refimpl.shell import main as cli
@@ -168,6 +168,11 @@ def test_a_setting_or_hyperparameter_that_is_off_is_off():
     chosen = ["dynamic_sampling=false", "correct=false"]
     given = parse_settings(ALGORITHMS["reinforce"], chosen)
     assert given == {"dynamic_sampling": False, "hyperparameters": {"correct": False}}
+    rules = parse_settings(ALGORITHMS["grpo"], ["token_mask=0.5,5", "opsm=0.1"])
+    assert rules["corrections"] == {"token_mask": (0.5, 5.0), "opsm": 0.1}
+    for text, words in (("a", "a number > 0, got 'a'"), ("1,-2", "> 0, got '-2'")):
+        with pytest.raises(UserError, match=words):
+            parse_settings(ALGORITHMS["grpo"], [f"token_mask={text}"])
 
 
 def test_set_reaches_every_setting_and_a_flag_beats_it(monkeypatch):
@@ -188,6 +193,7 @@ def test_settings_are_listed(capsys):
     assert run("settings") == 0
     shown = capsys.readouterr().out
     assert all(f"  {name} = " in shown for name in annotations(TrainConfig))
+    assert "  token_mask: a number > 0 or 2 values, each a number > 0\n" in shown
     for name, algorithm in ALGORITHMS.items():
         assert f"  {name}: {algorithm.changed}" in shown
         assert all(f"{key}=" in shown for key in algorithm.defaults)

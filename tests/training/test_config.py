@@ -4,6 +4,7 @@ That each refuses whatever its annotation excludes is in `tests/test_bad_input.p
 """
 
 import pickle
+import zlib
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -12,12 +13,15 @@ import pytest
 import torch
 
 import refimpl as rl
-from refimpl import ALGORITHMS, TrainConfig, UserError
+from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
+from refimpl.advantages import CRITIC_FREE, batch_std, gdpo
 from refimpl.checks import annotations, parse
+from refimpl.config import SCALERL
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
 from refimpl.prepare import check_fit
+from refimpl.real.rewards import Sum
 from refimpl.tasks import Arithmetic
 from tests.worlds import PROMPTS, TOKENIZER, prepared, random_model
 
@@ -130,3 +134,66 @@ def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
         sample(max_new_tokens=2, seed=seed)
         Arithmetic().sample(2, seed)
         build("tiny", TOKENIZER, seed)
+
+
+# Advantages and recipes
+
+
+def of_length(prompts, completions, **_):
+    """All alike where a sum has an even number of terms."""
+    pairs = zip(prompts, completions, strict=True)
+    return [len(c) % 7 if p.count("+") % 2 == 0 else 1.0 for p, c in pairs]
+
+
+def of_text(prompts, completions, **_):
+    return [zlib.crc32(c.encode()) % 97 / 97 for c in completions]
+
+
+def prompts_of(rollout):
+    ids = [ids[:n] for ids, n in zip(rollout.ids, rollout.prompt_length)]
+    return TOKENIZER.batch_decode(ids)
+
+
+def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
+    run = prepared("cispo", reward=of_length, prompts_per_rollout=16, **SCALERL)
+    assert run.normaliser is NORMALISERS["group_token_mean"]
+    batch, metrics = collect(run, 0)
+    assert metrics["sampling/rounds"] == 1 and metrics["frac_reward_zero_std"] > 0
+    left = (1 - metrics["frac_reward_zero_std"]) * run.config.prompts_per_rollout
+    assert len(batch.rollout.group.unique()) == left
+    rollout = batch.rollout
+    paid = of_length(prompts_of(rollout), rollout.texts(TOKENIZER))
+    wanted = batch_std(Scored(torch.tensor(paid), rollout.group))
+    assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
+
+
+def test_gdpo_is_told_the_components_and_their_weights():
+    """Of the rows that are left, whose groups dynamic sampling has chosen."""
+    total = Sum({"length": of_length, "text": of_text}, weights=(1.0, 0.5))
+    run = prepared(reward=total, advantage="gdpo", dynamic_sampling=True)
+    rollout = (batch := collect(run, 0)[0]).rollout
+    told = prompts_of(rollout), rollout.texts(TOKENIZER)
+    paid = torch.tensor([of_length(*told), of_text(*told)]).T
+    known = {"parts": paid, "weights": (1.0, 0.5)}
+    wanted = gdpo(Scored(paid.sum(-1), rollout.group, **known))
+    assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
+    for given, words in (
+        ({"overlong_share": 0.2}, "gdpo has no place"),
+        ({"beta": 0.1, "kl_in": "reward"}, "gdpo has no place"),
+        ({"algorithm": "ppo"}, "advantage has no effect without a method that has no"),
+    ):
+        with pytest.raises(UserError, match=words):
+            prepared(**{"reward": total, "advantage": "gdpo"} | given)
+    with pytest.raises(UserError, match="gdpo needs a reward with components"):
+        collect(prepared(advantage="gdpo"), 0)
+
+
+@pytest.mark.parametrize("name", CRITIC_FREE)
+def test_every_critic_free_method_takes_every_advantage(name):
+    run = prepared("sapo", advantage=name, reward=Sum({"text": of_text}))
+    rollout = (batch := collect(run, 0)[0]).rollout
+    r = torch.tensor(of_text(None, rollout.texts(TOKENIZER)))
+    scored = Scored(r, rollout.group, rollout.mask, parts=r[:, None])
+    wanted = CRITIC_FREE[name](scored)
+    assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
+    assert (wanted - CRITIC_FREE["grpo"](scored)).abs().max() > 0.01 or name == "grpo"

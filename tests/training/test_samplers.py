@@ -1,10 +1,13 @@
 """A sampler that is not the policy: late, rounded, in another precision, trusted."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from refimpl import collect, samplers, updates
+from refimpl import ALGORITHMS, UserError, collect, samplers, updates
+from refimpl.corrections import factor
 from refimpl.models import weights
 from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.scoring import log_probs
@@ -12,6 +15,7 @@ from tests.worlds import (
     ROUNDING,
     disturb,
     fixed_noise,
+    measured_loss,
     prepared,
     random_model,
     random_moe,
@@ -170,3 +174,53 @@ def test_a_trusted_sampler_stands_for_the_old_policy(settings):
         assert ("sampling/kl" in metrics) is not trusted
         assert bool(gap.abs().max() > 2e-3) is trusted
         assert torch.equal(batch.old_logp, batch.rollout.logp) is trusted
+
+
+# Corrected
+
+
+@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("rules", [{"token_reject": (0.9, 1.1)}, {"opsm": 0.01}])
+def test_the_trainer_weighs_and_counts_by_the_policy_that_is_behind(rules, two):
+    """π_old's log-probs or the learner's over the sampler's, whatever the cuts; what is
+    dropped is the share of all tokens, and of all responses, of the mini-batch."""
+    late = {"sampler_delay": 1, "rollout_dtype": "int8", "learning_rate": 3e-3}
+    found = []
+    for size in (3, 64):
+        run = prepared(
+            corrections=rules, trust_sampler=two, micro_batch_size=size, **late
+        )
+        updates(run, collect(run, 0)[0], 0)
+        batch, metrics = collect(run, 1)
+        run.acts_everywhere = True
+        loss, measured = measured_loss(run, batch)
+        found.append((loss.item(), measured))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-4, abs=1e-6)
+    logp = run.read(run.model, batch.rollout)[0].detach()
+    behind = logp if two else batch.old_logp
+    given = behind, batch.rollout.logp, batch.mask, batch.advantages
+    dropped = (factor(rules, *given, now=logp) == 0) & batch.mask.bool()
+    assert ("sampling/kl" in metrics) is not two and dropped.any()
+    for *_, measured in found:
+        share = measured["rollout_corr/rollout_rs_masked_fraction"]
+        assert share == pytest.approx((dropped.sum() / batch.mask.sum()).item())
+        share = measured["rollout_corr/rollout_rs_seq_masked_fraction"]
+        assert share == pytest.approx(dropped.any(-1).float().mean().item())
+
+
+def test_a_method_against_the_sampler_has_its_log_probs_and_no_pass_of_the_old_policy():
+    """By its own way as by the setting. Its ratio then is π_θ/μ before any update; that
+    against π_old is 1, however late the sampler is."""
+    method, found = replace(ALGORITHMS["grpo"], anchor="sampler"), []
+    for algorithm, trusted in ((method, False), ("grpo", True), ("grpo", False)):
+        run = prepared(algorithm, sampler_delay=1, trust_sampler=trusted, **LATE)
+        updates(run, collect(run, 0)[0], 0)
+        batch, metrics = collect(run, 1)
+        loss, measured = measured_loss(run, batch)
+        found.append((batch.old_logp, loss.item(), measured["ratio/max_deviation"]))
+        assert ("sampling/kl" in metrics) == (batch.old_logp is not batch.rollout.logp)
+    own, trusting, three = found
+    assert torch.equal(own[0], trusting[0]) and own[1:] == trusting[1:]
+    assert own[2] > 0.05 and three[2] < 1e-4
+    with pytest.raises(UserError, match="take replay='R3'"):
+        prepared(method, model=random_moe(), replay="R2")

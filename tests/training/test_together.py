@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refimpl import Scored, collect, log_probs, moe, normalisers, updates
-from refimpl.advantages import whiten
+from refimpl.advantages import CRITIC_FREE, whiten
 from refimpl.algorithms import value_loss
 from refimpl.kl import ESTIMATORS, k1, k3
 from refimpl.normalisers import NORMALISERS
@@ -46,7 +46,8 @@ CHOICES = {
     "replay": [None, "R2", "R3"],
     "router_shift": [False, True],
     "placement": moe.PLACEMENTS,
-    "max_rollout_weight": [None, 0.9, 2.0],
+    "corrections": [{}, {"token_truncate": 0.9}, {"mean_mask": (0.8, 1.1)}],
+    "advantage": [None, "batch_std"],
     "beta": [0.3],
     "entropy_bonus": [0.0, 0.2],
     "gamma": [1.0, 0.8],
@@ -66,6 +67,8 @@ def settings(kl: str, seed: int) -> dict:
         del drawn["placement"]
     if drawn.get("placement") != "before_clip":
         del drawn["detach_shift"]
+    if drawn["algorithm"] == "ppo":
+        del drawn["advantage"]
     return drawn
 
 
@@ -104,7 +107,7 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(kl, seed):
         assert metrics["kl"] == mean(gap)
         rewards -= c.beta * gap * (c.kl_in == "reward")
     paid = Scored(rewards, rollout.group, mask, batch.old_values, c.gamma, c.lam)
-    advantages = method.advantages(paid)
+    advantages = CRITIC_FREE.get(c.advantage, method.advantages)(paid)
     if run.critic is not None:
         own = values(run.critic, rollout)
         assert torch.allclose(batch.old_values, own, atol=1e-5)
@@ -135,8 +138,12 @@ def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(kl, seed):
     named = NORMALISERS.get(c.normaliser, method.normaliser)
     known = {"group": rollout.group, "max_length": 24}
     weight = weighed = normalisers.apply(named, left.double(), **known)
-    if cap := c.max_rollout_weight:
-        weighed = weight * (old_logp - rollout.logp).exp().clamp(max=cap)
+    log_w, length = (old_logp - rollout.logp) * left, left.sum(-1, keepdim=True)
+    if "token_truncate" in c.corrections:
+        weighed = weight * log_w.exp().clamp(max=0.9)
+    if "mean_mask" in c.corrections:
+        w = (log_w.sum(-1, keepdim=True) / length.clamp(min=1)).exp()
+        weighed = weight * w * ((w >= 0.8) & (w <= 1.1))
     drift = (now.log_probs(rollout.experts) - rollout.router_logp).abs().mean((-1, -2))
     gamma, before = (-drift).exp().clamp(min=0.7), old_logp
     gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises

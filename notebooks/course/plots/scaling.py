@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from course import explorer, newer
+from course import explorer
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER
 from course.plots.style import colour as colour_of
@@ -118,13 +118,15 @@ def coefficient(
     ratio: Float[Tensor, " N"],
     old: float = 0.2,
     sign: int = 1,
+    **hyperparameters: float,
 ) -> Float[Tensor, " N"]:
     """−dL/d log π of answers of one token each, that had the probability `old`."""
     old_logp = torch.full_like(ratio, old).log()[:, None]
     logp = (old_logp + ratio.log()[:, None]).requires_grad_()
     mask = torch.ones_like(old_logp)
     advantages = torch.full_like(ratio, sign)
-    loss = algorithm.policy_loss(logp, old_logp, advantages, mask, mask).loss
+    batch = logp, old_logp, advantages, mask, mask
+    loss = algorithm.policy_loss(*batch, **hyperparameters).loss
     return -torch.autograd.grad(loss, logp)[0][:, 0]
 
 
@@ -147,10 +149,13 @@ def newer_explorer() -> explorer.Explorer:
     draw.heading(figure, axes[0], "GRPO stops at a ratio, DPPO at a probability")
 
     def update(old: float, bound: float, k: float, rate: float) -> list:
-        bent = newer.dppo(bound, bound), newer.vespo((k, rate), (k, rate))
+        kernel = {"k_pos": k, "k_neg": k, "lambda_pos": rate, "lambda_neg": rate}
+        bounds = {"delta_low": bound, "delta_high": bound}
+        bent = ("dppo_tv", bounds), ("vespo", kernel)
         methods = dict(zip(names, bent))
         for (name, sign), one in lines.items():
-            y = coefficient(methods[name], ratio, old, sign)
+            method, given = methods[name]
+            y = coefficient(ALGORITHMS[method], ratio, old, sign, **given)
             if name == names[0]:  # no probability is above 1
                 y = y.masked_fill(ratio * old > 1, torch.nan)
             one.set_ydata(y)

@@ -32,6 +32,15 @@ COLOURS = {
     "gmpo": "#DD69D5",
     "rspo": "#442674",
     "sapo": "#EF511E",
+    "dppo_tv": "#2838C0",
+    "dppo_kl": "#1890A8",
+    "ipo": "#60C878",
+    "glm5": "#B86028",
+    "vespo": "#D858E0",
+    "luspo": "#70D0E0",
+    "minirl": "#100068",
+    "dro": "#600050",
+    "kimi": "#3038F0",
 }
 METHOD_DASHES: dict[str, Dash] = {
     "reinforce": ":",
@@ -45,6 +54,15 @@ METHOD_DASHES: dict[str, Dash] = {
     "gmpo": (0, (3, 1, 1, 1, 1, 1)),
     "rspo": (0, (4, 1, 2, 1)),
     "sapo": (0, (9, 1.6)),
+    "dppo_tv": (0, (6, 2.2)),
+    "dppo_kl": (0, (6, 2.2, 1, 2.2)),
+    "ipo": (0, (2, 1.4)),
+    "glm5": (0, (4, 1, 1, 1)),
+    "vespo": (0, (1.5, 1.5)),
+    "luspo": (0, (5, 1, 5, 1, 1, 1)),
+    "minirl": (0, (3.5, 1)),
+    "dro": (0, (8, 1, 1, 1)),
+    "kimi": (0, (8, 1, 2, 1, 2, 1)),
 }
 SAPO_NARROW = ("#AD1815", (0, (6, 1.2, 2.4, 1.2)))
 """SAPO with τ = 8.8, half as wide as GRPO's clip."""

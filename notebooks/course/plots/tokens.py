@@ -60,6 +60,7 @@ def numbers(
     gamma: Tensor | None = None,
     placement: str = "before_clip",
     answers: stale.Stale | None = None,
+    sampled: float = 1.0,
     **hyperparameters,
 ) -> dict[str, Tensor]:
     """What each token of the two answers contributes after k updates, float64.
@@ -77,6 +78,7 @@ def numbers(
     - `weight`: (2, T); default: the paper's normaliser over the two answers.
     - `gamma`, `placement`: RSPO's router shift, (2, T), as in `refimpl.moe.shifted`.
     - `answers`: other responses than the example's (`stale.load().rows([…])`).
+    - `sampled`: what π_old gave each token, for a gate that looks at probabilities.
     """
     method = get(algorithm) if isinstance(algorithm, str) else algorithm
     answers = stale.example(k) if answers is None else answers
@@ -86,11 +88,11 @@ def numbers(
     if weight is None:
         known = {"group": answers.group}
         weight = normalisers.apply(method.normaliser, mask, **known)
-    w, old = weight.double() * mask, torch.zeros_like(z)
+    w, old = weight.double() * mask, torch.full_like(z, math.log(sampled))
     if gamma is not None:
         gamma = gamma.double()
         old, w = moe.shifted(old, w, mask, gamma, placement, method.one_ratio)
-    logp = z.clone().requires_grad_()
+    logp = (z + math.log(sampled)).requires_grad_()
     loss = method.policy_loss(logp, old, A, mask, w, **hyperparameters).loss
     (push,) = torch.autograd.grad(-loss, logp)
     scale = w * A

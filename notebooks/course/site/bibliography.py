@@ -40,6 +40,10 @@ PAPERS = {
         "Wang et al.",
         "Self-Consistency Improves Chain of Thought Reasoning in Language Models",
     ),
+    "2310.12036": (
+        "Azar et al.",
+        "A General Theoretical Paradigm to Understand Learning from Human Preferences",
+    ),
     "2312.03732": (
         "Kalajdzievski",
         "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA",
@@ -53,6 +57,15 @@ PAPERS = {
         "Ahmadian et al.",
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from "
         "Human Feedback in LLMs",
+    ),
+    "2405.19107": (
+        "Richemond et al.",
+        "Offline Regularised Reinforcement Learning for Large Language Models "
+        "Alignment",
+    ),
+    "2501.12599": (
+        "Kimi Team",
+        "Kimi k1.5: Scaling Reinforcement Learning with LLMs",
     ),
     "2502.02737": (
         "Ben Allal et al.",
@@ -104,6 +117,7 @@ PAPERS = {
         "Zheng et al.",
         "Stabilizing Reinforcement Learning with LLMs: Formulation and Practices",
     ),
+    "2602.02276": ("Kimi Team", "Kimi K2.5: Visual Agentic Intelligence"),
     "2602.02710": ("Tajwar et al.", "Maximum Likelihood Reinforcement Learning"),
     "2602.04879": (
         "Qi et al.",
@@ -119,6 +133,7 @@ PAPERS = {
         "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable "
         "Off-Policy LLM Training",
     ),
+    "2602.15763": ("GLM-5 Team", "GLM-5: from Vibe Coding to Agentic Engineering"),
 }
 """Author and title, each looked up under its id in other people's bibliographies."""
 LEAD = """<h1 id="top">Bibliography</h1>

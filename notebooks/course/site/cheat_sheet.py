@@ -27,6 +27,10 @@ CHAPTERS = {
     "gmpo": "08_gmpo",
     "rspo": "09_moe_and_rspo",
     "sapo": "10_sapo",
+    **dict.fromkeys(
+        "dppo_tv dppo_kl ipo glm5 vespo luspo minirl dro kimi".split(),
+        "14_scaling_out",
+    ),
 }
 """Where a method is derived; the first of a chapter is the one its formula states."""
 MISREAD = {
@@ -41,12 +45,21 @@ MISREAD = {
     "gmpo": "gmpo_bounds_are_offsets",
     "rspo": "rspo_shift_per_token",
     "sapo": "sapo_taus_exchanged",
+    "dppo_tv": "dppo_bounds_the_ratio",
+    "dppo_kl": "dppo_kl_drops_what_is_far",
+    "ipo": "ipo_is_one_sided",
+    "glm5": "glm5_holds_the_ratio",
+    "vespo": "vespo_takes_the_root",
+    "luspo": "luspo_divides_by_length",
+    "minirl": "minirl_is_a_token_mean",
+    "dro": "dro_weighs_by_the_ratio",
+    "kimi": "kimi_clips_as_ppo",
 }
 """The misreading of each method that costs most."""
-FIRST = 6
-"""Methods on the first sheet of paper."""
+STARTS = (0, 6, 11, 16)
+"""The first method of each sheet of paper."""
 LEAD = """<h1 id="top">The cheat sheet</h1>
-<p>Eleven methods on two sheets of paper. Every one climbs the sum of weight ×
+<p>Twenty methods on four sheets of paper. Every one climbs the sum of weight ×
 objective over all tokens; the <em>normaliser</em> makes the weight. The <em>gate</em>
 is the share of a token's gradient that is left at a ratio r, computed by the loss that
 trains: where Â &gt; 0 as a solid line, where Â &lt; 0 as a dashed one. Below each
@@ -55,7 +68,7 @@ method stand the settings of TRL 1.16 and verl 0.9.1.</p>"""
 
 def page(group: str) -> Page:
     cards = [card(algorithm) for algorithm in ALGORITHMS.values()]
-    sheets = (cards[:FIRST], cards[FIRST:])
+    sheets = (cards[i:j] for i, j in zip(STARTS, (*STARTS[1:], None)))
     return Page(
         "cheat_sheet.html",
         "The cheat sheet",
@@ -63,7 +76,7 @@ def page(group: str) -> Page:
         group,
         styles=("cheat_sheet.css",),
         summary="Each method's objective, gate, defaults, misreading, and the settings "
-        "of TRL and verl, on two sheets of paper.",
+        "of TRL and verl, on four sheets of paper.",
     )
 
 
@@ -141,7 +154,7 @@ def formula(name: str) -> list[str]:
 def displayed(chapter: str) -> tuple[str, ...]:
     """The formulas of the section that states a chapter's idea."""
     cells = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells
-    idea = next(c.source for c in cells if "## The idea" in c.source)
+    idea = next((c.source for c in cells if "## The idea" in c.source), "")
     idea = idea.partition("## The idea")[2].partition("\n## ")[0]
     found = re.findall(r"\$\$(.*?)\$\$", idea, re.S)
     return tuple(one.strip() for one in found)
@@ -158,6 +171,8 @@ def equation(algorithm: Algorithm) -> str:
 ACROSS, DOWN, LARGEST = 200, 64, 1.5
 """Of the drawing; its right edge is at r = 3, its upper edge at a gate of 1.5."""
 TRIED = (0.5, 0.9, 1.1, 1.5, 2.0)
+SAMPLED = dict.fromkeys(("dppo_tv", "dppo_kl", "ipo"), 0.3)
+"""Where a gate looks at probabilities: that of the token which is drawn."""
 
 
 def gate(algorithm: Algorithm) -> str:
@@ -181,7 +196,7 @@ def gate(algorithm: Algorithm) -> str:
 
 def path(algorithm: Algorithm, sign: float) -> str:
     """The curve's corners, and every eighth point between; nothing above the frame."""
-    made = curve(algorithm, sign)
+    made = curve(algorithm, sign, old=SAMPLED.get(algorithm.name, 1.0))
     x = made.ratio * (ACROSS / 3)
     y = DOWN * (1 - made.gate / LARGEST)
     corner = torch.zeros_like(y, dtype=torch.bool)
@@ -195,11 +210,13 @@ def path(algorithm: Algorithm, sign: float) -> str:
 def said(algorithm: Algorithm) -> str:
     """The gate in words, at ratios that a reader may want to compare."""
     ratios = torch.tensor(TRIED)
-    good, bad = (curve(algorithm, sign, ratios).gate for sign in (1.0, -1.0))
+    old = SAMPLED.get(algorithm.name, 1.0)
+    good, bad = (curve(algorithm, sign, ratios, old).gate for sign in (1.0, -1.0))
+    token = f", for a token of probability {old}," if old < 1 else ""
     at = ", ".join(map(str, TRIED))
     return (
-        f"The gate of {algorithm.title} at the ratios {at}: where the advantage is "
-        f"positive {numbers(good)}; where it is negative {numbers(bad)}."
+        f"The gate of {algorithm.title}{token} at the ratios {at}: where the advantage "
+        f"is positive {numbers(good)}; where it is negative {numbers(bad)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Which flag gives this loss: eleven methods in ten engines, as a table and as a page.
+"""Which flag gives this loss: twenty methods in ten engines, as a table and as a page.
 
 Every cell was read in a source of November 2026. TRL's and verl's come from
 `course.elsewhere` and from the bridges of `refimpl.interop`, whose losses were run
@@ -19,6 +19,10 @@ from refimpl.interop import configs
 # ---------------------------------------------------------------------------
 _COMPARED = "; compared in `tests/bridges/CONFORMANCE.md`"
 _READ = {
+    **{
+        ("TRL", f"dppo_{kind}"): "trl#5117, trl#6402; TRL 1.16.0"
+        for kind in ("tv", "kl")
+    },
     "TRL": "`trl/trainer/grpo_config.py`, TRL 1.16.0",
     "verl": "`verl/trainer/ppo/core_algos.py`, verl 0.9.1",
     ("TRL", "reinforce"): "`trl/trainer/rloo_trainer.py`, TRL 1.16.0",
@@ -26,6 +30,14 @@ _READ = {
 }
 _BOUNDS = "The bounds are those of the log-ratio, as in the paper."
 _DUAL = "The dual clip (c = 3) is on unless `clip_ratio_c` is 1e9."
+_GONE = (
+    "`trl.experimental.dppo` came in March 2026 (trl#5117), went in July (trl#6402)."
+)
+_ANCHOR = (
+    "The ratio is against verl's old log-probs, the paper's against the sampler's. "
+    "Left out, `clip_ratio_c` is 3."
+)
+_OURS = "verl has no such loss; this package's is registered where it is installed."
 _DIFFERS = {
     ("TRL", "reinforce"): "PPO's clip stays around it, on the product of the ratios.",
     ("TRL", "ppo"): "The clip lives on in `GRPOTrainer`; there is no critic.",
@@ -46,6 +58,16 @@ _DIFFERS = {
     "tokens of a response share their advantage.",
     ("verl", "dapo"): f"{_DUAL} The token mean is the batch's.",
     ("verl", "cispo"): "Both bounds are counted from 1.",
+    ("TRL", "dppo_tv"): _GONE,
+    ("TRL", "dppo_kl"): _GONE,
+    ("TRL", "vespo"): "The weight of vLLM's log-probs is a part of W.",
+    ("TRL", "minirl"): "TRL warns that LUSPO wants the level `sequence`.",
+    ("verl", "dppo_tv"): _ANCHOR,
+    ("verl", "dppo_kl"): _ANCHOR,
+    ("verl", "luspo"): "It is the -token form of GSPO, summed over each answer.",
+    ("verl", "minirl"): "The weight π_old/μ is `rollout_correction`, in the paper ≤ 5.",
+    ("verl", "dro"): "`dro_beta` has no default and must be > 0.",
+    **{("verl", name): _OURS for name in ("ipo", "glm5", "vespo", "kimi")},
     (
         "verl",
         "gmpo",

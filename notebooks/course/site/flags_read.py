@@ -31,6 +31,9 @@ def _absent(methods: str, why: str, source: str) -> dict[str, Cell]:
     return dict.fromkeys(methods.split(), Cell("absent", "absent", why, source))
 
 
+_LATER = "dppo_tv dppo_kl ipo glm5 vespo luspo minirl dro kimi"
+"""The methods after SAPO."""
+
 ENGINES = {
     "TRL": "1.16.0, its wheel; losses and gradients were compared",
     "verl": "0.9.1, its wheel; losses and gradients were compared",
@@ -97,7 +100,7 @@ _OPENRLHF = {
         "The token mean is the batch's; the paper's is each group's.",
     ),
     **_absent(
-        "gspo_token cispo gmpo rspo sapo",
+        f"gspo_token cispo gmpo rspo sapo {_LATER}",
         "`--actor.policy_loss_type` is `ppo` or `gspo`.",
         _LOSS,
     ),
@@ -172,7 +175,7 @@ _NEMO_RL = {
         "Both bounds are counted from 1, so the guide's 5.0 is a cap of 6.",
     ),
     **_absent(
-        "gspo_token gmpo rspo",
+        f"gspo_token gmpo rspo {_LATER}",
         "One clipped loss serves all; its configuration has no such switch.",
         _NEMO_LIST,
     ),
@@ -239,7 +242,7 @@ _SLIME = {
         "responses unless `--calculate-per-token-loss` is given.",
     ),
     **_absent(
-        "gspo_token gmpo rspo",
+        f"gspo_token gmpo rspo {_LATER}",
         "`--advantage-estimator` has no such value; `--loss-type custom_loss` takes a "
         "function of yours.",
         f"{_SLIME_LIST}, {_SLIME_FLAGS}",
@@ -290,8 +293,25 @@ _PRIME_RL = {
         '`loss_aggregation = "prompt"` is DAPO\'s mean of each group.',
         _PRIME_DOCS,
     ),
+    "ipo": given(
+        '`[trainer.loss] type = "ipo"`, `eps = 0.3`',
+        _PRIME_DOCS,
+        "The ratio is capped at 1e4, its gradient with it.",
+    ),
+    "glm5": given(
+        '`[trainer.loss] type = "icepop"`, `ratio_low = 0.8`, `ratio_high = 1.2`',
+        _PRIME_DOCS,
+        "IcePop's band around the same ratio: the bounds themselves are kept, and the "
+        "ratio stands in the objective, which has the same gradient.",
+    ),
     **_absent(
-        "gspo gspo_token cispo gmpo rspo sapo",
+        "dppo_tv dppo_kl",
+        f"The default from April 2026 ({_PRIME}#2187, total variation) to August, when "
+        f"{_PRIME}#3418 removed it.",
+        _PRIME_DOCS,
+    ),
+    **_absent(
+        "gspo gspo_token cispo gmpo rspo sapo vespo luspo minirl dro kimi",
         "`[trainer.loss] type` is `ipo`, `icepop` or `custom`, a function of yours.",
         _PRIME_DOCS,
     ),
@@ -305,6 +325,19 @@ _SKY = (
     "`skyrl/train/config/config.py`, SkyRL 0.3.0"
 )
 _SKY_NO_KL = "`trainer.algorithm.use_kl_loss=false`"
+
+
+def _sky_dppo(kind: str, delta: float) -> Cell:
+    return given(
+        "`trainer.algorithm.policy_loss_type=dppo`, "
+        f"`trainer.algorithm.dppo.dppo_type=binary_{kind}`, "
+        f"`trainer.algorithm.dppo.delta_low={delta}`, "
+        f"`trainer.algorithm.dppo.delta_high={delta}`, {_SKY_NO_KL}",
+        f"{_SKY}, NovaSky-AI/SkyRL#1037",
+        "Against the sampler's log-probs: π_old is not asked (NovaSky-AI/SkyRL#1813).",
+    )
+
+
 _SKYRL = {
     "reinforce": given(
         "`trainer.algorithm.advantage_estimator=rloo`, "
@@ -376,8 +409,16 @@ _SKYRL = {
         _SKY,
         "The mean is over all tokens by default, which brings a warning.",
     ),
+    "dppo_tv": _sky_dppo("tv", 0.2),
+    "dppo_kl": _sky_dppo("kl", 0.05),
+    "glm5": given(
+        "`trainer.algorithm.policy_loss_type=rollout_is`, "
+        "`trainer.algorithm.eps_clip_low=0.2`, `trainer.algorithm.eps_clip_high=0.2`, "
+        f"{_SKY_NO_KL}",
+        f"{_SKY}, NovaSky-AI/SkyRL#1314",
+    ),
     **_absent(
-        "gmpo rspo",
+        "gmpo rspo ipo vespo luspo minirl dro kimi",
         "`PolicyLossType` is regular, dual_clip, gspo, cispo, rollout_is, clip_cov, "
         "kl_cov, sapo, cross_entropy, importance_sampling or dppo.",
         _SKY,
@@ -447,8 +488,15 @@ _ROLL = {
         "The defaults are 0.1 and 0.1, far narrower than the paper's one-sided cap. "
         "The page does not say what the two numbers are counted from.",
     ),
+    "dro": given(
+        "`pg_variant: kimi15`, `kimi15_tau: 0.1`, "
+        "`actor_train.worker_cls: roll.pipeline.rlvr.actor_pg_worker.ActorPGWorker`",
+        _ROLL_VARIANTS,
+        "Named after Kimi k1.5, whose square is that of a whole answer; ROLL's is of "
+        "each token.",
+    ),
     **dict.fromkeys(
-        ("gmpo", "rspo", "sapo"),
+        [name for name in f"gmpo rspo sapo {_LATER}".split() if name != "dro"],
         Cell(
             "not found",
             "not found",
@@ -520,7 +568,7 @@ _MS_SWIFT = {
         _SWIFT,
     ),
     **_absent(
-        "gmpo rspo",
+        f"gmpo rspo {_LATER}",
         "`--loss_type` is grpo, bnpo, dr_grpo, dapo, cispo, sapo, real or fipo; the "
         "loss raises on another.",
         _SWIFT,
@@ -576,11 +624,22 @@ _UNSLOTH = {
         "`beta=0`",
         _ZOO,
     ),
+    "vespo": given('`loss_type="vespo"`, `beta=0`', _ZOO, "(k, λ) are TRL's defaults."),
+    "luspo": given(
+        '`loss_type="luspo"`, `importance_sampling_level="sequence"`, '
+        "`epsilon=2e-3`, `epsilon_high=2.5e-3`, `beta=0`",
+        _ZOO,
+    ),
+    "minirl": _partly(
+        '`scale_rewards="none"`, `epsilon=0.2`, `epsilon_high=0.27`, `beta=0`',
+        _ZOO,
+        "Advantage and clip: whether `luspo` sums at the level of tokens was not read.",
+    ),
     **_absent(
         "gspo_token", "`importance_sampling_level` is `token` or `sequence`.", _ZOO
     ),
     **_absent(
-        "gmpo rspo",
+        "gmpo rspo dppo_tv dppo_kl ipo glm5 dro kimi",
         "`loss_type` is grpo, bnpo, dr_grpo, dapo, luspo, cispo, sapo or vespo, and "
         "TRL's GMPO trainer is not among those that it patches.",
         f"{_ZOO}; {_PATCH}",

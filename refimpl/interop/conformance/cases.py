@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import refimpl
-from refimpl import importance, kl, moe, normalisers
+from refimpl import corrections, kl, moe, normalisers
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.algorithms.base import LossResult
 from refimpl.checks import UserError
@@ -105,6 +105,15 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "gmpo": ({"epsilon_low": 0.2, "epsilon_high": 0.2},),
     "rspo": ({"epsilon_low": 0.2, "epsilon_high": 0.2},),
     "sapo": ({"tau_pos": 8.8, "tau_neg": 8.8}, {"tau_pos": 8.8, "tau_neg": 17.6}),
+    "dppo_tv": ({"delta_low": 0.05, "delta_high": 0.1}, {"max_ratio": 1.5}),
+    "dppo_kl": ({"delta_low": 0.01, "delta_high": 0.02}, {"max_ratio": 1.5}),
+    "ipo": ({"delta": 0.1, "tau": 1e-3},),
+    "glm5": ({"epsilon_low": 0.2, "epsilon_high": 0.28},),
+    "vespo": ({"k_pos": 1.0, "lambda_pos": 1.0, "k_neg": 2.0, "lambda_neg": 2.0},),
+    "luspo": ({"epsilon_low": 0.03, "epsilon_high": 0.04},),
+    "minirl": ({"epsilon_low": 0.1, "epsilon_high": 0.1},),
+    "dro": ({"tau": 1.0},),
+    "kimi": ({"low": 0.2, "high": 0.3, "tau": 0.1},),
 }
 """Hyperparameters beside the papers'."""
 WITH_KL = ("grpo", "dapo")
@@ -138,8 +147,8 @@ def loss_of(
     plain = weight = normalisers.apply(average, mask, group=group, max_length=longest)
     if settings.get("cap"):
         rollout = inputs["rollout_logp"]
-        capped = importance.truncated_weight(old, rollout, mask, settings["cap"])
-        weight = weight * capped
+        rules, paid = {"token_truncate": settings["cap"]}, inputs["advantages"]
+        weight = weight * corrections.factor(rules, old, rollout, mask, paid)
     shifted = old
     if settings.get("placement"):
         gamma, placement = inputs["gamma"], settings["placement"]

@@ -4,6 +4,7 @@ purpose, each as a change of the question."""
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -52,13 +53,14 @@ def _given(change: Callable[[dict], dict]) -> Reading:
     return read
 
 
-def _as(name: str, of: str) -> Reading:
-    """Another algorithm in place of `of`, with the same settings."""
+def _as(name: str, *of: str) -> Reading:
+    """Another algorithm's objective in place of that of `of`, all else the same."""
 
     def read(algorithm, inputs, settings):
-        if algorithm.name != of:
+        if algorithm.name not in of:
             raise DoesNotApply
-        return ALGORITHMS[name], inputs, settings
+        objective = ALGORITHMS[name].objective
+        return replace(algorithm, objective=objective), inputs, settings
 
     return read
 
@@ -71,6 +73,15 @@ def _without_empty_rows(algorithm, inputs, settings):
 def _holes_closed(algorithm, inputs, settings):
     upto = inputs["mask"].flip(-1).cummax(-1).values.flip(-1)
     return algorithm, inputs | {"mask": upto}, settings
+
+
+def _weights_in_the_ratio(algorithm, inputs, settings):
+    """VESPO's W as the product of r and of the truncated weights of all tokens."""
+    if not settings.get("cap") or algorithm.name != "vespo":
+        raise DoesNotApply
+    gap = inputs["old_logp"] - inputs["rollout_logp"]
+    behind = inputs["old_logp"] - gap.clamp(max=math.log(settings["cap"]))
+    return algorithm, inputs | {"old_logp": behind}, settings | {"cap": None}
 
 
 def _one_weight_each(algorithm, inputs, settings):
@@ -102,7 +113,8 @@ READINGS: dict[str, Reading] = {
     "γ before the clip": _instead("placement", "before_clip"),
     "γ after the clip": _instead("placement", "after_clip"),
     "there is no γ": _instead("placement", None),
-    "the gradient is GSPO-token's": _as("gspo_token", "gspo"),
+    "the gradient is GSPO-token's": _as("gspo_token", "gspo", "luspo"),
+    "the truncated weights are a part of W": _weights_in_the_ratio,
     "the gradient is GSPO's": _as("gspo", "gspo_token"),
     "the cap is 1 + max_ratio": _given(
         lambda given: {"max_ratio": given["max_ratio"] + 1}

@@ -1,0 +1,53 @@
+"""DPPO, binary total variation (2602.04879, Eq. 11–13): a bound on a probability.
+
+    J = (1/Σ_i|o_i|) Σ_i Σ_t M sg[min(r, max_ratio)] Â_i log π_θ(o_{i,t}),   r = π_θ/μ
+    M = 1[π_θ − μ ≤ δ_high] where Â > 0,   1[π_θ − μ ≥ −δ_low] elsewhere
+
+**Changed against CISPO:** a token is dropped, by how far its *probability* has moved:
+at μ = 0.001 its ratio may reach 201, at μ = 0.5 only 1.4.
+
+**Departures.** `old_logp` is the sampler's, μ; verl takes whatever it is handed. Eq. 11
+is M r Â, which has this gradient up to the cap; stated is verl 0.9.1's `dppo_tv`, whose
+cap is `clip_ratio_c`. δ = 0.2 is SkyRL's and was prime-rl's; verl's recipe has 0.15.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from torch import Tensor
+
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.cispo import CISPO, MaxRatio
+from refimpl.algorithms.clip import stopped
+from refimpl.checks import Weight
+from refimpl.importance import ratio
+
+
+def masked(
+    moved_by,
+    t: Tokens,
+    *,
+    delta_low: Weight = 0.2,
+    delta_high: Weight = 0.2,
+    max_ratio: MaxRatio = 20.0,
+) -> Objective:
+    """M sg[min(r, max_ratio)] Â log π_θ; `moved_by` is positive where a token rose."""
+    moved, r = moved_by(t).detach(), ratio(t.z).detach().clamp(max=max_ratio)
+    low, high = stopped(moved, t.advantages, -delta_low, delta_high)
+    return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
+
+
+def change(t: Tokens) -> Tensor:  # π_θ − μ
+    return t.logp.exp() - t.old_logp.exp()
+
+
+DPPO_TV = replace(
+    CISPO,
+    name="dppo_tv",
+    title="DPPO-TV",
+    paper="Qi et al. 2026, 2602.04879",
+    parent="cispo",
+    changed="a token is dropped where its probability has moved on by more than δ",
+    objective=partial(masked, change),
+    anchor="sampler",
+)

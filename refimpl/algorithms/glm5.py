@@ -1,0 +1,38 @@
+"""GLM-5's loss for agents (2602.15763, §4.1.2, Eq. 3–5): a mask on both sides.
+
+    J = E_t[ sg[f(r)] Â log π_θ(o_t) ],     r = π_θ(o_t) / μ(o_t)
+    f(r) = r where 1 − ε_low < r < 1 + ε_high,     0 elsewhere
+
+**Changed against CISPO:** outside the interval a token is dropped, whatever the sign.
+
+**Departures.** `old_logp` is the sampler's, μ. Eq. 3 has no stop-gradient; SkyRL's
+`rollout_is` has, and its ε, which the report does not give. E_t: all tokens' mean.
+"""
+
+from dataclasses import replace
+
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.cispo import CISPO
+from refimpl.algorithms.clip import EpsilonHigh, EpsilonLow
+from refimpl.importance import ratio
+
+
+def objective(
+    t: Tokens, *, epsilon_low: EpsilonLow = 0.2, epsilon_high: EpsilonHigh = 0.2
+) -> Objective:
+    """sg[f(r)] Â log π_θ"""
+    r = ratio(t.z).detach()
+    low, high = r <= 1 - epsilon_low, r >= 1 + epsilon_high
+    return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
+
+
+GLM5 = replace(
+    CISPO,
+    name="glm5",
+    title="GLM-5",
+    paper="GLM-5 Team 2026, 2602.15763",
+    parent="cispo",
+    changed="outside an interval a token is dropped, whatever the sign",
+    objective=objective,
+    anchor="sampler",
+)

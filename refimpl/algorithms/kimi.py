@@ -1,0 +1,38 @@
+"""Kimi K2.5's loss (2602.02276, Eq. 1): a band on the ratio, and DRO's penalty.
+
+    J = (1/Σ_i|o_i|) Σ_i Σ_t { clip(r, e^−low, e^high) Â_i − τ (log r)² },     r = π_θ/μ
+
+**Changed against DRO:** the ratio for log π, held outside the band whatever the sign.
+
+**Departures.** `old_logp` is the sampler's, μ. Eq. 1 clips r, the text says log r, as
+here. Constants are not published: log 5 is IcePop's band in prime-rl, τ was `kl_tau`
+there, beside DPPO's mask. No engine has the whole of it.
+"""
+
+from dataclasses import replace
+
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.dro import DRO
+from refimpl.checks import Positive, Weight
+from refimpl.importance import ratio
+
+
+def objective(
+    t: Tokens, *, low: Positive = 1.609, high: Positive = 1.609, tau: Weight = 1e-3
+) -> Objective:
+    """clip(r, e^−low, e^high) Â − τ (log r)²"""
+    value = ratio(t.z.clamp(-low, high)) * t.advantages - tau * t.z**2
+    return Objective(value, t.z < -low, t.z > high)
+
+
+KIMI = replace(
+    DRO,
+    name="kimi",
+    title="Kimi K2.5",
+    paper="Kimi Team 2026, 2602.02276",
+    parent="dro",
+    changed="the ratio, held outside a band, in place of log π",
+    objective=objective,
+    surrogate=True,
+    anchor="sampler",
+)

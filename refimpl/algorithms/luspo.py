@@ -1,0 +1,26 @@
+"""LUSPO: Length-Unbiased Sequence Policy Optimization (2602.05261).
+
+    J = (1/G) Σ_i |o_i| min( s_i Â_i, clip(s_i, 1−ε_low, 1+ε_high) Â_i )
+
+**Changed against GSPO:** an answer's term is multiplied by its length, by which the
+gradient of its geometric mean was divided.
+
+**Departures.** None. ε of 2e-3 and 2.5e-3 are those of §5.1, as TRL cites it.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from refimpl.algorithms.gspo import GSPO
+from refimpl.normalisers import seq_mean_token_sum
+
+LUSPO = replace(
+    GSPO,
+    name="luspo",
+    title="LUSPO",
+    paper="Liu et al. 2026, 2602.05261",
+    parent="gspo",
+    changed="an answer's term is multiplied by its length",
+    objective=partial(GSPO.objective, epsilon_low=2e-3, epsilon_high=2.5e-3),
+    normaliser=seq_mean_token_sum,
+)

@@ -1,0 +1,29 @@
+"""MiniRL: a loss that stays a first-order approximation (2512.01374).
+
+    ∇J = E[ Σ_t M_t (π_θ/μ) (R − R̄) ∇log π_θ(o_t) ],     r = π_θ/π_old
+    M_t = 0 where Â > 0, r > 1+ε_high or Â < 0, r < 1−ε_low,     1 elsewhere
+
+**Changed against GRPO:** no division by a length or by the std.
+
+**Departures.** GRPO's min has the gradient of M_t r. The rest of π_θ/μ, π_old/μ, is a
+weight: `max_rollout_weight` of the trainer, 5 there. R2 and R3 are its `replay`.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from refimpl.advantages import group_centred
+from refimpl.algorithms.grpo import GRPO
+from refimpl.normalisers import seq_mean_token_sum
+
+MINIRL = replace(
+    GRPO,
+    name="minirl",
+    title="MiniRL",
+    paper="Zheng et al. 2025, 2512.01374",
+    parent="grpo",
+    changed="a plain sum over tokens; no division by the group's std",
+    objective=partial(GRPO.objective, epsilon_high=0.27),
+    advantages=group_centred,
+    normaliser=seq_mean_token_sum,
+)

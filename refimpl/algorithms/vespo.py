@@ -1,0 +1,49 @@
+"""VESPO: Variational Sequence-level Soft Policy Optimization (2602.10693).
+
+    ∇J = (1/Σ_i|o_i|) Σ_i Σ_t φ(W_i) Â_i ∇log π_θ(o_{i,t})
+    φ(W) = W^k e^{λ(1 − W)},     W_i = π_θ(o_i|q) / μ(o_i|q) = exp( Σ_t z_{i,t} )
+
+**Changed against CISPO:** a smooth kernel for the cap, over the ratio of the *whole*
+answer, without GSPO's root. φ(1) = 1; the peak is at W = k/λ.
+
+**Departures.** `old_logp` is the sampler's, μ; TRL adds log(π_old/μ) to log W instead.
+z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.cispo import CISPO
+from refimpl.checks import Positive
+from refimpl.importance import LOG_RATIO_LIMIT as LIMIT
+
+
+def objective(
+    t: Tokens,
+    *,
+    k_pos: Positive = 2.0,
+    lambda_pos: Positive = 3.0,
+    k_neg: Positive = 3.0,
+    lambda_neg: Positive = 2.0,
+) -> Objective:
+    """sg[φ(W)] Â log π_θ; the first pair where an answer's Â ≥ 0"""
+    log_w = t.z.detach().clamp(-LIMIT, LIMIT).sum(-1, keepdim=True)
+    log_w, good = log_w.clamp(-18.42068, LIMIT), t.advantages[:, :1] >= 0
+    k, rate = torch.where(good, k_pos, k_neg), torch.where(good, lambda_pos, lambda_neg)
+    phi = (k * log_w + rate * (1 - log_w.exp())).exp()
+    return Objective(phi * t.advantages * t.logp)
+
+
+VESPO = replace(
+    CISPO,
+    name="vespo",
+    title="VESPO",
+    paper="Shen et al. 2026, 2602.10693",
+    parent="cispo",
+    changed="a smooth weight of the whole answer's ratio, falling on both sides of 1",
+    objective=objective,
+    one_ratio=True,
+    anchor="sampler",
+)

@@ -1,0 +1,200 @@
+"""What a sampler that is not π_old costs a token: by hand, and as engines have it.
+
+verl's and TRL's own functions are asked in `tests/bridges/test_corrections.py`.
+"""
+
+import pytest
+import torch
+from torch import tensor
+from torch.autograd import grad
+from torch.testing import assert_close
+
+from refimpl import ALGORITHMS, UserError
+from refimpl.corrections import RULES, WEIGHING, check, factor
+from tests.losses.batches import EXACT, INF, NAN, mask_of, random_batch
+from tests.worlds import prepared
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+W = tensor([[4.0, 0.5, 1.0, 7.0], [2.0, 1.0, 1.0, 0.25]]).double()
+MASK = mask_of([3, 4])  # 7 is padding
+BAD, HALF = tensor([1.0, -1.0]), tensor([[1.0, 1, 1, 1], [1, -1, 1, -1]])
+CUBE, FOURTH = 2 ** (1 / 3), 0.5**0.25
+"""Products of w are 2 and ½, its geometric means these."""
+BY_HAND = [
+    ({"token_truncate": 2}, [[2, 0.5, 1], [2, 1, 1, 0.25]]),
+    ({"token_truncate": (0.6, 2)}, [[2, 0.6, 1], [2, 1, 1, 0.6]]),
+    ({"token_mask": 2.01}, [[0, 0.5, 1], [2, 1, 1, 0.25]]),
+    ({"token_mask": (0.49, 2.01)}, [[0, 0.5, 1], [2, 1, 1, 0]]),
+    ({"token_reject": (0.49, 2.01)}, [[0, 1, 1], [1, 1, 1, 0]]),
+    ({"sequence_truncate": 1.5}, [[1.5] * 3, [0.5] * 4]),
+    ({"sequence_mask": (0.6, 3)}, [[2] * 3, [0] * 4]),
+    ({"sequence_mask": 1}, [[0] * 3, [0.5] * 4]),
+    ({"sequence_reject": (0.6, 3)}, [[1] * 3, [0] * 4]),
+    ({"mean_truncate": 1.2}, [[1.2] * 3, [FOURTH] * 4]),
+    ({"mean_mask": (0.9, 1.3)}, [[CUBE] * 3, [0] * 4]),
+    ({"mean_reject": (0.8, 1.2)}, [[0] * 3, [1] * 4]),
+    # k3 = w − 1 − log w is 1.61, 0.19, 0 and 0.31, 0, 0, 0.64
+    ({"token_k3": 0.31}, [[0, 1, 1], [1, 1, 1, 0]]),
+    ({"sequence_k3": 1}, [[0] * 3, [1] * 4]),
+    ({"mean_k3": 0.6}, [[0] * 3, [1] * 4]),
+    ({"mean_k3": 0.61}, [[1] * 3, [1] * 4]),
+    # mean log μ/π is −0.23 and 0.173; the second response is bad
+    ({"opsm": 0.17}, [[1] * 3, [0] * 4]),
+    ({"opsm": 0.18}, [[1] * 3, [1] * 4]),
+    ({"opsm": 0.17, "token_mask": 2.01}, [[0, 0.5, 1], [0] * 4]),
+    ({}, [[1] * 3, [1] * 4]),
+]
+
+
+def factor_of(rules, w=W, mask=MASK, advantages=BAD, **given):
+    """Where μ is e⁻⁵ and π_old is μ · w."""
+    mu = torch.full_like(w, -5.0)
+    return factor(check(rules), mu + w.log(), mu, mask, advantages, **given)
+
+
+@pytest.mark.parametrize(("rules", "wanted"), BY_HAND)
+def test_by_hand(rules, wanted):
+    found = factor_of(rules) * MASK
+    padded = [row + [0] * (4 - len(row)) for row in wanted]
+    assert_close(found, tensor(padded, dtype=torch.float64), **EXACT)
+
+
+def test_opsm_drops_bad_tokens_by_how_far_the_learner_is_from_the_sampler():
+    found = factor_of({"opsm": 0.17}, advantages=HALF) * MASK
+    assert found.tolist() == [[1, 1, 1, 0], [1, 0, 1, 0]]
+    back = tensor([[-5.0] * 4] * 2)  # π_θ is at μ again, whatever π_old is
+    assert factor_of({"opsm": 0.17}, now=back).bool().all()
+    away = factor_of({"opsm": 0.17}, advantages=-BAD, now=back - 0.18)
+    assert away.tolist() == [[0] * 4, [1] * 4]
+
+
+def test_kpop_bounds_a_tokens_binary_kl_both_ways():
+    """KL(½‖¼) = ½ log 2 + ½ log ⅔ = 0.144, the other way 0.131; of 0.001 and 0.01, w =
+    10, the larger is 0.014; of a token that is certain, 0, in float32 too."""
+    mu, pi = tensor([[0.25, 0.5, 0.001, 1.0]]), tensor([[0.5, 0.25, 0.01, 1.0]])
+    for dtype in (torch.float64, torch.float32):
+        given = pi.log().to(dtype), mu.log().to(dtype), torch.ones(1, 4), BAD[:1]
+        for bound, wanted in (
+            (0.145, [2.0, 0.5, 10.0, 1.0]),
+            (0.14, [0.0, 0.0, 10.0, 1.0]),
+            (0.01, [0.0, 0.0, 0.0, 1.0]),
+        ):
+            found = factor({"kpop": bound}, *given)
+            assert_close(found, tensor([wanted], dtype=dtype), rtol=1e-6, atol=0)
+
+
+def areal(logp, mu, mask, bound, eps=1e-8):
+    """AReaL at 2fd54e7d8e, `apply_rejection_sampling`: metric binary_kl, by token."""
+
+    def kl(log_p, log_q):
+        p, q = (x.exp().clamp(eps, 1.0 - eps) for x in (log_p, log_q))
+        return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+
+    kept = torch.maximum(kl(logp, mu), kl(mu, logp)) <= bound
+    return torch.where(mask.bool() & kept, (logp - mu).exp(), 0.0)
+
+
+def skyrl(logp, mu, mask, metric, low, high):
+    """SkyRL at e9bca5e78f, `compute_sequence_mask` of off_policy_correction_utils."""
+    log = ((logp - mu) * mask).sum(-1, keepdim=True)
+    if metric == "geometric":
+        log = log / mask.sum(-1, keepdim=True).clamp(min=1.0)
+    ratio = log.clamp(-20, 20).exp()
+    return (~(ratio > high) & ~(ratio < low)).double()
+
+
+def trl(logp, mu, mask, mode, low, high):
+    """TRL 1.16.0, the ratio in `_generate_and_score_completions`."""
+    difference = (logp - mu) * mask
+    if mode.startswith("sequence"):
+        difference = difference.sum(-1, keepdim=True)
+    ratio = difference.exp()
+    if mode.endswith("truncate"):
+        return ratio.clamp(low, high)
+    return ratio.masked_fill((ratio < (low or -INF)) | (ratio > high), 0.0)
+
+
+def slime(logp, mu, mask, advantages, delta):
+    """slime, `compute_opsm_mask` of utils/ppo_utils.py, --use-opsm; μ for its π_old."""
+    rows = []
+    for new, old, a, m in zip(logp, mu, advantages, mask):
+        kl = ((old - new) * m).sum() / m.sum().clamp(min=1)
+        rows.append(1 - ((a < 0) & (kl > delta)).double().expand_as(m))
+    return torch.stack(rows)
+
+
+def test_the_formulas_of_engines():
+    logp, mu, paid, mask = random_batch([7, 3, 1, 9, 0], seed=3, spread=0.4)
+    logp, mu, paid = (logp.detach() - 0.2).clamp(max=-1e-4), mu - 0.05, paid[:, 0]
+    seen, band = (logp, mu, mask), (0.8, 1.3)
+    modes = [f"{level}_{act}" for level in ("token", "sequence") for act in ACTS]
+    engines = [({mode: band}, trl(*seen, mode, *band)) for mode in modes]
+    engines += [({mode: 1.1}, trl(*seen, mode, None, 1.1)) for mode in modes]
+    engines += [
+        ({"kpop": 0.02}, areal(*seen, 0.02)),
+        ({"sequence_reject": band}, skyrl(*seen, "product", *band)),
+        ({"mean_reject": band}, skyrl(*seen, "geometric", *band)),
+        ({"opsm": 0.05}, slime(*seen, paid, 0.05)),
+    ]
+    for rules, wanted in engines:
+        found = factor(rules, *seen, paid) * mask
+        assert_close(found, wanted * mask, rtol=1e-9, atol=1e-12)
+        cut = (found == 0) | (found == 1.3) | (found == 1.1)
+        assert 0 < cut[mask.bool()].sum() < mask.sum(), rules
+
+
+ACTS = ("truncate", "mask")
+
+
+DTYPES = torch.float64, torch.int64, torch.bool
+BOUNDS = {"opsm": 0.02, "kpop": 0.02, "token_k3": 0.05, "mean_k3": 0.1}
+BOUNDS["sequence_k3"] = 0.2
+pad = lambda x, value: torch.nn.functional.pad(x, (0, 3), value=value)  # noqa: E731
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_padding_cuts_and_the_masks_type_change_nothing(name):
+    logp, mu, paid, mask = random_batch([6, 2, 4, 1], seed=1)
+    paid, rules = -paid[:, 0], {name: BOUNDS.get(name, 1.0)}
+    whole = (factor(rules, logp, mu, mask, paid) * mask)[:, :6]
+    assert not whole.requires_grad and len(whole[mask.bool()].unique()) > 1
+    rubbish = torch.where(mask.bool(), 0.0, NAN)
+    pairs = [(logp + rubbish, mu - rubbish, mask.to(dtype), paid) for dtype in DTYPES]
+    pairs += [(pad(logp, -9.0), pad(mu, -1.0), pad(mask, 0.0), paid)]
+    for given in pairs:
+        found = factor(rules, *given).expand(4, given[0].shape[1])[:, :6] * mask
+        assert_close(found, whole, **EXACT)
+    for row in range(4):
+        part = (x[row : row + 1] for x in (logp, mu, mask, paid))
+        assert_close(factor(rules, *part) * mask[row], whole[row : row + 1], **EXACT)
+
+
+def test_a_factor_is_a_constant_of_the_loss():
+    """REINFORCE, Â = 1, −1, at w of the table: the slope is −weight · factor · Â."""
+    logp = (W.log() - 5).requires_grad_()
+    mu = torch.full_like(W, -5.0)
+    rules = {"token_mask": (0.49, 2.01), "opsm": 0.17}
+    weight = MASK / 7 * factor(rules, logp, mu, MASK, BAD)
+    loss = ALGORITHMS["reinforce"].policy_loss(logp, mu, BAD, MASK, weight).loss
+    kept = tensor([[0.0, 0.5, 1.0, 0.0], [0.0] * 4]) / 7
+    assert loss.item() == pytest.approx(-(kept * (W.log() - 5)).sum().item(), abs=1e-12)
+    assert_close(grad(loss, logp)[0], -kept, **EXACT)
+
+
+def test_what_cannot_be_meant_is_refused():
+    for rules, words in (
+        ({"token_mak": 2.0}, "did you mean 'token_mask'"),
+        ({"token_mask": (2.0, 0.5)}, "token_mask must be"),
+        ({"token_mask": -1.0}, "token_mask must be"),
+        ({"token_mask": [0.5, 2.0]}, "token_mask must be"),
+        ({"opsm": (0.1, 0.2)}, "opsm must be"),
+        ({"opsm": NAN}, "opsm must be a finite number > 0"),
+        ({"kpop": 0.1, "token_mask": 2.0}, "kpop and token_mask each multiply by w"),
+    ):
+        with pytest.raises(UserError, match=words):
+            prepared(corrections=rules)
+    for name in sorted(WEIGHING):
+        with pytest.raises(UserError, match=f"{name} multiplies by π_θ/μ"):
+            prepared(corrections={name: 2.0}, trust_sampler=True)
+        prepared("reinforce", corrections={name: 2.0}, trust_sampler=True)
