@@ -60,7 +60,10 @@ def log_probs(
 
 def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
     """Log-probs of `tokens` (…) and entropies of `logits` (…, V), nats."""
-    distribution = (wide(logits) / temperature).log_softmax(-1)
+    logits = wide(logits)
+    if temperature != 1:
+        logits = logits / temperature
+    distribution = logits.log_softmax(-1)
     logp = distribution.gather(-1, tokens[..., None])[..., 0]
     return logp, -(distribution.exp() * distribution).sum(-1)
 

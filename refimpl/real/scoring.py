@@ -67,8 +67,8 @@ def shares(model: Model) -> bool:
     return _SHARES[model]
 
 
-SLICE = 2**24
-"""Logits that may stand in memory at once: 64 MiB in float32, and its copies."""
+SLICE = 2**25
+"""Logits that may stand in memory at once: 128 MiB in float32, and its copies."""
 
 
 def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
