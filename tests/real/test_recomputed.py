@@ -69,7 +69,7 @@ def test_each_layer_runs_once_more_in_an_update_and_nowhere_else(make):
         counts.append((sampling, len(calls) - sampling))
     (sampling, plain), (same, again) = counts
     assert (plain, again) == (2, 4)  # two layers, one micro-batch
-    assert sampling == same > 2
+    assert sampling == same >= 2  # the prompts, if not each token
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

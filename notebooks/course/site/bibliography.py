@@ -83,6 +83,10 @@ PAPERS = {
         "Cui et al.",
         "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models",
     ),
+    "2505.23585": (
+        "Hao et al.",
+        "On-Policy RL with Optimal Reward Baseline",
+    ),
     "2505.24298": (
         "Fu et al.",
         "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language "
@@ -94,6 +98,10 @@ PAPERS = {
     ),
     "2507.18071": ("Zheng et al.", "Group Sequence Policy Optimization"),
     "2507.20673": ("Zhao et al.", "Geometric-Mean Policy Optimization"),
+    "2508.08221": (
+        "Liu et al.",
+        "Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
+    ),
     "2510.11370": (
         "Ma et al.",
         "Stabilizing MoE Reinforcement Learning by Aligning Training and Inference "
@@ -116,6 +124,15 @@ PAPERS = {
     "2512.01374": (
         "Zheng et al.",
         "Stabilizing Reinforcement Learning with LLMs: Formulation and Practices",
+    ),
+    "2512.02556": (
+        "DeepSeek-AI",
+        "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models",
+    ),
+    "2601.05242": (
+        "Liu et al.",
+        "GDPO: Group reward-Decoupled Normalization Policy Optimization for "
+        "Multi-reward RL Optimization",
     ),
     "2602.02276": ("Kimi Team", "Kimi K2.5: Visual Agentic Intelligence"),
     "2602.02710": ("Tajwar et al.", "Maximum Likelihood Reinforcement Learning"),
