@@ -200,7 +200,7 @@ class Batch:
         every = torch.cat(rows).to(self.mask.device)
         for mini in self.parts(every.split([len(row) for row in rows])):
             count = mini.mask.sum().clamp(min=1)
-            yield replace(mini, tokens=count, responses=count.new_tensor(len(mini)))
+            yield replace(mini, tokens=count, responses=count.new_full((), len(mini)))
 
     def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
         """The rows of groups in which some advantage is not 0; at least one row.

@@ -70,11 +70,11 @@ class Direct(Decoder):
     def keep(self, rows: Int[Tensor, " b"]) -> None:
         """Go on with these rows alone: the last move to where others have left."""
         n, self.slot = len(rows), self.slot[rows]
-        free = torch.ones_like(self.attention[:, 0]).index_fill_(0, self.slot, 0)
-        to = free[:n].nonzero()[:, 0]
-        moved = (self.slot >= n).nonzero()[:, 0]
-        if self.recorded:
-            to = moved = torch.arange(n, device=rows.device)
+        to = moved = torch.arange(n, device=rows.device)
+        if not self.recorded:
+            free = torch.ones_like(self.attention[:, 0]).index_fill_(0, self.slot, 0)
+            to = free[:n].nonzero()[:, 0]
+            moved = (self.slot >= n).nonzero()[:, 0]
 
         def packed(x: Tensor) -> Tensor:
             x[to] = x[self.slot[moved]]
@@ -122,7 +122,7 @@ class Layer:
         half, other = both.chunk(2, -1)
         both = both * cos + torch.cat([other, half], -1) * sin
         for whole, new in zip(self.kept, (both[:, :, -1:], v)):
-            whole[:, :, at] = new
+            whole[:, :, at] = new.to(whole.dtype)
         keys, values = (whole[:, :, : mask.shape[1]] for whole in self.kept)
         mixed = F.scaled_dot_product_attention(
             both[:, :, :-1], keys, values, mask[:, None, None], scale=self.own.scaling
