@@ -112,7 +112,7 @@ def activate() -> None:
     answers |= {"_lazy_init": None, "_is_compiled": True, "set_device": None}
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
-    graphs = importlib.import_module("tests.device.graphs")  # for which torch is there
+    graphs = importlib.import_module(f"{__package__}.graphs".lstrip("."))
     for name, made in graphs.CUDA.items():
         setattr(torch.cuda, name, made)
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: extension.alive()
