@@ -560,7 +560,7 @@ STUDIES = {
         seeds=1,
     ),
     "threshold": Study(
-        "Does half of DPPO-TV's threshold cost anything with a sampler that is on time?",
+        "Does half of DPPO-TV's threshold cost anything without a late sampler?",
         {
             "K = 4, 2e-4": Contrast(
                 "to_80", _cell("DPPO-TV 0.1", 4), _cell("DPPO-TV 0.2", 4), "log2"
