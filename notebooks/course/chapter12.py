@@ -11,7 +11,9 @@ from course.plots import claims as pictures
 from course.tables import as_table
 from refimpl.lab import evidence
 from refimpl.lab.claims import (
-    CLAIMS,
+    PAPERS as CLAIMS,
+)
+from refimpl.lab.claims import (
     RATES,
     STUDIES,
     Breaking,

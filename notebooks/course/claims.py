@@ -1,4 +1,4 @@
-"""The sixteen claims as the chapters quote them, and the runs that decided them."""
+"""The claims as the chapters quote them, and the runs that decided them."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from IPython.display import Markdown
 from course import DATA
 from course.tables import markdown
 from refimpl.lab import evidence, store
-from refimpl.lab.claims import CLAIMS, of_cell
+from refimpl.lab.claims import CLAIMS, PAPERS, of_cell
 from refimpl.lab.grid import Cell
 from refimpl.lab.statistics import Estimate, estimate
 
@@ -25,6 +25,7 @@ CHAPTERS = {
     "10_sapo": (13, 14),
     "11_one_surrogate": (15,),
     "13_real_model": (16,),
+    "16_probability": (17,),
 }
 """The chapter that each claim belongs to."""
 FIGURES = {
@@ -44,6 +45,7 @@ FIGURES = {
     14: "10_asymmetry",
     15: "11_variances",
     16: "12_stories",
+    17: "16_episode",
 }
 """Where a claim's matter is drawn; the others are in the ledger."""
 SMALLEST = {str(claim.number): claim.smallest for claim in CLAIMS}
@@ -103,15 +105,20 @@ def shown(made: Estimate, digits: int = 2) -> str:
 
 @cache
 def ledger() -> tuple[dict[str, str], ...]:
-    """The stored ledger's lines: the sixteen claims, then the A/A control."""
+    """The stored ledger's lines: the claims, then the A/A control."""
     path = STORE.with_name(f"{STORE.name}.ledger.csv")
     with open(path, newline="", encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
 
 
-def claimed() -> list[dict[str, str]]:
-    """The lines of the claims, without the control."""
+def judged() -> list[dict[str, str]]:
+    """The lines of all claims, without the control."""
     return [line for line in ledger() if line["claim"].isdecimal()]
+
+
+def claimed() -> list[dict[str, str]]:
+    """Those of the papers' claims, of which chapter 12 is the ledger."""
+    return judged()[: len(PAPERS)]
 
 
 def amount(value: str | float, unit: str) -> str:
@@ -151,7 +158,7 @@ HEAD = (
 
 def quote(*numbers: int) -> Markdown:
     """These claims' lines of the ledger."""
-    lines = [line for line in claimed() if int(line["claim"]) in numbers]
+    lines = [line for line in judged() if int(line["claim"]) in numbers]
     rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in lines]
     return markdown(rows, ("claim", *HEAD), disable_numparse=True)
 

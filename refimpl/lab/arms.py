@@ -95,6 +95,11 @@ def _sapo(pos: float, neg: float) -> Arm:
     return Arm("sapo", (("tau_pos", pos), ("tau_neg", neg)))
 
 
+def _dppo(delta: float) -> Arm:
+    """A token is dropped where its probability moved on by more; by 1 none can."""
+    return Arm("dppo_tv", (("delta_low", delta), ("delta_high", delta)))
+
+
 ARMS = {
     "PPO": Arm("ppo"),
     "GRPO": Arm("grpo"),
@@ -108,6 +113,7 @@ ARMS = {
     "CISPO 5": Arm("cispo"),
     "CISPO 1.28": Arm("cispo", (("max_ratio", 1.28),)),
     "GMPO": Arm("gmpo"),
+    **{f"DPPO-TV {delta:g}": _dppo(delta) for delta in (0.1, 0.2, 1.0)},
     "SAPO 1.0": _sapo(1.0, 1.05),
     "SAPO 1.0, equal": _sapo(1.0, 1.0),
     "SAPO 1.0, reversed": _sapo(1.0, 0.95),

@@ -1,4 +1,4 @@
-"""Sixteen claims of the papers, and studies beside them: each as the runs it takes.
+"""Sixteen claims of the papers, one of an engine, and studies: the runs they take.
 
 A claim names its question, source, arms, outcome and the smallest effect that would
 matter before it is run. What it is made of, and how it is judged, is in `effects`.
@@ -101,6 +101,28 @@ def _replaying(**sampler: Any) -> Contrast:
     """The KL between such a sampler and the trainer, with its routing and without."""
     r3, plain = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
     return Contrast("sampling_kl", r3, plain, "log2")
+
+
+def _threshold(delta: float) -> Cell:
+    """DPPO-TV with one update per rollout and a sampler that is three of them late.
+
+    prime-rl's test had up to three steps of staleness. The rate is from stored runs of
+    GRPO alone: at 4e-4 it learns without breaking, and the careful habit's share rises
+    by up to 0.16 in one update.
+    """
+    return _cell(f"DPPO-TV {delta:g}", 1, 4e-4, sampler_delay=3)
+
+
+MASKED = 0.01
+"""Share of tokens; prime-rl#3244 reports about 0.02."""
+
+
+def _mask_acts(table: pd.DataFrame) -> str:
+    """Whether the narrow mask takes tokens at all, while the habit is learned."""
+    masked = of_cell(table, _threshold(0.1))["masked"].mean()
+    if masked < MASKED:
+        return f"a threshold of 0.1 masks {masked:.1%} of the tokens"
+    return _reached("80", *map(_threshold, (0.1, 0.2)))(table)
 
 
 CLAIMS = (
@@ -389,7 +411,28 @@ CLAIMS = (
             for what in ("pass@1", "pass@8", "pass@64", "maj@8")
         },
     ),
+    Claim(
+        17,
+        "Half the threshold starves the decisive token",
+        "Does DPPO-TV take more rollouts to 0.8 with a threshold of 0.1 than of 0.2?",
+        "prime-rl (#3236 of 2026-08-11, taken back by #3244 a day later)",
+        Contrast("to_80", _threshold(0.1), _threshold(0.2), "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=math.log2(1.2),
+        premise=_mask_acts,
+        others={
+            "reward": Contrast("reward", _threshold(0.1), _threshold(0.2)),
+            "no mask against 0.2": Contrast(
+                "to_80", _threshold(1.0), _threshold(0.2), "log2"
+            ),
+            "no mask against 0.2, reward": Contrast(
+                "reward", _threshold(1.0), _threshold(0.2)
+            ),
+        },
+    ),
 )
+PAPERS = CLAIMS[:16]
+"""Those of the papers; the last is of an engine's change log."""
 
 
 LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)
@@ -513,6 +556,15 @@ STUDIES = {
             for arm in LATE
             for delay in DELAYS[1:]
             for cap in (None, 2.0)
+        },
+        seeds=1,
+    ),
+    "threshold": Study(
+        "Does half of DPPO-TV's threshold cost anything without a late sampler?",
+        {
+            "K = 4, 2e-4": Contrast(
+                "to_80", _cell("DPPO-TV 0.1", 4), _cell("DPPO-TV 0.2", 4), "log2"
+            )
         },
         seeds=1,
     ),

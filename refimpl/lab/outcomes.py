@@ -31,6 +31,7 @@ WHOLE = {
 }
 """Over all rollouts: when a policy is good, little moves any more."""
 EARLY = {
+    "masked": "clip_ratio/region_mean",
     "expert_change": "router/expert_change",
     "good": "drift/good",
     "bad": "drift/bad",

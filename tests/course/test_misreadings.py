@@ -261,6 +261,7 @@ VALUES = [
     ("claims_not_seen_is_none", 0.01, 0.2, 0.03, ("an effect", "an effect")),
     ("claims_one_significant", (0.25, 0.1), (0.1, 0.1), (True, False)),
     ("claims_one_significant", (0.9, 0.1), (0.3, 0.1), (False, True)),
+    ("mask_share_is_gradient_share", f64(1, 1, 1, 0), f64(1, 1, 1, 7), (0.25, 0.7)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),
     ("scale_mean_of_means", [torch.arange(4.0), torch.ones(4)], (1.25, 1.25)),
     ("scale_k_is_num_iterations", 2, 16, 4, (2, 8)),

@@ -72,7 +72,7 @@ def test_the_cheat_sheet_prints_on_four_sheets(made, tmp_path):
 def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
     body = made["ledger.html"].body
     found = re.findall(r'id="claim-(\d+)".*?data-verdict="([^"]+)"', body)
-    assert dict(found) == {c["claim"]: c["verdict"] for c in claims.claimed()}
+    assert dict(found) == {c["claim"]: c["verdict"] for c in claims.judged()}
     script = made["ledger.html"].files["ledger-data.js"].decode()
     cells = json.loads(script.removeprefix("ledger(").removesuffix(");"))
     assert sum(len(cell["runs"]) for cell in cells) == len(claims.table())

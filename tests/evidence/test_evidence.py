@@ -280,7 +280,7 @@ def test_the_ledger_is_stored_shown_and_checked(out):
     with pytest.raises(UserError, match=r"there is no ledger .* evidence ledger"):
         evidence.check(out)
     shown = evidence.write_ledger(out)
-    assert shown.splitlines()[-1] == "16 claims" and "no runs yet" in shown
+    assert shown.splitlines()[-1] == "17 claims" and "no runs yet" in shown
     assert path.read_text() == text and evidence.check(out) == []
     for right, stored, wrong in (
         ("14,τ_neg", "14,t_neg", "title is stored as 't_neg"),

@@ -448,6 +448,23 @@ def own_divisors() -> Figure:
     return figure
 
 
+def same_clip() -> Figure:
+    """How far a probability may fall within a clip of the ratio, by where it was."""
+    figure, axis = blank("The same clip holds a rare token and lets a likely one go")
+    tokens = (0.001, 0.5, 0.99)
+    for row, p in enumerate(tokens):
+        axis.barh(row, 0.2 * p, 0.5, color=LOOKS["grpo"][0])
+        say(axis, 0.2 * p + 0.006, row, f"{0.2 * p:.2g}", weight="bold")
+    ink = LOOKS["dppo_tv"][0]
+    axis.axvline(0.1, color=ink, linewidth=2.4, linestyle="--")
+    say(axis, 0.104, -0.42, r"DPPO, $\delta$ = 0.1", ink, weight="bold")
+    draw.row_labels(axis, [f"p = {p:g}" for p in tokens], fontsize=TEXT)
+    axis.tick_params("y", length=0)
+    axis.set(xlim=(0, 0.26), ylim=(2.5, -0.75), xticks=[0, 0.1, 0.2])
+    axis.set_xlabel("may fall by, at a ratio of 0.8")
+    return figure
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
@@ -466,6 +483,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         one_product,
         form_changes,
         own_divisors,
+        same_clip,
     )
 }
 

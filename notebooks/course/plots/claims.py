@@ -12,7 +12,7 @@ from course import explorer
 from course.claims import measured
 from course.plots import primitives as draw
 from course.plots.style import FREE, GREY, INK, PAPER, RIGHT, WRONG, looks_of
-from refimpl.lab.claims import BROKEN, CLAIMS, Claim, Contrast
+from refimpl.lab.claims import BROKEN, PAPERS, Claim, Contrast
 from refimpl.lab.statistics import Estimate, estimate
 
 MARKS = {
@@ -75,7 +75,7 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
     """
     figure, axis = plt.subplots(figsize=(8, 7.8))
     axis.axvspan(1, EDGE, color=FREE[3], alpha=0.18, linewidth=0)
-    by_number = {claim.number: claim for claim in CLAIMS}
+    by_number = {claim.number: claim for claim in PAPERS}
     verdicts = list(MARKS)
     labels, row = [], 0.0
     for verdict in verdicts:
@@ -293,7 +293,7 @@ def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Fig
     return figure
 
 
-AUDITED = [claim for claim in CLAIMS if isinstance(claim.effect, Contrast)]
+AUDITED = [claim for claim in PAPERS if isinstance(claim.effect, Contrast)]
 """Claims that compare two cells, so that another outcome can be asked of them."""
 OUTCOMES = ("as declared", "reward", "accuracy", "entropy", "length", "to_80")
 

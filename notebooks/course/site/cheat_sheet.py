@@ -27,10 +27,8 @@ CHAPTERS = {
     "gmpo": "08_gmpo",
     "rspo": "09_moe_and_rspo",
     "sapo": "10_sapo",
-    **dict.fromkeys(
-        "dppo_tv dppo_kl ipo glm5 vespo luspo minirl dro kimi".split(),
-        "14_scaling_out",
-    ),
+    **dict.fromkeys("vespo luspo minirl".split(), "14_scaling_out"),
+    **dict.fromkeys("dppo_tv dppo_kl ipo glm5 dro kimi".split(), "16_probability"),
 }
 """Where a method is derived; the first of a chapter is the one its formula states."""
 MISREAD = {

@@ -1,4 +1,4 @@
-"""The ledger: sixteen claims with their verdicts, and every stored run behind them."""
+"""The ledger: the claims with their verdicts, and every stored run behind them."""
 
 import base64
 import html
@@ -30,9 +30,10 @@ COLUMNS = {
 """What the script calls a column, and what the page does."""
 LEAD = """<h1 id="top">The ledger</h1>
 <p>Sixteen claims of the papers, each judged in this course's small world from runs that
-are stored with it. A claim's question, outcome and smallest effect that matters were
-named before its runs were made. <em>Not seen</em> does not mean that there is no
-effect: only an interval inside the smallest effect that matters says so.
+are stored with it, and one of an engine's change log (17). A claim's question, outcome
+and smallest effect that matters were named before its runs were made.
+<em>Not seen</em> does not mean that there is no effect: only an interval inside the
+smallest effect that matters says so.
 <a href="12_claims.html">Chapter 12</a> explains how to read it.</p>"""
 RUNS = """<section id="stored" hidden>
 <h2 id="runs">The stored runs</h2>
@@ -57,7 +58,7 @@ def page(group: str) -> Page:
         f"{name}</button></th>"
         for key, name in COLUMNS.items()
     )
-    verdicts = sorted({line["verdict"] for line in claims.claimed()})
+    verdicts = sorted({line["verdict"] for line in claims.judged()})
     named = sorted({name for claim in CLAIMS for name in methods(claim)})
     above = select("verdict", "Verdict", verdicts) + select("method", "Method", named)
     numbers = {str(one.number): f"{one.number} · {one.title}" for one in CLAIMS}
@@ -77,7 +78,7 @@ def page(group: str) -> Page:
         group,
         files={"ledger-data.js": f"ledger({data()});".encode()},
         styles=("ledger.css",),
-        summary="Sixteen claims with verdict, effect and interval, and the reward of "
+        summary="Seventeen claims with verdict, effect and interval, and the reward of "
         "every stored run.",
     )
 
@@ -103,7 +104,7 @@ def shown(value: str, text: object) -> str:
 def claimed() -> str:
     """The claims as a table that needs no script."""
     known = {str(claim.number): claim for claim in CLAIMS}
-    rows = [row(line, known[line["claim"]]) for line in claims.claimed()]
+    rows = [row(line, known[line["claim"]]) for line in claims.judged()]
     head = ["claim", "verdict", "effect (95 % interval)", "n", "would matter", "see"]
     return table(head, rows)
 
