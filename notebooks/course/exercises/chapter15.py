@@ -85,7 +85,7 @@ EXERCISES = (
             "Line 3 is right: the log-probs that carry the gradient.": 3,
             "Line 4 is right: with `old` from line 2 the ratio is π_θ/μ.": 4,
             "Line 6 is right: GRPO's clip.": 6,
-            "Line 7 is right by itself. Is there anything left that it should correct?": 7,
+            "Line 7 is right by itself. What is left for w to correct?": 7,
         },
     ),
 )

@@ -454,7 +454,7 @@ def late_clip() -> Figure:
     shares = [100 * late.share("grpo", rule, "clip") for rule in ("none", late.TWO)]
     bars = axis.barh((0, 1), shares, 0.5, color=(GREY, LOOKS["grpo"][0]))
     axis.bar_label(bars, [f" {x:.1f} %" for x in shares], fontsize=TEXT, weight="bold")
-    names = ("recomputed\nπ_old", "sampler's\nown μ")
+    names = (r"$\pi_{\mathrm{old}}$ again", r"sampler's $\mu$")
     draw.row_labels(axis, names, fontsize=TEXT)
     axis.tick_params("y", length=0)
     axis.set(xlim=(0, 1.35 * max(shares)), ylim=(1.6, -0.6), xticks=[0, 2, 4])
