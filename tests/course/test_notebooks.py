@@ -123,7 +123,7 @@ def test_an_hour_is_an_hour(path):
     assert pages.too_much(path) == []
 
 
-def test_the_course_is_fifteen_hours():
+def test_the_course_is_eighteen_hours():
     assert sum(map(pages.words, NOTEBOOKS)) <= pages.WORDS_IN_ALL
 
 

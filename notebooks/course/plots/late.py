@@ -1,0 +1,160 @@
+"""Figures of chapter 15: a sampler that is not the trainer."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from course import explorer, late, stale
+from course.plots import primitives as draw
+from course.plots.style import BAD, FREE, GOOD, GREY, INK, PAPER, looks_of
+from refimpl.corrections import factor
+
+DROPPED = "#CBD2DA"
+
+
+def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
+    """Tokens outside 1 ± 0.2 at each update, against π_old and against the sampler."""
+    figure, axis = draw.canvas(7.2, 3.4)
+    at = torch.arange(len(seen)).double()
+    names = (r"$\pi_\theta/\pi_{\mathrm{old}}$", r"$\pi_\theta/\mu$")
+    for i, (name, colour) in enumerate(zip(names, (GREY, INK))):
+        share = [100 * one[i] for one in seen]
+        bars = axis.bar(at + 0.4 * i - 0.2, share, 0.38, color=colour, label=name)
+        axis.bar_label(bars, [f"{x:.1f}" for x in share], fontsize=10)
+    axis.set_xticks(at, [f"update {k + 1}" for k in range(len(seen))])
+    axis.set_ylabel("% of tokens outside 1 ± 0.2")
+    draw.heading(figure, axis, title)
+    draw.caption(figure, "1 rollout, 32 answers per update")
+    return figure
+
+
+LENGTHS = tuple(2**k for k in range(2, 11))
+
+
+def by_length(title: str) -> Figure:
+    """Bias and standard deviation of six weights, by the answer's length."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9))
+    for name, (colour, dash) in zip(late.WEIGHTS, looks_of(late.WEIGHTS)):
+        both = zip(*(late.toy_gradient(T, name) for T in LENGTHS))
+        for axis, y in zip(axes, both):
+            draw.line(axis, LENGTHS, y, colour, dash, name)
+    for axis in axes:
+        axis.set_xscale("log", base=2)
+        draw.plain_ticks(axis.xaxis, (4, 16, 64, 256, 1024))
+        axis.set_xlabel("length of the answer in tokens")
+    axes[0].set(title="bias / true gradient", ylim=(-1.05, 0.1))
+    axes[1].set(title="std / true gradient, 64 answers", yscale="log")
+    axes[1].set_ylim(0.01, 200)
+    draw.plain_ticks(axes[1].yaxis, (0.01, 0.1, 1, 10, 100))
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+PANELS = (
+    "clip, π_old recomputed",
+    "clip against the sampler",
+    "IcePop, 0.5 to C",
+    "sequence mask, C",
+    "mean k3, κ",
+    "OPSM, δ",
+)
+
+
+def kept(z, mask, advantages, cap: float, kappa: float) -> list:
+    """(B, T) for each of `PANELS`: whether a token has a gradient at the first update.
+
+    `z` is log π_θ/μ. With π_old recomputed, the ratio that the clip sees is 1.
+    """
+    sign = advantages[:, None].sign()
+    inside = ~((sign * z.expm1()) > 0.2)
+    rules = (
+        {"token_mask": (0.5, cap)},
+        {"sequence_mask": cap},
+        {"mean_k3": kappa},
+        {"opsm": kappa},
+    )
+    zero = torch.zeros_like(z)
+    ruled = [factor(rule, z, zero, mask, advantages) > 0 for rule in rules]
+    return [mask.bool(), inside, *(one.expand_as(mask) for one in ruled)]
+
+
+def kept_explorer() -> explorer.Explorer:
+    """Which tokens of 16 answers six rules keep, by how far the sampler lags."""
+    every = stale.load()
+    good, bad = ((every.advantages * s > 0).nonzero()[:8, 0] for s in (1, -1))
+    few = every.rows([*good.tolist(), *bad.tolist()])
+    mask, advantages = few.mask, few.advantages
+    figure, axes = plt.subplots(2, 3, figsize=(8, 4.6))
+    colours = ListedColormap([PAPER, DROPPED, GOOD, BAD])
+    sign = torch.where(advantages[:, None] > 0, 2.0, 3.0)
+    pictures, labels = [], []
+    for axis, name in zip(axes.flat, PANELS):
+        look = {"cmap": colours, "vmin": -0.5, "vmax": 3.5, "aspect": "auto"}
+        pictures.append(axis.imshow(mask, interpolation="nearest", **look))
+        axis.set(xticks=[], yticks=[])
+        axis.grid(False)
+        axis.set_title(name, fontsize=11)
+        labels.append(axis.set_xlabel("keeps 100 % of tokens", fontsize=10))
+    axes[0, 0].set_ylabel("answers", fontsize=10)
+    axes[1, 0].set_ylabel("answers", fontsize=10)
+    draw.finding(figure, "Coloured: kept; grey: dropped; blue: good, red: bad answers")
+
+    def update(lag: int, cap: float, kappa: float) -> list:
+        z = few.z[lag] * mask
+        rules = kept(z, mask, advantages, cap, kappa)
+        for picture, label, one in zip(pictures, labels, rules):
+            shown = torch.where(one, sign.expand_as(mask), 1.0) * mask
+            picture.set_data(shown.numpy())
+            share = (one * mask).sum() / mask.sum()
+            rows = ((one * mask).sum(-1) > 0).sum().item()
+            label.set_text(f"{share:.0%} of tokens, {rows} of 16 answers")
+        return [*pictures, *labels]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "lag": explorer.stops(
+                "updates that the sampler lags",
+                [(str(k), k) for k in (0, 1, 2, 4, 8, 12, 16)],
+                8,
+            ),
+            "cap": explorer.stops(
+                "C", [(f"{c:g}", c) for c in (1.2, 1.5, 2.0, 3.0, 5.0)], 3.0
+            ),
+            "kappa": explorer.stops(
+                "κ and δ",
+                [(f"{c:g}", c) for c in (0.001, 0.003, 0.01, 0.03, 0.1)],
+                0.01,
+            ),
+        },
+        {f"{k} updates late": {"lag": k} for k in (0, 4, 16)},
+    )
+
+
+def gains(title: str) -> Figure:
+    """What each rule adds to the accuracy: pairs, mean and 95 % interval."""
+    figure, axes = draw.panel_grid(2, (8, 4.0), sharey=True)
+    rules = [*list(late.RULES)[1:], late.TWO]
+    count = 0
+    for axis, method in zip(axes, late.METHODS):
+        every = late.accuracy(method)
+        for row, rule in enumerate(rules):
+            if rule not in every:
+                continue
+            made = late.against_none(method, rule)
+            count = max(count, made.starts)
+            pairs = [y - every["none"][s] for s, y in every[rule].items()]
+            axis.plot(pairs, [row] * len(pairs), "o", color=FREE[1], alpha=0.7)
+            axis.plot([made.low, made.high], [row, row], color=INK, linewidth=1.6)
+            axis.plot([made.effect] * 2, [row - 0.25, row + 0.25], color=INK, lw=2.4)
+        draw.rule(axis, x=0, colour=INK, dash=":", width=1.4)
+        axis.set(title=method.upper(), xlabel="accuracy, minus that without a rule")
+    draw.row_labels(axes[0], rules)
+    draw.heading(figure, axes[0], title)
+    told = f"dots: pairs of runs from one start, n = {count}"
+    draw.caption(figure, f"{told}; line: mean and 95 % interval")
+    return figure
