@@ -30,8 +30,8 @@ RULES: dict[str, dict[str, Any]] = {
     "mean k3, 0.01": {"mean_k3": 0.01},
     "OPSM, 0.01": {"opsm": 0.01},
 }
-"""The bounds are published defaults, but OPSM's: no report has one for answers so
-short. They were fixed before the runs."""
+"""The bounds are published values, but OPSM's: no report has one for answers so short.
+They were fixed before the runs."""
 TWO = "two policies"
 METHODS = ("grpo", "sapo")
 SHARES = {

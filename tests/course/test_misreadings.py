@@ -269,7 +269,7 @@ VALUES = [
         "late_truncation_is_the_policy",
         *f64([0.75, 0.25], [0.25, 0.75]),
         2,
-        (f64(0.75, 0.25), f64(2, 1) / 3),
+        ([0.75, 0.25], [2 / 3, 1 / 3]),
     ),
     ("late_small_tokens_small_answer", f64(0.5, 0.5, 0.5), 3, (True, False)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),

@@ -28,6 +28,7 @@ EXERCISES = (
             "which was computed a moment ago.": 0.1,
             "They are far from the sampler's probabilities, but does the clip know "
             "these?": 1.0,
+            "That is its ε. How far is a policy from itself?": 0.2,
         },
     ),
     Exercise(
@@ -59,17 +60,15 @@ EXERCISES = (
     ),
     Exercise(
         "15.3",
-        "Fifty small steps",
-        kind="predict",
+        "Where the product is lost",
+        kind="read",
         difficulty=2,
         minutes=5,
-        solution=solutions.SEQUENCE,
+        solution=solutions.LENGTH,
         mistakes={
-            "That is the geometric mean, e^0.05.": 1.1,
-            "That is the logarithm of the weight.": 2.5,
-            "You added the fifty weights of about 1.05 each; they are multiplied.": (
-                52.6
-            ),
+            "There the standard deviation is 0.16.": 16,
+            "There it is 0.4 of the gradient, which is less than 1.": 64,
+            "There it is above 100. It passed 1 at an earlier length.": 1024,
         },
     ),
     Exercise(

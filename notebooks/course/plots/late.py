@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import torch
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from course import explorer, late, stale
 from course.plots import primitives as draw
-from course.plots.style import BAD, FREE, GOOD, GREY, INK, PAPER, looks_of
+from course.plots.style import BAD, FREE, GOOD, GREY, INK, looks_of
 from refimpl.corrections import factor
 
 DROPPED = "#CBD2DA"
@@ -17,7 +16,7 @@ DROPPED = "#CBD2DA"
 
 def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
     """Tokens outside 1 ± 0.2 at each update, against π_old and against the sampler."""
-    figure, axis = draw.canvas(7.2, 3.4)
+    figure, axis = plt.subplots(figsize=(7.2, 3.4))
     at = torch.arange(len(seen)).double()
     names = (r"$\pi_\theta/\pi_{\mathrm{old}}$", r"$\pi_\theta/\mu$")
     for i, (name, colour) in enumerate(zip(names, (GREY, INK))):
@@ -25,7 +24,7 @@ def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
         bars = axis.bar(at + 0.4 * i - 0.2, share, 0.38, color=colour, label=name)
         axis.bar_label(bars, [f"{x:.1f}" for x in share], fontsize=10)
     axis.set_xticks(at, [f"update {k + 1}" for k in range(len(seen))])
-    axis.set_ylabel("% of tokens outside 1 ± 0.2")
+    axis.set_ylabel("% of tokens")
     draw.heading(figure, axis, title)
     draw.caption(figure, "1 rollout, 32 answers per update")
     return figure
@@ -88,16 +87,21 @@ def kept_explorer() -> explorer.Explorer:
     few = every.rows([*good.tolist(), *bad.tolist()])
     mask, advantages = few.mask, few.advantages
     figure, axes = plt.subplots(2, 3, figsize=(8, 4.6))
-    colours = ListedColormap([PAPER, DROPPED, GOOD, BAD])
-    sign = torch.where(advantages[:, None] > 0, 2.0, 3.0)
-    pictures, labels = [], []
+    good_row = (advantages > 0)[:, None].expand_as(mask)
+    tokens, labels = [], []
     for axis, name in zip(axes.flat, PANELS):
-        look = {"cmap": colours, "vmin": -0.5, "vmax": 3.5, "aspect": "auto"}
-        pictures.append(axis.imshow(mask, interpolation="nearest", **look))
-        axis.set(xticks=[], yticks=[])
+        look = {"linewidth": 5.5, "solid_capstyle": "butt"}
+        every_kind = (DROPPED, GOOD, BAD)
+        tokens.append([axis.plot([], [], color=c, **look)[0] for c in every_kind])
+        axis.set(xticks=[], yticks=[], ylim=(len(mask) - 0.4, -0.6))
+        axis.set_xlim(-0.5, mask.shape[1] - 0.5)
         axis.grid(False)
         axis.set_title(name, fontsize=11)
         labels.append(axis.set_xlabel("keeps 100 % of tokens", fontsize=10))
+    at = torch.arange(mask.shape[1]).double().expand_as(mask)
+    edges = torch.stack([at - 0.5, at + 0.5, at], -1).flatten()
+    rows = torch.arange(len(mask)).double()[:, None, None]
+
     axes[0, 0].set_ylabel("answers", fontsize=10)
     axes[1, 0].set_ylabel("answers", fontsize=10)
     draw.finding(figure, "Coloured: kept; grey: dropped; blue: good, red: bad answers")
@@ -105,13 +109,17 @@ def kept_explorer() -> explorer.Explorer:
     def update(lag: int, cap: float, kappa: float) -> list:
         z = few.z[lag] * mask
         rules = kept(z, mask, advantages, cap, kappa)
-        for picture, label, one in zip(pictures, labels, rules):
-            shown = torch.where(one, sign.expand_as(mask), 1.0) * mask
-            picture.set_data(shown.numpy())
+        for lines, label, one in zip(tokens, labels, rules):
+            left = one & mask.bool()
+            kinds = mask.bool() & ~left, left & good_row, left & ~good_row
+            for line, shown in zip(lines, kinds):
+                y = torch.where(shown[..., None], rows, torch.nan).expand(-1, -1, 3)
+                y = torch.cat([y[..., :2], y[..., 2:] * torch.nan], -1)
+                line.set_data(edges.numpy(), y.flatten().numpy())
             share = (one * mask).sum() / mask.sum()
-            rows = ((one * mask).sum(-1) > 0).sum().item()
-            label.set_text(f"{share:.0%} of tokens, {rows} of 16 answers")
-        return [*pictures, *labels]
+            some = left.any(-1).sum().item()
+            label.set_text(f"{share:.0%} of tokens, {some} of 16 answers")
+        return [*(line for lines in tokens for line in lines), *labels]
 
     return explorer.Explorer(
         figure,

@@ -11,8 +11,8 @@ def trained_on(pi, mu, cap):
     return [x / sum(kept) for x in kept]
 
 
-SEQUENCE = 12.2
-"""15.3: e to the power of 50 × 0.05 = 2.5. The geometric mean is e^0.05 = 1.05."""
+LENGTH = 256
+"""15.3: the dotted line of the right panel is at 0.4 for 64 tokens, at 1.95 for 256."""
 
 LINE = 5
 """15.4: `old` comes from the sampler already, so `ratio` is π_θ/μ, and w multiplies
