@@ -1,0 +1,293 @@
+"""Distillation on the student's own samples: chapter 17, and the runs that it shows.
+
+A run is the library's, with other advantages: `prepare` and `collect` as in `train`,
+then a teacher reads the rollout, and `updates` takes what it says.
+
+`python -m course.distil toy` (or `worlds`, `smollm2`), from the folder `notebooks`,
+makes the runs that `figures/data/distil.jsonl` does not hold yet.
+"""
+
+import copy
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import refimpl as rl
+from course import DATA
+from refimpl import seeds
+from refimpl.batch import Batch, Rollout, widened
+from refimpl.checks import checked
+from refimpl.hooks import evaluate
+from refimpl.run import Run
+from refimpl.scoring import in_parts
+from refimpl.tasks import Arithmetic, Mix, Sorting
+from refimpl.tasks.world import HabitWorld
+
+FILE = DATA / "distil.jsonl"
+TOY = rl.TrainConfig(
+    rollouts=20,
+    learning_rate=4e-4,
+    eval_every=2,
+    hyperparameters={"correct": True},
+)
+"""REINFORCE with the token's ratio: Tinker's `importance_sampling` loss."""
+
+
+def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
+    """A teacher's log-probs of a rollout, in the run's precision."""
+    size = run.config.micro_batch_size
+    return in_parts(lambda part: run.read(model, part)[0], rollout, size)
+
+
+Says = Callable[[Run, int, Batch], Tensor]
+"""What a teacher makes of a rollout: log π_T of its tokens."""
+
+
+def one(teacher) -> Says:
+    """One teacher for all prompts."""
+    return lambda run, step, batch: read_by(teacher, run, batch.rollout)
+
+
+def routed(teachers, choose: Callable[[str], int]) -> Says:
+    """Several: each prompt has its own."""
+
+    def says(run: Run, step: int, batch: Batch) -> Tensor:
+        ids, start = batch.rollout.ids, batch.rollout.prompt_length
+        texts = [run.tokenizer.decode(row[:n]) for row, n in zip(ids, start)]
+        each = torch.stack([read_by(one, run, batch.rollout) for one in teachers])
+        return each[[choose(text) for text in texts], torch.arange(len(ids))]
+
+    return says
+
+
+def averaged(teachers) -> Says:
+    """Several, whose log-probs are averaged for every prompt."""
+
+    def says(run: Run, step: int, batch: Batch) -> Tensor:
+        return sum(read_by(one, run, batch.rollout) for one in teachers) / len(teachers)
+
+    return says
+
+
+def told(teacher) -> Says:
+    """A teacher that reads the right answer in the prompt, which the student does not:
+    self-distillation, where it is the student as it was at first."""
+
+    def says(run: Run, step: int, batch: Batch) -> Tensor:
+        seed = seeds.seed_for(run.config.seed, step, "q")
+        rows = run.task.sample(run.config.prompts_per_rollout, seed)
+        with_answer = [hint(row) for row in rows]
+        longer = asked(run.tokenizer, batch.rollout, with_answer)
+        width = batch.mask.shape[1]
+        return widened(read_by(teacher, run, longer), width)
+
+    return says
+
+
+ENDS = "<|im_end|>\n<|im_start|>assistant"
+"""Of a question in SmolLM2's chat template."""
+
+
+def hint(row: dict) -> str:
+    """A prompt that says its answer."""
+    before, end, after = row["prompt"].rpartition(ENDS)
+    return f"{before} (The answer is {row['answer']}.){end}{after}"
+
+
+def asked(tokenizer, rollout: Rollout, prompts: list[str]) -> Rollout:
+    """The same responses after other prompts, one per group."""
+    starts = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    rows = []
+    for i, group in enumerate(rollout.group.tolist()):
+        first = int(rollout.prompt_length[i])
+        answer = rollout.ids[i, first : first + int(rollout.span[i])]
+        rows.append(torch.cat([torch.tensor(starts[group]), answer]))
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    lengths = torch.tensor([len(starts[g]) for g in rollout.group.tolist()])
+    return replace(rollout, ids=ids, prompt_length=lengths)
+
+
+def distil(says: Says, config=TOY, **given) -> rl.History:
+    """A run whose advantages are log π_T − log π_old, token by token; `kl` in its
+    history is the mean of log π_old − log π_T over the rollout's tokens."""
+    run = rl.prepare("reinforce", config, **given)
+    run.acts_everywhere = True
+    for step in range(config.rollouts):
+        batch, described = rl.collect(run, step)
+        said = says(run, step, batch) - batch.old_logp
+        described["kl"] = -((said * batch.mask).sum() / batch.mask.sum()).item()
+        described |= rl.updates(run, replace(batch, advantages=said), step)
+        run.history.add(step, described, 0.0)
+        evaluate(run, step)
+    return run.history
+
+
+def curve(history: rl.History) -> dict[str, list]:
+    """What is stored of a run: by rollout."""
+    each = zip(history["completions/mean_length"], history["num_samples"])
+    tokens = [length * count for length, count in each]
+    kl = history["kl"] if "kl" in history.rows[0] else None
+    return {
+        "tokens": [round(x) for x in tokens],
+        "reward": [round(x, 4) for x in history["reward"]],
+        "accuracy": [x if x is None else round(x, 4) for x in history["accuracy"]],
+        "kl": kl and [round(x, 5) for x in kl],
+    }
+
+
+@checked
+class Mixed(HabitWorld):
+    """Sums and rows to sort, half of each; a habit is that of the prompt's world."""
+
+    habit_mix: Mix = (0.30, 0.45, 0.25)
+
+    worlds: ClassVar[tuple[HabitWorld, ...]] = (Arithmetic(), Sorting())
+    purpose = "mixed "
+
+    def _problem(self, rng) -> dict:
+        row = rng.choice(self.worlds)._problem(rng)
+        return {"prompt": row["prompt"], "answer": str(row["answer"])}
+
+    def _of(self, prompt: str):
+        return self.worlds["+" not in prompt]
+
+    def careful(self, prompt, rng=None):
+        return self._of(prompt).careful(prompt, rng)
+
+    def guess(self, prompt, rng):
+        return self._of(prompt).guess(prompt, rng)
+
+    def ramble(self, prompt, rng):
+        return self._of(prompt).ramble(prompt, rng)
+
+
+def is_sorting(prompt: str) -> int:
+    """Which of the two worlds a prompt is from."""
+    return int("+" not in prompt)
+
+
+def best(start, tokenizer, task=None, rollouts: int = 60, seed: int = 0):
+    """A teacher: GRPO on a task, from a start."""
+    config = rl.TrainConfig(rollouts=rollouts, seed=1000 + seed, eval_every=rollouts)
+    given = {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
+    return rl.train("grpo", config=config, **given)
+
+
+def rewarded(config, **given) -> rl.History:
+    """GRPO with the same rollouts and learning rate."""
+    config = replace(config, hyperparameters={})
+    return rl.train("grpo", config=config, progress=False, **given)
+
+
+def toy(seeds_: int = 5) -> Iterator[tuple[str, int, Callable]]:
+    """The arithmetic world: one teacher, the shipped start, several seeds."""
+    start, tokenizer, _ = rl.warm_start()
+    given = {"model": start, "tokenizer": tokenizer}
+    teacher = best(start, tokenizer)
+    yield "teacher", 0, lambda: curve(teacher)
+    for seed in range(seeds_):
+        config = replace(TOY, seed=seed)
+        says = one(teacher.model)
+        yield "distilled", seed, lambda c=config: curve(distil(says, c, **given))
+        yield "RL", seed, lambda c=config: curve(rewarded(c, **given))
+
+
+def worlds(seeds_: int = 3) -> Iterator[tuple[str, int, Callable]]:
+    """Two worlds, and a teacher for each, from a start that knows both a little."""
+    settings = rl.WarmStart(world=Mixed(), skill_steps=900)
+    start, tokenizer, _ = rl.warm_start(settings)
+    each = [best(start, tokenizer, task, 40) for task in Mixed.worlds]
+    teachers = [history.model for history in each]
+
+    def ends(model) -> dict[str, float]:
+        """Held-out accuracy in each world."""
+        names = ("sums", "rows")
+        return {
+            name: rl.evaluate(model, tokenizer, task, problems=512)
+            for name, task in zip(names, Mixed.worlds)
+        }
+
+    def of(history) -> dict:
+        return curve(history) | ends(history.model)
+
+    yield "start", 0, lambda: ends(start)
+    for name, teacher in zip(("teacher of sums", "teacher of rows"), teachers):
+        yield name, 0, lambda t=teacher: ends(t)
+    given = {"model": start, "tokenizer": tokenizer, "task": Mixed()}
+    for seed in range(seeds_):
+        config = replace(TOY, seed=seed, rollouts=30, eval_every=5)
+        for name, says in {
+            "routed": routed(teachers, is_sorting),
+            "averaged": averaged(teachers),
+            "sums alone": one(teachers[0]),
+        }.items():
+            yield name, seed, lambda c=config, s=says: of(distil(s, c, **given))
+        yield "RL", seed, lambda c=config: of(rewarded(c, **given))
+
+
+def smollm2() -> Iterator[tuple[str, int, Callable]]:
+    """SmolLM2 on sums, from a copy of itself that a LoRA was trained on."""
+    from refimpl.lab import real
+    from refimpl.real.chat import Chat
+    from refimpl.real.loading import load
+    from refimpl.real.lora import lora
+    from refimpl.real.scoring import log_probs
+
+    model, tokenizer = load(real.MODEL)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    given = {"tokenizer": tokenizer, "task": task, "log_probs": log_probs}
+    config = replace(real.GENTLE, rollouts=12, eval_every=3, eval_problems=32)
+    slow = replace(config, hyperparameters={"correct": True})
+    training = replace(config, rollouts=18, eval_every=18, learning_rate=2e-4)
+    trained: list[rl.History] = []
+
+    def teacher() -> rl.History:
+        copied = lora(copy.deepcopy(model), r=16)
+        return rewarded(replace(training, seed=1000), model=copied, **given)
+
+    def distilled(says: Says, seed: int) -> dict:
+        return curve(distil(says, replace(slow, seed=seed), model=model, **given))
+
+    trained.append(teacher())
+    yield "teacher", 0, lambda: curve(trained[0])
+    for seed in (0, 1):
+        says = {"distilled": one(trained[0].model), "told": told(model)}
+        again = replace(config, seed=seed)
+        yield "distilled", seed, lambda s=seed: distilled(says["distilled"], s)
+        yield "RL", seed, lambda c=again: curve(rewarded(c, model=model, **given))
+        yield "told", seed, lambda s=seed: distilled(says["told"], s)
+
+
+GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}
+
+
+def read() -> dict[str, list[dict]]:
+    """The stored runs, by arm."""
+    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    found: dict[str, list[dict]] = {}
+    for run in map(json.loads, lines):
+        found.setdefault(f"{run['group']}: {run['arm']}", []).append(run)
+    return found
+
+
+def main(group: str) -> None:
+    """Make what is missing, a line at a time."""
+    stored = {(run["arm"], run["seed"]) for runs in read().values() for run in runs
+              if run["group"] == group}
+    for arm, seed, make in GROUPS[group]():
+        if (arm, seed) in stored:
+            continue
+        line = {"group": group, "arm": arm, "seed": seed} | make()
+        with FILE.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(arm, seed, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
