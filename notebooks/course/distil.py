@@ -25,9 +25,9 @@ from refimpl.batch import Batch, Rollout, widened
 from refimpl.checks import checked
 from refimpl.hooks import evaluate
 from refimpl.run import Run
-from refimpl.scoring import in_parts
+from refimpl.scoring import ALONE, in_parts
 from refimpl.tasks import Arithmetic, Mix, Sorting
-from refimpl.tasks.world import HabitWorld
+from refimpl.tasks.world import HabitWorld, correctness
 
 FILE = DATA / "distil.jsonl"
 TOY = rl.TrainConfig(
@@ -47,6 +47,57 @@ def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
 
 Says = Callable[[Run, int, Batch], Tensor]
 """What a teacher makes of a rollout: log π_T of its tokens."""
+
+
+@torch.no_grad()
+def distributions(model, rollout: Rollout) -> Float[Tensor, "B T V"]:
+    """Log-probs of the whole vocabulary at each response token, at temperature 1."""
+    logits = model(rollout.ids, **ALONE).logits
+    where = (rollout.positions - 1)[:, :, None].expand(-1, -1, logits.shape[-1])
+    return logits.gather(1, where).double().log_softmax(-1)
+
+
+def state_only(teacher) -> Says:
+    """The misreading of miles#2362: the whole vocabulary's KL as the penalty of
+    whichever token was drawn."""
+
+    def says(run: Run, step: int, batch: Batch) -> Tensor:
+        own, other = (distributions(m, batch.rollout) for m in (run.model, teacher))
+        kl = (own.exp() * (own - other)).sum(-1).to(batch.old_logp)
+        return batch.old_logp - kl  # so that the advantage is −KL
+
+    return says
+
+
+def push(own: Tensor, advantage: Tensor) -> Tensor:
+    """What a sampled token is expected to add to each logit: Σ_a π_a Â_a (1_a − π),
+    from log-probs and advantages of the whole vocabulary, (…, V)."""
+    pi = own.exp()
+    return pi * (advantage - (pi * advantage).sum(-1, keepdim=True))
+
+
+def spread(own: Tensor, advantage: Tensor) -> Tensor:
+    """The variance of what one sampled token adds, summed over the logits, (…)."""
+    pi = own.exp()
+    square = 1 - 2 * pi + (pi**2).sum(-1, keepdim=True)  # |1_a − π|²
+    second = (pi * advantage**2 * square).sum(-1)
+    return second - (push(own, advantage) ** 2).sum(-1)
+
+
+def top(own: Tensor, other: Tensor, k: int, tail: bool = False) -> Tensor:
+    """The descent of Σ π log(π/π_T) over the student's k likeliest tokens, in the
+    logits; `tail`: all the others count as one more token."""
+    logits = own.detach().clone().requires_grad_()
+    every = logits.log_softmax(-1)
+    kept = every.detach().topk(k, -1).indices
+    mine, theirs = every.gather(-1, kept), other.gather(-1, kept)
+    loss = (mine.exp() * (mine - theirs)).sum()
+    if tail and k < own.shape[-1]:
+        rest = torch.zeros_like(own).scatter(-1, kept, 1.0) == 0
+        gone = torch.tensor(-torch.inf, dtype=own.dtype)
+        mine, theirs = (x.where(rest, gone).logsumexp(-1) for x in (every, other))
+        loss = loss + (mine.exp() * (mine - theirs)).sum()
+    return -torch.autograd.grad(loss, logits)[0]
 
 
 def one(teacher) -> Says:
@@ -130,13 +181,13 @@ def distil(says: Says, config=TOY, **given) -> rl.History:
 
 def curve(history: rl.History) -> dict[str, list]:
     """What is stored of a run: by rollout."""
-    each = zip(history["completions/mean_length"], history["num_samples"])
-    tokens = [length * count for length, count in each]
+    size = history.rows[0]["num_samples"]
+    tokens = [length * size for length in history["completions/mean_length"]]
     kl = history["kl"] if "kl" in history.rows[0] else None
     return {
         "tokens": [round(x) for x in tokens],
         "reward": [round(x, 4) for x in history["reward"]],
-        "accuracy": [x if x is None else round(x, 4) for x in history["accuracy"]],
+        "accuracy": [None if x != x else round(x, 4) for x in history["accuracy"]],
         "kl": kl and [round(x, 5) for x in kl],
     }
 
@@ -172,10 +223,10 @@ def is_sorting(prompt: str) -> int:
     return int("+" not in prompt)
 
 
-def best(start, tokenizer, task=None, rollouts: int = 60, seed: int = 0):
+def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History:
     """A teacher: GRPO on a task, from a start."""
-    config = rl.TrainConfig(rollouts=rollouts, seed=1000 + seed, eval_every=rollouts)
-    given = {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
+    config = rl.TrainConfig(rollouts=rollouts, seed=1000, eval_every=rollouts)
+    given |= {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
     return rl.train("grpo", config=config, **given)
 
 
@@ -194,16 +245,29 @@ def toy(seeds_: int = 5) -> Iterator[tuple[str, int, Callable]]:
     for seed in range(seeds_):
         config = replace(TOY, seed=seed)
         says = one(teacher.model)
-        yield "distilled", seed, lambda c=config: curve(distil(says, c, **given))
+        yield (
+            "distilled",
+            seed,
+            lambda c=config, says=says: curve(distil(says, c, **given)),
+        )
         yield "RL", seed, lambda c=config: curve(rewarded(c, **given))
 
 
+def paid_for(own: int) -> Callable:
+    """Right answers in one world, and in the other an answer without steps."""
+
+    def reward(prompts, completions, *, answer, **columns) -> list[float]:
+        right = correctness(prompts, completions, answer=answer)
+        rows = zip(prompts, completions, right)
+        return [r if is_sorting(p) == own else float(c[:1] == "#") for p, c, r in rows]
+
+    return reward
+
+
 def worlds(seeds_: int = 3) -> Iterator[tuple[str, int, Callable]]:
-    """Two worlds, and a teacher for each, from a start that knows both a little."""
+    """Two worlds, and teachers of them, from a start that knows both a little."""
     settings = rl.WarmStart(world=Mixed(), skill_steps=900)
     start, tokenizer, _ = rl.warm_start(settings)
-    each = [best(start, tokenizer, task, 40) for task in Mixed.worlds]
-    teachers = [history.model for history in each]
 
     def ends(model) -> dict[str, float]:
         """Held-out accuracy in each world."""
@@ -217,15 +281,24 @@ def worlds(seeds_: int = 3) -> Iterator[tuple[str, int, Callable]]:
         return curve(history) | ends(history.model)
 
     yield "start", 0, lambda: ends(start)
+    for name, task in zip(("sums", "rows"), Mixed.worlds):
+        yield (
+            f"RL on {name} alone",
+            0,
+            lambda t=task: ends(best(start, tokenizer, t, 40).model),
+        )
+    teachers = [
+        best(start, tokenizer, Mixed(), 40, reward=paid_for(own)).model
+        for own in range(2)
+    ]
     for name, teacher in zip(("teacher of sums", "teacher of rows"), teachers):
         yield name, 0, lambda t=teacher: ends(t)
     given = {"model": start, "tokenizer": tokenizer, "task": Mixed()}
     for seed in range(seeds_):
-        config = replace(TOY, seed=seed, rollouts=30, eval_every=5)
+        config = replace(TOY, seed=seed, rollouts=24, eval_every=6)
         for name, says in {
             "routed": routed(teachers, is_sorting),
             "averaged": averaged(teachers),
-            "sums alone": one(teachers[0]),
         }.items():
             yield name, seed, lambda c=config, s=says: of(distil(s, c, **given))
         yield "RL", seed, lambda c=config: of(rewarded(c, **given))
@@ -242,9 +315,9 @@ def smollm2() -> Iterator[tuple[str, int, Callable]]:
     model, tokenizer = load(real.MODEL)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     given = {"tokenizer": tokenizer, "task": task, "log_probs": log_probs}
-    config = replace(real.GENTLE, rollouts=12, eval_every=3, eval_problems=32)
+    config = replace(real.GENTLE, rollouts=8, eval_every=2)
     slow = replace(config, hyperparameters={"correct": True})
-    training = replace(config, rollouts=18, eval_every=18, learning_rate=2e-4)
+    training = replace(config, rollouts=12, eval_every=12, learning_rate=2e-4)
     trained: list[rl.History] = []
 
     def teacher() -> rl.History:
@@ -259,9 +332,9 @@ def smollm2() -> Iterator[tuple[str, int, Callable]]:
     for seed in (0, 1):
         says = {"distilled": one(trained[0].model), "told": told(model)}
         again = replace(config, seed=seed)
-        yield "distilled", seed, lambda s=seed: distilled(says["distilled"], s)
+        yield "distilled", seed, lambda s=seed, f=says["distilled"]: distilled(f, s)
         yield "RL", seed, lambda c=again: curve(rewarded(c, model=model, **given))
-        yield "told", seed, lambda s=seed: distilled(says["told"], s)
+        yield "told", seed, lambda s=seed, f=says["told"]: distilled(f, s)
 
 
 GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}
@@ -278,8 +351,12 @@ def read() -> dict[str, list[dict]]:
 
 def main(group: str) -> None:
     """Make what is missing, a line at a time."""
-    stored = {(run["arm"], run["seed"]) for runs in read().values() for run in runs
-              if run["group"] == group}
+    stored = {
+        (run["arm"], run["seed"])
+        for runs in read().values()
+        for run in runs
+        if run["group"] == group
+    }
     for arm, seed, make in GROUPS[group]():
         if (arm, seed) in stored:
             continue

@@ -465,6 +465,28 @@ def same_clip() -> Figure:
     return figure
 
 
+def every_token() -> Figure:
+    """Chapter 17: a reward says one number per answer, a teacher one per token."""
+    figure, axis = blank("A reward has one word per answer, a teacher one per token")
+    answer = "#12"
+    rows = {"reward": (-0.6,) * 3, "teacher": (-1.0, 0.02, 0.0)}
+    for row, values in enumerate(rows.values()):
+        for column, (token, value) in enumerate(zip(answer, values)):
+            shade = 0.08 + 0.85 * min(abs(value), 1)
+            corner = (column - 0.45, row - 0.36)
+            box = plt.Rectangle(corner, 0.9, 0.72, facecolor=BAD, alpha=shade)
+            axis.add_patch(box)
+            ink = PAPER if shade > 0.5 else INK
+            look = {"ha": "center", "family": "monospace", "fontsize": 17}
+            say(axis, column, row, token, ink, **look)
+    draw.row_labels(axis, rows, fontsize=TEXT, weight="bold")
+    axis.set(xlim=(-0.6, 2.6), ylim=(1.6, -0.6), xticks=[])
+    axis.set_xlabel("a guess at 3+9+4=: one token of it\nis the mistake")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    return figure
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
@@ -484,6 +506,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         form_changes,
         own_divisors,
         same_clip,
+        every_token,
     )
 }
 
