@@ -216,6 +216,8 @@ def test_the_package_sides_with_the_right_one(name, package, arguments):
 # By hand
 
 LOGITS = f64(0.5, 0.3, 0.15, 0.05).log()
+# A student (½, ½) of a teacher (0.2, 0.8): ½ (log 0.4 − log 0.8), and the other way
+COIN, PUSH = f64([0.5, 0.5], [0.2, 0.8]).log(), [-math.log(2) / 2, math.log(2) / 2]
 VALUES = [
     # the boost is larger for an uneven group, the weight for an even one
     ("std_upweights_extremes", 0, 8, (math.inf, 0)),
@@ -269,6 +271,9 @@ VALUES = [
     # 0.2 at the sampler, 0.3 at π_old, before any update; then the cap, on one factor
     ("scale_corrected_twice", *f64(0.3, 0.3, 0.2).log(), 2.0, (2.25, 1.5)),
     ("scale_corrected_twice", *f64(0.6, 0.5, 0.1).log(), 2.0, (2 * 6.0, 2 * 1.2)),
+    ("distil_penalty_of_the_state", *COIN, ([0, 0], PUSH)),
+    ("distil_k1_as_a_loss", *COIN, ([0, 0], PUSH)),
+    ("distil_forward_for_reverse", *COIN, ([-0.3, 0.3], PUSH)),
 ]
 
 

@@ -28,6 +28,7 @@ EXERCISES = (
         difficulty=1,
         minutes=5,
         solution=solutions.advantages,
+        also=(lambda a, b, m: torch.where(m.bool(), b - a, 0.0),),
         cases=tuple(_case(seed) for seed in range(2)),
         mistakes={
             "That is the KL's sign: it pushes up what the student overrates. An "
@@ -55,6 +56,7 @@ EXERCISES = (
         mistakes={
             "That is the reward, and nobody looks at it here.": 1.0,
             "log π_T − log π of two equal policies: what is the difference?": -1.0,
+            "Half of the way? The two log-probs are the same number.": 0.5,
         },
     ),
     Exercise(
@@ -65,9 +67,10 @@ EXERCISES = (
         minutes=5,
         solution=solutions.SUMS,
         mistakes={
-            "That is what the routed student reaches.": 0.9,
-            "That is the teacher of rows itself.": 0.1,
-            "That is the teacher of sums itself.": 1.0,
+            "That is what the routed students reach.": 0.8,
+            "That is in the right panel, on rows to sort.": 0.2,
+            "That is the teacher of sums itself, or RL.": 0.9,
+            "That is the start.": 0.4,
         },
     ),
     Exercise(

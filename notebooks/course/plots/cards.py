@@ -466,22 +466,23 @@ def same_clip() -> Figure:
 
 
 def every_token() -> Figure:
-    """Chapter 17: a reward says one number per answer, a teacher one per token."""
+    """Chapter 17: one number per answer, or per token, as measured there."""
     figure, axis = blank("A reward has one word per answer, a teacher one per token")
-    answer = "#12"
-    rows = {"reward": (-0.6,) * 3, "teacher": (-1.0, 0.02, 0.0)}
+    answer = "#26"
+    rows = {"reward": (-0.6,) * 3, "teacher": (-6.8, -0.6, 1.0)}
     for row, values in enumerate(rows.values()):
         for column, (token, value) in enumerate(zip(answer, values)):
-            shade = 0.08 + 0.85 * min(abs(value), 1)
+            shade, ink = min(0.4 * abs(value), 0.9), GOOD if value > 0 else BAD
             corner = (column - 0.45, row - 0.36)
-            box = plt.Rectangle(corner, 0.9, 0.72, facecolor=BAD, alpha=shade)
+            box = plt.Rectangle(corner, 0.9, 0.72, facecolor=ink, alpha=shade)
             axis.add_patch(box)
-            ink = PAPER if shade > 0.5 else INK
-            look = {"ha": "center", "family": "monospace", "fontsize": 17}
-            say(axis, column, row, token, ink, **look)
+            ink, look = PAPER if shade > 0.5 else INK, {"ha": "center"}
+            say(axis, column, row - 0.1, token, ink, **look, fontsize=17)
+            number = f"{value:+.1f}".replace("-", "−")
+            say(axis, column, row + 0.2, number, ink, **look)
     draw.row_labels(axis, rows, fontsize=TEXT, weight="bold")
     axis.set(xlim=(-0.6, 2.6), ylim=(1.6, -0.6), xticks=[])
-    axis.set_xlabel("a guess at 3+9+4=: one token of it\nis the mistake")
+    axis.set_xlabel("a guess: one word from a reward,\nthree from a teacher")
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     return figure

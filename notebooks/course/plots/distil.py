@@ -76,7 +76,7 @@ def blind(
     figure, axes = draw.panel_grid(2, (8, 3.4))
     looks = ((INK, "--"), (FREE[0], "-"))
     for (label, by_terms), (colour, dash) in zip(found.items(), looks):
-        draw.line(axes[0], by_terms, by_terms.values(), colour, dash, label)
+        draw.line(axes[0], [*by_terms], [*by_terms.values()], colour, dash, label)
     axes[0].set(ylim=(0, 1.04), ylabel="accuracy", xlabel="terms of the sum")
     axes[0].legend(loc="lower left")
     axes[1].bar(list(kl), list(kl.values()), color=FREE[0])
@@ -115,7 +115,7 @@ def of_tokens(texts: Sequence[Sequence[str]], values, title: str) -> Figure:
             axis.fill_between(
                 [x, x + 0.92 * size], y, y + 0.5, color=colour, alpha=shade, linewidth=0
             )
-            ink = PAPER if shade > 0.5 else INK
+            ink = PAPER if shade > 0.6 else INK
             axis.text(
                 x + size / 2,
                 y + 0.25,

@@ -10,8 +10,9 @@ def advantages(logp, teacher_logp, mask):
 TAUGHT = 0.0
 """17.2: log π_T − log π is 0 for every token, whatever the reward says."""
 
-SUMS = 0.5
-"""17.3: sums are half of the problems, and each teacher knows its own world best."""
+SUMS = 0.6
+"""17.3: 0.41, 0.60 and 0.64. At the first character one teacher asks for a digit and
+the other for #, and the mean of their logarithms prefers neither."""
 
 LINE = 5
 """17.4: the sum over the vocabulary is a function of the prefix. Whichever token was
