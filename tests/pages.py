@@ -18,7 +18,7 @@ from tabulate import tabulate
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 WORDS, LINES, PICTURES = 3_300, 250, 9
-WORDS_IN_ALL = 46_000
+WORDS_IN_ALL = 55_000
 CODE_HEIGHT = 0.25
 """Of a page's height, in the chapters that a reader found to be made of code."""
 LED_BY_CODE = ("03", "05", "09", "10", "13")

@@ -40,6 +40,11 @@ PAPERS = {
         "Wang et al.",
         "Self-Consistency Improves Chain of Thought Reasoning in Language Models",
     ),
+    "2306.13649": (
+        "Agarwal et al.",
+        "On-Policy Distillation of Language Models: Learning from Self-Generated "
+        "Mistakes",
+    ),
     "2310.12036": (
         "Azar et al.",
         "A General Theoretical Paradigm to Understand Learning from Human Preferences",
@@ -129,10 +134,19 @@ PAPERS = {
         "DeepSeek-AI",
         "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models",
     ),
+    "2601.02780": ("Xiao et al.", "MiMo-V2-Flash Technical Report"),
     "2601.05242": (
         "Liu et al.",
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for "
         "Multi-reward RL Optimization",
+    ),
+    "2601.19897": (
+        "Shenfeld et al.",
+        "Self-Distillation Enables Continual Learning",
+    ),
+    "2601.20802": (
+        "Hübotter et al.",
+        "Reinforcement Learning via Self-Distillation",
     ),
     "2602.02276": ("Kimi Team", "Kimi K2.5: Visual Agentic Intelligence"),
     "2602.02710": ("Tajwar et al.", "Maximum Likelihood Reinforcement Learning"),
@@ -151,6 +165,15 @@ PAPERS = {
         "Off-Policy LLM Training",
     ),
     "2602.15763": ("GLM-5 Team", "GLM-5: from Vibe Coding to Agentic Engineering"),
+    "2605.07865": (
+        "Oh et al.",
+        "KL for a KL: On-Policy Distillation with Control Variate Baseline",
+    ),
+    "2606.30406": (
+        "Ma et al.",
+        "MOPD: Multi-Teacher On-Policy Distillation for Capability Integration in LLM "
+        "Post-Training",
+    ),
 }
 """Author and title, each looked up under its id in other people's bibliographies."""
 LEAD = """<h1 id="top">Bibliography</h1>
