@@ -80,7 +80,7 @@ def blind(
     axes[0].set(ylim=(0, 1.04), ylabel="accuracy", xlabel="terms of the sum")
     axes[0].legend(loc="lower left")
     axes[1].bar(list(kl), list(kl.values()), color=FREE[0])
-    axes[1].set(ylabel="KL to the teacher, nats per token", xlabel="terms of the sum")
+    axes[1].set(ylabel="KL, nats per token", xlabel="terms of the sum")
     for axis in axes:
         axis.axvspan(5.5, max(kl) + 0.5, color=GREY, alpha=0.18, linewidth=0)
     axes[0].text(5.6, 0.55, "never\ntrained", color=INK)
@@ -153,12 +153,16 @@ def teacher_explorer() -> explorer.Explorer:
         bars[name] = axes[0].bar(places + aside, 0.5, 0.38, color=colour, label=name)
     bars["advantage"] = axes[1].bar(places, 0.5, 0.7)
     bars["push"] = axes[2].bar(places, 0.5, 0.7)
-    for axis, limit in zip(axes[1:], (5, 0.6)):
+    for axis, limit in zip(axes[1:], (5, 1.2)):
         axis.set_ylim(-limit, limit)
         draw.rule(axis, y=0, colour=INK, dash="-")
     axes[0].set_ylim(0, 1)
-    said = axes[2].text(0.03, 0.96, "", transform=axes[2].transAxes, va="top")
-    draw.heading(figure, axes[0], "A push is how often a token is drawn, times more")
+    said = axes[2].text(0.03, 0.03, "", transform=axes[2].transAxes)
+    draw.heading(
+        figure,
+        axes[0],
+        "The push is a share times an advantage: rare tokens get little",
+    )
 
     def shares(first: float, second: float) -> torch.Tensor:
         """`first` of the digit, `second` of the rest on #."""
@@ -177,7 +181,7 @@ def teacher_explorer() -> explorer.Explorer:
                 if name in ("advantage", "push"):
                     bar.set_color(GOOD if value > 0 else BAD)
         kl = -(own * advantage).sum().item()
-        said.set_text(f"KL(π‖π_T) = {kl:.2f} nats")
+        said.set_text(f"KL = {kl:.2f} nats")
         return [*(bar for group in bars.values() for bar in group), said]
 
     return explorer.Explorer(
