@@ -134,10 +134,7 @@ PAPERS = {
         "DeepSeek-AI",
         "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models",
     ),
-    "2601.02780": (
-        "Xiaomi LLM-Core Team",
-        "MiMo-V2-Flash Technical Report",
-    ),
+    "2601.02780": ("Xiao et al.", "MiMo-V2-Flash Technical Report"),
     "2601.05242": (
         "Liu et al.",
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for "
@@ -168,6 +165,10 @@ PAPERS = {
         "Off-Policy LLM Training",
     ),
     "2602.15763": ("GLM-5 Team", "GLM-5: from Vibe Coding to Agentic Engineering"),
+    "2605.07865": (
+        "Oh et al.",
+        "KL for a KL: On-Policy Distillation with Control Variate Baseline",
+    ),
     "2606.30406": (
         "Ma et al.",
         "MOPD: Multi-Teacher On-Policy Distillation for Capability Integration in LLM "
