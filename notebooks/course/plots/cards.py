@@ -488,6 +488,20 @@ def every_token() -> Figure:
     return figure
 
 
+def late_clip() -> Figure:
+    """Clipped tokens with a late sampler, by what stands behind the ratio."""
+    figure, axis = blank("A late sampler, and a clip that does not notice it")
+    shares = [100 * late.share("grpo", rule, "clip") for rule in ("none", late.TWO)]
+    bars = axis.barh((0, 1), shares, 0.5, color=(GREY, LOOKS["grpo"][0]))
+    axis.bar_label(bars, [f" {x:.1f} %" for x in shares], fontsize=TEXT, weight="bold")
+    names = (r"$\pi_{\mathrm{old}}$ again", r"sampler's $\mu$")
+    draw.row_labels(axis, names, fontsize=TEXT)
+    axis.tick_params("y", length=0)
+    axis.set(xlim=(0, 1.35 * max(shares)), ylim=(1.6, -0.6), xticks=[0, 2, 4])
+    axis.set_xlabel("tokens that GRPO clips, %")
+    return figure
+
+
 CARDS: dict[str, Callable[[], Figure]] = {
     one.__name__: one
     for one in (
