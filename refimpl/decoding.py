@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from refimpl.models import Model
+from refimpl.models import Model, cache_name
 from refimpl.moe import is_moe
 
 LOOK = 8
@@ -36,6 +36,7 @@ class Decoder:
         self.recorded = is_moe(model)
         self.look = LOOK if model.device.type == "cuda" and not self.recorded else 1
         self.cache = DynamicCache(config=model.config)
+        self.cached = cache_name(model)
         self.begin = 0 if self.recorded else self.common(prompts)
         rest = [torch.tensor(row[self.begin :]) for row in prompts]
         length = torch.tensor([len(row) for row in rest], device=model.device)
@@ -69,9 +70,9 @@ class Decoder:
             ids,
             attention_mask=self.attention[:rows, : self.end].long(),
             position_ids=self.position[:rows, start : self.end],
-            past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self.cached: self.cache},
         ).logits[:, -1]
 
     def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:

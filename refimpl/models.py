@@ -7,6 +7,7 @@ with `save_pretrained` and `from_pretrained`.
 
 import contextlib
 import copy
+import inspect
 import os
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -39,6 +40,13 @@ PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
     "small": (384, 8, 6, 1024, 0, 0),  # 14 M: for a GPU
     "small-moe": (384, 8, 6, 256, 16, 4),  # 43 M: for a GPU
 }
+
+
+def cache_name(model: Model) -> str:
+    """What the model's forward calls its cache: transformers 5.24 renamed it."""
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    new = "cache" in inspect.signature(bare.forward).parameters
+    return "cache" if new else "past_key_values"
 
 
 @guarded

@@ -14,7 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from refimpl.batch import Rollout, widened
 from refimpl.checks import Positive, UserError, guarded, one_line
-from refimpl.models import Model, vocabulary, wide
+from refimpl.models import Model, cache_name, vocabulary, wide
 from refimpl.moe import Drift
 from refimpl.sampling import Sampling, sample_ids, without_dropout
 
@@ -35,7 +35,12 @@ class Unkept(DynamicCache):
         return key, value
 
 
-ALONE = {"use_cache": False, "past_key_values": Unkept()}
+NOTHING = Unkept()
+
+
+def alone(model: Model) -> dict:
+    """What a forward pass is told that is not continued."""
+    return {"use_cache": False, cache_name(model): NOTHING}
 
 
 @guarded
@@ -50,7 +55,7 @@ def log_probs(
     """
     total = rollout.ids.shape[1]
     keep = total - int(rollout.known[0].min()) + 1  # the earliest that is needed
-    logits = model(rollout.ids, logits_to_keep=keep, **ALONE).logits
+    logits = model(rollout.ids, logits_to_keep=keep, **alone(model)).logits
     first = total - logits.shape[1]  # some models keep all, whatever they are told
     where = (rollout.positions - 1 - first)[:, :, None]
     logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
@@ -71,7 +76,7 @@ def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
 @guarded
 def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
     """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
-    logits = critic(rollout.ids, **ALONE).logits
+    logits = critic(rollout.ids, **alone(critic)).logits
     if logits.shape[-1] != 1:
         raise UserError(
             f"critic must give one number per token, as make_critic's does; "

@@ -1,9 +1,11 @@
 """Shared by all tests: property tests that repeat exactly, and float64 on request."""
 
 import contextlib
+import fnmatch
 import os
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,20 @@ def separate_cache() -> None:
         with contextlib.suppress(OSError):  # where it may not, what needs it is skipped
             link = Path(os.environ["REFIMPL_CACHE"], model.name)
             link.symlink_to(model, target_is_directory=True)
+
+
+SKIPS = Path(__file__).with_name("skips.txt")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How many tests were skipped, by reason; CI looks for a reason that is new."""
+    known = SKIPS.read_text(encoding="utf-8").splitlines()
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(one.longrepr[2].removeprefix("Skipped: ") for one in skipped)
+    for reason, count in reasons.most_common():
+        new = not any(fnmatch.fnmatchcase(reason, pattern) for pattern in known)
+        of_old = " for a new reason, which is not in tests/skips.txt" if new else ""
+        terminalreporter.write_line(f"{count} skipped{of_old}: {reason}")
 
 
 separate_cache()

@@ -37,6 +37,7 @@ if str(NOTEBOOKS) not in sys.path:
 from course.explorer import Explorer, reach  # noqa: E402
 from course.site.browser import (  # noqa: E402
     PATIENCE,
+    Watched,
     chromium,
     wait,
 )
@@ -159,8 +160,8 @@ def milliseconds(play: Explorer, name: str) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def lab(cells: list[str]) -> Iterator[str]:
-    """JupyterLab beside a notebook `sliders.ipynb` with these cells: its address."""
+def lab(cells: list[str]) -> Iterator[tuple[str, Path]]:
+    """JupyterLab beside a notebook `sliders.ipynb` with these cells: address, log."""
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in cells]
@@ -177,27 +178,43 @@ def lab(cells: list[str]) -> Iterator[str]:
         options += [f"--ServerApp.port={port}", f"--ServerApp.root_dir={root}"]
         paths = [str(NOTEBOOKS), str(NOTEBOOKS.parent)]  # `course` and `refimpl`
         folders = {"PYTHONPATH": os.pathsep.join(paths)}
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options],
-            env=os.environ | folders | {"REFIMPL_FIGURES": str(Path(root, "figures"))},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        log = Path(root, "server.log")
+        with log.open("w") as words:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *options],
+                env=os.environ | folders | {"REFIMPL_FIGURES": f"{root}/figures"},
+                stdout=words,
+                stderr=subprocess.STDOUT,
+            )
         address = f"http://127.0.0.1:{port}"
         try:
             wait(lambda: urllib.request.urlopen(f"{address}/api").status == 200)
-            yield address
+            yield address, log
         finally:
             server.terminate()
             server.wait(timeout=30)
 
 
-def opened(browser, address: str):
-    """The browser with the notebook of `lab` open, and its kernel there."""
+OPEN = "jupyterapp.commands.execute('docmanager:open', {path: 'sliders.ipynb'})"
+READY = "return !!window.jupyterapp?.shell.currentWidget?.sessionContext?.session"
+
+
+def opened(browser, address: str, log: Path, patience: float = 30) -> Watched:
+    """The browser with the notebook of `lab` open, and its kernel there.
+
+    Where the address alone has opened nothing for a while, JupyterLab's own command
+    does: on one machine the page stayed empty.
+    """
+    seen = Watched(browser, log)
     browser.get(f"{address}/lab/tree/sliders.ipynb?reset")
-    ready = "return !!window.jupyterapp?.shell.currentWidget?.sessionContext?.session"
-    wait(lambda: browser.execute_script(ready), "a kernel")
-    return browser
+    seen(lambda: browser.execute_script("return !!window.jupyterapp"), "JupyterLab")
+    end = time.monotonic() + patience
+    while time.monotonic() < end and not browser.execute_script(READY):
+        time.sleep(0.3)
+    if not browser.execute_script(READY):
+        browser.execute_script(OPEN)
+    seen(lambda: browser.execute_script(READY), "a kernel")
+    return seen
 
 
 RUN = """
@@ -232,12 +249,12 @@ display(sapo_explorer())
 
 def in_browser() -> None:
     """From a key on the slider of τ to SAPO's new picture, loaded in the page."""
-    with lab([SAPO]) as address, chromium(1440, 900) as browser:
-        page = opened(browser, address)
+    with lab([SAPO]) as (address, log), chromium(1440, 900) as page:
+        seen = opened(page, address, log)
         page.set_script_timeout(PATIENCE)
         page.execute_script(RUN, 0)
         there = "return document.querySelector('img.widget-image')?.naturalWidth"
-        wait(lambda: page.execute_script(there), "the explorer's picture")
+        seen(lambda: page.execute_script(there), "the explorer's picture")
         time.sleep(1)
         taken = page.execute_async_script(FOLLOWS, MOVES)
     print(f"SAPO's τ, key to picture in JupyterLab: {statistics.median(taken):.0f} ms")

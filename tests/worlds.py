@@ -20,10 +20,21 @@ from transformers import (
     PreTrainedModel,
 )
 
-from refimpl import TrainConfig, collect, moe, prepare, scoring, train, warm_start
+from refimpl import (
+    TrainConfig,
+    UserError,
+    collect,
+    moe,
+    prepare,
+    scoring,
+    train,
+    warm_start,
+)
 from refimpl.batch import Batch
 from refimpl.history import Meter
-from refimpl.models import build
+from refimpl.models import Model, build
+from refimpl.real.extras import needed
+from refimpl.real.lora import lora
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
 
@@ -82,6 +93,16 @@ def gpt2() -> PreTrainedModel:
     sizes = {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
     clear = {"initializer_range": 0.2}  # clear preferences without training
     return _from_config(GPT2Config, bos_token_id=EOS, **sizes, **clear)
+
+
+@torch.no_grad()
+def redrawn(model: PreTrainedModel, size: float = 0.15) -> PreTrainedModel:
+    """The model with matrices of our own: each version of transformers draws others."""
+    generator = torch.Generator().manual_seed(0)
+    for p in model.parameters():
+        if p.dim() > 1:
+            p.copy_(size * torch.randn(p.shape, generator=generator))
+    return model
 
 
 def llama() -> PreTrainedModel:
@@ -223,6 +244,20 @@ def unwritable(monkeypatch, when: int):
         save(state, file)
 
     monkeypatch.setattr(torch, "save", full)
+
+
+def needs(module: str):
+    """`module`; where it is not installed, a skip with the sentence for users."""
+    try:
+        return needed(module)
+    except UserError as error:
+        pytest.skip(str(error), allow_module_level=True)
+
+
+def with_lora(model: PreTrainedModel, **settings) -> Model:
+    """A fresh LoRA on `model`; skipped without peft."""
+    needs("peft")
+    return lora(model, **settings)
 
 
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:

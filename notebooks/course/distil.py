@@ -25,7 +25,7 @@ from refimpl.batch import Batch, Rollout, widened
 from refimpl.checks import checked
 from refimpl.hooks import evaluate
 from refimpl.run import Run
-from refimpl.scoring import ALONE, in_parts
+from refimpl.scoring import alone, in_parts
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
 
@@ -52,7 +52,7 @@ Says = Callable[[Run, int, Batch], Tensor]
 @torch.no_grad()
 def distributions(model, rollout: Rollout) -> Float[Tensor, "B T V"]:
     """Log-probs of the whole vocabulary at each response token, at temperature 1."""
-    logits = model(rollout.ids, **ALONE).logits
+    logits = model(rollout.ids, **alone(model)).logits
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, logits.shape[-1])
     return logits.gather(1, where).double().log_softmax(-1)
 

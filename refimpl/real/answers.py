@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from refimpl.checks import Positive, UserError, guarded
+from refimpl.checks import Positive, guarded
 from refimpl.real import judge
+from refimpl.real.extras import needed
 
 Extract = Literal["whole", "last", "tag"]
 """Where in a completion the answer stands."""
@@ -106,22 +107,11 @@ def math_correct(
 
     Raises `UserError` if math-verify is not installed (`pip install "refimpl[real]"`).
     """
-    needed("math_verify", "math-verify")
+    needed("math_verify")
     references = [str(right) for right in answer]
     return judge.scores(
         ("math_verify", "", {}), completions, references, float(time_limit)
     )
-
-
-def needed(module: str, package: str) -> None:
-    """Raise `UserError` that says how to install `module`, if it is not there."""
-    try:
-        __import__(module)
-    except ImportError:
-        raise UserError(
-            f'{package} is not installed: pip install "refimpl[real]" '
-            '(in a clone: pip install -e ".[real]")'
-        ) from None
 
 
 Reward = Callable[..., list[float]]

@@ -34,6 +34,7 @@ from refimpl.checks import (
 )
 from refimpl.real import answers, judge
 from refimpl.real.answers import Extract, Reward
+from refimpl.real.extras import needed
 from refimpl.seeds import salted
 
 EVALUATES = frozenset(
@@ -302,8 +303,7 @@ def _check_name(name: Any, scorer: Any) -> None:
 
 
 def _datasets() -> dict[str, tuple]:
-    answers.needed("reasoning_gym", "reasoning-gym")
-    import reasoning_gym  # noqa: F401 - which fills the table
+    needed("reasoning_gym")  # whose import fills the table
     from reasoning_gym.factory import DATASETS
 
     return DATASETS

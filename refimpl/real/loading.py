@@ -14,7 +14,7 @@ from transformers import (
 
 from refimpl.checks import UserError, guarded, nearest, one_line
 from refimpl.models import Model, check_pair
-from refimpl.real.lora import installed_peft
+from refimpl.real.extras import needed
 from refimpl.real.pretrained import PACKAGED, resolve
 from refimpl.starts import no_progress_bar
 
@@ -58,7 +58,7 @@ ADAPTER = "adapter_config.json"
 
 def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
     """The base model that the adapter names, with the adapter on it."""
-    peft = installed_peft()
+    peft = needed("peft")
     try:
         base = json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"]
         model, tokenizer = load(base)

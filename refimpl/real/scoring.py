@@ -52,7 +52,8 @@ def log_probs(
     large = rollout.mask.numel() * vocabulary(model) > SLICE
     if not (large and sharing.has_plain_head(model)):
         return scoring.log_probs(model, rollout, temperature)
-    states = model.get_decoder()(rollout.ids, **scoring.ALONE).last_hidden_state
+    decoder = model.get_decoder()
+    states = decoder(rollout.ids, **scoring.alone(decoder)).last_hidden_state
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed")
-pytest.importorskip("verl", reason="verl is not installed")
-pytest.importorskip("liger_kernel", reason="Liger is not installed")
+pytest.importorskip("trl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
+pytest.importorskip("verl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
+pytest.importorskip(
+    "liger_kernel", reason="TRL, verl, Liger: tests/bridges/requirements.txt"
+)
 
 import report
 

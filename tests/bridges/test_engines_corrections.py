@@ -9,6 +9,7 @@ from refimpl.advantages import Scored, gdpo, opo
 from refimpl.corrections import factor
 from refimpl.interop.conformance.cases import typical
 
+WHERE = "TRL, verl, Liger: tests/bridges/requirements.txt"
 BAND = "0.8_1.25"  # its own inverse: verl's k1 has bounds on 1/w
 IS = {
     "token_truncate": ("token", 1.3, 1.3),
@@ -32,7 +33,7 @@ def seen(seed):
 
 
 def test_verls_weights_and_rejections():
-    verl = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper")
+    verl = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper", reason=WHERE)
     cut: dict[str, list[float]] = {name: [] for name in RS}
     for seed in range(4):
         inputs, (old, mu, mask) = seen(seed)
@@ -57,7 +58,8 @@ def test_verls_weights_and_rejections():
 
 
 def test_trls_off_policy_mask():
-    trl, every = pytest.importorskip("trl").GRPOTrainer, []
+    trl = pytest.importorskip("trl", reason=WHERE).GRPOTrainer
+    every = []
     for seed in range(4):
         inputs, (old, mu, mask) = seen(seed)
         logp, paid = inputs["logp"], inputs["advantages"]
@@ -71,7 +73,7 @@ def test_trls_off_policy_mask():
 def test_verls_opo_and_gdpo():
     """GDPO of responses that are equally long: verl's std is over tokens, with ddof 1,
     so that √((B − 1) / (B − 1/T)) is between them."""
-    verl = pytest.importorskip("verl.trainer.ppo.core_algos")
+    verl = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
     dice = torch.Generator().manual_seed(0)
     rewards, group = torch.rand(12, 2, generator=dice), torch.arange(12) // 4
     mask = (torch.arange(9) < torch.randint(1, 9, (12, 1), generator=dice)).float()

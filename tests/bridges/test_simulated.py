@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL: see tests/bridges/requirements.txt")
+pytest.importorskip("trl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
 
 HERE = Path(__file__).parent
 DEVICE = HERE.parent / "device"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.importorskip("trl", reason="TRL: see tests/bridges/requirements.txt")
+pytest.importorskip("trl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
 
 from bridge_world import CASES, generation, steps_of, trainer_of
 from torch.testing import assert_close

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-pytest.importorskip("verl", reason="verl is not installed")
+pytest.importorskip("verl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
 
 import adapters_verl
 from hydra import compose, initialize_config_dir

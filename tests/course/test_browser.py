@@ -13,17 +13,14 @@ import pytest
 from PIL import Image
 
 from course.explorer import VISIBLE
-from course.site.browser import CHROMIUM, DRIVER, chromium, wait
+from course.site.browser import MISSING, chromium
 from tests import sliders
 
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with chromedriver: apt-get install chromium-driver",
-    ),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 
 
@@ -36,12 +33,12 @@ def smallest_explorer(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def page():
+def seen():
     """JupyterLab in a browser, beside one notebook with every chapter's cells."""
     pytest.importorskip("selenium.webdriver")
     cells = [smallest_explorer(path) for path in NOTEBOOKS]
-    with sliders.lab(cells) as address, chromium(1400, 1800) as browser:
-        yield sliders.opened(browser, address)
+    with sliders.lab(cells) as lab, chromium(1400, 1800) as browser:
+        yield sliders.opened(browser, *lab)
 
 
 CELL = """
@@ -71,29 +68,29 @@ RECTANGLES = """
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_moving_a_slider_changes_the_picture(path, page):
-    index = NOTEBOOKS.index(path)
+def test_moving_a_slider_changes_the_picture(path, seen):
+    index, page = NOTEBOOKS.index(path), seen.browser
     page.execute_script(sliders.RUN, index)
 
     def picture() -> np.ndarray:
         png = base64.b64decode(page.execute_script(PIXELS, index))
         return np.array(Image.open(io.BytesIO(png)).convert("RGB"))
 
-    before = wait(lambda: [picture()], "the explorer's picture")[0]
+    before = seen(lambda: [picture()], "the explorer's picture")[0]
     find = (CELL, index, ".widget-slider .noUi-handle")
-    handle = wait(lambda: page.execute_script(*find), "a slider")
+    handle = seen(lambda: page.execute_script(*find), "a slider")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
     handle.send_keys("\ue014" * 5)  # arrow right
-    wait(lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change")
+    seen(lambda: (picture() != before).any(-1).sum() > VISIBLE, "the picture to change")
     play = page.execute_script(RECTANGLES, index)
     column, image = play["column"], play["image"]
     assert image["left"] >= column["right"], "beside the controls"
     assert image["right"] <= play["page"]["right"] + 1, "not cut off"
 
 
-def test_sapos_explorer_is_whole_on_a_small_screen(page):
+def test_sapos_explorer_is_whole_on_a_small_screen(seen):
     """Task, sliders and picture together: what is beside them has 300 pixels."""
     index = next(i for i, path in enumerate(NOTEBOOKS) if path.stem == "10_sapo")
-    play = page.execute_script(RECTANGLES, index)
+    play = seen.browser.execute_script(RECTANGLES, index)
     heights = [play[one]["bottom"] - play[one]["top"] for one in ("column", "image")]
     assert 300 < heights[1] <= 420 and heights[0] <= 440

@@ -1,15 +1,34 @@
 """README and guide say what is so: the table of methods, the files."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from refimpl.algorithms import ALGORITHMS
-from tests import tables
+from tests import front_door, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENS = 6 * 1024
 """Bytes of the README, which a reader gives thirty seconds."""
+
+
+TOP = """.ci .devcontainer .github .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md
+LICENSE README.md SECURITY.md figures notebooks pyproject.toml refimpl requirements.txt
+tests""".split()
+
+
+def test_nothing_lies_about_at_the_top():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True)
+    if not listed.stdout:
+        pytest.skip("not a checkout: git does not list its files")
+    tracked = {line.split("/")[0] for line in listed.stdout.decode().splitlines()}
+    assert tracked == set(TOP)
+
+
+def test_the_readme_has_the_two_commands_that_ci_runs():
+    for last_word in (front_door.OPEN, front_door.TEST):
+        assert "-m pip install -r requirements.txt" in front_door.command(last_word)
 
 
 @pytest.mark.parametrize("page", tables.MADE)

@@ -8,15 +8,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from course.site.browser import CHROMIUM, DRIVER, chromium, wait
+from course.site.browser import MISSING, chromium, wait
 from course.site.build import build
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="no Chromium with chromedriver: apt-get install chromium-driver",
-    ),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from course import claims, elsewhere, exercises
 from course.site import bibliography, build, cheat_sheet, instructor, ledger, llms
-from course.site.browser import CHROMIUM
+from course.site.browser import CHROMIUM, MISSING
 from course.site.markdown import markdown
 from course.site.page import NOTEBOOKS, Page, text_of
 from course.site.slides import file_of
@@ -58,7 +58,7 @@ def test_a_gate_is_drawn_where_the_loss_has_it():
     assert "positive 1, 1, 1, 0, 0; where it is negative 0, 1, 1, 1, 1." in grpo
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_the_cheat_sheet_prints_on_four_sheets(made, tmp_path):
     files = build.render(build.Site([made["cheat_sheet.html"], *build.guide()]))
     build.write(files, tmp_path / "site")

@@ -13,7 +13,7 @@ from matplotlib.artist import Artist
 from course import explorer
 from course.plots import sapo_explorer
 from course.site import tables
-from course.site.browser import CHROMIUM, DRIVER, chromium, wait
+from course.site.browser import MISSING, chromium, wait
 from course.site.recorder import Recorder
 from tests.execute import NOTEBOOKS, TABLES
 from tests.sliders import explorers
@@ -103,8 +103,8 @@ def test_what_changes_and_is_not_returned_is_refused():
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A page from the disk with all explorers on it."""
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("no Chromium with its driver here")
+    if MISSING:
+        pytest.skip(MISSING)
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
     page = '<!doctype html><meta charset="utf-8">'

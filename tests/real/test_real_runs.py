@@ -9,8 +9,9 @@ from refimpl import UserError, warm_start
 from refimpl.lab import real
 from refimpl.lab.store import key, read
 from refimpl.tasks import Arithmetic
+from tests.worlds import needs
 
-pytest.importorskip("reasoning_gym")
+needs("reasoning_gym")
 JOBS = [(s, a, seed) for s in real.SETTINGS for a in real.ARMS for seed in (0, 1)]
 
 

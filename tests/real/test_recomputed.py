@@ -17,6 +17,7 @@ from tests.worlds import (
     random_moe,
     same_weights,
     small_run,
+    with_lora,
 )
 
 WHOLE = {"reward": fixed_noise, "minibatches": 1, "micro_batch_size": 16}
@@ -24,10 +25,7 @@ WHOLE |= {"allow_on_policy": True}
 
 
 def lora_model():
-    pytest.importorskip("peft")
-    from refimpl.real.lora import lora
-
-    return lora(random_model())
+    return with_lora(random_model())
 
 
 def count(model) -> list:

@@ -12,7 +12,15 @@ from refimpl.models import build
 from refimpl.real import scoring, sharing
 from refimpl.real.scoring import log_probs
 from tests.rollout import families
-from tests.worlds import TOKENIZER, disturb, fixed_noise, gpt2, llama, prepared
+from tests.worlds import (
+    TOKENIZER,
+    disturb,
+    fixed_noise,
+    gpt2,
+    llama,
+    prepared,
+    with_lora,
+)
 
 
 def model():
@@ -54,10 +62,7 @@ def gaps(one, other):
 
 def adapted():
     """With a LoRA that has learned something."""
-    pytest.importorskip("peft")
-    from refimpl.real.lora import lora
-
-    policy = lora(gpt2(), r=2)
+    policy = with_lora(gpt2(), r=2)
     disturb(policy)
     return policy
 

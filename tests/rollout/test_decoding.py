@@ -1,5 +1,6 @@
 """The sampler's own forward pass says what transformers' does, row by row."""
 
+import re
 from functools import partial
 
 import pytest
@@ -8,10 +9,9 @@ import torch
 from refimpl import decoding, log_probs, sample, sampling
 from refimpl.decoding import Decoder
 from refimpl.engine import Captured, Direct, direct
-from refimpl.real.lora import lora
 from tests.device.graphs import CUDA, Graph
 from tests.rollout.families import SUPPORTED, build
-from tests.worlds import TOKENIZER, gpt2, random_model
+from tests.worlds import TOKENIZER, gpt2, own_process, random_model, with_lora
 
 PROMPTS = ["1+2+3+4+5=", "1+2+3+4+=", "1+2+3+4+67+8="]  # eight alike, then not
 OURS = ["Llama", "Qwen2", "Qwen3", "Qwen3-MoE", "a LoRA"]
@@ -26,8 +26,10 @@ def drawn(model, reader: type[Decoder], monkeypatch, **settings):
 
 @pytest.mark.parametrize("name", OURS)
 def test_ours_and_theirs_draw_the_same(name, monkeypatch):
-    lora_of = lora(random_model(), r=2)
-    model = build(*SUPPORTED[name]) if name in SUPPORTED else lora_of
+    if name == "a LoRA":
+        model = with_lora(random_model(), r=2)
+    else:
+        model = build(*SUPPORTED[name])
     exact = 1e-5 if name == "Qwen3-MoE" else 1e-6  # norms are float32, experts too
     model = model if name == "Qwen3-MoE" else model.double()
     assert decoding.decoder(model) is Direct and decoding.decoder(gpt2()) is Decoder
@@ -86,3 +88,24 @@ def test_a_graph_draws_what_single_steps_do(monkeypatch):
     assert (entropy - rollout.entropy).abs().max() < 1e-6
     assert torch.equal(rollout.ids, single.ids)
     assert (rollout.mask.diff() <= 0).all() and rollout.truncated.any()
+
+
+CALLS = """
+import warnings
+from refimpl.real import scoring
+from tests import worlds
+
+warnings.simplefilter("always")
+for name, model in (("ppo", worlds.gpt2()), ("rspo", worlds.random_moe())):
+    worlds.small_run(name, model=model, reward=worlds.fixed_noise, rollouts=1)
+given = {"log_probs": scoring.log_probs, "model": worlds.llama(), "rollouts": 1}
+worlds.small_run("grpo", reward=worlds.fixed_noise, **given)
+"""
+
+
+def test_nothing_that_is_called_here_is_deprecated():
+    """Whichever version of transformers is installed, it warns of none of our calls."""
+    done = own_process(CALLS)
+    assert done.returncode == 0, done.stderr
+    old = re.compile(r"deprecat|will be removed|renamed", re.IGNORECASE)
+    assert [line for line in done.stderr.splitlines() if old.search(line)] == []

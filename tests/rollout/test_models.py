@@ -25,6 +25,7 @@ from tests.worlds import (
     fixed_noise,
     gpt2,
     llama,
+    needs,
     random_model,
     same_weights,
     small_run,
@@ -102,7 +103,7 @@ def test_training_leaves_frozen_layers_alone(algorithm):
 
 def test_the_critic_of_a_lora_starts_from_the_merged_body():
     """How a LoRA is trained: tests/real/test_lora.py."""
-    peft = pytest.importorskip("peft")
+    peft = needs("peft")
     settings = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
     policy = peft.get_peft_model(random_model(), settings)
     with torch.no_grad():

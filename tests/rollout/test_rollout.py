@@ -22,6 +22,7 @@ from tests.worlds import (
     gpt2,
     random_model,
     random_moe,
+    redrawn,
     warm_model,
 )
 
@@ -307,7 +308,7 @@ def every_sequence(model, prompt: str, limit: int, temperature: float) -> dict:
 
 def test_whole_responses_come_as_often_as_the_model_says():
     """χ² over all responses of up to 3 tokens, beside rows that end and leave."""
-    model, prompts, draws = gpt2(), ["0+0=", "9+8+7+6+5="], 4000
+    model, prompts, draws = redrawn(gpt2()), ["0+0=", "9+8+7+6+5="], 4000
     settings = {"max_new_tokens": 3, "temperature": 0.7, "seed": 11}
     rollout = sample(model, TOKENIZER, prompts, group_size=draws, **settings)
     assert 0.05 < 1 - rollout.truncated.float().mean() < 0.5

@@ -20,6 +20,7 @@ from tests.worlds import (
     random_model,
     random_moe,
     warm_model,
+    with_lora,
 )
 
 LATE = {"learning_rate": 2e-3, "reward": fixed_noise}
@@ -118,10 +119,7 @@ def test_a_row_of_zeros_stays_one():
 
 def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
     """A base that other models read is never written to."""
-    pytest.importorskip("peft")
-    from refimpl.real.lora import lora
-
-    adapted = lora(random_model(), r=2)
+    adapted = with_lora(random_model(), r=2)
     before = {n: p.detach().clone() for n, p in adapted.named_parameters()}
     sampler = Rounded(Policy(adapted))
     sampler.sync()
