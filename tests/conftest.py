@@ -1,8 +1,10 @@
 """Shared by all tests: property tests that repeat exactly, and float64 on request."""
 
+import atexit
 import contextlib
 import fnmatch
 import os
+import shutil
 import signal
 import tempfile
 from collections import Counter
@@ -12,8 +14,17 @@ import pytest
 import torch
 from hypothesis import settings
 
+
+def scratch(what: str) -> str:
+    """A folder that goes when this process ends."""
+    folder = tempfile.mkdtemp(prefix=f"refimpl-{what}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 # Notebooks under test draw into a scratch folder, not over the committed gallery.
-os.environ.setdefault("REFIMPL_FIGURES", tempfile.mkdtemp(prefix="refimpl-figures-"))
+if "REFIMPL_FIGURES" not in os.environ:
+    os.environ["REFIMPL_FIGURES"] = scratch("figures")
 
 # The committed outputs were made with these seeds; others are for tests.other_runs.
 for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
@@ -31,7 +42,7 @@ def separate_cache() -> None:
     from refimpl.real.pretrained import PACKAGED, fetched, folder
 
     models = [folder(name).resolve() for name in PACKAGED if fetched(name)]
-    os.environ["REFIMPL_CACHE"] = tempfile.mkdtemp(prefix="refimpl-cache-")
+    os.environ["REFIMPL_CACHE"] = scratch("cache")
     for model in models:
         with contextlib.suppress(OSError):  # where it may not, what needs it is skipped
             link = Path(os.environ["REFIMPL_CACHE"], model.name)
@@ -54,7 +65,7 @@ def pytest_terminal_summary(terminalreporter):
 
 separate_cache()
 if not os.access(Path.home(), os.W_OK):  # Jupyter and matplotlib want one
-    os.environ["HOME"] = tempfile.mkdtemp(prefix="refimpl-home-")
+    os.environ["HOME"] = scratch("home")
 
 settings.register_profile("bounded", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("bounded")

@@ -68,13 +68,20 @@ class Lab(NamedTuple):
             return answer.read()
 
 
-PAGE = re.compile(r"(http://(?:localhost|127\.0\.0\.1):\d+)(/lab\S*)\?token=(\w+)")
+PAGE = re.compile(r'(http://[^/"]+)(/lab/tree/[^"?]+)\?token=(\w+)')
+
+
+def opened(home: Path) -> str:
+    """The page that Jupyter writes for the browser, which is sent on from there."""
+    pages = home.rglob("jpserver-file-to-run-*-open.html")
+    return "".join(page.read_text(errors="replace") for page in pages)
 
 
 @contextlib.contextmanager
 def lab(line: str, folder: Path, variables: dict, patience: float) -> Iterator[Lab]:
-    """What `line`, run in `folder` by a shell, serves; its words are in `lab.log`."""
-    home, log = Path(variables["HOME"]), folder.parent / "lab.log"
+    """What `line`, run in `folder` by a shell, serves; its words are in the home folder."""
+    home = Path(variables["HOME"])
+    log = home / "lab.log"
     if not WINDOWS and os.geteuid() == 0:  # a container: Jupyter refuses, README says
         (home / ".jupyter").mkdir(exist_ok=True)
         allowed = json.dumps({"ServerApp": {"allow_root": True}})
@@ -91,7 +98,7 @@ def lab(line: str, folder: Path, variables: dict, patience: float) -> Iterator[L
         )
     try:
         end = time.monotonic() + patience
-        while not (found := PAGE.search(log.read_text(errors="replace"))):
+        while not (found := PAGE.search(opened(home))):
             said = log.read_text(errors="replace")[-3000:]
             if server.poll() is not None:
                 raise RuntimeError(f"it ended with {server.returncode}:\n{said}")
