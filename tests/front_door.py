@@ -79,7 +79,7 @@ def opened(home: Path) -> str:
 
 @contextlib.contextmanager
 def lab(line: str, folder: Path, variables: dict, patience: float) -> Iterator[Lab]:
-    """What `line`, run in `folder` by a shell, serves; its words are in the home folder."""
+    """What `line`, run in `folder` by a shell, serves; its words go to the home folder."""
     home = Path(variables["HOME"])
     log = home / "lab.log"
     if not WINDOWS and os.geteuid() == 0:  # a container: Jupyter refuses, README says
