@@ -28,26 +28,6 @@ CHAPTERS = {
     "16_probability": (17,),
 }
 """The chapter that each claim belongs to."""
-FIGURES = {
-    1: "06_clip_higher",
-    2: "06_sampling",
-    3: "06_parts",
-    4: "06_normalisers",
-    5: "04_growth",
-    6: "05_scan",
-    7: "09_stale",
-    8: "12_ledger",
-    9: "07_training",
-    10: "08_equal_width",
-    11: "09_routing",
-    12: "09_stale",
-    13: "12_breaking",
-    14: "10_asymmetry",
-    15: "11_variances",
-    16: "12_stories",
-    17: "16_episode",
-}
-"""Where a claim's matter is drawn; the others are in the ledger."""
 SMALLEST = {str(claim.number): claim.smallest for claim in CLAIMS}
 
 
@@ -164,14 +144,13 @@ def quote(*numbers: int) -> Markdown:
 
 
 def whole() -> Markdown:
-    """The ledger, each line linked to its chapter and figure, with its command."""
+    """The ledger, each line linked to its chapter, with its command."""
     home = {n: f"{name}.ipynb" for name, numbers in CHAPTERS.items() for n in numbers}
     rows = []
     for line in claimed():
         n = int(line["claim"])
         chapter = f"[chapter {home[n][:2]}]({home[n]})"
-        figure = f"[figure](../figures/{FIGURES[n]}.png)"
-        see = f"{chapter}, {figure}, `--claims {n}`"
+        see = f"{chapter}, `--claims {n}`"
         rows.append([f"{n} · {line['title']}", *measured(line), see])
     return markdown(rows, ("claim", *HEAD, "see, run"), disable_numparse=True)
 

@@ -24,10 +24,19 @@ from course.plots.shared import (  # noqa: F401
 from course.plots.words import words
 
 
-def folder() -> Path:
-    """Where figures go: `$REFIMPL_FIGURES`, else `figures/` at the top level."""
-    default = Path(__file__).resolve().parents[3] / "figures"
-    return Path(os.environ.get("REFIMPL_FIGURES") or default)
+def folder(of: str = "figures") -> Path:
+    """Where figures go: `$REFIMPL_FIGURES`, else `figures/` at the top level.
+
+    What pages show by its address is in `LINKED`, below the folder from which a reader
+    starts JupyterLab: of what lies above, it shows nothing.
+    """
+    default = Path(__file__).resolve().parents[3] / of
+    made = Path(os.environ.get("REFIMPL_FIGURES") or default)
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+LINKED = "notebooks/figures"
 
 
 def show(figure: Figure, name: str = "") -> None:
@@ -35,7 +44,6 @@ def show(figure: Figure, name: str = "") -> None:
     width = round(figure.get_figwidth() * figure.dpi)
     picture = png(figure)
     if name:
-        folder().mkdir(parents=True, exist_ok=True)
         (folder() / f"{name}.png").write_bytes(picture)
     display(Image(picture, format="png", width=width, alt=words(figure)))
     plt.close(figure)

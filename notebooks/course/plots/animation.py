@@ -2,10 +2,10 @@
 
     python -c "from course.plots import animation; animation.clip_to_gate()"
 
-(from `notebooks/`) writes `figures/clip_to_gate.gif` and a still, `.png`. Every dot is
-a token of the stored rollout (`course.stale`), at its ratio r after k updates and at
-the height of its gate g; the dot's area is its push, r |Â| / |o|. Every gate is one
-that a method has: from one to the next the pictures are faded over.
+(from `notebooks/`) writes `figures/clip_to_gate.gif` there and a still, `.png`. Every
+dot is a token of the stored rollout (`course.stale`), at its ratio r after k updates
+and at the height of its gate g; the dot's area is its push, r |Â| / |o|. Every gate is
+one that a method has: from one to the next the pictures are faded over.
 """
 
 from collections.abc import Callable, Iterator
@@ -237,7 +237,9 @@ def clip_to_gate(path: str | Path | None = None, colours: int = 64) -> Path:
     One palette serves all frames, so that only what moves is stored again, and a still
     frame is stored once, with its duration. (matplotlib's writer does neither.)
     """
-    path = plots.folder() / "clip_to_gate.gif" if path is None else Path(path)
+    path = (
+        plots.folder(plots.LINKED) / "clip_to_gate.gif" if path is None else Path(path)
+    )
     steps = list(story())
     shown, lasting = pictures(steps), durations(steps)
     telling = next(f for f in steps if isinstance(f, Frame) and f.gate == STILL)

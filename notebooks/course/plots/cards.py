@@ -528,10 +528,9 @@ CARDS: dict[str, Callable[[], Figure]] = {
 
 
 def draw_all() -> None:
-    """Save every card as `figures/card_<name>.png`."""
-    plots.folder().mkdir(parents=True, exist_ok=True)
+    """Save every card as `notebooks/figures/card_<name>.png`."""
     for name, make in CARDS.items():
         figure = make()
-        path = plots.folder() / f"card_{name}.png"
+        path = plots.folder(plots.LINKED) / f"card_{name}.png"
         figure.savefig(path, dpi=DPI, metadata={"Software": None})
         plt.close(figure)

@@ -49,7 +49,6 @@ def whole() -> str:
     """Every chapter as Markdown, with links to the site's pages and figures."""
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     text = "\n\n".join(cell for path in paths for cell in cells(path))
-    text = text.replace("../figures/", "figures/")
     return re.sub(r"(?<=\()(\w+)\.ipynb", r"\1.html", text)
 
 

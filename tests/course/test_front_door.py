@@ -1,0 +1,95 @@
+"""A newcomer's first minutes: the README's command, its pictures, a slider that moves.
+
+JupyterLab is started as the README starts it, from the installation that is here, with
+an empty home folder and a browser that does nothing; the pages are then opened in one
+without a window.
+"""
+
+import io
+import posixpath
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+
+import nbformat
+import pytest
+from PIL import Image
+
+from course.site.browser import MISSING, Watched, chromium
+from tests import front_door
+from tests.front_door import ROOT, Lab
+
+pytestmark = pytest.mark.slow
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SHOWN = re.compile(r"""<img[^>]*?src=["']([^"']+)|!\[[^\]]*\]\(([^)\s]+)""")
+LOADED = """
+    const image = document.querySelector('.jp-NotebookPanel .jp-RenderedMarkdown img');
+    return image?.naturalWidth;
+"""
+SLIDER = """
+    const notebook = document.querySelector('.jp-NotebookPanel');
+    const handle = notebook.querySelector('.widget-slider .noUi-handle');
+    const page = notebook.querySelector('.jp-WindowedPanel-outer');
+    if (notebook.querySelector('img.widget-image')?.naturalWidth && handle) {
+        handle.scrollIntoView({block: 'center'});
+        return handle;
+    }
+    page.scrollTop = (page.scrollTop + 0.8 * page.clientHeight) % page.scrollHeight;
+"""
+PICTURE = "return document.querySelector('.jp-NotebookPanel img.widget-image').src"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory) -> Iterator[Lab]:
+    """In a copy of the notebooks, as JupyterLab saves what is open."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    shutil.copytree(ROOT / "figures", folder / "figures")
+    line = front_door.command(front_door.OPEN).splitlines()[-1]
+    line = line.replace(".venv/bin/python", sys.executable)
+    assert line.startswith(f"{sys.executable} -m jupyterlab")
+    given = front_door.nothing_else(str(tmp_path_factory.mktemp("home")))
+    with front_door.lab(line, folder, given | {"BROWSER": "true"}, 120) as server:
+        yield server
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_jupyterlab_serves_every_picture_of_every_notebook(path, lab):
+    """As it looks for them: beside the notebook, never above the server's folder."""
+    folder = posixpath.dirname(lab.address.rpartition("/lab/tree/")[2])
+    cells = nbformat.read(path, as_version=4).cells
+    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    asked = ["".join(found) for text in texts for found in SHOWN.findall(text)]
+    assert asked or path.stem == "10b_evidence"
+    for address in asked:
+        where = posixpath.normpath(posixpath.join(folder, address))
+        assert not address.startswith("..") and not where.startswith("..")
+        Image.open(io.BytesIO(lab.get(f"files/{where}"))).verify()
+
+
+def test_the_first_page_is_chapter_00(lab):
+    assert "00 · Start here" in front_door.chapter_00(lab)
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
+    """Chapter 00 with its picture; chapter 10, *Run All*, a key on the first slider."""
+    home, of_10 = lab.address.rpartition("/")[0], "10_sapo.ipynb"
+    with chromium(1400, 900) as page:
+        seen = Watched(page)
+
+        def click(word: str) -> None:
+            labels = page.find_elements("css selector", "[class$=itemLabel]")
+            next(one for one in labels if one.text == word).click()
+
+        page.get(f"{lab.address}?token={lab.token}")
+        seen(lambda: page.execute_script(LOADED), "the picture of chapter 00")
+        page.get(f"{home}/{of_10}")
+        seen(lambda: page.execute_script(LOADED), "the picture of chapter 10")
+        click("Run")
+        click("Run All Cells")
+        seen(lambda: page.execute_script(SLIDER), "a slider with its picture")
+        before = page.execute_script(PICTURE)
+        page.execute_script(SLIDER).send_keys("\ue014" * 5)  # arrow right
+        seen(lambda: page.execute_script(PICTURE) != before, "another picture")
