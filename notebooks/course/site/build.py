@@ -23,7 +23,7 @@ from course.site import (
     slides,
     start,
 )
-from course.site.mathematics import font
+from course.site.mathematics import font, signs
 from course.site.notebook import Chapter
 from course.site.page import (
     NOTEBOOKS,
@@ -261,8 +261,8 @@ def render(site: Site) -> dict[str, bytes]:
         ).encode()
     files |= llms.files(in_menu)
     files["search-index.js"] = index(site.pages.values())
-    letters = "".join(re.findall(r"<math.*?</math>", bodies(site), re.S))
-    files["assets/math.woff"] = font(html.unescape(letters))
+    formulas = re.findall(r"<math.*?</math>", bodies(site), re.S)
+    files["assets/math.woff"] = font(set().union(*map(signs, formulas)))
     for asset in ASSETS.glob("*.[cj]s*"):
         files[f"assets/{asset.name}"] = asset.read_bytes()
     return files

@@ -8,6 +8,7 @@ latex2mathml leaves to the eye of a reader is put right here: the space beside `
 import html
 import io
 import re
+import unicodedata
 from pathlib import Path
 
 import ziamath
@@ -67,12 +68,31 @@ def in_line(found: str) -> str:
     return "".join(parts)
 
 
-def font(text: str) -> bytes:
-    """The letters of `text`, and all that brackets and roots need, as a WOFF font."""
+ITALIC = {"h": "ℎ"} | {
+    chr(int(unicodedata.decomposition(chr(one)).split()[1], 16)): chr(one)
+    for one in (*range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C))
+    if unicodedata.category(chr(one)) != "Cn"
+}
+"""A letter and how a browser draws it where it is a name: 𝑥 for x, 𝜃 for θ."""
+
+
+def signs(found: str) -> set[str]:
+    """The signs that a browser draws for MathML, of which it writes some itself.
+
+    A root's √ is no character of it, and a name of one letter is drawn in italics.
+    """
+    letters = set(html.unescape(re.sub(r"<[^>]*>", "", found)))
+    names = re.findall(r"<mi>([^<]+)</mi>", html.unescape(found))
+    letters |= {ITALIC[name] for name in names if name in ITALIC}
+    return letters | ({"√"} if re.search(r"<m(sqrt|root)\b", found) else set())
+
+
+def font(signs: set[str]) -> bytes:
+    """These signs, and what stretches a bracket or a root of them, as a WOFF font."""
     options = subset.Options(flavor="woff", layout_features=["*"], notdef_outline=True)
     loaded = subset.load_font(str(FONT), options)
     chosen = subset.Subsetter(options)
-    chosen.populate(text=text)
+    chosen.populate(text="".join(sorted(signs)))
     chosen.subset(loaded)
     written = io.BytesIO()
     subset.save_font(loaded, written, options)

@@ -42,8 +42,8 @@ def found() -> str:
 
 def card(chapter: Page) -> str:
     """A chapter's picture, its title and its first sentences."""
-    found = re.search(r'<img src="figures/[^>]*>', chapter.body)
-    image = found[0] if found else ""
+    found = re.search(r'<img src="(figures/[^>]*>)', chapter.body)
+    image = f'<img src="notebooks/{found[1]}' if found else ""
     return (
         f'<li><a href="{chapter.file}">{image}<strong>{html.escape(chapter.title)}'
         f"</strong></a><p>{html.escape(chapter.summary)}</p></li>"
