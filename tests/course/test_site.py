@@ -4,13 +4,16 @@ The site is built once. Every page is then opened from its folder: its links, pi
 and console, its width on a phone, a tablet and a laptop, and what axe-core finds.
 """
 
+import re
 from urllib.parse import unquote
 
 import pytest
 
 from course.site.browser import MISSING, chromium, wait
 from course.site.build import build
+from course.site.page import NOTEBOOKS as FOLDER
 
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
@@ -78,6 +81,77 @@ def test_every_page_is_whole_without_a_network(site, browser):
             if path.startswith("file:") and not there:
                 wrong.append((name, target))
     assert len(links) > 30 and wrong == []
+
+
+def test_an_exercise_leads_to_its_solution_and_shows_no_empty_check(site):
+    there = set(re.findall(r'id="(chapter-\d+)"', text(site, "solutions")))
+    for path in NOTEBOOKS:
+        page = text(site, path.stem)
+        led = set(re.findall(r'href="solutions.html#([^"]+)"', page))
+        assert led <= there and (led or path.stem == "10b_evidence"), path.stem
+        assert "Not attempted" not in page, path.stem
+
+
+def text(site, name: str) -> str:
+    return (site / f"{name}.html").read_text(encoding="utf-8")
+
+
+ROOTS = """
+    const box = one => one.getBoundingClientRect().width;
+    document.querySelectorAll('main details').forEach(one => one.open = true);
+    return [...document.querySelectorAll('msqrt')].map(one => [one.textContent,
+        box(one) - [...one.children].reduce((sum, child) => sum + box(child), 0)]);
+"""
+
+
+def test_every_root_has_its_sign(site, browser):
+    """What an `msqrt` adds to its children is the √; without the sign, nothing."""
+    seen = 0
+    for path in site.glob("*.html"):
+        if "<msqrt" in text(site, path.stem):
+            browser.get(path.as_uri())
+            for under, wider in browser.execute_script(ROOTS):
+                assert wider > 5, (path.stem, under)
+                seen += 1
+    assert seen > 30
+
+
+GOES_ON = """
+    const tables = [...document.querySelectorAll('.table')];
+    const wide = tables.find(one => one.scrollWidth > one.clientWidth + 40);
+    return getComputedStyle(wide).backgroundAttachment;
+"""
+ENLARGED = "return document.images[0].naturalWidth"
+CANVAS = """
+    const canvas = document.querySelector('.explorer canvas');
+    canvas.parentElement.scrollIntoView({block: 'center'});
+    return [canvas.toDataURL(), canvas.clientWidth, canvas.parentElement.scrollWidth];
+"""
+
+
+def test_a_newcomer_on_a_phone_reads_a_formula_a_table_and_moves_an_explorer(
+    site, browser
+):
+    """From the start page on, by the links that are there; every tap is a click."""
+    browser.get((site / "index.html").as_uri())
+    ask(browser, 390, "window.scrollTo(0, 0)")
+    browser.find_element("link text", "chapter 00").click()
+    wait(lambda: browser.current_url.endswith("00_start_here.html"), "chapter 00")
+    assert "local" in browser.execute_script(GOES_ON)
+    picture = browser.find_element("css selector", "figure a.enlarge")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", picture)
+    picture.click()
+    wait(lambda: browser.current_url.endswith(".png"), "the picture alone")
+    assert browser.execute_script(ENLARGED) >= 1000  # of 390: two fingers do the rest
+    browser.back()
+    browser.get((site / "10_sapo.html").as_uri())
+    assert all(wider > 5 for _, wider in browser.execute_script(ROOTS))
+    wait(lambda: browser.execute_script(CANVAS), "the explorer")
+    before, wide, room = browser.execute_script(CANVAS)
+    assert wide >= 560 and room >= wide  # its letters are not shrunk: it scrolls
+    slider = browser.find_element("css selector", ".explorer input[type=range]")
+    slider.send_keys("\ue014" * 3)
+    wait(lambda: browser.execute_script(CANVAS)[0] != before, "the picture to move")
 
 
 READY = """

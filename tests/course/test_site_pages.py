@@ -1,16 +1,19 @@
 """The site's made pages say what the code says, and leave no cell empty."""
 
 import base64
+import io
 import json
 import re
 import subprocess
 
 import pytest
+from fontTools.ttLib import TTFont
 
 from course import claims, elsewhere, exercises
 from course.site import bibliography, build, cheat_sheet, instructor, ledger, llms
 from course.site.browser import CHROMIUM, MISSING
 from course.site.markdown import markdown
+from course.site.mathematics import font, mathml, signs
 from course.site.page import NOTEBOOKS, Page, text_of
 from course.site.slides import file_of
 from refimpl.algorithms import ALGORITHMS
@@ -56,6 +59,32 @@ def test_the_cheat_sheet_has_what_the_registry_has(name):
 def test_a_gate_is_drawn_where_the_loss_has_it():
     grpo = cheat_sheet.said(ALGORITHMS["grpo"])
     assert "positive 1, 1, 1, 0, 0; where it is negative 0, 1, 1, 1, 1." in grpo
+
+
+FORMULAS = r"""\sqrt{x} \sqrt[3]{x} \hat{x} \bar{x} \tilde{x} \vec{x} \dot{x} \ddot{x}
+\overline{xy} \underline{x} \overbrace{x}^{n} \underbrace{x}_{n} \widehat{xy}
+\xrightarrow{a} \left\{x\right\} \left\lfloor\frac{x}{2}\right\rfloor
+\left\lceil\frac{x}{2}\right\rceil \left\langle\frac{x}{2}\right\rangle
+\left|\frac{x}{2}\right| \lVert\frac{x}{2}\rVert \begin{cases}a&b\\c&d\end{cases}
+\begin{pmatrix}a\\b\end{pmatrix} \binom{n}{k} \mathbb{E} \mathcal{L} x' hH \nabla
+\operatorname{KL} \theta\varepsilon\epsilon\phi\varphi\lambda\Lambda \partial \ldots
+\sum_{i}^{n} \prod \int \propto \sim \approx \leq \geq \neq \in \notin \to \cdots
+\odot \oplus \lesssim \triangleq \infty \pm \cdot \times \div""".split()
+
+
+def test_a_root_and_names_in_italics_are_signs_that_the_browser_writes():
+    of = {r"\sqrt{2}": {"√", "2"}, "x": {"x", "𝑥"}, "h": {"h", "ℎ"}, "λ": {"λ", "𝜆"}}
+    assert {formula: signs(mathml(formula)) for formula in of} == of
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_the_font_has_every_sign_of_a_formula(formula):
+    needed = signs(mathml(formula))
+    letters = TTFont(io.BytesIO(font(needed)))
+    assert {ord(sign) for sign in needed - {" "}} <= letters.getBestCmap().keys()
+    if "√" in needed:  # with what makes it as high as what is under it
+        made = letters["MATH"].table.MathVariants.VertGlyphCoverage.glyphs
+        assert letters.getBestCmap()[ord("√")] in made
 
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)

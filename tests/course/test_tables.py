@@ -100,6 +100,21 @@ def test_what_changes_and_is_not_returned_is_refused():
         tables.tables(explorer.Explorer(figure, update, controls))
 
 
+def test_an_axis_label_may_not_move():
+    """matplotlib draws it into the background, and the page its number over it."""
+    figure, axis = plt.subplots(figsize=(2, 2))
+    (line,), label = axis.plot([0, 1], [0, 1]), axis.set_xlabel("100 %")
+
+    def update(a):
+        line.set_ydata([0, a])
+        label.set_text(f"{a} %")
+        return [line, label]
+
+    play = explorer.Explorer(figure, update, {"a": explorer.slider("a", 0, 0, 3, 1)})
+    with pytest.raises(ValueError, match="moves an axis label"):
+        tables.tables(play)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A page from the disk with all explorers on it."""

@@ -97,7 +97,8 @@ def kept_explorer() -> explorer.Explorer:
         axis.set_xlim(-0.5, mask.shape[1] - 0.5)
         axis.grid(False)
         axis.set_title(name, fontsize=11)
-        labels.append(axis.set_xlabel("keeps 100 % of tokens", fontsize=10))
+        below = {"transform": axis.transAxes, "ha": "center", "va": "top"}
+        labels.append(axis.text(0.5, -0.04, "", fontsize=10, **below))
     at = torch.arange(mask.shape[1]).double().expand_as(mask)
     edges = torch.stack([at - 0.5, at + 0.5, at], -1).flatten()
     rows = torch.arange(len(mask)).double()[:, None, None]

@@ -30,6 +30,7 @@ from course.site.page import (
     ROOT,
     Page,
     SiteError,
+    enlarged,
     size_of,
     sized,
     slug,
@@ -123,7 +124,9 @@ class Site:
         return replace(page, body=body)
 
     def element(self, page: Page, tag, before, kind, address, after) -> str:
-        if tag == "img" and not address.startswith("img/"):
+        if address.startswith("img/"):  # a cell's own picture
+            return f'<{tag}{before}{kind}="{address}"{after}>'
+        if tag == "img":
             return self.image(page, before + after, html.unescape(address))
         where = self.address(page, html.unescape(address)) if tag == "a" else address
         if where is None:  # a folder: the site has no page of it
@@ -168,7 +171,9 @@ class Site:
         found = re.search(r'width="(\d+)"', said)
         width = int(found[1]) if found else across
         said = re.sub(r'\s*(width="\d+"|/$)', "", said).strip()
-        return f'<img src="figures/{path.name}" {said} {sized(width, across, down)}>'
+        size = sized(width, across, down)
+        image = f'<img src="figures/{path.name}" {said} {size}>'
+        return image if page.file == "index.html" else enlarged(image)  # or in a link
 
 
 def anchors(body: str) -> set[str]:

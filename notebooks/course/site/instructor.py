@@ -180,8 +180,8 @@ there is no case, it says only that the answer is wrong.</li>
 </ul>
 <p>{free} open experiments have a rubric in the chapter instead of a check: a prediction
 made before the runs, equal conditions for all arms, and an explanation.
-<a href="solutions.html">The solutions</a> stand on a page of their own, which no
-chapter links to.</p>"""
+<a href="solutions.html">The solutions</a> stand on a page of their own, and each
+exercise leads there.</p>"""
 
 
 def solutions() -> Page:

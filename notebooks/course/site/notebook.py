@@ -13,7 +13,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from course.site.markdown import markdown
-from course.site.page import Page, SiteError, size_of, sized, text_of
+from course.site.page import Page, SiteError, enlarged, size_of, sized, text_of
 from course.site.tables import still
 
 FOLDED = "hide-input"
@@ -86,6 +86,12 @@ class Chapter:
 
     def output(self, output) -> str:
         if output.output_type == "stream":
+            if re.match(
+                r"… \S+  Not attempted yet", output.text
+            ):  # it can be there only
+                chapter = self.path.stem.partition("_")[0]
+                solution = f"solutions.html#chapter-{chapter}"
+                return f'<p><a href="{solution}">A solution</a></p>'
             text = html.escape(output.text)
             return f'<pre class="out" tabindex="0">{text}</pre>'
         data = output.get("data", {})
@@ -107,7 +113,7 @@ class Chapter:
         image = f'<img src="{name}" alt="{alt}" {size}>'
         if data.get("text/plain", "").startswith("Explorer("):
             return self.explorer(image, png)
-        return f"<figure>{image}</figure>"
+        return f"<figure>{enlarged(image)}</figure>"
 
     def explorer(self, image: str, png: bytes) -> str:
         """The still, and beside the page the tables that make it move."""

@@ -66,6 +66,12 @@ def sized(width: int, across: int, down: int) -> str:
     return f'width="{width}" height="{round(down * width / across)}" loading="lazy"'
 
 
+def enlarged(image: str) -> str:
+    """A picture that leads to itself: a tap on a phone shows it as large as it is."""
+    address = re.search(r'src="([^"]+)"', image)[1]
+    return f'<a class="enlarge" href="{address}">{image}</a>'
+
+
 def table(
     headers: list[str],
     rows: list[list[str]],

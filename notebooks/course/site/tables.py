@@ -135,6 +135,13 @@ class States:
 
     def moved(self, values: Mapping) -> list[Artist]:
         artists = sorted(self.explorer.update(**values), key=Artist.get_zorder)
+        axes = self.explorer.figure.axes
+        fixed = {id(axis.label) for one in axes for axis in (one.xaxis, one.yaxis)}
+        if any(id(artist) in fixed for artist in artists):
+            raise ValueError(
+                "update moves an axis label, which matplotlib draws into the "
+                "background as well: make it a text of the panel, axis.text(…)"
+            )
         if self.explorer.figure.stale:
             what = self.culprit(artists)
             raise ValueError(f"{what} changes, and update does not return it")

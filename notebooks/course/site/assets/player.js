@@ -305,7 +305,8 @@ async function play(figure, id, bundle) {
     return button;
   });
   const legend = element("legend", { textContent: "Controls of the picture" });
-  const parts = [legend, ...buttons, ...rows.map((row) => row.row)];
+  const chips = element("div", { className: "explorer-presets" }, buttons);
+  const parts = [legend, ...(buttons.length ? [chips] : []), ...rows.map((row) => row.row)];
   if (bundle.note) parts.push(element("p", { textContent: bundle.note }));
 
   draw();
