@@ -295,7 +295,22 @@ def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Fig
 
 AUDITED = [claim for claim in PAPERS if isinstance(claim.effect, Contrast)]
 """Claims that compare two cells, so that another outcome can be asked of them."""
-OUTCOMES = ("as declared", "reward", "accuracy", "entropy", "length", "to_80")
+DECLARED = "as declared"
+OUTCOMES = {
+    DECLARED: DECLARED,
+    "reward": "reward",
+    "accuracy": "accuracy",
+    "entropy": "entropy",
+    "tokens of an answer": "length",
+    "rollouts to 0.8": "to_80",
+}
+"""What may be asked, and the column of the table."""
+
+
+def unit(claim) -> str:
+    """Of its effect, which may be the logarithm of a ratio."""
+    of = claim.unit.removeprefix("log2 of ")
+    return claim.unit if of == claim.unit else f"{of} (log₂ of the ratio)"
 
 
 def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
@@ -311,7 +326,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     axis.set(ylim=(-0.6, 1.0), yticks=(), xlim=(-1, 1))
-    title = axis.set_title("\n", loc="left", fontsize=12)
+    title = axis.set_title("\n", loc="left", fontsize=12, weight="bold")
     told = "dots: warm starts, bar: 95 % interval of their mean, dashed: your threshold"
     draw.caption(figure, told)
 
@@ -328,14 +343,15 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         far = 1.15 * max(map(abs, known), default=1.0) or 1.0
         axis.set_xlim(-far, far)
         title.set_text(f"{claim.title}\n{_said(claim, made, outcome, threshold)}")
-        axis.set_xlabel(claim.unit if outcome == OUTCOMES[0] else outcome)
+        shown = next(name for name, column in OUTCOMES.items() if column == outcome)
+        axis.set_xlabel(unit(claim) if outcome == DECLARED else shown)
         return [axis]  # its scale moves, too
 
     numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
     most = int(table["seed"].max()) + 1
     controls = {
         "number": explorer.choice("claim", numbers, AUDITED[0].number),
-        "outcome": explorer.choice("outcome", OUTCOMES, OUTCOMES[0]),
+        "outcome": explorer.choice("outcome", [*OUTCOMES.items()], DECLARED),
         "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
         "starts": explorer.slider("warm starts", 5, 2, 5, 1),
         "seeds": explorer.slider("seeds of each, at most", most, 1, most, 1),
@@ -348,7 +364,7 @@ def audited(
 ) -> tuple[Estimate, dict[int, list[float]]]:
     """The claim's estimate with another outcome (as a difference) or fewer runs."""
     effect = claim.effect
-    if outcome != OUTCOMES[0]:
+    if outcome != DECLARED:
         effect = effect._replace(outcome=outcome, scale="difference")
     chosen = table[(table["start"] < starts) & (table["seed"] < seeds)]
     by_start = effect.pairs(chosen)
@@ -358,7 +374,7 @@ def audited(
 def _said(claim: Claim, made: Estimate, outcome: str, threshold: float) -> str:
     numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
     pairs = f"{made.runs} pairs from {made.starts} warm starts"
-    if outcome != OUTCOMES[0]:
+    if outcome != DECLARED:
         return f"{numbers}, {pairs}: an outcome that nobody declared"
     asked = replace(claim, smallest=threshold * claim.smallest)
     return f"{numbers}, {pairs}: {asked.decide(made)}"

@@ -140,7 +140,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         return [*bars, dead, line, dot, right.title, figure._suptitle]
 
     controls = {
-        "k": explorer.slider("right answers k", 1, 0, 16, 1),
+        "k": explorer.slider("right answers k, at most G", 1, 0, 16, 1),
         "size": explorer.slider("group size G", 8, 2, 16, 1),
     }
     return explorer.Explorer(figure, update, controls)

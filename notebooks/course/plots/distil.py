@@ -11,6 +11,8 @@ from course.plots.style import BAD, BLACK, COLOURS, FREE, GOOD, GREY, INK, PAPER
 
 LOOKS = {"distilled": (FREE[0], "-"), "RL": (COLOURS["grpo"], "--")}
 LOOKS |= {"told": (FREE[2], ":")}
+TEACHER = "#D9A21B"
+"""Light beside the student's dark, in grey as well."""
 TOKENS = ("digit", "#", "?", "=", "end")
 """The first tokens of an answer that the explorer shows."""
 
@@ -149,7 +151,7 @@ def teacher_explorer() -> explorer.Explorer:
     for axis, title in zip(axes, titles):
         axis.set_title(title)
         axis.set_xticks(places, TOKENS)
-    for name, aside, colour in (("student", -0.2, FREE[0]), ("teacher", 0.2, INK)):
+    for name, aside, colour in (("student", -0.2, FREE[0]), ("teacher", 0.2, TEACHER)):
         bars[name] = axes[0].bar(places + aside, 0.5, 0.38, color=colour, label=name)
     bars["advantage"] = axes[1].bar(places, 0.5, 0.7)
     bars["push"] = axes[2].bar(places, 0.5, 0.7)

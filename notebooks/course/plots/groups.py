@@ -150,9 +150,10 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
             bar.set_facecolor(GOOD if i < k else BAD)
         marks[0].set_data(range(1, size + 1), plain)
         if k in (0, size):
-            label.set_text("dead: every advantage is 0")
+            label.set_text(f"{k} of {size} right: every advantage is 0")
         else:
-            label.set_text(f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}")
+            values = f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}"
+            label.set_text(f"{k} of {size} right: {values}")
         share = [n / size for n in range(size + 1)]
         for line, dot, side in zip(lines, dots, (1, 0)):
             pulls = [sum(map(abs, pair[side])) / size for pair in tables[size]]
@@ -161,7 +162,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
         return [*bars, *marks, label, *lines, *dots]
 
     controls = {
-        "k": explorer.slider("right answers k", 1, 0, most, 1),
+        "k": explorer.slider("right answers k, at most G", 1, 0, most, 1),
         "size": explorer.slider("group size G", 8, 2, most, 1),
     }
     return explorer.Explorer(figure, update, controls)

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from course import explorer
 from course.plots import primitives as draw
-from course.plots.style import FREE, GREY, PAPER, looks_of, shade
+from course.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
 from course.plots.style import colour as colour_of
 from refimpl.history import History
 from refimpl.real.memory import memory
@@ -85,15 +85,31 @@ def broken(right: History, other: History, title: str) -> Figure:
     return figure
 
 
+ROOM = {8: "a small laptop", 24: "a card for games", 80: "one large card"}
+"""GB of memory, and where one has them."""
+
+
+def fits(size: float) -> str:
+    """A number of GB, and the smallest of `ROOM` into which it goes."""
+    words = f"{size / 1000:.0f} TB" if size >= 1000 else f"{size:.2f} GB"
+    room = next((limit for limit in ROOM if size <= limit), None)
+    if room is None:
+        return f"{words} in all: more than the 80 GB of one large card"
+    return f"{words} in all: fits into the {room} GB of {ROOM[room]}"
+
+
 def memory_explorer(config) -> explorer.Explorer:
     """Where the bytes are, for the reader's prompts, answers and way to train."""
     parts = [name for name in memory(config) if name != "peak"]
     figure, axis = plt.subplots(figsize=(8, 3.6))
     bars = axis.barh(range(len(parts)), [1.0] * len(parts), color=FREE[1])
     draw.row_labels(axis, parts)
-    axis.set(xscale="log", xlim=(0.01, 100), xlabel="GB (10⁹ bytes), log scale")
-    draw.plain_ticks(axis.xaxis, (0.01, 0.1, 1, 10, 100))
-    axis.set_title("00000.00 GB in all")
+    axis.set(xscale="log", xlim=(0.01, 1e5), xlabel="GB (10⁹ bytes), log scale")
+    draw.plain_ticks(axis.xaxis, (0.01, 0.1, 1, 10, 100, 1000, 10_000))
+    for limit in ROOM:
+        draw.rule(axis, x=limit, colour=INK, dash=":")
+    draw.finding(figure, "000.00 GB in all: more than the 80 GB of one large card")
+    draw.caption(figure, "dotted: 8, 24 and 80 GB")
 
     def update(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
         sizes = memory(
@@ -106,15 +122,17 @@ def memory_explorer(config) -> explorer.Explorer:
         )
         for bar, part in zip(bars, parts):
             bar.set_width(max(sizes[part] / 1e9, 1e-3))
-        axis.set_title(f"{sizes['peak'] / 1e9:.2f} GB in all")
-        return [*bars, axis.title]
+        figure._suptitle.set_text(fits(sizes["peak"] / 1e9))
+        return [*bars, figure._suptitle]
 
     powers = [2**n for n in range(1, 13)]
+    trained = [("all weights", "full")]
+    trained += [(f"a LoRA of rank {r}", str(r)) for r in (1, 4, 16, 64)]
     return explorer.Explorer(
         figure,
         update,
         {
-            "r": explorer.choice("trained", ["full", "1", "4", "16", "64"], "full"),
+            "r": explorer.choice("trained", trained, "full"),
             "prompt_length": explorer.stops("prompt (tokens)", powers[3:], 32),
             "max_new_tokens": explorer.stops("answer (tokens)", powers[1:], 16),
             "group_size": explorer.stops("answers per prompt G", powers[:7], 8),

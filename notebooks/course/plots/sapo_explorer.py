@@ -154,6 +154,14 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
+def finding(gate: Gate, shares: Sequence[float]) -> str:
+    """What the picture shows now, as its title."""
+    if math.isnan(shares[0]):
+        return f"{gate}: before the first update no token has moved"
+    on, back = map(percent, shares)
+    return f"{gate} keeps {on} of what moves on, {back} of what comes back"
+
+
 def colours(sign: int, g: Tensor) -> Tensor:
     """From grey, where nothing passes, to the sign's colour: RGBA of every token."""
     from_, to = (torch.tensor(_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
@@ -172,10 +180,8 @@ class Picture:
         self.figure: Figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
         self.tokens = [Tokens(1), Tokens(-1)]
         self.trained: list[tuple[Gate, list[float]]] = []
-        self.figure.suptitle(
-            "At τ = 8.8 SAPO stops what moves on – and the way back, too",
-            x=0.015, y=0.985, ha="left", fontsize=12.5,
-        )  # fmt: skip
+        look = {"ha": "left", "fontsize": 12.5, "parse_math": False}
+        self.title = self.figure.suptitle(" ", x=0.015, y=0.985, **look)
         self.columns = [self.panel(*one) for one in zip(self.tokens, (0.055, 0.545))]
         self.name = self.legend()
         self.bars = [self.bar(*one) for one in zip(PARTS, (0.258, 0.108))]
@@ -269,7 +275,7 @@ class Picture:
         axis.grid(False)
         axis.tick_params(length=3, pad=2)
         self.text(0.02, 0.375, "share of the push that the gate keeps", color=INK)
-        self.text(0.545, 0.375, "reward by rollout, stored runs", color=INK)
+        self.text(0.545, 0.375, "reward, nearest stored runs", color=INK)
         self.text(0.02, 0.03, "marks: GRPO's clip, SAPO as published", fontsize=9.5)
         (grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
         (middle,) = axis.plot([], [], linewidth=1.8)
@@ -321,7 +327,8 @@ class Picture:
             bar["fill"].set(width=0 if math.isnan(share) else share, color=colour)
             bar["text"].set(text=percent(share), color=colour)
             moved += [bar["fill"], *bar["marks"], bar["text"]]
-        return [*moved, stroke, name, *self.survive(gate)]
+        self.title.set_text(finding(gate, shares[1]))
+        return [*moved, self.title, stroke, name, *self.survive(gate)]
 
     def known_gates(self, k: int) -> list[list[float]]:
         """What GRPO's clip and SAPO as published keep after k updates."""

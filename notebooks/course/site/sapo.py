@@ -74,6 +74,7 @@ def model(play: sapo.Play, artists: list[Artist], recorder: Recorder, keep: Keep
             "line": at(one["line"] for one in picture.columns),
             "stroke": at([stroke]),
             "name": at([name]),
+            "title": at([picture.title]),
             "fill": at(one["fill"] for one in bars),
             "share": at(one["text"] for one in bars),
             "marks": at(both.values()),

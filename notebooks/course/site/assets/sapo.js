@@ -112,6 +112,13 @@ explorer.models.sapo = ({ model, controls }, floats) => {
     const taus = [...new Set([label.tau_pos, label.tau_neg])].join(" / ");
     const text = [[`${gate.kind} ${taus}, k = ${k}`, 999]];
     Object.assign(drawn[at.name[0]], { text, look: look.name });
+    const words = drawn[at.title[0]].text[0].slice(1);
+    const [on, back] = kept.map((share) => `${(100 * share).toFixed(0)} %`);
+    const moved = `keeps ${on} of what moves on, ${back} of what comes back`;
+    const title = Number.isNaN(kept[0])
+      ? `${gate.kind} ${taus}: before the first update no token has moved`
+      : `${gate.kind} ${taus} ${moved}`;
+    drawn[at.title[0]].text = [[title, ...words]];
     const stored = nearest(gate)[3];
     for (const part in stored) Object.assign(drawn[at.stored[part]], stored[part]);
     return { g: columns.map((column) => column.g), shares: kept };
