@@ -1,8 +1,13 @@
-"""CONTRIBUTING's example, applied to a copy of the tree: no more is needed."""
+"""CONTRIBUTING's example, applied to a copy of the tree: no more is needed.
+
+The copy is a checkout of its own, whose last commit is the tree without the example, so
+that its tests see what a contributor's do, the changelog's line included.
+"""
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,21 +21,33 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 REGISTERED = "algorithms closed_forms conformance curves hand_values shift topr".split()
 """The tests of the losses that read the registry; the others see no new method."""
 TESTS = [f"tests/losses/test_{name}.py" for name in REGISTERED]
+TESTS += "tests/bridges tests/training/test_rooms.py tests/training/test_cli.py".split()
+TESTS += "tests/test_budgets.py tests/test_bad_input.py".split()
+TESTS += [
+    f"tests/course/test_{name}.py" for name in "style flags site_pages readme".split()
+]
+"""What knows every method by its name."""
 AFTERWARDS = {
     "conformance": ["conformance"],
     "evidence": ["evidence", "check"],
     "curve": "curves --algorithm topr --out curves.csv".split(),
     "training": "train --algorithm topr --rollouts 2".split(),
-    "figure": ["figure.py"],
-    "tests": [*TESTS, "tests/course/test_style.py", "tests/bridges"],
+    "figure": ["../figure.py"],
+    "site": ["course.site", "../site"],
+    "tests": TESTS,
 }
-"""What must pass in the copy: commands, a script, tests."""
+"""What must pass in the copy: commands, a script, the site, tests."""
 CHILD = """
 import contextlib, io, json, runpy, sys, traceback
 import pytest
 from refimpl.__main__ import main
 
-ways = {"figure": lambda words: runpy.run_path(*words) and 0}
+def module(words):
+    sys.argv = words
+    runpy.run_module(words[0], run_name="__main__")
+    return 0
+
+ways = {"figure": lambda words: runpy.run_path(*words) and 0, "site": module}
 ways["tests"] = lambda words: pytest.main(
     "-q -o addopts= -p no:nbval -p no:cacheprovider".split() + words
 )
@@ -47,19 +64,53 @@ print(json.dumps(found))
 """
 
 
-def blocks() -> dict[str, str]:
-    """The code that CONTRIBUTING tells one to write, by the file that it goes into."""
+TOPR, REGISTRY = "refimpl/algorithms/topr.py", "refimpl/algorithms/__init__.py"
+WRITTEN = TOPR, REGISTRY, "tests/losses/test_topr.py", "../figure.py", "CHANGELOG.md"
+"""The files of the blocks that are not commands, in their order."""
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The blocks with which CONTRIBUTING says how to add a method: kind and text."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     section = text.split("## Add an algorithm")[1].split("## Add an exercise")[0]
-    known = [code for kind, code in BLOCK.findall(section) if kind != "bash"]
-    files = "refimpl/algorithms/topr.py", "registry.diff", "tests/losses/test_topr.py"
-    return dict(zip((*files, "figure.py"), known, strict=True))
+    return BLOCK.findall(section)
+
+
+def follow(folder: Path) -> None:
+    """What the blocks tell one to write, and the commands that write tables."""
+    code = [block for block in blocks() if block[0] != "bash"]
+    for name, (kind, text) in zip(WRITTEN, code, strict=True):
+        path = folder / name
+        if kind == "diff":
+            text = added(path.read_text("utf-8"), text)
+        path.write_text(text, encoding="utf-8")
+    commands = "".join(text for kind, text in blocks() if kind == "bash").splitlines()
+    tables = [shlex.split(line) for line in commands if "python -m tests." in line]
+    assert [words[2] for words in tables] == ["tests.tables", "tests.budgets"]
+    for words in tables:
+        subprocess.run(
+            [sys.executable, *words[1:]], cwd=folder, env=own(folder), check=True
+        )
+
+
+def own(folder: Path) -> dict[str, str]:
+    """The environment in which a copy imports itself."""
+    path = os.pathsep.join(map(str, (folder, folder / "notebooks")))
+    return os.environ | {"PYTHONPATH": path, "MPLBACKEND": "agg", "PYTEST_ADDOPTS": ""}
+
+
+def committed(folder: Path) -> None:
+    """A folder becomes a checkout with one commit."""
+    who = "-c user.name=copy -c user.email=copy@example.org".split()
+    for words in ("init -q", "add -A", "commit -q --no-verify -m before"):
+        command = ["git", *who, "-c", "commit.gpgsign=false", *words.split()]
+        subprocess.run(command, cwd=folder, check=True)
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
     """The tree with TOPR in it."""
-    folder = tmp_path_factory.mktemp("copy")
+    folder = tmp_path_factory.mktemp("added") / "copy"
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True).stdout
     if not names:
@@ -68,33 +119,34 @@ def copy(tmp_path_factory) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    for name, code in blocks().items():
-        (folder / name).write_text(code, encoding="utf-8")
-    registry = folder / "refimpl/algorithms/__init__.py"
-    registry.write_text(added(registry.read_text(), blocks()["registry.diff"]))
+    committed(folder)
+    follow(folder)
     return folder
 
 
 def added(text: str, diff: str) -> str:
-    """Each + line of a diff stands after the line that is before it there."""
+    """Each + line of a diff stands after the lines that are before it there.
+
+    Of two such places it is the first: a changelog begins with the next version.
+    """
     before = ""
     for sign, line in ((line[:1], line[1:]) for line in diff.splitlines()):
         if sign == "+":
-            assert text.count(f"{before}\n") == 1
-            text = text.replace(f"{before}\n", f"{before}\n{line}\n")
-        before = line
+            assert f"\n{before}\n" in text
+            text = text.replace(f"\n{before}\n", f"\n{before}\n{line}\n", 1)
+            before = f"{before}\n{line}"
+        else:
+            before = line
     return text
 
 
 @pytest.fixture(scope="module")
 def found(copy) -> dict[str, tuple[int, str]]:
     """The exit code and the words of each; one process imports torch once."""
-    path = os.pathsep.join(map(str, (copy, copy / "notebooks")))  # a clone of its own
-    here = {"PYTHONPATH": path, "MPLBACKEND": "agg", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, json.dumps(AFTERWARDS)],
         cwd=copy,
-        env=os.environ | here,
+        env=own(copy),
         capture_output=True,
         text=True,
     )
@@ -104,8 +156,10 @@ def found(copy) -> dict[str, tuple[int, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", AFTERWARDS)
-def test_after_the_four_steps_everything_passes(what, found):
+def test_after_the_five_steps_everything_passes(what, copy, found):
     code, said = found[what]
     assert code == 0, said[-2000:]
     if what == "conformance":
         assert '"topr |' in said
+    if what == "site":
+        assert 'id="topr-skyrl"' in (copy / "../site/flags.html").read_text("utf-8")

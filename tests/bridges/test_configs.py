@@ -18,7 +18,8 @@ def test_the_command_prints_the_file(capsys):
     assert main(["verl-config", "sapo"]) == 0
     text = capsys.readouterr().out
     assert text == yaml_of("sapo") and text.isascii()  # any console's
-    assert [name for name, a in ALGORITHMS.items() if missing(a)] == ["rspo"]
+    averaged = {n: a for n, a in ALGORITHMS.items() if hasattr(a.normaliser, "verl")}
+    assert [name for name, a in averaged.items() if missing(a)] == ["rspo"]
     assert main(["verl-config", "rspo"]) == 2
     assert "rspo needs the routing of two passes" in capsys.readouterr().err
 

@@ -1,12 +1,14 @@
 """The page of flags: every method and engine has a cell with a source and a version."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 import yaml
 
 from course.site import flags
+from course.site.cheat_sheet import CHAPTERS
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop import configs
 from tests.course.test_readme import ROOT
@@ -18,9 +20,30 @@ def test_every_method_and_engine_has_a_whole_cell_with_a_version():
     lines = flags.rows()
     assert [(m, e) for m in ALGORITHMS for e in flags.ENGINES] == [r[:2] for r in lines]
     assert all(text.strip() for line in lines for text in line)
-    assert [r for r in lines if not VERSION.search(r[-1])] == []
+    kinds = [flags.cell(*line[:2]).kind for line in lines]
+    read = [r for r, kind in zip(lines, kinds, strict=True) if kind != "not read"]
+    assert [r for r in read if not VERSION.search(r[-1])] == []
     assert {*flags.READ} | {"TRL", "verl"} == {*flags.ENGINES}
-    assert len({flags.cell(*line[:2]).kind for line in lines}) == 4
+    assert {*kinds} - {"not read"} == {"settings", "partly", "absent", "not found"}
+
+
+def test_what_nobody_has_read_is_a_method_without_a_chapter():
+    lines = [(m, e) for m, e, *_ in flags.rows() if flags.cell(m, e).kind == "not read"]
+    assert {method for method, _ in lines} & {*CHAPTERS} == set()
+
+
+def test_a_method_that_is_new_is_a_state_in_every_engine(monkeypatch):
+    """Also one with advantages and an average of its own, which verl cannot have."""
+    new = replace(ALGORITHMS["gspo"], name="new")
+    own = replace(new, name="own", advantages=lambda s: s.total, normaliser=lambda m: m)
+    for method in (new, own):
+        monkeypatch.setitem(ALGORITHMS, method.name, method)
+    kinds = {m: [flags.cell(m, e).kind for e in flags.ENGINES] for m in ("new", "own")}
+    others = ["not read"] * (len(flags.ENGINES) - 2)
+    assert kinds["new"] == ["not read", "settings", *others]
+    assert kinds["own"] == ["not read", "absent", *others]
+    assert "`policy_loss.loss_mode=refimpl_new`" in flags.cell("new", "verl").settings
+    assert "not read</a>" in flags.matrix()
 
 
 @pytest.mark.parametrize("method", ALGORITHMS.values(), ids=lambda method: method.name)

@@ -75,10 +75,9 @@ def test_no_import_runs_upward_or_in_a_circle():
         assert here == "refimpl" or "refimpl" not in others, f"{name} asks for the top"
 
 
-def test_the_page_is_a_page_and_the_core_can_be_held():
-    lines = {path: len(path.read_text("utf-8").splitlines()) for path in FILES}
-    assert lines[PACKAGE / "train.py"] <= 200
-    assert sum(lines.values()) <= 6_350  # the aim is 5,000
+def test_the_page_is_a_page():
+    """What the rooms hold is in CONTRIBUTING's table: tests/test_budgets.py."""
+    assert len((PACKAGE / "train.py").read_text("utf-8").splitlines()) <= 200
 
 
 CHILD = """

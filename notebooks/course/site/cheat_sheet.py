@@ -8,7 +8,7 @@ from functools import cache
 import nbformat
 import torch
 
-from course.elsewhere import ELSEWHERE
+from course.elsewhere import ELSEWHERE, Settings
 from course.misreadings import MISREADINGS
 from course.site.mathematics import mathml
 from course.site.page import NOTEBOOKS, Page
@@ -30,7 +30,12 @@ CHAPTERS = {
     **dict.fromkeys("vespo luspo minirl".split(), "14_scaling_out"),
     **dict.fromkeys("dppo_tv dppo_kl ipo glm5 dro kimi".split(), "16_probability"),
 }
-"""Where a method is derived; the first of a chapter is the one its formula states."""
+"""Where a method is derived; the first of a chapter is the one its formula states.
+
+A method that stands here has an entry in `MISREAD`, in `course.elsewhere` and in every
+engine of `flags_read` too. Of one that does not, the rows that nobody wrote are left
+out, and the engines that nobody looked into are *not read*.
+"""
 MISREAD = {
     "reinforce": "mask_without_eos",
     "ppo": "ratio_is_bounded",
@@ -54,10 +59,10 @@ MISREAD = {
     "kimi": "kimi_clips_as_ppo",
 }
 """The misreading of each method that costs most."""
-STARTS = (0, 6, 11, 16)
+STARTS = (0, 6, 11, 16, *range(21, len(ALGORITHMS), 5))
 """The first method of each sheet of paper."""
 LEAD = """<h1 id="top">The cheat sheet</h1>
-<p>Twenty methods on four sheets of paper. Every one climbs the sum of weight ×
+<p>Every method, to be printed. Each one climbs the sum of weight ×
 objective over all tokens; the <em>normaliser</em> makes the weight. The <em>gate</em>
 is the share of a token's gradient that is left at a ratio r, computed by the loss that
 trains: where Â &gt; 0 as a solid line, where Â &lt; 0 as a dashed one. Below each
@@ -74,7 +79,7 @@ def page(group: str) -> Page:
         group,
         styles=("cheat_sheet.css",),
         summary="Each method's objective, gate, defaults, misreading, and the settings "
-        "of TRL and verl, on four sheets of paper.",
+        "of TRL and verl, to be printed.",
     )
 
 
@@ -90,30 +95,43 @@ def card(algorithm: Algorithm) -> str:
 
 
 def cells(algorithm: Algorithm) -> dict[str, str]:
-    """What stands below the gate, each as HTML."""
-    misreading = MISREADINGS[MISREAD[algorithm.name]]
+    """What stands below the gate, each as HTML; what nobody wrote is left out."""
     parent = ALGORITHMS.get(algorithm.parent or "")
     against = f"against {parent.title}: " if parent else ""
-    elsewhere = ELSEWHERE[algorithm.name]
-    chapter = CHAPTERS[algorithm.name]
-    return {
+    elsewhere = ELSEWHERE.get(algorithm.name, Settings("", ""))
+    rows = {
         "new": html.escape(against + algorithm.changed),
         "advantage": function(algorithm.advantages),
         "normaliser": function(algorithm.normaliser),
         "defaults": settings(algorithm),
-        "misread": f"<q>{html.escape(misreading.claim)}</q> "
-        + html.escape(misreading.correction),
+        "misread": misread(algorithm.name),
         "TRL": html.escape(elsewhere.trl),
         "verl": html.escape(elsewhere.verl),
-        "see": f'<a href="{chapter}.html">chapter {chapter[:2]}</a>; '
-        + paper(algorithm.paper),
+        "see": see(algorithm),
     }
+    return {name: cell for name, cell in rows.items() if cell}
+
+
+def misread(name: str) -> str:
+    """The misreading that costs most, and what is so instead."""
+    if name not in MISREAD:
+        return ""
+    one = MISREADINGS[MISREAD[name]]
+    return f"<q>{html.escape(one.claim)}</q> {html.escape(one.correction)}"
+
+
+def see(algorithm: Algorithm) -> str:
+    """The chapter, where there is one, and the paper."""
+    chapter = CHAPTERS.get(algorithm.name)
+    link = f'<a href="{chapter}.html">chapter {chapter[:2]}</a>; ' if chapter else ""
+    return link + paper(algorithm.paper)
 
 
 def function(of) -> str:
     """Its name and the first sentence of what it says of itself."""
-    first = re.split(r"(?<!Eq)\. ", of.__doc__.splitlines()[0])[0].rstrip(".")
-    return f"<code>{of.__name__}</code>: {html.escape(first)}"
+    line = (of.__doc__ or "").partition("\n")[0]
+    first = re.split(r"(?<!Eq)\. ", line)[0].rstrip(".")
+    return f"<code>{of.__name__}</code>" + f": {html.escape(first)}" * bool(first)
 
 
 def settings(algorithm: Algorithm) -> str:
@@ -140,8 +158,9 @@ def objective(algorithm: Algorithm) -> str:
 
 def formula(name: str) -> list[str]:
     """The chapter's TeX for J, in parts that fit a narrow column."""
-    chapter = CHAPTERS[name]
-    if next(n for n, stem in CHAPTERS.items() if stem == chapter) != name:
+    first = {chapter: method for method, chapter in reversed(CHAPTERS.items())}
+    chapter = next((chapter for chapter in first if first[chapter] == name), None)
+    if chapter is None:
         return []
     stated = (x for x in displayed(chapter) if re.search(r"(^|\s)J\s*=", x))
     parts = re.split(r"\\qquad", next(stated, ""))

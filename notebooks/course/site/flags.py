@@ -1,15 +1,16 @@
-"""Which flag gives this loss: twenty methods in ten engines, as a table and as a page.
+"""Which flag gives this loss: every method in ten engines, as a table and as a page.
 
 Every cell was read in a source of November 2026. TRL's and verl's come from
 `course.elsewhere` and from the bridges of `refimpl.interop`, whose losses were run
-against these engines (tests/bridges); the others stand in `flags_read`.
+against these engines (tests/bridges); the others stand in `flags_read`. Where nobody
+has looked for a method in an engine, the cell is `NOT_READ`.
 """
 
 import re
 from html import escape
 
 from course import elsewhere
-from course.site.flags_read import ENGINES, READ, Cell, given
+from course.site.flags_read import ENGINES, NOT_READ, READ, Cell, given
 from course.site.page import table
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import configs
@@ -38,6 +39,10 @@ _ANCHOR = (
     "Left out, `clip_ratio_c` is 3."
 )
 _OURS = "verl has no such loss; this package's is registered where it is installed."
+_ONLY_OURS = (
+    "This package's loss, registered where it is installed. Whether verl has "
+    "one of its own, nobody has read yet."
+)
 _DIFFERS = {
     ("TRL", "reinforce"): "PPO's clip stays around it, on the product of the ratios.",
     ("TRL", "ppo"): "The clip lives on in `GRPOTrainer`; there is no critic.",
@@ -88,6 +93,8 @@ def _source(engine: str, method: str, kind: str) -> str:
 def bridged(engine: str, method: Algorithm) -> Cell:
     """TRL's or verl's cell: `course.elsewhere` and, for verl, what its bridge adds."""
     name = method.name
+    if name not in elsewhere.ELSEWHERE:
+        return unread(engine, method)
     text = getattr(elsewhere.ELSEWHERE[name], engine.lower())
     differs = _DIFFERS.get((engine, name), "none noted")
     if text.startswith(("none", "not implemented", "removed")):
@@ -95,17 +102,34 @@ def bridged(engine: str, method: Algorithm) -> Cell:
         why = why or f"{text[0].upper()}{text[1:]}. {differs}"
         return Cell("absent", "absent", why, _source(engine, name, "absent"))
     if engine == "verl":
-        estimator = configs.ESTIMATORS[method.advantages].split()[0]
-        averaged = method.normaliser.verl
-        for flag, value in (("adv_estimator", estimator), ("loss_agg_mode", averaged)):
-            text += "" if f"{flag}=" in text else f", {flag}={value}"
+        text = completed(text, method)
     settings = _NAME.sub(r"`\g<0>`", text)
     return given(settings, _source(engine, name, "settings"), differs)
 
 
+def unread(engine: str, method: Algorithm) -> Cell:
+    """Of a method that `course.elsewhere` lacks: verl takes this package's loss."""
+    if engine != "verl":
+        return NOT_READ
+    if why := configs.missing(method):
+        return Cell("absent", "absent", why, _READ[engine])
+    text = completed(f"policy_loss.loss_mode={configs.PREFIX}{method.name}", method)
+    return given(_NAME.sub(r"`\g<0>`", text), _READ[engine], _ONLY_OURS)
+
+
+def completed(text: str, method: Algorithm) -> str:
+    """verl's settings with the advantages and the average that its bridge names."""
+    yours = method.advantages.__name__
+    estimator = configs.ESTIMATORS.get(method.advantages, yours).split()[0]
+    averaged = method.normaliser.verl
+    for flag, value in (("adv_estimator", estimator), ("loss_agg_mode", averaged)):
+        text += "" if f"{flag}=" in text else f", {flag}={value}"
+    return text
+
+
 def cell(method: str, engine: str) -> Cell:
     if engine in READ:
-        return READ[engine][method]
+        return READ[engine].get(method, NOT_READ)
     return bridged(engine, ALGORITHMS[method])
 
 
@@ -121,7 +145,8 @@ INTRO = """\
 <p>Find the method's row below and follow the mark under your engine: it leads to the
 line that names the settings. <em>Partly</em> means that the engine has a part of the
 loss, often the advantage alone; <em>no</em> leads to the reason; <em>not found</em>
-means that we could not read a list of that engine's losses.</p>
+means that we could not read a list of that engine's losses; <em>not read</em>, that
+nobody has looked there for a method that is new here.</p>
 <p><strong>What “read” means.</strong> In November 2026 we read each engine's released
 package, or its repository at the commit named. TRL's and verl's losses were also run
 beside this course's, values and gradients compared; the other engines were read and

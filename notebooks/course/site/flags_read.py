@@ -1,9 +1,10 @@
 """What eight engines call the course's methods, each cell from a source that was read.
 
 In these strings `…` marks code, `repository/path@commit` a file on GitHub,
-`repository#n` an issue or pull request there. A cell is one of four kinds: *settings*;
+`repository#n` an issue or pull request there. A cell is one of five kinds: *settings*;
 *partly*, where they give a part of the loss; *absent*, where the source lists all its
-losses and this one is not among them; *not found*, where no such list could be read.
+losses and this one is not among them; *not found*, where no such list could be read;
+*not read*, where nobody has looked for a method that is new here.
 TRL's and verl's cells are made in `flags`.
 """
 
@@ -11,12 +12,20 @@ from typing import Literal, NamedTuple
 
 
 class Cell(NamedTuple):
-    kind: Literal["settings", "partly", "absent", "not found"]
+    kind: Literal["settings", "partly", "absent", "not found", "not read"]
     settings: str
-    """What to set; of what is absent or not found, that."""
+    """What to set; of the last three kinds, the kind."""
     differs: str
     """Where the engine's formula is not the paper's, or why there is none."""
     source: str
+
+
+NOT_READ = Cell(
+    "not read",
+    "not read",
+    "Nobody has looked for this method in this engine yet.",
+    "none",
+)
 
 
 def given(settings: str, source: str, differs: str = "none noted") -> Cell:
