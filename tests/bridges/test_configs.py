@@ -35,6 +35,15 @@ def test_a_method_of_ones_own_has_a_file_if_verl_can_average_it():
         yaml_of(other)
 
 
+@pytest.mark.parametrize("name", [n for n, a in ALGORITHMS.items() if not missing(a)])
+def test_the_std_is_left_out_where_the_method_leaves_it_out(name):
+    """verl's `grpo` divides by it, unless it is told not to."""
+    settings = yaml.safe_load(yaml_of(name))["algorithm"]
+    centred = ALGORITHMS[name].advantages is group_centred
+    assert settings.get("norm_adv_by_std_in_grpo", True) is not centred
+    assert not centred or settings["adv_estimator"] == "grpo"
+
+
 def test_what_could_not_be_scored_is_in_no_baseline():
     """For TRL, whose rewards may be NaN: the mean of the others is 0.5."""
     rewards = torch.tensor([1.0, torch.nan, 0.0, 0.5])

@@ -1,12 +1,16 @@
 """Chapter 17: what a teacher's advantage does, and which teacher reads what."""
 
+import re
+
 import torch
 from torch.testing import assert_close
 
 import refimpl as rl
 from course import distil
 from course.plots import distil as pictures
+from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
+from tests.worlds import SMALL, TOKENIZER, prepared, random_model, rolled_out
 
 
 def pair():
@@ -38,6 +42,87 @@ def test_a_teacher_that_is_the_student_has_nothing_to_say():
     assert abs(history["kl"][0]) < 1e-5
     both = distil.routed([start, start], distil.is_sorting)
     assert abs(distil.distil(both, config, **given)["kl"][0]) < 1e-5
+
+
+def test_an_update_brings_the_student_nearer_to_its_teacher():
+    """The KL of the same rollout falls, whichever sign the advantages ought to have."""
+    teacher, seen = random_model(1), []
+
+    def says(run, step, batch):
+        seen.append((run.model, batch.rollout))
+        return distil.read_by(teacher, run, batch.rollout)
+
+    def kl(model):
+        own, other = (distil.distributions(m, rollout) for m in (model, teacher))
+        each = (own.exp() * (own - other)).sum(-1)
+        return ((each * rollout.mask).sum() / rollout.mask.sum()).item()
+
+    start = random_model(0)
+    settings = {"rollouts": 1, "allow_on_policy": True, "minibatches": 1}
+    config = TrainConfig(**settings, learning_rate=1e-3, eval_problems=4)
+    distil.distil(says, config, model=start, tokenizer=TOKENIZER, task=Arithmetic())
+    ((student, rollout),) = seen
+    assert kl(student) < 0.95 * kl(start)
+
+
+def test_the_whole_vocabulary_holds_the_sampled_tokens_log_probs():
+    _, batch, _ = rolled_out(model=(model := random_model()))
+    rollout = batch.rollout
+    every = distil.distributions(model, rollout)
+    drawn = every.gather(-1, rollout.tokens[..., None])[..., 0]
+    ours, theirs = (x.float() * rollout.mask for x in (drawn, rollout.logp))
+    assert_close(ours, theirs, rtol=0, atol=1e-4)
+
+
+def test_each_prompt_is_read_by_its_own_teacher():
+    """A sum by the first, a row to sort, which has no plus, by the second."""
+    assert [distil.is_sorting(prompt) for prompt in ("1+2=", "312>")] == [0, 1]
+    teachers = [random_model(1), random_model(2)]
+    run, batch, _ = rolled_out(model=random_model())
+    rollout = batch.rollout
+    first, second = (distil.read_by(one, run, rollout) for one in teachers)
+    rows = zip(rollout.ids, rollout.prompt_length)
+    prompts = [run.tokenizer.decode(ids[:n]) for ids, n in rows]
+    assert len({prompt.count("+") for prompt in prompts}) > 1
+    said = distil.routed(teachers, lambda prompt: prompt.count("+") % 2)(run, 0, batch)
+    for prompt, row, *both in zip(prompts, said, first, second):
+        assert torch.equal(row, both[prompt.count("+") % 2])
+        assert not torch.equal(*both)
+
+
+def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
+    """The prompts that the teacher reads are the rollout's own, with the hint."""
+    told = []
+
+    def asked(tokenizer, rollout, prompts):
+        told.extend(prompts)
+        return rollout
+
+    monkeypatch.setattr(distil, "asked", asked)
+    run = prepared(model=random_model())
+    for step in (0, 1):
+        told.clear()
+        batch, _ = rl.collect(run, step)
+        distil.told(run.model)(run, step, batch)
+        rollout, prompts = batch.rollout, []
+        for group in rollout.group.unique():
+            row = int((rollout.group == group).nonzero()[0])
+            ids = rollout.ids[row, : rollout.prompt_length[row]]
+            prompts.append(run.tokenizer.decode(ids))
+        hinted = [re.fullmatch(r" \(The answer is (\d+)\.\)(.*)", one) for one in told]
+        assert [one[2] for one in hinted] == prompts
+        sums = [sum(map(int, prompt[:-1].split("+"))) for prompt in prompts]
+        assert [int(one[1]) for one in hinted] == sums
+    assert len(told) == SMALL.prompts_per_rollout
+
+
+def test_a_curve_counts_the_tokens_of_each_rollout():
+    """Ten answers of three tokens on average, twice."""
+    history = rl.History("grpo")
+    for step in range(2):
+        row = {"num_samples": 10.0, "num_tokens": 50.0, "reward": 0.5, "accuracy": 0.5}
+        history.add(step, row | {"completions/mean_length": 3.0}, 0.0)
+    assert distil.curve(history)["tokens"] == [30, 30]
 
 
 def test_the_stored_runs_are_there():

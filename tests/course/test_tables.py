@@ -19,7 +19,7 @@ from tests.execute import NOTEBOOKS, TABLES
 from tests.sliders import explorers
 
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
-UNTRAINED = ("03", "04", "05", "08", "11", "13", "14")
+UNTRAINED = ("03", "04", "05", "08", "11", "13", "14", "15", "16", "17")
 """Chapters whose explorers need no run."""
 NEAR = 0.3  # pixels: other processors
 
@@ -148,6 +148,71 @@ SET = """const [name, chosen] = arguments;
 def shown(browser, name: str, stops: list[int]) -> dict:
     names = [c["name"] for c in BUNDLES[name]["controls"]]
     return json.loads(browser.execute_script(SET, name, dict(zip(names, stops))))
+
+
+CALLS = """const [name, chosen] = arguments;
+    const kind = CanvasRenderingContext2D.prototype, kept = {}, calls = [];
+    for (const call of ["moveTo", "lineTo", "fill", "stroke", "fillText"]) {
+      kept[call] = kind[call];
+      kind[call] = function (...given) {
+        const { a, e, f } = this.getTransform();
+        if (call === "fillText") calls.push(["text", e, f, a, given[0]]);
+        else if (given[0] instanceof Path2D) calls.push(["mark", e, f, a]);
+        else if (call.endsWith("To")) calls.push(["to", ...given]);
+        return kept[call].apply(this, given);
+      };
+    }
+    window.explorers[name].set(chosen);
+    window.explorers[name].draw();
+    Object.assign(kind, kept);
+    const canvas = document.querySelector(`figure[data-explorer="${name}"] canvas`);
+    return JSON.stringify([canvas.width, calls]);"""
+
+
+def traced(codes, at: int) -> list[int]:
+    """The points that a path's moves (1) and lines (2) go to."""
+    found = []
+    for code, count in codes:
+        found += range(at, at + count) if code in (1, 2) else ()
+        at += count
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n, b in BUNDLES.items() if "model" not in b)
+)
+def test_every_point_marker_and_text_reaches_the_canvas(browser, name):
+    """A line point by point, a marker at each of its places, words at theirs."""
+    bundle = BUNDLES[name]
+    stops = [c["start"] for c in bundle["controls"]]
+    chosen = dict(zip([c["name"] for c in bundle["controls"]], stops))
+    width, calls = json.loads(browser.execute_script(CALLS, name, chosen))
+    scale = width / bundle["width"]
+    points, marks, texts = [], [], []
+    for one in held(bundle, stops):
+        x, y, at = one["x"], one["y"], 0
+        said = iter(words(one["text"]))
+        for look in json.loads(one["look"]):
+            there = range(at, at + look["n"])
+            seen = [i for i in there if not np.isnan(x[i] + y[i])]
+            if look.get("size"):
+                texts.append((next(said), scale * x[at], scale * y[at]))
+            elif look.get("mark"):
+                painted = sum(bool(look.get(part)) for part in ("fill", "stroke"))
+                marks += [
+                    (scale * x[i], scale * y[i]) for i in seen for _ in range(painted)
+                ]
+            else:
+                if look.get("codes"):
+                    seen = traced(look["codes"], at)
+                points += [(x[i], y[i]) for i in seen]
+            at += look["n"]
+    drawn = {kind: [c[1:3] for c in calls if c[0] == kind] for kind in ("to", "mark")}
+    assert len(drawn["to"]) == len(points) and near(drawn["to"], points, 1e-3)
+    assert len(drawn["mark"]) == len(marks) and near(drawn["mark"], marks, 0.02)
+    said = [(c[4], c[1], c[2]) for c in calls if c[0] == "text"]
+    assert [one[0] for one in said] == [one[0] for one in texts]
+    assert near([one[1:] for one in said], [one[1:] for one in texts], 0.02)
 
 
 def with_gaps(values) -> list[float]:

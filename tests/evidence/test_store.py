@@ -1,6 +1,7 @@
 """Stored runs: named by what made them, added whole, never mixed."""
 
 import json
+import os
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -79,6 +80,25 @@ def test_what_a_kill_leaves_of_a_run_is_dropped(tmp_path, rows, line, dropped):
     runs, found = read(out)
     assert runs["seed"].tolist() == [0, 1]
     assert found["reward"].tolist() == [0.25, 0.333333, 0.75]
+
+
+def test_rows_are_on_the_disk_before_the_line_that_names_them(tmp_path, monkeypatch):
+    """And what was there before is added to: who reads it has it as it was."""
+    kept, synced, sync = filled(tmp_path, runs=1), [], os.fsync
+    paths = kept.rows_path, kept.runs_path
+    before = [path.read_bytes() for path in paths]
+
+    def watched(handle):
+        names = {path.stat().st_ino: path for path in paths}
+        synced.append((names[os.fstat(handle).st_ino], len(store.done(kept.path))))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    with open(paths[0], "rb") as rows, open(paths[1], "rb") as lines:
+        kept.add({**SPEC, "seed": 1}, ROWS, ABOUT)
+        assert synced == [(kept.rows_path, 1), (kept.runs_path, 2)]
+        for file, old in zip((rows, lines), before):
+            assert file.read(len(old)) == old and file.read()
 
 
 def test_one_process_at_a_time_adds_runs(tmp_path):

@@ -74,6 +74,14 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
     assert not any(same), "the saved policy is the trained one"
 
 
+def test_the_last_line_says_the_last_accuracy_that_was_measured(capsys):
+    rows = [
+        {"accuracy": a, "reward": 0.5, "step_time": 1.0} for a in (0.25, 0.75, None)
+    ]
+    train.summarise(History("grpo", rows), TrainConfig(), None)
+    assert capsys.readouterr().out.endswith("accuracy 0.75\n")
+
+
 # A run that ends early keeps what it has
 
 KEEP = "--history h.csv --save trained --checkpoint-dir c"

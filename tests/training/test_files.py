@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from refimpl.checks import UserError
-from refimpl.files import cache_folder, writable_file, writable_folder, write
+from refimpl.files import (
+    cache_folder,
+    writable_file,
+    writable_folder,
+    write,
+    write_folder,
+)
 
 
 def put(text: str, path: Path) -> None:
@@ -90,6 +96,46 @@ def test_what_fails_leaves_nothing_behind_and_the_old_file_untouched(error, tmp_
             write(path, fill)
     assert os.listdir(tmp_path) == ["old"]
     assert old.read_text() == "as it was" and old.stat().st_ino == inode
+
+
+@pytest.fixture
+def order(monkeypatch):
+    """What the system was asked for: a file brought to the disk, or renamed."""
+    asked, sync, rename = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda h: (asked.append("sync"), sync(h))[1])
+    monkeypatch.setattr(
+        os, "replace", lambda *two: (asked.append("rename"), rename(*two))[1]
+    )
+    return asked
+
+
+def test_a_file_is_brought_to_the_disk_then_renamed_then_its_name_is(order, tmp_path):
+    """In another order, a loss of power leaves the right name and no content."""
+    write(tmp_path / "one", "text")
+    assert order == ["sync", "rename", "sync"]
+    order.clear()
+
+    def two(folder):
+        for name in "ab":
+            (folder / name).write_text(name)
+
+    write_folder(tmp_path, two)
+    assert order == ["sync"] * 2 + ["rename"] * 2 + ["sync"]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "one"]
+
+
+def test_who_reads_while_a_file_is_written_has_the_old_one_whole(tmp_path):
+    """The new one is another file, which takes the name over."""
+    (path := tmp_path / "file").write_text("old")
+    ways = (
+        lambda text: write(path, text),
+        lambda text: write_folder(tmp_path, lambda f: (f / "file").write_text(text)),
+    )
+    for number, replaced in enumerate(ways):
+        before = path.read_text()
+        with open(path) as reader:
+            replaced(f"new {number}")
+            assert reader.read() == before and path.read_text() == f"new {number}"
 
 
 def test_two_that_write_the_same_file_do_not_mix(tmp_path):

@@ -1,0 +1,79 @@
+"""Chapter 15: what its stored runs were asked for, and what its numbers count."""
+
+from collections import defaultdict
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+import refimpl as rl
+from course import late
+from course.plots import late as pictures
+from refimpl import ALGORITHMS
+from refimpl.batch import Batch
+from tests.worlds import TOKENIZER, random_model
+
+
+def test_of_tokens_that_are_all_outside_the_share_is_one():
+    """Padding is no token: the answers have several lengths."""
+    model = random_model()
+    given = {"group_size": 8, "seed": 0, "max_new_tokens": 24}
+    rollout = rl.sample(model, TOKENIZER, ["1+2=", "1+2+3="], **given)
+    assert rollout.mask.mean() < 1
+    far = Batch(rollout, rollout.mask, rollout.logp - 1, torch.ones_like(rollout.mask))
+    logp = rl.log_probs(model, rollout)[0]
+    run = SimpleNamespace(scores=lambda _: SimpleNamespace(logp=logp))
+    assert late.outside(far, run) == (1.0, 0.0, 0.0)
+
+
+def test_runs_of_one_method_and_rule_share_neither_start_nor_dice(monkeypatch):
+    starts, dice = defaultdict(set), defaultdict(set)
+    monkeypatch.setattr(rl, "warm_start", lambda settings: (settings, None, None))
+    row = {"accuracy": 1.0, "reward": 1.0}
+
+    def train(method, *, config, model, **_):
+        key = method, str(config.corrections), config.trust_sampler
+        starts[key].add(model.seed)
+        dice[key].add(config.seed)
+        return SimpleNamespace(rows=[row | dict.fromkeys(late.SHARES.values())])
+
+    monkeypatch.setattr(rl, "train", train)
+    every = [*late.planned()]
+    assert len({*every}) == len(every) == late.STARTS * (2 * len(late.RULES) + 1)
+    for one in every:
+        late.run(*one)
+    assert len(starts) == 2 * len(late.RULES) + 1
+    for found in (*starts.values(), *dice.values()):
+        assert found == {*range(late.STARTS)}
+    for rule in (*late.RULES, late.TWO):
+        assert late.settings(rule, 3).seed == 3
+
+
+def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():
+    """π_old stands for μ there: GRPO's own loss, whose clip has one side per sign."""
+    z = torch.linspace(-1, 1, 21).repeat(2, 1)
+    mask, advantages = torch.ones_like(z), torch.tensor([1.0, -1.0])
+    kept = pictures.kept(z, mask, advantages, 3.0, 0.01)[1]
+    old = torch.full_like(z, -3.0)
+    logp = (old + z).requires_grad_()
+    ALGORITHMS["grpo"].policy_loss(logp, old, advantages, mask).loss.backward()
+    assert torch.equal(kept, logp.grad != 0)
+
+
+def test_the_line_of_a_rule_spans_its_interval(monkeypatch):
+    monkeypatch.setattr(plt, "close", lambda *_: None)
+    axes = pictures.gains("A finding").axes
+    rules = [*list(late.RULES)[1:], late.TWO]
+    for axis, method in zip(axes, late.METHODS):
+        shown = [rule for rule in rules if rule in late.accuracy(method)]
+        level = [
+            line.get_xydata().tolist()
+            for line in axis.lines
+            if line.get_marker() == "None" and len({*line.get_ydata()}) == 1
+        ]
+        assert len(level) == len(shown) >= len(late.RULES) - 1
+        for ((low, row), (high, _)), rule in zip(level, shown):
+            made = late.against_none(method, rule)
+            assert (low, high) == pytest.approx((made.low, made.high))
+            assert rules[int(row)] == rule and made.low < made.effect < made.high
