@@ -21,33 +21,88 @@ Five rooms stand beside this core, which runs without them: `engine` (samples fa
 through a door that is opened here), `shell` (the command line), `real` (a pretrained
 model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).
 `__main__` opens the second of them.
-Importing it changes nothing in the host process.
+Importing it changes nothing in the host process, and loads nothing: each name is
+imported when it is first asked for, so that `--help` needs no torch.
 """
 
-from refimpl import (
-    advantages,
-    curves,
-    engine,
-    importance,
-    kl,
-    moe,
-    normalisers,
-    seeds,
-    tasks,
-)
-from refimpl.advantages import Scored
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
-from refimpl.checks import UserError
-from refimpl.collect import collect
-from refimpl.config import TrainConfig
-from refimpl.curves import curve
-from refimpl.evaluation import evaluate
-from refimpl.history import History
-from refimpl.hooks import StalenessError
-from refimpl.prepare import prepare
-from refimpl.sampling import sample
-from refimpl.scoring import log_probs
-from refimpl.starts import WarmStart, warm_start
-from refimpl.train import train, updates
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refimpl import (
+        advantages,
+        checkpoint,
+        corrections,
+        curves,
+        engine,
+        importance,
+        kl,
+        moe,
+        normalisers,
+        seeds,
+        tasks,
+    )
+    from refimpl.advantages import Scored
+    from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+    from refimpl.checks import UserError
+    from refimpl.collect import collect
+    from refimpl.config import TrainConfig
+    from refimpl.curves import curve
+    from refimpl.evaluation import evaluate
+    from refimpl.history import History
+    from refimpl.hooks import StalenessError
+    from refimpl.prepare import prepare
+    from refimpl.sampling import sample
+    from refimpl.scoring import log_probs
+    from refimpl.starts import WarmStart, warm_start
+    from refimpl.train import train, updates
 
 __version__ = "0.3.0"
+
+_NAMES = {
+    "advantages": "Scored",
+    "algorithms": "ALGORITHMS Objective Tokens from_gate get",
+    "checks": "UserError",
+    "collect": "collect",
+    "config": "TrainConfig",
+    "curves": "curve",
+    "evaluation": "evaluate",
+    "history": "History",
+    "hooks": "StalenessError",
+    "prepare": "prepare",
+    "sampling": "sample",
+    "scoring": "log_probs",
+    "starts": "WarmStart warm_start",
+    "train": "train updates",
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = list(_HOME)
+
+
+class _Door(ModuleType):
+    """This package: its names, and its modules, each loaded when it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        module = f"{__name__}.{_HOME.get(name, name)}"
+        if name.startswith("_") or not find_spec(module):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        loaded = import_module(module)
+        if name in _HOME:
+            setattr(self, name, getattr(loaded, name))
+        return self.__dict__[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and name in _HOME:  # `train` is the function
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+        if name == "decoding":  # which samples faster with it
+            import_module(f"{__name__}.engine")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Door

@@ -17,16 +17,19 @@ import difflib
 import functools
 import inspect
 import operator
+import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import jaxtyped
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from torch import Tensor
+
+if TYPE_CHECKING:  # the command line checks a name without torch
+    from torch import Tensor
 
 T = typing.TypeVar("T")
 F = typing.TypeVar("F", bound=Callable)
@@ -83,7 +86,7 @@ def guarded(function: F) -> F:
                     values[name] = checks()[name](values[name])
                 except UserError as error:
                     raise UserError(f"{error}{_beside(name, values)}") from None
-        _check_numbers({n: v for n, v in values.items() if isinstance(v, Tensor)})
+        _check_numbers({n: v for n, v in values.items() if is_tensor(v)})
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]
@@ -239,7 +242,7 @@ def expected(annotation: Any) -> str:
 
 def shown(value: Any) -> str:
     """A value in an error message, cut off if it is long; of a tensor its shape."""
-    if isinstance(value, Tensor):
+    if is_tensor(value):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 80 else f"{text[:77]}…"
@@ -271,14 +274,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
 # Tensors
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether it is one of torch's, of which there is none until torch is imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def _beside(name: str, values: Mapping) -> str:
     """The shapes with which that of a tensor at fault has to agree."""
-    tensors = {n: v for n, v in values.items() if isinstance(v, Tensor)}
+    tensors = {n: v for n, v in values.items() if is_tensor(v)}
     shapes = [f"{n} {tuple(v.shape)}" for n, v in tensors.items() if n != name]
     return f", beside {', '.join(shapes)}" if name in tensors and shapes else ""
 
 
-def _check_numbers(tensors: Mapping[str, Tensor]) -> None:
+def _check_numbers(tensors: Mapping[str, "Tensor"]) -> None:
     """A mask holds 0 and 1; the others are finite, where there is a mask inside it."""
     mask = tensors.get("mask")
     if mask is not None and (other := (mask != 0) & (mask != 1)).any():

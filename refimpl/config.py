@@ -17,6 +17,7 @@ Normaliser = Literal[
 ]
 Advantage = Literal["grpo", "dr_grpo", "rloo", "opo", "batch_std", "maxrl", "gdpo"]
 DType = Literal["float32", "bfloat16", "float64"]
+Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 
 
 SCALERL: dict[str, object]

@@ -10,7 +10,7 @@ import copy
 import inspect
 import os
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from refimpl.checks import Seed, UserError, guarded, one_line
+from refimpl.config import Preset
 from refimpl.seeds import salted
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 else:  # a wrapped one too, as peft's
     Model = nn.Module
 
-Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 # Width, layers, heads, width of the feed-forward; experts, and how many a token visits.
 PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
     "tiny": (64, 2, 4, 192, 0, 0),  # 0.1 M parameters: seconds on a laptop CPU

@@ -21,6 +21,7 @@ import tempfile
 import time
 import warnings
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -131,7 +132,7 @@ def full(works, *given):
 
 
 WORLD = tasks.Arithmetic
-COLLECT, TRAIN = (sys.modules[f"refimpl.{name}"] for name in ("collect", "train"))
+COLLECT, TRAIN = (import_module(f"refimpl.{name}") for name in ("collect", "train"))
 WAYS: dict[str, Way] = {
     "Ctrl-C": Signal("SIGINT"),
     "Ctrl-C twice": Signal("SIGINT", times=2),

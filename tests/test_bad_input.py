@@ -39,7 +39,7 @@ from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.scoring import values
 from refimpl.shell.flags import LEFT, parse_settings
-from refimpl.shell.main import OURS
+from refimpl.shell.main import ours
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 
@@ -559,7 +559,7 @@ def test_two_arguments_at_once(call):
     for pair in pairs(*CALLS[call]):
         try:
             call(*pair)
-        except OURS as error:  # of a run that began, if it is no UserError
+        except ours() as error:  # of a run that began, if it is no UserError
             said = str(error)
             fine = (
                 named(pair, said) if isinstance(error, UserError) else call is trained

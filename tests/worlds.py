@@ -8,6 +8,7 @@ import sys
 import zlib
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ from refimpl.real.lora import lora
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
 
-TRAIN = sys.modules["refimpl.train"]  # `refimpl.train` is the function in it
+TRAIN = import_module("refimpl.train")  # `refimpl.train` is the function in it
 
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id

@@ -40,9 +40,9 @@ def start(
     adapter = parse_lora(lora or ())
     if world is None:
         if not task.startswith(GYM):
-            from refimpl.shell.train import WORLDS
+            from refimpl.shell.train import worlds
 
-            known = [*WORLDS, f"{GYM}NAME"]
+            known = [*worlds(), f"{GYM}NAME"]
             raise UserError(
                 f"unknown task {task!r}{nearest(task, known)}; choose "
                 f"{', '.join(known)}"

@@ -1,11 +1,12 @@
 """What the command lines of all rooms share: texts that become settings."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import tyro
 
-from refimpl.algorithms import ALGORITHMS, Algorithm
+import refimpl as rl
 from refimpl.checks import (
     Positive,
     UserError,
@@ -15,10 +16,17 @@ from refimpl.checks import (
     parse_pairs,
 )
 from refimpl.config import TrainConfig
-from refimpl.corrections import RULES
+
+if TYPE_CHECKING:
+    from refimpl.algorithms import Algorithm
 
 Sets: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
-Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
+
+HELPERS = {"__init__", "base", "clip", "gate"}
+FOLDER = Path(__file__).parents[1] / "algorithms"
+METHODS = sorted({file.stem for file in FOLDER.glob("*.py")} - HELPERS)
+"""The names in `ALGORITHMS`, which has one file for each: known without torch."""
+Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(METHODS))]
 APART = ("hyperparameters", "corrections")
 FIELDS = {k: v for k, v in annotations(TrainConfig).items() if k not in APART}
 LEFT = {
@@ -37,26 +45,40 @@ LEFT = {
 """Settings that are gone, and what takes their place."""
 
 
-def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:
+def known_method(name: str) -> "Algorithm":
+    """The algorithm called `name`; a misspelt one is answered without torch.
+
+    Raises `UserError` with the nearest name if there is none.
+    """
+    if name not in METHODS:
+        raise UserError(
+            f"unknown algorithm {name!r}{nearest(name, METHODS)}; one of: "
+            f"{', '.join(METHODS)}"
+        )
+    return rl.get(name)
+
+
+def parse_settings(method: "Algorithm", pairs, fields: dict = FIELDS) -> dict:
     """`name=value` texts → arguments of `TrainConfig`; hyperparameters and corrections
     of the sampler, as `token_mask=0.5,5`, are set apart.
 
     Raises `UserError` with the nearest name if neither knows one.
     """
     settings: dict[str, Any] = {}
+    rules = rl.corrections.RULES
     hyperparameters = {}
     for name, text in parse_pairs("--set", pairs, "epochs=4").items():
         if name in fields:
             settings[name] = parse(name, fields[name], text)
         elif name in method.annotations:
             hyperparameters[name] = parse(name, method.annotations[name], text)
-        elif fields and name in RULES:
+        elif fields and name in rules:
             bounds = tuple(parse(name, Positive, bound) for bound in text.split(","))
             settings[name] = bounds if "," in text else bounds[0]
         elif name in LEFT:
             raise UserError(f"{name} is no setting any more: {LEFT[name]}")
         else:
-            known = [*method.annotations, *sorted(fields), *RULES]
+            known = [*method.annotations, *sorted(fields), *rules]
             raise UserError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
                 f"{method.name}{nearest(name, known)}; {method.name} has: "
@@ -67,6 +89,7 @@ def parse_settings(method: Algorithm, pairs, fields: dict = FIELDS) -> dict:
 
 def gathered(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings among which rules stand by name, with these in one `corrections`."""
-    rules = {name: x for name, x in settings.items() if name in RULES}
-    rest = {name: x for name, x in settings.items() if name not in RULES}
+    known = rl.corrections.RULES
+    rules = {name: x for name, x in settings.items() if name in known}
+    rest = {name: x for name, x in settings.items() if name not in known}
     return rest | {"corrections": rules} if rules else rest

@@ -1,6 +1,8 @@
 """The command line: `python -m refimpl {train,settings,warm-start,curves,…}`.
 
-The commands of the other rooms (`real`, `interop`, `lab`) are found when one is called.
+What is typed is read before the library is loaded, which takes seconds: each function
+here imports what it needs. The commands of the other rooms (`real`, `interop`, `lab`)
+are found when one is called.
 """
 
 import csv
@@ -15,24 +17,15 @@ from typing import Any
 import tyro
 from pydantic import TypeAdapter
 
-from refimpl import algorithms, checks, curves, files
-from refimpl.algorithms import ALGORITHMS
-from refimpl.checkpoint import CheckpointError
+import refimpl as rl
+from refimpl import checks, files
 from refimpl.checks import UserError
-from refimpl.collect import DynamicSamplingError
-from refimpl.config import TrainConfig
-from refimpl.corrections import RULES
-from refimpl.hooks import StalenessError
-from refimpl.models import Preset
-from refimpl.shell.flags import Method, Sets, parse_settings
+from refimpl.config import Preset, TrainConfig
+from refimpl.shell.flags import Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import Unbroken
-from refimpl.shell.rooms import ELSEWHERE, room
-from refimpl.shell.train import WORLDS, World, train
-from refimpl.starts import WarmStart, cached, shipped, warm_start
+from refimpl.shell.rooms import ELSEWHERE, check_command, room
+from refimpl.shell.train import World, train, worlds
 
-ENDED = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
-OURS = (UserError, *ENDED)
-"""Errors that are sentences for the reader; any other is a bug."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota, a file that may not grow."""
 
@@ -49,10 +42,10 @@ def settings_() -> int:
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
     print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
-    for name, kind in RULES.items():
+    for name, kind in rl.corrections.RULES.items():
         print(f"  {name}: {checks.expected(kind)}")
     print("\nAlgorithms and their hyperparameters:\n")
-    for a in ALGORITHMS.values():
+    for a in rl.ALGORITHMS.values():
         changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
         papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
         print(f"  {a.name}: {changed}. {papers or 'no hyperparameters'}")
@@ -72,9 +65,9 @@ def warm_start_(
     Args:
         fresh: train it again.
     """
-    recipe = WarmStart(preset=preset, world=WORLDS[task](), seed=seed)
-    _, _, losses = warm_start(recipe, device=device, fresh=fresh)
-    folder = (None if fresh else shipped(recipe)) or cached(recipe)
+    recipe = rl.WarmStart(preset=preset, world=worlds()[task](), seed=seed)
+    _, _, losses = rl.warm_start(recipe, device=device, fresh=fresh)
+    folder = (None if fresh else rl.starts.shipped(recipe)) or rl.starts.cached(recipe)
     print(f"{folder}  final loss {losses[-1]:.3f}")
     return 0
 
@@ -87,15 +80,15 @@ def curves_(
     Args:
         set: NAME=VALUE, a hyperparameter; repeatable.
     """
-    method = algorithms.get(algorithm)
+    method = known_method(algorithm)
     settings = parse_settings(method, set, fields={})["hyperparameters"]
     path = files.writable_file(out, "the curves")
 
     def fill(file) -> None:
         writer = csv.writer(file)
-        writer.writerow(["name", *curves.Curve._fields])
+        writer.writerow(["name", *rl.curves.Curve._fields])
         for sign in (1, -1):
-            curve = curves.curve(method, sign, **settings)
+            curve = rl.curve(method, sign, **settings)
             for row in zip(*(column.tolist() for column in curve)):
                 name = f"{method.name} A{'>' if sign > 0 else '<'}0"
                 writer.writerow([name, *(f"{number:.6g}" for number in row)])
@@ -121,11 +114,23 @@ def main(arguments: list[str] | None = None) -> int:
         return called(arguments)
 
 
+def ours() -> tuple[type[BaseException], ...]:
+    """Errors that are sentences for the reader; any other is a bug."""
+    from refimpl.checkpoint import CheckpointError
+    from refimpl.collect import DynamicSamplingError
+    from refimpl.hooks import StalenessError
+
+    ended = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
+    return (UserError, *ended)
+
+
 def called(arguments: list[str]) -> int:
     """The command's exit status."""
     asked = arguments[0] if arguments else ""
     try:
         known = COMMANDS
+        if not asked.startswith("-"):
+            check_command(asked)
         if asked in ELSEWHERE:
             known = COMMANDS | room(ELSEWHERE[asked], asked).COMMANDS
         return tyro.extras.subcommand_cli_from_dict(
@@ -134,8 +139,9 @@ def called(arguments: list[str]) -> int:
             description=f"Other commands: {', '.join(ELSEWHERE)}.",
             args=arguments,
         )
-    except (*OURS, OSError) as error:
-        if not isinstance(error, OURS) and error.errno not in FULL:
+    except Exception as error:
+        full = isinstance(error, OSError) and error.errno in FULL
+        if not (isinstance(error, UserError) or full or isinstance(error, ours())):
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
         return 2

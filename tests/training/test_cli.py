@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
+import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, WarmStart, checkpoint
 from refimpl.checks import UserError, annotations
 from refimpl.lab import bench, evidence
 from refimpl.real.loading import load
+from refimpl.shell import kept
 from refimpl.shell import main as cli
-from refimpl.shell import train
 from refimpl.shell.flags import FIELDS, LEFT, parse_settings
-from refimpl.shell.rooms import ELSEWHERE, room
+from refimpl.shell.rooms import ELSEWHERE, HERE, room
 from refimpl.starts import shipped
 from refimpl.tasks import Arithmetic
 from tests import worlds
@@ -78,7 +79,7 @@ def test_the_last_line_says_the_last_accuracy_that_was_measured(capsys):
     rows = [
         {"accuracy": a, "reward": 0.5, "step_time": 1.0} for a in (0.25, 0.75, None)
     ]
-    train.summarise(History("grpo", rows), TrainConfig(), None)
+    kept.summarise(History("grpo", rows), TrainConfig(), None)
     assert capsys.readouterr().out.endswith("accuracy 0.75\n")
 
 
@@ -126,14 +127,14 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
 def test_a_signal_between_a_run_and_its_outputs_waits_for_them(number, monkeypatch):
     """And the process ends as it asks."""
     pay(monkeypatch)
-    works = train.run_training
+    works = kept.run_training
 
     def signalled(*given, **named):
         result = works(*given, **named)
         signal.raise_signal(number)
         return result
 
-    monkeypatch.setattr(train, "run_training", signalled)
+    monkeypatch.setattr(kept, "run_training", signalled)
     assert run(f"{RUN} --rollouts 2 --history h.csv") == 128 + number
     assert len(History.from_csv("h.csv")) == 2
 
@@ -190,7 +191,7 @@ def test_set_reaches_every_setting_and_a_flag_beats_it(monkeypatch):
         seen.append(f"{config.seed} {config.dtype} {config.device}")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "run_training", spy)
+    monkeypatch.setattr(kept, "run_training", spy)
     chosen = "--set seed=3 --set dtype=bfloat16"
     for more in (chosen, f"{chosen} --seed 5", ""):
         assert run(f"{RUN} {more}") == 130
@@ -220,8 +221,10 @@ def test_what_takes_the_place_of_a_setting_that_is_gone_is_there():
 # Bad input. What `--set` refuses by the type of a setting is in `test_bad_input.py`.
 
 LINES: dict[str, str] = {
-    "": "Expected one of {train, ",
-    "trian": "trian",
+    "": "name a command; the commands are train, ",
+    "trian": "no command 'trian', did you mean 'train'?",
+    "fecth smollm2": "did you mean 'fetch'?",
+    "help": f"the commands are {', '.join([*HERE, *ELSEWHERE])}",
     "train": "--algorithm",
     "train --algorithm gropo": "mean 'grpo'",
     f"{GRPO} --rolouts 3": "Perhaps you meant: --rollouts",
@@ -304,7 +307,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monke
 
     monkeypatch.setattr(bench, "warm_start", work)
     monkeypatch.setattr(evidence, "_make", work)
-    monkeypatch.setattr(cli.curves, "curve", work)
+    monkeypatch.setattr(rl, "curve", work)
     before = set(Path().rglob("*"))
     for line, words in LINES.items():
         assert run(line) == 2, line
@@ -324,7 +327,7 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
     def bug(*_, **__):
         raise error("unsupported operand")
 
-    monkeypatch.setattr(train, "warm_start", bug)
+    monkeypatch.setattr(rl, "warm_start", bug)
     with pytest.raises(error, match="unsupported operand"):
         run(GRPO)
 

@@ -1,7 +1,7 @@
 """From problems to a batch: sampled, scored, compared, and described."""
 
-import sys
 import warnings
+from importlib import import_module
 from unittest.mock import Mock
 
 import pytest
@@ -23,7 +23,7 @@ from tests.worlds import (
     rolled_out,
 )
 
-COLLECT = sys.modules["refimpl.collect"]  # `refimpl.collect` is the function in it
+COLLECT = import_module("refimpl.collect")  # `refimpl.collect` is the function in it
 
 # Seeds
 

@@ -1,6 +1,7 @@
 """What the core leaves alone: the rooms beside it, and the process that it runs in."""
 
 import ast
+import importlib
 import json
 import re
 from graphlib import TopologicalSorter
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
+from refimpl.shell.flags import METHODS
 from tests.worlds import own_process
 
 PACKAGE = Path(refimpl.__file__).parent
@@ -53,7 +55,8 @@ def test_the_core_imports_no_other_room():
         opened = {"refimpl.engine"} if name == "refimpl" else set()
         assert {other for other in others if other.startswith(ROOMS)} == opened, name
     ways = {"import_module", "__import__", "exec"}
-    for name, tree in MODULES.items():
+    for name in MODULES.keys() - {"refimpl"}:  # the door imports what is asked for
+        tree = MODULES[name]
         called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
         words = {getattr(f, "attr", getattr(f, "id", "")) for f in called}
         assert not words & ways, name
@@ -78,6 +81,59 @@ def test_no_import_runs_upward_or_in_a_circle():
 def test_the_page_is_a_page():
     """What the rooms hold is in CONTRIBUTING's table: tests/test_budgets.py."""
     assert len((PACKAGE / "train.py").read_text("utf-8").splitlines()) <= 200
+
+
+def test_a_name_of_the_package_is_typed_as_it_is_found():
+    """Type checkers read the imports, Python the table; of a module and a function
+    with one name it is the function."""
+    (typed,) = [node for node in MODULES["refimpl"].body if isinstance(node, ast.If)]
+    homes = {
+        alias.name: node.module.removeprefix("refimpl.")
+        for node in typed.body
+        if node.module != "refimpl"
+        for alias in node.names
+    }
+    assert homes == refimpl._HOME and set(homes) <= set(dir(refimpl))
+    for name, home in homes.items():
+        module = importlib.import_module(f"refimpl.{home}")
+        assert getattr(refimpl, name) is getattr(module, name)
+    assert callable(refimpl.train) and refimpl.checkpoint.NAME
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = refimpl.trian
+
+
+def test_every_method_has_a_file_of_its_name():
+    """From which the command line knows it without torch."""
+    assert sorted(refimpl.ALGORITHMS) == METHODS
+
+
+LIGHT = """
+import sys
+from refimpl.shell.main import main
+
+try:
+    status = main(sys.argv[1:])
+except SystemExit as ending:
+    status = ending.code
+heavy = {"torch", "transformers"} & set(sys.modules)
+sys.exit(f"{sorted(heavy)} loaded" if heavy else status or 0)
+"""
+ANSWERED = {
+    "--help": (0, "gpu-check"),
+    "": (2, "the commands are train"),
+    "fecth smollm2": (2, "did you mean 'fetch'?"),
+    "train --help": (0, "--checkpoint-dir"),
+    "train --algorithm gropo": (2, "did you mean 'grpo'?"),
+    "curves --algorithm gropo": (2, "did you mean 'grpo'?"),
+    "train --algorithm grpo --rolouts 3": (2, "--rollouts"),
+}
+
+
+@pytest.mark.parametrize("line", ANSWERED)
+def test_help_and_a_misspelt_name_are_answered_without_torch(line, tmp_path):
+    status, words = ANSWERED[line]
+    done = own_process(LIGHT, *line.split(), cwd=tmp_path)
+    assert (done.returncode, words in done.stdout + done.stderr) == (status, True), done
 
 
 CHILD = """
