@@ -1,11 +1,12 @@
 """Cards: small figures, one finding each, that open a chapter or stand in the README.
 
-A card is drawn for a width of 400 px and needs no run: its curves come from the losses
-by autograd, its runs from the stored runs. `draw_all()` saves them all.
+A card is drawn for a width of 400 px: its curves come from the losses by autograd, its
+runs from the stored runs; one looks at nine rollouts. `draw_all()` saves them all.
 """
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 
 import matplotlib.pyplot as plt
@@ -489,16 +490,51 @@ def every_token() -> Figure:
 
 
 def late_clip() -> Figure:
-    """Clipped tokens with a late sampler, by what stands behind the ratio."""
-    figure, axis = blank("A late sampler, and a clip that does not notice it")
-    shares = [100 * late.share("grpo", rule, "clip") for rule in ("none", late.TWO)]
+    """Before a late rollout's first update: tokens outside 1 ± 0.2, by either ratio."""
+    figure, axis = blank("A late sampler, and a clip that sees nothing of it")
+    shares = [100 * share for share in late.rollout_by_update()[0][:2]]
     bars = axis.barh((0, 1), shares, 0.5, color=(GREY, LOOKS["grpo"][0]))
-    axis.bar_label(bars, [f" {x:.1f} %" for x in shares], fontsize=TEXT, weight="bold")
-    names = (r"$\pi_{\mathrm{old}}$ again", r"sampler's $\mu$")
+    axis.bar_label(bars, [f" {x:.0f} %" for x in shares], fontsize=TEXT, weight="bold")
+    names = (r"$\pi_\theta/\pi_{\mathrm{old}}$", r"$\pi_\theta/\mu$")
     draw.row_labels(axis, names, fontsize=TEXT)
     axis.tick_params("y", length=0)
-    axis.set(xlim=(0, 1.35 * max(shares)), ylim=(1.6, -0.6), xticks=[0, 2, 4])
-    axis.set_xlabel("tokens that GRPO clips, %")
+    axis.set(xlim=(0, 1.35 * max(shares)), ylim=(1.6, -0.6), xticks=[0, 5, 10])
+    axis.set_xlabel("tokens outside 1 ± 0.2, %")
+    return figure
+
+
+def wild_token() -> Figure:
+    """Ten tokens of which one has run away: both means of their ratios."""
+    z = torch.tensor([0.02, 3.0, -0.04, 0.05, 0.0, 0.01, -0.03, 0.04, 0.0, -0.02])
+    r = z.double().exp()
+    means = {"mean of ratios": r.mean(), "geometric mean": z.double().mean().exp()}
+    figure, axis = blank("One wild token: the geometric mean hardly moves")
+    axis.bar(range(len(r)), r, color=[FREE[1] if x < 2 else BAD for x in r])
+    for (name, mean), look in zip(means.items(), ("--", "-")):
+        ink = LOOKS["gmpo"][0] if name.startswith("geo") else GREY
+        axis.axhline(mean, linestyle=look, color=ink, linewidth=2.5)
+        height = mean + 0.35
+        say(axis, 9.5, height, f"{name} {mean:.2f}", ink, ha="right", va="bottom")
+    axis.set(yscale="log", ylim=(0.7, 30), xticks=[], yticks=[1, 3, 10])
+    draw.plain_ticks(axis.yaxis, (1, 3, 10))
+    axis.set(xlabel="tokens of one answer", ylabel="ratio r")
+    return figure
+
+
+def verdicts() -> Figure:
+    """The ledger, counted."""
+    found = Counter(line["verdict"].partition(":")[0] for line in claims.claimed())
+    held, turned = found["reproduced"], found["contradicted"]
+    total = f"Of {found.total()} claims {held} reproduce, {turned} are contradicted"
+    figure, axis = blank(total)
+    inks = {"reproduced": RIGHT, "contradicted": WRONG}
+    names, counts = zip(*found.most_common())
+    bars = axis.barh(names, counts, 0.6, color=[inks.get(n, GREY) for n in names])
+    axis.bar_label(bars, fontsize=TEXT, weight="bold", padding=4)
+    axis.invert_yaxis()
+    axis.set(xticks=[], xlim=(0, 1.15 * max(counts)))
+    axis.tick_params("y", length=0)
+    axis.spines[:].set_visible(False)
     return figure
 
 
@@ -523,6 +559,8 @@ CARDS: dict[str, Callable[[], Figure]] = {
         own_divisors,
         same_clip,
         every_token,
+        wild_token,
+        verdicts,
     )
 }
 

@@ -59,6 +59,31 @@ MISREAD = {
     "kimi": "kimi_clips_as_ppo",
 }
 """The misreading of each method that costs most."""
+MEAN = r"\frac{1}{\sum_i|o_i|}\sum_{i,t}"
+LOG = r"\log\pi_\theta(o_{i,t})"
+FORMULAS = {
+    "reinforce": r"\nabla J=\mathbb{E}\Big[\sum_t\nabla\log\pi_\theta(o_t)\,(R-b)\Big]",
+    "gspo_token": r"J=\frac{1}{G}\sum_i\frac{1}{|o_i|}\sum_t\min\big("
+    r"s_{i,t}\hat{A}_{i,t},\,\operatorname{clip}(s_{i,t})\,\hat{A}_{i,t}\big)",
+    "rspo": r"J=\frac{1}{G}\sum_i\hat{A}_i\exp\Big(\frac{1}{|o_i|}\sum_t z'_{i,t}\Big)"
+    r"\qquad z'=\operatorname{clip}(z+\log\gamma)",
+    "dppo_tv": rf"J={MEAN} M\,\operatorname{{sg}}[\min(r,C)]\,\hat{{A}}_i {LOG}"
+    r"\qquad r=\pi_\theta/\mu,\;\; M=0 \text{ where } |\pi_\theta-\mu|>\delta",
+    "dppo_kl": rf"J={MEAN} M\,\operatorname{{sg}}[\min(r,C)]\,\hat{{A}}_i {LOG}"
+    r"\qquad M=0 \text{ where } \operatorname{KL}>\delta",
+    "ipo": rf"J={MEAN}\Big(r\hat{{A}}_i\,[\,|\pi_\theta-\mu|\leq\delta\,]"
+    r"-\tau(\log r)^2\Big)",
+    "glm5": r"J=\mathbb{E}_t\big[\operatorname{sg}[f(r)]\,\hat{A}"
+    r"\log\pi_\theta(o_t)\big]\qquad r=\pi_\theta/\mu",
+    "vespo": rf"\nabla J={MEAN}\phi(W_i)\,\hat{{A}}_i\nabla{LOG}",
+    "luspo": r"J=\frac{1}{G}\sum_i|o_i|\min\big(s_i\hat{A}_i,"
+    r"\,\operatorname{clip}(s_i)\,\hat{A}_i\big)",
+    "minirl": r"\nabla J=\mathbb{E}\Big[\sum_t M_t\frac{\pi_\theta}{\mu}(R-\bar{R})"
+    r"\,\nabla\log\pi_\theta(o_t)\Big]",
+    "dro": rf"J={MEAN}\Big(\hat{{A}}_i{LOG}-\frac{{\tau}}{{2}}z^2\Big)",
+    "kimi": rf"J={MEAN}\Big(\operatorname{{clip}}(r)\,\hat{{A}}_i-\tau(\log r)^2\Big)",
+}
+"""Of the methods whose chapter states another's formula, or none for J."""
 STARTS = (0, 6, 11, 16, *range(21, len(ALGORITHMS), 5))
 """The first method of each sheet of paper."""
 LEAD = """<h1 id="top">The cheat sheet</h1>
@@ -157,7 +182,9 @@ def objective(algorithm: Algorithm) -> str:
 
 
 def formula(name: str) -> list[str]:
-    """The chapter's TeX for J, in parts that fit a narrow column."""
+    """The TeX for J, its own or its chapter's, in parts that fit a narrow column."""
+    if name in FORMULAS:
+        return FORMULAS[name].split(r"\qquad")
     first = {chapter: method for method, chapter in reversed(CHAPTERS.items())}
     chapter = next((chapter for chapter in first if first[chapter] == name), None)
     if chapter is None:
@@ -202,7 +229,7 @@ def gate(algorithm: Algorithm) -> str:
     axes = (
         f'<path class="axis" d="M0 {DOWN}H{ACROSS}M0 {one:.1f}H{ACROSS}'
         f'M{right:.1f} 0V{DOWN}"/>'
-        f'<text x="{right + 2:.1f}" y="{DOWN - 2}">r = 1</text>'
+        f'<text x="{right:.1f}" y="{DOWN + 10}" text-anchor="middle">r = 1</text>'
         f'<text x="{ACROSS - 2}" y="{one - 2:.1f}" text-anchor="end">1</text>'
     )
     return (

@@ -10,7 +10,7 @@ from course.site.page import NOTEBOOKS, Page, text_of
 
 TITLE = "From the policy gradient to SAPO"
 SUMMARY = (
-    "A course of notebooks on eleven ways to update a language model's policy, from "
+    "A course of notebooks on twenty ways to update a language model's policy, from "
     "REINFORCE to SAPO, each derived beside PyTorch code, with sixteen claims of the "
     "papers tested on stored runs."
 )

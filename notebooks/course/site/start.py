@@ -10,7 +10,7 @@ from course.site.page import ROOT, Page
 FIRST = ROOT / "README.md"
 IDEA = """
 <h1 id="top">From the policy gradient to SAPO</h1>
-<p class="lead">Eleven ways to update a language model's policy, each derived beside
+<p class="lead">Twenty ways to update a language model's policy, each derived beside
 its code, with curves taken from the loss that trains. Drag a gate on any page; open
 the notebooks to train.</p>
 <p>New here? Begin with <a href="00_start_here.html">chapter 00</a>. Looking for one
@@ -18,6 +18,16 @@ method? <a href="methods.html">The methods</a> lead to its chapter and its code.
 Training with TRL, verl or another engine? See
 <a href="flags.html">which flag gives this loss</a>.</p>
 """
+
+
+CARDS = {
+    "10_sapo": '<img src="figures/card_clip_or_fade.png" width="440" alt="GRPO\'s clip '
+    "drops a token at once, SAPO's soft gate fades it out.\">",
+    "10b_evidence": '<img src="figures/card_stale_updates.png" width="440" alt="Reward '
+    "of stored stale runs: GRPO and a one-sided gate keep most of it, SAPO at τ = 8.8 "
+    'loses it.">',
+}
+"""Where a chapter opens with something that moves, or with no picture."""
 
 
 def page(pages: Sequence[Page]) -> Page:
@@ -42,7 +52,8 @@ def found() -> str:
 
 def card(chapter: Page) -> str:
     """A chapter's picture, its title and its first sentences."""
-    found = re.search(r'<img src="(figures/[^>]*>)', chapter.body)
+    stem = chapter.file.partition(".")[0]
+    found = re.search(r'<img src="(figures/[^>]*>)', CARDS.get(stem, chapter.body))
     image = f'<img src="notebooks/{found[1]}' if found else ""
     return (
         f'<li><a href="{chapter.file}">{image}<strong>{html.escape(chapter.title)}'
