@@ -57,7 +57,7 @@ def test_cells_of_trl_and_verl_are_what_the_bridges_say(method):
         assert f"adv_estimator={ours['algorithm']['adv_estimator']}`" in verl.settings
         assert f"loss_agg_mode={averaged}`" in verl.settings
     named = re.findall(r"loss_type=(grpo|dr_grpo|dapo)\b", trl.settings)
-    assert named in ([], [method.normaliser.trl])
+    assert named in ([], [getattr(method.normaliser, "trl", None)])
 
 
 def test_the_versions_are_those_that_the_bridges_are_tested_with():

@@ -72,8 +72,7 @@ def test_the_cheat_sheet_has_what_the_registry_has(name):
 def test_a_method_with_a_chapter_is_known_everywhere():
     known = {*cheat_sheet.CHAPTERS}
     for table in (cheat_sheet.MISREAD, elsewhere.ELSEWHERE, *flags_read.READ.values()):
-        assert {*table} == known
-    assert known <= {*ALGORITHMS}
+        assert known <= {*table} <= {*ALGORITHMS}
 
 
 def test_of_a_new_method_what_nobody_wrote_is_left_out(monkeypatch):

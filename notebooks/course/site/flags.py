@@ -93,9 +93,9 @@ def _source(engine: str, method: str, kind: str) -> str:
 def bridged(engine: str, method: Algorithm) -> Cell:
     """TRL's or verl's cell: `course.elsewhere` and, for verl, what its bridge adds."""
     name = method.name
-    if name not in elsewhere.ELSEWHERE:
+    text = getattr(elsewhere.ELSEWHERE.get(name), engine.lower(), "")
+    if not text:
         return unread(engine, method)
-    text = getattr(elsewhere.ELSEWHERE[name], engine.lower())
     differs = _DIFFERS.get((engine, name), "none noted")
     if text.startswith(("none", "not implemented", "removed")):
         why = configs.missing(method) if engine == "verl" else None
