@@ -5,13 +5,13 @@ may look at; it returns (B,), copied to every token, or (B, T).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
-from refimpl.checks import UserError
+from refimpl.checks import UserError, is_dense, shown
 from refimpl.importance import Mask
 
 
@@ -105,7 +105,7 @@ def maxrl(scored: Scored) -> Float[Tensor, " B"]:
     For R in {0, 1} it follows Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
     centred = group_centred(scored)
     mean = group_sum(scored.total, scored.group) / group_size(scored.group)
-    return torch.where(mean > 0, centred / mean.where(mean > 0, 1.0), 0.0)
+    return torch.where(mean <= 0, 0.0, centred / mean.where(~(mean <= 0), 1.0))
 
 
 def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
@@ -143,6 +143,16 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
         value_after = torch.where(response[:, t], values[:, t], value_after)
         advantages[:, t] = here * response[:, t]
     return advantages
+
+
+def check(estimate: Any, mask: Mask, whose: str) -> None:
+    """Raise `UserError` unless it is a finite number per response, or per token."""
+    fits = is_dense(estimate) and estimate.shape in (mask.shape, mask.shape[:1])
+    if not (fits and estimate.isfinite().all()):
+        raise UserError(
+            f"{whose} must be {len(mask)} finite numbers, one per response, or "
+            f"{tuple(mask.shape)}, one per token, as a tensor; got {shown(estimate)}"
+        )
 
 
 def whiten(advantages: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, "B T"]:

@@ -197,7 +197,7 @@ class Meter:
         means["ratio/max_deviation"] = max(columns["ratio/max_deviation"])
         z = z[~z.isnan()].float().cpu()
         z = z[:: 1 + len(z) // MAX_QUANTILE_INPUT]
-        low, middle, high = torch.quantile(z, torch.tensor([0.01, 0.5, 0.99])).tolist()
+        low, middle, high = torch.quantile(z, z.new_tensor([0.01, 0.5, 0.99])).tolist()
         quantiles = {"q01": low, "q50": middle, "q99": high}
         return means | {f"log_ratio/{name}": value for name, value in quantiles.items()}
 

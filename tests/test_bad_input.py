@@ -31,9 +31,11 @@ import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
 from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
+from refimpl.interop import scored as bridged
 from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
+from refimpl.real import answers
 from refimpl.real.loading import load
 from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
@@ -397,13 +399,19 @@ def test_losses_curves_and_gates():
     negated = {name: -BATCH[name] for name in ("logp", "old_logp")}
     at("policy_loss", "logp and old_logp must be log-probs", **negated)
     at("policy_loss", "weight must be ≥ 0", weight=-BATCH["weight"])
-    at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
+    for gate in (lambda r: r, max, dict):
+        at("from_gate", "gate must take (r, advantages)", gate=gate)
+    for old in (2.0, 0.0):
+        at("curve", f"old must be a number > 0 and ≤ 1, got {old}", old=old)
     refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
     refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
     for gate, words in (
         (lambda r, a: None, "gate must return a tensor … None"),
         (lambda r, a: r[0], "gate must return a tensor … (3,)"),
         (lambda r, a: r * INF, "objective of my gate is not finite"),
+        (lambda r, a: r * 1j, "gate must return … one real number … complex64"),
+        (lambda r, a: r.to_sparse(), "gate must return a tensor with one real number"),
+        (lambda r, a: r.to("meta"), "gate must return a tensor with one real number"),
     ):
         refused(words, rl.from_gate(gate).policy_loss, **BATCH)
     refused("unknown algorithm 'GRPO', did you mean 'grpo'", rl.get, "GRPO")
@@ -417,11 +425,77 @@ def test_formulas_that_have_a_sentence_of_their_own():
         refused(words, getattr(rl.advantages, name), lonely)
     mask, given = BATCH["mask"], BATCH | {"weight": None}
     normaliser = rl.normalisers.group_token_mean
-    refused("max_length … (3 tokens), got 2", rl.normalisers.constant, mask, 2)
+    for length in (2, 0, -1, NAN, INF):
+        words = f"max_length must … (3 tokens), got {length:g}"
+        refused(words, rl.normalisers.constant, mask, length)
     refused("group_token_mean needs group", rl.normalisers.apply, normaliser, mask)
     words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
     refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
     refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
+
+
+def test_a_tensor_that_is_sparse_complex_or_holds_nothing():
+    """Of every argument of a loss: what no number can be read from at each place."""
+    dense = "must be a dense tensor of real numbers, not a sparse, meta"
+    for name, value in BATCH.items():
+        for odd in (value.to_sparse(), value.to("meta")):
+            at("policy_loss", f"{name} {dense}", **{name: odd})
+        at("policy_loss", f"{name} must be", **{name: value * (1 + 0j)})
+
+
+def test_a_rule_or_a_placement_that_does_not_exist():
+    """By its own function, which a loss sends to; no other rule stands in for it."""
+    seen = BATCH["logp"], BATCH["old_logp"], BATCH["mask"], BATCH["advantages"]
+    factor, wrong = rl.corrections.factor, "corrections has no setting"
+    for rule in rl.corrections.RULES:
+        for typo in (f"{rule}s", rule[1:], rule.replace("_", "-") + "_"):
+            refused(f"{wrong} {typo!r}, did you mean", factor, {typo: 2.0}, *seen)
+    for typo, meant in (("token_maks", "token_mask"), ("tokn_mask", "token_mask")):
+        refused(f"{wrong} {typo!r}, did you mean {meant!r}", factor, {typo: 2}, *seen)
+    refused("token_mask must", factor, {"token_mask": -1.0}, *seen)
+    refused("token_mask must be (lower, upper)", factor, {"token_mask": (2, 1)}, *seen)
+    refused("rules must be a dictionary", factor, ["token_mask"], *seen)
+    refused("opsm … advantages", factor, {"opsm": 0.1}, *seen[:3], None)
+    refused("did you mean 'token_mask'", TrainConfig, corrections={"toke_mask": 2})
+    refused("token_mask must", TrainConfig, corrections={"token_mask": 0})
+    shifted = partial(rl.moe.shifted, gamma=torch.ones(2, 3))
+    for typo in ("befor_clip", "before", None):
+        refused(
+            f"placement must be 'before_clip' or 'after_clip', got {typo!r}",
+            shifted,
+            BATCH["old_logp"],
+            BATCH["weight"],
+            BATCH["mask"],
+            placement=typo,
+        )
+
+
+def test_advantages_of_ones_own():
+    """The same sentence in a run and in the bridge to TRL."""
+    for made, got in (
+        (lambda s: s.total * NAN, "torch.float32 of shape"),
+        (lambda s: s.total * INF, "torch.float32 of shape"),
+        (lambda s: s.total * (1 + 0j), "complex64"),
+        (lambda s: s.total.to_sparse(), "torch.float32 of shape"),
+        (lambda s: s.total[:3], "torch.float32 of shape (3,)"),
+        (lambda s: s.total.numpy(), "array("),
+        (lambda s: None, "None"),
+    ):
+        words = f"finite numbers, one per response … as a tensor; got … {got}"
+        mine = replace(ALGORITHMS["grpo"], name="mine", advantages=made)
+        at("train", f"the advantages of mine must be 16 {words}", algorithm=mine)
+        refused(f"advantages … must be 8 {words}", bridged.check, made, 4, 3)
+    uneven = torch.arange(8.0), torch.ones(8, 2), 3
+    centred = rl.advantages.group_centred
+    refused("8 rewards … groups of 3", bridged.advantages_of, centred, *uneven)
+
+
+def test_answers_of_language_models():
+    refused("how must be 'whole' or", answers.extracted, "5", "5", how="lst")
+    refused("completion must be text, got None", answers.extracted, None, "5")
+    for scorer in (answers.contains_answer, answers.math_correct):
+        words = "2 completions, and 1 in answer"
+        refused(words, scorer, ["a", "b"], ["1", "2"], answer=["1"])
 
 
 def test_sums_of_rewards_names_and_devices():
