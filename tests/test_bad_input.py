@@ -305,6 +305,14 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("causal language model … Linear", model=nn.Linear(2, 2))
     run("model and tokenizer together", tokenizer=None)
     run("model and tokenizer together", model=None)
+    run("model is on the device 'meta'", model=random_model().to("meta"))
+    for changed in ({"habits": 3}, {"habit": "careful"}):
+        words = "task.habit must be a function f(completion), and task.habits a list"
+        run(words, task=task(**changed))
+    run(
+        "the tokenizer cannot read the prompts",
+        task=task(sample=lambda n, seed: [{"prompt": "1+\ud800"}] * n),
+    )
     run("no eos_token", tokenizer=tokenizer(eos_token=None))
     run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
     frozen = random_model().requires_grad_(False)
@@ -339,6 +347,17 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("resume … overwrite … choose one", resume=True, overwrite=True)
 
 
+def test_log_probs_of_ones_own():
+    read = rl.log_probs
+    for mine, words in (
+        (lambda *_: None, "log_probs must return (logp, entropy), got None"),
+        (lambda *given: read(*given)[0], "(logp, entropy), got torch.float32"),
+        (lambda *given: [*map(torch.detach, read(*given))], "got [tensor"),
+        (lambda *given: tuple(map(torch.detach, read(*given))), "with its gradient"),
+    ):
+        at("train", words, log_probs=mine, reward=fixed_noise)
+
+
 def test_what_only_the_first_rollout_can_show():
     paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
     paid += ["1" * 16, {*range(16)}, dict(enumerate([1.0] * 16)), [1e39] * 16]
@@ -363,6 +382,9 @@ def test_what_only_the_first_rollout_can_show():
 def test_sampling_and_measuring():
     for prompts in ([], [""], [3], ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
+    for prompt in ("\ud800", "1+\udfff="):
+        at("sample", "the tokenizer cannot read the prompts", prompts=[prompt])
+    at("sample", "model is on the device 'meta'", model=random_model().to("meta"))
     larger = tokenizer(more=["<extra>"])
     at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
     for door in ("sample", "scores", "evaluate"):
@@ -423,6 +445,13 @@ def test_formulas_that_have_a_sentence_of_their_own():
     for name in ("group_relative", "group_centred", "leave_one_out"):
         words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
         refused(words, getattr(rl.advantages, name), lonely)
+    for name in ("opo", "gae"):
+        refused("looks at mask: give Scored(", getattr(rl.advantages, name), lonely)
+    for width in (2, 4):
+        masked = lonely._replace(mask=torch.ones(4, width))
+        refused(f"reward per token, (4, {width})", rl.advantages.gae, masked)
+    by_token = masked._replace(rewards=torch.ones(4, 4))
+    refused("looks at values: give Scored(", rl.advantages.gae, by_token)
     mask, given = BATCH["mask"], BATCH | {"weight": None}
     normaliser = rl.normalisers.group_token_mean
     for length in (2, 0, -1, NAN, INF):
@@ -544,6 +573,22 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     refused("h.csv", History.from_csv, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path)  # whose config.json it is
+
+
+def test_a_history_that_holds_more_than_numbers(tmp_path):
+    """A hook may write into a row. What `to_csv` writes, `from_csv` reads, also with
+    the mark that Excel puts before it."""
+    path = tmp_path / "h.csv"
+    for value in ("good", tensor([1.0, 2.0]), [1.0], {}):
+        words = "the history's column 'mine' must hold numbers, got"
+        refused(words, History("grpo", [{"mine": value}]).to_csv, path)
+        assert not path.exists()
+    for value in (np.float64(0.1), np.float32(0.5), tensor(2.0), 3, True, None):
+        History("grpo", [{"mine": value, "reward": 1 / 3}]).to_csv(path)
+        plain = None if value is None else float(value)
+        for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
+            path.write_bytes(text)
+            assert History.from_csv(path).rows == [{"mine": plain, "reward": 1 / 3}]
 
 
 def test_a_path_that_cannot_be_written(tmp_path):
