@@ -8,9 +8,9 @@ The path of the data is one line, and the rooms are named after its steps:
 `train.py` is the loop, on one page. No import runs upward, none in a circle. Floors,
 lowest first:
 
-1. `checks` (what is asked of a user's input), `seeds`, `files`, `config`.
+1. `checks` (what is asked of a user's input), `seeds`, `files`.
 2. `importance`, `corrections`, `advantages`, `normalisers`, `kl`: the formulas of
-   every loss.
+   every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `scoring`, `samplers`
    (that are not the policy), `rewards`: world and policy.

@@ -5,13 +5,13 @@ may look at; it returns (B,), copied to every token, or (B, T).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
-from refimpl.checks import UserError
+from refimpl.checks import UserError, is_dense, shown
 from refimpl.importance import Mask
 
 
@@ -90,7 +90,7 @@ def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
 def opo(scored: Scored) -> Float[Tensor, " B"]:
     """A_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|. OPO (2505.23585), as in verl 0.9.1: the
     baseline of least variance, if ‖∇log π(o)‖² grows as |o|."""
-    length = scored.mask.to(scored.total).sum(-1)  # type: ignore[union-attr]
+    length = needed(scored, "mask").to(scored.total).sum(-1)
     return group_centred(scored, length.clamp(min=1))
 
 
@@ -105,7 +105,7 @@ def maxrl(scored: Scored) -> Float[Tensor, " B"]:
     For R in {0, 1} it follows Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
     centred = group_centred(scored)
     mean = group_sum(scored.total, scored.group) / group_size(scored.group)
-    return torch.where(mean > 0, centred / mean.where(mean > 0, 1.0), 0.0)
+    return torch.where(mean <= 0, 0.0, centred / mean.where(~(mean <= 0), 1.0))
 
 
 def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
@@ -131,9 +131,14 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
     t + 1 is the next *response* token: a hole in the mask is stepped over. λ = 1
     telescopes to return − V; λ = 0 is δ. The critic's targets are Â + V. Detached.
     """
-    response = scored.mask.bool()
+    response = needed(scored, "mask").bool()
+    if scored.rewards.shape != response.shape:  # which might still broadcast
+        raise UserError(
+            f"gae needs a reward per token, {tuple(response.shape)}, as token_rewards "
+            f"makes them, got {tuple(scored.rewards.shape)}"
+        )
     rewards = torch.where(response, scored.rewards.detach(), 0.0)
-    values = torch.where(response, scored.values.detach(), 0.0)
+    values = torch.where(response, needed(scored, "values").detach(), 0.0)
     advantages = torch.zeros_like(values)
     following = value_after = torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
@@ -143,6 +148,23 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
         value_after = torch.where(response[:, t], values[:, t], value_after)
         advantages[:, t] = here * response[:, t]
     return advantages
+
+
+def needed(scored: Scored, name: str) -> Tensor:
+    """A part that not every estimator looks at; `UserError` if it was not given."""
+    if getattr(scored, name) is None:
+        raise UserError(f"this advantage looks at {name}: give Scored(…, {name}=…)")
+    return getattr(scored, name)
+
+
+def check(estimate: Any, mask: Mask, whose: str) -> None:
+    """Raise `UserError` unless it is a finite number per response, or per token."""
+    fits = is_dense(estimate) and estimate.shape in (mask.shape, mask.shape[:1])
+    if not (fits and estimate.isfinite().all()):
+        raise UserError(
+            f"{whose} must be {len(mask)} finite numbers, one per response, or "
+            f"{tuple(mask.shape)}, one per token, as a tensor; got {shown(estimate)}"
+        )
 
 
 def whiten(advantages: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, "B T"]:

@@ -208,7 +208,7 @@ def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
 WORDS |= {bool: "True or False", NoneType: "None", Any: "anything"}
 WORDS |= {dict: "a dictionary", Path: "a path", Callable: "a function"}
-OPAQUE: dict[Any, str] = {Collection: "a list"}
+OPAQUE: dict[Any, str] = {Collection: "a list", Mapping: "a dictionary"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -287,8 +287,19 @@ def _beside(name: str, values: Mapping) -> str:
     return f", beside {', '.join(shapes)}" if name in tensors and shapes else ""
 
 
+def is_dense(x: Any) -> bool:
+    """Whether it is a tensor that holds a real number for each of its places."""
+    dense = is_tensor(x) and str(x.layout) == "torch.strided"
+    return dense and not (x.is_meta or x.is_quantized or x.is_complex())
+
+
 def _check_numbers(tensors: Mapping[str, "Tensor"]) -> None:
     """A mask holds 0 and 1; the others are finite, where there is a mask inside it."""
+    if odd := [name for name, value in tensors.items() if not is_dense(value)]:
+        raise UserError(
+            f"{odd[0]} must be a dense tensor of real numbers, not a sparse, meta, "
+            f"quantized or complex one, got {shown(tensors[odd[0]])}"
+        )
     mask = tensors.get("mask")
     if mask is not None and (other := (mask != 0) & (mask != 1)).any():
         raise UserError(
@@ -322,6 +333,12 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
             f"task must be an object with {', '.join(PARTS)} (see refimpl.tasks), got "
             + shown(task)
             + (f", which lacks {', '.join(missing)}" if missing else "")
+        )
+    habits = task.habits
+    if not (callable(task.habit) and isinstance(habits, Collection)):
+        raise UserError(
+            "task.habit must be a function f(completion), and task.habits a list of "
+            f"what it returns, got {shown(task.habit)} and {shown(habits)}"
         )
     try:
         rows = getattr(task, method)(n, seed)

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl import moe, seeds
-from refimpl.advantages import CRITIC_FREE, Scored, whiten
+from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
 from refimpl.batch import FREE, Batch, Rollout, widened
-from refimpl.checks import UserError, rows_of, shown
+from refimpl.checks import rows_of
 from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
@@ -215,12 +215,7 @@ def advantages(
     weights = getattr(run.reward, "weights", None)
     estimator = CRITIC_FREE.get(config.advantage, run.algorithm.advantages)
     estimate = estimator(Scored(rewards, rollout.group, *known, parts, weights))
-    shape = getattr(estimate, "shape", None)
-    if shape not in (mask.shape, mask.shape[:1]) or not estimate.isfinite().all():
-        raise UserError(
-            f"the advantages of {run.algorithm.name} must be {len(mask)} finite "
-            f"numbers, or {tuple(mask.shape)}, got {shown(estimate)}"
-        )
+    check(estimate, mask, f"the advantages of {run.algorithm.name}")
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(mask)
     if values is not None:

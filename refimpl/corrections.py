@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from refimpl.checks import Positive, UserError, checker, refuse_unknown
+from refimpl.checks import Positive, UserError, checker, guarded, refuse_unknown
 from refimpl.importance import Mask, log_ratio, ratio, sequence_log_ratio
 
 LEVELS = ("token", "sequence", "mean")
@@ -39,10 +39,14 @@ WEIGHING = {name for name in RULES if name.endswith(("truncate", "mask", "kpop")
 """Those that multiply by w; the others only drop."""
 
 
-def check(rules: Mapping[str, Any]) -> dict[str, Any]:
+CHECKS = {name: checker(name, kind) for name, kind in RULES.items()}
+
+
+@guarded
+def check(rules: Mapping) -> dict[str, Any]:
     """`rules` as plain values. Raises `UserError` on one that cannot be meant."""
     refuse_unknown("corrections", rules, RULES)
-    given = {name: checker(name, RULES[name])(bound) for name, bound in rules.items()}
+    given = {name: CHECKS[name](bound) for name, bound in rules.items()}
     for name, bound in given.items():
         if isinstance(bound, tuple) and bound[0] >= bound[1]:
             raise UserError(f"{name} must be (lower, upper) bounds, got {bound}")
@@ -55,6 +59,8 @@ def check(rules: Mapping[str, Any]) -> dict[str, Any]:
 def factor(rules: Mapping, logp, sampler_logp, mask, advantages, now=None) -> Tensor:
     """(B, T): the product of what `rules` say. `logp`, nats, is the numerator of w;
     `opsm` asks for `advantages`, (B,) or (B, T), and log π_θ, `now` (None: `logp`)."""
+    if "opsm" in (rules := check(rules)) and advantages is None:
+        raise UserError("opsm drops tokens by their advantages: give these, too")
     z, now = log_ratio(logp, sampler_logp, mask), logp if now is None else now
     product = torch.ones_like(z)
     for name, bound in rules.items():

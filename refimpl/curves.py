@@ -4,14 +4,15 @@ A curve is not drawn from a formula: ratios go in as log-probs, the real objecti
 out, and autograd takes its slope. If the implementation drifts, so does the picture.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from refimpl.algorithms import Algorithm, Tokens, get
-from refimpl.checks import Positive, UserError, guarded
+from refimpl.checks import UserError, guarded
 
 GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
 """Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""
@@ -35,11 +36,12 @@ class Curve(NamedTuple):
 
 
 @guarded
+@torch.inference_mode(False)  # so that there is a slope, wherever it is asked for
 def curve(
     algorithm: str | Algorithm,
     advantage: float = 1.0,
     ratios: Float[Tensor, " N"] | None = None,
-    old: Positive = 1.0,
+    old: Annotated[float, Field(gt=0, le=1)] = 1.0,
     **hyperparameters,
 ) -> Curve:
     """One-token responses with these ratios, in float64. The advantage may not be 0.

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from refimpl.batch import Batch
-from refimpl.checks import UserError, guarded
+from refimpl.checks import UserError, guarded, shown
 from refimpl.files import writable_file, write
 from refimpl.importance import largest_deviation
 
@@ -106,7 +106,7 @@ class History:
             writer = csv.DictWriter(file, ["algorithm", *self.columns])
             writer.writeheader()
             for row in self.rows:
-                texts = {k: "" if v is None else repr(v) for k, v in row.items()}
+                texts = {name: _text(name, value) for name, value in row.items()}
                 writer.writerow({"algorithm": self.algorithm, **texts})
 
         write(writable_file(path, "the history"), fill)
@@ -126,7 +126,7 @@ class History:
     def from_csv(cls, path: str | Path) -> "History":
         """Raises `UserError` if `path` is not a file that `to_csv` wrote."""
         try:
-            with open(path, newline="") as file:
+            with open(path, newline="", encoding="utf-8-sig") as file:  # Excel's mark
                 lines = list(csv.DictReader(file))
             (name,) = {line.pop("algorithm") for line in lines}
             rows = [
@@ -136,6 +136,16 @@ class History:
         except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
             raise UserError(f"{path} is not a history written by to_csv") from error
         return cls(name, rows)
+
+
+def _text(name: str, value: Any) -> str:
+    """A number with every digit; `UserError` if a hook wrote something else."""
+    try:
+        return "" if value is None else repr(float(value))
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"the history's column {name!r} must hold numbers, got {shown(value)}"
+        ) from None
 
 
 # The updates of a rollout
@@ -197,7 +207,7 @@ class Meter:
         means["ratio/max_deviation"] = max(columns["ratio/max_deviation"])
         z = z[~z.isnan()].float().cpu()
         z = z[:: 1 + len(z) // MAX_QUANTILE_INPUT]
-        low, middle, high = torch.quantile(z, torch.tensor([0.01, 0.5, 0.99])).tolist()
+        low, middle, high = torch.quantile(z, z.new_tensor([0.01, 0.5, 0.99])).tolist()
         quantiles = {"q01": low, "q50": middle, "q99": high}
         return means | {f"log_ratio/{name}": value for name, value in quantiles.items()}
 

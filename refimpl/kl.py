@@ -47,7 +47,8 @@ def k3_plus(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tenso
 
     verl's `k3+`.
     """
-    with_gradient = k2(logp, ref_logp)
+    d = logp - ref_logp  # where that is infinite, k3's value has no gradient either
+    with_gradient = d.masked_fill(d.isinf(), 0.0) ** 2 / 2
     return k3(logp, ref_logp).detach() + with_gradient - with_gradient.detach()
 
 

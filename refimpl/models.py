@@ -88,6 +88,8 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
             f"the tokenizer has {len(tokenizer)} tokens, the model only {known}: "
             "load both from the same place, or model.resize_token_embeddings(...)"
         )
+    if any(p.is_meta for p in model.parameters()):
+        raise UserError("model is on the device 'meta', without weights: load them")
     if tokenizer.eos_token_id is None:
         raise UserError(
             "the tokenizer has no eos_token: a response could not end; set "

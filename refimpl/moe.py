@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 from transformers.integrations import moe as products
 
 from refimpl.batch import FREE, Rollout, true
-from refimpl.checks import UserError
+from refimpl.checks import UserError, sentence
 from refimpl.importance import Mask, sequence_log_ratio
 from refimpl.models import wide
 
@@ -277,6 +277,8 @@ def shifted(
     weight: by its token's γ, or, where a response has `one_ratio`
     (`Algorithm.one_ratio`), by the geometric mean of its tokens' γ. γ is a constant.
     """
+    if placement not in PLACEMENTS:
+        raise UserError(sentence("placement", Placement, placement))
     shift = torch.where(mask.bool(), gamma.detach(), 1.0).log()
     if placement == "before_clip":
         return old_logp - shift, weight

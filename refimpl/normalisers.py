@@ -72,7 +72,8 @@ def constant(mask: Mask, max_length: float) -> Float[Tensor, "B T"]:
 
     `max_length` in tokens. Raises `UserError` if the mask is wider than that.
     """
-    if mask.shape[-1] > max_length and (longest := mask.sum(-1).max()) > max_length:
+    longest = mask.shape[-1] if mask.shape[-1] <= max_length else mask.sum(-1).max()
+    if not longest <= max_length < float("inf"):  # as no NaN is
         raise UserError(
             "max_length must be a number at least as large as the longest response "
             f"({int(longest)} tokens), got {max_length:g}"

@@ -85,7 +85,7 @@ def prepare(
 
 def add_physics(run: Run, config: TrainConfig) -> None:
     """Whatever is asked for beside the method: terms and corrections."""
-    if rules := corrections.check(config.corrections):
+    if rules := config.corrections:
         run.corrections.append(terms.corrected(rules, config.trust_sampler))
     if config.router_shift:
         one_ratio, detach = run.algorithm.one_ratio, config.detach_shift
@@ -154,7 +154,7 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
         )
     # A method may make its ratio optional, by a hyperparameter `correct`.
     has_ratio = {"correct": True, **method.defaults, **hyperparameters}["correct"]
-    weighing = corrections.WEIGHING & corrections.check(config.corrections).keys()
+    weighing = corrections.WEIGHING & config.corrections.keys()
     if weighing and config.trust_sampler and has_ratio:
         raise UserError(
             f"{weighing.pop()} multiplies by π_θ/μ, and so does {method.name}, whose "

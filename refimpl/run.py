@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from refimpl import moe, normalisers, scoring
 from refimpl.algorithms import Algorithm
 from refimpl.batch import Batch, Rollout
+from refimpl.checks import UserError, shown
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, precision
@@ -64,6 +65,10 @@ class Run:
         """The policy's pass over a rollout, with its graph."""
         replayed = rollout.experts if self.config.replay else None
         logp, entropy, routing = self.routed(rollout, replayed)
+        if torch.is_grad_enabled() and not logp.requires_grad:
+            raise UserError(
+                "log_probs must return logp with its gradient, not detached"
+            )
         drift = moe.drift(rollout, routing) if self.routers_known else None
         return Scores(logp, entropy, drift)
 
@@ -82,7 +87,12 @@ class Run:
     def read(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies in this run's precision."""
         with precision(model, self.config.dtype):
-            return self.log_probs(model, rollout, self.config.temperature)
+            found = self.log_probs(model, rollout, self.config.temperature)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise UserError(
+                f"log_probs must return (logp, entropy), got {shown(found)}"
+            )
+        return found
 
     def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """The critic's values before each response token, in this run's precision."""

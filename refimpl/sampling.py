@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
-from refimpl.checks import Count, Positive, Seed, UserError, guarded
+from refimpl.checks import Count, Positive, Seed, UserError, guarded, one_line
 from refimpl.decoding import decoder
 from refimpl.models import Model, cast_once, check_pair, wide
 
@@ -226,7 +226,13 @@ def encode(
     check_pair(model, tokenizer)
     if not (prompts := list(prompts)):
         raise UserError("prompts must be at least one text, got none")
-    rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
+    try:
+        rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
+    except Exception as error:  # half a surrogate pair is no Unicode
+        raise UserError(
+            f"the tokenizer cannot read the prompts ({one_line(error)}): each must be "
+            "a text of whole characters"
+        ) from error
     if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
         rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]
     for prompt, row in zip(prompts, rows, strict=True):

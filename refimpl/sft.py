@@ -35,6 +35,7 @@ class WarmStart:
     batch_size: Count = 64
 
 
+@torch.inference_mode(False)  # with gradients, wherever it is called
 def train(settings: WarmStart, device: str | torch.device = "cpu"):
     """Train it, whatever is shipped or cached: the policy, and the loss of every step
     in nats."""

@@ -38,6 +38,7 @@ MAX_GRAD_NORM = 1.0
 
 
 @guarded
+@torch.inference_mode(False)  # with gradients, wherever it is called
 def train(
     algorithm: str | Algorithm,
     *,
@@ -88,7 +89,7 @@ def train(
         with one_thread(run.model), end_early(run, folder), bar(run, progress) as show:
             loop(run, [evaluate, *hooks, show, *last_hooks(folder)])
     if run.history.ended is not None:
-        warnings.warn(str(run.history.ended), stacklevel=3)  # `guarded` is between
+        warnings.warn(str(run.history.ended), stacklevel=4)  # two decorators between
     return run.history
 
 

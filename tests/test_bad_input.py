@@ -31,9 +31,11 @@ import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
 from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
+from refimpl.interop import scored as bridged
 from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
+from refimpl.real import answers
 from refimpl.real.loading import load
 from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
@@ -303,6 +305,14 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("causal language model … Linear", model=nn.Linear(2, 2))
     run("model and tokenizer together", tokenizer=None)
     run("model and tokenizer together", model=None)
+    run("model is on the device 'meta'", model=random_model().to("meta"))
+    for changed in ({"habits": 3}, {"habit": "careful"}):
+        words = "task.habit must be a function f(completion), and task.habits a list"
+        run(words, task=task(**changed))
+    run(
+        "the tokenizer cannot read the prompts",
+        task=task(sample=lambda n, seed: [{"prompt": "1+\ud800"}] * n),
+    )
     run("no eos_token", tokenizer=tokenizer(eos_token=None))
     run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
     frozen = random_model().requires_grad_(False)
@@ -337,6 +347,17 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("resume … overwrite … choose one", resume=True, overwrite=True)
 
 
+def test_log_probs_of_ones_own():
+    read = rl.log_probs
+    for mine, words in (
+        (lambda *_: None, "log_probs must return (logp, entropy), got None"),
+        (lambda *given: read(*given)[0], "(logp, entropy), got torch.float32"),
+        (lambda *given: [*map(torch.detach, read(*given))], "got [tensor"),
+        (lambda *given: tuple(map(torch.detach, read(*given))), "with its gradient"),
+    ):
+        at("train", words, log_probs=mine, reward=fixed_noise)
+
+
 def test_what_only_the_first_rollout_can_show():
     paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
     paid += ["1" * 16, {*range(16)}, dict(enumerate([1.0] * 16)), [1e39] * 16]
@@ -361,6 +382,9 @@ def test_what_only_the_first_rollout_can_show():
 def test_sampling_and_measuring():
     for prompts in ([], [""], [3], ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
+    for prompt in ("\ud800", "1+\udfff="):
+        at("sample", "the tokenizer cannot read the prompts", prompts=[prompt])
+    at("sample", "model is on the device 'meta'", model=random_model().to("meta"))
     larger = tokenizer(more=["<extra>"])
     at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
     for door in ("sample", "scores", "evaluate"):
@@ -397,13 +421,19 @@ def test_losses_curves_and_gates():
     negated = {name: -BATCH[name] for name in ("logp", "old_logp")}
     at("policy_loss", "logp and old_logp must be log-probs", **negated)
     at("policy_loss", "weight must be ≥ 0", weight=-BATCH["weight"])
-    at("from_gate", "gate must take (r, advantages)", gate=lambda r: r)
+    for gate in (lambda r: r, max, dict):
+        at("from_gate", "gate must take (r, advantages)", gate=gate)
+    for old in (2.0, 0.0):
+        at("curve", f"old must be a number > 0 and ≤ 1, got {old}", old=old)
     refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
     refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
     for gate, words in (
         (lambda r, a: None, "gate must return a tensor … None"),
         (lambda r, a: r[0], "gate must return a tensor … (3,)"),
         (lambda r, a: r * INF, "objective of my gate is not finite"),
+        (lambda r, a: r * 1j, "gate must return … one real number … complex64"),
+        (lambda r, a: r.to_sparse(), "gate must return a tensor with one real number"),
+        (lambda r, a: r.to("meta"), "gate must return a tensor with one real number"),
     ):
         refused(words, rl.from_gate(gate).policy_loss, **BATCH)
     refused("unknown algorithm 'GRPO', did you mean 'grpo'", rl.get, "GRPO")
@@ -415,13 +445,86 @@ def test_formulas_that_have_a_sentence_of_their_own():
     for name in ("group_relative", "group_centred", "leave_one_out"):
         words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
         refused(words, getattr(rl.advantages, name), lonely)
+    for name in ("opo", "gae"):
+        refused("looks at mask: give Scored(", getattr(rl.advantages, name), lonely)
+    for width in (2, 4):
+        masked = lonely._replace(mask=torch.ones(4, width))
+        refused(f"reward per token, (4, {width})", rl.advantages.gae, masked)
+    by_token = masked._replace(rewards=torch.ones(4, 4))
+    refused("looks at values: give Scored(", rl.advantages.gae, by_token)
     mask, given = BATCH["mask"], BATCH | {"weight": None}
     normaliser = rl.normalisers.group_token_mean
-    refused("max_length … (3 tokens), got 2", rl.normalisers.constant, mask, 2)
+    for length in (2, 0, -1, NAN, INF):
+        words = f"max_length must … (3 tokens), got {length:g}"
+        refused(words, rl.normalisers.constant, mask, length)
     refused("group_token_mean needs group", rl.normalisers.apply, normaliser, mask)
     words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
     refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
     refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
+
+
+def test_a_tensor_that_is_sparse_complex_or_holds_nothing():
+    """Of every argument of a loss: what no number can be read from at each place."""
+    dense = "must be a dense tensor of real numbers, not a sparse, meta"
+    for name, value in BATCH.items():
+        for odd in (value.to_sparse(), value.to("meta")):
+            at("policy_loss", f"{name} {dense}", **{name: odd})
+        at("policy_loss", f"{name} must be", **{name: value * (1 + 0j)})
+
+
+def test_a_rule_or_a_placement_that_does_not_exist():
+    """By its own function, which a loss sends to; no other rule stands in for it."""
+    seen = BATCH["logp"], BATCH["old_logp"], BATCH["mask"], BATCH["advantages"]
+    factor, wrong = rl.corrections.factor, "corrections has no setting"
+    for rule in rl.corrections.RULES:
+        for typo in (f"{rule}s", rule[1:], rule.replace("_", "-") + "_"):
+            refused(f"{wrong} {typo!r}, did you mean", factor, {typo: 2.0}, *seen)
+    for typo, meant in (("token_maks", "token_mask"), ("tokn_mask", "token_mask")):
+        refused(f"{wrong} {typo!r}, did you mean {meant!r}", factor, {typo: 2}, *seen)
+    refused("token_mask must", factor, {"token_mask": -1.0}, *seen)
+    refused("token_mask must be (lower, upper)", factor, {"token_mask": (2, 1)}, *seen)
+    refused("rules must be a dictionary", factor, ["token_mask"], *seen)
+    refused("opsm … advantages", factor, {"opsm": 0.1}, *seen[:3], None)
+    refused("did you mean 'token_mask'", TrainConfig, corrections={"toke_mask": 2})
+    refused("token_mask must", TrainConfig, corrections={"token_mask": 0})
+    shifted = partial(rl.moe.shifted, gamma=torch.ones(2, 3))
+    for typo in ("befor_clip", "before", None):
+        refused(
+            f"placement must be 'before_clip' or 'after_clip', got {typo!r}",
+            shifted,
+            BATCH["old_logp"],
+            BATCH["weight"],
+            BATCH["mask"],
+            placement=typo,
+        )
+
+
+def test_advantages_of_ones_own():
+    """The same sentence in a run and in the bridge to TRL."""
+    for made, got in (
+        (lambda s: s.total * NAN, "torch.float32 of shape"),
+        (lambda s: s.total * INF, "torch.float32 of shape"),
+        (lambda s: s.total * (1 + 0j), "complex64"),
+        (lambda s: s.total.to_sparse(), "torch.float32 of shape"),
+        (lambda s: s.total[:3], "torch.float32 of shape (3,)"),
+        (lambda s: s.total.numpy(), "array("),
+        (lambda s: None, "None"),
+    ):
+        words = f"finite numbers, one per response … as a tensor; got … {got}"
+        mine = replace(ALGORITHMS["grpo"], name="mine", advantages=made)
+        at("train", f"the advantages of mine must be 16 {words}", algorithm=mine)
+        refused(f"advantages … must be 8 {words}", bridged.check, made, 4, 3)
+    uneven = torch.arange(8.0), torch.ones(8, 2), 3
+    centred = rl.advantages.group_centred
+    refused("8 rewards … groups of 3", bridged.advantages_of, centred, *uneven)
+
+
+def test_answers_of_language_models():
+    refused("how must be 'whole' or", answers.extracted, "5", "5", how="lst")
+    refused("completion must be text, got None", answers.extracted, None, "5")
+    for scorer in (answers.contains_answer, answers.math_correct):
+        words = "2 completions, and 1 in answer"
+        refused(words, scorer, ["a", "b"], ["1", "2"], answer=["1"])
 
 
 def test_sums_of_rewards_names_and_devices():
@@ -470,6 +573,22 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     refused("h.csv", History.from_csv, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path)  # whose config.json it is
+
+
+def test_a_history_that_holds_more_than_numbers(tmp_path):
+    """A hook may write into a row. What `to_csv` writes, `from_csv` reads, also with
+    the mark that Excel puts before it."""
+    path = tmp_path / "h.csv"
+    for value in ("good", tensor([1.0, 2.0]), [1.0], {}):
+        words = "the history's column 'mine' must hold numbers, got"
+        refused(words, History("grpo", [{"mine": value}]).to_csv, path)
+        assert not path.exists()
+    for value in (np.float64(0.1), np.float32(0.5), tensor(2.0), 3, True, None):
+        History("grpo", [{"mine": value, "reward": 1 / 3}]).to_csv(path)
+        plain = None if value is None else float(value)
+        for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
+            path.write_bytes(text)
+            assert History.from_csv(path).rows == [{"mine": plain, "reward": 1 / 3}]
 
 
 def test_a_path_that_cannot_be_written(tmp_path):

@@ -21,8 +21,10 @@ from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
+from traitlets import TraitError
 
 from course.plots.words import plain, words
+from refimpl.checks import UserError, one_line, refuse_unknown, shown
 
 VISIBLE = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""
@@ -113,12 +115,34 @@ class Explorer(widgets.HBox):
         return np.array(self.canvas.buffer_rgba())[..., :3]
 
     def set(self, **values) -> None:
-        """Set several controls, and draw once."""
+        """Set several controls, and draw once.
+
+        Raises `UserError`, and leaves all as it was, if one of them has no such value.
+        """
+        refuse_unknown("this explorer", values, self.controls)
+        before = self.values
         for name, value in values.items():
-            self.controls[name].unobserve(self.redraw, names="value")
-            self.controls[name].value = value
-            self.controls[name].observe(self.redraw, names="value")
+            try:
+                self._put(name, value)
+                became = self.values[name]
+                if became is None or not np.all(became == value):  # cut off, or NaN
+                    raise ValueError(f"it becomes {became!r}")
+            except Exception as error:
+                for one in values:
+                    self._put(one, before[one])
+                raise UserError(
+                    f"{name} cannot be set to {shown(value)} ({one_line(error)}); it "
+                    f"can be {allowed(self.controls[name])}"
+                ) from error
         self.redraw()
+
+    def _put(self, name: str, value) -> None:
+        """Set a control without drawing."""
+        self.controls[name].unobserve(self.redraw, names="value")
+        try:
+            self.controls[name].value = value
+        finally:
+            self.controls[name].observe(self.redraw, names="value")
 
     def button(self, label: str, values: Mapping) -> widgets.Button:
         button = widgets.Button(description=label, layout=WIDE)
@@ -204,28 +228,47 @@ def reach(control: widgets.Widget) -> list:
     return [control.min, control.max]
 
 
+def allowed(control: widgets.Widget) -> str:
+    """What a control can be set to, in words."""
+    known = [shown(value) for value in reach(control)]
+    if not hasattr(control, "options"):
+        return f"anything from {known[0]} to {known[1]}"
+    return ", ".join(known if len(known) < 9 else [*known[:4], "…", *known[-4:]])
+
+
 def control(kind: type[widgets.Widget], label: str, value, **settings):
     """Any of ipywidgets' controls, as wide as the others; `labelled` shows its words.
 
     A description of no width is not shown, and said all the same.
     """
-    return kind(
-        value=value,
-        description=label,
-        style={"description_width": "0px"},
-        layout=WIDE,
-        **settings,
-    )
+    look = {"style": {"description_width": "0px"}, "layout": WIDE}
+    try:
+        return kind(value=value, description=label, **look, **settings)
+    except TraitError as error:
+        raise UserError(f"{label}: {shown(value)} is no value ({error})") from error
+
+
+def check_range(label: str, value: float, low: float, high: float, least: float):
+    """Raise `UserError` unless least < low < high, with `value` there, all finite."""
+    if not least < low <= value <= high < math.inf or low == high:
+        raise UserError(
+            f"{label}: a slider needs finite numbers, low ≤ value ≤ high and low < high"
+            f"{' above 0' * (least == 0)}, got low {low:g}, value {value:g}, high "
+            f"{high:g}"
+        )
 
 
 def slider(label: str, value: float, low: float, high: float, step: float):
     """A float slider, or an integer one if every number is an int.
 
-    Raises `ValueError` if no whole number of steps leads from `low` to `value`: the
+    Raises `UserError` if no whole number of steps leads from `low` to `value`: the
     browser would move the slider, and the picture with it, as soon as it is shown.
     """
+    check_range(label, value, low, high, -math.inf)
+    if not 0 < step < math.inf:
+        raise UserError(f"{label}: step must be a finite number above 0, got {step:g}")
     if abs((value - low) / step - round((value - low) / step)) > 1e-6:
-        raise ValueError(f"{label}: {value:g} is not {low:g} plus steps of {step:g}")
+        raise UserError(f"{label}: {value:g} is not {low:g} plus steps of {step:g}")
     whole = all(isinstance(x, int) for x in (value, low, high, step))
     kind = widgets.IntSlider if whole else widgets.FloatSlider
     return control(kind, label, value, min=low, max=high, step=step)
@@ -242,6 +285,7 @@ def log_slider(label: str, value: float, low: float, high: float):
     They are 1, 1.05, 1.1 … 2, 2.1 … 5, 5.2 … 9.8 and their tenfolds, so that a value
     is what its label says: ipywidgets' FloatLogSlider makes 8.71 of 8.8.
     """
+    check_range(label, value, low, high, 0.0)
     digits = (*range(100, 200, 5), *range(200, 500, 10), *range(500, 1000, 20))
     decades = range(math.floor(math.log10(low)) - 2, math.ceil(math.log10(high)) - 1)
     round_ = [float(f"{m}e{d}") for d in decades for m in digits]

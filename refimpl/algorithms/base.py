@@ -101,7 +101,7 @@ class Algorithm:
         **Arguments:**
 
         - `logp`, `old_logp`: log-probs of the sampled tokens at the sampling
-          temperature, nats. `old_logp` is a constant.
+          temperature, nats. A gradient flows through `logp` alone.
         - `advantages`: (B,), copied to every token, or (B, T).
         - `mask`: float, bool or int; 1 through EOS, 0 after.
         - `weight`: from `refimpl.normalisers`, made on the whole mini-batch; default:
@@ -174,6 +174,7 @@ class Algorithm:
             )
         return objective
 
+    @torch.inference_mode(False)  # so that there is a gradient, wherever it is asked
     def acts_without_advantage(self, **hyperparameters) -> bool:
         """Whether the objective has a gradient where Â = 0, tried on four tokens."""
         logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
@@ -192,9 +193,9 @@ def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     wide, response = torch.promote_types(logp.dtype, torch.float32), mask.bool()
+    constant = (x.detach() for x in (old_logp, advantages, weight))
     logp, old_logp, advantages, weight = (
-        torch.where(response, tensor.to(wide), 0.0)
-        for tensor in (logp, old_logp.detach(), advantages, weight)
+        torch.where(response, x.to(wide), 0.0) for x in (logp, *constant)
     )
     return Tokens(logp, old_logp, advantages, mask.to(wide), weight)
 

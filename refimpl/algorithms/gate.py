@@ -14,7 +14,7 @@ import torch
 
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
-from refimpl.checks import UserError, guarded, shown
+from refimpl.checks import UserError, guarded, is_dense, shown
 from refimpl.importance import ratio
 
 
@@ -30,15 +30,15 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     """
     try:
         inspect.signature(gate).bind("r", "advantages")
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # a builtin has no signature
         raise UserError(f"gate must take (r, advantages): {error}") from None
 
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()
-        g = gate(r, t.advantages)
-        if not isinstance(g, torch.Tensor) or g.shape != r.shape:
+        g = gate(r.clone(), t.advantages.clone())  # it may work in place
+        if not is_dense(g) or g.shape != r.shape:
             raise UserError(
-                "the gate must return a tensor with one number per token, shape "
+                "the gate must return a tensor with one real number per token, shape "
                 f"{tuple(r.shape)}, got {shown(g)}; such as torch.ones_like(r)"
             )
         g = torch.where(t.mask.bool(), g.detach(), 0.0)

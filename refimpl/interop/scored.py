@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from refimpl.advantages import Scored
+from refimpl.advantages import check as check_estimate
 from refimpl.checks import UserError, one_line
 
 
@@ -16,6 +17,10 @@ def advantages_of(
 
     A reward that is NaN counts in no baseline, and its response has Â = 0, as in TRL.
     """
+    if len(rewards) % size:
+        raise UserError(
+            f"{len(rewards)} rewards are no whole number of groups of {size}"
+        )
     group = torch.arange(len(rewards), device=rewards.device) // size
     unscored = rewards.isnan()
     mean = rewards.view(-1, size).nanmean(1).nan_to_num()
@@ -27,14 +32,7 @@ def advantages_of(
             "advantages must be a function of one argument, a `Scored` with rewards, "
             f"group and mask; it raised {one_line(error)}"
         ) from error
-    shape = getattr(advantages, "shape", None)
-    if not isinstance(advantages, Tensor) or shape not in (rewards.shape, mask.shape):
-        got = type(advantages).__name__ if shape is None else tuple(shape)
-        raise UserError(
-            f"advantages must return a tensor of shape ({len(rewards)},), a number per "
-            f"response, or {tuple(mask.shape)}, one per token up to "
-            f"max_completion_length; got {got}"
-        )
+    check_estimate(advantages, mask, "what advantages returns")
     unscored = unscored.view(-1, *(1,) * (advantages.ndim - 1))
     return advantages.to(rewards.device).where(~unscored, 0.0)
 

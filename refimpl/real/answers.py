@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from refimpl.checks import Positive, guarded
+from refimpl.checks import Positive, UserError, guarded
 from refimpl.real import judge
 from refimpl.real.extras import needed
 
@@ -18,11 +18,14 @@ Extract = Literal["whole", "last", "tag"]
 
 HABITS = ("bare", "equation", "sentence", "other")
 NUMBER = re.compile(
-    r"(?:(?<![\w.])-)?(?<![\d.])(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?", re.ASCII
+    r"(?:(?<![\w.])-)?(?<![\w.^])(?<!\^\{)"  # not inside a word, and no exponent
+    r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+|\^\{?[-+]?\d+\}?)?",
+    re.ASCII,
 )
 _AROUND_A_WORD = " \t\"'`*.,;:!?()[]{}<>"
 
 
+@guarded
 def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     """The part of `completion` that is compared with the reference `answer`.
 
@@ -77,10 +80,20 @@ def contains_answer(
     So an answer that lists every number is always paid: what chapter 13 shows as
     reward hacking. An answer that is no number pays if the text contains it.
     """
+    check_length(completions, answer)
     return [
         float(isinstance(text, str) and _contains(text, str(right).strip()))
         for text, right in zip(completions, answer, strict=True)
     ]
+
+
+def check_length(completions: Collection, answer: Collection) -> None:
+    """Raise `UserError` unless each completion has its answer."""
+    if len(completions) != len(answer):
+        raise UserError(
+            f"{len(completions)} completions, and {len(answer)} in answer: give one "
+            "for each"
+        )
 
 
 def _contains(text: str, right: str) -> bool:
@@ -107,6 +120,7 @@ def math_correct(
 
     Raises `UserError` if math-verify is not installed (`pip install "refimpl[real]"`).
     """
+    check_length(completions, answer)
     needed("math_verify")
     references = [str(right) for right in answer]
     return judge.scores(

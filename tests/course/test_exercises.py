@@ -1,12 +1,14 @@
 """Every solution passes, every known mistake is named, nothing passes by accident."""
 
 import copy
+import random
 import re
 
+import numpy as np
 import pytest
 import torch
 
-from course.exercises import exercises, verdict
+from course.exercises import _same, exercises, verdict
 
 ALL = exercises()
 each = pytest.mark.parametrize("key", ALL)
@@ -82,6 +84,78 @@ def test_an_answer_may_change_its_arguments(key):
     assert repr(exercise.cases) == cases
 
 
+@pytest.mark.parametrize("kind", [torch.tensor, np.bool_, np.array])
+def test_a_truth_value_of_torch_or_numpy_is_one(kind):
+    for right in (True, False):
+        assert _same(kind(right), right) and not _same(kind(not right), right)
+        assert _same([kind(right)], [right]) and not _same(kind(right), float("nan"))
+    assert not _same(torch.tensor(1.0), True), "a number is none"
+    assert not _same(torch.tensor([True]), True), "nor is a list"
+    assert _same(torch.tensor(True), 1.0), "but it may count"
+
+
+@pytest.mark.parametrize("x", [torch.tensor(5j), np.complex128(5j), 5j, np.array([5j])])
+def test_an_imaginary_number_is_no_real_one(x):
+    for right in (0, 0.0, torch.tensor(0.0), [0.0], torch.zeros(1)):
+        for given in (x, [x]):
+            assert not _same(given, right)
+    assert _same(torch.tensor(5 + 0j), 5.0)
+
+
+def states() -> dict:
+    """What an answer could change for whatever runs after it."""
+    return {
+        "grad": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.get_deterministic_debug_mode(),
+        "precision": torch.get_float32_matmul_precision(),
+        "anomalies": torch.is_anomaly_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "dice": [torch.get_rng_state().sum().item(), random.getstate()],
+        "NumPy's": np.random.get_state()[1].tolist(),  # noqa: NPY002
+    }
+
+
+def meddle():
+    torch.set_grad_enabled(False)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_float32_matmul_precision("medium")
+    torch.autograd.set_detect_anomaly(True)
+    torch.set_autocast_enabled("cpu", True)
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("key", ["7.3", "14.3", "1.2"])
+def test_what_an_answer_switches_is_switched_back(key):
+    """Also if it raises; solutions that need a gradient are right afterwards."""
+    exercise, before = ALL[key], states()
+
+    def meddling(*arguments):
+        meddle()
+        raise ZeroDivisionError("oh")
+
+    assert "oh" in verdict(key, meddling) and states() == before
+
+    def right_and_meddling(*arguments):
+        result = exercise.solution(*arguments)
+        torch.set_grad_enabled(False)
+        torch.manual_seed(1)
+        return result
+
+    if len(exercise.cases) == 1:
+        assert verdict(key, right_and_meddling) == right(key)
+    verdict(key, lambda *_: meddle())
+    assert states() == before and verdict(key, exercise.solution) == right(key)
+
+
 def test_keys_difficulties_and_the_number_of_exercises():
     chapters = {}
     for key, exercise in ALL.items():
@@ -91,3 +165,6 @@ def test_keys_difficulties_and_the_number_of_exercises():
     assert all(len(keys) >= 3 for keys in chapters.values()), chapters
     with pytest.raises(KeyError, match="no exercise"):
         verdict("99.9", 1)
+    for key in (10.1, ["10.1"], None):
+        with pytest.raises(KeyError, match=r"a text in quotation marks: .*10\.1"):
+            verdict(key, 1)

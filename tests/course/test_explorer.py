@@ -20,7 +20,7 @@ from PIL import Image
 
 from course import claims, explorer
 from course.plots import ppo, sapo_explorer, style
-from refimpl import History
+from refimpl import History, UserError
 from refimpl.curves import curve
 from refimpl.lab import grid
 from refimpl.lab.arms import ARMS
@@ -76,6 +76,58 @@ def test_a_preset_sets_several_controls_and_draws_once():
     assert play.values == {"a": 2.0, "b": 3} and len(drawn) == 1
     play.controls["a"].value = 1.0
     assert len(drawn) == 2, "the controls are still listened to"
+
+
+ILLEGAL = ("nonsense", None, math.nan, math.inf, -math.inf, 99, [1])
+
+
+@pytest.mark.parametrize("value", ILLEGAL, ids=repr)
+@pytest.mark.parametrize("name", ["a", "b", "c", "d"])
+def test_what_cannot_be_set_leaves_all_as_it_was_and_listened_to(name, value):
+    more = {
+        "c": explorer.choice("c", ["x", "y"], "x"),
+        "d": explorer.stops("d", [1.0, 2.0, 4.0], 2.0),
+    }
+    play = seesaw(**more)
+    before, picture = play.values, play.image.value
+    for given in ({name: value}, {"a": 2.0, "b": 3, name: value}):
+        with pytest.raises(UserError, match=f"{name} cannot be set to .*; it can be "):
+            play.set(**given)
+        assert play.values == before and play.image.value == picture
+    drawn = []
+    play.image.observe(drawn.append, names="value")
+    play.controls["a"].value = 2.0
+    play.set(b=3)
+    assert len(drawn) == 2, "every control still moves the picture"
+
+
+def test_a_control_that_is_not_there_is_named():
+    with pytest.raises(UserError, match=r"no setting 'nonsense'.*it has: a, b"):
+        seesaw().set(nonsense=1)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_slider_of_no_range_is_refused_in_a_sentence(bad):
+    for place in range(3):
+        given = [1.0, 0.5, 2.0]
+        given[place] = bad
+        with pytest.raises(UserError, match="β: a slider needs finite numbers"):
+            explorer.log_slider("β", *given)
+        with pytest.raises(UserError, match="β: a slider needs finite numbers"):
+            explorer.slider("β", *given, 0.5)
+    for low, value, high in ((0.0, 1.0, 2.0), (-1.0, 1.0, 2.0), (2.0, 2.0, 1.0)):
+        with pytest.raises(UserError, match="low < high above 0, got low"):
+            explorer.log_slider("β", value, low, high)
+    for value, low, high in ((5.0, 0.0, 2.0), (0.0, 0.0, 0.0), (0.0, 2.0, 0.0)):
+        with pytest.raises(UserError, match="low ≤ value ≤ high and low < high, got"):
+            explorer.slider("β", value, low, high, 0.5)
+    for step in (0, 0.0, -0.5, bad):
+        with pytest.raises(UserError, match="β: step must be a finite number above 0"):
+            explorer.slider("β", 1.0, 0.0, 2.0, step)
+    with pytest.raises(UserError, match=r"β: 3\.0 is no value"):
+        explorer.stops("β", [1.0, 2.0], 3.0)
+    with pytest.raises(UserError, match="β: 'z' is no value"):
+        explorer.choice("β", ["x", "y"], "z")
 
 
 def test_a_control_that_does_nothing_is_named_and_refused_under_test(monkeypatch):

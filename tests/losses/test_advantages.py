@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from refimpl import UserError
 from refimpl.advantages import (
+    CRITIC_FREE,
     Scored,
     batch_std,
     gae,
@@ -89,6 +90,16 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
 
 
 PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) // 4
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("function", [*CRITIC_FREE.values()])
+def test_a_reward_that_is_no_number_is_not_hidden(function, bad):
+    """Its own response has no finite advantage; a run refuses that."""
+    rewards, group = tensor([1.0, bad, 0.0, 1.0]), tensor([0, 0, 1, 1])
+    given = {"mask": mask_of([2, 1, 2, 1]), "parts": rewards[:, None]}
+    found = function(Scored(rewards, group, **given))
+    assert not found[1].isfinite()
 
 
 def test_maxrl_by_hand_and_as_in_prime_rl():

@@ -19,6 +19,7 @@ from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.checks import Share
+from refimpl.curves import curve
 from refimpl.normalisers import NORMALISERS
 from tests.losses.batches import (
     EXACT,
@@ -260,6 +261,39 @@ def test_an_objective_sees_clean_floats(given, kind):
 
 
 # What a loss makes of it
+
+
+@every
+def test_a_gradient_flows_through_logp_alone(algorithm):
+    """Also where a user's advantages are returns − critic(…), or come from `loss`."""
+    logp, old, advantages, mask = random_batch([3, 5, 1])
+    weight = mask / 9
+    for paid in (advantages, advantages[..., 0]):
+        others = [x.clone().requires_grad_() for x in (old, paid, weight)]
+        now = logp.detach().clone().requires_grad_()
+        result = algorithm.policy_loss(now, *others[:2], mask, others[2])
+        inner, _ = algorithm.loss(
+            now, *others[:2], mask, others[2], **algorithm.defaults
+        )
+        (result.loss + inner).backward()
+        assert now.grad.abs().sum() > 0 and [x.grad for x in others] == [None] * 3
+
+
+def working_in_place(r, advantages):
+    """1 everywhere, after both arguments were written over."""
+    advantages.neg_()
+    return r.zero_().add_(1)
+
+
+def test_a_gate_may_work_in_place():
+    batch = random_batch([3, 5, 1])
+    plain, in_place = from_gate(lambda r, a: torch.ones_like(r)), working_in_place
+    ours, theirs = (loss_and_slope(a, *batch) for a in (plain, from_gate(in_place)))
+    for one, other in zip(ours, theirs):
+        assert torch.equal(one, other)
+    assert from_gate(lambda r, a: r > 0.5).policy_loss(*batch).loss.isfinite()
+    first, second = (curve(from_gate(g)) for g in (in_place, lambda r, a: r * 0 + 1))
+    assert torch.equal(first.coefficient, second.coefficient)
 
 
 @every

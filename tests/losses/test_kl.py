@@ -64,6 +64,16 @@ def test_no_estimator_overflows(name, d, dtype):
         assert slope.item() == 0
 
 
+@pytest.mark.parametrize("name", ["k3", "k3+", "unbiased_k3"])
+def test_a_token_that_the_reference_never_gives_costs_what_the_limit_says(name):
+    """log π_ref = −∞: e^−20 − 1 + 20, not ∞ − ∞, and no gradient. NaN stays NaN."""
+    logp = tensor([-1.0, -1.0], requires_grad=True)
+    value = ESTIMATORS[name](logp, tensor([-math.inf, math.nan]), logp.detach())
+    (slope,) = grad(value[0], logp)
+    assert value[0].item() == pytest.approx(19, abs=1e-6) and value[1].isnan()
+    assert slope[0].item() == (0 if name != "unbiased_k3" else value[0].item())
+
+
 # KL in the reward
 
 

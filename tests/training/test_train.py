@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from refimpl import ALGORITHMS, TrainConfig, collect, evaluate, hooks, train, updates
+from refimpl import (
+    ALGORITHMS,
+    TrainConfig,
+    WarmStart,
+    collect,
+    curve,
+    evaluate,
+    hooks,
+    sft,
+    train,
+    updates,
+)
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
     SMALL,
@@ -84,6 +95,49 @@ def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
 
 
 # What is recorded
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo", "rspo"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_run_has_gradients_wherever_it_is_called(name, mode):
+    """As in a notebook that once called `set_grad_enabled(False)`. The model may have
+    been made there too."""
+    make = random_moe if name == "rspo" else random_model
+    settings = {"rollouts": 1, "reward": fixed_noise}
+    usual = small_run(name, model=make(), **settings)
+    with mode():
+        here = small_run(name, model=make(), **settings)
+        assert not torch.is_grad_enabled()
+    assert here == usual and same_weights(here.model, usual.model)
+
+
+def test_what_asks_for_a_gradient_has_one_in_every_mode():
+    """A curve's slope, a warm start's steps, and whether Â = 0 is without gradient."""
+    quick = WarmStart(skill_steps=2, habit_steps=1, batch_size=4)
+    usual = curve("sapo"), sft.train(quick)[1]
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert torch.equal(curve("sapo").coefficient, usual[0].coefficient)
+            assert sft.train(quick)[1] == usual[1]
+            for algorithm in ALGORITHMS.values():
+                acts = algorithm.name in ("kimi", "dro")
+                assert algorithm.acts_without_advantage() is acts, algorithm.name
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
+def test_a_run_under_another_default_dtype_is_nearly_the_same(name):
+    """Rewards and advantages are then float64; weights stay what they are."""
+    settings = {"rollouts": 1, "reward": fixed_noise, "model": random_model()}
+    usual = small_run(name, **settings)
+    torch.set_default_dtype(torch.float64)
+    try:
+        here = small_run(name, **settings)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    near = {"rel": 1e-3, "abs": 1e-5, "nan_ok": True}
+    for column in {*usual.columns} - {"step_time"}:
+        assert here[column] == pytest.approx(usual[column], **near), column
+    assert {p.dtype for p in here.model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("samples", [1, 4])

@@ -8,13 +8,16 @@ if it agrees with a known wrong one, it says which mistake that is; otherwise it
 the first case where it differs. Solutions are in `solutions/`, beside this file.
 """
 
+import contextlib
 import copy
 import importlib
 import pkgutil
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 
@@ -65,8 +68,9 @@ def check(key: str, attempt: Any) -> None:
 def verdict(key: str, attempt: Any) -> str:
     """The sentence that `check` prints. Raises `KeyError` on an unknown exercise."""
     known = exercises()
-    if key not in known:
-        raise KeyError(f"no exercise {key!r}; there are: {', '.join(known)}")
+    if not isinstance(key, str) or key not in known:
+        hint = "" if isinstance(key, str) else ", a text in quotation marks"
+        raise KeyError(f"no exercise {key!r}; there are{hint}: {', '.join(known)}")
     exercise = known[key]
     try:
         answers = _answers(exercise, attempt)
@@ -93,6 +97,46 @@ def verdict(key: str, attempt: Any) -> str:
     )
 
 
+SWITCHES: tuple[tuple[Callable, Callable], ...] = (
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda on: torch.set_autocast_enabled("cpu", on),
+    ),
+    (
+        lambda: str(torch.get_default_device()),
+        lambda name: torch.set_default_device(None if name == "cpu" else name),
+    ),
+)
+"""What code can change for all that runs after it, and how to put it back."""
+DICE: tuple[tuple[Callable, Callable], ...] = (
+    (torch.get_rng_state, torch.set_rng_state),
+    (random.getstate, random.setstate),
+    (np.random.get_state, np.random.set_state),
+)
+
+
+@contextlib.contextmanager
+def undone() -> Iterator[None]:
+    """Whatever is switched inside is switched back; dice show what they showed."""
+    switches = [(get, put, get()) for get, put in SWITCHES]
+    dice = [(put, get()) for get, put in DICE]
+    try:
+        yield
+    finally:
+        for get, put, before in switches:
+            if get() != before:
+                put(before)
+        for put, before in dice:
+            put(before)
+
+
+@undone()
 def _answers(exercise: Exercise, attempt: Any) -> list:
     if not exercise.cases:
         return [attempt() if isinstance(attempt, Callable) else attempt]
@@ -109,17 +153,35 @@ def _same(a: Any, b: Any) -> bool:
     """
     if isinstance(a, str) and isinstance(b, str):
         return a.strip().casefold() == b.strip().casefold()
+    if isinstance(a, bool) or isinstance(b, bool):
+        a, b = _bool(a), _bool(b)
     if isinstance(a, str | bool) or isinstance(b, str | bool):
         return type(a) is type(b) and a == b
     try:
         if isinstance(a, list | tuple) and isinstance(b, list | tuple):
             return len(a) == len(b) and all(map(_same, a, b))
-        a = torch.as_tensor(a, dtype=torch.float64).detach()
-        b = torch.as_tensor(b, dtype=torch.float64).detach()
+        a, b = _real(a), _real(b)
         close = torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
     except Exception:  # of an answer that is no number, too large, or holds itself
         return False
     return a.shape == b.shape and close
+
+
+def _bool(x: Any) -> Any:
+    """A single truth value of torch or NumPy as Python's own."""
+    kind = str(getattr(x, "dtype", "")).removeprefix("torch.")
+    return bool(x) if kind == "bool" and x.ndim == 0 else x
+
+
+def _real(x: Any) -> torch.Tensor:
+    """Numbers in double precision. An imaginary part is an error, unless it is 0."""
+    if isinstance(x, list | tuple) and len(x):
+        return torch.stack([*map(_real, x)])
+    if "complex" in str(getattr(x, "dtype", "")):
+        if (x.imag != 0).any():
+            raise ValueError
+        x = x.real
+    return torch.as_tensor(x, dtype=torch.float64).detach()
 
 
 def _show(value: Any) -> str:

@@ -21,7 +21,7 @@ from course.site.page import ROOT
 
 FILE = ROOT / "figures" / "dragged.gif"
 TABLES = FILE.parent / "explorers" / "10_sapo_1.json"
-WIDTH, HEIGHT, SIZE = 1440, 1000, (760, 412)
+WIDTH, HEIGHT, WIDE = 1440, 1000, 700
 MILLISECONDS, LAST = 90, 1500
 EXPLORER = "window.explorers['10_sapo_1']"
 
@@ -52,7 +52,8 @@ def main() -> None:
         for values in positions(stops):
             page.execute_script(f"{EXPLORER}.set(arguments[0])", values)
             shot = Image.open(io.BytesIO(figure.screenshot_as_png)).convert("RGB")
-            small = shot.resize(SIZE, Image.Resampling.LANCZOS)
+            size = WIDE, round(shot.height * WIDE / shot.width)
+            small = shot.resize(size, Image.Resampling.LANCZOS)
             frames.append(small.quantize(64, dither=0))
     times = [MILLISECONDS] * (len(frames) - 1) + [LAST]
     first, *others = frames
