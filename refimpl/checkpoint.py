@@ -1,6 +1,7 @@
 """One file to continue a run from: bit for bit on a CPU, on a GPU see `gpu-check`."""
 
 import contextlib
+import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from refimpl import seeds
 from refimpl.checks import UserError, one_line
-from refimpl.files import writable_folder, write
+from refimpl.files import sweep, unmade, writable_file, writable_folder, write
 from refimpl.models import Model, fingerprint, frozen_names
 from refimpl.rewards import identity
 from refimpl.run import Run
@@ -26,9 +27,10 @@ class CheckpointError(OSError):
     """A checkpoint could not be written; the one before it is untouched."""
 
 
-def files(folder: Path) -> dict[str, Path]:
+def files(folder: str | Path) -> dict[str, Path]:
     """What a run writes into its folder, by name."""
-    return {"its checkpoint": folder / NAME, "its lock": folder / LOCK}
+    place = Path(folder)
+    return {"its checkpoint": place / NAME, "its lock": place / LOCK}
 
 
 @contextlib.contextmanager
@@ -38,8 +40,9 @@ def folder(
     """Take the folder for this run: one process at a time, and no run over another.
 
     Gives its absolute path, and what is saved there if the run is to go on. Raises
-    `UserError` if the folder cannot be written, another process trains in it, or it
-    holds a checkpoint that this run was not told to continue or to replace.
+    `UserError` if the folder cannot be written, there is nothing to go on from, another
+    process trains in it, or it holds a checkpoint that this run was not told to
+    continue or to replace. A run that saves nothing leaves nothing behind.
     """
     if resume and overwrite:
         raise UserError("resume keeps a checkpoint, overwrite replaces it: choose one")
@@ -49,7 +52,20 @@ def folder(
             raise UserError(f"{asked}=True needs a checkpoint_dir, got None")
         yield None, None
         return
+    with unmade(path):
+        yield from _taken(path, resume, overwrite)
+
+
+def _taken(path: str | Path, resume: bool, overwrite: bool) -> Iterator:
+    if resume and str(path):
+        check_there(Path(path) / NAME)
     path = writable_folder(path, "checkpoints")
+    saved = path / NAME
+    if saved.exists() and not saved.is_file():
+        raise UserError(f"{saved} is in the way, which is no file; use another folder")
+    if saved.is_symlink():
+        writable_file(saved, "checkpoints")
+    new = not os.path.lexists(path / LOCK)
     lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -58,8 +74,14 @@ def folder(
             f"another process trains in {str(path)!r}; wait for it, or give this run "
             "a checkpoint folder of its own"
         ) from None
+    except OSError as error:  # a folder, a link, another user's
+        raise UserError(
+            f"{path / LOCK} cannot be taken ({error.strerror}): remove it, or use "
+            "another checkpoint folder"
+        ) from error
     try:
-        if (path / NAME).exists() and not (resume or overwrite):
+        sweep(path, f".{NAME}.", older=0)  # nobody else writes here
+        if saved.exists() and not (resume or overwrite):
             raise UserError(
                 f"{str(path)!r} holds a checkpoint already; go on from it with "
                 "resume (--resume), replace it with overwrite (--overwrite), or use "
@@ -67,7 +89,16 @@ def folder(
             )
         yield path, load(path) if resume else None
     finally:
+        if new and not saved.exists():
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                os.unlink(path / LOCK)
         lock.release()
+
+
+def check_there(path: Path) -> None:
+    """Raise `UserError` if no checkpoint is there to go on from."""
+    if not os.path.exists(path):
+        raise UserError(f"nothing to resume: {path} does not exist")
 
 
 def save(folder: str | Path, state: dict) -> None:
@@ -85,8 +116,7 @@ def save(folder: str | Path, state: dict) -> None:
 def load(folder: str | Path) -> dict:
     """Raises `UserError` if there is none, or it is corrupt or of another version."""
     path = Path(folder) / NAME
-    if not path.exists():
-        raise UserError(f"nothing to resume: {path} does not exist")
+    check_there(path)
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not compare checksums
             if (damaged := archive.testzip()) is not None:

@@ -1,15 +1,23 @@
 """Files that a run writes, all of them through `write`; tried before the work."""
 
 import contextlib
+import errno
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from refimpl.checks import UserError
+from refimpl.checks import UserError, one_line
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota, a file that may not grow."""
+UNFINISHED, DAY = ".unfinished", 86_400
+"""How scratch files end, and the seconds after which one is nobody's any more."""
 
 
 def cache_folder() -> Path:
@@ -34,15 +42,25 @@ def write(
     to, never replaced. Raises `OSError` if it cannot be written: what was there before
     is then untouched.
     """
+    try:
+        _write(Path(path), fill, mode)
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)  # a full disk does not say of which file
+        raise
+
+
+def _write(path: Path, fill: str | Callable[[IO], object], mode: str) -> None:
     how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    path = Path(path)
     if path.exists() and not path.is_file():
         with open(path, mode, **how) as file:
             _put(fill, file)
         return
     path = Path(os.path.realpath(path))  # which a pipe behind /dev/stdout has not
     before = path.stat() if path.exists() else None
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    prefix = f".{path.name[:40]}."
+    sweep(path.parent, prefix)
+    handle, scratch = tempfile.mkstemp(UNFINISHED, prefix, path.parent)
     try:
         with open(handle, mode, **how) as file:
             _put(fill, file)
@@ -63,11 +81,14 @@ def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
 
     Raises `UserError` if they cannot be written; what was there is then untouched.
     """
-    with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as scratch:
+    sweep(folder, ".new.")
+    with tempfile.TemporaryDirectory(UNFINISHED, ".new.", folder) as scratch:
         try:
             fill(Path(scratch))
         except Exception as error:  # safetensors' own, of a full disk
-            raise UserError(f"cannot write to {str(folder)!r} ({error})") from error
+            raise UserError(
+                f"cannot write to {str(folder)!r} ({one_line(error)})"
+            ) from error
         files = sorted(Path(scratch).iterdir())
         for file in files:
             with open(file, "rb") as written:
@@ -75,6 +96,33 @@ def write_folder(folder: str | Path, fill: Callable[[Path], object]) -> None:
         for file in files:
             os.replace(file, Path(folder) / file.name)
     _names_to_disk(folder)
+
+
+def sweep(folder: str | Path, prefix: str, older: float = DAY) -> None:
+    """Remove what a killed process left half-written, `older` seconds ago or more."""
+    with contextlib.suppress(OSError):
+        for path in Path(folder).iterdir():
+            ours = path.name.startswith(prefix) and path.name.endswith(UNFINISHED)
+            if ours and time.time() - path.lstat().st_mtime >= older:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+
+
+@contextlib.contextmanager
+def unmade(*folders: str | Path | None) -> Iterator[None]:
+    """Of these folders and those above them, what is made in here and is empty at the
+    end goes again: a run that is refused leaves nothing behind."""
+    paths = [Path(folder).absolute() for folder in folders if folder]
+    above = {part for path in paths for part in (path, *path.parents)}
+    new = [path for path in above if not os.path.exists(path)]
+    try:
+        yield
+    finally:
+        for path in sorted(new, reverse=True):  # the inner ones first
+            with contextlib.suppress(OSError, ValueError):  # a name that holds NUL
+                path.rmdir()
 
 
 def _put(fill: str | Callable[[IO], object], file: IO) -> None:
@@ -123,30 +171,49 @@ def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
     return folder
 
 
+def check_name(path: str | Path, what: str) -> None:
+    """Raise `UserError` if what writes weights cannot take such a name."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise _unwritable(what, path, "its name is not UTF-8") from None
+
+
 def writable_file(path: str | Path, what: str) -> Path:
     """`path` as a file that can be written, its folder made if need be.
 
     Raises `UserError` if it is a folder or read-only, if its name is none that a file
     can have, or if it lies where it cannot be written.
     """
+    if not str(path):
+        raise UserError(f"cannot write {what} to '', which is no name; name a file")
+    if os.path.basename(path) in ("", ".", ".."):
+        raise _is_folder(what, path)
     try:
         there = os.stat(path).st_mode
     except FileNotFoundError:  # or a link to nothing
         target = Path(os.path.realpath(path) if os.path.islink(path) else path)
-        writable_folder(target.parent, what, target.name)
+        folder = writable_folder(target.parent, what, target.name)
+        try:  # only now the system says whether the name is too long
+            (folder / target.name).exists()
+        except OSError as error:
+            raise _unwritable(what, path, error) from error
         return Path(path).absolute()
     except (OSError, ValueError) as error:  # too long, NUL, a circle of links
         raise _unwritable(what, path, error) from error
     if stat.S_ISDIR(there):
-        raise UserError(
-            f"cannot write {what} to {str(path)!r}, which is a folder; name a file "
-            "in it"
-        )
+        raise _is_folder(what, path)
     if stat.S_ISSOCK(there) or not (there & 0o222 and os.access(path, os.W_OK)):
         raise _unwritable(what, path, "it is a socket or read-only")
     if stat.S_ISREG(there):
         writable_folder(Path(os.path.realpath(path)).parent, what, Path(path).name)
     return Path(path).absolute()
+
+
+def _is_folder(what: str, path: str | Path) -> UserError:
+    return UserError(
+        f"cannot write {what} to {str(path)!r}, which is a folder; name a file in it"
+    )
 
 
 def _unwritable(what: str, path: str | Path, why: object) -> UserError:

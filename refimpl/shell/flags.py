@@ -26,6 +26,9 @@ HELPERS = {"__init__", "base", "clip", "gate"}
 FOLDER = Path(__file__).parents[1] / "algorithms"
 METHODS = sorted({file.stem for file in FOLDER.glob("*.py")} - HELPERS)
 """The names in `ALGORITHMS`, which has one file for each: known without torch."""
+File: TypeAlias = Annotated[str, tyro.conf.arg(metavar="FILE")]
+Folder: TypeAlias = Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+"""As they were typed: a `Path` would make a file `h` of `h/`, and `.` of nothing."""
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(METHODS))]
 APART = ("hyperparameters", "corrections")
 FIELDS = {k: v for k, v in annotations(TrainConfig).items() if k not in APART}

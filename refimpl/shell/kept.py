@@ -1,5 +1,6 @@
 """A run from the command line: whatever ends it, what it has is kept, and summed up."""
 
+import os
 import signal
 import sys
 import warnings
@@ -22,29 +23,46 @@ from refimpl.train import train as run_training
 class Outputs(NamedTuple):
     """Where to write; None is not asked for."""
 
-    history: Path | None
-    samples: Path | None
-    save: Path | None
-    save_policy: Callable | None
-    """f(model, tokenizer, folder) in place of `save_pretrained`"""
+    history: str | Path | None
+    samples: str | Path | None
+    save: str | Path | None
+
+    def folders(self) -> list[str | Path | None]:
+        """Those that are made, if need be."""
+        return [
+            os.path.dirname(self.history or ""),
+            os.path.dirname(self.samples or ""),
+            self.save,
+        ]
+
+    def tried(self) -> "Outputs":
+        """These, absolute; raises `UserError` if one cannot be written to."""
+        history, samples, save = self
+        if history is not None:
+            history = files.writable_file(history, "the history")
+        if samples is not None:
+            samples = files.writable_file(samples, "the samples")
+        if save is not None:
+            save = files.writable_folder(save, "the policy")
+            files.check_name(save, "the policy")
+        return Outputs(history, samples, save)
 
 
 def run(
     method: Algorithm,
     config: TrainConfig,
-    outputs: Outputs,
-    checkpoint_dir: Path | None,
     start: dict[str, Any],
+    outputs: Outputs,
+    save_policy: Callable,
 ) -> int:
     """Train as `start` says, and write the outputs: the command's exit status."""
 
     def keep(result: History) -> None:
         """Write what is asked for, then the summary; each though another fails."""
         with ExitStack() as todo:  # the last comes first
-            todo.callback(summarise, result, config, checkpoint_dir)
+            todo.callback(summarise, result, config, start["checkpoint_dir"])
             if outputs.save is not None:
-                save = outputs.save_policy or save_pretrained
-                fill = partial(save, result.model, start["tokenizer"])
+                fill = partial(save_policy, result.model, start["tokenizer"])
                 todo.callback(files.write_folder, outputs.save, fill)
             if outputs.samples is not None:
                 todo.callback(result.samples_to_jsonl, outputs.samples)
@@ -55,8 +73,9 @@ def run(
     late: list[int] = []
 
     def signalled(number: int, _) -> None:
-        """Once a rollout is complete, nothing comes between it and its outputs."""
-        if not complete:
+        """Once a rollout is complete, nothing comes between it and its outputs, but for
+        a second signal: a pipe that nobody reads would be waited for without end."""
+        if not complete or late:
             raise Interrupted(signal.Signals(number).name, number)
         late.append(number)
 
@@ -71,16 +90,15 @@ def run(
                     config=config,
                     **start,
                     hooks=[lambda run, step: complete.append(step)],
-                    checkpoint_dir=checkpoint_dir,
                 )
         except BaseException as error:
             if isinstance(so_far := getattr(error, "history", None), History):
                 keep(so_far)
             raise
+        if isinstance(result.ended, Interrupted):
+            late.append(result.ended.number)
         keep(result)
-    if isinstance(result.ended, Interrupted):
-        return 128 + result.ended.number
-    if late:  # it has waited for the outputs
+    if late:  # a signal ended the run, or has waited for the outputs
         return 128 + late[0]
     finished = result.ended is None or isinstance(result.ended, DynamicSamplingError)
     return 0 if finished else 2  # 0: as far as it could be trained
@@ -92,10 +110,10 @@ def save_pretrained(model, tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def summarise(result: History, config: TrainConfig, folder: Path | None) -> None:
+def summarise(result: History, config: TrainConfig, folder: str | None) -> None:
     """How to go on, if it ended early, and the line that holds the accuracy."""
     can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
-    if can_go_on and folder and (folder / checkpoint.NAME).exists():
+    if can_go_on and folder and (Path(folder) / checkpoint.NAME).exists():
         print(f"continue with --checkpoint-dir {folder} --resume", file=sys.stderr)
     last = result.rows[-1]
     measured = [a for a in result["accuracy"] if a == a]

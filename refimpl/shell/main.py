@@ -6,12 +6,12 @@ are found when one is called.
 """
 
 import csv
-import errno
+import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import tyro
@@ -21,13 +21,10 @@ import refimpl as rl
 from refimpl import checks, files
 from refimpl.checks import UserError
 from refimpl.config import Preset, TrainConfig
-from refimpl.shell.flags import Method, Sets, known_method, parse_settings
+from refimpl.shell.flags import File, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import Unbroken
 from refimpl.shell.rooms import ELSEWHERE, check_command, room
 from refimpl.shell.train import World, train, worlds
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A disk, a quota, a file that may not grow."""
 
 
 def settings_() -> int:
@@ -72,9 +69,7 @@ def warm_start_(
     return 0
 
 
-def curves_(
-    *, algorithm: Method, set: Sets = (), out: Path = Path("curves.csv")
-) -> int:
+def curves_(*, algorithm: Method, set: Sets = (), out: File = "curves.csv") -> int:
     """Write objective and gradient coefficient against the ratio as CSV.
 
     Args:
@@ -82,7 +77,6 @@ def curves_(
     """
     method = known_method(algorithm)
     settings = parse_settings(method, set, fields={})["hyperparameters"]
-    path = files.writable_file(out, "the curves")
 
     def fill(file) -> None:
         writer = csv.writer(file)
@@ -93,7 +87,8 @@ def curves_(
                 name = f"{method.name} A{'>' if sign > 0 else '<'}0"
                 writer.writerow([name, *(f"{number:.6g}" for number in row)])
 
-    files.write(path, fill)
+    with files.unmade(os.path.dirname(out)):
+        files.write(files.writable_file(out, "the curves"), fill)
     print(f"wrote {out}")
     return 0
 
@@ -109,7 +104,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; 2 and one line for what the reader can mend."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    out, err = Unbroken(sys.stdout), Unbroken(sys.stderr)
+    out, err = Unbroken(sys.stdout, needed=True), Unbroken(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
         return called(arguments)
 
@@ -126,21 +121,13 @@ def ours() -> tuple[type[BaseException], ...]:
 
 def called(arguments: list[str]) -> int:
     """The command's exit status."""
-    asked = arguments[0] if arguments else ""
     try:
-        known = COMMANDS
-        if not asked.startswith("-"):
-            check_command(asked)
-        if asked in ELSEWHERE:
-            known = COMMANDS | room(ELSEWHERE[asked], asked).COMMANDS
-        return tyro.extras.subcommand_cli_from_dict(
-            known,
-            prog="python -m refimpl",
-            description=f"Other commands: {', '.join(ELSEWHERE)}.",
-            args=arguments,
-        )
+        try:
+            return work(arguments)
+        finally:
+            sys.stdout.flush()  # a full disk is an error of now
     except Exception as error:
-        full = isinstance(error, OSError) and error.errno in FULL
+        full = isinstance(error, OSError) and error.errno in files.FULL
         if not (isinstance(error, UserError) or full or isinstance(error, ours())):
             raise  # a bug: its traceback is what helps
         print(f"error: {error}", file=sys.stderr)
@@ -148,3 +135,32 @@ def called(arguments: list[str]) -> int:
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
         return 128 + getattr(error, "number", signal.SIGINT)
+
+
+def work(arguments: list[str]) -> int:
+    """Find the command and call it."""
+    asked = arguments[0] if arguments else ""
+    if not asked.startswith("-"):
+        check_command(asked)
+    check_named(arguments)
+    known = COMMANDS
+    if asked in ELSEWHERE:
+        known = COMMANDS | room(ELSEWHERE[asked], asked).COMMANDS
+    return tyro.extras.subcommand_cli_from_dict(
+        known,
+        prog="python -m refimpl",
+        description=f"Other commands: {', '.join(ELSEWHERE)}.",
+        args=arguments,
+    )
+
+
+def check_named(arguments: list[str]) -> None:
+    """Raise `UserError` on an empty text, as "$MODEL" is where nobody has set it."""
+    for before, text in pairwise(arguments):
+        flag, equals, value = text.partition("=")
+        long = flag.startswith("--") and equals
+        if not (value if long else text).strip():
+            raise UserError(
+                f"{flag if long else before} '' is empty, which names nothing; leave "
+                "it out, or give it a value (is a variable of the shell not set?)"
+            )

@@ -1,14 +1,13 @@
 """The command `train`: what is asked for is tried before the work."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import refimpl as rl
 from refimpl import checks, files
 from refimpl.checks import UserError
 from refimpl.config import DType, Preset, TrainConfig
-from refimpl.shell.flags import Method, Sets, known_method, parse_settings
+from refimpl.shell.flags import File, Folder, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import check_apart
 from refimpl.shell.rooms import room
 
@@ -37,12 +36,12 @@ def train(
     recompute: bool = False,
     device: str | None = None,
     dtype: DType | None = None,
-    checkpoint_dir: Path | None = None,
+    checkpoint_dir: Folder | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    history: Path | None = None,
-    samples: Path | None = None,
-    save: Path | None = None,
+    history: File | None = None,
+    samples: File | None = None,
+    save: Folder | None = None,
 ) -> int:
     """Train a policy; the last line of output holds its held-out accuracy.
 
@@ -68,7 +67,7 @@ def train(
     """
     method = known_method(algorithm)
     from refimpl.prepare import check_fit
-    from refimpl.shell.kept import Outputs, run
+    from refimpl.shell.kept import Outputs, run, save_pretrained
 
     settings = parse_settings(method, set)
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
@@ -81,30 +80,39 @@ def train(
         raise UserError("--preset and --model name two policies: give one of them")
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
+    outputs = Outputs(history, samples, save)
     taken = {} if checkpoint_dir is None else rl.checkpoint.files(checkpoint_dir)
-    policies = {"--save": save, "--model": None if model is None else Path(model)}
-    check_apart({"--history": history, "--samples": samples, **taken}, policies)
-    if history is not None:
-        history = files.writable_file(history, "the history")
-    if samples is not None:
-        samples = files.writable_file(samples, "the samples")
-    if save is not None:
-        save = files.writable_folder(save, "the policy")
+    check_apart(
+        {"--history": history, "--samples": samples, **taken},
+        {"--save": save, "--model": model},
+    )
     pairs = checks.parse_pairs("--task-set", task_set, "max_terms=2")
     world = world_of(task, pairs) if task in get_args(World) else None
     given = (model, lora, system)
     start: dict[str, Any]
-    if world is None or merge or recompute or any(x is not None for x in given):
-        start = room("real", "train").start(
-            model, world, task, pairs, system, chat, lora, merge, recompute, config.seed
-        )
-    else:
-        recipe = rl.WarmStart(preset=preset or "tiny", world=world)
-        policy, tokenizer, _ = rl.warm_start(recipe, device=config.device)
-        start = {"model": policy, "tokenizer": tokenizer, "task": world}
-    outputs = Outputs(history, samples, save, start.pop("save_policy", None))
-    start |= {"resume": resume, "overwrite": overwrite}
-    return run(method, config, outputs, checkpoint_dir, start)
+    with files.unmade(*outputs.folders(), checkpoint_dir):
+        outputs = outputs.tried()
+        if world is None or merge or recompute or any(x is not None for x in given):
+            start = room("real", "train").start(
+                model,
+                world,
+                task,
+                pairs,
+                system,
+                chat,
+                lora,
+                merge,
+                recompute,
+                config.seed,
+            )
+        else:
+            recipe = rl.WarmStart(preset=preset or "tiny", world=world)
+            policy, tokenizer, _ = rl.warm_start(recipe, device=config.device)
+            start = {"model": policy, "tokenizer": tokenizer, "task": world}
+        save_policy = start.pop("save_policy", save_pretrained)
+        start |= {"checkpoint_dir": checkpoint_dir}
+        start |= {"resume": resume, "overwrite": overwrite}
+        return run(method, config, start, outputs, save_policy)
 
 
 def worlds() -> dict[str, "Callable[[], HabitWorld]"]:

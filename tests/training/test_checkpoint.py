@@ -169,6 +169,42 @@ def test_one_process_at_a_time_trains_in_a_folder_as_long_as_it_lasts(
         assert caught.traceback  # the frames of the failed run are still there
 
 
+def test_a_run_that_is_refused_leaves_no_folder_and_no_lock(tmp_path, monkeypatch):
+    """One that was there before stays."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / ".lock").touch()
+    monkeypatch.setattr(samplers, "sample", None)
+    for place in ("old", "new", "a/b/c"):
+        for more, said in (({"resume": True}, "nothing to resume"), ({}, "device")):
+            given = {"checkpoint_dir": tmp_path / place, "device": "gpu", **more}
+            with pytest.raises(ValueError, match=said):
+                small_run(**given)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert left == {"old", "old/.lock"}
+
+
+@pytest.mark.parametrize("name", [NAME, ".lock"])
+def test_what_is_in_the_way_of_a_checkpoint_is_noticed_before_the_training(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(samplers, "sample", None)
+    (tmp_path / "a" / name).mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / name).symlink_to(tmp_path / "a" / name)
+    for place in ("a", "b"):
+        for more in ({}, {"overwrite": True}):
+            with pytest.raises(ValueError, match=r"is in the way|cannot be taken"):
+                small_run(checkpoint_dir=tmp_path / place, **more)
+
+
+def test_what_a_killed_run_left_half_written_goes_when_the_next_begins(tmp_path):
+    half = tmp_path / f".{NAME}.abcdefgh.unfinished"
+    half.touch()
+    (tmp_path / f".{NAME}.mine").touch()
+    small_run(rollouts=1, checkpoint_dir=tmp_path)
+    assert not half.exists() and (tmp_path / f".{NAME}.mine").exists()
+
+
 # Another run than the one that was saved
 
 

@@ -2,12 +2,16 @@
 
 import csv
 import importlib.util
+import io
 import json
+import os
 import re
 import shlex
 import signal
+import sys
 from functools import wraps
 from pathlib import Path
+from threading import Event, Thread, get_ident
 
 import pytest
 import torch
@@ -42,6 +46,9 @@ def place(tmp_path, monkeypatch):
     worlds.TOKENIZER.save_pretrained("policy")
     Path("file").write_text("in the way")
     Path("empty").mkdir()
+    for folder in ("locked/.lock", "kept/checkpoint.pt", "linked"):
+        Path(folder).mkdir(parents=True)
+    Path("linked/.lock").symlink_to("nowhere")
 
 
 def run(line: str) -> int:
@@ -169,6 +176,76 @@ def test_a_checkpoint_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch)
     assert checkpoint.load("c")["config"]["seed"] == 5
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_pipe_that_nobody_reads_is_given_up_at_the_second_signal(number, monkeypatch):
+    """The first waits for the outputs. The others are written all the same."""
+    pay(monkeypatch)
+    os.mkfifo("pipe")
+    trained, ended, works = Event(), Event(), kept.run_training
+    main, sent = get_ident(), []
+
+    def notes(*given, **named):
+        result = works(*given, **named)
+        trained.set()
+        return result
+
+    def signals():
+        trained.wait(60)
+        while not ended.wait(0.3) and len(sent) < 9:
+            sent.append(signal.pthread_kill(main, number))
+        if not ended.is_set():  # or the test would never end
+            os.close(os.open("pipe", os.O_RDONLY | os.O_NONBLOCK))
+
+    monkeypatch.setattr(kept, "run_training", notes)
+    thread = Thread(target=signals)
+    thread.start()
+    try:
+        status = run(f"{RUN} --rollouts 1 --history pipe --samples s.jsonl")
+    finally:
+        ended.set()
+        thread.join()
+    assert status == 128 + number and len(sent) == 2
+    assert Path("s.jsonl").read_text() and not Path("pipe").is_file()
+
+
+# Streams
+
+
+def test_nobody_has_to_read(monkeypatch):
+    """As in a daemon, or after `>&-`."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert run("settings") == 0 and run("trian") == 2 and run("curves --help") == 0
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "cp932"])
+def test_what_an_encoding_lacks_is_escaped(encoding, monkeypatch):
+    """Windows redirects so."""
+    told = {name: io.BytesIO() for name in ("stdout", "stderr")}
+    for name, stream in told.items():
+        text = io.TextIOWrapper(stream, encoding=encoding)
+        monkeypatch.setattr(sys, name, text)
+    assert run("settings") == 0 and run("--help") == 0
+    assert run(f"{GRPO} --set seed=-1") == 2 and run("tr\udcffain") == 2
+    sys.stderr.flush()
+    assert b"tau_neg" in told["stdout"].getvalue()
+    assert b"\\u2265" in told["stdout"].getvalue() or encoding in ("cp437", "cp932")
+    assert b"\\udcff" in told["stderr"].getvalue()
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="there is no /dev/full here"
+)
+@pytest.mark.parametrize("line", ["settings", "curves --help", "verl-config sapo"])
+def test_a_full_disk_under_a_redirect_is_an_error(line, monkeypatch, capsys):
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert run(line) == 2
+    assert "No space left on device: 'the output'" in capsys.readouterr().err
+    assert run(f"{CURVES} --out /dev/full") == 2
+    assert "'/dev/full'" in capsys.readouterr().err
+
+
 # Settings
 
 
@@ -278,6 +355,62 @@ LINES: dict[str, str] = {
         )
         for place in places.split()
     },
+    **{
+        f"{RUN} {line}": f"would be written over, or into, what {other} names"
+        for other, lines in {
+            "--save": (
+                "--history a --save a/b",
+                "--samples n/s --save n/s/x/y",
+                "--checkpoint-dir c --save c/checkpoint.pt",
+            ),
+            "--history": (
+                "--history x --checkpoint-dir x",
+                "--history a --samples a/s",
+                "--history c/checkpoint.pt/h --checkpoint-dir c",
+            ),
+            "--samples": ("--samples x --checkpoint-dir x/y",),
+        }.items()
+        for line in lines
+    },
+    **{
+        f"{RUN} --{flag} ''": f"--{flag} '' is empty"
+        for flag in "history samples save checkpoint-dir system task set".split()
+    },
+    **{f"{GRPO} --{flag} ''": "empty" for flag in ("model", "preset", "lora", "seed")},
+    f"{GRPO} --model=": "--model '' is empty",
+    f"{GRPO} --save ' '": "--save '' is empty",
+    f"{CURVES} --out=": "--out '' is empty",
+    "fetch ''": "fetch '' is empty",
+    **{
+        f"{line} {place}": f"{place}', which is a folder; name a file in it"
+        for line in (f"{RUN} --history", f"{RUN} --samples", f"{CURVES} --out")
+        for place in ("h/", "new/h/", "h/.", "new/..", ".")
+    },
+    **{
+        f"{line} {name}": "File name too long"
+        for line in (
+            *(f"{RUN} --{out}" for out in ("history", "samples", "save")),
+            f"{RUN} --checkpoint-dir",
+            f"{CURVES} --out",
+        )
+        for name in (300 * "a", f"new/{130 * 'ä'}", f"{'a/' * 2500}b")
+    },
+    f"{RUN} --save new/\udcff": "its name is not UTF-8",
+    # What is found out only after the outputs were tried leaves nothing behind either.
+    **{
+        f"{line} --history n/h --samples n/s --save n/p/q --checkpoint-dir n/c": words
+        for line, words in {
+            f"{GRPO} --model empty": "no causal",
+            f"{GRPO} --task chess": "chess",
+            f"{RUN} --device gpu": "gpu",
+            f"{RUN} --merge": "--merge needs a LoRA",
+            f"{RUN} --lora target_modules=xx": "target_modules",
+            f"{RUN} --resume": "nothing to resume",
+        }.items()
+    },
+    f"{RUN} --checkpoint-dir locked": "locked/.lock cannot be taken",
+    f"{RUN} --checkpoint-dir linked": "linked/.lock cannot be taken",
+    f"{RUN} --checkpoint-dir kept --overwrite": "kept/checkpoint.pt is in the way",
     f"{RUN} --history same --samples same": "--samples … same' would be … --history",
     f"{RUN} --history policy/model.safetensors": "--history … would be … --model",
     f"{RUN} --checkpoint-dir c --history c/checkpoint.pt": "checkpoint … --history",
@@ -316,7 +449,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monke
         assert [word for word in words.split(" … ") if word not in error] == [], error
         assert not printed.out and "Traceback" not in error
         assert printed.err.count("\n") == 1 or not printed.err.startswith("error: ")
-        assert {p for p in Path().rglob("*") if p.name != ".lock"} == before, line
+        assert set(Path().rglob("*")) == before, line
     assert Path("file").read_text() == "in the way"
 
 

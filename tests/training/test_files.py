@@ -10,6 +10,7 @@ import pytest
 from refimpl.checks import UserError
 from refimpl.files import (
     cache_folder,
+    unmade,
     writable_file,
     writable_folder,
     write,
@@ -163,3 +164,50 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "xdg" / "refimpl"
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "own"))
     assert cache_folder() == tmp_path / "own"
+
+
+def test_a_name_that_its_folder_cannot_hold_is_refused_though_the_folder_is_new(
+    tmp_path,
+):
+    for name in ("a" * 300, "ä" * 130):
+        with pytest.raises(UserError, match="File name too long"):
+            writable_file(tmp_path / "new" / name, "the history")
+    with pytest.raises(UserError, match="which is no name"):
+        writable_file("", "it")
+    for name in ("h/", "h/.", "h/..", "."):
+        with pytest.raises(UserError, match="which is a folder; name a file in it"):
+            writable_file(f"{tmp_path}/{name}", "it")
+
+
+def test_folders_that_stay_empty_are_unmade_and_no_others(tmp_path):
+    (tmp_path / "old").mkdir()
+    new = [tmp_path / "old", tmp_path / "old" / "a" / "b", tmp_path / "c" / "d"]
+    with unmade(*new, None, ""):
+        for folder in new:
+            writable_folder(folder, "it")
+        put("kept", tmp_path / "c" / "file")
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert left == {"old", "c", "c/file"}
+
+
+def test_what_a_killed_process_left_goes_at_the_next_write_after_a_day(tmp_path):
+    """Younger ones may be somebody's who writes now; another name is not ours."""
+    names = [".file.abc.unfinished", ".file.young.unfinished", ".file.old", "file.old"]
+    for name in (*names, ".new.abc.unfinished/weights"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        if "young" not in name:
+            os.utime(tmp_path / name, (0, 0))
+    os.utime(tmp_path / ".new.abc.unfinished", (0, 0))
+    put("text", tmp_path / "file")
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        [*names[1:], "file", ".new.abc.unfinished"]
+    )
+    write_folder(tmp_path, lambda folder: put("text", folder / "policy"))
+    assert sorted(os.listdir(tmp_path)) == sorted([*names[1:], "file", "policy"])
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_named():
+    with pytest.raises(OSError, match="'/dev/full'"):
+        put("text", Path("/dev/full"))
