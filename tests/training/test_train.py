@@ -111,6 +111,15 @@ def test_a_run_has_gradients_wherever_it_is_called(name, mode):
     assert here == usual and same_weights(here.model, usual.model)
 
 
+def test_a_hook_that_switches_gradients_off_switches_them_off_for_itself():
+    def hook(run, step):
+        torch.set_grad_enabled(False)
+
+    given = {"rollouts": 2, "reward": fixed_noise, "model": random_model()}
+    assert small_run(hooks=[hook], **given) == small_run(**given)
+    assert torch.is_grad_enabled()
+
+
 def test_what_asks_for_a_gradient_has_one_in_every_mode():
     """A curve's slope, a warm start's steps, and whether Â = 0 is without gradient."""
     quick = WarmStart(skill_steps=2, habit_steps=1, batch_size=4)
