@@ -105,7 +105,8 @@ def maxrl(scored: Scored) -> Float[Tensor, " B"]:
     For R in {0, 1} it follows Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
     centred = group_centred(scored)
     mean = group_sum(scored.total, scored.group) / group_size(scored.group)
-    return torch.where(mean <= 0, 0.0, centred / mean.where(~(mean <= 0), 1.0))
+    none = (mean <= 0) & centred.isfinite()
+    return torch.where(none, 0.0, centred / mean.where(~none, 1.0))
 
 
 def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:

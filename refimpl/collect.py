@@ -109,7 +109,7 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
         run.history.samples += kept
         if run.progress:
             show(kept, getattr(run.tokenizer, "all_special_tokens", ()))
-    tensor = partial(torch.tensor, device=rollout.ids.device)
+    tensor = partial(torch.tensor, dtype=torch.float32, device=rollout.ids.device)
     components = {name: tensor(part) for name, part in parts.items()}
     return Drawn(rollout, texts, tensor(rewards), tensor(correct), size, components)
 

@@ -35,11 +35,9 @@ BAND = Positive | tuple[Positive, Positive]
 ACTIONS = {"truncate": BAND, "mask": BAND, "reject": BAND, "k3": Positive}
 RULES = {f"{level}_{act}": kind for level in LEVELS for act, kind in ACTIONS.items()}
 RULES |= {"kpop": Positive, "opsm": Positive}  # and the type of a rule's bound
+CHECKS = {name: checker(name, kind) for name, kind in RULES.items()}
 WEIGHING = {name for name in RULES if name.endswith(("truncate", "mask", "kpop"))}
 """Those that multiply by w; the others only drop."""
-
-
-CHECKS = {name: checker(name, kind) for name, kind in RULES.items()}
 
 
 @guarded

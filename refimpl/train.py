@@ -87,7 +87,8 @@ def train(
         if saved is not None:
             checkpoint.restore(run, saved)
         with one_thread(run.model), end_early(run, folder), bar(run, progress) as show:
-            loop(run, [evaluate, *hooks, show, *last_hooks(folder)])
+            own = map(torch.enable_grad(), hooks)  # one may switch gradients off
+            loop(run, [evaluate, *own, show, *last_hooks(folder)])
     if run.history.ended is not None:
         warnings.warn(str(run.history.ended), stacklevel=4)  # two decorators between
     return run.history

@@ -35,7 +35,8 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
 
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()
-        g = gate(r.clone(), t.advantages.clone())  # it may work in place
+        with torch.enable_grad():  # it may work in place, and switch gradients off
+            g = gate(r.clone(), t.advantages.clone())
         if not is_dense(g) or g.shape != r.shape:
             raise UserError(
                 "the gate must return a tensor with one real number per token, shape "

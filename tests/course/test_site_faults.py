@@ -108,6 +108,13 @@ def test_an_explorer_without_its_tables_is_named(said, tables, course):
     assert re.search(f"10_gate.ipynb, cell 1: .*{said}", refused(course))
 
 
+@pytest.mark.parametrize("place", ["a.png", "a.png/site", "a.png/deep/site"])
+def test_where_no_site_can_stand_is_said_before_the_work(place, course, monkeypatch):
+    monkeypatch.setattr(build, "guide", lambda: pytest.fail("work was done"))
+    monkeypatch.setattr(sys, "argv", ["course.site", str(course / place)])
+    assert "a.png" in refused(course)
+
+
 def test_a_folder_that_holds_something_else_stays(course):
     (course / "site/search-index.js").unlink()
     assert "site holds something that is no site" in refused(course)

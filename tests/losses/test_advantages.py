@@ -92,7 +92,7 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
 PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) // 4
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("function", [*CRITIC_FREE.values()])
 def test_a_reward_that_is_no_number_is_not_hidden(function, bad):
     """Its own response has no finite advantage; a run refuses that."""

@@ -308,14 +308,23 @@ MARK = "search-index.js"
 """What a folder must hold to be taken for an earlier site."""
 
 
+def check_place(folder: Path) -> None:
+    """Raise `SiteError` or `OSError` if no site can stand there."""
+    if folder.exists() and not folder.is_dir():
+        raise SiteError(f"{folder} is no folder: name another one")
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise SiteError(f"{folder} holds something that is no site: name another one")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".site-"):
+        pass
+
+
 def write(files: dict[str, bytes], folder: Path) -> None:
     """Put the site in place of the one that was there, whole or not at all.
 
     Raises `SiteError` if the folder holds something else.
     """
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
-        raise SiteError(f"{folder} holds something that is no site: name another one")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    check_place(folder)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".site-") as fresh:
         new, old = Path(fresh) / "new", Path(fresh) / "old"
         for name, content in files.items():
@@ -331,6 +340,7 @@ def build(folder: Path, repository: str = "", say: Callable = print) -> Path:
 
     Raises `SiteError`, and leaves what was there, where a page cannot be made.
     """
+    check_place(folder)  # before ten seconds of work
     guides = {page.file: page for page in guide()}
     guides["notation.html"] = with_anchors(guides["notation.html"])
     first = chapters()
