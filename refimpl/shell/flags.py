@@ -81,7 +81,7 @@ def parse_settings(method: "Algorithm", pairs, fields: dict = FIELDS) -> dict:
         elif name in LEFT:
             raise UserError(f"{name} is no setting any more: {LEFT[name]}")
         else:
-            known = [*method.annotations, *sorted(fields), *rules]
+            known = [*method.annotations, *sorted(fields), *(rules if fields else ())]
             raise UserError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
                 f"{method.name}{nearest(name, known)}; {method.name} has: "

@@ -119,6 +119,26 @@ def ours() -> tuple[type[BaseException], ...]:
     return (UserError, *ended)
 
 
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""What torch's allocators say, on a GPU, on Unix and on Windows."""
+
+
+def sentence(error: Exception) -> str | None:
+    """What the reader can mend, in words; None for any other error, which is a bug."""
+    text = str(error)
+    if isinstance(error, UserError):
+        return text
+    lower = isinstance(error, RuntimeError) and text.lower()
+    if isinstance(error, MemoryError) or (lower and any(x in lower for x in NO_MEMORY)):
+        return (
+            f"there is not enough memory ({checks.one_line(error, 160)}); make "
+            "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
+            "micro_batch_size smaller (--set), or take a smaller model"
+        )
+    full = isinstance(error, OSError) and error.errno in files.FULL
+    return text if full or isinstance(error, ours()) else None
+
+
 def called(arguments: list[str]) -> int:
     """The command's exit status."""
     try:
@@ -127,10 +147,9 @@ def called(arguments: list[str]) -> int:
         finally:
             sys.stdout.flush()  # a full disk is an error of now
     except Exception as error:
-        full = isinstance(error, OSError) and error.errno in files.FULL
-        if not (isinstance(error, UserError) or full or isinstance(error, ours())):
+        if (said := sentence(error)) is None:
             raise  # a bug: its traceback is what helps
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {checks.printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
