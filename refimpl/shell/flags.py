@@ -16,6 +16,7 @@ from refimpl.checks import (
     parse_pairs,
 )
 from refimpl.config import TrainConfig
+from refimpl.shell.rooms import loading
 
 if TYPE_CHECKING:
     from refimpl.algorithms import Algorithm
@@ -58,7 +59,8 @@ def known_method(name: str) -> "Algorithm":
             f"unknown algorithm {name!r}{nearest(name, METHODS)}; one of: "
             f"{', '.join(METHODS)}"
         )
-    return rl.get(name)
+    with loading():
+        return rl.get(name)
 
 
 def parse_settings(method: "Algorithm", pairs, fields: dict = FIELDS) -> dict:
