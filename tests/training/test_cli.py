@@ -449,6 +449,14 @@ LINES: dict[str, str] = {
     "real --settings": "no arm or no setting is named",
     "conformance --against empty": "'empty' is no file",
     "conformance --against none.py": "'none.py' is not there",
+    **{
+        f"{line} --out {place}": "which is a folder; name a file in it"
+        for line in ("bench", "gpu-check")
+        for place in ("h/", "new/..")
+    },
+    **{f"{line} --out new/h/": "a store needs a name" for line in ("evidence run",)},
+    "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
+    "gpu-check --device cpu --out new/b.json": "give --tiny too",
     "bench --seeds 0": "seeds must be a whole number ≥ 1, got 0",
     "bench --algorithms gropo": "mean 'grpo'",
     "bench --chapters empty": "no notebooks in 'empty'",
