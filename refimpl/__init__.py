@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         moe,
         normalisers,
         seeds,
+        starts,
         tasks,
     )
     from refimpl.advantages import Scored

@@ -2,7 +2,10 @@
 
 import sys
 
-from refimpl.shell.main import main
+try:
+    from refimpl.shell.main import main
+except KeyboardInterrupt:  # already
+    sys.exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -128,9 +128,15 @@ def load(folder: str | Path) -> dict:
             "damaged. Delete it to start again"
         ) from error
     known = isinstance(saved, dict) and saved.get("version") == VERSION
-    if not (known and saved.keys() >= KEYS):
+    if not (known and saved.keys() >= KEYS and all(map(_is_row, saved["rows"]))):
         raise UserError(f"{path} was not written by this version; delete it")
     return saved
+
+
+def _is_row(row: object) -> bool:
+    """Whether it has at least what the end of a run sums up."""
+    needed = {"step", "reward", "step_time"}
+    return isinstance(row, dict) and row.keys() >= needed
 
 
 def state(run: Run) -> dict:
@@ -234,8 +240,8 @@ def check_same(saved: dict, now: dict) -> None:
             )
     if saved["salt"] != now["salt"]:
         raise UserError(
-            f"the checkpoint was made with REFIMPL_SALT={saved['salt']}, now it is "
-            f"{now['salt']}; set the same salt, {elsewhere}"
+            f"the checkpoint was made with REFIMPL_SALT={saved['salt']!r}, now it is "
+            f"{now['salt']!r}; set the same salt, {elsewhere}"
         )
     done, asked = len(saved["rows"]), now["config"]["rollouts"]
     if done > asked:

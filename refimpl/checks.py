@@ -183,11 +183,21 @@ def plain(value: Any) -> Any:
 
 
 def parse(name: str, annotation: Any, text: str) -> Any:
-    """`text` from a command line as what `annotation` says (`false` is False)."""
+    """`text` from a command line as what `annotation` says (`false` is False, several
+    values stand with commas)."""
     if text.lower() == "none" and NoneType in typing.get_args(annotation):
         return None
+    adapter: TypeAdapter = TypeAdapter(annotation, config=STRICT)
+    bare = annotation
+    if typing.get_origin(annotation) is Annotated:
+        bare = typing.get_args(annotation)[0]
     try:
-        return TypeAdapter(annotation, config=STRICT).validate_strings(text)
+        if typing.get_origin(bare) is not tuple:
+            return adapter.validate_strings(text)
+        kinds, parts = typing.get_args(bare), text.split(",")
+        each = [TypeAdapter(kind, config=STRICT) for kind in kinds[: len(parts)]]
+        read = [kind.validate_strings(part) for kind, part in zip(each, parts)]
+        return adapter.validate_python((*read, *parts[len(read) :]))
     except ValidationError:
         raise UserError(sentence(name, annotation, text)) from None
 
@@ -250,7 +260,16 @@ def shown(value: Any) -> str:
 
 def one_line(error: BaseException, limit: int = 300) -> str:
     """An exception of somebody else's as part of a sentence."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:limit]
+    words = [type(error).__name__, *([text] if (text := str(error)) else [])]
+    return printable(" ".join(": ".join(words).split())[:limit])
+
+
+def printable(text: str) -> str:
+    """`text` without what moves a cursor, changes colours or ends a line: escaped."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        for c in text.replace("\n", " ")
+    )
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from refimpl import corrections
 from refimpl.checks import Count, Positive, Seed, Share, UserError, Weight, checked
 
 Normaliser = Literal[
@@ -199,7 +198,10 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         return replace(self, **missing)
 
     def __post_init__(self):
-        corrections.check(self.corrections)
+        if self.corrections:  # whose formulas need torch, and `--help` does not
+            from refimpl import corrections
+
+            corrections.check(self.corrections)
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
                 f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "

@@ -126,7 +126,7 @@ class History:
     def from_csv(cls, path: str | Path) -> "History":
         """Raises `UserError` if `path` is not a file that `to_csv` wrote."""
         try:
-            with open(path, newline="", encoding="utf-8-sig") as file:  # Excel's mark
+            with open(path, newline="", encoding="utf-8-sig") as file:  # Excel's BOM
                 lines = list(csv.DictReader(file))
             (name,) = {line.pop("algorithm") for line in lines}
             rows = [

@@ -47,7 +47,7 @@ def shipped(settings: WarmStart) -> Path | None:
         return None
     wanted = json.loads(json.dumps(asdict(settings)))
     for folder in sorted(SHIPPED.glob("*")):
-        if json.loads((folder / RECORD).read_text())["settings"] == wanted:
+        if json.loads((folder / RECORD).read_text("utf-8"))["settings"] == wanted:
             return folder
     return None
 
@@ -55,7 +55,7 @@ def shipped(settings: WarmStart) -> Path | None:
 def weights_digest(settings: WarmStart) -> str:
     """SHA-256 of its weights, as shipped or else cached; "" if they are nowhere."""
     record = (shipped(settings) or cached(settings)) / RECORD
-    return json.loads(record.read_text())["sha256"] if record.exists() else ""
+    return json.loads(record.read_text("utf-8"))["sha256"] if record.exists() else ""
 
 
 @guarded
@@ -92,7 +92,7 @@ def warm_start(
 def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
     """Policy and losses. Raises `UserError` if they are not what was written."""
     try:
-        start = json.loads((folder / RECORD).read_text())
+        start = json.loads((folder / RECORD).read_text("utf-8"))
         if digest(folder / "model.safetensors") != start["sha256"]:
             raise ValueError("its weights have another SHA-256")
         with no_progress_bar():
@@ -117,7 +117,7 @@ def _write(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
         whole = Path(scratch) / "policy"
         model.save_pretrained(whole)
         start = {"sha256": digest(whole / "model.safetensors"), "losses": losses}
-        (whole / RECORD).write_text(json.dumps(start))
+        (whole / RECORD).write_text(json.dumps(start), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         whole.rename(folder)
 

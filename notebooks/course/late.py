@@ -88,7 +88,7 @@ def stored() -> list[dict[str, Any]]:
     """All lines of the file."""
     if not FILE.exists():
         return []
-    return [json.loads(line) for line in FILE.read_text().splitlines()]
+    return [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
 
 
 def accuracy(method: str) -> dict[str, dict[int, float]]:

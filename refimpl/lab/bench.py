@@ -86,9 +86,11 @@ def bench(
     """Print every figure as it is measured, then the table; all of them are in `out`.
 
     `chapters` is a folder of notebooks to be timed too. Raises `UserError` before any
-    work if a name is unknown, `seeds` is no number ≥ 1, there are no notebooks, or
-    `out` cannot be written.
+    work if a name is unknown or none is given, `seeds` is no number ≥ 1, there are no
+    notebooks, or `out` cannot be written.
     """
+    if not names:
+        raise UserError("--algorithms names none: name one at least, or leave it out")
     for name in names:
         get(name)
     if chapters is not None and not list(chapters.glob("*.ipynb")):

@@ -1,13 +1,16 @@
 """`python -m refimpl {bench,real,evidence,gpu-check}`: what is measured in a clone."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from refimpl.files import unmade, writable_file
 from refimpl.lab import bench as speed
 from refimpl.lab import gpu_check as gpu
 from refimpl.lab import real as pretrained
+from refimpl.shell.flags import File
 
 
 def bench(
@@ -16,7 +19,7 @@ def bench(
     algorithms: tuple[str, ...] = speed.TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
     chapters: Path | None = None,
-    out: Path = Path("bench.json"),
+    out: File = "bench.json",
 ) -> int:
     """Measure speed, memory and accuracy of every method.
 
@@ -24,7 +27,9 @@ def bench(
         model: smollm2 takes hours: name some algorithms, and fewer seeds.
         chapters: time the notebooks in this folder too.
     """
-    speed.bench(seeds, out, chapters, algorithms, model)
+    with unmade(os.path.dirname(out)):
+        writable_file(out, "the measurements")
+        speed.bench(seeds, Path(out), chapters, algorithms, model)
     return 0
 
 
@@ -34,7 +39,7 @@ def real(
     settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
     seeds: int = 3,
     workers: int = 1,
-    out: Path = Path("real"),
+    out: File = "real",
 ) -> int:
     """Every method on a pretrained model; goes on where it stopped.
 
@@ -52,7 +57,7 @@ def evidence_(
     *,
     claims: tuple[str, ...] = (),
     workers: int = 1,
-    out: Path = Path("figures/data/evidence"),
+    out: File = "figures/data/evidence",
 ) -> int:
     """The claims of the papers: which runs are missing, make them, judge them.
 
@@ -82,7 +87,7 @@ def evidence_(
 def gpu_check(
     *,
     device: str = "cuda",
-    out: Path = Path("gpu_check.json"),
+    out: File = "gpu_check.json",
     tiny: bool = False,
 ) -> int:
     """Measure what can only be seen on a GPU, within ten minutes.
@@ -90,7 +95,9 @@ def gpu_check(
     Args:
         tiny: try its parts with the tiny presets, as --device cpu --tiny.
     """
-    figures = gpu.gpu_check(device, out, tiny)
+    with unmade(os.path.dirname(out)):
+        writable_file(out, "the measurements")
+        figures = gpu.gpu_check(device, Path(out), tiny)
     failed = [name for name, part in figures.items() if "error" in part]
     if failed:
         print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)

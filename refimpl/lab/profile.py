@@ -118,7 +118,7 @@ def main(out: str) -> None:
     for name, seconds in found["seconds per rollout"].items():
         print(f"{name:>32}  {1000 * seconds:6.1f} ms")
     print(machine.disturbed(found["cores that other work took"]))
-    Path(out).write_text(json.dumps(found, indent=2) + "\n")
+    Path(out).write_text(json.dumps(found, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

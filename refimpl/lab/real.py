@@ -167,6 +167,10 @@ def real(
     that does not exist, or if the model has not been fetched.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
+        if not given:
+            raise UserError(
+                f"no arm or no setting is named; one of: {', '.join(known)}"
+            )
         for name in given:
             if name not in known:
                 raise UserError(

@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -232,8 +233,8 @@ class Store:
 
 def paths(path: str | Path) -> tuple[Path, Path]:
     """NAME.runs.csv and NAME.rows.csv.gz, of the NAME that `path` gives."""
-    folder, name = Path(path).parent, Path(path).name
-    if not name:
+    folder, name = Path(path).parent, os.path.basename(path)
+    if name in ("", ".", ".."):  # `d/` too, which as a Path would be `d`
         raise UserError(f"a store needs a name, got {str(path)!r}; as runs/mine")
     return folder / f"{name}.runs.csv", folder / f"{name}.rows.csv.gz"
 

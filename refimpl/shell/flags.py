@@ -16,6 +16,7 @@ from refimpl.checks import (
     parse_pairs,
 )
 from refimpl.config import TrainConfig
+from refimpl.shell.rooms import loading
 
 if TYPE_CHECKING:
     from refimpl.algorithms import Algorithm
@@ -58,7 +59,8 @@ def known_method(name: str) -> "Algorithm":
             f"unknown algorithm {name!r}{nearest(name, METHODS)}; one of: "
             f"{', '.join(METHODS)}"
         )
-    return rl.get(name)
+    with loading():
+        return rl.get(name)
 
 
 def parse_settings(method: "Algorithm", pairs, fields: dict = FIELDS) -> dict:
@@ -81,7 +83,7 @@ def parse_settings(method: "Algorithm", pairs, fields: dict = FIELDS) -> dict:
         elif name in LEFT:
             raise UserError(f"{name} is no setting any more: {LEFT[name]}")
         else:
-            known = [*method.annotations, *sorted(fields), *rules]
+            known = [*method.annotations, *sorted(fields), *(rules if fields else ())]
             raise UserError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
                 f"{method.name}{nearest(name, known)}; {method.name} has: "

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from refimpl import checkpoint, files
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import CheckpointError
+from refimpl.checks import printable
 from refimpl.collect import DynamicSamplingError
 from refimpl.config import TrainConfig
 from refimpl.history import History
@@ -83,7 +84,7 @@ def run(
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = lambda message, *_: print(
-                    f"warning: {message}", file=sys.stderr
+                    f"warning: {printable(str(message))}", file=sys.stderr
                 )
                 result = run_training(
                     method,

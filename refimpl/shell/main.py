@@ -23,12 +23,14 @@ from refimpl.checks import UserError
 from refimpl.config import Preset, TrainConfig
 from refimpl.shell.flags import File, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import Unbroken
-from refimpl.shell.rooms import ELSEWHERE, check_command, room
+from refimpl.shell.rooms import ELSEWHERE, check_command, loading, room
 from refimpl.shell.train import World, train, worlds
 
 
 def settings_() -> int:
     """Print what --set takes: every setting and hyperparameter, with its range."""
+    with loading():
+        rules, methods = rl.corrections.RULES, rl.ALGORITHMS
     defaults = TrainConfig()
     for group in reversed(TrainConfig.__mro__[1:-1]):
         print(f"{group.__name__}: {group.__doc__}\n")
@@ -39,10 +41,10 @@ def settings_() -> int:
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
     print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
-    for name, kind in rl.corrections.RULES.items():
+    for name, kind in rules.items():
         print(f"  {name}: {checks.expected(kind)}")
     print("\nAlgorithms and their hyperparameters:\n")
-    for a in rl.ALGORITHMS.values():
+    for a in methods.values():
         changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
         papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
         print(f"  {a.name}: {changed}. {papers or 'no hyperparameters'}")
@@ -62,9 +64,11 @@ def warm_start_(
     Args:
         fresh: train it again.
     """
+    with loading():
+        starts = rl.starts
     recipe = rl.WarmStart(preset=preset, world=worlds()[task](), seed=seed)
     _, _, losses = rl.warm_start(recipe, device=device, fresh=fresh)
-    folder = (None if fresh else rl.starts.shipped(recipe)) or rl.starts.cached(recipe)
+    folder = (None if fresh else starts.shipped(recipe)) or starts.cached(recipe)
     print(f"{folder}  final loss {losses[-1]:.3f}")
     return 0
 
@@ -119,6 +123,26 @@ def ours() -> tuple[type[BaseException], ...]:
     return (UserError, *ended)
 
 
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""What torch's allocators say, on a GPU, on Unix and on Windows."""
+
+
+def sentence(error: Exception) -> str | None:
+    """What the reader can mend, in words; None for any other error, which is a bug."""
+    text = str(error)
+    if isinstance(error, UserError):
+        return text
+    lower = isinstance(error, RuntimeError) and text.lower()
+    if isinstance(error, MemoryError) or (lower and any(x in lower for x in NO_MEMORY)):
+        return (
+            f"there is not enough memory ({checks.one_line(error, 160)}); make "
+            "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
+            "micro_batch_size smaller (--set), or take a smaller model"
+        )
+    full = isinstance(error, OSError) and error.errno in files.FULL
+    return text if full or isinstance(error, ours()) else None
+
+
 def called(arguments: list[str]) -> int:
     """The command's exit status."""
     try:
@@ -127,10 +151,9 @@ def called(arguments: list[str]) -> int:
         finally:
             sys.stdout.flush()  # a full disk is an error of now
     except Exception as error:
-        full = isinstance(error, OSError) and error.errno in files.FULL
-        if not (isinstance(error, UserError) or full or isinstance(error, ours())):
+        if (said := sentence(error)) is None:
             raise  # a bug: its traceback is what helps
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {checks.printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
@@ -140,18 +163,20 @@ def called(arguments: list[str]) -> int:
 def work(arguments: list[str]) -> int:
     """Find the command and call it."""
     asked = arguments[0] if arguments else ""
-    if not asked.startswith("-"):
+    for_all = asked in ("-h", "--help") or asked.startswith("--tyro-")
+    if not for_all:
         check_command(asked)
     check_named(arguments)
-    known = COMMANDS
-    if asked in ELSEWHERE:
-        known = COMMANDS | room(ELSEWHERE[asked], asked).COMMANDS
-    return tyro.extras.subcommand_cli_from_dict(
-        known,
-        prog="python -m refimpl",
-        description=f"Other commands: {', '.join(ELSEWHERE)}.",
-        args=arguments,
-    )
+    program = "python -m refimpl"
+    if for_all:
+        return tyro.extras.subcommand_cli_from_dict(
+            COMMANDS,
+            prog=program,
+            description=f"Other commands: {', '.join(ELSEWHERE)}.",
+            args=arguments,
+        )
+    known = room(ELSEWHERE[asked], asked).COMMANDS if asked in ELSEWHERE else COMMANDS
+    return tyro.cli(known[asked], prog=f"{program} {asked}", args=arguments[1:])
 
 
 def check_named(arguments: list[str]) -> None:

@@ -9,7 +9,7 @@ from refimpl.checks import UserError
 from refimpl.config import DType, Preset, TrainConfig
 from refimpl.shell.flags import File, Folder, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import check_apart
-from refimpl.shell.rooms import room
+from refimpl.shell.rooms import loading, room
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +66,9 @@ def train(
         save: write the policy (save_pretrained).
     """
     method = known_method(algorithm)
-    from refimpl.prepare import check_fit
-    from refimpl.shell.kept import Outputs, run, save_pretrained
+    with loading():
+        from refimpl.prepare import check_fit
+        from refimpl.shell.kept import Outputs, run, save_pretrained
 
     settings = parse_settings(method, set)
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}

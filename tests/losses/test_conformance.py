@@ -159,7 +159,7 @@ PRINTED = [
     ("dapo", NO_CAP, 1, ["agrees .*", "differs +2 .* there is no truncated weight"]),
     ("gspo", "raise NotImplementedError", 0, ["not implemented +21"]),
     ("gspo", "return inputs['nothing']", 1, ["KeyError: 'nothing' +21"]),
-    ("gspo", UGLY, 1, [r"ValueError: a \[2Jbc{80,101} +21"]),
+    ("gspo", UGLY, 1, [r"ValueError: a \\x1b\[2Jbc{80,101} +21"]),
     ("gspo", "sys.exit(0)", 1, ["SystemExit: 0 +21"]),
     ("gspo", "os._exit(3)", 1, ["SystemExit: 3 +21"]),
 ]
@@ -227,7 +227,7 @@ def test_two_misreadings_at_once_are_both_named():
 @pytest.mark.parametrize(
     ("name", "source", "message"),
     [
-        ("none.py", None, "there is no .*none.py: start from a copy of refimpl/inter"),
+        ("none.py", None, "none.py' is not there: start from a copy of refimpl/inter"),
         ("mine.py", "def gprpo(inputs, settings): ...", "did you mean 'grpo'"),
         ("mine.py", "x = 1", "no function named after an algorithm; one of: reinf"),
         ("mine.txt", "x = 1", r"must be a Python file, named \*\.py"),

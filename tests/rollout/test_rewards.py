@@ -98,7 +98,8 @@ def test_the_punishment_of_the_paper(length, limit, buffer, punishment):
 
 def test_the_rows_of_a_task_may_have_their_keys_in_any_order_and_no_others():
     rows = [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}]
-    task = SimpleNamespace(**dict.fromkeys(PARTS) | {"sample": lambda n, seed: rows})
+    given = {"sample": lambda n, seed: rows, "habit": str, "habits": ()}
+    task = SimpleNamespace(**dict.fromkeys(PARTS) | given)
     assert rows_of(task, "sample", 2) is rows
     assert columns(rows) == {"answer": [1, None]}
     rows.append({"prompt": "c", 7: 1})

@@ -106,10 +106,11 @@ def test_a_damaged_file_is_one_clear_error(tmp_path):
 
 
 def test_a_file_of_something_else_is_one_clear_error(tmp_path):
-    whole = dict.fromkeys(checkpoint.KEYS, 0) | {"version": checkpoint.VERSION}
+    whole = {name: [] for name in checkpoint.KEYS} | {"version": checkpoint.VERSION}
     earlier = whole | {"version": checkpoint.VERSION - 1}
     lacking = {name: x for name, x in whole.items() if name != "samples"}
-    for content in (torch.zeros(2), earlier, lacking):
+    crafted = [whole | {"rows": rows} for rows in ([{}], [3], [{"reward": 1.0}])]
+    for content in (torch.zeros(2), earlier, lacking, *crafted):
         torch.save(content, tmp_path / NAME)
         with pytest.raises(ValueError, match="not written by this version"):
             load(tmp_path)
@@ -250,4 +251,7 @@ def test_a_run_does_not_go_on_with_other_seeds(tmp_path, monkeypatch):
     small_run(rollouts=1, checkpoint_dir=tmp_path)
     monkeypatch.setenv("REFIMPL_SALT", "4")
     with pytest.raises(ValueError, match="made with REFIMPL_SALT=0, now it is 4"):
+        small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
+    torch.save(load(tmp_path) | {"salt": "4"}, tmp_path / NAME)
+    with pytest.raises(ValueError, match="made with REFIMPL_SALT='4', now it is 4"):
         small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)

@@ -9,7 +9,8 @@ import re
 import shlex
 import signal
 import sys
-from functools import wraps
+import warnings
+from functools import partial, wraps
 from pathlib import Path
 from threading import Event, Thread, get_ident
 
@@ -20,6 +21,7 @@ import refimpl as rl
 from refimpl import ALGORITHMS, History, TrainConfig, WarmStart, checkpoint
 from refimpl.checks import UserError, annotations
 from refimpl.lab import bench, evidence
+from refimpl.real import loading
 from refimpl.real.loading import load
 from refimpl.shell import kept
 from refimpl.shell import main as cli
@@ -49,6 +51,10 @@ def place(tmp_path, monkeypatch):
     for folder in ("locked/.lock", "kept/checkpoint.pt", "linked"):
         Path(folder).mkdir(parents=True)
     Path("linked/.lock").symlink_to("nowhere")
+    Path("loop").symlink_to("loop")
+    os.mkfifo("pipe")
+    Path("models").mkdir()
+    Path("models/policy").symlink_to("../policy")
 
 
 def run(line: str) -> int:
@@ -180,7 +186,6 @@ def test_a_checkpoint_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch)
 def test_a_pipe_that_nobody_reads_is_given_up_at_the_second_signal(number, monkeypatch):
     """The first waits for the outputs. The others are written all the same."""
     pay(monkeypatch)
-    os.mkfifo("pipe")
     trained, ended, works = Event(), Event(), kept.run_training
     main, sent = get_ident(), []
 
@@ -301,10 +306,12 @@ LINES: dict[str, str] = {
     "": "name a command; the commands are train, ",
     "trian": "no command 'trian', did you mean 'train'?",
     "fecth smollm2": "did you mean 'fetch'?",
+    "--rollouts 3": "no command '--rollouts'",
     "help": f"the commands are {', '.join([*HERE, *ELSEWHERE])}",
     "train": "--algorithm",
     "train --algorithm gropo": "mean 'grpo'",
-    f"{GRPO} --rolouts 3": "Perhaps you meant: --rollouts",
+    f"{GRPO} --rolouts 3": "Perhaps you meant: --rollouts … refimpl train --help",
+    "settings --algorithm grpo": "--algorithm … run python -m refimpl settings --help",
     f"{GRPO} --set epsilon": "--set takes name=value … 'epsilon'",
     f"{GRPO} --set epsilom=1": "mean 'epsilon'",
     f"{GRPO} --set hyperparameters={{}}": "'hyperparameters' is neither … grpo",
@@ -338,7 +345,34 @@ LINES: dict[str, str] = {
     f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
     f"{RUN} --lora alpha=-1": "alpha must be a number > 0, got '-1'",
     f"{RUN} --lora r": "--lora takes name=value, as r=16, got 'r'",
-    **{f"{GRPO} --model {m}": "no causal" for m in ("no/such", "empty", "file")},
+    f"{GRPO} --model no/such": "no causal",
+    **{
+        f"{GRPO} --model {name}": f"no causal … {words}"
+        for name, words in {
+            "empty": "that folder has no config.json",
+            ".": "that folder has no config.json",
+            "file": "that is no folder",
+            "pipe": "that is no folder",
+            "loop": "that is no folder",
+            "smollm2x": "did you mean 'smollm2'?",
+            "SmolLM2": "did you mean 'smollm2'?",
+            "polciy": "did you mean 'policy'?",
+            "./polciy": "did you mean './policy'?",
+            "models/polciy": "did you mean 'models/policy'?",
+            "empty/polciy": "there is no such folder",
+            "/no/such/model": "there is no such folder",
+            "a b": "there is no such folder",
+            300 * "a": "there is no such folder",
+            "a\033[31m/": "there is no such folder",
+        }.items()
+        for name in [shlex.quote(name)]
+    },
+    f"{RUN} --lora r=65": "r must be at most 64 here, got 65",
+    f"{RUN} --lora r=99999999": "r must be at most 64 here, got 99999999",
+    f"{GRPO} --task-set habit_mix=0.3,0.3,0.5": "add up to 1, got '0.3,0.3,0.5'",
+    f"{GRPO} --task-set habit_mix=0.5,0.5": "3 values … got '0.5,0.5'",
+    f"{GRPO} --task-set habit_mix=0.5,0.3,x": "3 values … got '0.5,0.3,x'",
+    f"{CURVES} --set token_mask=3": "is neither … ; ppo has: ",
     f"{RUN} --resume": "resume … checkpoint_dir",
     f"{RUN} --resume --overwrite --checkpoint-dir c": "choose one",
     f"{RUN} --resume --checkpoint-dir empty": "nothing to resume … empty",
@@ -418,6 +452,19 @@ LINES: dict[str, str] = {
     "warm-start --seed x": "--seed … 'x'",
     f"{CURVES} --set epsilon=-1": "epsilon must be a number > 0 and ≤ 1, got '-1'",
     f"{CURVES} --set rollouts=3": "'rollouts' is neither a setting",
+    "bench --algorithms": "--algorithms names none",
+    "real --arms": "no arm or no setting is named",
+    "real --settings": "no arm or no setting is named",
+    "conformance --against empty": "'empty' is no file",
+    "conformance --against none.py": "'none.py' is not there",
+    **{
+        f"{line} --out {place}": "which is a folder; name a file in it"
+        for line in ("bench", "gpu-check")
+        for place in ("h/", "new/..")
+    },
+    **{f"{line} --out new/h/": "a store needs a name" for line in ("evidence run",)},
+    "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
+    "gpu-check --device cpu --out new/b.json": "give --tiny too",
     "bench --seeds 0": "seeds must be a whole number ≥ 1, got 0",
     "bench --algorithms gropo": "mean 'grpo'",
     "bench --chapters empty": "no notebooks in 'empty'",
@@ -451,6 +498,74 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monke
         assert printed.err.count("\n") == 1 or not printed.err.startswith("error: ")
         assert set(Path().rglob("*")) == before, line
     assert Path("file").read_text() == "in the way"
+
+
+def test_a_model_that_is_not_here_is_asked_of_the_hub_only_if_it_can_be(monkeypatch):
+    """Offline, transformers would try for a minute."""
+    monkeypatch.setattr(loading, "getproxies", dict)
+    asked = []
+
+    def refuses(address, timeout):
+        asked.append(address)
+        raise OSError("no network")
+
+    def model(path, local_files_only, **_):
+        asked.append((path, local_files_only))
+        raise OSError("not in the cache")
+
+    monkeypatch.setattr(loading.socket, "create_connection", refuses)
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", model)
+    assert run(f"{GRPO} --model smollm3x") == 2 and not asked
+    assert run(f"{GRPO} --model no/such") == 2
+    assert asked == [("huggingface.co", 443), ("no/such", True)]
+    monkeypatch.setattr(loading, "getproxies", lambda: {"https": "proxy"})
+    assert run(f"{GRPO} --model no/such") == 2 and asked[2:] == [("no/such", False)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_where_memory_ends_the_settings_that_take_it_are_named(
+    error, capsys, monkeypatch
+):
+    """What is complete is kept."""
+    pay(monkeypatch)
+    updates, update = [], worlds.TRAIN.update
+
+    def fails(*given):
+        updates.append(given)
+        if len(updates) > 4:
+            raise error
+        update(*given)
+
+    monkeypatch.setattr(worlds.TRAIN, "update", fails)
+    assert run(f"{RUN} --history h.csv") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "prompts_per_rollout, group_size" in said and "micro_batch_size" in said
+    assert len(History.from_csv("h.csv")) == 2
+
+
+def test_what_moves_the_cursor_is_escaped(capsys, monkeypatch):
+    """Of a model's answer in an exception, a file's name, a warning."""
+    escape = "\033[31mred\033]0;title\a\u202e"
+
+    def reward(**_):
+        raise KeyError(escape)
+
+    pay(monkeypatch, reward)
+    assert run(RUN) == 2 and cli.main(["fetch", escape]) == 2
+    assert cli.main([*RUN.split(), "--save", f"file/{escape}"]) == 2
+    shows = partial(warnings.warn, escape, stacklevel=1)
+    monkeypatch.setattr(kept, "run_training", lambda *_, **__: shows())
+    with pytest.raises(AttributeError):
+        run(RUN)
+    said = capsys.readouterr().err
+    assert said.count("x1b[31mred") == 4 and not {"\033", "\a", "\u202e"} & {*said}
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, OSError])

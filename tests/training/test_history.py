@@ -20,6 +20,7 @@ from tests.worlds import (
     SMALL,
     TOKENIZER,
     Drying,
+    own_process,
     prepared,
     small_run,
     warm_model,
@@ -283,3 +284,30 @@ def test_json_lines_give_the_samples_back(tmp_path):
     text = path.read_bytes().decode("ascii")
     assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
     assert [json.loads(row) for row in text.splitlines()] == samples
+
+
+ENCODED = """
+import sys, warnings
+warnings.filterwarnings("error", category=EncodingWarning, module="refimpl")
+import refimpl as rl
+from refimpl.real import pretrained
+
+history = rl.History.from_csv(sys.argv[1])
+assert history["gr\\u00f6sse"] == [1.5] and history.algorithm == "grpo"
+policy, tokenizer, _ = rl.warm_start()
+pretrained.folder("smollm2").mkdir(parents=True)
+(pretrained.folder("smollm2") / pretrained.DIGESTS).write_bytes(b"{}")
+assert pretrained.fetched("smollm2")
+"""
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_files_are_utf_8_whatever_the_place_has(mark, tmp_path):
+    """Excel puts a mark before it."""
+    path, cache = tmp_path / "h.csv", {"REFIMPL_CACHE": str(tmp_path / "cache")}
+    History("grpo", [{"grösse": 1.5}]).to_csv(path)
+    path.write_bytes(mark + path.read_bytes())
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    warned = {"PYTHONWARNDEFAULTENCODING": "1"}
+    done = own_process(ENCODED, path, **plain, **warned, **cache)
+    assert done.returncode == 0, done.stderr

@@ -136,6 +136,30 @@ def test_help_and_a_misspelt_name_are_answered_without_torch(line, tmp_path):
     assert (done.returncode, words in done.stdout + done.stderr) == (status, True), done
 
 
+STOPPED = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+except BaseException as error:
+    raise ImportError("another error") from error
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["train --algorithm grpo", "settings", "warm-start", "verl-config sapo"]
+)
+def test_ctrl_c_while_libraries_load_is_no_traceback(line, tmp_path):
+    """As some of them, this one makes another error of it."""
+    (tmp_path / "torch.py").write_text(STOPPED)
+    start = (
+        "import sys; sys.path.insert(0, sys.argv.pop()); import refimpl.__main__ as m"
+    )
+    run = f"{start}; sys.exit(m.main())"
+    done = own_process(run, *line.split(), tmp_path)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 CHILD = """
 import contextlib, io, json, os, random, signal, sys
 import numpy, torch

@@ -42,7 +42,7 @@ def rollout_time(found: Mapping[str, Mapping[str, float]]) -> Figure:
 def draw_stored() -> None:
     """Save the figure of the stored profiles as `rollout_time.png`, for the guide."""
     names = ("before", "after")
-    files = [(DATA / f"profile_{name}.json").read_text() for name in names]
+    files = [(DATA / f"profile_{name}.json").read_text("utf-8") for name in names]
     found = [json.loads(text)["seconds per rollout"] for text in files]
     figure = rollout_time(dict(zip(names, found, strict=True)))
     (plots.folder(plots.LINKED) / "rollout_time.png").write_bytes(plots.png(figure))

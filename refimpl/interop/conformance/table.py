@@ -41,8 +41,8 @@ def adapters(path: str | Path) -> ModuleType:
     path = Path(path)
     if not path.is_file():
         raise UserError(
-            f"there is no {path}: start from a copy of "
-            "refimpl/interop/conformance/adapters.py"
+            f"{str(path)!r} is {'no file' if path.exists() else 'not there'}: start "
+            "from a copy of refimpl/interop/conformance/adapters.py"
         )
     if path.suffix != ".py":
         raise UserError(f"{path} must be a Python file, named *.py")
@@ -116,7 +116,7 @@ def compare(
 
 def words(error: BaseException) -> str:
     """An error of somebody else's, fit for a table and a terminal."""
-    return "".join(c for c in one_line(error, 120) if c.isprintable())
+    return one_line(error, 120)
 
 
 def shown(
