@@ -23,6 +23,7 @@ REGISTERED = "algorithms closed_forms conformance curves hand_values shift topr"
 TESTS = [f"tests/losses/test_{name}.py" for name in REGISTERED]
 TESTS += "tests/bridges tests/training/test_rooms.py tests/training/test_cli.py".split()
 TESTS += "tests/test_budgets.py tests/test_bad_input.py".split()
+TESTS += ["tests/evidence/test_behaviour.py"]
 TESTS += [
     f"tests/course/test_{name}.py" for name in "style flags site_pages readme".split()
 ]
