@@ -1,5 +1,8 @@
 """Execute notebooks in place: `python -m tests.execute [CHAPTER …]`, e.g. `02 05`.
 
+With `--explorers` only the cells are run that a chapter's explorers need, and only the
+explorers' pictures and tables are written: a minute for what has changed its looks.
+
 Outputs and figures are committed as this writes them: cells in order from a fresh
 kernel, no time stamps, of a widget its picture alone, no progress bars, cells
 numbered anew. The explorers' tables are written to `figures/explorers/`.
@@ -13,6 +16,8 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+
+from tests import sliders
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 TABLES = NOTEBOOKS.parent / "figures" / "explorers"
@@ -29,10 +34,7 @@ METADATA = {
 }
 
 
-def execute(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    for i, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{i:02}"
+def run(notebook, folder: Path) -> None:
     NotebookClient(
         notebook,
         timeout=600,
@@ -40,8 +42,35 @@ def execute(path: Path) -> None:
         record_timing=False,
         coalesce_streams=True,
         store_widget_state=False,
-        resources={"metadata": {"path": path.parent}},
+        resources={"metadata": {"path": folder}},
     ).execute()
+
+
+def execute(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    for i, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{i:02}"
+    run(notebook, path.parent)
+    save(notebook, path)
+
+
+def explorers(path: Path) -> None:
+    """Run what the explorers need; the outputs of all other cells stay."""
+    notebook = nbformat.read(path, as_version=4)
+    cells = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
+    sources = sliders.code(path)
+    shown = sliders.shown(sources)
+    chosen = sorted({j for i in shown for j in sliders.needed(sources, i)})
+    few = nbformat.v4.new_notebook(metadata=METADATA)
+    few.cells = [nbformat.v4.new_code_cell(sources[i]) for i in chosen]
+    run(few, path.parent)
+    for i, made in zip(chosen, few.cells):
+        if i in shown:
+            cells[i].outputs = made.outputs
+    save(notebook, path)
+
+
+def save(notebook, path: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if not is_progress_bar(o)]
@@ -61,14 +90,16 @@ def is_progress_bar(output) -> bool:
     return "%|" in output.get("data", {}).get("text/plain", "")
 
 
-def main(chapters: list[str]) -> None:
+def main(words: list[str]) -> None:
+    chapters = [word for word in words if word != "--explorers"]
+    make = explorers if "--explorers" in words else execute
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not chapters or path.stem.split("_")[0] in chapters:
             start = time.perf_counter()
             for old in TABLES.glob(f"{path.stem}_*.json"):
                 old.unlink()
             os.environ["REFIMPL_TABLES"] = str(TABLES / path.stem)  # of the kernel, too
-            execute(path)
+            make(path)
             print(f"{path.name}  {time.perf_counter() - start:.0f} s", flush=True)
 
 

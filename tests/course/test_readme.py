@@ -1,5 +1,7 @@
 """README and guide say what is so: the table of methods, the files."""
 
+import importlib.util
+import re
 import subprocess
 from pathlib import Path
 
@@ -29,6 +31,19 @@ def test_nothing_lies_about_at_the_top():
 def test_the_readme_has_the_two_commands_that_ci_runs():
     for last_word in (front_door.OPEN, front_door.TEST):
         assert "-m pip install -r requirements.txt" in front_door.command(last_word)
+
+
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES += sorted(ROOT.glob("notebooks/guide/*.md")) + sorted(
+    ROOT.glob("notebooks/*.ipynb")
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_modules_that_a_page_asks_to_run_are_there(page):
+    ours = r"python -m ((?:refimpl|course|tests)[\w.]*)"
+    asked = set(re.findall(ours, page.read_text(encoding="utf-8")))
+    assert [name for name in asked if importlib.util.find_spec(name) is None] == []
 
 
 @pytest.mark.parametrize("page", tables.MADE)
