@@ -353,12 +353,6 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
             + shown(task)
             + (f", which lacks {', '.join(missing)}" if missing else "")
         )
-    habits = task.habits
-    if not (callable(task.habit) and isinstance(habits, Collection)):
-        raise UserError(
-            "task.habit must be a function f(completion), and task.habits a list of "
-            f"what it returns, got {shown(task.habit)} and {shown(habits)}"
-        )
     try:
         rows = getattr(task, method)(n, seed)
     except UserError:

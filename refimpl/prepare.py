@@ -1,7 +1,7 @@
 """From what a user hands in to a `Run`: all that can be asked is asked here, once."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, corrections, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
-from refimpl.checks import UserError, guarded, refuse_unknown, rows_of
+from refimpl.checks import UserError, guarded, refuse_unknown, rows_of, shown
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, trained
@@ -39,6 +39,11 @@ def prepare(
     task = Arithmetic() if task is None else task
     config, hyperparameters = check_fit(config or TrainConfig(), method)
     rows = rows_of(task, "sample", config.prompts_per_rollout)
+    if not (callable(task.habit) and isinstance(task.habits, Collection)):
+        raise UserError(
+            "task.habit must be a function f(completion), and task.habits a list of "
+            f"what it returns, got {shown(task.habit)} and {shown(task.habits)}"
+        )
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
     device = models.pick_device(config.device)
