@@ -1,10 +1,12 @@
 """Any causal language model of transformers, by folder or by name."""
 
+import contextlib
 import difflib
 import json
 import os
 import socket
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,15 +44,13 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if os.path.isfile(os.path.join(path, ADAPTER)):
         return _load_adapter(Path(path))
     check_place(str(path))
-    here = os.path.isdir(path) or not reachable()
+    here = os.path.isdir(path)
     try:
-        with no_progress_bar():
-            model = AutoModelForCausalLM.from_pretrained(
-                path, local_files_only=here, **DATA
-            )
-        if Path(path).is_dir() and not (Path(path) / "tokenizer_config.json").exists():
-            raise FileNotFoundError("there is no tokenizer beside the model")
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=here, **DATA)
+        with no_progress_bar(), asked_of_the_hub(not here and reachable()):
+            model = AutoModelForCausalLM.from_pretrained(path, **DATA)
+            if here and not (Path(path) / "tokenizer_config.json").exists():
+                raise FileNotFoundError("there is no tokenizer beside the model")
+            tokenizer = AutoTokenizer.from_pretrained(path, **DATA)
     except Exception as error:  # transformers raises many kinds for a damaged file
         mend = nearest(name, PACKAGED) or "."
         if name in PACKAGED:
@@ -108,6 +108,17 @@ def folders_of_models(above: str) -> list[str]:
         for path in paths
         if any(os.path.isfile(os.path.join(path, record)) for record in records)
     ]
+
+
+@contextlib.contextmanager
+def asked_of_the_hub(asked: bool) -> Iterator[None]:
+    """Unless it is, only what was downloaded before is found, and that at once."""
+    before = huggingface_hub.constants.HF_HUB_OFFLINE
+    huggingface_hub.constants.HF_HUB_OFFLINE = before or not asked
+    try:
+        yield
+    finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = before
 
 
 def reachable() -> bool:

@@ -502,6 +502,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monke
 
 def test_a_model_that_is_not_here_is_asked_of_the_hub_only_if_it_can_be(monkeypatch):
     """Offline, transformers would try for a minute."""
+    hub = loading.huggingface_hub.constants
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(loading, "getproxies", dict)
     asked = []
 
@@ -509,8 +511,8 @@ def test_a_model_that_is_not_here_is_asked_of_the_hub_only_if_it_can_be(monkeypa
         asked.append(address)
         raise OSError("no network")
 
-    def model(path, local_files_only, **_):
-        asked.append((path, local_files_only))
+    def model(path, **_):
+        asked.append((path, hub.HF_HUB_OFFLINE))
         raise OSError("not in the cache")
 
     monkeypatch.setattr(loading.socket, "create_connection", refuses)
@@ -520,6 +522,7 @@ def test_a_model_that_is_not_here_is_asked_of_the_hub_only_if_it_can_be(monkeypa
     assert asked == [("huggingface.co", 443), ("no/such", True)]
     monkeypatch.setattr(loading, "getproxies", lambda: {"https": "proxy"})
     assert run(f"{GRPO} --model no/such") == 2 and asked[2:] == [("no/such", False)]
+    assert hub.HF_HUB_OFFLINE is False
 
 
 @pytest.mark.parametrize(
