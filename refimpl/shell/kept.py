@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +20,9 @@ from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.hooks import Interrupted, signals_to
 from refimpl.train import train as run_training
+
+PATIENCE = 1.0
+"""Seconds after which another signal is another request."""
 
 
 class Outputs(NamedTuple):
@@ -72,13 +76,19 @@ def run(
 
     complete: list[int] = []
     late: list[int] = []
+    since: list[float] = []
 
     def signalled(number: int, _) -> None:
         """Once a rollout is complete, nothing comes between it and its outputs, but for
-        a second signal: a pipe that nobody reads would be waited for without end."""
-        if not complete or late:
+        a second signal: a pipe that nobody reads would be waited for without end.
+
+        A terminal that closes sends several at once, which count as one.
+        """
+        again = bool(since) and time.monotonic() > since[0] + PATIENCE
+        if not complete or again:
             raise Interrupted(signal.Signals(number).name, number)
         late.append(number)
+        since.append(time.monotonic())
 
     with signals_to(signalled):  # in a run, its own handler
         try:
@@ -98,6 +108,7 @@ def run(
             raise
         if isinstance(result.ended, Interrupted):
             late.append(result.ended.number)
+            since.append(time.monotonic())
         keep(result)
     if late:  # a signal ended the run, or has waited for the outputs
         return 128 + late[0]
