@@ -91,7 +91,8 @@ def opo(scored: Scored) -> Float[Tensor, " B"]:
     """A_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|. OPO (2505.23585), as in verl 0.9.1: the
     baseline of least variance, if ‖∇log π(o)‖² grows as |o|."""
     length = needed(scored, "mask").to(scored.total).sum(-1)
-    return group_centred(scored, length.clamp(min=1))
+    nothing = group_sum(length, scored.group) == 0  # then every answer counts alike
+    return group_centred(scored, torch.where(nothing, 1.0, length))
 
 
 def batch_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:

@@ -16,6 +16,8 @@ divergence", 2020):
 `k3+` one of verl's. Off-policy, only `unbiased_k3` has the importance ratio it needs.
 """
 
+import math
+
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
@@ -36,9 +38,13 @@ def k2(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
 def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """π_ref/π_θ − log(π_ref/π_θ) − 1 ≥ 0: GRPO's estimator (2402.03300, Eq. 4).
 
-    The log-ratio is clamped at ±`LOG_RATIO_LIMIT` so that e^−d stays finite.
+    Exact where nothing overflows: it is held, without a gradient, below d = −66 (in
+    float32 and bfloat16; −532 in float64), where e^−d leaves room for a ratio, and a
+    token that π_ref never gives costs what d = `LOG_RATIO_LIMIT` does.
     """
-    d = (logp - ref_logp).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    d = logp - ref_logp
+    d = torch.where(d.isposinf(), LOG_RATIO_LIMIT, d)
+    d = d.clamp(min=-0.75 * math.log(torch.finfo(d.dtype).max))
     return torch.expm1(-d) + d  # e^−d − 1 + d, without the cancellation near 0
 
 

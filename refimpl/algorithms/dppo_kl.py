@@ -4,7 +4,9 @@
     D = μ log(μ/π_θ) + (1 − μ) log((1 − μ)/(1 − π_θ))
 
 **Changed against DPPO-TV:** D for |π_θ − μ|. To move on is to rise where Â > 0, and to
-fall where Â < 0. **Departures:** its own; δ = 0.05 is SkyRL's advice, 1e-8 is verl's.
+fall where Â < 0.
+
+**Departures.** Those of DPPO-TV; δ = 0.05 is the paper's, 1e-8 is verl's.
 """
 
 from dataclasses import replace

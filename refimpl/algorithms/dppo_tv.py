@@ -8,7 +8,10 @@ at μ = 0.001 its ratio may reach 201, at μ = 0.5 only 1.4.
 
 **Departures.** `old_logp` is the sampler's, μ; verl takes whatever it is handed. Eq. 11
 is M r Â, which has this gradient up to the cap; stated is verl 0.9.1's `dppo_tv`, whose
-cap is `clip_ratio_c`. δ = 0.2 is SkyRL's and was prime-rl's; verl's recipe has 0.15.
+cap is `clip_ratio_c`. The paper has δ = 0.15 in its App. C and 0.2 in App. E, where the
+cap is 5 (none in App. C; its authors' recipe for verl: 1e4). It divides by no std and
+sums over tokens; here the parent's `group_relative` and `token_mean` stand, as
+in the stored runs: `advantage="dr_grpo"`, `normaliser="constant"` are closer.
 """
 
 from dataclasses import replace

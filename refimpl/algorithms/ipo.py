@@ -7,7 +7,8 @@ dropped, too. τ pulls every token to the sampler, also the dropped ones.
 
 **Departures.** `old_logp` is the sampler's, μ. There is no paper: stated is prime-rl's
 default of March and, with δ 0.1 and τ 1e-3, again of August 2026 (#3418); since #3586
-0.3 and 0. Its later cap of 1e4 on r is missing. Not the IPO of 2310.12036.
+0.3 and 0, and τ is gone from its newest stored settings. Its later cap of 1e4 on r is
+missing: here r ends at e^20, with no gradient beyond. Not the IPO of 2310.12036.
 """
 
 from dataclasses import replace

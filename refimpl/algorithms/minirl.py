@@ -6,7 +6,8 @@
 **Changed against GRPO:** no division by a length or by the std.
 
 **Departures.** GRPO's min has the gradient of M_t r. The rest of π_θ/μ, π_old/μ, is a
-weight: `max_rollout_weight` of the trainer, 5 there. R2 and R3 are its `replay`.
+weight: `corrections={"token_truncate": 5}`, off unless you ask for it. R2 and R3 are
+`replay`.
 """
 
 from dataclasses import replace

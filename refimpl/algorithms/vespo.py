@@ -7,9 +7,11 @@
 answer, without GSPO's root. φ(1) = 1; the peak is at W = k/λ.
 
 **Departures.** `old_logp` is the sampler's, μ; TRL adds log(π_old/μ) to log W instead.
-z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5.
+z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5. Where Â
+varies within an answer each token has the pair of its own sign, as in TRL.
 """
 
+import math
 from dataclasses import replace
 
 import torch
@@ -18,6 +20,8 @@ from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO
 from refimpl.checks import Positive
 from refimpl.importance import LOG_RATIO_LIMIT as LIMIT
+
+LEAST = math.log(1e-8)
 
 
 def objective(
@@ -28,9 +32,9 @@ def objective(
     k_neg: Positive = 3.0,
     lambda_neg: Positive = 2.0,
 ) -> Objective:
-    """sg[φ(W)] Â log π_θ; the first pair where an answer's Â ≥ 0"""
+    """sg[φ(W)] Â log π_θ; the first pair where a token's Â ≥ 0"""
     log_w = t.z.detach().clamp(-LIMIT, LIMIT).sum(-1, keepdim=True)
-    log_w, good = log_w.clamp(-18.42068, LIMIT), t.advantages[:, :1] >= 0
+    log_w, good = log_w.clamp(LEAST, LIMIT), t.advantages >= 0
     k, rate = torch.where(good, k_pos, k_neg), torch.where(good, lambda_pos, lambda_neg)
     phi = (k * log_w + rate * (1 - log_w.exp())).exp()
     return Objective(phi * t.advantages * t.logp)

@@ -144,6 +144,8 @@ def test_opo_weighs_a_reward_by_its_length():
     mask, group = mask_of([3, 1, 2, 5, 0, 0]), tensor([0, 0, 1, 1, 2, 2])
     found = opo(Scored(tensor([1.0, 0.0, 0.1, 0.1, 0.0, 2.0]), group, mask))
     assert found.tolist() == [0.25, -0.75, 0.0, 0.0, -1.0, 1.0]
+    empty = Scored(tensor([1.0, 0.0, 1.0]), tensor([0, 0, 0]), mask_of([0, 2, 4]))
+    assert_close(opo(empty), tensor([1 / 3, -2 / 3, 1 / 3]), **EXACT)  # as in verl
     with pytest.raises(UserError, match="at least 2 responses"):
         opo(Scored(PAID[:1], GROUP[:1], mask[:1]))
 

@@ -6,6 +6,8 @@ here; tables hold for the names that are in them.
 """
 
 import math
+import re
+import sys
 from dataclasses import replace
 from itertools import product
 
@@ -17,8 +19,10 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
+from refimpl import TrainConfig
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.checks import Share
+from refimpl.corrections import RULES
 from refimpl.curves import curve
 from refimpl.normalisers import NORMALISERS
 from tests.losses.batches import (
@@ -38,6 +42,63 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
 ]
 GRPO = ALGORITHMS["grpo"]
+
+ENGINES = {"clip_ratio_c", "rollout_is", "kl_tau", "dro_beta"}
+"""Settings of verl, SkyRL and prime-rl that a docstring names."""
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_settings_that_a_methods_file_names_exist(name):
+    text = sys.modules[f"refimpl.algorithms.{name}"].__doc__
+    asked = set(re.findall(r"`(?:[a-z]+=\{\")?([a-z]+(?:_[a-z]+)+)", text))
+    known = {*TrainConfig.__dataclass_fields__, *RULES, *NORMALISERS, *ALGORITHMS}
+    known |= {key for one in ALGORITHMS.values() for key in one.defaults}
+    known |= {"old_logp", "group_relative"} | ENGINES
+    assert asked - known == set()
+
+
+HOLES = [(0,), (2,), (5,), (0, 1, 3), (0, 2, 4, 5)]
+
+
+@pytest.mark.parametrize("holes", HOLES, ids=str)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_columns_that_are_masked_in_front_between_and_behind_change_nothing(
+    name, holes
+):
+    """Tool output, a prefix: a mask may have holes. Advantages of both signs, too."""
+    algorithm, (logp, old, advantages, mask) = get(name), random_batch([4, 2, 3, 1])
+    sizes = mask.shape[1] + len(holes)
+    kept = [column for column in range(sizes) if column not in holes][: mask.shape[1]]
+
+    def spread(x, filler):
+        wide = torch.full((len(x), sizes), filler)
+        wide[:, kept] = x.detach()
+        return wide
+
+    for paid in (advantages, advantages[:, :1].expand_as(mask)):
+        loss, slope = loss_and_slope(algorithm, logp, old, paid, mask)
+        wide = spread(logp, -9.0).requires_grad_()
+        others = spread(old, -0.5), spread(paid, 7.0), spread(mask, 0.0)
+        found, changed = loss_and_slope(algorithm, wide, *others)
+        assert_close(found, loss, rtol=0, atol=1e-12)
+        assert_close(changed, spread(slope, 0.0), rtol=0, atol=1e-12)
+
+
+def test_vespo_takes_each_tokens_own_sign_and_not_the_first_columns():
+    """W = e^0.7: φ = W³ e^{2(1−W)} = 1.0751869840 for a bad answer behind a hole."""
+    logp = tensor([[-9.0, -1.0, -1.0]], requires_grad=True)
+    old, mask = tensor([[-9.0, -1.5, -1.2]]), tensor([[0.0, 1.0, 1.0]])
+    result = get("vespo").policy_loss(logp, old, tensor([-1.0]), mask)
+    assert result.loss.item() == pytest.approx(-1.0751869840, abs=1e-9)
+    right = tensor([[0.0, 0.5375934920, 0.5375934920]])
+    assert_close(grad(result.loss, logp)[0], right, rtol=0, atol=1e-9)
+    both = get("vespo").policy_loss(logp, old, tensor([[0.0, 1.0, -1.0]]), mask)
+    good, bad = (
+        math.exp(k * 0.7 + b * (1 - math.exp(0.7))) for k, b in ((2, 3), (3, 2))
+    )
+    right = tensor([[0.0, -good / 2, bad / 2]])
+    assert_close(grad(both.loss, logp)[0], right, rtol=0, atol=1e-9)
+
 
 # The papers' entries, in chapter order
 

@@ -51,17 +51,42 @@ def test_k3_keeps_its_digits_in_float32(d):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("d", [50.0, -50.0, 200.0, -200.0])
 def test_no_estimator_overflows(name, d, dtype):
-    """Finite at any distance from π_ref and π_old; k3 is held at the limit."""
+    """Finite at any distance from π_ref and π_old; k3 is held where e^−d is not."""
     logp = tensor([d], dtype=dtype, requires_grad=True)
     for old in (-d, 0.0, d):
         zero, old_logp = torch.zeros(1, dtype=dtype), tensor([old], dtype=dtype)
         value = ESTIMATORS[name](logp, zero, old_logp)
         (slope,) = grad(value.sum(), logp)
         assert value.isfinite().all() and slope.isfinite().all()
-    if name == "k3":  # e^∓20 − 1 ± 20
-        held = 19.0 if d > 0 else math.exp(20) - 21
-        assert value.item() == pytest.approx(held, rel=0.01)
+    if name == "k3" and d > 0:
+        assert (value.item(), slope.item()) == (pytest.approx(d - 1, rel=0.01), 1)
+    if name == "k3" and d == -200:
+        assert math.log(value.item()) == pytest.approx(66.5, abs=0.5)
         assert slope.item() == 0
+
+
+FAR = {  # d: e^−d − 1 + d and 1 − e^−d, by hand
+    1e-4: (5e-9 - 1e-12 / 6, 1e-4 - 5e-9 + 1e-12 / 6),
+    -1e-4: (5e-9 + 1e-12 / 6, -1e-4 - 5e-9 - 1e-12 / 6),
+    20.0: (19.000000002061153, 0.999999997938846),
+    -20.0: (485165174.4097903, -485165194.4097903),
+    60.0: (59.0, 1.0),
+    -60.0: (1.1420073898156842e26, -1.1420073898156842e26),
+    200.0: (199.0, 1.0),
+    -200.0: (7.225973768125749e86, -7.225973768125749e86),
+}
+
+
+@pytest.mark.parametrize("d", FAR)
+def test_k3_and_its_gradient_are_exact_however_far_the_policy_has_gone(d):
+    logp = tensor([d - 3.0, d - 3.0], requires_grad=True)
+    ref = torch.full_like(logp, -3.0)
+    value = k3(logp, ref)
+    (slope,) = grad(value.sum(), logp)
+    assert value[0].item() == pytest.approx(FAR[d][0], rel=1e-6)
+    assert slope[0].item() == pytest.approx(FAR[d][1], rel=1e-9)
+    weighed = ESTIMATORS["unbiased_k3"](logp, ref, logp.detach())
+    assert weighed[0].item() == pytest.approx(FAR[d][0], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["k3", "k3+", "unbiased_k3"])
