@@ -37,6 +37,7 @@ SLIDER = """
     }
     page.scrollTop = (page.scrollTop + 0.8 * page.clientHeight) % page.scrollHeight;
 """
+IDLE = "return document.getElementById('jp-main-statusbar').innerText.includes('Idle')"
 PICTURE = "return document.querySelector('.jp-NotebookPanel img.widget-image').src"
 
 
@@ -87,6 +88,9 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
         seen(lambda: page.execute_script(LOADED), "the picture of chapter 00")
         page.get(f"{home}/{of_10}")
         seen(lambda: page.execute_script(LOADED), "the picture of chapter 10")
+        seen(
+            lambda: page.execute_script(IDLE), "a kernel"
+        )  # asked earlier, it asks back
         click("Run")
         click("Run All Cells")
         seen(lambda: page.execute_script(SLIDER), "a slider with its picture")
