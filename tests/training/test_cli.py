@@ -477,6 +477,9 @@ LINES: dict[str, str] = {
     "evidence run --out .": "a store needs a name, got '.'",
     "evidence run --claims stail": "unknown claim … mean 'stale'",
 }
+if importlib.util.find_spec("peft") is None:  # which is asked for before its layers
+    of_layers = re.compile("--lora (r=65|r=99999999|target_modules=xx)")
+    LINES |= {line: "a LoRA needs peft" for line in LINES if of_layers.search(line)}
 if importlib.util.find_spec("reasoning_gym"):
     LINES[f"{GRPO} --task reasoning-gym:products"] = "give a --model"
 if not torch.cuda.is_available():
