@@ -80,20 +80,22 @@ def test_a_newcomer_gets_from_the_first_page_to_a_slider_that_moves(lab):
     with chromium(1400, 900) as page:
         seen = Watched(page)
 
-        def click(word: str) -> None:
+        def click(word: str) -> bool:
             labels = page.find_elements("css selector", "[class$=itemLabel]")
             next(one for one in labels if one.text == word).click()
+            return True
+
+        def moved(before: str) -> bool:
+            page.execute_script(SLIDER).send_keys("\ue014" * 5)  # arrow right
+            return page.execute_script(PICTURE) != before
 
         page.get(f"{lab.address}?token={lab.token}")
         seen(lambda: page.execute_script(LOADED), "the picture of chapter 00")
         page.get(f"{home}/{of_10}")
         seen(lambda: page.execute_script(LOADED), "the picture of chapter 10")
-        seen(
-            lambda: page.execute_script(IDLE), "a kernel"
-        )  # asked earlier, it asks back
-        click("Run")
-        click("Run All Cells")
+        seen(lambda: page.execute_script(IDLE), "a kernel")  # run earlier, it asks back
+        for word in ("Run", "Run All Cells"):
+            seen(lambda word=word: click(word), f"the menu's {word!r}")
         seen(lambda: page.execute_script(SLIDER), "a slider with its picture")
         before = page.execute_script(PICTURE)
-        page.execute_script(SLIDER).send_keys("\ue014" * 5)  # arrow right
-        seen(lambda: page.execute_script(PICTURE) != before, "another picture")
+        seen(lambda: moved(before), "another picture")  # also while cells still run
