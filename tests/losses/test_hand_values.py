@@ -115,7 +115,7 @@ AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of ea
     ("vespo", {}, UP_BY * (PI[0] + PI[1]) - DOWN_BY * PI[2], (UP_BY, UP_BY, -DOWN_BY)),
     # 2 √1.28 − 3, each token with the whole ratio
     ("luspo", WIDE, 2 * 1.28**0.5 - 3, (1.28**0.5, 1.28**0.5, -3)),
-    ("minirl", {}, 1.27 + 0.8 - 3, (0, 0.8, -3)),
+    ("minirl", {"epsilon_low": 0.25}, 1.27 + 0.8 - 3, (0, 0.8, -3)),
     ("dro", {"tau": 2.0}, PI[0] + PI[1] - PI[2] - LEASH, (*FREED, -1 - 2 * Z[2])),
     # log 3 is held at ½, and pulled back
     ("kimi", BAND, 2.4 - math.exp(0.5) - LEASH, (*LEASHED, -2 * Z[2])),
@@ -170,14 +170,15 @@ def test_the_one_sided_clip_in_each_of_the_six_cases(name):
 
 @pytest.mark.parametrize("name", ONE_SIDED)
 @pytest.mark.parametrize(("a", "z"), [(+1.0, 0.4), (-1.0, -0.4)])
-def test_a_ratio_exactly_on_the_bound_still_has_its_gradient(name, a, z):
-    """The closed form says r ≤ 1 + ε and r ≥ 1 − ε."""
+def test_a_ratio_exactly_on_the_bound_has_one_of_its_subgradients(name, a, z):
+    """Between none and all of Â r: torch 2.13 gives all of it, 2.14 a half."""
     logp = tensor([[z]], requires_grad=True)
     r = logp.detach().exp().item()
     epsilon, one = abs(r - 1), torch.ones(1, 1)
     assert 1 + math.copysign(epsilon, z) == r
     batch = (logp, 0 * one, tensor([a]), one, one)
-    assert loss_and_slope(ALGORITHMS[name], *batch, epsilon=epsilon)[1].item() == -a * r
+    slope = loss_and_slope(ALGORITHMS[name], *batch, epsilon=epsilon)[1].item()
+    assert 0 <= slope / (-a * r) <= 1
 
 
 # A gate of one's own
