@@ -23,13 +23,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from jaxtyping import jaxtyped
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-
-if TYPE_CHECKING:  # the command line checks a name without torch
-    from torch import Tensor
 
 T = typing.TypeVar("T")
 F = typing.TypeVar("F", bound=Callable)
@@ -312,7 +309,7 @@ def is_dense(x: Any) -> bool:
     return dense and not (x.is_meta or x.is_quantized or x.is_complex())
 
 
-def _check_numbers(tensors: Mapping[str, "Tensor"]) -> None:
+def _check_numbers(tensors: Mapping[str, Any]) -> None:
     """A mask holds 0 and 1; the others are finite, where there is a mask inside it."""
     if odd := [name for name, value in tensors.items() if not is_dense(value)]:
         raise UserError(
