@@ -381,7 +381,7 @@ WRONG = [
     ({}, {"normaliser": "tokenmean"}, "normaliser must be .*, got 'tokenmean'"),
     ({}, {"algorithm": "reinforce", "router_shift": True}, "without correct=True"),
     ({}, {"advantages": "loo"}, "advantages must be a function or None, got 'loo'"),
-    ({}, {"advantages": lambda scored: scored}, r"shape \(8,\).*got Scored"),
+    ({}, {"advantages": lambda scored: scored}, r"8 finite numbers.*got Scored"),
     ({}, {"advantages": lambda r, group: r}, "one argument, a `Scored`.*TypeError"),
     ({}, {"advantages": lambda scored: torch.zeros(8, 15)}, r"\(8, 16\).*\(8, 15\)"),
 ]
