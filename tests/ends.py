@@ -254,7 +254,7 @@ def faults(name: str, way: Way, status: int, folder: Path) -> list[str]:
     if name not in ("SIGKILL", "full disk") and not (folder / "p/config.json").exists():
         found.append("no policy")
     least = done if way.whole else done // EVERY * EVERY
-    if name == "SIGKILL":  # which may come between a rollout and its checkpoint
+    if name in ("SIGKILL", "Ctrl-C twice"):  # at once: perhaps before its checkpoint
         least = max(0, done - 1) // EVERY * EVERY
     if saved < least - (name == "full disk") * EVERY:
         found.append(f"the checkpoint lacks {least - saved} rollouts")
