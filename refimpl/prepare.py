@@ -15,6 +15,7 @@ from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, trained
 from refimpl.normalisers import NORMALISERS
+from refimpl.rewards import check_rows
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.sampling import encode
@@ -49,7 +50,10 @@ def prepare(
     device = models.pick_device(config.device)
     if model is None:
         model, tokenizer, _ = warm_start()
-    prompts = [row["prompt"] for row in rows + rows_of(task, "held_out", 8)]
+    rows += rows_of(task, "held_out", 8)
+    reward = task.reward if reward is None else reward
+    check_rows(reward, rows)
+    prompts = [row["prompt"] for row in rows]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # raises on a bad one
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = models.trainable_copy(model).to(device, dtype)
@@ -72,7 +76,7 @@ def prepare(
         normaliser=NORMALISERS.get(config.normaliser, method.normaliser),
         tokenizer=tokenizer,
         task=task,
-        reward=task.reward if reward is None else reward,
+        reward=reward,
         model=model,
         critic=critic,
         reference=reference,

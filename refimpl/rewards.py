@@ -64,6 +64,16 @@ def score(
     return rewards
 
 
+def check_rows(reward: Callable, rows: list[dict]) -> None:
+    """Let a reward, and each of its components, refuse rows before any work.
+
+    By its `check_rows(rows)`, if it has one (as `refimpl.real.answers.math_correct`).
+    """
+    for part in (reward, *getattr(reward, "components", {}).values()):
+        if hasattr(part, "check_rows"):
+            part.check_rows(rows)
+
+
 def scored(
     reward: Callable, prompts, completions, columns: dict
 ) -> tuple[list[float], dict[str, list[float]]]:

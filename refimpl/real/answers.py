@@ -5,24 +5,20 @@
 A reward function here has TRL's signature, and looks for a column `answer`.
 """
 
-import re
+import functools
 from collections.abc import Callable, Collection
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
-from refimpl.checks import Positive, UserError, guarded
-from refimpl.real import judge
+from refimpl.checks import Positive, UserError, guarded, shown
+from refimpl.real import judge, notation
 from refimpl.real.extras import needed
 
 Extract = Literal["whole", "last", "tag"]
 """Where in a completion the answer stands."""
 
 HABITS = ("bare", "equation", "sentence", "other")
-NUMBER = re.compile(
-    r"(?:(?<![\w.])-)?(?<![\w.^])(?<!\^\{)"  # not inside a word, and no exponent
-    r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+|\^\{?[-+]?\d+\}?)?",
-    re.ASCII,
-)
-_AROUND_A_WORD = " \t\"'`*.,;:!?()[]{}<>"
+MATHEMATICS: tuple[str, str, dict] = ("math_verify", "", {})
 
 
 @guarded
@@ -31,30 +27,31 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
 
     - whole: all of it, without white space at its ends.
     - last: what it ends with, in the form of the reference: its last number if that is
-      a number, its last word if that is a word, else its last line.
+      a number, its last word if that is a word, as many lines as that has; else what
+      its last line says after `is`, `:` or `=`.
     - tag: what stands in the last `<answer>…</answer>`, where a prompt asks for one.
       The opening tag may be missing: some prompts end in it.
 
-    An empty string if there is no such part.
+    A box around it, `\\boxed{…}`, is taken off; `last` looks into the last tag or box,
+    if there is one. An empty string if there is no such part.
     """
     text = completion.strip()
-    if how == "whole":
-        return text
-    if how == "tag":
-        before, tag, _ = text.rpartition("</answer>")
-        return before.rpartition("<answer>")[2].strip() if tag else ""
-    reference = str(answer).strip()
-    if NUMBER.fullmatch(reference):
-        every = numbers(text)
+    if how != "last":
+        text = notation.in_tag(text) if how == "tag" else text
+        boxed = notation.in_box(text) if text.startswith("\\boxed") else None
+        return boxed if boxed and text.endswith("}") else text
+    text, reference = notation.marked(text)[0], str(answer).strip()
+    if notation.is_number(reference):
+        every = notation.numbers(text, reference)
         return every[-1] if every else ""
-    if not reference.split()[1:]:
-        return text.split()[-1].strip(_AROUND_A_WORD) if text else ""
-    return text.splitlines()[-1].strip() if text else ""
-
-
-def numbers(text: str) -> list[str]:
-    """Every number in `text`, with its sign: a hyphen or a minus (U+2212)."""
-    return NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
+    if len(reference.splitlines()) > 1:
+        return notation.last_lines(text, reference)
+    last = notation.last_lines(text, reference)
+    if answer is None or not text:
+        return last.strip()
+    if len(reference.split()) == 1 and text.split():
+        return notation.bare(text.split()[-1], reference)
+    return notation.tail(last, reference)
 
 
 def habit(completion: str) -> str:
@@ -78,7 +75,8 @@ def contains_answer(
     """A lax scorer, to be fooled: 1.0 if the right number stands anywhere in the text.
 
     So an answer that lists every number is always paid: what chapter 13 shows as
-    reward hacking. An answer that is no number pays if the text contains it.
+    reward hacking. Numbers are compared by value, 1,000 as 1000.0; an answer that is no
+    number pays if the text contains it. Of a long text the end is looked through.
     """
     check_length(completions, answer)
     return [
@@ -97,10 +95,20 @@ def check_length(completions: Collection, answer: Collection) -> None:
 
 
 def _contains(text: str, right: str) -> bool:
-    text = text[: judge.MAX_ANSWER_CHECKED]
-    if NUMBER.fullmatch(right):
-        return right in numbers(text)
+    text = judge.end_of(text, "contains_answer")
+    if notation.is_number(right):
+        value = _value(right)
+        return any(_value(number) == value for number in notation.numbers(text, right))
     return bool(right) and right in text
+
+
+def _value(number: str) -> Decimal | str:
+    """To compare by; a text where its exponent is beyond all numbers."""
+    power_of_ten = number.replace(",", "").replace("10^", "1e")
+    try:
+        return Decimal(power_of_ten.replace("{", "").replace("}", ""))
+    except InvalidOperation:
+        return number
 
 
 @guarded
@@ -114,18 +122,90 @@ def math_correct(
 ) -> list[float]:
     """1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    By math-verify: `1/2`, `0.5`, `\\frac{1}{2}` and `\\boxed{0.5}` are one number. Its
-    comparison runs in the scoring process (see `refimpl.real.judge`), `time_limit`
-    seconds each: what takes longer, such as 9**9**9, is wrong.
+    The final answer stands in the last `<answer>…</answer>`, the last `\\boxed{…}`, or
+    else at the end of a line. A reference that is a word or a letter (`Monday`,
+    `\\text{(C)}`) is compared as one; any other is a formula, with `$` or without, and
+    is compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are one number.
+    That runs in the scoring process (see `refimpl.real.judge`), `time_limit` seconds
+    each: what takes longer, such as 9**9**9, is wrong.
 
-    Raises `UserError` if math-verify is not installed (`pip install "refimpl[real]"`).
+    As math-verify does, it forgives units, the order of a list, and a decimal within
+    1e-6 of a fraction. It does not forgive a base: 4210_7 is not 4210_5, nor is 4210.
+
+    Raises `UserError` if a reference cannot be read, naming its row, or if math-verify
+    is not installed (`pip install "refimpl[real]"`).
     """
     check_length(completions, answer)
+    references = [str(right).strip() for right in answer]
+    check_references(references, float(time_limit))
+    paid = []
+    given, against, open_rows = [], [], []
+    for row, (text, reference) in enumerate(zip(completions, references, strict=True)):
+        verdict = _said(text, reference) if isinstance(text, str) else 0.0
+        if isinstance(verdict, str):
+            given.append(verdict)
+            against.append(notation.formula(reference))
+            open_rows.append(row)
+            verdict = 0.0
+        paid.append(verdict)
+    judged = judge.scores(MATHEMATICS, given, against, float(time_limit))
+    for row, score in zip(open_rows, judged, strict=True):
+        paid[row] = score
+    return paid
+
+
+def _said(completion: str, reference: str) -> float | str:
+    """The verdict where texts decide, else what is to be compared as mathematics."""
+    text, is_marked = notation.marked(completion)
+    text = judge.end_of(text, MATHEMATICS[0])
+    word = notation.words(reference)
+    if word is not None:
+        ends = notation.tail(notation.last_lines(text, reference), reference)
+        last = " ".join(text.split()[-len(word.split()) :])
+        said = (text, ends) if is_marked else (ends, last)
+        return float(word in map(notation.words, said))
+    if notation.is_number(reference):
+        text = notation.joined(text, reference)
+    if is_marked and (notation.is_formula(text) or "$" not in text):
+        return notation.formula(text)
+    text = text.replace(r"\$", "")  # money
+    dollars = text.count("$")
+    if (dollars and dollars % 2 == 0) or r"\(" in text or r"\[" in text:
+        return text
+    for line in reversed(text.splitlines()):
+        if notation.is_formula(end := notation.tail(line, reference)):
+            return notation.formula(end)
+    return text
+
+
+def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
+    """Raise `UserError` at the first of these that `math_correct` cannot read.
+
+    A run asks for those of its first rows before it begins; give all of a data set.
+    """
     needed("math_verify")
-    references = [str(right) for right in answer]
-    return judge.scores(
-        ("math_verify", "", {}), completions, references, float(time_limit)
-    )
+    for row, right in enumerate(answer):
+        if why := _unreadable(str(right).strip(), time_limit):
+            raise UserError(
+                f"the reference in row {row}, {shown(right)}, cannot be read as "
+                f"mathematics ({why}): mend that row or leave it out, or judge it by a "
+                "function of your own"
+            )
 
 
+@functools.lru_cache(maxsize=2**16)
+def _unreadable(reference: str, time_limit: float) -> str:
+    """Why a reference does not equal itself; empty if it does."""
+    if notation.words(reference) is not None:
+        return ""
+    one = notation.formula(reference)
+    reply = judge.verdict(MATHEMATICS, one, one, time_limit)
+    return "" if reply.get("score") == 1.0 else judge.fate(reply, time_limit)
+
+
+def _check_rows(rows: list[dict]) -> None:
+    check_references([row["answer"] for row in rows if "answer" in row])
+
+
+math_correct.check_rows = _check_rows  # type: ignore[attr-defined]
 Reward = Callable[..., list[float]]

@@ -31,6 +31,7 @@ from refimpl.checks import (
     parse,
     refuse_unknown,
     sentence,
+    shown,
 )
 from refimpl.real import answers, judge
 from refimpl.real.answers import Extract, Reward
@@ -80,9 +81,9 @@ class ReasoningGym:
     One problem in eight (by a hash of its question) is held out: only `held_out`
     returns it. Where a dataset has few questions, they repeat within a side.
 
-    Raises `UserError` if there is no such dataset, if it refuses the settings, or if
-    its scorer evaluates answers as code and no `scorer` is given; `UserError` with the
-    nearest name if it has no such setting.
+    Raises `UserError` if there is no such dataset, if it refuses the settings, if its
+    scorer evaluates answers as code and no `scorer` is given, or if the dataset's own
+    answers are not paid; `UserError` with the nearest name if it has no such setting.
     """
 
     name: str
@@ -122,6 +123,8 @@ class ReasoningGym:
         for field, value in given.items():
             object.__setattr__(self, field, value)
         self._config(0)
+        if scorer is None:
+            _check_own_answers(self)
 
     def __repr__(self) -> str:
         """Only what is not a default; the same text for the same task."""
@@ -170,15 +173,18 @@ class ReasoningGym:
             )
         answer = [
             answers.extracted(c, e["answer"], self.extract)
-            if isinstance(c, str) and len(c) <= judge.MAX_ANSWER_CHECKED
+            if isinstance(c, str)
             else None
             for c, e in zip(completions, entry, strict=True)
         ]
-        scorer = ("reasoning_gym", self.name, self.difficulty)
-        scores = judge.scores(scorer, answer, entry, self.time_limit)
+        scores = self._scores(answer, entry)
         if self.partial_credit:
             return scores
         return [float(score >= 0.99) for score in scores]
+
+    def _scores(self, answer: Collection[Any], entry: Collection[dict]) -> list[float]:
+        scorer = ("reasoning_gym", self.name, self.difficulty)
+        return judge.scores(scorer, answer, entry, self.time_limit)
 
     def _draw(self, n: int, purpose: str, held_out: bool) -> list[dict]:
         start = random.Random(f"reasoning_gym {purpose}").randrange(2**31)
@@ -231,6 +237,25 @@ class ReasoningGym:
 
 
 DEFAULTS = {k: p for k, p in (ReasoningGym.__init__.__kwdefaults__ or {}).items()}
+
+
+@functools.lru_cache(maxsize=64)
+def _check_own_answers(task: ReasoningGym) -> None:
+    """Raise `UserError` if the answers that come with four problems are not paid.
+
+    Some datasets have none: many answers are right.
+    """
+    rows = [e for e in task._entries(0, 4) if e["answer"] is not None]
+    own = [str(e["answer"]) for e in rows]
+    tag = "<answer>{}</answer>" if task.extract == "tag" else "{}"
+    told = [tag.format(text) for text in own]
+    read = [answers.extracted(t, o, task.extract) for t, o in zip(told, own)]
+    for text, part, paid in zip(own, read, task._scores(read, rows)):
+        if paid < 0.99:
+            raise UserError(
+                f"{task!r} pays {paid:g} for its own answer {shown(text)}, of which "
+                f"{shown(part)} is judged: take another extract, or give a scorer"
+            )
 
 
 @functools.lru_cache(maxsize=8)

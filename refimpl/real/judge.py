@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_ANSWER_CHECKED = 4096
-"""Longest answer, in characters, that is given to a scorer."""
+"""So many characters, the last of an answer, are given to a scorer."""
 START_LIMIT = 120.0
 """Seconds that importing a scorer may take."""
 HURRY = 16
@@ -44,7 +44,8 @@ NAME = re.compile(r"[^\W\d]\w+")
 monomials, a dataclass) has none in common with the answer."""
 
 failed: Counter[tuple[str, str]] = Counter()
-"""Answers that got no verdict: (scorer, 'raised' | 'slow' | 'died' | 'evaluated')."""
+"""Answers that got no verdict, by (scorer, 'raised' | 'slow' | 'died' | 'evaluated'),
+and those of which only the end was judged: (scorer, 'cut')."""
 
 
 # The process that asks
@@ -112,9 +113,10 @@ def scores(
     """One number in [0, 1] for each answer, by a scorer that may do anything.
 
     `scorer` is ("reasoning_gym", name, settings) or ("math_verify", "", {}). An answer
-    that is no text or longer than `MAX_ANSWER_CHECKED` characters is wrong. So is one
-    on which the scorer raises, dies, or takes longer than `limit` seconds; these are
-    counted in `failed`, and the first of each kind is shown in a `TaskWarning`. Each
+    that is no text is wrong; of one that is longer than `MAX_ANSWER_CHECKED` characters
+    the end is judged. One on which the scorer raises, dies, or takes longer than
+    `limit` seconds is wrong; these are counted in `failed`, as are those that were cut,
+    and the first of each kind is shown in a `TaskWarning`. Each
     slow answer halves the time of those that follow in the same call, down to a
     sixteenth, so that a rollout of them costs seconds.
 
@@ -123,20 +125,26 @@ def scores(
     that sympy would have to evaluate is wrong.)
     """
     checked, time_left, name = [], limit, scorer[1] or scorer[0]
-    with _lock:
-        for answer, entry in zip(answers, entries, strict=True):
-            slow = failed[name, "slow"]
-            checked.append(_score(scorer, answer, entry, time_left))
-            if failed[name, "slow"] > slow:
-                time_left = max(time_left / 2, limit / HURRY)
+    for answer, entry in zip(answers, entries, strict=True):
+        slow = failed[name, "slow"]
+        checked.append(_score(scorer, answer, entry, time_left))
+        if failed[name, "slow"] > slow:
+            time_left = max(time_left / 2, limit / HURRY)
     return checked
 
 
+def end_of(answer: str, name: str) -> str:
+    """What of a long answer is judged; `failed` counts those that were cut."""
+    if len(answer) > MAX_ANSWER_CHECKED:
+        _note(name, "cut", answer, f"is longer than {MAX_ANSWER_CHECKED} characters")
+    return answer[-MAX_ANSWER_CHECKED:]
+
+
 def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float):
-    if not isinstance(answer, str) or len(answer) > MAX_ANSWER_CHECKED:
+    if not isinstance(answer, str):
         return 0.0
-    key, name = repr(scorer), scorer[1] or scorer[0]
-    reply = _ready(key, scorer, name).ask("score", key, answer, entry, limit)
+    name = scorer[1] or scorer[0]
+    reply = verdict(scorer, end_of(answer, name), entry, limit)
     if "evaluated" in reply and scorer[0] == "math_verify":
         reply = {"fate": "evaluated"}
     if "evaluated" in reply:
@@ -144,9 +152,8 @@ def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float)
             f"the scorer of {name} tried to evaluate the answer {_cut(answer)} as code "
             f"({_cut(reply['evaluated'])}); it was stopped. Give a scorer of your own"
         )
-    fate = reply.get("fate")
-    if fate is not None:
-        _note(name, fate, answer, limit, reply.get("why", ""))
+    if "fate" in reply:
+        _note(name, reply["fate"], answer, fate(reply, limit))
         return 0.0
     value = reply["score"]
     if not (isinstance(value, float) and 0 <= value <= 1):  # NaN is neither
@@ -155,6 +162,23 @@ def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float)
             "score must be a number in [0, 1]"
         )
     return value
+
+
+def verdict(scorer: tuple[str, str, dict], answer: str, entry: Any, limit: float):
+    """The scoring process's reply: its `score`, or the answer's `fate`."""
+    key, name = repr(scorer), scorer[1] or scorer[0]
+    with _lock:
+        return _ready(key, scorer, name).ask("score", key, answer, entry, limit)
+
+
+def fate(reply: dict, limit: float) -> str:
+    """What happened to an answer that got no verdict, in words."""
+    return {
+        "slow": f"took longer than {limit:g} s and was stopped",
+        "died": "ended its process",
+        "evaluated": "would have to run code",
+        "raised": f"raised {reply.get('why', '')}",
+    }.get(reply.get("fate", ""), "is not equal to itself")
 
 
 def _ready(key: str, scorer: tuple, name: str) -> _Process:
@@ -172,22 +196,19 @@ def _ready(key: str, scorer: tuple, name: str) -> _Process:
     return _one
 
 
-def _note(name: str, fate: str, answer: str, limit: float, why: str) -> None:
+def _note(name: str, fate: str, answer: str, what: str) -> None:
     failed[name, fate] += 1
     if (name, fate) in _warned:
         return
     _warned.add((name, fate))
-    how = {
-        "slow": f"took longer than {limit:g} s and was stopped",
-        "died": "ended its process",
-        "evaluated": "would have to run code",
-        "raised": f"raised {why}",
-    }
     from refimpl.tasks import TaskWarning  # not in the scoring process
 
+    sentence = f"the scorer of {name} {what} on the answer {_cut(answer)}: it counts as"
+    sentence += " wrong"
+    if fate == "cut":
+        sentence = f"the answer {_cut(answer)} {what}: {name} judges its end"
     warnings.warn(
-        f"the scorer of {name} {how[fate]} on the answer {_cut(answer)}: it counts as "
-        "wrong. This is said once; refimpl.real.judge.failed counts them",
+        f"{sentence}. This is said once; refimpl.real.judge.failed counts them",
         TaskWarning,
         stacklevel=2,
     )
@@ -342,11 +363,12 @@ def _math_verify(name: str, settings: dict) -> Callable:
 
     def correct(answer: str, reference: str) -> float:
         # Their limits are alarms, which C does not hear; ours ends the process.
-        gold = parse(_as_math(reference), parsing_timeout=None, raise_on_error=True)
-        if not gold:
-            raise ValueError(f"the reference {reference!r} is no mathematics")
-        given = parse(_as_math(answer), parsing_timeout=None)
-        return float(verify(gold, given, timeout_seconds=None))
+        gold = parse(reference, parsing_timeout=None, raise_on_error=True)
+        if not gold or all(isinstance(reading, str) for reading in gold):
+            raise ValueError(f"{reference!r} is no mathematics")
+        given = parse(answer, parsing_timeout=None)
+        right = verify(gold, given, timeout_seconds=None)
+        return float(right and not _differ(gold, given))
 
     for answer in WARMING_UP:  # imports what it needs, unwatched
         with contextlib.suppress(Exception):
@@ -354,12 +376,25 @@ def _math_verify(name: str, settings: dict) -> Callable:
     return correct
 
 
-def _as_math(text: str) -> str:
-    """A text that is nothing but a formula gets the $ that math-verify looks for."""
-    bare = re.fullmatch(r"[^$]*\\[A-Za-z][^$]*", text) and r"\boxed" not in text
-    return f"${text}$" if bare else text
+def _differ(gold: list, given: list) -> bool:
+    """Whether they are two exact numbers, or numbers in two bases, which math-verify
+    takes for one where they are close, or written with the same digits."""
+    from sympy import Expr, Float
+
+    bases = [BASE.findall(str(reading[-1])) for reading in (gold, given)]
+    if bases[0] != bases[1]:
+        return True
+    exact = [
+        isinstance(reading[0], Expr)
+        and bool(reading[0].is_rational)
+        and not reading[0].has(Float)
+        for reading in (gold, given)
+    ]
+    return all(exact) and (gold[0] - given[0]).doit() != 0
 
 
+BASE = re.compile(r"\d_\{?(\d+)\}?$")
+"""The base of a number, as in 4210_7."""
 WARMING_UP = (
     "7",
     "1/2",

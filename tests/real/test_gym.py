@@ -195,6 +195,32 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
     assert judge.failed.total() == before + 2
 
 
+@pytest.mark.parametrize("how", ["whole", "last", "tag"])
+@pytest.mark.parametrize("part", range(3))
+def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
+    """A thought before it and a box around it take nothing away."""
+    known = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL)
+    for name in known[part::3]:
+        task = ReasoningGym(name, extract=how)  # which asks four problems at the door
+        entry = next(e for e in task._entries(99, 1))
+        own = entry["answer"]
+        if own is None:  # many are right
+            continue
+        own = f"<answer>{own}</answer>" if how == "tag" else str(own)
+        if how != "whole":
+            own = f"<think>{'1, 2 or 3? ' * 500}</think>\n{own}"
+        assert task.reward([], [own], entry=[entry])[0] >= 0.99, (name, own[-300:])
+
+
+def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
+    """Here the answers would be read as their first sign alone."""
+    monkeypatch.setattr(answers, "extracted", lambda text, right, how: text[:1])
+    words = r"ReasoningGym\('lcm'\) pays 0.* for its own answer '\d+', of which '\d' is"
+    with pytest.raises(UserError, match=words):
+        ReasoningGym("lcm")
+    ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
+
+
 def test_a_scorer_of_ones_own_judges_instead_and_knows_the_entry():
     def third(prompts, completions, *, answer, entry, **_):
         return [float(c == e["third"]) for c, e in zip(completions, entry)]
@@ -204,79 +230,13 @@ def test_a_scorer_of_ones_own_judges_instead_and_knows_the_entry():
     assert task.reward([], ["x", "1"], **rows) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "reference", "how", "answer"),
-    [
-        (" 4 + 6 = 10.\n", "10", "whole", "4 + 6 = 10."),
-        ("4 + 6 = 10.", "10", "last", "10"),
-        ("10-3", "7", "last", "3"),
-        ("it is -3", "7", "last", "-3"),
-        ("1,234.50 in all", "7", "last", "1,234.50"),
-        ("none", "7", "last", ""),
-        ("it is .5", "5", "last", ""),
-        ("7, not ٨", "7", "last", "7"),
-        ("1,2,3", "3", "last", "3"),
-        ("12,345,67", "7", "last", "67"),
-        ("it is 1e5", "5", "last", "1e5"),
-        ("1.5E-5", "5", "last", "1.5E-5"),
-        ("-2e+05.", "5", "last", "-2e+05"),
-        ("10^5", "5", "last", "10^5"),
-        ("10^{-5}", "5", "last", "10^{-5}"),
-        ("x^5", "5", "last", ""),
-        ("3, not 0x5", "5", "last", "0"),
-        ("5kg, 5e, 5", "5", "last", "5"),
-        (r"\boxed{5}", "5", "last", "5"),
-        ("that makes \N{MINUS SIGN}7", "7", "last", "-7"),
-        ('Backward: "olleh".', "olleh", "last", "olleh"),
-        ("So:\nb, a", "b, a", "last", "b, a"),
-        ("<answer>1</answer> no <answer> 2 </answer>.", "2", "tag", "2"),
-        ("<answer>1", "1", "tag", ""),
-        ("5 </answer>", "5", "tag", "5"),
-    ],
-)
-def test_extraction(text, reference, how, answer):
-    assert answers.extracted(text, reference, how) == answer
-
-
-def test_habits_tell_the_forms_apart():
-    given = ("10", " sun. ", "4 + 6 = 10", "It is 10.", "", "1\n2")
-    shown = [answers.habit(text) for text in given]
-    assert shown == ["bare", "bare", "equation", "sentence", "other", "other"]
-
-
-def test_a_lax_scorer_pays_for_lists_and_words_but_not_for_an_endless_text():
-    paid, late = ["1 2 3 4 5 6 7 8", " " * 4095 + "7"], " " * 4096 + "7"
-    given = [*paid, "8", "77", "7.5", late, None]
-    scores = answers.contains_answer([], given, answer=[7] * 7)
-    assert scores == [1.0] * 2 + [0.0] * 5
-    given, right = ["the sun.", "moon", "", "moon"], ["sun", "sun", "sun", ""]
-    assert answers.contains_answer([], given, answer=right) == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_mathematics_is_compared_as_such():
-    needs("math_verify")
-    right = ["1/2", "0.5", r"\frac12", r"so it is $\frac{2}{4}$.", r"\boxed{0.5}"]
-    wrong = ["2", "", None, HOSTILE[0], r"\boxed{" + HOSTILE[0] + "}", "(" * 3000]
-    given = [*right, *wrong]
-    scores = answers.math_correct([], given, answer=["1/2"] * len(given))
-    assert scores == [1.0] * len(right) + [0.0] * len(wrong)
-    # An interval is taken for an inequality, and not the other way round.
-    less, interval = "$x>2$", r"$(2,\infty)$"
-    paid = answers.math_correct([], [interval, less], answer=[less, interval])
-    assert paid == [1.0, 0.0]
-    with pytest.warns(TaskWarning, match="math_verify took longer than 1 s"):
-        assert answers.math_correct([], ["9**9**9"], answer=[7], time_limit=1.0) == [0]
-    with pytest.warns(TaskWarning, match="reference 'a cat' is no mathematics"):
-        assert answers.math_correct([], ["a cat"], answer=["a cat"]) == [0.0]
-
-
 def test_a_package_that_is_missing_is_named_with_how_to_get_it(monkeypatch):
     for name in ("reasoning_gym", "math_verify"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=r'compiled: pip install "refimpl\[real\]"'):
         ReasoningGym("chain_sum")
     with pytest.raises(UserError, match=r'math-verify.*: pip install "refimpl'):
-        answers.math_correct([], ["7"], answer=["7"])
+        answers.check_references(["7"])
 
 
 # What a model wrote is never run
@@ -436,11 +396,14 @@ def test_a_scorer_may_print_and_its_import_take_long(source, scored_by):
     assert scored_by(source) == [1.0, 0.0]
 
 
-def test_what_cannot_be_imported_or_is_too_long_for_an_answer():
+def test_what_cannot_be_imported_and_what_is_too_long_for_an_answer():
+    """Of a long answer the end is judged, and counted."""
     with pytest.raises(UserError, match="scorer of nosuch cannot be used: KeyError"):
         judge.scores(("reasoning_gym", "nosuch", {}), ["1"], [{}])
-    given = [" " * 4095 + "7", " " * 4096 + "7"]
-    assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [1.0, 0.0]
+    given, cut = [" " * 4095 + "7", " " * 4096 + "7"], judge.failed["chain_sum", "cut"]
+    with pytest.warns(TaskWarning, match="longer than 4096 .*: chain_sum judges its"):
+        assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [1.0, 1.0]
+    assert judge.failed["chain_sum", "cut"] == cut + 1
 
 
 def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_path):

@@ -1,0 +1,188 @@
+"""How answers are written: in boxes and tags, as words, numbers and formulas.
+
+    <think>…</think> so \\boxed{1\\,000}     marked: 1\\,000      numbers: 1000
+    The answer is 2k+2.                    tail: 2k+2
+    1 ½                                    formula: $1 \\frac{1}{2}$
+
+Texts alone: nothing here computes, and every function takes time in proportion to a
+text's length, for a model wrote it.
+"""
+
+import re
+import unicodedata
+
+NUMBER = re.compile(
+    r"(?:(?<![\w.])[-+])?(?<![\w.^])(?<!\^\{)"  # not inside a word, and no exponent
+    r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
+    r"(?:[eE][-+]?\d+|\^\{?[-+]?\d+\}?)?",
+    re.ASCII,
+)
+_DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
+_GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,} or _ between thousands
+    "(?<=[0-9])(?:[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
+    r"|\\[,;! ] ?|\{,\}|_)(?=[0-9]{3}(?![0-9]))"
+)
+_SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.ASCII)
+_LEADS_IN = re.compile(r"(?:\bis|\bare|\bequals|:)(?=[\s*])|(?<![<>!=])=(?!=)")
+_STOPS = " \t\"'`*.,;:!?$"
+_BRACKETS = "()[]{}<>"
+_COSTUME = re.compile(r"\\(?:text(?:bf|it)?|math(?:rm|bf))(?=\{)|\\(?:left|right)\b")
+_WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*\.?")
+_NAMES = (
+    "sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|"
+    "alpha|beta|gamma|delta|theta|lambda|phi|omega|mu|sigma"
+)
+_NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
+_SIGNS = {
+    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": "/", "⁄": "/",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ",
+    "√": r"\sqrt ", "°": r"^\circ ", "∪": r"\cup ", "∈": r"\in ", "²": "^2", "³": "^3",
+    r"\$": "", "**": "^",
+}  # fmt: skip
+_REWRITTEN = (
+    (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
+    (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
+    (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"\^(-?\d\d+|-\d)"), r"^{\1}"),  # 2^10 is not 2¹0
+)
+_UNIT = re.compile(r"\\(?:text|mbox|mathrm)\{[^{}]*\}")
+_NUMBERS = re.compile(r"[-+\d\s,.:;()\[\]]*\d[-+\d\s,.:;()\[\]]*", re.ASCII)
+_OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
+
+
+def marked(text: str) -> tuple[str, bool]:
+    """What stands in the last answer's tag, and in its last box; whether one is there.
+
+    What a model thinks before `</think>` is no answer. An empty tag is none; an empty
+    box, or one that is never closed, is an empty answer.
+    """
+    inside = in_tag(text)
+    spoken = inside or text.rpartition("</think>")[2]
+    boxed = in_box(spoken)
+    if boxed is not None:
+        return boxed, True
+    return spoken.strip(), bool(inside)
+
+
+def in_tag(text: str) -> str:
+    """The last `<answer>…</answer>` that holds something; the first tag may be missing,
+    as where a prompt ends in it. An empty string if there is none."""
+    *closed, _ = re.split("</answer>", text, flags=re.IGNORECASE)
+    for n, before in reversed([*enumerate(closed)]):
+        _, *opened = re.split("<answer>", before, flags=re.IGNORECASE)
+        inside = opened[-1] if opened else "" if n else before.rpartition("</think>")[2]
+        if inside.strip():
+            return inside.strip()
+    return ""
+
+
+def in_box(text: str) -> str | None:
+    r"""The last `\boxed{…}`; None if there is none."""
+    _, box, rest = text.rpartition(r"\boxed")
+    if not box:
+        return None
+    if not rest.lstrip().startswith("{"):
+        return re.match(r"\s*([^\s$]*)", rest)[1]  # type: ignore[index]
+    depth = 0
+    for end, sign in enumerate(rest := rest.lstrip()):
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+        if depth == 0:
+            return rest[1:end].strip()
+    return ""
+
+
+def is_number(text: str) -> bool:
+    """Whether it is one number and nothing else."""
+    return NUMBER.fullmatch(text) is not None
+
+
+def numbers(text: str, like: str = "") -> list[str]:
+    """Every number in `text`, with its sign, in the form of the number `like`.
+
+    A sign may be a hyphen, a minus (U+2212) or an en dash. Thousands may be set apart
+    by a comma, a thin space, LaTeX's `\\,` or `{,}`, or `_`; by a plain space only
+    where `like` has more than three digits before its point, since 100 200 may be two.
+    Commas and a plus are left out, unless `like` is empty or has one.
+    """
+    found = NUMBER.findall(joined(text, like))
+    if like and "," not in like:
+        found = [number.replace(",", "") for number in found]
+    if like and not like.startswith("+"):
+        found = [number.removeprefix("+") for number in found]
+    return found
+
+
+def joined(text: str, like: str = "") -> str:
+    """With the thousands of each number in one piece (see `numbers`), and one dash."""
+    text = _GROUPED.sub("", text.translate(_DASHES))
+    if len(re.sub(r"\D", "", like.split(".")[0])) > 3:
+        text = _SPACED.sub(lambda found: found[0].replace(" ", ""), text)
+    return text
+
+
+def tail(text: str, like: str) -> str:
+    """What a line ends with, in the form of the text `like`: what follows the last
+    `is`, `:` or `=`, unless `like` has that itself, without the sentence's stop."""
+    line = text.strip()
+    for lead in reversed([*_LEADS_IN.finditer(line)]):
+        if lead[0] not in like:
+            line = line[lead.end() :]
+            break
+    return bare(line, like, _STOPS)
+
+
+def bare(text: str, like: str, around: str = _STOPS + _BRACKETS) -> str:
+    """Without the signs around it that the text `like` does not begin or end with."""
+    own = {like[:1], like[-1:]}
+    return text.strip("".join(sign for sign in around if sign not in own))
+
+
+def last_lines(text: str, like: str) -> str:
+    """As many lines as `like` has, without the fences of Markdown."""
+    lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
+    return "\n".join(lines[-len(like.splitlines()) :])
+
+
+def words(text: str) -> str | None:
+    r"""The words that it consists of, as `\text{Monday}`, `(C)` or `True`, in small
+    letters; None if it may be a formula, as `xy` or `tan x`."""
+    plain = re.sub(r"\s+", " ", _COSTUME.sub("", text).strip(_STOPS + _BRACKETS))
+    runs = re.findall(r"[^\W\d_]+", plain)
+    letters = _WORDS.fullmatch(plain) and "".join(runs).isalpha()  # ½ is none
+    formula = not letters or _NAME.search(plain)
+    long = len(plain) == 1 or any(len(run) > 2 for run in runs)
+    return plain.casefold() if long and not formula else None
+
+
+def latex(text: str) -> str:
+    r"""A formula as LaTeX writes it, from signs, numbers and names as people type them:
+    `√2`, `½`, `1e3`, `2pi`, `1 1/2`, `2**10`. What was LaTeX stays as it is."""
+    text = joined(text)
+    for sign, command in _SIGNS.items():
+        text = text.replace(sign, command)
+    text = "".join(map(_fraction, text))
+    text = _NAME.sub(lambda name: "\\" + name[0], text)
+    text = text.replace(r"\infinity", r"\infty")
+    for pattern, rewritten in _REWRITTEN:
+        text = pattern.sub(rewritten, text)
+    return text.strip()
+
+
+def formula(text: str) -> str:
+    """The formula between the `$` that math-verify looks for."""
+    return f"${latex(text).replace('$', '')}$"
+
+
+def _fraction(sign: str) -> str:
+    """½ as LaTeX writes it."""
+    over, slash, under = unicodedata.normalize("NFKC", sign).partition("⁄")
+    return rf"\frac{{{over}}}{{{under}}}" if slash and under else sign
+
+
+def is_formula(text: str) -> bool:
+    """Whether all of it may be one: numbers, or an operator and no word."""
+    text = _UNIT.sub("", latex(text))
+    if _NUMBERS.fullmatch(text):
+        return True
+    rest = re.sub(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+", "", text)
+    return bool(_OPERATOR.search(text)) and not re.search(r"[^\W\d_]{3}", rest)
