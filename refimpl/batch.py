@@ -121,12 +121,14 @@ class Rollout:
         Any other special token is shown: a verifier must see what was written, and
         `#1<unk>2` is not `#12`.
         """
-        last = self.span - (~self.truncated).long()
-        steps = torch.arange(self.mask.shape[1], device=last.device)
-        kept = self.mask.bool() & (steps < last[:, None])
-        rows = zip(self.tokens.tolist(), kept.tolist())
-        written = [list(compress(tokens, keep)) for tokens, keep in rows]
+        rows = zip(self.completion_ids(), self.truncated.tolist())
+        written = [ids if cut else ids[:-1] for ids, cut in rows]
         return tokenizer.batch_decode(written, skip_special_tokens=False)
+
+    def completion_ids(self) -> list[list[int]]:
+        """The tokens of each response, with the one that ended it."""
+        rows = zip(self.tokens.tolist(), self.mask.bool().tolist())
+        return [list(compress(tokens, keep)) for tokens, keep in rows]
 
 
 def tensors(flow: "Rollout | Batch") -> dict[str, Tensor]:

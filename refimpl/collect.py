@@ -15,7 +15,7 @@ from torch import Tensor
 from refimpl import moe, seeds
 from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
 from refimpl.batch import FREE, Batch, Rollout, widened
-from refimpl.checks import rows_of
+from refimpl.checks import UserError, rows_of
 from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
@@ -57,7 +57,8 @@ class Drawn:
     """Sampled responses and their scores, before anything is chosen from them.
 
     `correct` is the task's own reward, `scores` that of the run's reward function, and
-    `components` what this is made of, if it says so.
+    `components` what this is made of, if it says so (NaN where one does not apply);
+    `logged` the metrics of the reward's own.
     """
 
     rollout: Rollout
@@ -66,6 +67,7 @@ class Drawn:
     correct: Float[Tensor, " B"]
     group_size: int
     components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
+    logged: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def join(cls, parts: list["Drawn"]) -> "Drawn":
@@ -78,6 +80,7 @@ class Drawn:
             torch.cat([part.correct for part in parts]),
             parts[0].group_size,
             {n: torch.cat([part.components[n] for part in parts]) for n in names},
+            {n: [x for p in parts for x in p.logged[n]] for n in parts[0].logged},
         )
 
 
@@ -100,18 +103,28 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
     )
     rows = [row for row in rows for _ in range(size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
-    rewards, parts = scored(run.reward, prompts, texts, columns(rows))
+    logged: dict[str, list[float]] = {}
+    offered = {
+        "completion_ids": rollout.completion_ids(),
+        "log_metric": lambda name, x: logged.setdefault(name, []).append(float(x)),
+    }
+    known = offered | columns(rows)
+    rewards, parts = scored(run.reward, prompts, texts, known)
     correct = rewards
     if run.reward != run.task.reward:
-        correct = score(run.task.reward, prompts, texts, columns(rows))
+        correct = score(run.task.reward, prompts, texts, known)
     if config.samples_every and step % config.samples_every == 0 and not again:
         kept = chosen(step, prompts, texts, rewards, size)
         run.history.samples += kept
         if run.progress:
             show(kept, getattr(run.tokenizer, "all_special_tokens", ()))
-    tensor = partial(torch.tensor, dtype=torch.float32, device=rollout.ids.device)
+    device = rollout.ids.device
+    large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
+    wide = torch.float64 if large and device.type != "mps" else torch.float32
+    tensor = partial(torch.tensor, dtype=wide, device=device)
     components = {name: tensor(part) for name, part in parts.items()}
-    return Drawn(rollout, texts, tensor(rewards), tensor(correct), size, components)
+    paid = tensor(rewards), tensor(correct)
+    return Drawn(rollout, texts, *paid, size, components, logged)
 
 
 def warn_if_never_right(drawn: Drawn) -> None:
@@ -213,9 +226,12 @@ def advantages(
     rewards = token_rewards(scores, old_logp, reference, mask, beta)
     known = mask, values, config.gamma, config.lam
     weights = getattr(run.reward, "weights", None)
+    if config.advantage == "gdpo" and parts is not None and parts.isnan().any():
+        raise UserError("gdpo compares every component, and one returned None")
     estimator = CRITIC_FREE.get(config.advantage, run.algorithm.advantages)
     estimate = estimator(Scored(rewards, rollout.group, *known, parts, weights))
     check(estimate, mask, f"the advantages of {run.algorithm.name}")
+    estimate = estimate.to(mask.dtype)
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(mask)
     if values is not None:
@@ -244,7 +260,11 @@ def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
         "length/wrong": mean(length[~right]),
     }
     for name, part in drawn.components.items():
-        metrics[f"rewards/{name}/mean"] = part.mean().item()
+        metrics[f"rewards/{name}/mean"] = part.nanmean().item()
+    for name, numbers in drawn.logged.items():
+        if name in metrics:
+            raise UserError(f"log_metric: the history has a column {name!r} already")
+        metrics[name] = sum(numbers) / len(numbers)
     shown = [habit(text) for text in drawn.texts]
     for name in habits:
         has = torch.tensor([one == name for one in shown])

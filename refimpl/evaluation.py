@@ -51,6 +51,7 @@ def scores(
     rows = rows_of(task, "held_out", problems, seed)
     size = max(1, AT_ONCE // vocabulary(model) // samples)  # whole problems
     texts: list[str] = []
+    ids: list[list[int]] = []
     for first in range(0, len(rows), size):
         with one_thread(model):
             rollout = sample(
@@ -62,9 +63,11 @@ def scores(
                 **sampling,
             )
         texts += rollout.texts(tokenizer)
+        ids += rollout.completion_ids()
     asked = [row for row in rows for _ in range(samples)]
     prompts = [row["prompt"] for row in asked]
-    found = score(task.reward, prompts, texts, columns(asked))
+    offered = {"completion_ids": ids, "log_metric": lambda name, number: None}
+    found = score(task.reward, prompts, texts, offered | columns(asked))
     return torch.tensor(found, dtype=torch.float64).view(-1, samples)
 
 

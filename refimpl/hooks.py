@@ -101,6 +101,14 @@ def check_staleness(run: Run, step: int) -> None:
         return
     noise = 1e-2 if run.config.dtype == "bfloat16" else 1e-4
     largest = max(run.history["ratio/max_deviation"])
+    cut = min(run.history["completions/clipped_ratio"])
+    if run.config.overlong_filtering and cut == 1:
+        raise StalenessError(
+            f"every response of {len(run.history)} rollouts was cut off at "
+            f"max_new_tokens = {run.config.max_new_tokens}, and overlong_filtering "
+            "leaves those out: nothing was trained on. Raise max_new_tokens, or switch "
+            "the filter off"
+        )
     if run.config.updates_per_rollout > 1 and largest < noise:
         raise StalenessError(
             f"after {len(run.history)} rollouts with K = "

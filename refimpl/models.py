@@ -90,10 +90,14 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
         )
     if any(p.is_meta for p in model.parameters()):
         raise UserError("model is on the device 'meta', without weights: load them")
+    named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if tokenizer.eos_token_id is None:
+        also = (
+            "" if named is None else f" (the model's generation_config names {named})"
+        )
         raise UserError(
-            "the tokenizer has no eos_token: a response could not end; set "
-            "tokenizer.eos_token to the token that ends an answer"
+            "the tokenizer has no eos_token, by which the end of a text is known; set "
+            f"tokenizer.eos_token to the token that ends an answer{also}"
         )
 
 
@@ -256,7 +260,7 @@ def pick_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(str(name))
         torch.zeros(1, device=device).item()  # which "meta" has not
-    except (RuntimeError, AssertionError) as error:
+    except Exception as error:  # what each kind of device raises is its own
         raise UserError(
             f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "
             f"in notebooks/guide/machines.md ({one_line(error, 90)})"

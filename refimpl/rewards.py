@@ -1,9 +1,12 @@
 """Calling a reward function that we did not write."""
 
+import asyncio
 import inspect
 import json
+import math
 import zlib
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import is_dataclass
 from functools import partial
 from types import CodeType
@@ -26,16 +29,21 @@ def score(
 ) -> list[float]:
     """reward(prompts, completions, **columns), checked: one finite number each.
 
-    TRL's signature. Raises `UserError` that says which completion was at fault, with
-    the reward function's own exception as its cause; `component` is the name of the
-    part of a sum that it is.
+    TRL's signature: of what is offered beside a task's columns (`OFFERED`) a function
+    gets what it takes, and it may be async. Raises `UserError` that says which
+    completion was at fault, with the reward function's own exception as its cause.
+    `component` is the name of the part of a sum that it is; only there None is a
+    reward, for an answer to which it does not apply, and comes back as NaN.
     """
     name = getattr(reward, "__name__", type(reward).__name__)
     if component is not None:
         name = f"{name} (component {component!r})"
+    columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
         paid = reward(prompts=list(prompts), completions=list(completions), **columns)
+        if inspect.isawaitable(paid):
+            paid = awaited(paid)
     except Exception as error:
         raise UserError(
             f"the reward function {name} raised {one_line(error)}. It is called as "
@@ -47,7 +55,7 @@ def score(
         torch.set_default_dtype(dtype)
     try:
         unordered = isinstance(paid, Set | Mapping | str | bytes)
-        rewards = [] if unordered else [float(value) for value in paid]
+        rewards = [] if unordered else [number(x, component) for x in paid]
     except Exception:  # None, one number, or something among them that is none
         rewards = []
     if len(rewards) != len(completions):
@@ -55,13 +63,44 @@ def score(
             f"the reward function {name} must return {len(completions)} numbers, one "
             f"per completion; it returned {shown(paid)}"
         )
-    for number, completion in zip(rewards, completions):
-        if not abs(number) <= 1e15:  # NaN; or its square too large for float32
+    for value, given, completion in zip(rewards, paid, completions):
+        if given is not None and not abs(value) <= 1e15:  # NaN; or its square infinite
             raise UserError(
-                f"the reward function {name} returned {number} for "
+                f"the reward function {name} returned {value} for "
                 f"{completion[:80]!r}; every reward must be a finite number, |r| ≤ 1e15"
             )
     return rewards
+
+
+OFFERED = ("completion_ids", "log_metric")
+"""What a reward may take beside a task's columns, as in TRL: each answer's tokens, the
+one that ended it in; and log_metric(name, number), whose mean is a column of the
+history."""
+
+
+def takes(reward: Callable, name: str) -> bool:
+    """Whether a function has an argument of that name, or takes any."""
+    try:
+        parameters = inspect.signature(reward).parameters
+    except (TypeError, ValueError):  # written in C
+        return False
+    kinds = [p.kind for p in parameters.values()]
+    return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def awaited(paid: Awaitable) -> Any:
+    """What an async reward returns; in a notebook, too, where a loop runs already."""
+
+    async def wait() -> Any:
+        return await paid
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        return elsewhere.submit(lambda: asyncio.run(wait())).result()
+
+
+def number(value: Any, component: str | None) -> float:
+    """A reward as a float: NaN for a component's None."""
+    return math.nan if value is None and component is not None else float(value)
 
 
 def check_rows(reward: Callable, rows: list[dict]) -> None:

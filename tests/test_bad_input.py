@@ -534,7 +534,7 @@ def test_sums_of_rewards_names_and_devices():
     refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
     refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
     at("build", "preset must be 'tiny' or … got 'tinny'", preset="tinny")
-    for value in ("gpu", "", None, "cuda:-1", ["cpu"]):
+    for value in ("gpu", "", None, "cuda:-1", ["cpu"], "hpu", "npu", "mtia", "xla"):
         refused(f"cannot use device {value!r}", pick_device, value)
     refused("cannot use device 'gpu'", rl.warm_start, device="gpu")
     for value in (None, 3.5):

@@ -15,7 +15,8 @@ class Sum:
         Sum({"correct": task.reward, "format": in_a_box}, weights=(1.0, 0.2))
 
     A history then has the columns `rewards/correct/mean` and `rewards/format/mean`, of
-    the components as they are, without weights. None: every weight is 1.
+    the components as they are, without weights. None: every weight is 1. A component
+    that returns None for an answer is left out of this answer's sum, and of its mean.
 
     Raises `UserError` if a component is no function, a name no text of one line, or
     there is not one finite weight each.
@@ -60,6 +61,16 @@ class Sum:
         return scored(self, prompts, completions, columns)[0]
 
     def total(self, parts: dict[str, list[float]]) -> list[float]:
-        """Σ weight · component, from what each component paid."""
-        paid = zip(*parts.values(), strict=True)
-        return [sum(w * v for w, v in zip(self.weights, row)) for row in paid]
+        """Σ weight · component, from what each component paid; NaN pays nothing.
+
+        Raises `UserError` if none applies to an answer.
+        """
+        rows = [*zip(*parts.values(), strict=True)]
+        for place, row in enumerate(rows):
+            if all(map(math.isnan, row)):
+                raise UserError(
+                    f"every component returned None for completion {place}: one of "
+                    f"{', '.join(parts)} must apply to each answer"
+                )
+        pairs = [[*zip(self.weights, row)] for row in rows]
+        return [sum(w * v for w, v in row if not math.isnan(v)) for row in pairs]

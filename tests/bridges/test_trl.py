@@ -25,11 +25,12 @@ from torch.testing import assert_close
 from trl import GRPOTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
-from refimpl import UserError, WarmStart, moe, warm_start
+from refimpl import TrainConfig, UserError, WarmStart, moe, train, warm_start
 from refimpl.advantages import group_centred, leave_one_out
 from refimpl.algorithms import GRPO
 from refimpl.interop import trl as bridge
 from refimpl.models import weights
+from refimpl.real.rewards import Sum
 
 HERE = Path(__file__).parent
 
@@ -345,6 +346,18 @@ def test_a_response_without_a_score_counts_in_no_baseline(tmp_path):
     assert_close(ours[kept], theirs[kept])
     trainer.advantages = lambda scored: torch.ones(32)
     assert torch.equal(generation(trainer)["advantages"].bool(), kept)
+
+
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
+def test_trls_own_rewards_run_here():
+    """The signature is TRL's: they take each answer's tokens."""
+    from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
+
+    short = get_soft_overlong_punishment(max_completion_len=12, soft_punish_cache=4)
+    for reward in (short, get_repetition_penalty_reward(ngram_size=2)):
+        config = TrainConfig(rollouts=1, prompts_per_rollout=4, max_new_tokens=24)
+        row = train("grpo", config=config, reward=Sum({"trl": reward})).rows[0]
+        assert -1 <= row["reward"] == row["rewards/trl/mean"] <= 0
 
 
 def test_groups_keep_their_own_denominators(tmp_path):

@@ -219,9 +219,7 @@ def test_references_are_read_before_anything_is_sampled(monkeypatch):
             train("grpo", config=config, task=Unreadable(), reward=reward)
 
 
-PIECES = (
-    r"<answer> </answer> \boxed{ $ { 1, 1,111 ½ = sqrt( 1·000· 1·1/ _111 \text{ -"
-)
+PIECES = r"<answer> </answer> \boxed{ $ { 1, 1,111 ½ = sqrt( 1·000· 1·1/ _111 \text{ -"
 PIECES += r" pi a- \, ↵ ^1 is· :·"
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -9,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from refimpl import UserError
 from refimpl.real.chat import Chat
 from refimpl.sampling import encode
-from refimpl.tasks import Arithmetic, make_tokenizer
+from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
 from tests.worlds import TOKENIZER, random_model
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
@@ -63,6 +64,40 @@ def test_what_no_template_can_write_is_refused(template, system, sentence):
     with pytest.raises(UserError, match=sentence):
         Chat(Arithmetic(), tokenizer(template), system)
     assert Chat(Arithmetic(), tokenizer(NO_SYSTEM)).prompt("1+1=") == "1+1="
+
+
+PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p.type == 'text' %}"
+PARTS += "{{ p.text }}{% endif %}{% endfor %}{% endfor %};?"  # as of vision models
+
+
+def test_a_template_that_leaves_out_what_it_is_given_is_refused():
+    deaf = TEMPLATE.replace("m in messages", "m in messages if m['role'] == 'user'")
+    with pytest.raises(UserError, match=r"leaves out the question: of .* makes ';\?'"):
+        Chat(Arithmetic(), tokenizer(PARTS))
+    with pytest.raises(UserError, match="leaves out the system message"):
+        Chat(Arithmetic(), tokenizer(deaf), "12")
+    assert Chat(Arithmetic(), tokenizer(deaf), "").prompt("1+1=") == "=1+1=;?"
+
+
+def test_switches_reach_the_template():
+    made = tokenizer(TEMPLATE.replace("'?'", "'?' if thinks else '#'"))
+    chat = Chat(Arithmetic(), made, switches={"thinks": True})
+    assert chat.prompt("1+1=") == "+00;=1+1=;?" != Chat(Arithmetic(), made).prompt("1")
+    assert "switches={'thinks': True}" in repr(chat)
+    with pytest.raises(UserError, match="switches must be a dictionary"):
+        Chat(Arithmetic(), made, switches=["thinks"])
+
+
+def test_a_turn_that_ends_in_another_token_is_said():
+    """A sampler that knows only eos would run on past the turn."""
+    written = TEMPLATE.replace("'user': '='", "'user': '=', 'assistant': '?'")
+    for end, warned in (("<unk>", 1), (TOKENIZER.eos_token, 0)):
+        made = tokenizer(written.replace("+ ';'", f"+ '{end}'"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TaskWarning)
+            Chat(Arithmetic(), made)
+        assert len(caught) == warned
+        assert not caught or "ends a turn with '<unk>'" in str(caught[0].message)
 
 
 # A text that begins once

@@ -1,11 +1,14 @@
 """Several rewards as one: a weighted sum, its parts recorded."""
 
+import asyncio
+
 import numpy as np
 import pytest
 import torch
 
+from refimpl import UserError
 from refimpl.real.rewards import Sum
-from refimpl.rewards import identity, scored
+from refimpl.rewards import identity, score, scored
 from refimpl.tasks import Arithmetic
 from tests.worlds import small_run
 
@@ -65,6 +68,76 @@ def test_a_run_logs_the_components_apart():
     correct, long = row["rewards/correct/mean"], row["rewards/long/mean"]
     assert row["reward"] == pytest.approx(correct + 0.5 * long, abs=1e-5)
     assert 0 < correct < 1 < long
+
+
+def half(completions, **_):
+    """Pays every other answer; to the rest it does not apply."""
+    return [2.0 if n % 2 else None for n in range(len(completions))]
+
+
+def test_none_leaves_an_answer_out_of_a_component_and_its_mean():
+    both = Sum({"half": half, "long": longness}, (3.0, 1.0))
+    assert both(PROMPTS, COMPLETIONS) == [2.0, 2.0 + 6.0]
+    row = small_run(rollouts=1, reward=both).rows[0]
+    assert row["rewards/half/mean"] == 2.0
+    assert row["reward"] == pytest.approx(3.0 + row["rewards/long/mean"], abs=1e-5)
+    with pytest.raises(UserError, match="returned None for completion 0: one of half"):
+        Sum({"half": half})(PROMPTS, COMPLETIONS)
+    with pytest.raises(UserError, match="must return 2 numbers"):
+        score(half, PROMPTS, COMPLETIONS, {})
+    with pytest.raises(UserError, match="gdpo compares every component"):
+        small_run(rollouts=1, reward=both, advantage="gdpo")
+
+
+# As TRL calls a reward
+
+
+def too_long(completion_ids, **_):
+    """What TRL's `get_soft_overlong_punishment(12, 4)` pays."""
+    return [min(0.0, max(-1.0, (8 - len(ids)) / 4)) for ids in completion_ids]
+
+
+def test_a_reward_gets_each_answers_tokens_and_may_log():
+    seen = {}
+
+    def reward(prompts, completions, completion_ids, log_metric, answer, terms):
+        seen["ids"] = completion_ids
+        log_metric("mine", 1.0)
+        log_metric("mine", float(len(completions)))
+        return [float(len(ids)) for ids in completion_ids]
+
+    history = small_run(rollouts=2, reward=reward)
+    lengths = [sum(map(len, seen["ids"])) / 16]
+    assert history["completions/mean_length"][1:] == lengths == history["reward"][1:]
+    assert history["mine"] == [8.5, 8.5]
+    assert small_run(rollouts=1, reward=Sum({"long": too_long})).rows[0]["reward"] <= 0
+    with pytest.raises(UserError, match="history has a column 'reward' already"):
+        small_run(rollouts=1, reward=lambda log_metric, completions, **_: [
+            log_metric("reward", 1.0) or float(len(c)) for c in completions
+        ])  # fmt: skip
+
+
+def test_an_async_reward_is_awaited_where_a_loop_runs_already():
+    async def reward(completions, **_):
+        await asyncio.sleep(0)
+        return longness(completions)
+
+    async def in_a_notebook():
+        return score(reward, PROMPTS, COMPLETIONS, {})
+
+    assert score(reward, PROMPTS, COMPLETIONS, {}) == [2.0, 2.0]
+    assert asyncio.run(in_a_notebook()) == [2.0, 2.0]
+
+
+def test_rewards_far_from_zero_keep_their_differences():
+    """float32 has none between 1e8 and 1e8 + 3."""
+
+    def far(completions, **_):
+        return [1e8 + n % 4 for n in range(len(completions))]
+
+    row = small_run(rollouts=1, reward=far, group_size=4).rows[0]
+    assert (row["frac_reward_zero_std"], row["reward"]) == (0.0, 1e8 + 1.5)
+    assert row["reward_std"] == pytest.approx(1.2909944)
 
 
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")

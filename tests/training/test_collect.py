@@ -94,7 +94,8 @@ def test_the_reward_receives_the_columns_of_the_task_once():
 
     collect(prepared(task=World()), 0)
     ((prompts, completions, columns),) = seen
-    assert columns.keys() == {"answer", "terms"} and len(completions) == 16
+    offered = {"completion_ids", "log_metric"}
+    assert columns.keys() == {"answer", "terms"} | offered and len(completions) == 16
     assert prompts == [prompt for prompt in prompts[::4] for _ in range(4)]
     digits = [[int(d) for d in prompt[:-1].split("+")] for prompt in prompts]
     assert columns["answer"] == [sum(each) for each in digits]

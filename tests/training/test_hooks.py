@@ -100,6 +100,13 @@ def test_a_policy_that_does_not_move_is_refused_after_five_rollouts_or_at_the_en
     assert largest_difference(history.model, warm_model()) < 1e-9
 
 
+def test_where_every_response_is_cut_off_and_left_out_that_is_said():
+    """And not that the policy stands still."""
+    cut = {"max_new_tokens": 1, "overlong_filtering": True}
+    with pytest.raises(StalenessError, match="cut off at max_new_tokens = 1, and over"):
+        small_run(rollouts=1, reward=fixed_noise, **cut)
+
+
 def test_a_run_that_stands_still_may_be_stopped_before_it_is_refused():
     with pytest.warns(UserWarning, match="stopped after 5 of 9"):
         history = small_run(rollouts=9, reward=Interrupting(when=5), **STILL)
