@@ -9,7 +9,7 @@ The path of the data is one line, and the rooms are named after its steps:
 lowest first:
 
 1. `checks` (what is asked of a user's input), `seeds`, `files`.
-2. `importance`, `corrections`, `advantages`, `normalisers`, `kl`: the formulas of
+2. `importance`, `kl`, `corrections`, `advantages`, `normalisers`: the formulas of
    every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `scoring`, `samplers`

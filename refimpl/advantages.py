@@ -97,13 +97,21 @@ def opo(scored: Scored) -> Float[Tensor, " B"]:
 
 def batch_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â_i = (R_i − mean_group R) / (std_batch R + eps), by the std of all rewards.
-    Lite PPO (2508.08221), ScaleRL; TRL's `scale_rewards="batch"` has eps 1e-4."""
+    Lite PPO (2508.08221); TRL's `scale_rewards="batch"` has eps 1e-4."""
     return group_centred(scored) / (scored.total.std() + eps)
+
+
+def std_of_advantages(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
+    """Â_i = A_i / (std_batch A + eps), A_i = R_i − mean_group R. ScaleRL (2510.13786),
+    §4: smaller than `batch_std`'s std wherever groups differ. ddof and eps are ours."""
+    centred = group_centred(scored)
+    return centred / (centred.std() + eps)
 
 
 def maxrl(scored: Scored) -> Float[Tensor, " B"]:
     """Â_i = (R_i − mean R) / mean R, 0 unless mean R > 0. MaxRL (2602.02710), prime-rl.
-    For R in {0, 1} it follows Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
+    For rewards ≥ 0: a mean near 0 makes Â large. For R in {0, 1} it follows
+    Σ_{k<G−1} (1−p)^k ∇p, the first terms of ∇log p."""
     centred = group_centred(scored)
     mean = group_sum(scored.total, scored.group) / group_size(scored.group)
     none = (mean <= 0) & centred.isfinite()
@@ -203,6 +211,6 @@ CRITIC_FREE: dict[str | None, Callable] = {
     "grpo": group_relative,
     "dr_grpo": group_centred,
     "rloo": leave_one_out,
-    **{f.__name__: f for f in (opo, batch_std, maxrl, gdpo)},
+    **{f.__name__: f for f in (opo, batch_std, std_of_advantages, maxrl, gdpo)},
 }
 """What `TrainConfig.advantage` may ask for, by the method that is known for it."""

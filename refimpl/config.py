@@ -13,21 +13,33 @@ from pydantic import Field
 from refimpl.checks import Count, Positive, Seed, Share, UserError, Weight, checked
 
 Normaliser = Literal[
-    "seq_mean_token_mean", "group_token_mean", "token_mean", "constant"
+    "seq_mean_token_mean",
+    "group_token_mean",
+    "token_mean",
+    "constant",
+    "seq_mean_token_sum",
 ]
-Advantage = Literal["grpo", "dr_grpo", "rloo", "opo", "batch_std", "maxrl", "gdpo"]
+Advantage = Literal[
+    "grpo",
+    "dr_grpo",
+    "rloo",
+    "opo",
+    "batch_std",
+    "std_of_advantages",
+    "maxrl",
+    "gdpo",
+]
 DType = Literal["float32", "bfloat16", "float64"]
 Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 
 
 SCALERL: dict[str, object]
-SCALERL = {"advantage": "batch_std", "normaliser": "group_token_mean"}
+SCALERL = {"advantage": "std_of_advantages", "normaliser": "group_token_mean"}
 SCALERL |= {"dynamic_sampling": True, "max_sampling_rounds": 1, "trust_sampler": True}
 """ScaleRL (2510.13786), of `cispo`: no group of equal rewards, and none in its place;
 the ratio is that to the generator. Its logits are float32, as here; it has a
-`sampler_delay` of up to 8. Not here: its std is that of all *advantages* of a batch
-(`batch_std` has that of the rewards, which is larger where groups differ), prompts of
-which 90 % are solved leave, and long answers are interrupted."""
+`sampler_delay` of up to 8. Not here: prompts of which 90 % are solved leave for good
+(No-Positive-Resampling), and long answers are interrupted."""
 
 
 @checked

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from refimpl.checks import Positive, UserError, checker, guarded, refuse_unknown
 from refimpl.importance import Mask, log_ratio, ratio, sequence_log_ratio
+from refimpl.kl import binary
 
 LEVELS = ("token", "sequence", "mean")
 BAND = Positive | tuple[Positive, Positive]
@@ -63,7 +64,7 @@ def factor(rules: Mapping, logp, sampler_logp, mask, advantages, now=None) -> Te
     product = torch.ones_like(z)
     for name, bound in rules.items():
         if name == "kpop":
-            far = binary_kl(logp, sampler_logp).maximum(binary_kl(sampler_logp, logp))
+            far = binary(logp, sampler_logp).maximum(binary(sampler_logp, logp))
             kept = ratio(z) * inside(torch.where(mask.bool(), far, 0.0), bound)
         elif name == "opsm":
             left = sequence_log_ratio(log_ratio(now, sampler_logp, mask), mask)[:, None]
@@ -93,10 +94,3 @@ def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:
     """1 inside the bounds, 0 outside; a single one is the upper."""
     low, high = bound if isinstance(bound, tuple) else (-torch.inf, bound)
     return ((x >= low) & (x <= high)).to(x)
-
-
-def binary_kl(p: Tensor, q: Tensor) -> Tensor:
-    """p log p/q + (1−p) log (1−p)/(1−q), of log-probs, with 1−p ≥ 1e-8: also of a token
-    that is certain in float32, where AReaL's clamp of p itself leaves 0 · log 0."""
-    others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (p, q))
-    return p.exp() * (p - q) + others * (others.log() - of_q.log())

@@ -73,6 +73,18 @@ def unbiased_k3(
     return ratio(logp.to(z) - old_logp.detach().to(z)) * k3(logp, ref_logp)
 
 
+def binary(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
+    """p log p/q + (1−p) log (1−p)/(1−q): the KL of "this token or another", in nats.
+
+    p and q are the probabilities; 1−p and 1−q come from expm1, so that they are exact
+    near certainty, and are at least 1e-8: a token that is certain in float32 would give
+    0 · log 0. Rounding makes no KL negative. DPPO's bound (2602.04879, Eq. 14), KPop's.
+    """
+    others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (logp, ref_logp))
+    d = logp.exp() * (logp - ref_logp) + others * (others.log() - of_q.log())
+    return d.clamp(min=0)
+
+
 ESTIMATORS = {
     "k1": lambda logp, ref_logp, _: k1(logp, ref_logp),
     "k2": lambda logp, ref_logp, _: k2(logp, ref_logp),

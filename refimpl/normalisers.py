@@ -88,9 +88,8 @@ def seq_mean_token_sum(mask: Mask) -> Float[Tensor, "B T"]:
     return _wide(mask) / len(mask)
 
 
-NORMALISERS: dict[str, Callable] = {
-    f.__name__: f for f in (seq_mean_token_mean, group_token_mean, token_mean, constant)
-}
+KNOWN = seq_mean_token_mean, group_token_mean, token_mean, constant, seq_mean_token_sum
+NORMALISERS: dict[str, Callable] = {f.__name__: f for f in KNOWN}
 
 
 def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:

@@ -47,9 +47,10 @@ class Objective(NamedTuple):
     The trainer skips responses whose Â is 0 throughout, if that holds (it tries, see
     `Algorithm.acts_without_advantage`). The averaging is not its business.
 
-    `low` marks tokens with Â < 0 whose ratio fell through the lower bound, `high`
-    those with Â > 0 that rose through the upper one: the clips that stop a gradient
-    ("sign-aware", as TRL and verl count). None for a method that has no such bound.
+    `low` marks tokens beyond the lower bound, `high` those beyond the upper one, where
+    that changes the gradient: of a one-sided clip ("sign-aware", as TRL and verl count)
+    only those with Â < 0 that fell, and with Â > 0 that rose; of a bound that holds
+    whatever the sign (GLM-5, IPO, Kimi, CISPO's cap) all. None where there is no bound.
     """
 
     value: Float[Tensor, "B T"] | Float[Tensor, "B 1"]
@@ -79,9 +80,8 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # whether advantages need a value function
     one_ratio: bool = False  # whether a response has one ratio for all its tokens
-    # False where log π stands in the objective, whose value then means nothing
-    surrogate: bool = True
-    # Whose log-probs the trainer hands over as `old_logp`: π_old's, or the sampler's μ
+    # Whose log-probs the trainer hands over as `old_logp`: π_old's, taken in a training
+    # pass before the first update, or the sampler's own, μ
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)

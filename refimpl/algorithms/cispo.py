@@ -10,7 +10,7 @@ or Â < 0, r < 1−ε_low: set `mask_epsilon_low` and `mask_epsilon_high`.
 
 **Bounds.** `max_ratio` is an absolute ratio: 5.0 caps r at 5. (verl, NeMo and slime
 cap at 1 + ε_high; TRL, as here, at the number given.) The paper has no lower bound
-and does not publish the upper one; 5.0 is ScaleRL's.
+and does not publish the upper one; ScaleRL found 4, 5 and 8 alike.
 
 **Departures.** The printed 1/Σ|o_i| is per group (`group_token_mean`), every
 framework's and our default per batch. The paper keeps DAPO's dynamic sampling and
@@ -61,6 +61,5 @@ CISPO = replace(
     parent="dapo",
     changed="the ratio becomes a capped constant; no token is dropped",
     objective=objective,
-    surrogate=False,
     training={},
 )

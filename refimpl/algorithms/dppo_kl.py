@@ -6,7 +6,10 @@
 **Changed against DPPO-TV:** D for |π_θ − μ|. To move on is to rise where Â > 0, and to
 fall where Â < 0.
 
-**Departures.** Those of DPPO-TV; δ = 0.05 is the paper's, 1e-8 is verl's.
+**Bounds.** δ in nats; 0.05 is the paper's, in its App. C and E.
+
+**Departures.** Those of DPPO-TV. The probability of another token is at least 1e-8, of
+either policy; verl adds 1e-8 to both.
 """
 
 from dataclasses import replace
@@ -16,12 +19,13 @@ from torch import Tensor
 
 from refimpl.algorithms.base import Tokens
 from refimpl.algorithms.dppo_tv import DPPO_TV, masked
+from refimpl.kl import binary
 
 
 def divergence(t: Tokens) -> Tensor:  # D, with the sign of log r
-    mu, pi, far = t.old_logp.exp(), t.logp.exp(), float("inf")
-    d = (1 - mu) * ((1 - mu + 1e-8) / (1 - pi + 1e-8)).log() - mu * t.z
-    return d.nan_to_num(nan=far, posinf=far) * t.z.sign()  # rounding: π_θ > 1
+    far = float("inf")
+    d = binary(t.old_logp, t.logp).nan_to_num(nan=far, posinf=far)
+    return d * t.z.sign()
 
 
 DPPO_KL = replace(

@@ -6,12 +6,15 @@
 **Changed against CISPO:** a token is dropped, by how far its *probability* has moved:
 at μ = 0.001 its ratio may reach 201, at μ = 0.5 only 1.4.
 
+**Bounds.** δ is a difference of probabilities. The paper has 0.15 in its App. C, and in
+App. E 0.2 and a cap of 5 on r (none in App. C; its authors' recipe for verl: 1e4), and
+its §5.4 finds that a cap as low as 3 makes training less stable. 20 is verl's.
+
 **Departures.** `old_logp` is the sampler's, μ; verl takes whatever it is handed. Eq. 11
 is M r Â, which has this gradient up to the cap; stated is verl 0.9.1's `dppo_tv`, whose
-cap is `clip_ratio_c`. The paper has δ = 0.15 in its App. C and 0.2 in App. E, where the
-cap is 5 (none in App. C; its authors' recipe for verl: 1e4). It divides by no std and
-sums over tokens; here the parent's `group_relative` and `token_mean` stand, as
-in the stored runs: `advantage="dr_grpo"`, `normaliser="constant"` are closer.
+cap is `clip_ratio_c`. The paper divides by no std and sums over tokens; here the
+parent's `group_relative` and `token_mean` stand, as in the stored runs:
+`advantage="dr_grpo"`, `normaliser="seq_mean_token_sum"` are the paper's.
 """
 
 from dataclasses import replace

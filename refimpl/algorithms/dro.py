@@ -4,6 +4,9 @@
 
 **Changed against REINFORCE:** a penalty on z², which acts without an advantage, too.
 
+**Bounds.** τ in reward units per nat². Nothing bounds the pull: at z = 60 it is 6 per
+token, as in the engines.
+
 **Departures.** The paper regresses τ z of a whole answer on R − V, against π_ref; Kimi
 k1.5 (2501.12599, Eq. 3) takes R̄ for V and the last policy. verl 0.9.1's and Tinker's
 `dro` and ROLL's `kimi15` square each token's z, as we do. τ (`dro_beta`) is ROLL's.

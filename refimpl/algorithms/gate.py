@@ -53,5 +53,4 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         parent="grpo",
         changed="your own gate",
         objective=objective,
-        surrogate=False,
     )

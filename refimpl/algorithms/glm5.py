@@ -5,8 +5,12 @@
 
 **Changed against CISPO:** outside the interval a token is dropped, whatever the sign.
 
+**Bounds.** ε, as a ratio's distance from 1. The report gives none; 0.2 is SkyRL's
+`rollout_is`. The same group's later SAO (read of second hand) has 0.3 below and 5 above
+for reasoning, 0.8 and 3 for code, on one answer to a prompt and with a critic.
+
 **Departures.** `old_logp` is the sampler's, μ. Eq. 3 has no stop-gradient; SkyRL's
-`rollout_is` has, and its ε, which the report does not give. E_t: all tokens' mean.
+`rollout_is` has. E_t is the mean over all tokens of a mini-batch.
 """
 
 from dataclasses import replace
@@ -20,7 +24,7 @@ from refimpl.importance import ratio
 def objective(
     t: Tokens, *, epsilon_low: EpsilonLow = 0.2, epsilon_high: EpsilonHigh = 0.2
 ) -> Objective:
-    """sg[f(r)] Â log π_θ"""
+    """sg[f(r)] Â log π_θ; r at a bound is outside."""
     r = ratio(t.z).detach()
     low, high = r <= 1 - epsilon_low, r >= 1 + epsilon_high
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)

@@ -4,6 +4,8 @@
 
 **Changed against DRO:** the ratio for log π, held outside the band whatever the sign.
 
+**Bounds.** `low` and `high` in nats of log r, both > 0; τ in reward units per nat².
+
 **Departures.** `old_logp` is the sampler's, μ. Eq. 1 clips r, the text says log r, as
 here. Constants are not published: log 5 is IcePop's band in prime-rl, τ was `kl_tau`
 there, beside DPPO's mask. No engine has the whole of it.
@@ -33,6 +35,5 @@ KIMI = replace(
     parent="dro",
     changed="the ratio, held outside a band, in place of log π",
     objective=objective,
-    surrogate=True,
     anchor="sampler",
 )

@@ -5,7 +5,10 @@
 **Changed against GSPO:** an answer's term is multiplied by its length, by which the
 gradient of its geometric mean was divided.
 
-**Departures.** None. ε of 2e-3 and 2.5e-3 are those of §5.1, as TRL cites it.
+**Bounds.** ε is the distance of a geometric mean from 1, so a hundredth of GRPO's.
+
+**Departures.** None known; the paper's own text was not read. ε of 2e-3 and 2.5e-3 are
+those of its §5.1, as TRL cites it.
 """
 
 from dataclasses import replace

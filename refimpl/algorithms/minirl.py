@@ -5,6 +5,8 @@
 
 **Changed against GRPO:** no division by a length or by the std.
 
+**Bounds.** ε of 0.2 and 0.27, as DPPO's App. E quotes them.
+
 **Departures.** GRPO's min has the gradient of M_t r. The rest of π_θ/μ, π_old/μ, is a
 weight: `corrections={"token_truncate": 5}`, off unless you ask for it. R2 and R3 are
 `replay`.

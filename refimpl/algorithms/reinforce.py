@@ -33,5 +33,4 @@ REINFORCE = Algorithm(
     objective=objective,
     advantages=leave_one_out,
     normaliser=seq_mean_token_mean,
-    surrogate=False,
 )

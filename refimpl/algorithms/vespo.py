@@ -6,9 +6,13 @@
 **Changed against CISPO:** a smooth kernel for the cap, over the ratio of the *whole*
 answer, without GSPO's root. φ(1) = 1; the peak is at W = k/λ.
 
-**Departures.** `old_logp` is the sampler's, μ; TRL adds log(π_old/μ) to log W instead.
-z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5. Where Â
-varies within an answer each token has the pair of its own sign, as in TRL.
+**Bounds.** k > 0 and λ > 0, without a unit. The pair for good answers, (2, 3), has its
+peak of 1.21 at W = 2/3; that for bad ones, (3, 2), its peak of 1.24 at W = 3/2.
+
+**Departures.** The paper sums over an answer's tokens; here, as in TRL, all tokens of a
+batch are averaged. `old_logp` is the sampler's, μ; TRL adds log(π_old/μ) to log W
+instead. z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5.
+Where Â varies within an answer each token has the pair of its own sign, as in TRL.
 """
 
 import math

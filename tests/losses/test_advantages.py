@@ -20,6 +20,7 @@ from refimpl.advantages import (
     leave_one_out,
     maxrl,
     opo,
+    std_of_advantages,
     whiten,
 )
 from tests.losses.batches import EXACT, NAN, mask_of
@@ -137,6 +138,18 @@ def test_batch_std_by_hand_and_as_in_trl():
     theirs = (paid - paid.view(2, 2).mean(1).repeat_interleave(2)) / (paid.std() + 1e-4)
     assert_close(batch_std(Scored(paid, group), eps=1e-4), theirs, **EXACT)
     assert batch_std(Scored(torch.full((4,), 0.1), group)).tolist() == [0.0] * 4
+
+
+def test_std_of_advantages_by_hand():
+    """Two groups of four with 3 and 1 right: A = ±¼ and ±¾, of which std² = 1.5 / 7."""
+    paid, group = tensor([1.0, 1, 1, 0, 0, 0, 0, 1]), tensor([0] * 4 + [1] * 4)
+    wanted = tensor([0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75])
+    found = std_of_advantages(Scored(paid, group), eps=0.0)
+    assert_close(found, wanted / math.sqrt(1.5 / 7))
+    assert found.abs().max().item() == pytest.approx(1.62019, abs=1e-5)
+    assert batch_std(Scored(paid, group)).abs().max().item() == pytest.approx(1.40312)
+    same = torch.full((4,), 0.1)
+    assert std_of_advantages(Scored(same, group[2:6])).tolist() == [0.0] * 4
 
 
 def test_opo_weighs_a_reward_by_its_length():

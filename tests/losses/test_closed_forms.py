@@ -123,6 +123,12 @@ FORMS = [  # name, settings, whether Â may differ within a response, c
     ("dppo_tv", DELTAS | {"max_ratio": 1.5}, True, lambda t: within(t, 0.1, 0.05)),
     ("dppo_kl", DELTAS, True, lambda t: within_kl(t, 0.1, 0.05)),
     ("ipo", {"delta": 0.1}, True, lambda t: t.r * ((t.pi - t.mu).abs() <= 0.1)),
+    (
+        "ipo",
+        {"max_ratio": 1.1, "delta": 0.1},
+        True,
+        lambda t: t.r.clamp(max=1.1) * ((t.pi - t.mu).abs() <= 0.1),
+    ),
     ("glm5", TWO, True, lambda t: t.r * ((t.r > 0.8) & (t.r < 1.3))),
     ("vespo", {}, False, kernel),
     ("luspo", SEQUENCE, False, lambda t: clip(t.s, t.a, 0.02, 0.03)),

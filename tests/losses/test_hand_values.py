@@ -111,6 +111,8 @@ AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of ea
     # whatever the sign: the third, too, has moved by more than 0.19
     ("ipo", {"delta": 0.25}, 0.8 - 3, (0, 0.8, -3)),
     ("ipo", {"delta": 0.19, "tau": 0.5}, 0.8 - LEASH / 2, (-Z[0], 0.8 - Z[1], -Z[2])),
+    # π = 0.8, 0.4, 0.3 all stay within 0.31; of the third's 3 the cap leaves 2
+    ("ipo", {"delta": 0.31, "max_ratio": 2.0}, 1.6 + 0.8 - 2, (1.6, 0.8, -2)),
     ("glm5", {"epsilon": 0.5}, 0.8 * PI[1], (0, 0.8, 0)),  # 1.6 and 3 are outside
     ("vespo", {}, UP_BY * (PI[0] + PI[1]) - DOWN_BY * PI[2], (UP_BY, UP_BY, -DOWN_BY)),
     # 2 √1.28 − 3, each token with the whole ratio
@@ -120,6 +122,16 @@ AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of ea
     # log 3 is held at ½, and pulled back
     ("kimi", BAND, 2.4 - math.exp(0.5) - LEASH, (*LEASHED, -2 * Z[2])),
 ]
+
+
+@pytest.mark.parametrize(("mu", "pi"), [(-15.0, 0.2), (-22.0, 0.298)])
+def test_ipo_keeps_a_gradient_where_the_sampler_hardly_gave_the_token(mu, pi):
+    """r = 6.5e5 and 1e9 are 1e4, and the pull on log π_θ is that times Â."""
+    logp = tensor([[math.log(pi)]], requires_grad=True)
+    given = tensor([[mu]]), tensor([1.0]), torch.ones(1, 1)
+    loss = ALGORITHMS["ipo"].policy_loss(logp, *given).loss
+    (slope,) = torch.autograd.grad(loss, logp)
+    assert (loss.item(), slope.item()) == (-1e4, -1e4)
 
 
 @pytest.mark.parametrize(("name", "settings", "objective", "slope"), AFTER_SAPO)

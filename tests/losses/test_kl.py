@@ -8,7 +8,7 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.kl import ESTIMATORS, k3, token_rewards
+from refimpl.kl import ESTIMATORS, binary, k3, token_rewards
 from tests.losses.batches import EXACT, NAN
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -25,7 +25,10 @@ BY_HAND = {
 }
 
 
-@pytest.mark.parametrize("d", [math.log(2), -math.log(2), 0.0, 1e-4, -3.0, 15.0, -15.0])
+FAR = [sign * d for d in (1e-4, 20.0, 60.0, 200.0) for sign in (1, -1)]
+
+
+@pytest.mark.parametrize("d", [math.log(2), -math.log(2), 0.0, -3.0, *FAR])
 @pytest.mark.parametrize("name", BY_HAND)
 def test_an_estimator_by_hand(name, d):
     """π_old is a constant, and π_θ/π_old = 4. Every k3 is ≥ 0, but for rounding."""
@@ -45,6 +48,20 @@ def test_k3_keeps_its_digits_in_float32(d):
     """Close to π_ref, k3 ≈ d²/2; e^−d − 1 + d in this order would lose it all."""
     value = k3(tensor(d, dtype=torch.float32), tensor(0.0, dtype=torch.float32))
     assert value.item() == pytest.approx(d**2 / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_binary_kl_keeps_its_digits_near_certainty(dtype):
+    """½ and ¼: ½ log 2 + ½ log ⅔. μ = e^−0.002 against a π that is nearly certain:
+    0.998 · (−0.002 + 1e-7) + 0.001998 · log(0.001998 / 1e-7)."""
+    for p, q, value in (
+        (math.log(0.5), math.log(0.25), 0.5 * math.log(2) + 0.5 * math.log(2 / 3)),
+        (-0.002, -1e-7, 0.0177890),
+        (-1e-7, -0.002, 0.0019989),
+        (0.0, 0.0, 0.0),
+    ):
+        found = binary(tensor(p, dtype=dtype), tensor(q, dtype=dtype)).item()
+        assert found == pytest.approx(value, rel=1e-4, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

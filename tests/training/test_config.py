@@ -14,7 +14,7 @@ import torch
 
 import refimpl as rl
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
-from refimpl.advantages import CRITIC_FREE, batch_std, gdpo
+from refimpl.advantages import CRITIC_FREE, gdpo, std_of_advantages
 from refimpl.checks import annotations, parse
 from refimpl.config import SCALERL
 from refimpl.kl import ESTIMATORS
@@ -163,7 +163,7 @@ def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
     assert len(batch.rollout.group.unique()) == left
     rollout = batch.rollout
     paid = of_length(prompts_of(rollout), rollout.texts(TOKENIZER))
-    wanted = batch_std(Scored(torch.tensor(paid), rollout.group))
+    wanted = std_of_advantages(Scored(torch.tensor(paid), rollout.group))
     assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
 
 

@@ -116,6 +116,8 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "kimi": ({"low": 0.2, "high": 0.3, "tau": 0.1},),
 }
 """Hyperparameters beside the papers'."""
+SUMMED = "seq_mean_token_sum"
+"""The average that two methods bring along, which their own cases show."""
 WITH_KL = ("grpo", "dapo")
 """The KL is added to any loss in the same way: a mean over responses, one over tokens.
 """
@@ -188,7 +190,7 @@ def cases() -> Iterator[Case]:
         case = partial(_case, algorithm, edges)
         yield from (case("the paper's", what) for what in edges)
         for name in normalisers.NORMALISERS:
-            if name != algorithm.normaliser.__name__:
+            if name not in (algorithm.normaliser.__name__, SUMMED):
                 yield case(f"averaged by {name}", "typical", normaliser=name)
                 yield case(f"averaged by {name}", "an empty row", normaliser=name)
         for given in VARIED.get(algorithm.name, ()):

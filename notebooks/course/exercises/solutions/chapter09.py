@@ -38,4 +38,5 @@ FLOOR_FROM = 0.7
 LINE = 6
 """9.6: the sampler's log-probs are not π_old's. The rollout has to be scored again:
 old_logp = log_probs(policy, batch).detach(), without the noise. Then r is 1 at K = 1;
-the sampler is corrected by a weight, if at all."""
+the sampler is corrected by a weight, if at all. (A clip that is meant to see a late
+sampler, with two policies, is chapter 15's.)"""
