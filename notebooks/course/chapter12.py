@@ -23,5 +23,5 @@ from refimpl.lab.claims import (
     sweep,
 )
 from refimpl.lab.grid import Cell
-from refimpl.lab.statistics import estimate
+from refimpl.lab.statistics import benjamini_hochberg, estimate, holms
 from refimpl.lab.store import read

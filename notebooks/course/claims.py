@@ -1,17 +1,26 @@
 """The claims as the chapters quote them, and the runs that decided them."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+import numpy as np
 import pandas as pd
 from IPython.display import Markdown
 
 from course import DATA
 from course.tables import markdown
 from refimpl.lab import evidence, store
-from refimpl.lab.claims import CLAIMS, PAPERS, of_cell
-from refimpl.lab.grid import Cell
+from refimpl.lab.claims import (
+    CLAIMS,
+    PAPERS,
+    SECOND,
+    breaking_rates,
+    of_cell,
+    sweep,
+)
+from refimpl.lab.grid import Cell, World
 from refimpl.lab.statistics import Estimate, estimate
 
 STORE = DATA / "evidence"
@@ -28,7 +37,7 @@ CHAPTERS = {
     "16_probability": (17,),
 }
 """The chapter that each claim belongs to."""
-SMALLEST = {str(claim.number): claim.smallest for claim in CLAIMS}
+SMALLEST = {str(claim.number): claim.smallest for claim in (*CLAIMS, *SECOND)}
 
 
 @cache
@@ -56,6 +65,47 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     if chosen.empty:
         raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
     return [rows[run][name].to_list() for run in chosen["run"]]
+
+
+def early(name: str, cell: Cell, first: int, last: int) -> dict[int, float]:
+    """A column's mean over rollouts `first` to `last`, by warm start."""
+    runs, rows = _stored()
+    each = of_cell(runs, cell)["run"].map(
+        lambda run: rows[run][name].iloc[first - 1 : last].mean()
+    )
+    return each.groupby("start").mean().to_dict()
+
+
+def octaves(values: Mapping[int, float], others: Mapping[int, float]) -> Estimate:
+    """log2 of the quotient, start by start: the mean and its 95 % interval."""
+    both = values.keys() & others.keys()
+    return estimate({s: [math.log2(values[s] / others[s])] for s in both})
+
+
+def moved_at_breaking(
+    arm: str, updates: int, world: World = "sums"
+) -> dict[int, float]:
+    """How far a rollout moves the weights, ‖Δθ‖, where an arm breaks, by warm start.
+
+    The mean of rollouts 2 to 5, between two rates by a straight line in octaves.
+    """
+    cells = sweep(arm, updates, world)
+    moved = {rate: early("drift/step", cell, 2, 5) for rate, cell in cells.items()}
+    rates = [math.log2(rate) for rate in cells]
+    return {
+        start: 2.0
+        ** np.interp(
+            math.log2(breaks), rates, [math.log2(at[start]) for at in moved.values()]
+        )
+        for start, breaks in breaking_rates(table(), arm, updates, world).items()
+    }
+
+
+def at_best_rate(arm: str, updates: int) -> dict[int, float]:
+    """Reward at the rate, of the five, at which an arm earns most, by warm start."""
+    runs = [of_cell(table(), cell)["reward"] for cell in sweep(arm, updates).values()]
+    best = max(runs, key=lambda reward: reward.mean())
+    return best.groupby("start").mean().to_dict()
 
 
 def rows_of(run: str) -> pd.DataFrame:
@@ -94,6 +144,12 @@ def ledger() -> tuple[dict[str, str], ...]:
 def judged() -> list[dict[str, str]]:
     """The lines of all claims, without the control."""
     return [line for line in ledger() if line["claim"].isdecimal()]
+
+
+def seconds() -> list[dict[str, str]]:
+    """The lines of claims' second outcomes, as 3b, which are not counted as claims."""
+    known = {str(claim.number) for claim in SECOND}
+    return [line for line in ledger() if line["claim"] in known]
 
 
 def claimed() -> list[dict[str, str]]:
@@ -138,26 +194,30 @@ HEAD = (
 
 def quote(*numbers: int) -> Markdown:
     """These claims' lines of the ledger."""
-    lines = [line for line in judged() if int(line["claim"]) in numbers]
+    lines = [line for line in judged() + seconds() if parent(line) in numbers]
     rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in lines]
     return markdown(rows, ("claim", *HEAD), disable_numparse=True)
+
+
+def parent(line: Mapping[str, str]) -> int:
+    """The number of the claim whose outcome a line is: 3 of 3b."""
+    return int(line["claim"].rstrip("b"))
 
 
 def whole() -> Markdown:
     """The ledger, each line linked to its chapter, with its command."""
     home = {n: f"{name}.ipynb" for name, numbers in CHAPTERS.items() for n in numbers}
     rows = []
-    for line in claimed():
-        n = int(line["claim"])
-        chapter = f"[chapter {home[n][:2]}]({home[n]})"
-        see = f"{chapter}, `--claims {n}`"
+    for line in claimed() + seconds():
+        n, where = line["claim"], home[parent(line)]
+        see = f"[chapter {where[:2]}]({where}), `--claims {n}`"
         rows.append([f"{n} · {line['title']}", *measured(line), see])
     return markdown(rows, ("claim", *HEAD, "see, run"), disable_numparse=True)
 
 
 def control() -> Markdown:
     """The A/A control's lines: one algorithm under two names."""
-    lines = [line for line in ledger() if not line["claim"].isdecimal()]
+    lines = [line for line in ledger() if line["claim"] == "A/A"]
     rows = [
         [
             line["title"].partition(": ")[2],

@@ -1,13 +1,13 @@
 """What a claim is made of: effects, read from a table of runs, and their verdicts.
 
-A verdict follows from an effect's interval over warm starts:
+A verdict follows from an effect's interval over warm starts and the smallest size that
+matters, by one rule that does not know which side is claimed (`verdict`):
 
-    reproduced       the interval lies beyond 0 on the side that is claimed, and the
-                     effect is at least the smallest that matters
-    contradicted     the interval lies beyond 0 on the other side
-    not seen         neither; `detectable` is what these runs could have seen
-    not testable     what the claim is about does not happen here, or its outcome
-                     differs between two names of one algorithm (`evidence.control`)
+    reproduced           the whole interval lies beyond that size, as it is claimed
+    contradicted         beyond it, the other way
+    none that matters    the whole interval lies within ± that size
+    undecided            anything else; `detectable` is what these runs could have seen
+    premise absent       what the claim is about does not happen here
 """
 
 import itertools
@@ -183,10 +183,11 @@ class Claim:
     `sign`: +1 if the effect is claimed to be positive. `smallest`: the smallest effect
     that would matter, on the effect's own scale, > 0. `premise`: from the table, "" if
     the claim can be tested, else what is missing. `others`: effects that are shown
-    beside the primary one, and decide nothing.
+    beside the primary one, and decide nothing. `decides`: where it is undecided, what
+    would decide it, and what that costs.
     """
 
-    number: int
+    number: int | str
     title: str
     question: str
     source: str
@@ -197,6 +198,7 @@ class Claim:
     premise: Callable[[pd.DataFrame], str] | None = None
     others: dict[str, Effect] = field(default_factory=dict)
     seeds: int = SEEDS
+    decides: str = ""
 
     @property
     def cells(self) -> list[Cell]:
@@ -204,27 +206,48 @@ class Claim:
         parts = (self.effect, *self.others.values())
         return list(dict.fromkeys(cell for part in parts for cell in part.cells))
 
-    def judge(self, table: pd.DataFrame) -> "Verdict":
-        """What the rows say. Raises `UserError` if there are none for it."""
+    def judge(self, table: pd.DataFrame, noise: float = 0.0) -> "Verdict":
+        """What the rows say; `noise` as in `decide`. Raises `UserError` if there are
+        none for it."""
         made = estimate(self.effect.pairs(table))
         missing = self.premise(table) if self.premise else ""
-        if missing:
-            return Verdict(self, made, "not testable here", missing)
-        return Verdict(self, made, self.decide(made), "")
+        word = self.decide(made, noise, absent=bool(missing))
+        return Verdict(self, made, word, missing or self.decides * (word == UNDECIDED))
 
-    def decide(self, made: Estimate) -> str:
-        """The verdict of an effect like this, if the claim can be tested."""
-        if not made.known:
-            return "not seen"
-        towards = sorted(self.sign * bound for bound in (made.low, made.high))
-        if towards[1] < 0:
-            return "contradicted"
-        large = self.sign * made.effect >= self.smallest
-        return "reproduced" if towards[0] > 0 and large else "not seen"
+    def decide(self, made: Estimate, noise: float = 0.0, absent: bool = False) -> str:
+        """The verdict of an effect like this. A size matters only if it exceeds `noise`
+        too, what two names of one algorithm may differ by in the claim's own cells."""
+        return verdict(made, max(self.smallest, noise), self.sign, absent)
+
+
+UNDECIDED = "undecided"
+VERDICTS = (
+    *("reproduced", "contradicted", "none that matters", UNDECIDED),
+    "premise absent",
+)
+
+
+def verdict(
+    made: Estimate, smallest: float, sign: int = 1, absent: bool = False
+) -> str:
+    """One of `VERDICTS`: where an effect's interval lies to ± the smallest that
+    matters. `sign`: +1 if the effect is claimed to be positive."""
+    if absent:
+        return "premise absent"
+    if not made.known:
+        return UNDECIDED
+    low, high = sorted((sign * made.low, sign * made.high))
+    if low > smallest:
+        return "reproduced"
+    if high < -smallest:
+        return "contradicted"
+    if -smallest < low and high < smallest:
+        return "none that matters"
+    return UNDECIDED
 
 
 class Verdict(NamedTuple):
-    """What became of a claim; `why` it is not testable, if it is not."""
+    """What became of a claim; `why` its premise is absent, or what would decide it."""
 
     claim: Claim
     estimate: Estimate

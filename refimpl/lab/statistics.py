@@ -12,15 +12,33 @@ normal; a percentile bootstrap of five does in some 84 (a test repeats both).
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scipy import special
+from scipy.stats import false_discovery_control
 
 from refimpl.checks import UserError
 
 POWER = 0.8
 """of the smallest effect that is called detectable"""
+
+
+def holms(p: Sequence[float]) -> list[float]:
+    """Holm's corrected p-values (Holm 1979): below 0.05, an effect excludes 0 at a risk
+    of 5 % that any of them all does so by chance."""
+    order = sorted(range(len(p)), key=p.__getitem__)
+    corrected, most = [0.0] * len(p), 0.0
+    for rank, at in enumerate(order):
+        most = max(most, min(1.0, (len(p) - rank) * p[at]))
+        corrected[at] = most
+    return corrected
+
+
+def benjamini_hochberg(p: Sequence[float]) -> list[float]:
+    """Corrected p-values (Benjamini & Hochberg 1995): of the effects below 0.05, one in
+    twenty excludes 0 by chance."""
+    return [float(x) for x in false_discovery_control(p)] if p else []
 
 
 class Estimate(NamedTuple):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pandas as pd
@@ -10,7 +11,8 @@ import pytest
 from course import claims
 from course.plots import claims as pictures
 from refimpl.lab import evidence, store
-from refimpl.lab.claims import CLAIMS, STARTS, of_cell
+from refimpl.lab.claims import CLAIMS, SECOND, STARTS, breaking_rates, of_cell, sweep
+from refimpl.lab.effects import VERDICTS
 from refimpl.lab.grid import Cell
 from refimpl.lab.statistics import estimate
 
@@ -27,7 +29,7 @@ def line(number=4, **changed):
     claim = BY_NUMBER[number]
     known = {"claim": str(number), "title": claim.title, "unit": claim.unit}
     told = {"effect": "0.5", "low": "0.2", "high": "0.8", "starts": "5", "runs": "10"}
-    told |= {"detectable": "0.4", "p": "0.01", "verdict": "not seen", "why": ""}
+    told |= {"detectable": "0.4", "p": "0.01", "verdict": "undecided", "why": ""}
     return known | told | changed
 
 
@@ -61,14 +63,14 @@ def test_a_log2_is_shown_as_a_factor(value, unit, text):
 @pytest.mark.parametrize(("number", "text"), [(3, "×1.2"), (5, "1"), (14, "0.03")])
 def test_what_would_matter_stands_beside_what_was_detectable(number, text):
     *_, seen, matters, verdict = claims.measured(line(number))
-    assert matters == text and verdict == "not seen"
+    assert matters == text and verdict == "undecided"
     assert seen == claims.amount("0.4", BY_NUMBER[number].unit).lstrip("+")
 
 
 def test_a_chapter_quotes_its_claims_and_no_other():
     """Texts as they are: +0.10 stays +0.10."""
     text = claims.quote(6, 8).data
-    assert re.findall(r"^\| (\d+) · ", text, re.M) == ["6", "8"]
+    assert re.findall(r"^\| (\w+) · ", text, re.M) == ["6", "8", "6b"]
     for stored in claims.claimed():
         if stored["claim"] in ("6", "8"):
             assert all(
@@ -80,9 +82,11 @@ def test_the_whole_table_names_every_command_and_chapter():
     numbers = [n for stored in claims.CHAPTERS.values() for n in stored]
     assert sorted(numbers) == sorted(BY_NUMBER), "every claim has one chapter"
     text, root = claims.whole().data, claims.DATA.parents[1]
-    assert re.findall(r"--claims (\d+)`", text) == [str(n) for n in range(1, 17)]
+    second = [claim.number for claim in SECOND]
+    every = [str(n) for n in range(1, 17)] + second
+    assert re.findall(r"--claims (\w+)`", text) == every
     links = re.findall(r"\]\((.+?)\)", text)
-    assert len(links) == 16
+    assert len(links) == len(every)
     assert [link for link in links if not (root / "notebooks" / link).exists()] == []
 
 
@@ -129,14 +133,15 @@ def test_the_ledger_draws_in_units_of_the_smallest_effect():
         "reproduced: 1",
         "−3 tokens",
         "contradicted: 0",
-        "not seen: 0",
-        "not testable here: 0",
+        "none that matters: 0",
+        "undecided: 0",
+        "premise absent: 0",
     ]
 
     pictures.bar(axis, 0, [1, 400, 900], "reproduced")  # beyond the axis: at its end
     assert list(axis.lines[-1].get_xdata()) == [pictures.EDGE]
     looks = {(mark, fill == "white") for mark, fill in pictures.MARKS.values()}
-    assert len(looks) == len(pictures.MARKS) == 4, "told apart without colours"
+    assert len(looks) == len(pictures.MARKS) == 5, "told apart without colours"
 
 
 def test_a_breaking_rate_is_averaged_over_octaves():
@@ -144,6 +149,70 @@ def test_a_breaking_rate_is_averaged_over_octaves():
     assert middle == pytest.approx(math.log2(2e-4))
     assert high - middle == pytest.approx(12.706, abs=1e-3)
     assert middle - low == pytest.approx(12.706, abs=1e-3)
+
+
+WORDS = {
+    "reproduced": "reproduce",
+    "contradicted": "are contradicted",
+    "none that matters": "nothing that matters is there",
+    "premise absent": "what they are about does not happen",
+    "undecided": "are undecided",
+}
+"""What the README calls a verdict."""
+NUMBERS = "no one two three four five six seven eight nine".split()
+
+
+def test_what_is_said_of_the_ledger_is_what_it_says():
+    """README, chapter 12 and its alternative text count as the ledger does, and no page
+    uses a word of the rule that was."""
+    root = claims.DATA.parents[1]
+    readme = (root / "README.md").read_text("utf-8")
+    (bullet,) = re.findall("^- Of seventeen claims.*", readme, re.M)
+    counted = Counter(line["verdict"] for line in claims.judged())
+    assert set(counted) <= set(VERDICTS) == set(WORDS) == set(pictures.MARKS)
+    for verdict, words in WORDS.items():
+        number = NUMBERS[counted[verdict]]
+        plain = bullet.replace("*", "")
+        assert f"{number} {words}" in plain or f"in {number} {words}" in plain, verdict
+    chapter = (root / "notebooks/12_claims.ipynb").read_text("utf-8")
+    papers = Counter(line["verdict"] for line in claims.claimed())
+    four, two = papers["reproduced"], papers["contradicted"]
+    assert f"{four} reproduce, {two} are contradicted" in chapter  # the card's text
+    told = f"sixteen claims {NUMBERS[four]} reproduce here, {NUMBERS[two]} are contrad"
+    assert told in chapter
+    for name in (*claims.CHAPTERS, "12_claims"):
+        text = (root / f"notebooks/{name}.ipynb").read_text("utf-8")
+        assert not re.search(r"not testable|\*not seen\*", text, re.I), name
+
+
+def test_movement_and_best_rates_are_read_from_the_rows(table):
+    """‖Δθ‖ where an arm breaks lies between its values at the two rates around that."""
+    breaks, moved = (
+        breaking_rates(table, "GRPO", 16),
+        claims.moved_at_breaking("GRPO", 16),
+    )
+    for start, rate in breaks.items():
+        below, above = (
+            claims.early("drift/step", cell, 2, 5)[start]
+            for cell in (
+                max(
+                    (c for r, c in sweep("GRPO", 16).items() if r <= rate), key=rate_of
+                ),
+                min(
+                    (c for r, c in sweep("GRPO", 16).items() if r >= rate), key=rate_of
+                ),
+            )
+        )
+        assert below <= moved[start] <= above
+    made = claims.octaves({0: 4.0, 1: 2.0}, {0: 1.0, 1: 1.0, 2: 7.0})
+    assert (made.effect, made.starts) == (1.5, 2)
+    rewards = [of_cell(table, c)["reward"].mean() for c in sweep("GRPO", 16).values()]
+    best = claims.at_best_rate("GRPO", 16).values()
+    assert sum(best) / len(best) == pytest.approx(max(rewards))
+
+
+def rate_of(cell: Cell) -> float:
+    return cell.rate
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +243,7 @@ def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
         "on the side that is claimed"
     )
     play.set(outcome="as declared", threshold=5.0)
-    assert axis.get_title(loc="left").endswith("not seen")  # so much was not
+    assert axis.get_title(loc="left").endswith("none that matters")  # of that size
     play.set(threshold=1.0)
     assert play.idle() == []
 

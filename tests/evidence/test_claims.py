@@ -11,6 +11,7 @@ from refimpl.lab.arms import ARMS, ON_DENSE
 from refimpl.lab.claims import CLAIMS, STUDIES
 from refimpl.lab.effects import RATES, Breaking, Claim, Contrast, Mean, Swap
 from refimpl.lab.grid import STALE, Cell, formula, settings
+from refimpl.lab.statistics import Estimate
 from refimpl.prepare import check_fit
 
 A, B, C, D = (Cell(arm) for arm in ("SAPO 1.0", "GRPO", "GSPO 3e-4", "DAPO"))
@@ -49,10 +50,10 @@ CLEAR, SMALL = (0.10, 0.12, 0.11, 0.09, 0.10), (0.010, 0.012, 0.011, 0.009, 0.01
         (CLEAR, 1, "reproduced"),
         (CLEAR, -1, "contradicted"),
         ([-d for d in CLEAR], -1, "reproduced"),
-        ([0.30, -0.20, 0.25, -0.10, 0.20], 1, "not seen"),  # the interval holds 0
-        (SMALL, 1, "not seen"),  # real, and too small
-        ([-d for d in SMALL], 1, "contradicted"),
-        ([0.3], 1, "not seen"),  # one warm start decides nothing
+        ([0.30, -0.20, 0.25, -0.10, 0.20], 1, "undecided"),  # the interval is wide
+        (SMALL, 1, "none that matters"),  # real, and too small
+        ([-d for d in SMALL], 1, "none that matters"),  # whichever way
+        ([0.3], 1, "undecided"),  # one warm start decides nothing
     ],
 )
 def test_the_verdict_follows_from_the_interval(differences, sign, verdict):
@@ -62,9 +63,42 @@ def test_the_verdict_follows_from_the_interval(differences, sign, verdict):
     assert math.isnan(made.estimate.low) is (len(differences) == 1)
 
 
+INTERVALS = [  # low, high, where 1 matters: the verdict if + is claimed, and if − is
+    (1.1, 2.0, "reproduced", "contradicted"),
+    (-2.0, -1.1, "contradicted", "reproduced"),
+    (-0.9, 0.9, "none that matters", "none that matters"),
+    (0.1, 0.9, "none that matters", "none that matters"),
+    (0.5, 1.5, "undecided", "undecided"),  # real; whether it matters is not known
+    (-1.5, -0.5, "undecided", "undecided"),
+    (-0.5, 1.5, "undecided", "undecided"),
+    (-1.5, 1.5, "undecided", "undecided"),
+    (1.0, 2.0, "undecided", "undecided"),  # what just matters may be just too small
+    (-1.0, 1.0, "undecided", "undecided"),
+    (math.nan, math.nan, "undecided", "undecided"),  # one start
+]
+
+
+@pytest.mark.parametrize(("low", "high", "plus", "minus"), INTERVALS)
+def test_one_rule_for_both_sides(low, high, plus, minus):
+    made = Estimate((low + high) / 2, low, high, 5, 10, 0.5, 0.01)
+    found = [effects.verdict(made, 1.0, sign) for sign in (1, -1)]
+    assert found == [plus, minus]
+    assert effects.verdict(made, 1.0, absent=True) == "premise absent"
+    assert {plus, minus} <= set(effects.VERDICTS)
+    # A control of nothing that reaches as far as 2.5 leaves none of this to matter.
+    noisy = replace(claim(), smallest=1.0).decide(made, noise=2.5)
+    assert noisy == ("undecided" if math.isnan(low) else "none that matters")
+
+
+def test_what_is_undecided_says_what_would_decide_it():
+    made = claim(decides="twenty starts").judge(two_arms((0.3, -0.2, 0.25, -0.1, 0.2)))
+    assert (made.verdict, made.why) == ("undecided", "twenty starts")
+    assert claim(decides="twenty starts").judge(two_arms(CLEAR)).why == ""
+
+
 def test_without_its_premise_a_claim_says_so_whatever_the_effect():
     made = claim(premise=lambda table: "nothing moves").judge(two_arms(CLEAR))
-    assert (made.verdict, made.why) == ("not testable here", "nothing moves")
+    assert (made.verdict, made.why) == ("premise absent", "nothing moves")
 
 
 def test_pairs_share_start_and_seed_and_what_has_no_partner_is_left_out():
@@ -175,15 +209,18 @@ def test_routing_replay_and_pass_at_64_are_judged_only_where_they_can_show():
     (arm, control), (trained, *_) = CLAIMS[6].effect.cells, CLAIMS[15].cells
     for moved, before, verdict in (
         (0.12, 0.8, "reproduced"),
-        (0.04, 0.99, "not testable here"),
+        (0.04, 0.99, "premise absent"),
     ):
-        runs = [line(control, s, reward=0.5, expert_change=moved) for s in range(5)]
+        runs = [line(control, s, reward=0.4, expert_change=moved) for s in range(5)]
         runs += level(arm, 0.6, "reward", expert_change=moved)
         around = {"pass@64 before": before, "pass@64 gained": 0.0}
         answers = level(trained, 0.3, "maj@8 gained", **around)
         replay, rise = CLAIMS[6].judge(table(*runs)), CLAIMS[15].judge(table(*answers))
         assert replay.verdict == rise.verdict == verdict
     assert "4% of the experts" in replay.why and "no room to rise" in rise.why
+    stands = [line(control, s, reward=0.7, expert_change=0.12) for s in range(5)]
+    made = CLAIMS[6].judge(table(*stands, *level(arm, 0.9, "reward")))
+    assert made.why == "GRPO does not collapse, it earns 0.70"
 
 
 @pytest.mark.parametrize("number", [2, 3, 6, 9])
@@ -193,18 +230,18 @@ def test_the_way_to_a_goal_is_judged_only_where_half_of_the_runs_get_there(numbe
     goal = name.rpartition("_")[2]
 
     def runs(there: int) -> pd.DataFrame:
-        """So many of ten get there, those of the arm twice as fast; the first of all
-        in its last rollout."""
+        """So many of ten get there, those of the arm four times as fast; the first of
+        all in its last rollout."""
         lines = []
         for n in range(10):
-            cell, took = (arm, 4.0) if n % 2 else (control, 8.0 + n / 50)
+            cell, took = (arm, 2.0) if n % 2 else (control, 8.0 + n / 50)
             took = 31.0 if n >= there else took if n else 30.0
             known = {f"to_{goal}": took, "rollouts": 30, name: took}
             lines.append(line(cell, n // 2, **known))
         return table(*lines)
 
     assert one.judge(runs(10)).verdict == "reproduced"
-    assert one.judge(runs(5)).verdict != "not testable here"
+    assert one.judge(runs(5)).verdict != "premise absent"
     made = one.judge(runs(4))
-    assert made.verdict == "not testable here"
+    assert made.verdict == "premise absent"
     assert made.why == f"only 40% of the runs reach a reward of 0.{goal.rstrip('0')}"

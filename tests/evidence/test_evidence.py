@@ -18,6 +18,7 @@ from refimpl.lab.effects import STARTS
 from refimpl.lab.grid import COLUMNS, Cell, spec
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import about, trained
+from refimpl.lab.statistics import Estimate
 from refimpl.starts import weights_digest
 from refimpl.tasks import rare_careful
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model
@@ -137,7 +138,7 @@ def test_a_claim_gets_more_seeds_where_starts_differ_whatever_its_verdict(
     assert {seed for _, _, seed in left} == {2, 3} and len(left) == 2 * STARTS
     assert evidence.missing(done, ["16"], ["16"]) == []
     of_16 = replace(CLAIMS[15], premise=lambda table: "there is no room to rise")
-    monkeypatch.setattr(evidence, "CLAIMS", (of_16,))
+    monkeypatch.setattr(evidence, "EVERY", (of_16,))
     assert evidence.precise(out) == {"16"}
 
 
@@ -253,8 +254,8 @@ def out(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("r3", [0.0, -0.2])
-def test_a_control_that_differs_is_called_noise_and_decides_no_claim(tmp_path, r3):
-    """Claim 14 stands on the reward; claim 9 on another outcome, and keeps its own."""
+def test_a_control_that_differs_sets_a_size_in_its_own_world_alone(tmp_path, r3):
+    """Claims 12 and 14 stand on the reward; the second was run in another world."""
     more = [
         (cell, start, 0, rows(lambda s, late=late: 0.9 if s >= late else 0.1))
         for start in range(STARTS)
@@ -263,10 +264,11 @@ def test_a_control_that_differs_is_called_noise_and_decides_no_claim(tmp_path, r
     lines = evidence.ledger(full(tmp_path, *more, r3=r3))
     assert [x["claim"] for x in lines[:16]] == list(range(1, 17))
     noise = next(x for x in lines[16:] if "reward, difference" in x["title"])
-    verdicts = "not testable here", "noise called a difference"
-    verdicts = verdicts if r3 else ("reproduced", "as it should be")
-    assert (lines[13]["verdict"], noise["verdict"]) == verdicts
-    assert ("two names of one algorithm" in lines[13]["why"]) is bool(r3)
+    said = "noise called a difference" if r3 else "as it should be"
+    assert (lines[13]["verdict"], noise["verdict"]) == ("reproduced", said)
+    known = {"reward, difference": Estimate(r3, r3 - 0.1, r3 + 0.1, 5, 5, 0.1, 0.5)}
+    sizes = [evidence.size_of_noise(CLAIMS[n], known) for n in (11, 13)]
+    assert sizes == [pytest.approx(0.1 - r3), 0.0]
     numbers = [lines[13][name] for name in ("effect", "starts", "runs")]
     assert numbers == [pytest.approx(0.1), 5, 5]
     assert lines[8]["verdict"] == "reproduced"

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from refimpl import UserError
-from refimpl.lab.statistics import estimate
+from refimpl.lab.statistics import benjamini_hochberg, estimate, holms
 
 
 def test_an_estimate_by_hand():
@@ -37,3 +37,13 @@ def test_starts_that_agree_to_the_digit_leave_no_doubt_and_none_no_effect():
     for nothing in ({}, {0: []}):
         with pytest.raises(UserError, match="at least one difference"):
             estimate(nothing)
+
+
+def test_corrections_for_many_tests_by_hand():
+    """Sorted .005 .01 .03 .04: Holm takes them 4, 3, 2 and 1 times, never falling;
+    Benjamini–Hochberg 4/1, 4/2, 4/3 and 4/4 times, never rising from the last."""
+    p = [0.01, 0.04, 0.03, 0.005]
+    assert holms(p) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert benjamini_hochberg(p) == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert holms([]) == benjamini_hochberg([]) == []
+    assert holms([0.9, 0.8]) == [1.0, 1.0]

@@ -18,8 +18,9 @@ from refimpl.lab.statistics import Estimate, estimate
 MARKS = {
     "reproduced": ("o", RIGHT),
     "contradicted": ("X", WRONG),
-    "not seen": ("s", GREY),
-    "not testable here": ("D", PAPER),
+    "none that matters": ("s", GREY),
+    "undecided": ("^", PAPER),
+    "premise absent": ("D", PAPER),
 }
 """Mark and colour by verdict, in the order of the ledger's blocks."""
 EDGE = 20
@@ -255,18 +256,27 @@ def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
 
 
 def effects(
-    rows: Mapping[str, Mapping[int, Sequence[float]]], what: str, title: str
+    rows: Mapping[str, Mapping[int, Sequence[float]]],
+    what: str,
+    title: str,
+    beside: Mapping[str, Estimate],
+    told: str,
 ) -> Figure:
-    """Effects by warm start, with their intervals, one row each."""
+    """Effects by warm start, with their intervals, one row each; `beside`, hollow, the
+    same comparison in another measure."""
     figure, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.7))
     for row, by_start in enumerate(rows.values()):
         dots = [value for values in by_start.values() for value in values]
         _interval(axis, row, dots, estimate(by_start)[:3], INK)
+    for name, made in beside.items():
+        row = [*rows].index(name) + 0.3
+        axis.plot([made.low, made.high], [row, row], color=FREE[1], linewidth=2)
+        axis.plot(made.effect, row, "o", mfc=PAPER, mec=FREE[1], mew=1.8, ms=8)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     draw.row_labels(axis, rows)
     axis.set_xlabel(what)
     draw.finding(figure, title)
-    draw.caption(figure, BY_START)
+    draw.caption(figure, f"{BY_START}; {told}")
     return figure
 
 

@@ -12,7 +12,7 @@ from course import claims
 from course.site.page import NOTEBOOKS, Page, slug, table
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.arms import ARMS
-from refimpl.lab.claims import CLAIMS, Claim
+from refimpl.lab.claims import CLAIMS, SECOND, Claim
 from refimpl.lab.grid import WORLDS, Cell
 
 CELL = ("arm", "world", "updates", "rate", "changed", "answers")
@@ -32,8 +32,10 @@ LEAD = """<h1 id="top">The ledger</h1>
 <p>Sixteen claims of the papers, each judged in this course's small world from runs that
 are stored with it, and one of an engine's change log (17). A claim's question, outcome
 and smallest effect that matters were named before its runs were made.
-<em>Not seen</em> does not mean that there is no effect: only an interval inside the
-smallest effect that matters says so.
+One rule gives every verdict: a claim is <em>reproduced</em> or <em>contradicted</em>
+where the whole interval lies beyond that size, <em>none that matters</em> where it lies
+within it on both sides, and else <em>undecided</em>. Lines with a letter are second
+outcomes, and are not counted.
 <a href="12_claims.html">Chapter 12</a> explains how to read it.</p>"""
 RUNS = """<section id="stored" hidden>
 <h2 id="runs">The stored runs</h2>
@@ -61,7 +63,8 @@ def page(group: str) -> Page:
     verdicts = sorted({line["verdict"] for line in claims.judged()})
     named = sorted({name for claim in CLAIMS for name in methods(claim)})
     above = select("verdict", "Verdict", verdicts) + select("method", "Method", named)
-    numbers = {str(one.number): f"{one.number} · {one.title}" for one in CLAIMS}
+    every = (*CLAIMS, *SECOND)
+    numbers = {str(one.number): f"{one.number} · {one.title}" for one in every}
     filters = "".join(
         (
             select("of-claim", "Claim", numbers),
@@ -103,8 +106,9 @@ def shown(value: str, text: object) -> str:
 
 def claimed() -> str:
     """The claims as a table that needs no script."""
-    known = {str(claim.number): claim for claim in CLAIMS}
-    rows = [row(line, known[line["claim"]]) for line in claims.judged()]
+    known = {str(claim.number): claim for claim in (*CLAIMS, *SECOND)}
+    lines = claims.judged() + claims.seconds()
+    rows = [row(line, known[line["claim"]]) for line in lines]
     head = ["claim", "verdict", "effect (95 % interval)", "n", "would matter", "see"]
     return table(head, rows)
 
@@ -124,8 +128,8 @@ def row(line: dict[str, str], claim: Claim) -> list[str]:
         f"{effect} ({interval}) <small>{html.escape(unit)}</small>",
         f"{starts} warm starts, {pairs} pairs or runs",
         matters,
-        f'{places(number)} <button type="button" data-claim="{number}" hidden>'
-        f"its {used} runs</button>",
+        f'{places(claims.parent(line))} <button type="button" data-claim="{number}" '
+        f"hidden>its {used} runs</button>",
     ]
 
 
