@@ -1,7 +1,8 @@
 """Starts: the policies that training begins from, shipped, cached or trained.
 
-The three policies that the chapters start from are part of the package, so that every
-machine starts from the same bits. Others are trained on first use (`sft`) and cached.
+The three policies that the chapters start from are part of the package, and those of
+the stored runs lie in a clone, so that every machine starts from the same bits. Others
+are trained on first use (`sft`) and cached.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from refimpl.tasks import make_tokenizer
 
 RECIPE = 1  # raise it when the same settings would give another model
 SHIPPED = Path(__file__).parent / "starts"
+IN_A_CLONE = Path(__file__).parents[1] / "figures" / "data" / "starts"
 RECORD = "start.json"
 
 
@@ -42,11 +44,11 @@ def cached(settings: WarmStart) -> Path:
 
 
 def shipped(settings: WarmStart) -> Path | None:
-    """Its folder in the package, if any; with `REFIMPL_OWN_STARTS=1` it has none."""
+    """Its folder in package or clone, if any; none with `REFIMPL_OWN_STARTS=1`."""
     if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
         return None
     wanted = json.loads(json.dumps(asdict(settings)))
-    for folder in sorted(SHIPPED.glob("*")):
+    for folder in (*sorted(SHIPPED.glob("*")), *sorted(IN_A_CLONE.glob("*"))):
         if json.loads((folder / RECORD).read_text("utf-8"))["settings"] == wanted:
             return folder
     return None

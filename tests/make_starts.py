@@ -1,7 +1,9 @@
-"""Train the shipped warm starts anew: `python -m tests.make_starts`.
+"""Train the shipped warm starts anew: `python -m tests.make_starts [NAME …]`.
 
 Writes `refimpl/starts/`. Every committed notebook starts from these policies, so they
-are to be executed again afterwards.
+are to be executed again afterwards. A name of `EVIDENCE`, as sums-10, is written to
+`figures/data/starts/`: runs that are stored with another one's digest cannot be
+repeated from it.
 """
 
 import json
@@ -10,10 +12,12 @@ from dataclasses import asdict
 
 import torch
 import transformers
+import tyro
 
 from refimpl import WarmStart, warm_start
 from refimpl.files import digest
-from refimpl.starts import RECORD, SHIPPED
+from refimpl.lab.grid import FIVE, TEN, WORLDS
+from refimpl.starts import IN_A_CLONE, RECORD, SHIPPED
 from refimpl.tasks import rare_careful
 
 STARTS = {
@@ -23,10 +27,22 @@ STARTS = {
 }
 
 
-def main() -> None:
-    for name, settings in STARTS.items():
-        model, _, losses = warm_start(settings, fresh=True)
-        folder = SHIPPED / name
+EVIDENCE = {
+    f"{world}-{seed}": WORLDS[world](seed=seed)
+    for world, seeds in (("sums", TEN), ("moe", TEN), ("sorting", FIVE))
+    for seed in seeds
+}
+"""Those of the stored runs, beside the three."""
+
+
+def main(names: tuple[str, ...] = tuple(STARTS), /, *, fresh: bool = True) -> None:
+    """Args:
+    fresh: train them again though the cache holds them.
+    """
+    for name in names:
+        settings = (STARTS | EVIDENCE)[name]
+        model, _, losses = warm_start(settings, fresh=fresh)
+        folder = (SHIPPED if name in STARTS else IN_A_CLONE) / name
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
@@ -44,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

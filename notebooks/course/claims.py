@@ -11,7 +11,7 @@ from IPython.display import Markdown
 
 from course import DATA
 from course.tables import markdown
-from refimpl.lab import evidence, store
+from refimpl.lab import evidence
 from refimpl.lab.claims import (
     CLAIMS,
     PAPERS,
@@ -20,7 +20,7 @@ from refimpl.lab.claims import (
     of_cell,
     sweep,
 )
-from refimpl.lab.grid import Cell, World
+from refimpl.lab.grid import OLD, Cell, World
 from refimpl.lab.statistics import Estimate, estimate
 
 STORE = DATA / "evidence"
@@ -41,17 +41,24 @@ SMALLEST = {str(claim.number): claim.smallest for claim in (*CLAIMS, *SECOND)}
 
 
 @cache
-def table() -> pd.DataFrame:
+def everything() -> pd.DataFrame:
     """One line per stored run, with its outcomes."""
     return evidence.table(STORE)
 
 
 @cache
+def table() -> pd.DataFrame:
+    """Those from the first five warm starts, which the chapters are about."""
+    return everything().loc[lambda runs: runs["start"].isin(OLD)]
+
+
+@cache
 def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """The runs, and the rows of each."""
-    runs, rows = store.read(STORE)
+    runs, rows = evidence.read(STORE)
     changed = runs["changed"].map(lambda settings: tuple(sorted(settings.items())))
-    return runs.assign(changed=changed), dict(iter(rows.groupby("run")))
+    known = {"changed": changed, "weights": runs["weights"].fillna("lost")}
+    return runs.assign(**known), dict(iter(rows.groupby("run")))
 
 
 def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
@@ -60,7 +67,7 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     NaN where nothing was measured. Raises `ValueError` if no such run is stored.
     """
     runs, rows = _stored()
-    chosen = of_cell(runs, cell).sort_index()
+    chosen = of_cell(runs[runs["start"].isin(OLD)], cell).sort_index()
     chosen = chosen[chosen.index.get_level_values("seed") < seeds]
     if chosen.empty:
         raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
@@ -70,7 +77,7 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
 def early(name: str, cell: Cell, first: int, last: int) -> dict[int, float]:
     """A column's mean over rollouts `first` to `last`, by warm start."""
     runs, rows = _stored()
-    each = of_cell(runs, cell)["run"].map(
+    each = of_cell(runs[runs["start"].isin(OLD)], cell)["run"].map(
         lambda run: rows[run][name].iloc[first - 1 : last].mean()
     )
     return each.groupby("start").mean().to_dict()

@@ -24,7 +24,7 @@ from refimpl.lab.effects import (  # noqa: F401 - what claims are made of, too
     of_cell,
     sweep,
 )
-from refimpl.lab.grid import STALE, UPDATES, Cell, World
+from refimpl.lab.grid import STALE, TEN, UPDATES, Cell, World
 from refimpl.lab.outcomes import GOALS
 
 
@@ -386,21 +386,19 @@ CLAIMS = (
     Claim(
         14,
         "τ_neg above τ_pos is the better order",
-        "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged?",
+        "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged, at a "
+        "learning rate at which the gates act?",
         "SAPO (2511.20347), Fig. 5",
-        Contrast("reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)),
+        Contrast(
+            "reward",
+            _cell("SAPO 8.8, neg 2", 16, 4e-4),
+            _cell("SAPO 17.6, neg ½", 16, 4e-4),
+        ),
         "reward",
         smallest=0.03,
-        decides="the rate 4e-4, at which these gates act; 20 runs from ten starts, "
-        "about 0.1 core-hours",
-        others={
-            "1.05 against 0.95": Contrast(
-                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, reversed", 16)
-            ),
-            "1.05 against 1.0": Contrast(
-                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, equal", 16)
-            ),
-        },
+        seeds=1,
+        starts=TEN,
+        decides="a second seed of each of the ten starts, about 0.1 core-hours",
     ),
     Claim(
         15,
@@ -438,16 +436,9 @@ CLAIMS = (
         "log2 of rollouts to 0.8",
         smallest=math.log2(1.2),
         premise=_mask_acts,
-        decides="160 runs from twenty starts, about 0.4 core-hours",
-        others={
-            "reward": Contrast("reward", _threshold(0.1), _threshold(0.2)),
-            "no mask against 0.2": Contrast(
-                "to_80", _threshold(1.0), _threshold(0.2), "log2"
-            ),
-            "no mask against 0.2, reward": Contrast(
-                "reward", _threshold(1.0), _threshold(0.2)
-            ),
-        },
+        starts=TEN,
+        decides="ten more starts, 80 runs, about 0.2 core-hours",
+        others={"reward": Contrast("reward", _threshold(0.1), _threshold(0.2))},
     ),
 )
 PAPERS = CLAIMS[:16]
@@ -496,6 +487,44 @@ SECOND = (
         smallest=0.1,
         seeds=1,
         decides="ten starts, 5 more runs, about 0.1 core-hours",
+    ),
+    Claim(
+        "14b",
+        "τ_neg above τ_pos is the better order, at 2e-4",
+        "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged?",
+        "SAPO (2511.20347), Fig. 5",
+        Contrast("reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)),
+        "reward",
+        smallest=0.03,
+        decides="nothing: at this rate all widths learn alike",
+        others={
+            "1.05 against 0.95": Contrast(
+                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, reversed", 16)
+            ),
+            "1.05 against 1.0": Contrast(
+                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, equal", 16)
+            ),
+        },
+    ),
+    Claim(
+        "17b",
+        "Half the threshold starves the decisive token, the first forty runs",
+        "Does DPPO-TV take more rollouts to 0.8 with a threshold of 0.1 than of 0.2?",
+        "prime-rl (#3236 of 2026-08-11, taken back by #3244 a day later)",
+        Contrast("to_80", _threshold(0.1), _threshold(0.2), "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=math.log2(1.2),
+        premise=_mask_acts,
+        decides="claim 17, from ten starts that everybody has",
+        seeds=2,
+        others={
+            "no mask against 0.2": Contrast(
+                "to_80", _threshold(1.0), _threshold(0.2), "log2"
+            ),
+            "no mask against 0.2, reward": Contrast(
+                "reward", _threshold(1.0), _threshold(0.2)
+            ),
+        },
     ),
 )
 """What was declared, or has to be asked, beside a claim's first outcome. It gets a

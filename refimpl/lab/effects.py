@@ -12,13 +12,13 @@ matters, by one rule that does not know which side is claimed (`verdict`):
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pandas as pd
 
-from refimpl.lab.grid import Cell, World
+from refimpl.lab.grid import OLD, Cell, World
 from refimpl.lab.statistics import Estimate, estimate
 
 RATES = {
@@ -29,7 +29,7 @@ RATES = {
 In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
 SGD_RATES = tuple(0.0125 * 2**k for k in range(5))
 """Those of SGD, K = 16: in a pilot GRPO broke at 0.1."""
-STARTS, SEEDS = 5, 4
+STARTS, SEEDS = len(OLD), 4
 """Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
 
 
@@ -198,6 +198,7 @@ class Claim:
     premise: Callable[[pd.DataFrame], str] | None = None
     others: dict[str, Effect] = field(default_factory=dict)
     seeds: int = SEEDS
+    starts: Sequence[int] = OLD
     decides: str = ""
 
     @property
@@ -209,10 +210,15 @@ class Claim:
     def judge(self, table: pd.DataFrame, noise: float = 0.0) -> "Verdict":
         """What the rows say; `noise` as in `decide`. Raises `UserError` if there are
         none for it."""
+        table = self.own(table)
         made = estimate(self.effect.pairs(table))
         missing = self.premise(table) if self.premise else ""
         word = self.decide(made, noise, absent=bool(missing))
         return Verdict(self, made, word, missing or self.decides * (word == UNDECIDED))
+
+    def own(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The runs from the claim's own starts."""
+        return table[table["start"].isin(self.starts)]
 
     def decide(self, made: Estimate, noise: float = 0.0, absent: bool = False) -> str:
         """The verdict of an effect like this. A size matters only if it exceeds `noise`
@@ -256,7 +262,11 @@ class Verdict(NamedTuple):
 
 
 def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
-    """The runs of a cell, by (start, seed)."""
+    """The runs of a cell, by (start, weights, seed).
+
+    Start 1 of two stores may be two policies, so pairs have the same weights; old runs
+    of which nobody knows them ("lost") are paired with each other alone.
+    """
     chosen = (
         (table["arm"] == cell.arm)
         & (table["world"] == cell.world)
@@ -265,12 +275,12 @@ def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
         & table["changed"].map(lambda c: c == tuple(sorted(cell.changed)))
         & (table["answers"] == cell.answers)
     )
-    return table[chosen].set_index(["start", "seed"])
+    return table[chosen].set_index(["start", "weights", "seed"])
 
 
 def _by_start(values: "pd.Series[float]") -> dict[int, list[float]]:
     by_start: dict[int, list[float]] = {}
-    for (start, _), value in values.sort_index().items():
+    for (start, *_), value in values.sort_index().items():
         by_start.setdefault(int(start), []).append(float(value))
     return by_start
 
@@ -286,6 +296,7 @@ class Study:
     title: str
     effects: dict[str, Effect]
     seeds: int = 2
+    starts: Sequence[int] = OLD
 
     @property
     def cells(self) -> list[Cell]:

@@ -5,8 +5,8 @@
     ledger   all verdicts, computed again from the stored rows
     check    is the ledger that is stored what the rows give?
 
-The runs are `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), the ledger
-`NAME.ledger.csv`.
+The runs are `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), those of claims that
+were run later `NAME.CLAIM.runs.csv` and so on; the ledger is `NAME.ledger.csv`.
 """
 
 import csv
@@ -29,7 +29,6 @@ from refimpl.lab import store
 from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import CLAIMS, SECOND, STUDIES
 from refimpl.lab.effects import (
-    STARTS,
     Breaking,
     Claim,
     Contrast,
@@ -37,7 +36,16 @@ from refimpl.lab.effects import (
     Study,
     Swap,
 )
-from refimpl.lab.grid import COLUMNS, WORLDS, Cell, formula, run, spec
+from refimpl.lab.grid import (
+    COLUMNS,
+    WORLDS,
+    Cell,
+    check_start,
+    formula,
+    nested,
+    run,
+    spec,
+)
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import finished
 from refimpl.lab.statistics import Estimate, benjamini_hochberg, estimate, holms
@@ -75,18 +83,18 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
                 f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
                 f"{', '.join(NAMES)}"
             )
-    most: dict[Cell, int] = {}  # seeds that any of them asks for
+    most: dict[tuple[int, Cell], int] = {}  # seeds that any of them asks for
     for name in names:
-        asked = NAMES[name].seeds
-        for cell in NAMES[name].cells:
-            needed = min(asked, PILOT) if name in precise else asked
-            most[cell] = max(most.get(cell, 0), needed)
-    rounds = itertools.product(range(max(most.values(), default=0)), range(STARTS))
+        asked = NAMES[name]
+        needed = min(asked.seeds, PILOT) if name in precise else asked.seeds
+        for at in itertools.product(asked.starts, asked.cells):
+            most[at] = max(most.get(at, 0), needed)
     return [
-        (cell, start, seed)
-        for seed, start in rounds
-        for cell, n in most.items()
-        if seed < n
+        (cell, start, nested(start, j))
+        for j in range(max(most.values(), default=0))
+        for start in sorted({start for start, _ in most})
+        for (own, cell), n in most.items()
+        if own == start and j < n
     ]
 
 
@@ -102,8 +110,8 @@ def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
     """The claims among these that have their pilot and need no more seeds: those with
     half an interval of at most half the smallest effect that matters, and those whose
     premise is absent."""
-    asked, done = [c for c in EVERY if str(c.number) in names], store.done(out)
-    complete = [c for c in asked if not missing(done, [str(c.number)], NAMES)]
+    asked, stored = [c for c in EVERY if str(c.number) in names], done(out)
+    complete = [c for c in asked if not missing(stored, [str(c.number)], NAMES)]
     runs = table(out) if complete else None
     enough = set()
     for claim in complete:
@@ -124,13 +132,13 @@ def plan(
     """
     lines, every, seconds, again = [], set(), SECONDS, ""
     if any(path.exists() for path in store.paths(out)):
-        runs, _ = store.read(out)
+        runs, _ = read(out)
         seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
         if (old := outdated(runs)).any():
             again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
-    enough, done = precise(out, claims), store.done(out)
+    enough, made = precise(out, claims), done(out)
     for name in claims:
-        jobs, all_of_it = missing(done, [name], enough), wanted([name], enough)
+        jobs, all_of_it = missing(made, [name], enough), wanted([name], enough)
         every.update(jobs)
         lines.append(
             [name, NAMES[name].title, len(all_of_it), len(jobs), _hours(jobs, seconds)]
@@ -154,7 +162,7 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     weights it began. Raises `UserError` if there is no such run, or if it was made
     with another salt, formula or configuration, or from other weights.
     """
-    runs, rows = store.read(out)
+    runs, rows = read(out)
     if run_key not in set(runs["run"]):
         raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
     line = runs.set_index("run").loc[run_key]
@@ -207,20 +215,49 @@ def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:
 def run_all(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> None:
-    """Make the runs that are missing. What is stored is never made again."""
+    """Make the runs that are missing. What is stored is never made again.
+
+    Each claim's own go to files of their own, OUT.CLAIM.runs.csv, so that what a commit
+    adds is small. Raises `UserError` on a start that does not lie in the clone.
+    """
     wanted(claims)  # an unknown name leaves no file
-    with store.Store(out, COLUMNS) as opened:
-        for what in opened.dropped:
-            warnings.warn(f"{what}; that run is made again", stacklevel=3)
-        pilot = missing(store.done(out), claims, precise=NAMES)
-        _make(pilot, "runs", opened, workers)
-        more = missing(store.done(out), claims, precise(out, claims))
-        _make(more, "more seeds", opened, workers)
+    for name in claims:
+        part = f"{out}.{name}"
+        for title, enough in (("runs", NAMES), ("more seeds", None)):
+            few = precise(out, [name]) if enough is None else enough
+            unfinished = any(path.exists() for path in store.paths(part))
+            if unfinished or missing(done(out), [name], few):
+                with store.Store(part, COLUMNS) as opened:
+                    for what in opened.dropped:
+                        warnings.warn(f"{what}; that run is made again", stacklevel=3)
+                    jobs = missing(done(out), [name], few)
+                    _make(jobs, f"{name}: {title}", opened, workers)
+
+
+def parts(out: str | Path) -> list[Path]:
+    """The stores that `out` names: its own, and one for each claim run later."""
+    base = Path(out)
+    ends = ".runs.csv"
+    later = sorted(base.parent.glob(f"{base.name}.*{ends}"))
+    names = [base, *(path.with_name(path.name.removesuffix(ends)) for path in later)]
+    return [name for name in names if any(p.exists() for p in store.paths(name))]
+
+
+def done(out: str | Path) -> set[str]:
+    """The keys of all runs that are stored whole; see `store.done`."""
+    return set().union(*map(store.done, parts(out)))
+
+
+def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and rows of all parts as one; see `store.read`, and for its errors."""
+    found = [store.read(part) for part in parts(out) or [Path(out)]]
+    runs, rows = zip(*found)
+    return pd.concat(runs, ignore_index=True), pd.concat(rows, ignore_index=True)
 
 
 def _make(jobs: list[Job], title: str, opened: store.Store, workers: int) -> None:
     for world, start in sorted({(cell.world, start) for cell, start, _ in jobs}):
-        warm_start(WORLDS[world](seed=start))  # once, before the workers ask for it
+        check_start(world, start)
     for job, result in tqdm(finished(run, jobs, workers), total=len(jobs), desc=title):
         opened.add(spec(*job), *result)
 
@@ -232,7 +269,7 @@ def table(out: str | Path) -> pd.DataFrame:
     Runs of formulas that have changed are named in a warning and left out. Raises
     `UserError` if nothing is stored, or no other runs than those.
     """
-    runs, rows = store.read(out)
+    runs, rows = read(out)
     old = outdated(runs)
     if old.any():
         left_out = (
@@ -288,7 +325,7 @@ def ledger(out: str | Path) -> list[dict[str, Any]]:
     lines = []
     for claim in EVERY:
         made, verdict, why = None, "no runs yet", ""
-        if claim.effect.pairs(runs):
+        if claim.effect.pairs(claim.own(runs)):
             _, made, verdict, why = claim.judge(runs, size_of_noise(claim, noise))
         lines.append(_line(claim.number, claim.title, made, claim.unit, verdict, why))
     tested = [line for line in lines[: len(CLAIMS)] if line["p"] is not None]

@@ -33,6 +33,10 @@ WORLDS: dict[str, Callable[..., WarmStart]] = {
     "moe": functools.partial(WarmStart, preset="tiny-moe"),
 }
 World = Literal["sums", "rare", "sorting", "moe"]
+OLD, TEN, FIVE = range(5), range(10, 20), range(10, 15)
+"""Warm starts. Of the old ones only 0 can be had, the others' weights are lost: their
+runs are history. New runs begin from those that lie in a clone: ten, in sorting five,
+and take seeds that no other start takes (`nested`)."""
 UPDATES: dict[int, dict[str, Any]] = {
     1: {"minibatches": 1, "epochs": 1, "allow_on_policy": True},
     4: {"minibatches": 4, "epochs": 1},
@@ -114,6 +118,21 @@ class Cell:
         config = settings(self.rate, self.updates)
         changed = gathered(dict(self.changed))
         return replace(config, **chosen | {"seed": seed} | changed)
+
+
+def nested(start: int, j: int) -> int:
+    """Seed j of a start: no two of the new starts share problems or dice."""
+    return j if start in OLD else 100 * start + j
+
+
+def check_start(world: World, start: int) -> None:
+    """Raise `UserError` unless everybody can begin a run from this start."""
+    if not shipped(WORLDS[world](seed=start)):
+        raise UserError(
+            f"start {start} of {world} does not lie in this clone: nobody else has its "
+            "weights, and its runs could not be compared with others. Take "
+            f"{TEN.start} to {TEN.stop - 1} (sorting: to {FIVE.stop - 1})"
+        )
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:

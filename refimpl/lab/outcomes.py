@@ -53,7 +53,9 @@ def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """One line per run: its cell, start, seed, and every outcome."""
     table = runs.set_index("run")
     changed = table["changed"].map(lambda c: tuple(sorted(dict(c).items())))
-    table = table.assign(changed=changed)[[*CELL, "start", "seed", "rollouts", "ended"]]
+    weights = table["weights"].fillna("lost")
+    named = [*CELL, "start", "weights", "seed", "rollouts", "ended"]
+    table = table.assign(changed=changed, weights=weights)[named]
     columns = {name: rows[name].to_numpy(float) for name in rows if name != "run"}
     planned = table["rollouts"].to_dict()
     every = {

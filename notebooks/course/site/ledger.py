@@ -170,12 +170,12 @@ def key(cell: Cell) -> tuple:
 @cache
 def cells() -> dict[tuple, list]:
     """The stored runs by what they have in common."""
-    return dict(claims.table().groupby(list(CELL), sort=True).groups)
+    return dict(claims.everything().groupby(list(CELL), sort=True).groups)
 
 
 def data() -> str:
     """Cells, and their runs: start, seed, reward and accuracy in thousandths, curve."""
-    runs, owners, found = claims.table(), {}, []
+    runs, owners, found = claims.everything(), {}, []
     for claim in CLAIMS:
         for name in of(claim):
             owners.setdefault(name, []).append(claim.number)
