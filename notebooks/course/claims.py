@@ -208,7 +208,7 @@ def quote(*numbers: int) -> Markdown:
 
 def parent(line: Mapping[str, str]) -> int:
     """The number of the claim whose outcome a line is: 3 of 3b."""
-    return int(line["claim"].rstrip("b"))
+    return int(line["claim"].rstrip("bc"))
 
 
 def whole() -> Markdown:

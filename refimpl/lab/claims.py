@@ -14,6 +14,7 @@ from refimpl.lab.effects import (  # noqa: F401 - what claims are made of, too
     BROKEN,
     RATES,
     STARTS,
+    Best,
     Breaking,
     Claim,
     Contrast,
@@ -104,6 +105,11 @@ WITHOUT = {
 DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
 
 
+def _rates(arm: str) -> tuple[Cell, ...]:
+    """An arm at three rates, K = 4: that of the claims, its half and its double."""
+    return tuple(_cell(arm, 4, rate) for rate in (2e-4, 4e-4, 8e-4))
+
+
 def _trusting(arm: str, sampler: str = "bfloat16") -> Contrast:
     """What is lost where such a sampler's log-probs stand for π_old's."""
     recomputed = _cell(arm, 16, rollout_dtype=sampler)
@@ -164,22 +170,15 @@ CLAIMS = (
     ),
     Claim(
         2,
-        "Dynamic sampling needs fewer rollouts",
-        "Does training reach a reward of 0.95 in fewer rollouts with it?",
+        "Dynamic sampling learns in fewer rollouts",
+        "Is the mean reward over all rollouts higher with it?",
         "DAPO (2503.14476), §3.2, Fig. 6",
-        Contrast("to_95", DAPO, WITHOUT["dynamic sampling"], "log2"),
-        "log2 of rollouts to 0.95",
-        smallest=math.log2(1.2),
-        sign=-1,
-        premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
-        decides="an outcome that no run can miss, as accuracy on fixed problems in "
-        "every rollout; 40 runs from ten starts, about 0.3 core-hours",
-        others={
-            "answers sampled": Contrast(
-                "samples_95", DAPO, WITHOUT["dynamic sampling"], "log2"
-            ),
-            "to 0.8": Contrast("to_80", DAPO, WITHOUT["dynamic sampling"], "log2"),
-        },
+        Contrast("area", DAPO, WITHOUT["dynamic sampling"]),
+        "reward, over all rollouts",
+        smallest=0.03,
+        seeds=1,
+        starts=TEN,
+        decides="a second seed of each of the ten starts, about 0.1 core-hours",
     ),
     Claim(
         3,
@@ -238,23 +237,15 @@ CLAIMS = (
     Claim(
         6,
         "GSPO learns faster than GRPO",
-        "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
-        "GSPO (2507.18071), §5.1 and §5.2",
-        Contrast("to_80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"),
-        "log2 of rollouts to 0.8",
-        smallest=math.log2(1.2),
-        sign=-1,
-        premise=_reached("80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4)),
-        decides="each method at its best of three rates; 60 runs from ten starts, "
-        "about 0.2 core-hours",
-        others={
-            "at half the rate": Contrast(
-                "to_80", _cell("GSPO 3e-4", 4), _cell("GRPO", 4), "log2"
-            ),
-            "at twice the rate": Contrast(
-                "to_80", _cell("GSPO 3e-4", 4, 8e-4), _cell("GRPO", 4, 8e-4), "log2"
-            ),
-        },
+        "Is GSPO's mean reward over all rollouts higher, each at its best of three "
+        "rates, GSPO at its published clip?",
+        "GSPO (2507.18071), §5.1",
+        Best("area", _rates("GSPO 3e-4"), _rates("GRPO")),
+        "reward, over all rollouts",
+        smallest=0.03,
+        seeds=1,
+        starts=TEN,
+        decides="a second seed of each of the ten starts, about 0.2 core-hours",
     ),
     Claim(
         7,
@@ -445,6 +436,24 @@ PAPERS = CLAIMS[:16]
 """Those of the papers; the last is of an engine's change log."""
 SECOND = (
     Claim(
+        "2b",
+        "Dynamic sampling needs fewer rollouts, to 0.95",
+        "Does training reach a reward of 0.95 in fewer rollouts with it?",
+        "DAPO (2503.14476), §3.2, Fig. 6",
+        Contrast("to_95", DAPO, WITHOUT["dynamic sampling"], "log2"),
+        "log2 of rollouts to 0.95",
+        smallest=math.log2(1.2),
+        sign=-1,
+        premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
+        decides="nothing: claim 2 asks it anew",
+        others={
+            "answers sampled": Contrast(
+                "samples_95", DAPO, WITHOUT["dynamic sampling"], "log2"
+            ),
+            "to 0.8": Contrast("to_80", DAPO, WITHOUT["dynamic sampling"], "log2"),
+        },
+    ),
+    Claim(
         "3b",
         "DAPO's parts add up, counted in rollouts",
         "Does DAPO reach 0.95 in fewer rollouts than GRPO, which lacks all four?",
@@ -465,6 +474,45 @@ SECOND = (
         ),
         "log2 of tokens clipped",
         smallest=1.0,
+    ),
+    Claim(
+        "6c",
+        "GSPO learns faster than GRPO, to 0.8 at 4e-4",
+        "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
+        "GSPO (2507.18071), §5.1 and §5.2",
+        Contrast("to_80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=math.log2(1.2),
+        sign=-1,
+        premise=_reached("80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4)),
+        decides="nothing: claim 6 asks it anew",
+        others={
+            "at half the rate": Contrast(
+                "to_80", _cell("GSPO 3e-4", 4), _cell("GRPO", 4), "log2"
+            ),
+            "at twice the rate": Contrast(
+                "to_80", _cell("GSPO 3e-4", 4, 8e-4), _cell("GRPO", 4, 8e-4), "log2"
+            ),
+        },
+    ),
+    Claim(
+        "10b",
+        "GMPO's log-ratios keep to a narrower range, in the first three rollouts",
+        "Is their range narrower than under GRPO with an equally wide clip, on data "
+        "that all methods share?",
+        "GMPO (2507.20673), Fig. 1",
+        Contrast(
+            "spread",
+            _cell("GMPO", 16, 6e-4, rollouts=3),
+            _cell("GRPO (0.67, 1.49)", 16, 6e-4, rollouts=3),
+            "log2",
+        ),
+        "log2 of q99 − q01, nats",
+        smallest=math.log2(1.2),
+        sign=-1,
+        seeds=4,
+        starts=TEN,
+        decides="ten more starts, 80 runs of three rollouts, under 0.1 core-hours",
     ),
     Claim(
         "13b",

@@ -95,6 +95,29 @@ class Mean(NamedTuple):
         return _by_start((runs[self.outcome] - less).dropna())
 
 
+class Best(NamedTuple):
+    """An outcome of an arm against a control, each at its own best rate.
+
+    Of a cell per rate, the one whose mean over all starts is largest: chosen once, on
+    the data that it is judged by.
+    """
+
+    outcome: str
+    arm: tuple[Cell, ...]
+    control: tuple[Cell, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return self.arm + self.control
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        both = []
+        for cells in (self.arm, self.control):
+            tried = [of_cell(table, cell)[self.outcome] for cell in cells]
+            both.append(max(tried, key=lambda values: values.mean()))
+        return _by_start((both[0] - both[1]).dropna())
+
+
 BROKEN = 0.5
 """Mean reward of the last ten rollouts below which a method is called broken."""
 
@@ -173,7 +196,7 @@ def _crossing(points: list[tuple[float, float]]) -> float:
     return points[0][0] / 2
 
 
-Effect = Contrast | Swap | Mean | Breaking
+Effect = Contrast | Swap | Mean | Best | Breaking
 
 
 @dataclass(frozen=True)

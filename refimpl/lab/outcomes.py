@@ -68,7 +68,7 @@ def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
     """The outcomes of a run that was to have so many rollouts, from its columns."""
     earned = rows["reward"][rows["step"] >= rollouts - TEN]
-    result = {"reward": earned.sum() / TEN}
+    result = {"reward": earned.sum() / TEN, "area": rows["reward"].sum() / rollouts}
     last, first = slice(-TEN, None), slice(TEN)
     for part, names in ((last, MEANS), (slice(None), WHOLE), (first, EARLY)):
         result |= {name: _mean(rows[column][part]) for name, column in names.items()}

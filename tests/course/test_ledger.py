@@ -10,7 +10,7 @@ import pytest
 
 from course import claims
 from course.plots import claims as pictures
-from refimpl.lab import evidence, store
+from refimpl.lab import evidence
 from refimpl.lab.claims import CLAIMS, SECOND, STARTS, breaking_rates, of_cell, sweep
 from refimpl.lab.effects import VERDICTS
 from refimpl.lab.grid import Cell
@@ -40,7 +40,8 @@ def test_the_stored_ledger_is_what_the_rows_give():
 def test_no_verdict_rests_on_one_warm_start():
     lines = claims.judged()
     assert [int(stored["claim"]) for stored in lines] == [*range(1, 18)]
-    assert {stored["starts"] for stored in lines} == {str(STARTS)}
+    for stored in lines:
+        assert int(stored["starts"]) == len(BY_NUMBER[int(stored["claim"])].starts) >= 5
     for stored in lines:
         assert stored["verdict"] != "no runs yet"
         assert all(stored[name] for name in ("effect", "low", "high", "detectable"))
@@ -117,7 +118,7 @@ def test_a_difference_is_taken_start_by_start():
 
 
 def test_what_the_chapters_show_is_stored():
-    done = store.done(claims.STORE)
+    done = evidence.done(claims.STORE)
     assert evidence.missing(done, ["stale", "breaking", "delay"]) == []
 
 

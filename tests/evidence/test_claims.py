@@ -21,7 +21,7 @@ REWARD = Contrast("reward", A, B)
 def line(cell: Cell, start: int, seed: int = 0, **outcomes) -> dict:
     named = {name: getattr(cell, name) for name in ("arm", "world", "updates", "rate")}
     named |= {"changed": tuple(sorted(cell.changed)), "answers": cell.answers}
-    return {**named, "start": start, "seed": seed, **outcomes}
+    return {**named, "start": start, "weights": "w", "seed": seed, **outcomes}
 
 
 def table(*lines: dict) -> pd.DataFrame:
@@ -113,6 +113,23 @@ def test_pairs_share_start_and_seed_and_what_has_no_partner_is_left_out():
     )
     pairs = REWARD.pairs(runs)
     assert pairs == {0: pytest.approx([0.4, 0.1]), 1: pytest.approx([-0.2])}
+
+
+def test_one_start_number_may_be_two_policies_which_are_no_pair():
+    """Those that nobody knows are paired with each other alone."""
+    runs = table(
+        line(A, 1, reward=0.9) | {"weights": "a5fa"},
+        line(B, 1, reward=0.5) | {"weights": "lost"},
+        line(A, 2, reward=0.9) | {"weights": "lost"},
+        line(B, 2, reward=0.6) | {"weights": "lost"},
+    )
+    assert REWARD.pairs(runs) == {2: [pytest.approx(0.3)]}
+
+
+def test_a_claim_is_judged_from_its_own_starts():
+    runs = two_arms((*CLEAR, -0.9, -0.8))
+    assert claim(starts=range(5)).judge(runs).verdict == "reproduced"
+    assert claim(starts=range(7)).judge(runs).verdict == "undecided"
 
 
 def test_each_kind_of_effect_by_hand():

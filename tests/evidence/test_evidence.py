@@ -12,6 +12,7 @@ import pytest
 
 from refimpl import ALGORITHMS, UserError, WarmStart
 from refimpl.__main__ import main
+from refimpl.files import digest
 from refimpl.lab import evidence, grid, store
 from refimpl.lab.claims import CLAIMS
 from refimpl.lab.effects import STARTS
@@ -19,8 +20,9 @@ from refimpl.lab.grid import COLUMNS, Cell, spec
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import about, trained
 from refimpl.lab.statistics import Estimate
-from refimpl.starts import weights_digest
+from refimpl.starts import shipped, weights_digest
 from refimpl.tasks import rare_careful
+from tests.make_starts import EVIDENCE
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model
 
 ABOUT = {**store.provenance(), "seconds": "12.5", "ended": ""}
@@ -55,7 +57,7 @@ def outcomes_of(folder: Path, given: list[dict], **cell) -> pd.Series:
 
 def test_stored_runs_have_the_names_that_they_would_get_today():
     """No formula has changed; and of each arm, world and K one name is made again."""
-    runs, _ = store.read(STORED)
+    runs, _ = evidence.read(STORED)
     assert not evidence.outdated(runs).any()
     some = runs.groupby(["arm", "world", "updates"]).sample(1, random_state=0)
     for line in some.to_dict("records"):
@@ -161,22 +163,55 @@ def test_run_makes_what_is_missing_and_nothing_twice(
     tmp_path, monkeypatch, precise, seeds
 ):
     out, made = tmp_path / "e", []
-    monkeypatch.setattr(evidence, "STARTS", 1)
+    nine = replace(CLAIMS[8], starts=(0,))
+    monkeypatch.setitem(evidence.NAMES, "9", nine)
     monkeypatch.setattr(evidence, "warm_start", lambda start: None)
     monkeypatch.setattr(evidence, "precise", lambda out, names: precise)
     run = lambda *job: made.append(job[2]) or (rows(n=job[2] + 1), ABOUT)  # noqa: E731
     monkeypatch.setattr(evidence, "run", run)
     evidence.run_all(out, ["9"])
     assert made == [n for n in range(seeds) for _ in range(2)]
-    runs, first = store.read(out)
+    runs, first = evidence.read(out)
     assert runs["seed"].tolist() == made and len(first) == sum(made) + len(made)
     evidence.run_all(out, ["9"])
     assert len(made) == 2 * seeds
-    file = store.paths(out)[0]  # killed before the last line was whole
+    file = store.paths(f"{out}.9")[0]  # killed before the last line was whole
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.warns(UserWarning, match="that run is made again"):
         evidence.run_all(out, ["9"])
-    assert len(made) == 2 * seeds + 1 and first.equals(store.read(out)[1])
+    assert len(made) == 2 * seeds + 1 and first.equals(evidence.read(out)[1])
+    assert evidence.parts(out) == [tmp_path / "e.9"], "a claim's runs are its own file"
+
+
+def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
+    jobs = evidence.wanted(["17"])
+    assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 80
+    for start in grid.TEN:
+        grid.check_start("sums", start)
+        seeds = [seed for cell, s, seed in jobs[::2] if s == start]
+        assert seeds == [100 * start + j for j in range(4)]
+        assert grid.begins("sums", start) == weights_digest(WarmStart(seed=start))
+    for world, start in (("sums", 1), ("rare", 3), ("sorting", 0)):
+        with pytest.raises(UserError, match=f"start {start} of {world} does not lie"):
+            grid.check_start(world, start)
+    one = replace(CLAIMS[8], starts=(3,))
+    monkeypatch.setitem(evidence.NAMES, "9", one)
+    with pytest.raises(UserError, match="start 3 of rare"):
+        evidence.run_all(tmp_path / "e", ["9"])
+
+
+def test_the_clone_holds_every_start_of_runs_made_from_now_on():
+    """By name and by digest: what a run's line says is what its start has."""
+    for name, settings in EVIDENCE.items():
+        if name.startswith("moe"):
+            continue
+        folder = shipped(settings)
+        assert folder is not None and folder.name == name
+        assert digest(folder / "model.safetensors") == weights_digest(settings)
+    runs, _ = evidence.read(STORED)
+    for line in runs[runs["start"] >= grid.TEN.start].itertuples():
+        settings = grid.WORLDS[line.world](seed=line.start)
+        assert line.weights == line.begins == weights_digest(settings)
 
 
 # Real runs
@@ -236,9 +271,11 @@ def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():
 def full(folder: Path, *more, r3=0.0) -> Path:
     """Claim 14 and the control with runs, R3 so much better, and more runs."""
     fourteen, runs = CLAIMS[13].effect, [*more]
-    for start in range(STARTS):
+    for start in CLAIMS[13].starts[:STARTS]:
         for cell, level in ((fourteen.arm, 0.7), (fourteen.control, 0.6)):
-            runs.append((cell, start, 0, rows(lambda s, x=level + start / 100: x)))
+            given = rows(lambda s, x=level + start / 100: x)
+            runs.append((cell, start, grid.nested(start, 0), given))
+    for start in range(STARTS):
         for replay, level in (("R2", 0.7), ("R3", 0.7 + r3)):
             cell = Cell(f"GRPO + {replay}", 6e-4, 16, "moe")
             sway = (0.01 if (start % 2) == (replay == "R2") else 0.0) + start / 50
