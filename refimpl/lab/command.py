@@ -52,18 +52,23 @@ def real(
 
 
 def evidence_(
-    action: Literal["plan", "run", "ledger", "check"],
+    action: Literal["plan", "run", "ledger", "check", "repeat"],
     /,
     *,
     claims: tuple[str, ...] = (),
     workers: int = 1,
+    count: int = 10,
+    seed: int = 0,
     out: File = "figures/data/evidence",
 ) -> int:
     """The claims of the papers: which runs are missing, make them, judge them.
 
     Args:
         action: plan: what is missing, and for how long; run: make it; ledger: all
-            verdicts, from the rows; check: is the stored ledger what the rows give.
+            verdicts, from the rows; check: is the stored ledger what the rows give;
+            repeat: some stored runs, drawn by chance, made again.
+        count: how many to repeat.
+        seed: of the draw.
         claims: numbers of claims, or names of studies; none: all of them.
         out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
     """
@@ -74,9 +79,11 @@ def evidence_(
         print(evidence.plan(out, chosen, workers))
     elif action == "run":
         evidence.run_all(out, chosen, workers)
-        print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")
+        print(f"each claim's runs: {out}.CLAIM.runs.csv and {out}.CLAIM.rows.csv.gz")
     elif action == "ledger":
         print(evidence.write_ledger(out))
+    elif action == "repeat":
+        print(evidence.repeat_some(out, count, seed))
     else:
         wrong = evidence.check(out)
         print("\n".join(wrong) or "the ledger is what the rows give")

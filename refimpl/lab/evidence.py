@@ -1,9 +1,10 @@
-"""`python -m refimpl evidence plan | run | ledger | check`.
+"""`python -m refimpl evidence plan | run | ledger | check | repeat`.
 
     plan     which runs are missing, and how long they will take here
     run      make them; survives being killed, goes on where it stopped
     ledger   all verdicts, computed again from the stored rows
     check    is the ledger that is stored what the rows give?
+    repeat   ten stored runs, drawn by chance, made again: how far are they apart?
 
 The runs are `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), those of claims that
 were run later `NAME.CLAIM.runs.csv` and so on; the ledger is `NAME.ledger.csv`.
@@ -23,7 +24,7 @@ from tabulate import tabulate
 from tqdm.auto import tqdm
 
 from refimpl import seeds
-from refimpl.checks import Count, UserError, guarded, nearest
+from refimpl.checks import Count, Seed, UserError, guarded, nearest
 from refimpl.files import writable_file, write
 from refimpl.lab import store
 from refimpl.lab.arms import ARMS
@@ -49,7 +50,7 @@ from refimpl.lab.grid import (
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import finished
 from refimpl.lab.statistics import Estimate, benjamini_hochberg, estimate, holms
-from refimpl.starts import WarmStart, warm_start, weights_digest
+from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
 
 Job = tuple[Cell, int, int]
 EVERY = (*CLAIMS, *SECOND)
@@ -189,6 +190,59 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     stored = stored.dropna(axis=1, how="all")
     again = pd.DataFrame(run(*job)[0]).reindex(columns=stored.columns).astype(float)
     return stored, again.map(lambda x: float(f"{x:.6g}"))
+
+
+@guarded
+def repeat_some(out: str | Path, count: Count = 10, seed: Seed = 0) -> str:
+    """Make `count` stored runs again, drawn by chance from those that everybody can,
+    and say how far each is apart from what is stored: a table."""
+    runs, _ = read(out)
+    runs = runs[~outdated(runs)]
+    origins = {
+        at: weights_digest(settings)
+        for at in set(zip(runs["world"], runs["start"]))
+        if shipped(settings := WORLDS[at[0]](seed=int(at[1])))
+    }
+    known = [
+        origins.get((line.world, line.start)) == line.weights
+        for line in runs.itertuples()
+    ]
+    if not any(known):
+        raise UserError(f"no run at {str(out)!r} begins from weights that lie here")
+    lines = []
+    for line in (
+        runs[known].sample(min(count, sum(known)), random_state=seed).itertuples()
+    ):
+        stored, again = repeat(out, line.run)
+        apart = (stored["reward"] - again["reward"]).abs()
+        same = int((apart > 0).argmax()) if apart.any() else len(apart)
+        ends = [rows["reward"].tail(10).mean() for rows in (stored, again)]
+        where = f"{line.arm}, {line.world}, K = {line.updates}, {line.rate:g}"
+        lines.append(
+            [line.run[:6], where, f"{same} of {len(apart)}", apart.max(), *ends]
+        )
+        lines[-1].append(expected(line))
+    head = [
+        "run",
+        "what",
+        "rollouts equal",
+        "largest gap",
+        "stored",
+        "here",
+        "expected",
+    ]
+    return tabulate(lines, head, floatfmt=("", "", "", ".1e", ".4f", ".4f", ""))
+
+
+def expected(line: Any) -> str:
+    """What a run of this kind may differ by, made again here."""
+    here = store.provenance()
+    kept = ("processor", "instructions", "torch", "threads")
+    if all(str(getattr(line, name)) == here[name] for name in kept):
+        return "equal in every digit"
+    if line.updates < 16 or line.rate < 4e-4:
+        return "ends within 0.05: other kernels round differently"
+    return "begins equal and parts: at this rate rounding grows"
 
 
 def _check_weights(line: pd.Series, start: WarmStart) -> None:

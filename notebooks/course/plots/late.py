@@ -146,7 +146,7 @@ def kept_explorer() -> explorer.Explorer:
 
 def gains(title: str) -> Figure:
     """What each rule adds to the accuracy: pairs, mean and 95 % interval."""
-    figure, axes = draw.panel_grid(2, (8, 4.0), sharey=True)
+    figure, axes = draw.panel_grid(2, (8, 5.0), sharey=True)
     rules = [*list(late.RULES)[1:], late.TWO]
     count = 0
     for axis, method in zip(axes, late.METHODS):
@@ -154,7 +154,7 @@ def gains(title: str) -> Figure:
         for row, rule in enumerate(rules):
             if rule not in every:
                 continue
-            made = late.against_none(method, rule)
+            made = late.against(method, rule)
             count = max(count, made.starts)
             pairs = [y - every["none"][s] for s, y in every[rule].items()]
             axis.plot(pairs, [row] * len(pairs), "o", color=FREE[1], alpha=0.7)
