@@ -12,6 +12,7 @@ from course import late
 from course.plots import late as pictures
 from refimpl import ALGORITHMS
 from refimpl.batch import Batch
+from refimpl.lab.statistics import Estimate
 from tests.worlds import TOKENIZER, random_model
 
 
@@ -28,26 +29,45 @@ def test_of_tokens_that_are_all_outside_the_share_is_one():
 
 
 def test_runs_of_one_method_and_rule_share_neither_start_nor_dice(monkeypatch):
-    starts, dice = defaultdict(set), defaultdict(set)
-    monkeypatch.setattr(rl, "warm_start", lambda settings: (settings, None, None))
-    row = {"accuracy": 1.0, "reward": 1.0}
+    """And all rules of a method meet the same problems from the same weights."""
+    jobs, found = [*late.planned()], defaultdict(list)
+    assert len({*jobs}) == len(jobs) == len(late.STARTS) * (2 * len(late.RULES) + 1)
+    for method, rule, start in jobs:
+        spec = late.spec(method, rule, start)
+        found[method, rule].append((spec["begins"], spec["seed"]))
+        assert spec["seed"] == 100 * start and spec["sampler_delay"] == 4
+    for pairs in found.values():
+        assert len({*pairs}) == len(late.STARTS) == 10
+        assert pairs == found["grpo", "none"]
+    named = {late.store.key(late.spec(*job)) for job in jobs}
+    assert len(named) == len(jobs)
 
-    def train(method, *, config, model, **_):
-        key = method, str(config.corrections), config.trust_sampler
-        starts[key].add(model.seed)
-        dice[key].add(config.seed)
-        return SimpleNamespace(rows=[row | dict.fromkeys(late.SHARES.values())])
 
-    monkeypatch.setattr(rl, "train", train)
-    every = [*late.planned()]
-    assert len({*every}) == len(every) == late.STARTS * (2 * len(late.RULES) + 1)
-    for one in every:
-        late.run(*one)
-    assert len(starts) == 2 * len(late.RULES) + 1
-    for found in (*starts.values(), *dice.values()):
-        assert found == {*range(late.STARTS)}
-    for rule in (*late.RULES, late.TWO):
-        assert late.settings(rule, 3).seed == 3
+def test_a_control_leaves_out_bad_answers_alone_and_as_many_as_it_should():
+    rewards = torch.tensor([1.0, 0.0] * 4000)
+    scored = rl.Scored(rewards, torch.arange(8000) // 8)
+    plain = ALGORITHMS["grpo"].advantages(scored)
+    made = late.dropping(ALGORITHMS["grpo"], 3).advantages(scored)
+    assert torch.equal(made[::2], plain[::2])
+    assert ((made[1::2] == 0) | (made[1::2] == plain[1::2])).all()
+    assert (made[1::2] == 0).float().mean().item() == pytest.approx(0.77, abs=0.02)
+    again = late.dropping(ALGORITHMS["grpo"], 3).advantages(scored)
+    assert torch.equal(made, again)
+
+
+def test_all_that_was_planned_is_stored_and_nothing_else():
+    """By name: settings, weights and what the methods answer are those of today."""
+    named = {late.store.key(late.spec(*job)) for job in late.planned()}
+    assert late.store.done(late.STORE) == named
+
+
+def test_a_gain_is_judged_by_the_ledgers_rule():
+    made = [Estimate((a + b) / 2, a, b, 10, 10, 0.1, 0.1) for a, b in GAINS]
+    words = ["helps", "harms", "none that matters", "undecided"]
+    assert [late.word(one) for one in made] == words
+
+
+GAINS = (0.06, 0.2), (-0.2, -0.06), (-0.04, 0.04), (0.0, 0.2)
 
 
 def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():
@@ -74,6 +94,6 @@ def test_the_line_of_a_rule_spans_its_interval(monkeypatch):
         ]
         assert len(level) == len(shown) >= len(late.RULES) - 1
         for ((low, row), (high, _)), rule in zip(level, shown):
-            made = late.against_none(method, rule)
+            made = late.against(method, rule)
             assert (low, high) == pytest.approx((made.low, made.high))
             assert rules[int(row)] == rule and made.low < made.effect < made.high

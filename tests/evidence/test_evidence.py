@@ -203,8 +203,6 @@ def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypa
 def test_the_clone_holds_every_start_of_runs_made_from_now_on():
     """By name and by digest: what a run's line says is what its start has."""
     for name, settings in EVIDENCE.items():
-        if name.startswith("moe"):
-            continue
         folder = shipped(settings)
         assert folder is not None and folder.name == name
         assert digest(folder / "model.safetensors") == weights_digest(settings)
@@ -254,6 +252,26 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
     file.write_text(file.read_text().replace(line["weights"], ""))
     with pytest.warns(UserWarning, match="nobody knows from which weights"):
         evidence.repeat(out, run_key)
+
+
+def test_some_runs_are_drawn_and_made_again(repeatable, tmp_path):
+    """Those that begin from weights that lie here; on this machine they are equal."""
+    out, _ = repeatable
+    with pytest.raises(
+        UserError, match=r"no run at .* begins from weights that lie here"
+    ):
+        evidence.repeat_some(out)
+    cell, at = Cell("GRPO", 8e-4, 1), (10, 1000)
+    with store.Store(f"{out}.more", COLUMNS) as opened:
+        opened.add(spec(cell, *at), *grid.run(cell, *at))
+    (line,) = evidence.repeat_some(out, count=5).splitlines()[2:]
+    assert "GRPO, sums, K = 1, 0.0008" in line and "2 of 2" in line
+    assert "0.0e+00" in line and line.endswith("equal in every digit")
+    runs, _ = evidence.read(out)
+    (one,) = runs[runs["start"] == 10].itertuples()
+    other = one._replace(processor="another")
+    assert "within 0.05" in evidence.expected(other)
+    assert "parts" in evidence.expected(other._replace(updates=16, rate=6e-4))
 
 
 def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():

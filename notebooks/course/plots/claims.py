@@ -108,7 +108,7 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
     draw.caption(
         figure,
         "in units of the smallest effect that matters, logarithmic beyond ±1;"
-        " bars: 95 % intervals, five warm starts",
+        " bars: 95 % intervals, five or ten warm starts",
     )
     return figure
 

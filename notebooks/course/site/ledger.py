@@ -35,7 +35,9 @@ and smallest effect that matters were named before its runs were made.
 One rule gives every verdict: a claim is <em>reproduced</em> or <em>contradicted</em>
 where the whole interval lies beyond that size, <em>none that matters</em> where it lies
 within it on both sides, and else <em>undecided</em>. Lines with a letter are second
-outcomes, and are not counted.
+outcomes, and are not counted. Of the first five warm starts only one can still be had;
+runs from start 10 on begin from weights that lie in the repository, and are never
+paired with the older ones.
 <a href="12_claims.html">Chapter 12</a> explains how to read it.</p>"""
 RUNS = """<section id="stored" hidden>
 <h2 id="runs">The stored runs</h2>
