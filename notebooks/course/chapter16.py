@@ -10,7 +10,5 @@ from course.exercises import check
 from course.misreadings import MISREADINGS
 from course.plots import probability as pictures
 from course.tables import as_table
-from refimpl.lab.claims import CLAIMS, SECOND, STUDIES
+from refimpl.lab.claims import CLAIMS, FIRST_RUNS, STUDIES
 from refimpl.lab.statistics import estimate
-
-(FIRST_RUNS,) = (claim for claim in SECOND if claim.number == "17b")

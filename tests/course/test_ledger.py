@@ -71,7 +71,7 @@ def test_what_would_matter_stands_beside_what_was_detectable(number, text):
 def test_a_chapter_quotes_its_claims_and_no_other():
     """Texts as they are: +0.10 stays +0.10."""
     text = claims.quote(6, 8).data
-    assert re.findall(r"^\| (\w+) · ", text, re.M) == ["6", "8", "6b"]
+    assert re.findall(r"^\| (\w+) · ", text, re.M) == ["6", "8", "6b", "6c"]
     for stored in claims.claimed():
         if stored["claim"] in ("6", "8"):
             assert all(

@@ -8,8 +8,8 @@ import pytest
 
 from refimpl.lab import effects
 from refimpl.lab.arms import ARMS, ON_DENSE
-from refimpl.lab.claims import CLAIMS, STUDIES
-from refimpl.lab.effects import RATES, Breaking, Claim, Contrast, Mean, Swap
+from refimpl.lab.claims import CLAIMS, SECOND, STUDIES
+from refimpl.lab.effects import RATES, Best, Breaking, Claim, Contrast, Mean, Swap
 from refimpl.lab.grid import STALE, Cell, formula, settings
 from refimpl.lab.statistics import Estimate
 from refimpl.prepare import check_fit
@@ -149,6 +149,20 @@ def test_each_kind_of_effect_by_hand():
     assert Mean("n", C, less="m").pairs(runs) == {0: [3.0], 1: [2.0]}
 
 
+def test_each_arm_is_taken_at_its_own_best_rate():
+    """A at the second rate, 0.7 and 0.9 from two starts; B at the first, 0.6 and 0.5."""
+    a, b = ([replace(x, rate=r) for r in (1e-4, 2e-4)] for x in (A, B))
+    runs = table(
+        *(line(a[0], s, reward=r) for s, r in enumerate((0.95, 0.1))),
+        *(line(a[1], s, reward=r) for s, r in enumerate((0.7, 0.9))),
+        *(line(b[0], s, reward=r) for s, r in enumerate((0.6, 0.5))),
+        *(line(b[1], s, reward=r) for s, r in enumerate((0.2, 0.6))),
+    )
+    best = Best("reward", tuple(a), tuple(b))
+    assert best.pairs(runs) == {0: [pytest.approx(0.1)], 1: [pytest.approx(0.4)]}
+    assert best.cells == (*a, *b)
+
+
 def rates_of(*rewards: list[float], arm="GRPO", start=0) -> list[dict]:
     """Runs at 1e-4, 2e-4, … with K = 16: the rewards of each rate's seeds."""
     return [
@@ -240,9 +254,9 @@ def test_routing_replay_and_pass_at_64_are_judged_only_where_they_can_show():
     assert made.why == "GRPO does not collapse, it earns 0.70"
 
 
-@pytest.mark.parametrize("number", [2, 3, 6, 9])
+@pytest.mark.parametrize("number", ["2b", 3, "6c", 9])
 def test_the_way_to_a_goal_is_judged_only_where_half_of_the_runs_get_there(number):
-    one = CLAIMS[number - 1]
+    (one,) = (claim for claim in (*CLAIMS, *SECOND) if claim.number == number)
     (arm, control), name = one.effect.cells, one.effect.outcome
     goal = name.rpartition("_")[2]
 
