@@ -150,7 +150,7 @@ def test_each_kind_of_effect_by_hand():
 
 
 def test_each_arm_is_taken_at_its_own_best_rate():
-    """A at the second rate, 0.7 and 0.9 from two starts; B at the first, 0.6 and 0.5."""
+    """A at the second rate, 0.7 and 0.9 from two starts; B at the first: 0.6, 0.5."""
     a, b = ([replace(x, rate=r) for r in (1e-4, 2e-4)] for x in (A, B))
     runs = table(
         *(line(a[0], s, reward=r) for s, r in enumerate((0.95, 0.1))),
