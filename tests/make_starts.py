@@ -8,12 +8,17 @@ repeated from it.
 
 import json
 import shutil
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 import transformers
 import tyro
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
+
+from course.distil import MIXED
 from refimpl import WarmStart, warm_start
 from refimpl.files import digest
 from refimpl.lab.grid import FIVE, TEN, WORLDS
@@ -32,6 +37,7 @@ EVIDENCE = {
     for world, seeds in (("sums", TEN), ("moe", TEN), ("sorting", FIVE))
     for seed in seeds
 }
+EVIDENCE["mixed"] = MIXED
 """Those of the stored runs, beside the three."""
 
 

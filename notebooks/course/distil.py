@@ -4,15 +4,17 @@ A run is the library's, with other advantages: `prepare` and `collect` as in `tr
 then a teacher reads the rollout, and `updates` takes what it says.
 
 `python -m course.distil toy` (or `worlds`, `smollm2`), from the folder `notebooks`,
-makes the runs that `figures/data/distil.jsonl` does not hold yet.
+makes the runs that the store `figures/data/distil` does not hold yet.
 """
 
 import copy
-import json
+import functools
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import ClassVar
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -21,15 +23,21 @@ from torch import Tensor
 import refimpl as rl
 from course import DATA
 from refimpl import seeds
+from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Batch, Rollout, widened
 from refimpl.checks import checked
 from refimpl.hooks import evaluate
+from refimpl.lab import store
+from refimpl.lab.behaviour import behaviour
 from refimpl.run import Run
 from refimpl.scoring import alone, in_parts
+from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
 
-FILE = DATA / "distil.jsonl"
+STORE = DATA / "distil"
+CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")
+"""What is stored by rollout, and at the end: accuracy in two worlds."""
 TOY = rl.TrainConfig(
     rollouts=20,
     learning_rate=4e-4,
@@ -218,14 +226,22 @@ class Mixed(HabitWorld):
         return self._of(prompt).ramble(prompt, rng)
 
 
+MIXED = rl.WarmStart(world=Mixed(), skill_steps=900)
+
+
 def is_sorting(prompt: str) -> int:
     """Which of the two worlds a prompt is from."""
     return int("+" not in prompt)
 
 
+def teaching(rollouts: int) -> rl.TrainConfig:
+    """Of a teacher."""
+    return rl.TrainConfig(rollouts=rollouts, seed=1000, eval_every=rollouts)
+
+
 def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History:
     """A teacher: GRPO on a task, from a start."""
-    config = rl.TrainConfig(rollouts=rollouts, seed=1000, eval_every=rollouts)
+    config = teaching(rollouts)
     given |= {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
     return rl.train("grpo", config=config, **given)
 
@@ -236,21 +252,23 @@ def rewarded(config, **given) -> rl.History:
     return rl.train("grpo", config=config, progress=False, **given)
 
 
-def toy(seeds_: int = 5) -> Iterator[tuple[str, int, Callable]]:
+Job = tuple[str, int, str, rl.TrainConfig, Callable]
+"""Arm, seed, method, settings, and what makes the run."""
+
+
+def toy(seeds_: int = 5) -> Iterator[Job]:
     """The arithmetic world: one teacher, the shipped start, several seeds."""
     start, tokenizer, _ = rl.warm_start()
     given = {"model": start, "tokenizer": tokenizer}
     teacher = best(start, tokenizer)
-    yield "teacher", 0, lambda: curve(teacher)
+    yield "teacher", 0, "grpo", teaching(60), lambda: curve(teacher)
     for seed in range(seeds_):
         config = replace(TOY, seed=seed)
         says = one(teacher.model)
-        yield (
-            "distilled",
-            seed,
-            lambda c=config, says=says: curve(distil(says, c, **given)),
-        )
-        yield "RL", seed, lambda c=config: curve(rewarded(c, **given))
+        learns = functools.partial(distil, says, config, **given)
+        yield "distilled", seed, "reinforce", config, lambda f=learns: curve(f())
+        earns = functools.partial(rewarded, config, **given)
+        yield "RL", seed, "grpo", config, lambda f=earns: curve(f())
 
 
 def paid_for(own: int) -> Callable:
@@ -264,10 +282,9 @@ def paid_for(own: int) -> Callable:
     return reward
 
 
-def worlds(seeds_: int = 3) -> Iterator[tuple[str, int, Callable]]:
+def worlds(seeds_: int = 3) -> Iterator[Job]:
     """Two worlds, and teachers of them, from a start that knows both a little."""
-    settings = rl.WarmStart(world=Mixed(), skill_steps=900)
-    start, tokenizer, _ = rl.warm_start(settings)
+    start, tokenizer, _ = rl.warm_start(MIXED)
 
     def ends(model) -> dict[str, float]:
         """Held-out accuracy in each world."""
@@ -280,19 +297,17 @@ def worlds(seeds_: int = 3) -> Iterator[tuple[str, int, Callable]]:
     def of(history) -> dict:
         return curve(history) | ends(history.model)
 
-    yield "start", 0, lambda: ends(start)
+    taught = "grpo", teaching(40)
+    yield "start", 0, *taught, lambda: ends(start)
     for name, task in zip(("sums", "rows"), Mixed.worlds):
-        yield (
-            f"RL on {name} alone",
-            0,
-            lambda t=task: ends(best(start, tokenizer, t, 40).model),
-        )
+        alone_ = functools.partial(best, start, tokenizer, task, 40)
+        yield f"RL on {name} alone", 0, *taught, lambda f=alone_: ends(f().model)
     teachers = [
         best(start, tokenizer, Mixed(), 40, reward=paid_for(own)).model
         for own in range(2)
     ]
     for name, teacher in zip(("teacher of sums", "teacher of rows"), teachers):
-        yield name, 0, lambda t=teacher: ends(t)
+        yield name, 0, *taught, lambda t=teacher: ends(t)
     given = {"model": start, "tokenizer": tokenizer, "task": Mixed()}
     for seed in range(seeds_):
         config = replace(TOY, seed=seed, rollouts=24, eval_every=6)
@@ -300,11 +315,13 @@ def worlds(seeds_: int = 3) -> Iterator[tuple[str, int, Callable]]:
             "routed": routed(teachers, is_sorting),
             "averaged": averaged(teachers),
         }.items():
-            yield name, seed, lambda c=config, s=says: of(distil(s, c, **given))
-        yield "RL", seed, lambda c=config: of(rewarded(c, **given))
+            learns = functools.partial(distil, says, config, **given)
+            yield name, seed, "reinforce", config, lambda f=learns: of(f())
+        earns = functools.partial(rewarded, config, **given)
+        yield "RL", seed, "grpo", config, lambda f=earns: of(f())
 
 
-def smollm2() -> Iterator[tuple[str, int, Callable]]:
+def smollm2() -> Iterator[Job]:
     """SmolLM2 on sums, from a copy of itself that a LoRA was trained on."""
     from refimpl.lab import real
     from refimpl.real.chat import Chat
@@ -318,52 +335,79 @@ def smollm2() -> Iterator[tuple[str, int, Callable]]:
     config = replace(real.GENTLE, rollouts=8, eval_every=2)
     slow = replace(config, hyperparameters={"correct": True})
     training = replace(config, rollouts=12, eval_every=12, learning_rate=2e-4)
-    trained: list[rl.History] = []
 
-    def teacher() -> rl.History:
-        copied = lora(copy.deepcopy(model), r=16)
-        return rewarded(replace(training, seed=1000), model=copied, **given)
-
-    def distilled(says: Says, seed: int) -> dict:
-        return curve(distil(says, replace(slow, seed=seed), model=model, **given))
-
-    trained.append(teacher())
-    yield "teacher", 0, lambda: curve(trained[0])
-    for seed in (0,):
-        says = {"distilled": one(trained[0].model), "told": told(model)}
-        again = replace(config, seed=seed)
-        yield "distilled", seed, lambda s=seed, f=says["distilled"]: distilled(f, s)
-        yield "RL", seed, lambda c=again: curve(rewarded(c, model=model, **given))
-        yield "told", seed, lambda s=seed, f=says["told"]: distilled(f, s)
+    copied = lora(copy.deepcopy(model), r=16)
+    teacher = rewarded(replace(training, seed=1000), model=copied, **given)
+    yield "teacher", 0, "grpo", training, lambda: curve(teacher)
+    for name, says in (("distilled", one(teacher.model)), ("told", told(model))):
+        learns = functools.partial(distil, says, slow, model=model, **given)
+        yield name, 0, "reinforce", slow, lambda f=learns: curve(f())
+    earns = functools.partial(rewarded, config, model=model, **given)
+    yield "RL", 0, "grpo", config, lambda: curve(earns())
 
 
 GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}
 
 
-def read() -> dict[str, list[dict]]:
-    """The stored runs, by arm."""
-    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
-    found: dict[str, list[dict]] = {}
-    for run in map(json.loads, lines):
-        found.setdefault(f"{run['group']}: {run['arm']}", []).append(run)
-    return found
+@functools.cache
+def begins(group: str) -> str:
+    """The SHA-256 of the weights that a group's runs begin from."""
+    if group == "smollm2":
+        from refimpl.lab import real
+
+        return real.weights()
+    return weights_digest({"toy": rl.WarmStart(), "worlds": MIXED}[group])
+
+
+def spec(group: str, arm: str, seed: int, method: str, config) -> dict[str, Any]:
+    """A run's whole configuration as plain values; what names it."""
+    return {
+        "experiment": "distil",
+        "group": group,
+        "arm": arm,
+        "begins": begins(group),
+        "behaviour": behaviour(ALGORITHMS[method], config),
+        **asdict(config) | {"seed": seed},
+    }
+
+
+def rows(made: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is stored of a run: a row per rollout, the ends in the last."""
+    curves = {name: x for name, x in made.items() if isinstance(x, list)}
+    length = max((len(x) for x in curves.values()), default=1)
+    each = [{n: x[i] for n, x in curves.items()} | {"step": i} for i in range(length)]
+    each[-1] |= {n: x for n, x in made.items() if isinstance(x, float)}
+    return each
+
+
+@functools.cache
+def read() -> dict[str, list[dict[str, Any]]]:
+    """The stored runs, by arm: curves, and ends in both worlds."""
+    runs, table = store.read(STORE)
+    by_run, found = dict(iter(table.groupby("run"))), defaultdict(list)
+    for line in runs.sort_values("seed", kind="stable").itertuples():
+        of, run = by_run[line.run], {"seed": line.seed}
+        for name in CURVES:
+            if (known := of[name].notna()).any():
+                run[name] = of[name].astype(object).where(known, None).tolist()
+        run |= {n: of[n].iloc[-1] for n in ENDS_IN if of[n].notna().any()}
+        found[f"{line.group}: {line.arm}"].append(run)
+    return dict(found)
 
 
 def main(group: str) -> None:
-    """Make what is missing, a line at a time."""
-    stored = {
-        (run["arm"], run["seed"])
-        for runs in read().values()
-        for run in runs
-        if run["group"] == group
-    }
-    for arm, seed, make in GROUPS[group]():
-        if (arm, seed) in stored:
-            continue
-        line = {"group": group, "arm": arm, "seed": seed} | make()
-        with FILE.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        print(arm, seed, flush=True)
+    """Make what is missing, a run at a time."""
+    with store.Store(STORE, ("step", *CURVES, *ENDS_IN)) as opened:
+        for arm, seed, method, config, make in GROUPS[group]():
+            named = spec(group, arm, seed, method, config)
+            if store.key(named) in store.done(STORE):
+                continue
+            begun = time.perf_counter()
+            made = rows(make())
+            known = store.provenance() | {"weights": begins(group), "ended": ""}
+            known["seconds"] = f"{time.perf_counter() - begun:.1f}"
+            opened.add(named, made, known)
+            print(arm, seed, flush=True)
 
 
 if __name__ == "__main__":

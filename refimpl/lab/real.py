@@ -250,9 +250,9 @@ def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]
             max_new_tokens=config.max_new_tokens,
         )
         rows[-1][f"after/{name}"] = mean_at(answered)
-    return rows, about(history, begun, _weights())
+    return rows, about(history, begun, weights())
 
 
-def _weights() -> str:
+def weights() -> str:
     """The SHA-256 of the pretrained model's file."""
     return digest(Path(resolve(MODEL)) / "model.safetensors")

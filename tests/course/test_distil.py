@@ -132,6 +132,27 @@ def test_the_stored_runs_are_there():
     assert {len(stored[f"worlds: {a}"]) for a in ("routed", "averaged", "RL")} == {3}
 
 
+def test_stored_runs_say_where_they_come_from():
+    """And begin from weights that lie in the clone."""
+    runs, _ = distil.store.read(distil.STORE)
+    assert runs[["commit", "processor", "torch", "date"]].notna().all(axis=None)
+    assert (runs["weights"] == runs["begins"]).all()
+    for group in ("toy", "worlds"):
+        found = set(runs.loc[runs["group"] == group, "weights"])
+        assert found == {distil.begins(group)}
+
+
+def test_a_run_is_stored_by_rollout_and_its_ends_in_the_last_row():
+    made = {"reward": [0.1, 0.2], "accuracy": [None, 0.5], "kl": None, "sums": 0.7}
+    assert distil.rows(made) == [
+        {"step": 0, "reward": 0.1, "accuracy": None},
+        {"step": 1, "reward": 0.2, "accuracy": 0.5, "sums": 0.7},
+    ]
+    assert distil.rows({"sums": 0.5, "rows": 0.25}) == [
+        {"step": 0, "sums": 0.5, "rows": 0.25}
+    ]
+
+
 def test_the_explorer_shows_the_push():
     play = pictures.teacher_explorer()
     play.set(student=0.9, teacher=0.9, other=0.6)
