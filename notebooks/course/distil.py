@@ -246,10 +246,14 @@ def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History
     return rl.train("grpo", config=config, **given)
 
 
+def plain(config: rl.TrainConfig) -> rl.TrainConfig:
+    """The same without what REINFORCE alone is told."""
+    return replace(config, hyperparameters={})
+
+
 def rewarded(config, **given) -> rl.History:
     """GRPO with the same rollouts and learning rate."""
-    config = replace(config, hyperparameters={})
-    return rl.train("grpo", config=config, progress=False, **given)
+    return rl.train("grpo", config=plain(config), progress=False, **given)
 
 
 Job = tuple[str, int, str, rl.TrainConfig, Callable]
@@ -268,7 +272,7 @@ def toy(seeds_: int = 5) -> Iterator[Job]:
         learns = functools.partial(distil, says, config, **given)
         yield "distilled", seed, "reinforce", config, lambda f=learns: curve(f())
         earns = functools.partial(rewarded, config, **given)
-        yield "RL", seed, "grpo", config, lambda f=earns: curve(f())
+        yield "RL", seed, "grpo", plain(config), lambda f=earns: curve(f())
 
 
 def paid_for(own: int) -> Callable:
@@ -318,7 +322,7 @@ def worlds(seeds_: int = 3) -> Iterator[Job]:
             learns = functools.partial(distil, says, config, **given)
             yield name, seed, "reinforce", config, lambda f=learns: of(f())
         earns = functools.partial(rewarded, config, **given)
-        yield "RL", seed, "grpo", config, lambda f=earns: of(f())
+        yield "RL", seed, "grpo", plain(config), lambda f=earns: of(f())
 
 
 def smollm2() -> Iterator[Job]:
@@ -343,7 +347,7 @@ def smollm2() -> Iterator[Job]:
         learns = functools.partial(distil, says, slow, model=model, **given)
         yield name, 0, "reinforce", slow, lambda f=learns: curve(f())
     earns = functools.partial(rewarded, config, model=model, **given)
-    yield "RL", 0, "grpo", config, lambda: curve(earns())
+    yield "RL", 0, "grpo", plain(config), lambda: curve(earns())
 
 
 GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}

@@ -275,6 +275,7 @@ def run_all(
     adds is small. Raises `UserError` on a start that does not lie in the clone.
     """
     wanted(claims)  # an unknown name leaves no file
+    store.paths(out)  # nor does a place that is none
     for name in claims:
         part = f"{out}.{name}"
         for title, enough in (("runs", NAMES), ("more seeds", None)):

@@ -27,7 +27,7 @@ from course.site.mathematics import font, mathml, signs
 from course.site.page import NOTEBOOKS, Page, text_of
 from course.site.slides import file_of
 from refimpl.algorithms import ALGORITHMS
-from refimpl.lab.claims import CLAIMS
+from refimpl.lab.claims import CLAIMS, SECOND
 
 
 def prose(path) -> Page:
@@ -131,14 +131,17 @@ def test_the_cheat_sheet_prints_on_four_sheets(made, tmp_path):
 
 def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
     body = made["ledger.html"].body
-    found = re.findall(r'id="claim-(\d+)".*?data-verdict="([^"]+)"', body)
-    assert dict(found) == {c["claim"]: c["verdict"] for c in claims.judged()}
+    found = re.findall(r'id="claim-(\w+)".*?data-verdict="([^"]+)"', body)
+    lines = claims.judged() + claims.seconds()
+    assert dict(found) == {c["claim"]: c["verdict"] for c in lines}
     script = made["ledger.html"].files["ledger-data.js"].decode()
     cells = json.loads(script.removeprefix("ledger(").removesuffix(");"))
-    assert sum(len(cell["runs"]) for cell in cells) == len(claims.table())
-    owned = {number for cell in cells for number in cell["claims"]}
-    assert owned == {claim.number for claim in CLAIMS} == {int(n) for n, _ in found}
-    last = claims.table().index[-1]
+    assert sum(len(cell["runs"]) for cell in cells) == len(claims.everything())
+    owned = {str(number) for cell in cells for number in cell["claims"]}
+    assert (
+        owned == {str(claim.number) for claim in (*CLAIMS, *SECOND)} == {*dict(found)}
+    )
+    last = claims.everything().index[-1]
     drawn = [byte / 250 for byte in base64.b64decode(ledger.curve(last))]
     assert drawn == pytest.approx(claims.rows_of(last)["reward"].to_list(), abs=0.0021)
 

@@ -67,10 +67,8 @@ EXERCISES = (
         minutes=5,
         solution=solutions.SUMS,
         mistakes={
-            "That is what the routed students reach.": 0.8,
-            "That is in the right panel, on rows to sort.": 0.2,
-            "That is the teacher of sums itself, or RL.": 0.9,
-            "That is the start.": 0.4,
+            "That is what the routed students reach, the teacher of sums, and RL.": 0.9,
+            "That is in the right panel, on rows to sort; or the start.": 0.4,
         },
     ),
     Exercise(

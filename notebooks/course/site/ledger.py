@@ -178,7 +178,7 @@ def cells() -> dict[tuple, list]:
 def data() -> str:
     """Cells, and their runs: start, seed, reward and accuracy in thousandths, curve."""
     runs, owners, found = claims.everything(), {}, []
-    for claim in CLAIMS:
+    for claim in (*CLAIMS, *SECOND):
         for name in of(claim):
             owners.setdefault(name, []).append(claim.number)
     for name, members in cells().items():
@@ -191,7 +191,7 @@ def data() -> str:
                 "updates": updates,
                 "rate": rate,
                 "changed": ", ".join(f"{n}={v}" for n, v in changed) or "nothing",
-                "claims": sorted(set(owners.get(name, ()))),
+                "claims": sorted(map(str, set(owners.get(name, ())))),
                 "runs": [
                     [r.start, r.seed, *thousandths(r.reward, r.accuracy), curve(run)]
                     for run, r in chosen

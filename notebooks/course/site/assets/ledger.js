@@ -43,7 +43,7 @@ window.ledger = (cells) => {
     const [claim, arm, world] = ["of-claim", "of-arm", "of-world"].map((id) => at(id).value);
     const fitting = runs.filter(
       (run) =>
-        (!claim || run.claims.includes(Number(claim))) &&
+        (!claim || run.claims.includes(claim)) &&
         (!arm || run.arm === arm) &&
         (!world || run.world === world),
     );
