@@ -23,22 +23,26 @@ from tests.front_door import ROOT, Lab
 pytestmark = pytest.mark.slow
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHOWN = re.compile(r"""<img[^>]*?src=["']([^"']+)|!\[[^\]]*\]\(([^)\s]+)""")
-LOADED = """
-    const image = document.querySelector('.jp-NotebookPanel .jp-RenderedMarkdown img');
-    return image?.naturalWidth;
+PANEL = """  // the one in sight: the workspace may have brought back another
+    const panels = [...document.querySelectorAll('.jp-NotebookPanel')];
+    const notebook = panels.find((one) => one.offsetParent);
+    if (!notebook) return null;
 """
-SLIDER = """
-    const notebook = document.querySelector('.jp-NotebookPanel');
+LOADED = f"""{PANEL}
+    return notebook.querySelector('.jp-RenderedMarkdown img')?.naturalWidth;
+"""
+SLIDER = f"""{PANEL}
     const handle = notebook.querySelector('.widget-slider .noUi-handle');
     const page = notebook.querySelector('.jp-WindowedPanel-outer');
-    if (notebook.querySelector('img.widget-image')?.naturalWidth && handle) {
-        handle.scrollIntoView({block: 'center'});
+    if (notebook.querySelector('img.widget-image')?.naturalWidth && handle) {{
+        handle.scrollIntoView({{block: 'center'}});
         return handle;
-    }
-    page.scrollTop = (page.scrollTop + 0.8 * page.clientHeight) % page.scrollHeight;
+    }}
+    const [at, seen] = [page.scrollTop, page.clientHeight];  // and from the top again
+    page.scrollTop = at < page.scrollHeight - seen - 2 ? at + 0.8 * seen : 0;
 """
 IDLE = "return document.getElementById('jp-main-statusbar').innerText.includes('Idle')"
-PICTURE = "return document.querySelector('.jp-NotebookPanel img.widget-image').src"
+PICTURE = f"{PANEL} return notebook.querySelector('img.widget-image').src"
 
 
 @pytest.fixture(scope="module")

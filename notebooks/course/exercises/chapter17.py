@@ -69,6 +69,7 @@ EXERCISES = (
         mistakes={
             "That is what the routed students reach, the teacher of sums, and RL.": 0.9,
             "That is in the right panel, on rows to sort; or the start.": 0.4,
+            "That is the teacher of rows, who guesses the sums.": 0.0,
         },
     ),
     Exercise(
