@@ -67,7 +67,7 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
     fourth = lambda completions, **_: [i % 4 == 0 for i in range(len(completions))]  # noqa: E731
     load = lambda name: made.append(name) or warm_start()[:2]  # noqa: E731
     monkeypatch.setattr(real, "load", load)
-    monkeypatch.setattr(real, "_weights", lambda: "b0121a88")
+    monkeypatch.setattr(real, "weights", lambda: "b0121a88")
     monkeypatch.setattr(real, "SETTINGS", {"gentle": replace(real.GENTLE, **small)})
     monkeypatch.setattr(real, "TASKS", {"sums": Arithmetic})
     monkeypatch.setattr(real, "Chat", lambda task, *_: task)
