@@ -80,7 +80,10 @@ class Drawn:
             torch.cat([part.correct for part in parts]),
             parts[0].group_size,
             {n: torch.cat([part.components[n] for part in parts]) for n in names},
-            {n: [x for p in parts for x in p.logged[n]] for n in parts[0].logged},
+            {
+                name: [x for part in parts for x in part.logged.get(name, [])]
+                for name in dict.fromkeys(n for part in parts for n in part.logged)
+            },
         )
 
 
@@ -260,7 +263,7 @@ def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
         "length/wrong": mean(length[~right]),
     }
     for name, part in drawn.components.items():
-        metrics[f"rewards/{name}/mean"] = part.nanmean().item()
+        metrics[f"rewards/{name}/mean"] = mean(part[~part.isnan()])
     for name, numbers in drawn.logged.items():
         if name in metrics:
             raise UserError(f"log_metric: the history has a column {name!r} already")

@@ -55,7 +55,8 @@ def score(
         torch.set_default_dtype(dtype)
     try:
         unordered = isinstance(paid, Set | Mapping | str | bytes)
-        rewards = [] if unordered else [number(x, component) for x in paid]
+        paid = [] if unordered else list(paid)  # it may be a generator
+        rewards = [number(value, component) for value in paid]
     except Exception:  # None, one number, or something among them that is none
         rewards = []
     if len(rewards) != len(completions):

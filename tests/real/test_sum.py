@@ -1,6 +1,7 @@
 """Several rewards as one: a weighted sum, its parts recorded."""
 
 import asyncio
+import math
 
 import numpy as np
 import pytest
@@ -115,6 +116,31 @@ def test_a_reward_gets_each_answers_tokens_and_may_log():
         small_run(rollouts=1, reward=lambda log_metric, completions, **_: [
             log_metric("reward", 1.0) or float(len(c)) for c in completions
         ])  # fmt: skip
+
+
+def test_rewards_that_come_one_by_one_are_checked_like_any_other():
+    """A generator can be read once."""
+
+    def each(worst):
+        return lambda completions, **_: (x for x in (1.0, worst))
+
+    assert score(each(2.0), PROMPTS, COMPLETIONS, {}) == [1.0, 2.0]
+    with pytest.raises(UserError, match="returned nan for '#8'"):
+        score(each(math.nan), PROMPTS, COMPLETIONS, {})
+
+
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
+def test_what_one_round_alone_logs_is_a_column_too():
+    """The first round of dynamic sampling finds nothing, and another draws again."""
+    calls = []
+
+    def reward(completions, log_metric, **_):
+        calls.append(len(completions))
+        log_metric("first" if len(calls) == 1 else "later", float(len(calls)))
+        return [float(len(calls) > 1 and n % 2) for n in range(len(completions))]
+
+    row = small_run("dapo", rollouts=1, reward=reward, max_sampling_rounds=2).rows[0]
+    assert (row["sampling/rounds"], row["first"], row["later"]) == (2, 1.0, 2.0)
 
 
 def test_an_async_reward_is_awaited_where_a_loop_runs_already():
