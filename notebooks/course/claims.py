@@ -61,13 +61,19 @@ def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     return runs.assign(**known), dict(iter(rows.groupby("run")))
 
 
+def _of(cell: Cell) -> pd.DataFrame:
+    """A cell's runs from the first five starts."""
+    runs = _stored()[0]
+    return of_cell(runs[runs["start"].isin(OLD)], cell)
+
+
 def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
     """A column by rollout: a list for each run, by warm start, then by seed.
 
     NaN where nothing was measured. Raises `ValueError` if no such run is stored.
     """
-    runs, rows = _stored()
-    chosen = of_cell(runs[runs["start"].isin(OLD)], cell).sort_index()
+    rows = _stored()[1]
+    chosen = _of(cell).sort_index()
     chosen = chosen[chosen.index.get_level_values("seed") < seeds]
     if chosen.empty:
         raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
@@ -76,10 +82,8 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
 
 def early(name: str, cell: Cell, first: int, last: int) -> dict[int, float]:
     """A column's mean over rollouts `first` to `last`, by warm start."""
-    runs, rows = _stored()
-    each = of_cell(runs[runs["start"].isin(OLD)], cell)["run"].map(
-        lambda run: rows[run][name].iloc[first - 1 : last].mean()
-    )
+    rows = _stored()[1]
+    each = _of(cell)["run"].map(lambda run: rows[run][name][first - 1 : last].mean())
     return each.groupby("start").mean().to_dict()
 
 

@@ -6,6 +6,7 @@ matter before it is run. What it is made of, and how it is judged, is in `effect
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ import pandas as pd
 from refimpl.lab.effects import (  # noqa: F401 - what claims are made of, too
     BROKEN,
     RATES,
+    SEEDS,
     STARTS,
     Best,
     Breaking,
@@ -25,7 +27,7 @@ from refimpl.lab.effects import (  # noqa: F401 - what claims are made of, too
     of_cell,
     sweep,
 )
-from refimpl.lab.grid import STALE, TEN, UPDATES, Cell, World
+from refimpl.lab.grid import OLD, STALE, TEN, UPDATES, Cell, World
 from refimpl.lab.outcomes import GOALS
 from refimpl.lab.statistics import estimate
 
@@ -104,6 +106,12 @@ WITHOUT = {
     "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
 }
 DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
+
+
+def _against_grpo(outcome: str, rate: float) -> Contrast:
+    """GSPO at its published clip against GRPO, K = 4, as a quotient."""
+    gspo, grpo = (_cell(arm, 4, rate) for arm in ("GSPO 3e-4", "GRPO"))
+    return Contrast(outcome, gspo, grpo, "log2")
 
 
 def _rates(arm: str) -> tuple[Cell, ...]:
@@ -442,14 +450,16 @@ CLAIMS = (
 )
 PAPERS = CLAIMS[:16]
 """Those of the papers; the last is of an engine's change log."""
+_OF = {claim.number: claim for claim in CLAIMS}
+FASTER = "log2 of rollouts to"
 SECOND = (
     Claim(
         "2b",
         "Dynamic sampling needs fewer rollouts, to 0.95",
         "Does training reach a reward of 0.95 in fewer rollouts with it?",
-        "DAPO (2503.14476), §3.2, Fig. 6",
+        _OF[2].source,
         Contrast("to_95", DAPO, WITHOUT["dynamic sampling"], "log2"),
-        "log2 of rollouts to 0.95",
+        f"{FASTER} 0.95",
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
@@ -461,25 +471,21 @@ SECOND = (
             "to 0.8": Contrast("to_80", DAPO, WITHOUT["dynamic sampling"], "log2"),
         },
     ),
-    Claim(
-        "3b",
-        "DAPO's parts add up, counted in rollouts",
-        "Does DAPO reach 0.95 in fewer rollouts than GRPO, which lacks all four?",
-        "DAPO (2503.14476), Table 1",
-        Contrast("to_95", DAPO, _cell("GRPO", 4), "log2"),
-        "log2 of rollouts to 0.95",
-        smallest=math.log2(1.2),
-        sign=-1,
-        premise=_reached("95", DAPO, _cell("GRPO", 4)),
+    replace(
+        _OF[3],
+        number="3b",
+        title="DAPO's parts add up, counted in rollouts",
+        question="Does DAPO reach 0.95 in fewer rollouts than GRPO, which lacks all?",
+        effect=Contrast("to_95", DAPO, _cell("GRPO", 4), "log2"),
+        unit=f"{FASTER} 0.95",
+        others={},
     ),
     Claim(
         "6b",
         "GSPO clips more than GRPO",
         "Is the share of clipped tokens larger under GSPO at its published clip?",
         "GSPO (2507.18071), §5.2",
-        Contrast(
-            "clipped", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"
-        ),
+        _against_grpo("clipped", 4e-4),
         "log2 of tokens clipped",
         smallest=1.0,
     ),
@@ -488,70 +494,59 @@ SECOND = (
         "GSPO learns faster than GRPO, to 0.8 at 4e-4",
         "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
         "GSPO (2507.18071), §5.1 and §5.2",
-        Contrast("to_80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4), "log2"),
-        "log2 of rollouts to 0.8",
+        _against_grpo("to_80", 4e-4),
+        f"{FASTER} 0.8",
         smallest=math.log2(1.2),
         sign=-1,
-        premise=_reached("80", _cell("GSPO 3e-4", 4, 4e-4), _cell("GRPO", 4, 4e-4)),
+        premise=_reached("80", *_against_grpo("to_80", 4e-4).cells),
         decides="nothing: claim 6 asks it anew",
         others={
-            "at half the rate": Contrast(
-                "to_80", _cell("GSPO 3e-4", 4), _cell("GRPO", 4), "log2"
-            ),
-            "at twice the rate": Contrast(
-                "to_80", _cell("GSPO 3e-4", 4, 8e-4), _cell("GRPO", 4, 8e-4), "log2"
-            ),
+            "at half the rate": _against_grpo("to_80", 2e-4),
+            "at twice the rate": _against_grpo("to_80", 8e-4),
         },
     ),
-    Claim(
-        "10b",
-        "GMPO's log-ratios keep to a narrower range, in the first three rollouts",
-        "Is their range narrower than under GRPO with an equally wide clip, on data "
-        "that all methods share?",
-        "GMPO (2507.20673), Fig. 1",
-        Contrast(
+    replace(
+        _OF[10],
+        number="10b",
+        title="GMPO's log-ratios keep to a narrower range, in the first three rollouts",
+        question="Is it narrower on data that all methods share?",
+        effect=Contrast(
             "spread",
             _cell("GMPO", 16, 6e-4, rollouts=3),
             _cell("GRPO (0.67, 1.49)", 16, 6e-4, rollouts=3),
             "log2",
         ),
-        "log2 of q99 − q01, nats",
-        smallest=math.log2(1.2),
-        sign=-1,
-        seeds=4,
         starts=TEN,
         decides="ten more starts, 80 runs of three rollouts, under 0.1 core-hours",
+        others={},
     ),
-    Claim(
-        "13b",
-        "SAPO is stable where GSPO is not, K = 4",
-        "Does SAPO at its published τ stand a higher learning rate than GSPO?",
-        "SAPO (2511.20347), Fig. 4",
-        Breaking("SAPO 1.0", "GSPO 0.03", 4),
-        "octaves of the rate",
-        smallest=0.5,
-        seeds=2,
+    replace(
+        _OF[13],
+        number="13b",
+        title="SAPO is stable where GSPO is not, K = 4",
+        effect=Breaking("SAPO 1.0", "GSPO 0.03", 4),
         decides="twenty starts, 200 runs, about 0.6 core-hours",
+        others={},
     ),
-    Claim(
-        "15b",
-        "Log-ratios vary little within a response, sorting, K = 16",
-        "Is Var_i below 0.02 in more than half of the responses of SAPO's rollouts?",
-        "SAPO (2511.20347), assumption A2",
-        Mean("within_small", _cell("SAPO 1.0", 16, world="sorting"), less=0.5),
-        "share of responses",
-        smallest=0.1,
+    replace(
+        _OF[15],
+        number="15b",
+        title="Log-ratios vary little within a response, sorting, K = 16",
+        effect=Mean("within_small", _cell("SAPO 1.0", 16, world="sorting"), less=0.5),
         seeds=1,
         decides="ten starts, 5 more runs, about 0.1 core-hours",
+        others={},
     ),
-    Claim(
-        "14b",
-        "τ_neg above τ_pos is the better order, at 2e-4",
-        "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged?",
-        "SAPO (2511.20347), Fig. 5",
-        Contrast("reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)),
-        "reward",
-        smallest=0.03,
+    replace(
+        _OF[14],
+        number="14b",
+        title="τ_neg above τ_pos is the better order, at 2e-4",
+        question="Does (8.8, 17.6) earn more than (17.6, 8.8), the same exchanged?",
+        effect=Contrast(
+            "reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)
+        ),
+        seeds=SEEDS,
+        starts=OLD,
         decides="nothing: at this rate all widths learn alike",
         others={
             "1.05 against 0.95": Contrast(
@@ -562,17 +557,13 @@ SECOND = (
             ),
         },
     ),
-    Claim(
-        "17b",
-        "Half the threshold starves the decisive token, the first forty runs",
-        "Does DPPO-TV take more rollouts to 0.8 with a threshold of 0.1 than of 0.2?",
-        "prime-rl (#3236 of 2026-08-11, taken back by #3244 a day later)",
-        Contrast("to_80", _threshold(0.1), _threshold(0.2), "log2"),
-        "log2 of rollouts to 0.8",
-        smallest=math.log2(1.2),
-        premise=_mask_acts,
-        decides="claim 17, from ten starts that everybody has",
+    replace(
+        _OF[17],
+        number="17b",
+        title="Half the threshold starves the decisive token, the first forty runs",
         seeds=2,
+        starts=OLD,
+        decides="claim 17, from ten starts that everybody has",
         others={
             "no mask against 0.2": Contrast(
                 "to_80", _threshold(1.0), _threshold(0.2), "log2"

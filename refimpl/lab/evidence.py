@@ -41,6 +41,7 @@ from refimpl.lab.grid import (
     COLUMNS,
     WORLDS,
     Cell,
+    begins,
     check_start,
     formula,
     nested,
@@ -50,7 +51,7 @@ from refimpl.lab.grid import (
 from refimpl.lab.outcomes import outcomes
 from refimpl.lab.pool import finished
 from refimpl.lab.statistics import Estimate, benjamini_hochberg, estimate, holms
-from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
+from refimpl.starts import WarmStart, warm_start, weights_digest
 
 Job = tuple[Cell, int, int]
 EVERY = (*CLAIMS, *SECOND)
@@ -198,40 +199,27 @@ def repeat_some(out: str | Path, count: Count = 10, seed: Seed = 0) -> str:
     and say how far each is apart from what is stored: a table."""
     runs, _ = read(out)
     runs = runs[~outdated(runs)]
-    origins = {
-        at: weights_digest(settings)
-        for at in set(zip(runs["world"], runs["start"]))
-        if shipped(settings := WORLDS[at[0]](seed=int(at[1])))
-    }
-    known = [
-        origins.get((line.world, line.start)) == line.weights
-        for line in runs.itertuples()
-    ]
+    known = [begins(x.world, x.start) == x.weights for x in runs.itertuples()]
     if not any(known):
         raise UserError(f"no run at {str(out)!r} begins from weights that lie here")
-    lines = []
-    for line in (
-        runs[known].sample(min(count, sum(known)), random_state=seed).itertuples()
-    ):
-        stored, again = repeat(out, line.run)
-        apart = (stored["reward"] - again["reward"]).abs()
-        same = int((apart > 0).argmax()) if apart.any() else len(apart)
-        ends = [rows["reward"].tail(10).mean() for rows in (stored, again)]
-        where = f"{line.arm}, {line.world}, K = {line.updates}, {line.rate:g}"
-        lines.append(
-            [line.run[:6], where, f"{same} of {len(apart)}", apart.max(), *ends]
-        )
-        lines[-1].append(expected(line))
-    head = [
-        "run",
-        "what",
-        "rollouts equal",
-        "largest gap",
-        "stored",
-        "here",
-        "expected",
-    ]
-    return tabulate(lines, head, floatfmt=("", "", "", ".1e", ".4f", ".4f", ""))
+    drawn = runs[known].sample(min(count, sum(known)), random_state=seed)
+    return tabulate(
+        [_repeated(out, line) for line in drawn.itertuples()],
+        "run what equal apart stored here expected".split(),
+        floatfmt=("", "", "", ".1e", ".4f", ".4f", ""),
+    )
+
+
+def _repeated(out: str | Path, line: Any) -> list[Any]:
+    """A run's line: rollouts whose reward is equal from the first on, the largest gap
+    between rewards, and the mean of the last ten rewards, stored and made here."""
+    stored, again = (rows["reward"] for rows in repeat(out, line.run))
+    apart = (stored - again).abs()
+    same = int((apart > 0).argmax()) if apart.any() else len(apart)
+    where = f"{line.arm}, {line.world}, K = {line.updates}, {line.rate:g}"
+    ends = [rewards.tail(10).mean() for rewards in (stored, again)]
+    of = f"{same} of {len(apart)}"
+    return [line.run[:6], where, of, apart.max(), *ends, expected(line)]
 
 
 def expected(line: Any) -> str:

@@ -138,20 +138,14 @@ def math_correct(
     check_length(completions, answer)
     references = [str(right).strip() for right in answer]
     check_references(references, float(time_limit))
-    paid = []
-    given, against, open_rows = [], [], []
-    for row, (text, reference) in enumerate(zip(completions, references, strict=True)):
-        verdict = _said(text, reference) if isinstance(text, str) else 0.0
-        if isinstance(verdict, str):
-            given.append(verdict)
-            against.append(notation.formula(reference))
-            open_rows.append(row)
-            verdict = 0.0
-        paid.append(verdict)
-    judged = judge.scores(MATHEMATICS, given, against, float(time_limit))
-    for row, score in zip(open_rows, judged, strict=True):
-        paid[row] = score
-    return paid
+    said = [
+        _said(text, reference) if isinstance(text, str) else 0.0
+        for text, reference in zip(completions, references, strict=True)
+    ]
+    asked = [(x, r) for x, r in zip(said, references) if isinstance(x, str)]
+    given, against = [x for x, _ in asked], [notation.formula(r) for _, r in asked]
+    judged = iter(judge.scores(MATHEMATICS, given, against, float(time_limit)))
+    return [next(judged) if isinstance(x, str) else x for x in said]
 
 
 def _said(completion: str, reference: str) -> float | str:
@@ -168,14 +162,15 @@ def _said(completion: str, reference: str) -> float | str:
         text = notation.joined(text, reference)
     if is_marked and (notation.is_formula(text) or "$" not in text):
         return notation.formula(text)
-    text = text.replace(r"\$", "")  # money
-    dollars = text.count("$")
-    if (dollars and dollars % 2 == 0) or r"\(" in text or r"\[" in text:
+    text = notation.without_money(text)
+    if "$" in text or r"\(" in text or r"\[" in text:
         return text
-    for line in reversed(text.splitlines()):
+    lines = text.strip().splitlines()
+    number = notation.is_number(reference)
+    for line in reversed(lines[-1:] if number else lines):
         if notation.is_formula(end := notation.tail(line, reference)):
             return notation.formula(end)
-    return text
+    return notation.formula(notation.quantity(text)) if number else text
 
 
 def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:

@@ -136,7 +136,7 @@ def scores(
 def end_of(answer: str, name: str) -> str:
     """What of a long answer is judged; `failed` counts those that were cut."""
     if len(answer) > MAX_ANSWER_CHECKED:
-        _note(name, "cut", answer, f"is longer than {MAX_ANSWER_CHECKED} characters")
+        _note(name, "cut", answer, f"reads {MAX_ANSWER_CHECKED} characters at most")
     return answer[-MAX_ANSWER_CHECKED:]
 
 
@@ -203,12 +203,10 @@ def _note(name: str, fate: str, answer: str, what: str) -> None:
     _warned.add((name, fate))
     from refimpl.tasks import TaskWarning  # not in the scoring process
 
-    sentence = f"the scorer of {name} {what} on the answer {_cut(answer)}: it counts as"
-    sentence += " wrong"
-    if fate == "cut":
-        sentence = f"the answer {_cut(answer)} {what}: {name} judges its end"
+    counts = f"{name} judges its end" if fate == "cut" else "it counts as wrong"
     warnings.warn(
-        f"{sentence}. This is said once; refimpl.real.judge.failed counts them",
+        f"the scorer of {name} {what} on the answer {_cut(answer)}: {counts}. This is "
+        "said once; refimpl.real.judge.failed counts them",
         TaskWarning,
         stacklevel=2,
     )

@@ -17,6 +17,7 @@ NUMBER = re.compile(
     r"(?:[eE][-+]?\d+|\^\{?[-+]?\d+\}?)?",
     re.ASCII,
 )
+_QUOTIENT = re.compile(rf"{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?", re.ASCII)
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
 _GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,} or _ between thousands
     "(?<=[0-9])(?:[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
@@ -131,6 +132,18 @@ def tail(text: str, like: str) -> str:
     return bare(line, like, _STOPS)
 
 
+def quantity(text: str) -> str:
+    """The number, or the quotient of two, that a text ends with: in its last line with
+    a number the first one behind the last `is`, `:` or `=`; else the last."""
+    for line in reversed(text.splitlines()):
+        if numbers := list(_QUOTIENT.finditer(line)):
+            last = numbers[-1]
+            leads = [lead.end() for lead in _LEADS_IN.finditer(line, 0, last.start())]
+            begins = leads[-1] if leads else last.start()
+            return next(found[0] for found in numbers if found.start() >= begins)
+    return ""
+
+
 def bare(text: str, like: str, around: str = _STOPS + _BRACKETS) -> str:
     """Without the signs around it that the text `like` does not begin or end with."""
     own = {like[:1], like[-1:]}
@@ -152,6 +165,14 @@ def words(text: str) -> str | None:
     formula = not letters or _NAME.search(plain)
     long = len(plain) == 1 or any(len(run) > 2 for run in runs)
     return plain.casefold() if long and not formula else None
+
+
+def without_money(text: str) -> str:
+    r"""Without dollars: `\$`, and `$` where each stands before a number and none behind
+    one, as no pair of LaTeX's does."""
+    text = text.replace(r"\$", "")
+    money = len(re.findall(r"\$(?=\s?-?[\d.])", text)) == text.count("$")
+    return text.replace("$", "") if money or text.count("$") % 2 else text
 
 
 def latex(text: str) -> str:

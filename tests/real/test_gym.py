@@ -401,7 +401,7 @@ def test_what_cannot_be_imported_and_what_is_too_long_for_an_answer():
     with pytest.raises(UserError, match="scorer of nosuch cannot be used: KeyError"):
         judge.scores(("reasoning_gym", "nosuch", {}), ["1"], [{}])
     given, cut = [" " * 4095 + "7", " " * 4096 + "7"], judge.failed["chain_sum", "cut"]
-    with pytest.warns(TaskWarning, match="longer than 4096 .*: chain_sum judges its"):
+    with pytest.warns(TaskWarning, match="4096 characters .*: chain_sum judges its"):
         assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [1.0, 1.0]
     assert judge.failed["chain_sum", "cut"] == cut + 1
 
