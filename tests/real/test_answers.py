@@ -154,7 +154,7 @@ def test_mathematics_is_compared_as_such():
         ("2", "x = 2|2 kg", "2k+2|The answer is 2k+2.|1/2 of it"),
         ("15", "it is 15 liters of water out of the 24 liters", "so 24 l"),
         ("7", "There are 7 apples in 3 boxes.|4 and 3 more is 7 in all", "a 3"),
-        ("460", "$400 + $60 = $460|He pays $460.00 now, 460", "$400 and $60"),
+        ("460", "$400 + $60 = $460|$40 + $420 = $460 for 5 rides in all", "$40"),
         ("125", "it sells for $375, a profit of $125\n#### 125|#### $125", "$375"),
         ("109", "2 * 50 + 9 = 109\n#### 109|\n#### 109\n\n", "2 + 107 = 109\n#### 9"),
         ("73", "437 + 2*234 = 905\n\n✅ Final Answer: **73**", "905"),
