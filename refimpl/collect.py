@@ -5,7 +5,7 @@ What comes out is a `Batch`: all that stays constant during the K updates.
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from refimpl import moe, seeds
 from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
-from refimpl.batch import FREE, Batch, Rollout, widened
+from refimpl.batch import Batch, Rollout, widened
 from refimpl.checks import UserError, rows_of
 from refimpl.history import chosen, show
 from refimpl.kl import k1, k3, token_rewards
@@ -179,36 +179,38 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     The sampler's own, if the sampler is π_old or is taken for it. Else, or where the
     experts are to be those of a training pass (R2), one teacher-forced pass finds them.
     """
-    config, mask = run.config, rollout.mask
+    config, width = run.config, rollout.mask.shape[1]
     differs = config.mismatch and not config.trust_sampler
     if not (differs or config.replay == "R2"):
         return rollout, rollout.logp, {}
-    passes = []
+    logps, visits = [], []
     for part in rollout.split(config.micro_batch_size):
         experts = part.experts if config.replay == "R3" else None
         logp, _, routing = run.routed(part, experts)
-        passes.append((logp, routing.visits(len(part)) if routing else None))
-    old_logp = torch.cat([widened(logp, mask.shape[1]) for logp, _ in passes])
-    gap = (rollout.logp - old_logp) * mask
-    # A sampler that leaves tokens out has a smaller support: there k3, which is never
-    # negative, expects too little, by the probability that it leaves out.
-    kl = (k1 if config.truncated else k3)(rollout.logp, old_logp)
-    metrics = {
-        "sampling/sampling_logp_difference/mean": mean_over(gap.abs(), mask),
-        "sampling/sampling_logp_difference/max": gap.abs().max().item(),
+        logps.append(widened(logp, width))
+        visits += [routing.visits(len(part))] if routing else []
+    old_logp = torch.cat(logps)
+    metrics = gap(rollout, old_logp, config.truncated)
+    if visits:
+        rollout, change = moe.visited_again(rollout, visits)
+        metrics["sampling/expert_change"] = mean_over(change, rollout.mask)
+    return rollout, old_logp, metrics
+
+
+def gap(rollout: Rollout, old_logp: Tensor, truncated: bool) -> dict[str, float]:
+    """How far the sampler's log-probs are from π_old's, under TRL's names, and the KL.
+
+    A sampler that leaves tokens out has a smaller support: there k3, which is never
+    negative, expects too little, by the probability that it leaves out.
+    """
+    mask = rollout.mask
+    apart = ((rollout.logp - old_logp) * mask).abs()
+    kl = (k1 if truncated else k3)(rollout.logp, old_logp)
+    return {
+        "sampling/sampling_logp_difference/mean": mean_over(apart, mask),
+        "sampling/sampling_logp_difference/max": apart.max().item(),
         "sampling/kl": mean_over(kl * mask, mask),
     }
-    if run.routers_known:
-        width, unread = rollout.ids.shape[1], rollout.experts == FREE
-        experts = torch.cat([widened(v.experts, width) for _, v in passes])
-        router_logp = torch.cat([widened(v.logp, width) for _, v in passes])
-        experts = experts.masked_fill(unread, FREE)
-        change = (1 - moe.overlap(rollout.experts, experts)).mean(-1)
-        change = change.gather(1, rollout.positions - 1)
-        metrics["sampling/expert_change"] = mean_over(change * mask, mask)
-        router_logp = router_logp.masked_fill(unread, 0.0)
-        rollout = replace(rollout, experts=experts, router_logp=router_logp)
-    return rollout, old_logp, metrics
 
 
 def advantages(
@@ -218,27 +220,34 @@ def advantages(
     turned into advantages by the method's estimator."""
     config, mask = run.config, rollout.mask
     size, metrics = config.micro_batch_size, {}
-    kept = mask * ~rollout.truncated[:, None] if config.overlong_filtering else mask
-    ref_logp = values = targets = None
-    reference, beta = old_logp, config.beta if config.kl_in == "reward" else 0.0
+    ref_logp = values = targets = penalty = None
     if config.beta > 0:
-        reference = ref_logp = in_parts(run.reference_logp, rollout, size)
-        metrics["kl"] = mean_over(k1(old_logp, ref_logp) * mask, mask)
+        ref_logp = in_parts(run.reference_logp, rollout, size)
+        moved = k1(old_logp, ref_logp)
+        metrics["kl"] = mean_over(moved * mask, mask)
+        penalty = config.beta * moved if config.kl_in == "reward" else None
     if run.critic is not None:
         values = in_parts(run.values, rollout, size)
-    rewards = token_rewards(scores, old_logp, reference, mask, beta)
-    known = mask, values, config.gamma, config.lam
-    weights = getattr(run.reward, "weights", None)
     if config.advantage == "gdpo" and parts is not None and parts.isnan().any():
         raise UserError("gdpo compares every component, and one returned None")
-    estimator = CRITIC_FREE.get(config.advantage, run.algorithm.advantages)
-    estimate = estimator(Scored(rewards, rollout.group, *known, parts, weights))
+    seen = Scored(
+        rewards=token_rewards(scores, mask, penalty),
+        group=rollout.group,
+        mask=mask,
+        values=values,
+        gamma=config.gamma,
+        lam=config.lam,
+        parts=parts,
+        weights=getattr(run.reward, "weights", None),
+    )
+    estimate = CRITIC_FREE.get(config.advantage, run.algorithm.advantages)(seen)
     check(estimate, mask, f"the advantages of {run.algorithm.name}")
     estimate = estimate.to(mask.dtype)
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(mask)
     if values is not None:
         targets, estimate = estimate + values, whiten(estimate, mask)
+    kept = mask * ~rollout.truncated[:, None] if config.overlong_filtering else mask
     batch = Batch(rollout, kept, old_logp, estimate, ref_logp, values, targets)
     return batch, metrics
 

@@ -21,24 +21,102 @@ stays in the average's denominator, as in TRL and IcePop; where verl, SkyRL and 
 *reject* one, they average over what is left.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from refimpl.checks import Positive, UserError, checker, guarded, refuse_unknown
 from refimpl.importance import Mask, log_ratio, ratio, sequence_log_ratio
 from refimpl.kl import binary
 
-LEVELS = ("token", "sequence", "mean")
 BAND = Positive | tuple[Positive, Positive]
-ACTIONS = {"truncate": BAND, "mask": BAND, "reject": BAND, "k3": Positive}
-RULES = {f"{level}_{act}": kind for level in LEVELS for act, kind in ACTIONS.items()}
-RULES |= {"kpop": Positive, "opsm": Positive}  # and the type of a rule's bound
-CHECKS = {name: checker(name, kind) for name, kind in RULES.items()}
-WEIGHING = {name for name in RULES if name.endswith(("truncate", "mask", "kpop"))}
-"""Those that multiply by w; the others only drop."""
+
+
+class Seen(NamedTuple):
+    """What a rule looks at: log-probs in nats, and where the advantage is negative."""
+
+    logp: Float[Tensor, "B T"]
+    sampler_logp: Float[Tensor, "B T"]
+    now: Float[Tensor, "B T"]
+    mask: Mask
+    bad: Bool[Tensor, "B _"] | None
+
+    @property
+    def z(self) -> Float[Tensor, "B T"]:
+        """log w."""
+        return log_ratio(self.logp, self.sampler_logp, self.mask)
+
+
+class Rule(NamedTuple):
+    """A factor of (`Seen`, bound), (B, T) or (B, 1); and the type of the bound."""
+
+    factor: Callable[[Seen, Any], Tensor]
+    bound: Any = BAND
+    weighs: bool = False  # it multiplies by w; the others only drop
+
+
+Level = Callable[[Tensor, Mask], Tensor]
+LEVELS: dict[str, Level] = {
+    "token": lambda x, mask: x,
+    "sequence": lambda x, mask: x.sum(-1, keepdim=True),
+    "mean": lambda x, mask: sequence_log_ratio(x, mask)[:, None],
+}
+
+
+def rules_of(level: Level) -> dict[str, Rule]:
+    """What there is for each token, or for a response as a whole."""
+
+    def w(seen: Seen) -> Tensor:
+        return ratio(level(seen.z, seen.mask))
+
+    def k3(seen: Seen) -> Tensor:
+        return level(ratio(seen.z) - 1 - seen.z, seen.mask)
+
+    return {
+        "truncate": Rule(lambda x, bound: w(x).clamp(*pair(bound)), weighs=True),
+        "mask": Rule(lambda x, bound: w(x) * inside(w(x), bound), weighs=True),
+        "reject": Rule(lambda x, bound: inside(w(x), bound)),
+        "k3": Rule(lambda x, bound: inside(k3(x), bound), Positive),
+    }
+
+
+def kpop(seen: Seen, bound: float) -> Tensor:
+    pi, mu = seen.logp, seen.sampler_logp
+    far = binary(pi, mu).maximum(binary(mu, pi))
+    return ratio(seen.z) * inside(torch.where(seen.mask.bool(), far, 0.0), bound)
+
+
+def opsm(seen: Seen, bound: float) -> Tensor:
+    if seen.bad is None:
+        raise UserError("opsm drops tokens by their advantages: give these, too")
+    left = sequence_log_ratio(
+        log_ratio(seen.now, seen.sampler_logp, seen.mask), seen.mask
+    )
+    return torch.where(seen.bad, inside(-left[:, None], bound), 1.0)
+
+
+def pair(bound: float | tuple[float, float]) -> tuple[float, float]:
+    """Lower and upper bound; a single one is the upper."""
+    return bound if isinstance(bound, tuple) else (-torch.inf, bound)
+
+
+def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:
+    """1 inside the bounds, 0 outside."""
+    low, high = pair(bound)
+    return ((x >= low) & (x <= high)).to(x)
+
+
+RULES = {
+    f"{name}_{action}": rule
+    for name, level in LEVELS.items()
+    for action, rule in rules_of(level).items()
+}
+RULES |= {"kpop": Rule(kpop, Positive, weighs=True), "opsm": Rule(opsm, Positive)}
+CHECKS = {name: checker(name, rule.bound) for name, rule in RULES.items()}
+WEIGHING = {name for name, rule in RULES.items() if rule.weighs}
 
 
 @guarded
@@ -55,42 +133,23 @@ def check(rules: Mapping) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def factor(rules: Mapping, logp, sampler_logp, mask, advantages, now=None) -> Tensor:
-    """(B, T): the product of what `rules` say. `logp`, nats, is the numerator of w;
-    `opsm` asks for `advantages`, (B,) or (B, T), and log π_θ, `now` (None: `logp`)."""
-    if "opsm" in (rules := check(rules)) and advantages is None:
-        raise UserError("opsm drops tokens by their advantages: give these, too")
-    z, now = log_ratio(logp, sampler_logp, mask), logp if now is None else now
-    product = torch.ones_like(z)
-    for name, bound in rules.items():
-        if name == "kpop":
-            far = binary(logp, sampler_logp).maximum(binary(sampler_logp, logp))
-            kept = ratio(z) * inside(torch.where(mask.bool(), far, 0.0), bound)
-        elif name == "opsm":
-            left = sequence_log_ratio(log_ratio(now, sampler_logp, mask), mask)[:, None]
-            bad = advantages.view(len(mask), -1) < 0
-            kept = torch.where(bad, inside(-left, bound), 1.0)
-        else:
-            kept = by_level(name, z, mask, bound)
-        product = product * kept
+def factor(
+    rules: Mapping,
+    logp: Float[Tensor, "B T"],
+    sampler_logp: Float[Tensor, "B T"],
+    mask: Mask,
+    advantages: Real[Tensor, " B"] | Real[Tensor, "B T"] | None,
+    now: Float[Tensor, "B T"] | None = None,
+) -> Float[Tensor, "B T"]:
+    """The product of what `rules` say.
+
+    `logp`, nats, is the numerator of w; `opsm` looks at `advantages` and at log π_θ,
+    `now` (None: `logp`). Raises `UserError` on a rule that cannot be meant, and if
+    `opsm` is given no advantages.
+    """
+    bad = None if advantages is None else advantages.view(len(mask), -1) < 0
+    seen = Seen(logp, sampler_logp, logp if now is None else now, mask, bad)
+    product = torch.ones_like(seen.z)
+    for name, bound in check(rules).items():
+        product = product * RULES[name].factor(seen, bound)
     return product
-
-
-def by_level(name: str, z: Tensor, mask: Mask, bound: Any) -> Tensor:
-    """A rule on w = e^z, of each token, (B, T), or of its whole response, (B, 1)."""
-    level, action = name.split("_")
-    x = ratio(z) - 1 - z if action == "k3" else z
-    if level != "token":
-        count = mask.sum(-1, keepdim=True).clamp(min=1) if level == "mean" else 1
-        x = x.sum(-1, keepdim=True) / count
-    if action == "k3":
-        return inside(x, bound)
-    if action == "truncate":
-        return ratio(x).clamp(*(bound if isinstance(bound, tuple) else (0.0, bound)))
-    return inside(ratio(x), bound) * (ratio(x) if action == "mask" else 1.0)
-
-
-def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:
-    """1 inside the bounds, 0 outside; a single one is the upper."""
-    low, high = bound if isinstance(bound, tuple) else (-torch.inf, bound)
-    return ((x >= low) & (x <= high)).to(x)

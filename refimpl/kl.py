@@ -97,19 +97,18 @@ ESTIMATORS = {
 
 def token_rewards(
     scores: Real[Tensor, " B"],
-    logp: Float[Tensor, "B T"],
-    ref_logp: Float[Tensor, "B T"],
     mask: Mask,
-    beta: float,
+    penalty: Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """KL in the reward: r_t = −β (log π_old − log π_ref) + 1[t = last] · score.
+    """r_t = 1[t = last] · score − penalty_t, detached; an empty row gets no score.
 
-    The RLHF form of PPO (openai/lm-human-preferences). Detached, and constant over
-    the updates of one rollout: `logp` is π_old's. β in reward units per nat. The mask
-    may have holes; an empty row gets no score.
+    The RLHF form of PPO (openai/lm-human-preferences) has the KL in the reward:
+    `penalty` is β (log π_old − log π_ref) there, β in reward units per nat, constant
+    over the updates of one rollout. The mask may have holes.
     """
     response = mask.bool()
-    penalty = torch.where(response, logp - ref_logp, 0.0)
     left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on
-    last = response & (left == 1)
-    return (last * scores[:, None] - beta * penalty).detach()
+    rewards = (response & (left == 1)) * scores[:, None]
+    if penalty is not None:
+        rewards = rewards - torch.where(response, penalty, 0.0)
+    return rewards.detach()

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.integrations import moe as products
 
-from refimpl.batch import FREE, Rollout, true
+from refimpl.batch import FREE, Rollout, true, widened
 from refimpl.checks import UserError, sentence
 from refimpl.importance import Mask, sequence_log_ratio
 from refimpl.models import wide
@@ -200,6 +200,21 @@ def recorded(rollout: Rollout, routing: Routing) -> Rollout:
         experts[row, at] = torch.cat([v.experts[:, 0] for v in later])
         logp[row, at] = torch.cat([v.logp[:, 0] for v in later])
     return replace(rollout, experts=experts, router_logp=logp)
+
+
+def visited_again(
+    rollout: Rollout, visits: Sequence[Visits]
+) -> tuple[Rollout, Float[Tensor, "B T"]]:
+    """The rollout with the experts of another pass over it, given by parts; and the
+    share of each token's experts that this changed, 0 outside the mask."""
+    width, unread = rollout.ids.shape[1], rollout.experts == FREE
+    experts = torch.cat([widened(v.experts, width) for v in visits])
+    logp = torch.cat([widened(v.logp, width) for v in visits])
+    experts = experts.masked_fill(unread, FREE)
+    change = (1 - overlap(rollout.experts, experts)).mean(-1)
+    change = change.gather(1, rollout.positions - 1) * rollout.mask
+    logp = logp.masked_fill(unread, 0.0)
+    return replace(rollout, experts=experts, router_logp=logp), change
 
 
 def router_weights(

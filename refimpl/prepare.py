@@ -73,7 +73,7 @@ def prepare(
         algorithm=method,
         config=config,
         hyperparameters=hyperparameters,
-        normaliser=NORMALISERS.get(config.normaliser, method.normaliser),
+        normaliser=averaging(config, method),
         tokenizer=tokenizer,
         task=task,
         reward=reward,
@@ -135,20 +135,45 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
     if method.anchor == "sampler":
         config = replace(config, trust_sampler=True)
     hyperparameters = method.check_hyperparameters(config.hyperparameters)
-    normaliser = NORMALISERS.get(config.normaliser, method.normaliser)
-    takes_length = "max_length" in inspect.signature(normaliser).parameters
-    shift, kl = config.router_shift, config.beta > 0
-    before = shift and config.placement == "before_clip"  # where γ is in the ratio
-    for name, off, acts, without in (
-        ("advantage", None, not method.critic, "a method that has no critic"),
-        ("max_length", None, takes_length, "normaliser='constant'"),
-        ("detach_shift", True, before, "router_shift and placement='before_clip'"),
-        ("placement", "before_clip", shift, "router_shift"),
-        ("kl_in", "loss", kl, "beta > 0"),
-        ("kl_estimator", "k3", kl and config.kl_in == "loss", "a KL in the loss"),
-    ):
-        if getattr(config, name) != off and not acts:
+    for name, (acts, without) in NEEDS.items():
+        changed = getattr(config, name) != getattr(TrainConfig(), name)
+        if changed and not acts(config, method):
             raise UserError(f"{name} has no effect without {without}; leave it off")
+    check_sizes(config, method)
+    # A method may make its ratio optional, by a hyperparameter `correct`.
+    given = {"correct": True, **method.defaults, **hyperparameters}
+    check_ratio(config, method, given["correct"])
+    return config, hyperparameters
+
+
+def averaging(config: TrainConfig, method: Algorithm) -> Callable:
+    """The normaliser that is asked for, else the method's own."""
+    return NORMALISERS.get(config.normaliser, method.normaliser)
+
+
+def takes_length(config: TrainConfig, method: Algorithm) -> bool:
+    return "max_length" in inspect.signature(averaging(config, method)).parameters
+
+
+NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
+    "advantage": (lambda c, m: not m.critic, "a method that has no critic"),
+    "max_length": (takes_length, "normaliser='constant'"),
+    "detach_shift": (  # where γ is in the ratio
+        lambda c, m: c.router_shift and c.placement == "before_clip",
+        "router_shift and placement='before_clip'",
+    ),
+    "placement": (lambda c, m: c.router_shift, "router_shift"),
+    "kl_in": (lambda c, m: c.beta > 0, "beta > 0"),
+    "kl_estimator": (
+        lambda c, m: c.beta > 0 and c.kl_in == "loss",
+        "a KL in the loss",
+    ),
+}
+"""Settings that do nothing by themselves: when they act, and what that asks for."""
+
+
+def check_sizes(config: TrainConfig, method: Algorithm) -> None:
+    """Raise `UserError` on a group, or a number of updates, that is too small."""
     if config.group_size < 2 and (config.dynamic_sampling or not method.critic):
         name = "dynamic_sampling" if method.critic else method.name
         raise UserError(
@@ -161,8 +186,11 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
             "clip is inert, and all these methods coincide. Take more, or set "
             "allow_on_policy=True if that is what you want to show"
         )
-    # A method may make its ratio optional, by a hyperparameter `correct`.
-    has_ratio = {"correct": True, **method.defaults, **hyperparameters}["correct"]
+
+
+def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None:
+    """Raise `UserError` where a ratio is corrected twice, or there is none, and where
+    an advantage has no place for what is asked beside it."""
     weighing = corrections.WEIGHING & config.corrections.keys()
     if weighing and config.trust_sampler and has_ratio:
         raise UserError(
@@ -176,7 +204,6 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
             f"router_shift multiplies the ratio, and {method.name} has none "
             "without correct=True"
         )
-    return config, hyperparameters
 
 
 def optimizer(

@@ -115,15 +115,13 @@ class Algorithm:
         given = self.check_hyperparameters(hyperparameters)
         if weight is None:
             weight = normalisers.apply(self.normaliser, mask)
-        batch = logp, old_logp, advantages, mask, weight
-        tokens = as_tokens(*batch)
+        tokens = as_tokens(logp, old_logp, advantages, mask, weight)
         above = (tokens.logp > 0) & (tokens.old_logp > 0)  # a shift may take one there
         if above.any() and torch.equal(above, tokens.mask.bool()):
             raise UserError("logp and old_logp must be log-probs, ≤ 0: negate them")
         if (tokens.weight < 0).any():
             raise UserError("weight must be ≥ 0: the sign is that of the advantages")
-        self.checked_objective(tokens, given)
-        loss, metrics = self.loss(*batch, **given)
+        loss, metrics = weighted(self.checked_objective(tokens, given), tokens)
         return LossResult(loss, {name: value.item() for name, value in metrics.items()})
 
     def loss(
@@ -131,10 +129,7 @@ class Algorithm:
     ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
         """`policy_loss` behind the door: nothing is asked, metrics stay tensors."""
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
-        objective = self.objective(tokens, **hyperparameters)
-        # Outside the mask the value may be anything, and NaN · 0 is NaN.
-        value = torch.where(tokens.mask.bool(), objective.value, 0.0)
-        return -(value * tokens.weight).sum(), _metrics(objective, tokens)
+        return weighted(self.objective(tokens, **hyperparameters), tokens)
 
     @cached_property
     def _keywords(self) -> Keywords:
@@ -198,6 +193,15 @@ def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
         torch.where(response, x.to(wide), 0.0) for x in (logp, *constant)
     )
     return Tokens(logp, old_logp, advantages, mask.to(wide), weight)
+
+
+def weighted(
+    objective: Objective, tokens: Tokens
+) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
+    """− Σ weight · objective, and what a history says of it."""
+    # Outside the mask the value may be anything, and NaN · 0 is NaN.
+    value = torch.where(tokens.mask.bool(), objective.value, 0.0)
+    return -(value * tokens.weight).sum(), _metrics(objective, tokens)
 
 
 def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""]]:

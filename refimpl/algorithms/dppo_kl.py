@@ -13,16 +13,30 @@ either policy; verl adds 1e-8 to both.
 """
 
 from dataclasses import replace
-from functools import partial
 
+from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.algorithms.base import Tokens
-from refimpl.algorithms.dppo_tv import DPPO_TV, masked
+from refimpl.algorithms.base import Objective, Tokens
+from refimpl.algorithms.cispo import MaxRatio
+from refimpl.algorithms.dppo_tv import DPPO_TV, bounded
+from refimpl.checks import Weight
 from refimpl.kl import binary
 
 
-def divergence(t: Tokens) -> Tensor:  # D, with the sign of log r
+def objective(
+    t: Tokens,
+    *,
+    delta_low: Weight = 0.05,
+    delta_high: Weight = 0.05,
+    max_ratio: MaxRatio = 20.0,
+) -> Objective:
+    """M sg[min(r, max_ratio)] Â log π_θ"""
+    return bounded(t, divergence(t), delta_low, delta_high, max_ratio)
+
+
+def divergence(t: Tokens) -> Float[Tensor, "B T"]:
+    """D, with the sign of log r; infinite where it is not a number"""
     far = float("inf")
     d = binary(t.old_logp, t.logp).nan_to_num(nan=far, posinf=far)
     return d * t.z.sign()
@@ -34,5 +48,5 @@ DPPO_KL = replace(
     title="DPPO-KL",
     parent="dppo_tv",
     changed="what is bounded is the KL of this token or another",
-    objective=partial(masked, divergence, delta_low=0.05, delta_high=0.05),
+    objective=objective,
 )

@@ -18,8 +18,8 @@ parent's `group_relative` and `token_mean` stand, as in the stored runs:
 """
 
 from dataclasses import replace
-from functools import partial
 
+from jaxtyping import Float
 from torch import Tensor
 
 from refimpl.algorithms.base import Objective, Tokens
@@ -29,22 +29,33 @@ from refimpl.checks import Weight
 from refimpl.importance import ratio
 
 
-def masked(
-    moved_by,
+def objective(
     t: Tokens,
     *,
     delta_low: Weight = 0.2,
     delta_high: Weight = 0.2,
     max_ratio: MaxRatio = 20.0,
 ) -> Objective:
-    """M sg[min(r, max_ratio)] Â log π_θ; `moved_by` is positive where a token rose."""
-    moved, r = moved_by(t).detach(), ratio(t.z).detach().clamp(max=max_ratio)
-    low, high = stopped(moved, t.advantages, -delta_low, delta_high)
-    return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
+    """M sg[min(r, max_ratio)] Â log π_θ"""
+    return bounded(t, change(t), delta_low, delta_high, max_ratio)
 
 
-def change(t: Tokens) -> Tensor:  # π_θ − μ
+def change(t: Tokens) -> Float[Tensor, "B T"]:
+    """π_θ − μ"""
     return t.logp.exp() - t.old_logp.exp()
+
+
+def bounded(
+    t: Tokens,
+    moved: Float[Tensor, "B T"],
+    delta_low: float,
+    delta_high: float,
+    max_ratio: float,
+) -> Objective:
+    """The objective above; `moved` says how far a token has risen, < 0 if it fell."""
+    low, high = stopped(moved.detach(), t.advantages, -delta_low, delta_high)
+    r = ratio(t.z).detach().clamp(max=max_ratio)
+    return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
 
 
 DPPO_TV = replace(
@@ -54,6 +65,6 @@ DPPO_TV = replace(
     paper="Qi et al. 2026, 2602.04879",
     parent="cispo",
     changed="a token is dropped where its probability has moved on by more than δ",
-    objective=partial(masked, change),
+    objective=objective,
     anchor="sampler",
 )

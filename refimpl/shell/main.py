@@ -41,8 +41,8 @@ def settings_() -> int:
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
     print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
-    for name, kind in rules.items():
-        print(f"  {name}: {checks.expected(kind)}")
+    for name, rule in rules.items():
+        print(f"  {name}: {checks.expected(rule.bound)}")
     print("\nAlgorithms and their hyperparameters:\n")
     for a in methods.values():
         changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed

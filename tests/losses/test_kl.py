@@ -128,8 +128,7 @@ def test_token_rewards_by_hand(dtype):
     ref_logp = tensor([[-1.5, -1.8, 7, -1.5], [-4, 0, 0, 0], [-1, 9, 0.5, 9], [0] * 4])
     mask = tensor([[1, 1, 0, 1], [1, 0, 0, 0], [1, 0, 1, 0], [0] * 4]).to(dtype)
     scores = tensor([1.0, -1.0, 2.0, 5.0], requires_grad=True)
-    batch = (scores, logp.requires_grad_(), ref_logp.requires_grad_(), mask)
-    rewards = token_rewards(*batch, beta=0.1)
+    rewards = token_rewards(scores, mask, 0.1 * (logp.requires_grad_() - ref_logp))
     expected = [
         [-0.05, 0.02, 0, -0.1 + 1],  # −β · 0.5, −β · (−0.2), −β · 1.0 + score
         [-0.1 - 1, 0, 0, 0],
