@@ -8,19 +8,20 @@ The path of the data is one line, and the rooms are named after its steps:
 `train.py` is the loop, on one page. No import runs upward, none in a circle. Floors,
 lowest first:
 
-1. `checks` (what is asked of a user's input), `seeds`, `files`.
+1. `checks` (what is asked of a user's input), `seeds`, `cache`.
 2. `importance`, `kl`, `corrections`, `advantages`, `normalisers`: the formulas of
    every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `scoring`, `samplers`
    (that are not the policy), `rewards`: world and policy.
-5. `terms` (of a loss), `sft`, `starts`, `history`, `evaluation`, `run`, `prepare`,
-   `collect`, `checkpoint`, `hooks`, and `train` on top.
+5. `terms` (of a loss), `sft`, `starts`, `history`, `samples`, `evaluation`, `run`,
+   `descent`, `prepare`, `collect`, `hooks`; the room `keep` (how a run is kept, however
+   it ends); and on top `train`, which alone opens that room, by one door.
 
-Five rooms stand beside this core, which runs without them: `engine` (samples faster,
-through a door that is opened here), `shell` (the command line), `real` (a pretrained
-model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and measurements).
-`__main__` opens the second of them.
+Five more rooms stand beside this core, which runs without them: `engine` (samples
+faster, through a door that is opened here), `shell` (the command line), `real` (a
+pretrained model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and
+measurements). `__main__` opens the second of them.
 Importing it changes nothing in the host process, and loads nothing: each name is
 imported when it is first asked for, so that `--help` needs no torch.
 """
@@ -34,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refimpl import (
         advantages,
-        checkpoint,
         corrections,
         curves,
         engine,

@@ -1,23 +1,15 @@
 """What a run recorded: one row of plain numbers per rollout."""
 
-import contextlib
-import csv
-import json
 import math
-import sys
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from refimpl.batch import Batch
-from refimpl.checks import UserError, guarded, shown
-from refimpl.files import writable_file, write
+from refimpl.checks import UserError, guarded
 from refimpl.importance import largest_deviation
 
 TIMED = ("step_time",)
@@ -98,55 +90,6 @@ class History:
 
     __hash__ = None
 
-    @guarded
-    def to_csv(self, path: str | Path) -> None:
-        """Write every digit; `from_csv` gives an equal history back."""
-
-        def fill(file) -> None:
-            writer = csv.DictWriter(file, ["algorithm", *self.columns])
-            writer.writeheader()
-            for row in self.rows:
-                texts = {name: _text(name, value) for name, value in row.items()}
-                writer.writerow({"algorithm": self.algorithm, **texts})
-
-        write(writable_file(path, "the history"), fill)
-
-    @guarded
-    def samples_to_jsonl(self, path: str | Path) -> None:
-        """Write the samples, a JSON object a line, all but ASCII escaped.
-
-        A run without samples gives an empty file. Raises `UserError` if `path` cannot
-        be written to.
-        """
-        lines = [f"{json.dumps(sample)}\n" for sample in self.samples]
-        write(writable_file(path, "the samples"), lambda file: file.writelines(lines))
-
-    @classmethod
-    @guarded
-    def from_csv(cls, path: str | Path) -> "History":
-        """Raises `UserError` if `path` is not a file that `to_csv` wrote."""
-        try:
-            with open(path, newline="", encoding="utf-8-sig") as file:  # Excel's BOM
-                lines = list(csv.DictReader(file))
-            (name,) = {line.pop("algorithm") for line in lines}
-            rows = [
-                {k: None if v == "" else float(v) for k, v in line.items()}
-                for line in lines
-            ]
-        except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
-            raise UserError(f"{path} is not a history written by to_csv") from error
-        return cls(name, rows)
-
-
-def _text(name: str, value: Any) -> str:
-    """A number with every digit; `UserError` if a hook wrote something else."""
-    try:
-        return "" if value is None else repr(float(value))
-    except (TypeError, ValueError, RuntimeError):
-        raise UserError(
-            f"the history's column {name!r} must hold numbers, got {shown(value)}"
-        ) from None
-
 
 # The updates of a rollout
 
@@ -210,56 +153,3 @@ class Meter:
         low, middle, high = torch.quantile(z, z.new_tensor([0.01, 0.5, 0.99])).tolist()
         quantiles = {"q01": low, "q50": middle, "q99": high}
         return means | {f"log_ratio/{name}": value for name, value in quantiles.items()}
-
-
-# Samples: what a person reads along a run
-
-KEPT = 4
-"""Of a rollout."""
-HEAD, TAIL = 140, 60
-"""Characters of a long completion that are printed; all of it is kept."""
-
-
-def chosen(step: int, prompts, completions, rewards, group_size: int) -> list[dict]:
-    """The first response to each of the first four prompts, as plain dictionaries.
-
-    Not the best or the worst: these would show how far a policy can stray, not how it
-    mostly behaves. Where there are fewer prompts, second responses follow.
-    """
-    order = sorted(range(len(prompts)), key=lambda i: (i % group_size, i // group_size))
-    names = ("step", "prompt", "completion", "reward")
-    return [
-        dict(zip(names, (step, prompts[i], completions[i], float(rewards[i]))))
-        for i in order[:KEPT]
-    ]
-
-
-def line(sample: dict, special: Collection[str] = ()) -> str:
-    """A sample as one line of printable characters, its prompt as the last line of it
-    that says something: a chat template ends with the header of the answer to come,
-    which begins with one of the `special` tokens.
-
-    The texts are a model's: as Python literals they can neither break the line nor
-    move the cursor, change colours or reverse the direction of writing.
-    """
-    lines = [text for text in sample["prompt"].splitlines() if text.strip()]
-    spoken = [text for text in lines if not text.strip().startswith(tuple(special))]
-    question = (spoken or lines or [sample["prompt"]])[-1]
-    for token in special:
-        question = question.replace(token, "")
-    completion = sample["completion"]
-    if len(completion) > HEAD + TAIL:
-        completion = f"{completion[:HEAD]} … {completion[-TAIL:]}"
-    return (
-        f"step {sample['step']}  reward {sample['reward']:.2f}  "
-        f"{question!r} → {completion!r}"
-    )
-
-
-def show(samples: Sequence[dict], special: Collection[str] = ()) -> None:
-    """Print samples above the progress bar, whatever the terminal can display."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    with contextlib.suppress(OSError):  # nobody reads on, and the run need not end
-        for sample in samples:
-            text = line(sample, special).encode(encoding, "backslashreplace")
-            tqdm.write(text.decode(encoding))

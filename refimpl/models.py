@@ -179,18 +179,6 @@ def copied(model: Model, shared: Collection[nn.Parameter]) -> Model:
     return copy.deepcopy(model, memo)
 
 
-def frozen_names(model: Model) -> set[str]:
-    """What `model.state_dict()` calls the parameters that need no gradient."""
-    every = model.named_parameters(remove_duplicate=False)
-    return {name for name, p in every if not p.requires_grad}
-
-
-def fingerprint(model: Model, each: int = 64) -> Tensor:
-    """Some numbers of each frozen weight, by which another base is recognised."""
-    seen = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
-    return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in seen)])
-
-
 def weights(model: Model) -> Float[Tensor, " P"]:
     """All trained weights in one row, copied."""
     return torch.cat([p.detach().flatten() for p in trained(model)])

@@ -12,8 +12,9 @@ from refimpl import algorithms, corrections, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, guarded, refuse_unknown, rows_of, shown
 from refimpl.config import TrainConfig
+from refimpl.descent import optimizer
 from refimpl.history import History
-from refimpl.models import Model, trained
+from refimpl.models import Model
 from refimpl.normalisers import NORMALISERS
 from refimpl.rewards import check_rows
 from refimpl.run import Run
@@ -21,8 +22,6 @@ from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.sampling import encode
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
-
-CRITIC_LEARNING_RATE = 1e-3
 
 
 @guarded
@@ -204,22 +203,3 @@ def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None
             f"router_shift multiplies the ratio, and {method.name} has none "
             "without correct=True"
         )
-
-
-def optimizer(
-    model: Model, critic: Model | None, config: TrainConfig
-) -> torch.optim.Optimizer:
-    """For what is trained, each at its rate: routers and critic may have another."""
-    rate = config.learning_rate
-    routers = moe.routers(model) if config.router_rate != 1 else []
-    apart = [p for r in routers for p in r.parameters() if p.requires_grad]
-    rest = [p for p in trained(model) if not any(p is router for router in apart)]
-    groups: list[dict[str, Any]] = [{"params": rest, "lr": rate}]
-    if apart:
-        groups.append({"params": apart, "lr": config.router_rate * rate})
-    if critic is not None:
-        groups.append({"params": critic.parameters(), "lr": CRITIC_LEARNING_RATE})
-    common: dict[str, Any] = {"weight_decay": config.weight_decay, "fused": True}
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=rate, **common)
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), **common)

@@ -2,14 +2,9 @@
 
 import asyncio
 import inspect
-import json
 import math
-import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import is_dataclass
-from functools import partial
-from types import CodeType
 from typing import Any
 
 import torch
@@ -129,30 +124,6 @@ def scored(
     if hasattr(reward, "total"):
         return reward.total(parts), parts
     return score(reward, prompts, completions, columns), parts
-
-
-def identity(part) -> str:
-    """What tells one task or reward from another, in every process the same.
-
-    A function is its name, so that it can be mended and gone on with; a lambda its
-    code, a partial its arguments, an object those it was made with and keeps.
-    """
-    if is_dataclass(part):
-        return repr(part)
-    named = part if hasattr(part, "__qualname__") else type(part)
-    name: str = f"{named.__module__}.{named.__qualname__}"
-    inside: Any = None
-    if isinstance(part, CodeType):
-        inside = [zlib.crc32(part.co_code), part.co_names, part.co_consts]
-    elif isinstance(part, partial):
-        name, inside = identity(part.func), [part.args, part.keywords]
-    elif name.endswith("<lambda>"):
-        inside = [part.__code__, part.__defaults__]
-    elif named is not part and (held := getattr(part, "__dict__", {})):
-        made_with = inspect.signature(named).parameters
-        inside = {k: v for k, v in held.items() if k in made_with}
-    text = json.dumps(inside, skipkeys=True, default=identity)
-    return f"{name} {text}" if inside else name
 
 
 @guarded

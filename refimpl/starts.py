@@ -22,8 +22,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging
 
 from refimpl import seeds, sft
+from refimpl.cache import cache_folder, digest, writable_folder
 from refimpl.checks import UserError, guarded, one_line
-from refimpl.files import cache_folder, digest, writable_folder
 from refimpl.models import pick_device
 from refimpl.sft import WarmStart
 from refimpl.tasks import make_tokenizer

@@ -2,39 +2,36 @@
 
     collect    problems → prompts → rollout → rewards → advantages → batch  (collect.py)
     update     K times: log-probs → loss → gradient → step                  (here)
-    hooks      evaluate, print, save                                        (hooks.py)
+    hooks      evaluate, print, look whether anything moved                 (hooks.py)
+    keep       save, and hand back what there is, however it ends   (keep/ending.py)
 
 Every random choice is drawn from a generator seeded by (run seed, rollout, purpose),
 so a run can be resumed anywhere and the global generators are never touched.
 """
 
-import math
 import time
 import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import checkpoint, seeds
+from refimpl import seeds
 from refimpl.algorithms import Algorithm
 from refimpl.batch import Batch
 from refimpl.checks import guarded
 from refimpl.collect import collect
 from refimpl.config import TrainConfig
+from refimpl.descent import check_finite, descend
 from refimpl.history import History, Meter
-from refimpl.hooks import bar, end_early, evaluate, last_hooks
+from refimpl.hooks import bar, check_staleness, evaluate
+from refimpl.keep.ending import kept
 from refimpl.models import Model, one_thread
 from refimpl.prepare import prepare
 from refimpl.run import Run
 from refimpl.scoring import log_probs as teacher_forced
 from refimpl.terms import Given
-
-MAX_GRAD_NORM = 1.0
-"""The gradient's norm is cut off here, the critic's by itself."""
 
 
 @guarded
@@ -81,14 +78,12 @@ def train(
     rounding noise although K > 1. This, and any other error of a later rollout, carries
     the run's `history`.
     """
-    with checkpoint.folder(checkpoint_dir, resume, overwrite) as (folder, saved):
+    with kept(checkpoint_dir, resume, overwrite) as keeping:
         run = prepare(algorithm, config, model, tokenizer, task, reward, log_probs)
         run.progress = progress
-        if saved is not None:
-            checkpoint.restore(run, saved)
-        with one_thread(run.model), end_early(run, folder), bar(run, progress) as show:
+        with one_thread(run.model), keeping(run) as keep, bar(run, progress) as show:
             own = map(torch.enable_grad(), hooks)  # one may switch gradients off
-            loop(run, [evaluate, *own, show, *last_hooks(folder)])
+            loop(run, [evaluate, *own, show, keep, check_staleness])
     if run.history.ended is not None:
         warnings.warn(str(run.history.ended), stacklevel=4)  # two decorators between
     return run.history
@@ -121,15 +116,6 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     return meter.read()
 
 
-def check_finite(model: Model) -> None:
-    """The gradients were: what a step made of them may not be."""
-    if not torch.nn.utils.get_total_norm(model.parameters()).isfinite():
-        raise FloatingPointError(
-            "the weights are no longer finite after the last update: training has "
-            "diverged; lower the learning rate"
-        )
-
-
 def update(run: Run, mini: Batch, meter: Meter) -> None:
     """One optimiser step on a mini-batch, its gradient summed over micro-batches.
 
@@ -158,23 +144,3 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         loss.backward()
         meter.add(part, scores.logp, loss, metrics)
     meter.end_update(descend(run, meter))
-
-
-def descend(run: Run, meter: Meter) -> Float[Tensor, ""]:
-    """Clip the gradient's norm, step, and forget it; the norm before clipping."""
-    norms = {}
-    for name, model in (("policy", run.model), ("critic", run.critic)):
-        if model is not None:
-            every = model.parameters()
-            norms[name] = torch.nn.utils.clip_grad_norm_(every, MAX_GRAD_NORM)
-    for name, norm in zip(norms, torch.stack([*norms.values()]).tolist()):
-        if not math.isfinite(norm):  # the weights are those of the last good step
-            done = len(run.history) * run.config.updates_per_rollout
-            raise FloatingPointError(
-                f"update {done + len(meter.updates) + 1}: the norm of the {name}'s "
-                f"gradient is {norm}, training has diverged; lower the learning rate, "
-                "or clip ratios more tightly (chapter 11 goes from symptoms to causes)"
-            )
-    run.optimizer.step()
-    run.optimizer.zero_grad()
-    return norms["policy"]

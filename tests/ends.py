@@ -28,8 +28,9 @@ import torch
 import tyro
 from tabulate import tabulate
 
-from refimpl import checkpoint, tasks
-from refimpl.history import History
+from refimpl import History, tasks
+from refimpl.keep import checkpoint
+from refimpl.keep.histories import from_csv
 from refimpl.shell import main as command
 
 ROLLOUTS, EVERY = 8, 3
@@ -237,7 +238,7 @@ def kept(folder: Path) -> tuple[int, int]:
     """Rollouts in the history, and in the checkpoint."""
     rows = saved = 0
     if (folder / "h.csv").exists():
-        rows = len(History.from_csv(folder / "h.csv"))
+        rows = len(from_csv(folder / "h.csv"))
     if (folder / "c" / checkpoint.NAME).exists():
         saved = len(checkpoint.load(folder / "c")["rows"])
     return rows, saved
@@ -280,7 +281,7 @@ def main(minutes: float = 60.0, runs: int = 100, seed: int = 0) -> None:
             folder.mkdir()
             if n == 0:  # the run that nothing ends
                 ended(Way(), ROLLOUTS, 0.0, folder)
-                rewards = History.from_csv(folder / "h.csv")["reward"]
+                rewards = from_csv(folder / "h.csv")["reward"]
                 continue
             name = [*WAYS, chance.choice([*WAYS])][min(n - 1, len(WAYS))]
             when, moment = chance.randrange(ROLLOUTS - 1), chance.uniform(0, 0.4)
@@ -292,7 +293,7 @@ def main(minutes: float = 60.0, runs: int = 100, seed: int = 0) -> None:
             table[name] = [a + b for a, b in zip(table[name], counts, strict=True)]
             if goes_on:
                 ended(Way(), ROLLOUTS, 0.0, folder, resume=True)
-                if History.from_csv(folder / "h.csv")["reward"] != rewards:
+                if from_csv(folder / "h.csv")["reward"] != rewards:
                     found.append(f"gone on from rollout {saved}, it is another run")
             wrong += [f"{name}, run {n}, after rollout {when}: {f}" for f in found]
     lines = [[name, *counts] for name, counts in table.items()]

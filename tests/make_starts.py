@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
 
 from course.distil import MIXED
 from refimpl import WarmStart, warm_start
-from refimpl.files import digest
+from refimpl.cache import digest
 from refimpl.lab.grid import FIVE, TEN, WORLDS
 from refimpl.starts import IN_A_CLONE, RECORD, SHIPPED
 from refimpl.tasks import rare_careful

@@ -28,10 +28,12 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn, tensor
 
 import refimpl as rl
-from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, checkpoint
+from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart
 from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.interop import scored as bridged
+from refimpl.keep import checkpoint
+from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
 from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
@@ -97,6 +99,7 @@ TYPES = {
 MODEL = random_model()
 SAMPLED = rl.sample(MODEL, TOKENIZER, PROMPTS, group_size=2, max_new_tokens=6)
 HISTORY = History("grpo", [{"reward": 1.0}])
+WRITTEN = {"history": HISTORY, "path": "h.csv"}
 BATCH = {
     "logp": tensor([[-1.0, -0.5, -2.0], [-0.7, -1.2, -0.1]]),
     "old_logp": tensor([[-1.1, -0.5, -1.9], [-0.7, -1.0, -0.2]]),
@@ -133,9 +136,9 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "score": (score, {"reward": max, **ANSWERS, "columns": {}}),
     "overlong_punishment": (overlong_punishment, RAMP),
     "reached": (HISTORY.reached, {"level": 0.9, "name": "reward"}),
-    "to_csv": (HISTORY.to_csv, {}),
-    "samples_to_jsonl": (HISTORY.samples_to_jsonl, {}),
-    "from_csv": (History.from_csv, {}),
+    "to_csv": (to_csv, WRITTEN),
+    "samples_to_jsonl": (samples_to_jsonl, WRITTEN),
+    "from_csv": (from_csv, {}),
     "a world's sample": (Arithmetic().sample, WORLD),
     "held_out": (Arithmetic().held_out, WORLD),
     "demonstrations": (Arithmetic().demonstrations, {**WORLD, "mix": (0.3, 0.4, 0.3)}),
@@ -570,7 +573,7 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     for name in (checkpoint.NAME, "h.csv", "config.json"):
         DAMAGE[what](tmp_path / name)
     refused(checkpoint.NAME, small_train, tmp_path, resume=True)
-    refused("h.csv", History.from_csv, tmp_path / "h.csv")
+    refused("h.csv", from_csv, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path)  # whose config.json it is
 
@@ -581,14 +584,14 @@ def test_a_history_that_holds_more_than_numbers(tmp_path):
     path = tmp_path / "h.csv"
     for value in ("good", tensor([1.0, 2.0]), [1.0], {}):
         words = "the history's column 'mine' must hold numbers, got"
-        refused(words, History("grpo", [{"mine": value}]).to_csv, path)
+        refused(words, to_csv, History("grpo", [{"mine": value}]), path)
         assert not path.exists()
     for value in (np.float64(0.1), np.float32(0.5), tensor(2.0), 3, True, None):
-        History("grpo", [{"mine": value, "reward": 1 / 3}]).to_csv(path)
+        to_csv(History("grpo", [{"mine": value, "reward": 1 / 3}]), path)
         plain = None if value is None else float(value)
         for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
             path.write_bytes(text)
-            assert History.from_csv(path).rows == [{"mine": plain, "reward": 1 / 3}]
+            assert from_csv(path).rows == [{"mine": plain, "reward": 1 / 3}]
 
 
 def test_a_path_that_cannot_be_written(tmp_path):
@@ -597,10 +600,10 @@ def test_a_path_that_cannot_be_written(tmp_path):
     folder.mkdir()
     refused("cannot write checkpoints to … File exists", small_train, file)
     refused("cannot write checkpoints to … below", small_train, file / "below")
-    writers = {"the history": HISTORY.to_csv, "the samples": HISTORY.samples_to_jsonl}
+    writers = {"the history": to_csv, "the samples": samples_to_jsonl}
     for what, write in writers.items():
-        refused(f"cannot write {what} to … below", write, file / "below")
-        refused(f"cannot write {what} to … is a folder", write, folder)
+        refused(f"cannot write {what} to … below", write, HISTORY, file / "below")
+        refused(f"cannot write {what} to … is a folder", write, HISTORY, folder)
 
 
 # Two at once: the call works, or one sentence names one of them

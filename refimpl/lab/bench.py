@@ -26,8 +26,8 @@ from refimpl.algorithms import ALGORITHMS, get
 from refimpl.checks import Count, UserError, guarded
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
-from refimpl.files import writable_file, write
 from refimpl.history import History
+from refimpl.keep.files import writable_file, write
 from refimpl.lab import machine, real
 from refimpl.models import count_parameters, one_thread
 from refimpl.real.chat import Chat

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from refimpl.files import unmade, writable_file
+from refimpl.keep.files import unmade, writable_file
 from refimpl.lab import bench as speed
 from refimpl.lab import gpu_check as gpu
 from refimpl.lab import real as pretrained

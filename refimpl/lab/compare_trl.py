@@ -32,6 +32,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from refimpl import TrainConfig, evaluate, seeds, train, warm_start
+from refimpl.descent import MAX_GRAD_NORM
 from refimpl.lab import bench, machine, real
 from refimpl.models import frozen_copy, one_thread
 from refimpl.real import scoring
@@ -39,7 +40,6 @@ from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.rewards import columns
 from refimpl.tasks import Arithmetic
-from refimpl.train import MAX_GRAD_NORM
 
 
 class Clock(TrainerCallback):

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from refimpl import seeds
 from refimpl.checks import Count, Seed, UserError, guarded, nearest
-from refimpl.files import writable_file, write
+from refimpl.keep.files import writable_file, write
 from refimpl.lab import store
 from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import CLAIMS, SECOND, STUDIES

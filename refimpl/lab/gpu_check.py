@@ -32,7 +32,7 @@ from refimpl.checks import UserError, guarded, one_line
 from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
-from refimpl.files import writable_file, write
+from refimpl.keep.files import writable_file, write
 from refimpl.lab import machine, pairs, real
 from refimpl.lab.bench import GOAL, _show
 from refimpl.lab.store import provenance

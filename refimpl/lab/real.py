@@ -17,10 +17,10 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from refimpl.cache import digest
 from refimpl.checks import Count, UserError, guarded, nearest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
-from refimpl.files import digest
 from refimpl.lab.arms import ARMS as TOY_ARMS
 from refimpl.lab.grid import formula
 from refimpl.lab.pool import about, finished, trained

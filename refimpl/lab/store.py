@@ -37,7 +37,7 @@ import refimpl
 from refimpl import seeds
 from refimpl.checks import UserError
 from refimpl.config import TrainConfig
-from refimpl.files import to_disk, writable_file, write
+from refimpl.keep.files import to_disk, writable_file, write
 
 if TYPE_CHECKING:
     import pandas

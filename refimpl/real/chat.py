@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from refimpl.checks import Count, Seed, UserError, guarded
-from refimpl.rewards import identity
+from refimpl.keep.identity import identity
 from refimpl.tasks import TaskWarning
 
 MARKS = "Is 4711 odd?", "Answer 1213.", "It is 1415."

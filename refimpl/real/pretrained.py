@@ -18,8 +18,9 @@ import torch
 from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from refimpl.cache import cache_folder, digest, writable_folder
 from refimpl.checks import UserError, guarded, nearest
-from refimpl.files import cache_folder, digest, to_disk, writable_folder, write
+from refimpl.keep.files import to_disk, write
 from refimpl.real.extras import needed
 
 

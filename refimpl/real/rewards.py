@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from refimpl.checks import UserError, plain, shown
-from refimpl.rewards import identity, scored
+from refimpl.keep.identity import identity
+from refimpl.rewards import scored
 
 
 @dataclass(frozen=True, eq=False, repr=False)

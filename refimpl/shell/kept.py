@@ -11,14 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refimpl import checkpoint, files
 from refimpl.algorithms import Algorithm
-from refimpl.checkpoint import CheckpointError
 from refimpl.checks import printable
 from refimpl.collect import DynamicSamplingError
 from refimpl.config import TrainConfig
 from refimpl.history import History
-from refimpl.hooks import Interrupted, signals_to
+from refimpl.keep import checkpoint, files
+from refimpl.keep.checkpoint import CheckpointError
+from refimpl.keep.ending import Interrupted, signals_to
+from refimpl.keep.histories import samples_to_jsonl, to_csv
 from refimpl.train import train as run_training
 
 PATIENCE = 1.0
@@ -70,9 +71,9 @@ def run(
                 fill = partial(save_policy, result.model, start["tokenizer"])
                 todo.callback(files.write_folder, outputs.save, fill)
             if outputs.samples is not None:
-                todo.callback(result.samples_to_jsonl, outputs.samples)
+                todo.callback(samples_to_jsonl, result, outputs.samples)
             if outputs.history is not None:
-                todo.callback(result.to_csv, outputs.history)
+                todo.callback(to_csv, result, outputs.history)
 
     complete: list[int] = []
     late: list[int] = []

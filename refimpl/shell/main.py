@@ -18,9 +18,10 @@ import tyro
 from pydantic import TypeAdapter
 
 import refimpl as rl
-from refimpl import checks, files
+from refimpl import checks
 from refimpl.checks import UserError
 from refimpl.config import Preset, TrainConfig
+from refimpl.keep import files
 from refimpl.shell.flags import File, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import Unbroken
 from refimpl.shell.rooms import ELSEWHERE, check_command, loading, room
@@ -115,9 +116,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def ours() -> tuple[type[BaseException], ...]:
     """Errors that are sentences for the reader; any other is a bug."""
-    from refimpl.checkpoint import CheckpointError
     from refimpl.collect import DynamicSamplingError
     from refimpl.hooks import StalenessError
+    from refimpl.keep.checkpoint import CheckpointError
 
     ended = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
     return (UserError, *ended)

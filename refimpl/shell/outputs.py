@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from refimpl.checks import UserError
-from refimpl.files import FULL
+from refimpl.keep.files import FULL
 
 
 def check_apart(

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import refimpl as rl
-from refimpl import checks, files
+from refimpl import checks
 from refimpl.checks import UserError
 from refimpl.config import DType, Preset, TrainConfig
+from refimpl.keep import files
 from refimpl.shell.flags import File, Folder, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import check_apart
 from refimpl.shell.rooms import loading, room
@@ -67,6 +68,7 @@ def train(
     """
     method = known_method(algorithm)
     with loading():
+        from refimpl.keep import checkpoint
         from refimpl.prepare import check_fit
         from refimpl.shell.kept import Outputs, run, save_pretrained
 
@@ -82,7 +84,7 @@ def train(
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
     outputs = Outputs(history, samples, save)
-    taken = {} if checkpoint_dir is None else rl.checkpoint.files(checkpoint_dir)
+    taken = {} if checkpoint_dir is None else checkpoint.files(checkpoint_dir)
     check_apart(
         {"--history": history, "--samples": samples, **taken},
         {"--save": save, "--model": model},

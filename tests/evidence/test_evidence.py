@@ -12,7 +12,7 @@ import pytest
 
 from refimpl import ALGORITHMS, UserError, WarmStart
 from refimpl.__main__ import main
-from refimpl.files import digest
+from refimpl.cache import digest
 from refimpl.lab import evidence, grid, store
 from refimpl.lab.claims import CLAIMS
 from refimpl.lab.effects import STARTS

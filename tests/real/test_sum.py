@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from refimpl import UserError
+from refimpl.keep.identity import identity
 from refimpl.real.rewards import Sum
-from refimpl.rewards import identity, score, scored
+from refimpl.rewards import score, scored
 from refimpl.tasks import Arithmetic
 from tests.worlds import small_run
 

@@ -6,8 +6,9 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from refimpl import TrainConfig, checkpoint, samplers
-from refimpl.checkpoint import MAY_CHANGE, NAME, check_same, folder, load
+from refimpl import TrainConfig, samplers
+from refimpl.keep import checkpoint
+from refimpl.keep.checkpoint import MAY_CHANGE, NAME, check_same, folder, load
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
     Interrupting,

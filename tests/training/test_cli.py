@@ -18,8 +18,10 @@ import pytest
 import torch
 
 import refimpl as rl
-from refimpl import ALGORITHMS, History, TrainConfig, WarmStart, checkpoint
+from refimpl import ALGORITHMS, History, TrainConfig, WarmStart
 from refimpl.checks import UserError, annotations
+from refimpl.keep import checkpoint
+from refimpl.keep.histories import from_csv
 from refimpl.lab import bench, evidence
 from refimpl.real import loading
 from refimpl.real.loading import load
@@ -79,7 +81,7 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
     more = "--history new/h.csv --samples s.jsonl --save trained --rollouts 2"
     assert run(f"{RUN} {more}") == 0
     last = capsys.readouterr().out.strip().splitlines()[-1]
-    history = History.from_csv("new/h.csv")
+    history = from_csv("new/h.csv")
     assert last.endswith(f"accuracy {history.accuracy:.2f}") and "rollouts 2" in last
     samples = [json.loads(line) for line in Path("s.jsonl").read_text().splitlines()]
     assert {sample["step"] for sample in samples} == {0, 1}
@@ -131,9 +133,9 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     if how != "still":
         assert "stopped after 2 of 4 rollouts" in shown.err
         assert "rollouts 2" in shown.out.splitlines()[-1]
-    assert len(History.from_csv("h.csv")) == 2 and load("trained")
+    assert len(from_csv("h.csv")) == 2 and load("trained")
     if how == "Ctrl-C":
-        assert run(f"{line} --resume") == 0 and len(History.from_csv("h.csv")) == 4
+        assert run(f"{line} --resume") == 0 and len(from_csv("h.csv")) == 4
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -153,7 +155,7 @@ def test_a_signal_between_a_run_and_its_outputs_waits_for_them(
 
     monkeypatch.setattr(kept, "run_training", signalled)
     assert run(f"{RUN} --rollouts 2 --history h.csv") == 128 + number
-    assert len(History.from_csv("h.csv")) == 2
+    assert len(from_csv("h.csv")) == 2
 
 
 def test_a_run_that_ends_before_its_first_rollout_keeps_nothing(capsys, monkeypatch):
@@ -557,7 +559,7 @@ def test_where_memory_ends_the_settings_that_take_it_are_named(
     assert run(f"{RUN} --history h.csv") == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "prompts_per_rollout, group_size" in said and "micro_batch_size" in said
-    assert len(History.from_csv("h.csv")) == 2
+    assert len(from_csv("h.csv")) == 2
 
 
 def test_what_moves_the_cursor_is_escaped(capsys, monkeypatch):

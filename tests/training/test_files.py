@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from refimpl.cache import cache_folder, writable_folder
 from refimpl.checks import UserError
-from refimpl.files import (
-    cache_folder,
-    unmade,
-    writable_file,
-    writable_folder,
-    write,
-    write_folder,
-)
+from refimpl.keep.files import unmade, writable_file, write, write_folder
 
 
 def put(text: str, path: Path) -> None:

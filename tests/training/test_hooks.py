@@ -9,9 +9,10 @@ from unittest.mock import Mock, call
 import pytest
 import torch
 
-from refimpl import History, StalenessError, checkpoint, evaluate, hooks
+from refimpl import History, StalenessError, evaluate, hooks
 from refimpl.batch import Batch
-from refimpl.checkpoint import CheckpointError
+from refimpl.keep import checkpoint
+from refimpl.keep.checkpoint import CheckpointError
 from refimpl.scoring import log_probs
 from tests.worlds import (
     TOKENIZER,

@@ -13,7 +13,7 @@ import transformers
 from filelock import FileLock
 
 from refimpl import UserError, WarmStart, moe, sample, sft, starts, warm_start
-from refimpl.files import digest
+from refimpl.cache import digest
 from refimpl.starts import cached, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
 from tests.make_starts import STARTS

@@ -8,13 +8,21 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from refimpl import ALGORITHMS, Objective, collect, moe, normalisers, updates
+from refimpl import (
+    ALGORITHMS,
+    Objective,
+    collect,
+    descent,
+    moe,
+    normalisers,
+    updates,
+)
 from refimpl.algorithms import value_loss
 from refimpl.batch import Batch
+from refimpl.descent import CRITIC_LEARNING_RATE
 from refimpl.history import Meter
 from refimpl.models import weights
 from refimpl.normalisers import NORMALISERS
-from refimpl.prepare import CRITIC_LEARNING_RATE
 from refimpl.scoring import log_probs, values
 from refimpl.terms import BALANCE
 from tests.worlds import (
@@ -88,7 +96,7 @@ def one_update(run, mini) -> dict[str, float]:
     """The metrics of an update whose gradient stays, and which moves nothing."""
     meter = Meter()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TRAIN, "MAX_GRAD_NORM", math.inf)
+        patch.setattr(descent, "MAX_GRAD_NORM", math.inf)
         patch.setattr(run.optimizer, "step", lambda: None)
         patch.setattr(run.optimizer, "zero_grad", lambda **_: None)
         for p in (p for group in run.optimizer.param_groups for p in group["params"]):
@@ -219,7 +227,7 @@ def test_no_gradient_is_longer_than_the_bound(bound, monkeypatch):
             lengths = torch.stack([p.grad.norm() for p in group["params"]])
             norms[name].append(lengths.norm().item())
 
-    monkeypatch.setattr(TRAIN, "MAX_GRAD_NORM", bound)
+    monkeypatch.setattr(descent, "MAX_GRAD_NORM", bound)
     run = prepared("ppo")
     run.optimizer.register_step_pre_hook(note)
     before = updates(run, collect(run, 0)[0], 0)["grad_norm"]
@@ -233,7 +241,7 @@ def test_no_gradient_is_longer_than_the_bound(bound, monkeypatch):
 
 def test_sgd_steps_by_the_gradient_itself(monkeypatch):
     """θ ← θ − η g, with no memory of the step before."""
-    monkeypatch.setattr(TRAIN, "MAX_GRAD_NORM", math.inf)
+    monkeypatch.setattr(descent, "MAX_GRAD_NORM", math.inf)
     run = prepared(reward=fixed_noise, optimizer="sgd", learning_rate=0.1)
     mini, _ = first_mini(run, collect(run, 0)[0])
     for _ in range(2):

@@ -11,10 +11,11 @@ import torch
 from filelock import FileLock, Timeout
 
 from refimpl import seeds
+from refimpl.cache import writable_folder
 from refimpl.checks import UserError, one_line
-from refimpl.files import sweep, unmade, writable_file, writable_folder, write
-from refimpl.models import Model, fingerprint, frozen_names
-from refimpl.rewards import identity
+from refimpl.keep.files import sweep, unmade, writable_file, write
+from refimpl.keep.identity import fingerprint, frozen_names, identity
+from refimpl.models import Model
 from refimpl.run import Run
 
 NAME, LOCK = "checkpoint.pt", ".lock"

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -12,24 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from refimpl.cache import unwritable, writable_folder
 from refimpl.checks import UserError, one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota, a file that may not grow."""
 UNFINISHED, DAY = ".unfinished", 86_400
 """How scratch files end, and the seconds after which one is nobody's any more."""
-
-
-def cache_folder() -> Path:
-    """`$REFIMPL_CACHE`, else `refimpl` under the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
-
-
-def digest(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write(
@@ -153,30 +141,12 @@ def _umask() -> int:
     return mask
 
 
-def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
-    """`path` as a folder that can be written to, made if need be; `file` is for there.
-
-    Absolute, so that it stays the same if the working directory changes. Raises
-    `UserError` now rather than after an hour of training.
-    """
-    if not str(path):
-        raise UserError(f"cannot write {what} to '', which is no name; name a folder")
-    try:
-        folder = Path(path).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except (OSError, ValueError) as error:  # a name that holds NUL
-        raise _unwritable(what, Path(path) / file, error) from error
-    return folder
-
-
 def check_name(path: str | Path, what: str) -> None:
     """Raise `UserError` if what writes weights cannot take such a name."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise _unwritable(what, path, "its name is not UTF-8") from None
+        raise unwritable(what, path, "its name is not UTF-8") from None
 
 
 def writable_file(path: str | Path, what: str) -> Path:
@@ -197,14 +167,14 @@ def writable_file(path: str | Path, what: str) -> Path:
         try:  # only now the system says whether the name is too long
             (folder / target.name).exists()
         except OSError as error:
-            raise _unwritable(what, path, error) from error
+            raise unwritable(what, path, error) from error
         return Path(path).absolute()
     except (OSError, ValueError) as error:  # too long, NUL, a circle of links
-        raise _unwritable(what, path, error) from error
+        raise unwritable(what, path, error) from error
     if stat.S_ISDIR(there):
         raise _is_folder(what, path)
     if stat.S_ISSOCK(there) or not (there & 0o222 and os.access(path, os.W_OK)):
-        raise _unwritable(what, path, "it is a socket or read-only")
+        raise unwritable(what, path, "it is a socket or read-only")
     if stat.S_ISREG(there):
         writable_folder(Path(os.path.realpath(path)).parent, what, Path(path).name)
     return Path(path).absolute()
@@ -213,12 +183,4 @@ def writable_file(path: str | Path, what: str) -> Path:
 def _is_folder(what: str, path: str | Path) -> UserError:
     return UserError(
         f"cannot write {what} to {str(path)!r}, which is a folder; name a file in it"
-    )
-
-
-def _unwritable(what: str, path: str | Path, why: object) -> UserError:
-    why = getattr(why, "strerror", None) or why
-    return UserError(
-        f"cannot write {what} to {str(path)!r} ({why}); choose a place that you may "
-        "write to"
     )
