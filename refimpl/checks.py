@@ -179,37 +179,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def parse(name: str, annotation: Any, text: str) -> Any:
-    """`text` from a command line as what `annotation` says (`false` is False, several
-    values stand with commas)."""
-    if text.lower() == "none" and NoneType in typing.get_args(annotation):
-        return None
-    adapter: TypeAdapter = TypeAdapter(annotation, config=STRICT)
-    bare = annotation
-    if typing.get_origin(annotation) is Annotated:
-        bare = typing.get_args(annotation)[0]
-    try:
-        if typing.get_origin(bare) is not tuple:
-            return adapter.validate_strings(text)
-        kinds, parts = typing.get_args(bare), text.split(",")
-        each = [TypeAdapter(kind, config=STRICT) for kind in kinds[: len(parts)]]
-        read = [kind.validate_strings(part) for kind, part in zip(each, parts)]
-        return adapter.validate_python((*read, *parts[len(read) :]))
-    except ValidationError:
-        raise UserError(sentence(name, annotation, text)) from None
-
-
-def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]:
-    """`name=value` texts of a command line, still as text."""
-    texts = {}
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        if not text:
-            raise UserError(f"{flag} takes name=value, as {example}, got {pair!r}")
-        texts[name] = text
-    return texts
-
-
 # Sentences
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
@@ -334,42 +303,3 @@ def _check_numbers(tensors: Mapping[str, Any]) -> None:
                 f"{name} is {value[tuple(place)].item()} at {place}: it must be finite"
                 + " where the mask is 1" * (mask is not None)
             )
-
-
-# A task and its rows, which we did not write
-
-PARTS = ("sample", "held_out", "reward", "habit", "habits")
-
-
-def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
-    """task.method(n, seed); raises `UserError` if it is no task, or these no rows."""
-    missing = [part for part in PARTS if not hasattr(task, part)]
-    if missing or isinstance(task, type):
-        raise UserError(
-            f"task must be an object with {', '.join(PARTS)} (see refimpl.tasks), got "
-            + shown(task)
-            + (f", which lacks {', '.join(missing)}" if missing else "")
-        )
-    try:
-        rows = getattr(task, method)(n, seed)
-    except UserError:
-        raise  # a sentence already, as of a bad salt
-    except Exception as error:
-        raise UserError(
-            f"task.{method}({n}, {seed}) raised {one_line(error)}"
-        ) from error
-    several = isinstance(rows, list) and len(rows) > 0
-    for row in rows if several else [rows]:
-        if not (
-            several
-            and isinstance(row, dict)
-            and isinstance(row.get("prompt"), str)
-            and row.keys() == rows[0].keys()
-        ):
-            raise UserError(
-                f"task.{method} must return a list of dictionaries with a 'prompt' "
-                f"string and the same keys throughout; it returned {shown(row)}"
-            )
-    if method == "sample" and len(rows) != n:
-        raise UserError(f"task.sample({n}, {seed}) returned {len(rows)} rows, not {n}")
-    return rows

@@ -15,13 +15,14 @@ from torch import Tensor
 from refimpl import moe, seeds
 from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
 from refimpl.batch import Batch, Rollout, widened
-from refimpl.checks import UserError, rows_of
+from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.run import Run
 from refimpl.samples import chosen, show
 from refimpl.scoring import in_parts
 from refimpl.tasks import TaskWarning
+from refimpl.tasks.rows import rows_of
 
 
 class DynamicSamplingError(RuntimeError):

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, corrections, models, moe, scoring, terms
 from refimpl.algorithms import Algorithm
-from refimpl.checks import UserError, guarded, refuse_unknown, rows_of, shown
+from refimpl.checks import UserError, guarded, refuse_unknown, shown
 from refimpl.config import TrainConfig
 from refimpl.descent import optimizer
 from refimpl.history import History
@@ -22,6 +22,7 @@ from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.sampling import encode
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
+from refimpl.tasks.rows import rows_of
 
 
 @guarded

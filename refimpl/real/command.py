@@ -10,8 +10,6 @@ from refimpl.checks import (
     UserError,
     annotations,
     nearest,
-    parse,
-    parse_pairs,
     refuse_unknown,
 )
 from refimpl.real import gym
@@ -20,6 +18,7 @@ from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.pretrained import PACKAGED, fetch
 from refimpl.real.scoring import log_probs, recomputed
+from refimpl.shell.texts import parse, parse_pairs
 
 GYM = "reasoning-gym:"
 

@@ -28,7 +28,6 @@ from refimpl.checks import (
     guarded,
     nearest,
     one_line,
-    parse,
     refuse_unknown,
     sentence,
     shown,
@@ -37,6 +36,7 @@ from refimpl.real import answers, judge
 from refimpl.real.answers import Extract, Reward
 from refimpl.real.extras import needed
 from refimpl.seeds import salted
+from refimpl.shell.texts import parse
 
 EVALUATES = frozenset(
     {

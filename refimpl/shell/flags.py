@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 import refimpl as rl
-from refimpl.checks import (
-    Positive,
-    UserError,
-    annotations,
-    nearest,
-    parse,
-    parse_pairs,
-)
+from refimpl.checks import Positive, UserError, annotations, nearest
 from refimpl.config import TrainConfig
 from refimpl.shell.rooms import loading
+from refimpl.shell.texts import parse, parse_pairs
 
 if TYPE_CHECKING:
     from refimpl.algorithms import Algorithm

@@ -11,6 +11,7 @@ from refimpl.keep import files
 from refimpl.shell.flags import File, Folder, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import check_apart
 from refimpl.shell.rooms import loading, room
+from refimpl.shell.texts import parse, parse_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,7 @@ def train(
         {"--history": history, "--samples": samples, **taken},
         {"--save": save, "--model": model},
     )
-    pairs = checks.parse_pairs("--task-set", task_set, "max_terms=2")
+    pairs = parse_pairs("--task-set", task_set, "max_terms=2")
     world = world_of(task, pairs) if task in get_args(World) else None
     given = (model, lora, system)
     start: dict[str, Any]
@@ -130,4 +131,4 @@ def world_of(name: str, pairs: dict[str, str]) -> "HabitWorld":
     world: Any = worlds()[name]()
     kinds = checks.annotations(type(world))
     checks.refuse_unknown(f"the task {name}", pairs, kinds)
-    return replace(world, **{k: checks.parse(k, kinds[k], v) for k, v in pairs.items()})
+    return replace(world, **{k: parse(k, kinds[k], v) for k, v in pairs.items()})

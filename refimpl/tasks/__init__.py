@@ -5,8 +5,9 @@
 - `reward(prompts, completions, **columns) -> list[float]`: TRL's signature.
 - `habit(completion) -> str` and `habits`: labels whose shares are logged.
 
-`arithmetic`: the course's own world; `sorting`: a second one like it. Tasks of others,
-and a model's chat template, are in `refimpl.real`.
+`arithmetic`: the course's own world; `sorting`: a second one like it. `rows` asks a
+task for its rows and looks at them. Tasks of others, and a model's chat template, are
+in `refimpl.real`.
 """
 
 from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.checks import PARTS, rows_of
 from refimpl.rewards import columns, overlong_punishment, score
+from refimpl.tasks.rows import PARTS, rows_of
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 

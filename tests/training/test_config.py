@@ -15,13 +15,14 @@ import torch
 import refimpl as rl
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
 from refimpl.advantages import CRITIC_FREE, gdpo, std_of_advantages
-from refimpl.checks import annotations, parse
+from refimpl.checks import annotations
 from refimpl.config import SCALERL
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
 from refimpl.prepare import check_fit
 from refimpl.real.rewards import Sum
+from refimpl.shell.texts import parse
 from refimpl.tasks import Arithmetic
 from tests.worlds import PROMPTS, TOKENIZER, prepared, random_model
 
