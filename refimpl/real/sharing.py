@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from refimpl import moe
 from refimpl.batch import Rollout
-from refimpl.decoding import full_attention
 from refimpl.models import Model, vocabulary
+from refimpl.real.fast import full_attention
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""

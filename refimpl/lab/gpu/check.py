@@ -33,11 +33,13 @@ from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.files import writable_file, write
-from refimpl.lab import machine, pairs, real
+from refimpl.lab import real
 from refimpl.lab.bench import GOAL, _show
+from refimpl.lab.gpu import captured, machine, pairs
 from refimpl.lab.store import provenance
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.prepare import prepare
+from refimpl.real import fast
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.lora import lora
@@ -144,7 +146,7 @@ def by_trl(here: Here) -> dict:
     """The same model, problems, reward and settings in TRL's GRPOTrainer."""
     if importlib.util.find_spec("trl") is None:
         return {"not measured": "trl is not installed"}
-    from refimpl.lab import compare_trl
+    from refimpl.lab.gpu import compare_trl
 
     config = replace(here.config, rollouts=1 + here.repeats)
     given = (*_untrained(here.dense), Arithmetic(), config, pairs.odd_characters)
@@ -278,6 +280,8 @@ def gpu_check(
             "which tries its parts with the tiny presets"
         )
     writable_file(out, "the measurements")
+    fast.use()
+    captured.use()
     # A GPU takes a mini-batch of 32 in one pass.
     sizes: dict = {"rollouts": 2, "eval_problems": 8, "micro_batch_size": 32}
     here = Here(TrainConfig(**sizes, device=device))
