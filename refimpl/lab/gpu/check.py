@@ -35,9 +35,10 @@ from refimpl.evaluation import evaluate
 from refimpl.files import writable_file, write
 from refimpl.lab import real
 from refimpl.lab.bench import GOAL, _show
-from refimpl.lab.gpu import captured, machine, pairs
+from refimpl.lab.gpu import captured, experts, machine, pairs
 from refimpl.lab.store import provenance
 from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.moe import is_moe
 from refimpl.prepare import prepare
 from refimpl.real import fast
 from refimpl.real.chat import Chat
@@ -198,7 +199,10 @@ def to_goal(here: Here) -> dict:
 
 def _untrained(preset: Any) -> tuple[Any, Any]:
     tokenizer = make_tokenizer()
-    return build(preset, tokenizer), tokenizer
+    model = build(preset, tokenizer)
+    if is_moe(model):
+        experts.use(model)
+    return model, tokenizer
 
 
 def pair(here: Here, compare: Callable, **settings) -> dict:
