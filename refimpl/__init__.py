@@ -18,10 +18,9 @@ lowest first:
    `descent`, `prepare`, `collect`, `hooks`; the room `keep` (how a run is kept, however
    it ends); and on top `train`, which alone opens that room, by one door.
 
-Five more rooms stand beside this core, which runs without them: `engine` (samples
-faster, through a door that is opened here), `shell` (the command line), `real` (a
-pretrained model), `interop` (TRL, verl, the conformance kit), `lab` (evidence and
-measurements). `__main__` opens the second of them.
+Four more rooms stand beside this core, which runs without them: `shell` (the command
+line), `real` (a pretrained model), `interop` (TRL, verl, the conformance kit), `lab`
+(evidence and measurements). `__main__` opens the first of them.
 Importing it changes nothing in the host process, and loads nothing: each name is
 imported when it is first asked for, so that `--help` needs no torch.
 """
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
         advantages,
         corrections,
         curves,
-        engine,
         importance,
         kl,
         moe,
@@ -99,8 +97,6 @@ class _Door(ModuleType):
         if isinstance(value, ModuleType) and name in _HOME:  # `train` is the function
             value = getattr(value, name)
         super().__setattr__(name, value)
-        if name == "decoding":  # which samples faster with it
-            import_module(f"{__name__}.engine")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *__all__})

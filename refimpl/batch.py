@@ -4,7 +4,6 @@ learned from. Both have `rows(index)`, which also cuts unneeded padding off.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import compress
 
 import torch
@@ -63,12 +62,6 @@ class Rollout:
         steps = torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)
         return (steps * self.mask.bool()).amax(-1)
 
-    @cached_property
-    def known(self) -> Int[Tensor, "4 B"]:
-        """prompt_length, span, length, group: on the host, to make shapes of them."""
-        every = self.prompt_length, self.span, self.length.long(), self.group
-        return torch.stack(every).cpu()
-
     @property
     def end(self) -> Int[Tensor, " B"]:
         """Where in `ids` a row's padding begins."""
@@ -79,24 +72,16 @@ class Rollout:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        return next(self.parts([index]))
-
-    def parts(self, indices: Sequence[Tensor]) -> Iterator["Rollout"]:
-        """`rows` of each of `indices`; the device is asked once, for all of them."""
-        every = self.known[:, torch.cat([*indices]).cpu()]
-        for index, known in zip(indices, every.split([len(i) for i in indices], 1)):
-            start, span = known[0], known[1].clamp(min=1)  # also if all is hole
-            width = widths(int(span.max()), int((start + span).max()))
-            part = {name: x[index] for name, x in tensors(self).items()}
-            part |= {n: part[n][:, :cut] for n, cut in width.items() if n in part}
-            made = replace(self, **part)
-            vars(made)["known"] = known  # it need not ask again
-            yield made
+        part = {name: x[index] for name, x in tensors(self).items()}
+        whole = replace(self, **part)
+        span = whole.span.clamp(min=1)  # also if all is hole
+        width = widths(int(span.max()), int((whole.prompt_length + span).max()))
+        return replace(whole, **{n: part[n][:, : width[n]] for n in width if n in part})
 
     def split(self, size: int) -> list["Rollout"]:
         """Parts of `size` rows."""
         every = torch.arange(len(self), device=self.ids.device)
-        return list(self.parts(every.split(size)))
+        return [self.rows(index) for index in every.split(size)]
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
@@ -148,11 +133,6 @@ def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
     return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
 
 
-def true(mask: Tensor, n: int) -> Int[Tensor, " n"]:
-    """Where the flattened mask is 1, which is n times: nobody waits for a count."""
-    return mask.flatten().argsort(descending=True, stable=True)[:n]
-
-
 @dataclass(frozen=True)
 class Batch:
     """A rollout with everything that stays constant during its K updates.
@@ -179,30 +159,24 @@ class Batch:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Batch":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        return next(self.parts([index]))
-
-    def parts(self, indices: Sequence[Tensor]) -> Iterator["Batch"]:
-        """`rows` of each of `indices`, as a rollout's."""
+        part = self.rollout.rows(index)
         own = {name: x for name, x in tensors(self).items() if x.ndim}
-        for index, part in zip(indices, self.rollout.parts(indices)):
-            cut = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
-            yield replace(self, rollout=part, **cut)
+        own = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
+        return replace(self, rollout=part, **own)
 
     def minibatches(
         self, n: int, epochs: int, generator: torch.Generator
     ) -> Iterator["Batch"]:
         """n shuffled mini-batches of whole groups, in each of so many epochs."""
-        group = self.rollout.known[3]
+        group = self.rollout.group
         groups = group.unique()
-        rows: list[Tensor] = []
         for _ in range(epochs):
             order = groups[torch.randperm(len(groups), generator=generator)]
             for chosen in order.tensor_split(min(n, len(order))):
-                rows.append(torch.isin(group, chosen).nonzero()[:, 0])
-        every = torch.cat(rows).to(self.mask.device)
-        for mini in self.parts(every.split([len(row) for row in rows])):
-            count = mini.mask.sum().clamp(min=1)
-            yield replace(mini, tokens=count, responses=count.new_full((), len(mini)))
+                mini = self.rows(torch.isin(group, chosen).nonzero()[:, 0])
+                count = mini.mask.sum().clamp(min=1)
+                responses = count.new_full((), len(mini))
+                yield replace(mini, tokens=count, responses=responses)
 
     def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
         """The rows of groups in which some advantage is not 0; at least one row.
@@ -231,6 +205,6 @@ class Batch:
             same = self.rollout.group[:, None] == self.rollout.group
             longest = torch.where(same, length, 0).amax(1)
             length = longest * len(self) + same.int().argmax(1)
-        order = rows[length[rows].argsort(stable=True)].split(size)
-        for chosen, part in zip(order, self.parts(order)):
+        for chosen in rows[length[rows].argsort(stable=True)].split(size):
+            part = self.rows(chosen)
             yield part, weight[chosen, : part.mask.shape[1]]

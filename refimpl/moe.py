@@ -15,26 +15,20 @@ nothing is recorded, and it trains as a dense model does. (B, L) are positions o
 """
 
 import contextlib
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple, get_args
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.integrations import moe as products
 
-from refimpl.batch import FREE, Rollout, true, widened
+from refimpl.batch import FREE, Rollout, widened
 from refimpl.checks import UserError, sentence
 from refimpl.importance import Mask, sequence_log_ratio
 from refimpl.models import wide
-
-_NORMALISED: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
-"""Which softmax the scores of a router are: asked once, for a GPU waits for it."""
 
 
 class Visits(NamedTuple):
@@ -91,22 +85,6 @@ def is_moe(model: nn.Module) -> bool:
     return bool(routers(model))
 
 
-def experts_in_autocast(experts: nn.Module, *given: Tensor) -> Tensor:
-    """`transformers`' grouped products in autocast's dtype, which has no rule for them.
-
-    In float32 a GPU computes one product per expert, and waits for their sizes.
-    """
-    if torch.is_autocast_enabled(kind := given[0].device.type):
-        dtype, weights = torch.get_autocast_dtype(kind), experts.named_parameters()
-        cast = {name: p.to(dtype) for name, p in weights}
-        experts = copy.copy(experts)
-        vars(experts).update(cast, _parameters={})
-    return products.grouped_mm_experts_forward(experts, *given)
-
-
-products.ALL_EXPERTS_FUNCTIONS.register("in_autocast", experts_in_autocast)
-
-
 @torch.no_grad()
 def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
     """Whether routing can be recorded, tried on one token.
@@ -150,9 +128,11 @@ def routed(
             "noise need a mixture of experts, for example the preset 'tiny-moe'"
         )
 
+    normalised: dict[int, bool] = {}  # which softmax its scores are
+
     def watch(layer: int, router: nn.Module, _inputs, output):
-        if router not in _NORMALISED:
-            _NORMALISED[router] = _normalised(router, output)
+        if layer not in normalised:
+            normalised[layer] = _normalised(router, output)
         logits, scores, chosen = output
         if noise:
             draw = torch.empty_like(logits).normal_(generator=generator)
@@ -167,7 +147,7 @@ def routed(
         routing.logits.append(logits)
         routing.experts.append(chosen)
         if noise or experts is not None:
-            weights = router_weights(logits, chosen, _NORMALISED[router])
+            weights = router_weights(logits, chosen, normalised[layer])
             return logits, weights.to(scores.dtype), chosen
 
     hooks = [r.register_forward_hook(partial(watch, i)) for i, r in enumerate(every)]
@@ -303,18 +283,17 @@ def shifted(
 
 
 def load_balance(
-    routing: Routing, real: Bool[Tensor, "B L"] | None = None, n: int | None = None
+    routing: Routing, real: Bool[Tensor, "B L"] | None = None
 ) -> Float[Tensor, ""]:
     """E Σ_e (share of visits to e) · (mean probability of e), layers pooled.
 
     Switch Transformer (2101.03961), Eq. 4–6, as `transformers` computes it: k if the
-    experts are visited evenly, more if not. `real` leaves all but `n` tokens out.
+    experts are visited evenly, more if not. `real` leaves the other tokens out.
     """
     probs = wide(torch.cat(routing.logits)).softmax(-1)
     visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
     if real is not None:
-        n, layers = int(real.sum()) if n is None else n, len(routing.logits)
-        keep = true(real.flatten().repeat(layers), n * layers)
+        keep = real.flatten().repeat(len(routing.logits))
         probs, visits = probs[keep], visits[keep]
     return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
 
@@ -338,6 +317,5 @@ def drift(rollout: Rollout, routing: Routing) -> Drift:
     gamma = router_shift(routing.log_probs(rollout.experts), rollout.router_logp)
     before = rollout.positions - 1
     columns = torch.arange(rollout.ids.shape[1], device=gamma.device)
-    read = int(rollout.known[:2].sum())  # known to the host, as all shapes must be
-    balance = load_balance(routing, columns < rollout.end[:, None], read)
+    balance = load_balance(routing, columns < rollout.end[:, None])
     return Drift(gamma.gather(1, before), change.gather(1, before), balance)

@@ -59,8 +59,6 @@ def prepare(
     model = models.trainable_copy(model).to(device, dtype)
     if moe.is_moe(model) and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
-    elif moe.is_moe(model) and device.type == "cuda":
-        model.set_experts_implementation("in_autocast")
     with models.one_thread(model):
         scoring.check_sampling(model)
         routers_known = moe.can_be_recorded(model, config.needs_moe)

@@ -111,7 +111,6 @@ def sample_ids(
     """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
     row = torch.arange(len(encoded) * G, device=device)  # that are still being written
-    going = torch.ones_like(row, dtype=torch.bool)
     drawn: list[tuple[Tensor, ...]] = []
     # 1. Read the prompts, each once for its G responses.
     reader = decoder(model)(model, encoded, limit)
@@ -122,19 +121,14 @@ def sample_ids(
         prob = log_prob.exp()
         step = draw(prob, generator)
         entropy = -prob.mul_(log_prob).nansum(-1)  # 0 · log 0 is 0
-        drawn.append((row, going, step, log_prob.gather(1, step), entropy))
+        drawn.append((row, step, log_prob.gather(1, step), entropy))
         # 3. Drop the rows that have ended.
-        going = going & ~(step == ends).any(-1)
-        if t == limit - 1:
+        going = (step != ends).all(-1).nonzero()[:, 0]
+        row, step = row[going], step[going]
+        # 4. Read what was drawn, if anything follows.
+        if not len(row) or t == limit - 1:
             break
-        if (t + 1) % reader.look == 0:
-            keep = going.nonzero()[:, 0]  # all that this loop waits a GPU for
-            if not len(keep):
-                break
-            if len(keep) < reader.crowd * len(row):
-                row, step, going = row[keep], step[keep], going[keep]
-                reader.keep(keep)
-        # 4. Read it.
+        reader.keep(going)
         logits = reader.next(step)
     rollout = written(encoded, drawn, ends, sampling)
     if not rollout.logp.isfinite().all():
@@ -151,25 +145,23 @@ def written(
     ends: Int[Tensor, " n"],
     sampling: Sampling,
 ) -> Rollout:
-    """The rollout of prompts and of what was drawn: of each step the rows, whether they
-    were going on, tokens, their log-probs, entropies."""
-    row, going, token, logp, entropy = (torch.cat(column) for column in zip(*drawn))
+    """The rollout of prompts and of what was drawn: of each step the rows, with their
+    tokens, log-probs and entropies."""
+    row, token, logp, entropy = (torch.cat(column) for column in zip(*drawn))
     G, limit, device = sampling.group_size, sampling.max_new_tokens, row.device
     count = torch.tensor([len(rows) for rows, *_ in drawn])
     step = torch.arange(len(drawn)).repeat_interleave(count).to(device)
-    real = going.nonzero()[:, 0]
-    at = row[real], step[real]
 
     def laid(values: Tensor) -> Shaped[Tensor, "B T"]:
         table = values.new_zeros(len(encoded) * G, limit)
-        table[at] = values[real]
+        table[row, step] = values
         return table
 
     ids = pad_sequence([torch.tensor(prompt) for prompt in encoded], True)
     group = torch.arange(len(encoded)).repeat_interleave(G).to(device)
     length = torch.tensor([len(prompt) for prompt in encoded], device=device)[group]
     ids = F.pad(ids.to(device), (0, limit))[group]
-    ids[at[0], length[at[0]] + at[1]] = token[real, 0]
+    ids[row, length[row] + step] = token[:, 0]
     ended = laid((token == ends).any(-1))
     mask = laid(torch.ones_like(row, dtype=torch.float32))
     logp, entropy = laid(logp[:, 0]), laid(entropy)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from refimpl.batch import Rollout, widened
 from refimpl.checks import Positive, UserError, guarded, one_line
-from refimpl.models import Model, cache_name, vocabulary, wide
+from refimpl.models import Model, vocabulary, wide
 from refimpl.moe import Drift
 from refimpl.sampling import Sampling, sample_ids, without_dropout
 
@@ -28,21 +28,6 @@ class Scores(NamedTuple):
     routers: Drift | None = None
 
 
-class Unkept(DynamicCache):
-    """Keeps nothing. Without a cache `transformers` asks the device for packed rows."""
-
-    def update(self, key, value, *_, **__):
-        return key, value
-
-
-NOTHING = Unkept()
-
-
-def alone(model: Model) -> dict:
-    """What a forward pass is told that is not continued."""
-    return {"use_cache": False, cache_name(model): NOTHING}
-
-
 @guarded
 def log_probs(
     model: Model, rollout: Rollout, temperature: Positive = 1.0
@@ -54,8 +39,8 @@ def log_probs(
     large vocabularies `refimpl.real.scoring` has the same with less memory.)
     """
     total = rollout.ids.shape[1]
-    keep = total - int(rollout.known[0].min()) + 1  # the earliest that is needed
-    logits = model(rollout.ids, logits_to_keep=keep, **alone(model)).logits
+    keep = total - int(rollout.prompt_length.min()) + 1  # the earliest that is needed
+    logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
     first = total - logits.shape[1]  # some models keep all, whatever they are told
     where = (rollout.positions - 1 - first)[:, :, None]
     logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
@@ -76,7 +61,7 @@ def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
 @guarded
 def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
     """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
-    logits = critic(rollout.ids, **alone(critic)).logits
+    logits = critic(rollout.ids, use_cache=False).logits
     if logits.shape[-1] != 1:
         raise UserError(
             f"critic must give one number per token, as make_critic's does; "

@@ -1,8 +1,9 @@
 """What only the chapters use: figures, sliders, exercises, misreadings.
 
 A notebook's working folder is this folder's parent, so `from course import …` works.
-Importing it sets matplotlib's style and the number of threads, for the chapters are
-what it is for; the library itself changes nothing in the process that imports it.
+Importing it sets matplotlib's style and the number of threads, and samples by the
+written-out decode step, for the chapters are what it is for; the library itself changes
+nothing in the process that imports it.
 """
 
 import os
@@ -11,8 +12,10 @@ from pathlib import Path
 import torch
 
 from course.plots import style
+from refimpl.real import fast
 
 style.use()
+fast.use()
 
 # One thread is as fast as two for models this small. Two wait for each other by
 # spinning, and come to a crawl when another program wants a core. To use more, set

@@ -30,7 +30,7 @@ from refimpl.hooks import evaluate
 from refimpl.lab import store
 from refimpl.lab.behaviour import behaviour
 from refimpl.run import Run
-from refimpl.scoring import alone, in_parts
+from refimpl.scoring import in_parts
 from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
@@ -60,7 +60,7 @@ Says = Callable[[Run, int, Batch], Tensor]
 @torch.no_grad()
 def distributions(model, rollout: Rollout) -> Float[Tensor, "B T V"]:
     """Log-probs of the whole vocabulary at each response token, at temperature 1."""
-    logits = model(rollout.ids, **alone(model)).logits
+    logits = model(rollout.ids, use_cache=False).logits
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, logits.shape[-1])
     return logits.gather(1, where).double().log_softmax(-1)
 

@@ -28,8 +28,10 @@ from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.history import History
 from refimpl.keep.files import writable_file, write
-from refimpl.lab import machine, real
+from refimpl.lab import real
+from refimpl.lab.gpu import machine
 from refimpl.models import count_parameters, one_thread
+from refimpl.real import fast
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.scoring import log_probs
@@ -65,7 +67,9 @@ class World(NamedTuple):
 
 
 def world(name: str) -> World:
-    """The toy, or the pretrained model of chapter 13 on its task."""
+    """The toy, or the pretrained model of chapter 13 on its task; sampled from as in
+    the chapters."""
+    fast.use()
     if name == "tiny":
         model, tokenizer, _ = warm_start()
         config = TrainConfig(eval_every=2)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from refimpl.keep.files import unmade, writable_file
 from refimpl.lab import bench as speed
-from refimpl.lab import gpu_check as gpu
 from refimpl.lab import real as pretrained
+from refimpl.lab.gpu import check
 from refimpl.shell.flags import File
 
 
@@ -104,7 +104,7 @@ def gpu_check(
     """
     with unmade(os.path.dirname(out)):
         writable_file(out, "the measurements")
-        figures = gpu.gpu_check(device, Path(out), tiny)
+        figures = check.gpu_check(device, Path(out), tiny)
     failed = [name for name, part in figures.items() if "error" in part]
     if failed:
         print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)

@@ -12,7 +12,7 @@ from refimpl.checks import (
     nearest,
     refuse_unknown,
 )
-from refimpl.real import gym
+from refimpl.real import fast, gym
 from refimpl.real import lora as adapters
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
@@ -36,6 +36,7 @@ def start(
     seed: int,
 ) -> dict[str, Any]:
     """What `train` is called with: model, tokenizer, task, log_probs; `save_policy`."""
+    fast.use()
     adapter = parse_lora(lora or ())
     if world is None:
         if not task.startswith(GYM):

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refimpl import moe, scoring
-from refimpl.batch import Rollout, true
+from refimpl.batch import Rollout
 from refimpl.checks import UserError, guarded
 from refimpl.models import Model, vocabulary
 from refimpl.real import sharing
@@ -53,7 +53,7 @@ def log_probs(
     if not (large and sharing.has_plain_head(model)):
         return scoring.log_probs(model, rollout, temperature)
     decoder = model.get_decoder()
-    states = decoder(rollout.ids, **scoring.alone(decoder)).last_hidden_state
+    states = decoder(rollout.ids, use_cache=False).last_hidden_state
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 
@@ -79,7 +79,7 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
     are made again in the backward pass instead of kept.
     """
     head, mask = model.get_output_embeddings(), rollout.mask
-    real = true(mask, int(rollout.known[2].sum()))
+    real = mask.flatten().nonzero()[:, 0]
     states, tokens = states.flatten(0, 1)[real], rollout.tokens.flatten()[real]
     size = max(1, SLICE // vocabulary(model))
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from refimpl import moe
 from refimpl.batch import Rollout
-from refimpl.decoding import full_attention
 from refimpl.models import Model, vocabulary
+from refimpl.real.fast import full_attention
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""
@@ -66,10 +66,10 @@ def pack(
 
 def packed_size(rollout: Rollout) -> tuple[int, int]:
     """How many packed rows there are, and how long they are, padding included."""
-    start, span, _, group = rollout.known
-    groups, of_row = group.unique(return_inverse=True)
+    start, answer = rollout.prompt_length, rollout.span.clamp(min=1) - 1
+    groups, of_row = rollout.group.unique(return_inverse=True)
     tokens = torch.zeros_like(groups).scatter_reduce(0, of_row, start, "amax")
-    tokens = tokens.scatter_add(0, of_row, span.clamp(min=1) - 1)
+    tokens = tokens.scatter_add(0, of_row, answer)
     return len(groups), int(tokens.max())
 
 
@@ -100,8 +100,8 @@ def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
 
 def pays(rollout: Rollout) -> bool:
     """Whether packed rows are much shorter than the repeated, padded ones."""
-    (groups, length), (start, span, _, _) = packed_size(rollout), rollout.known
-    return groups * length <= PAYS * len(rollout) * int((start + span).max())
+    groups, length = packed_size(rollout)
+    return groups * length <= PAYS * len(rollout) * int(rollout.end.max())
 
 
 def possible(model: Model) -> bool:

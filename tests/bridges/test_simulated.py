@@ -1,4 +1,4 @@
-"""The bridge to TRL on the simulated CUDA device of tests/device."""
+"""The bridge to TRL on the simulated CUDA device of tests/gpu."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("trl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
 
 HERE = Path(__file__).parent
-DEVICE = HERE.parent / "device"
+DEVICE = HERE.parent / "gpu"
 sys.path.append(str(DEVICE))
 import simgpu  # noqa: E402
 

@@ -1,6 +1,6 @@
 """The guide's bars: where the time of a rollout goes, before and after.
 
-    python -m refimpl.lab.profile figures/data/profile_after.json
+    python -m refimpl.lab.gpu.profile figures/data/profile_after.json
 
 and the same, with `refimpl/lab` of now, in a checkout of the commit before.
 """

@@ -33,11 +33,14 @@ from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.keep.files import writable_file, write
-from refimpl.lab import machine, pairs, real
+from refimpl.lab import real
 from refimpl.lab.bench import GOAL, _show
+from refimpl.lab.gpu import captured, experts, machine, pairs
 from refimpl.lab.store import provenance
 from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.moe import is_moe
 from refimpl.prepare import prepare
+from refimpl.real import fast
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.lora import lora
@@ -144,7 +147,7 @@ def by_trl(here: Here) -> dict:
     """The same model, problems, reward and settings in TRL's GRPOTrainer."""
     if importlib.util.find_spec("trl") is None:
         return {"not measured": "trl is not installed"}
-    from refimpl.lab import compare_trl
+    from refimpl.lab.gpu import compare_trl
 
     config = replace(here.config, rollouts=1 + here.repeats)
     given = (*_untrained(here.dense), Arithmetic(), config, pairs.odd_characters)
@@ -196,7 +199,10 @@ def to_goal(here: Here) -> dict:
 
 def _untrained(preset: Any) -> tuple[Any, Any]:
     tokenizer = make_tokenizer()
-    return build(preset, tokenizer), tokenizer
+    model = build(preset, tokenizer)
+    if is_moe(model):
+        experts.use(model)
+    return model, tokenizer
 
 
 def pair(here: Here, compare: Callable, **settings) -> dict:
@@ -278,6 +284,8 @@ def gpu_check(
             "which tries its parts with the tiny presets"
         )
     writable_file(out, "the measurements")
+    fast.use()
+    captured.use()
     # A GPU takes a mini-batch of 32 in one pass.
     sizes: dict = {"rollouts": 2, "eval_problems": 8, "micro_batch_size": 32}
     here = Here(TrainConfig(**sizes, device=device))

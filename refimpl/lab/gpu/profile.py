@@ -1,4 +1,4 @@
-"""Where the time of a toy GRPO rollout goes: `python -m refimpl.lab.profile OUT.json`.
+"""`python -m refimpl.lab.gpu.profile OUT.json`: where a toy GRPO rollout's time goes.
 
 Phases are timed by the clock alone. One more run with the same seed, and so with the
 same tokens, has a profiler while it samples: what operators took by themselves is split
@@ -18,7 +18,9 @@ from unittest.mock import patch
 import torch
 
 from refimpl import TrainConfig, train
-from refimpl.lab import machine, store
+from refimpl.lab import store
+from refimpl.lab.gpu import machine
+from refimpl.real import fast
 from refimpl.run import Run
 from refimpl.samplers import Policy
 
@@ -112,6 +114,7 @@ def profile(n: int = 8, turns: int = 3) -> dict[str, float]:
 
 
 def main(out: str) -> None:
+    fast.use()
     since = machine.load()
     found: dict = {"seconds per rollout": profile(), **store.provenance()}
     found["cores that other work took"] = machine.others(since)

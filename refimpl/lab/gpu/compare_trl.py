@@ -7,9 +7,9 @@ In a virtual environment of its own:
 
     python -m venv .trl
     .trl/bin/pip install -e ".[real]" trl==1.16.0
-    .trl/bin/python -m refimpl.lab.compare_trl                  # the tiny model
-    .trl/bin/python -m refimpl.lab.compare_trl smollm2          # after `refimpl fetch`
-    .trl/bin/python -m refimpl.lab.compare_trl sampler
+    .trl/bin/python -m refimpl.lab.gpu.compare_trl              # the tiny model
+    .trl/bin/python -m refimpl.lab.gpu.compare_trl smollm2      # after `refimpl fetch`
+    .trl/bin/python -m refimpl.lab.gpu.compare_trl sampler
 
 TRL computes layers again in the backward pass unless it is told not to, which saves
 memory and costs time. We do not, so here TRL does not either. Both sides have the same
@@ -33,9 +33,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from refimpl import TrainConfig, evaluate, seeds, train, warm_start
 from refimpl.descent import MAX_GRAD_NORM
-from refimpl.lab import bench, machine, real
+from refimpl.lab import bench, real
+from refimpl.lab.gpu import machine
 from refimpl.models import frozen_copy, one_thread
-from refimpl.real import scoring
+from refimpl.real import fast, scoring
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.rewards import columns
@@ -196,6 +197,7 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=works, default="tiny")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each side")
     arguments = parser.parse_args()
+    fast.use()
     works[arguments.what](arguments)
 
 

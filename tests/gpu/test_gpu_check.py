@@ -12,7 +12,8 @@ import torch
 
 from refimpl import ALGORITHMS, History, sample, sft
 from refimpl.__main__ import main
-from refimpl.lab import bench, gpu_check, machine, pairs, profile
+from refimpl.lab import bench
+from refimpl.lab.gpu import check, machine, pairs, profile
 from refimpl.models import count_parameters
 from refimpl.real.scoring import log_probs
 from refimpl.run import Run
@@ -20,16 +21,16 @@ from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model
 
 SMALL = replace(worlds.SMALL, max_new_tokens=8)
-HERE = gpu_check.Here(SMALL, "tiny", "tiny-moe", 1)
+HERE = check.Here(SMALL, "tiny", "tiny-moe", 1)
 
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory) -> dict:
     """All of it but SmolLM2, which has a test of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_check, "fetched", lambda _: False)
+        patch.setattr(check, "fetched", lambda _: False)
         out = tmp_path_factory.mktemp("gpu") / "figures.json"
-        measured = gpu_check.gpu_check("cpu", out, tiny=True)
+        measured = check.gpu_check("cpu", out, tiny=True)
     assert json.loads(out.read_text()) == measured
     return measured
 
@@ -38,7 +39,7 @@ def test_every_algorithm_trains_where_it_can_and_is_timed(figures):
     """RSPO needs routers."""
     named = {f"{name}, {x}" for name in ALGORITHMS for x in ("tiny", "tiny-moe")}
     named |= {"GRPO", "GRPO, bfloat16", "RSPO, R3, bfloat16"}
-    table = gpu_check.table(figures)
+    table = check.table(figures)
     for name in named - {"rspo, tiny"}:
         run = figures[name]
         tokens = run["tokens/s"] * run["seconds per rollout"]
@@ -55,11 +56,11 @@ def test_every_algorithm_trains_where_it_can_and_is_timed(figures):
 def test_training_goes_on_to_the_goal_or_until_patience_ends(monkeypatch):
     monkeypatch.setattr(sft, "train", lambda *_: (warm_model(), [2.0, 1.0]))
     right = iter((0.3, 0.5, 0.95, 0.6, 0.6))
-    monkeypatch.setattr(gpu_check, "evaluate", lambda *_: next(right))
-    there = gpu_check.to_goal(HERE)
+    monkeypatch.setattr(check, "evaluate", lambda *_: next(right))
+    there = check.to_goal(HERE)
     assert (there["rollouts"], there["accuracy before"]) == (4, 0.3)
     assert there["accuracy"] == 0.95 and there["last loss, nats"] == 1.0
-    tired = gpu_check.to_goal(HERE._replace(patience=1e-9))
+    tired = check.to_goal(HERE._replace(patience=1e-9))
     assert (tired["rollouts"], tired["accuracy"]) == (2, 0.6)
 
 
@@ -222,7 +223,7 @@ def test_the_phases_of_a_rollout_are_its_time(monkeypatch):
 
 
 def only(monkeypatch, **parts):
-    monkeypatch.setattr(gpu_check, "parts", lambda here: parts)
+    monkeypatch.setattr(check, "parts", lambda here: parts)
 
 
 def broken(*_):
@@ -253,8 +254,8 @@ def test_a_part_that_raises_is_an_error_and_the_others_are_measured(
 def test_a_device_that_no_longer_answers_takes_no_figure_back(monkeypatch, tmp_path):
     """After an assertion in a kernel every call raises, `empty_cache` too."""
     monkeypatch.setattr(torch.cuda, "empty_cache", broken)
-    cuda = gpu_check.Here(SimpleNamespace(device="cuda"))
-    assert gpu_check._measured(lambda here: {}, cuda) == {"error": WORDS}
+    cuda = check.Here(SimpleNamespace(device="cuda"))
+    assert check._measured(lambda here: {}, cuda) == {"error": WORDS}
     out = tmp_path / "figures.json"
 
     def killed(here):
@@ -263,14 +264,14 @@ def test_a_device_that_no_longer_answers_takes_no_figure_back(monkeypatch, tmp_p
 
     only(monkeypatch, one=lambda here: {"seconds": 1.0}, two=killed)
     with pytest.raises(KeyboardInterrupt):
-        gpu_check.gpu_check("cpu", out, tiny=True)
+        check.gpu_check("cpu", out, tiny=True)
     assert json.loads(out.read_text())["one"] == {"seconds": 1.0}
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch, tmp_path):
     only(monkeypatch, one=broken)
-    monkeypatch.setattr(gpu_check, "LIMIT", -1.0)
-    measured = gpu_check.gpu_check("cpu", tmp_path / "figures.json", tiny=True)
+    monkeypatch.setattr(check, "LIMIT", -1.0)
+    measured = check.gpu_check("cpu", tmp_path / "figures.json", tiny=True)
     assert measured["one"] == {"not measured": "-1 seconds were over"}
 
 

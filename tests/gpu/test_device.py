@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from tests.device import simgpu
+from tests.gpu import simgpu
 from tests.worlds import own_process
 
 RUN = """
-from tests.device import simgpu
+from tests.gpu import simgpu
 simgpu.activate()
 import pytest
 options = "-q -p no:cacheprovider -p no:xdist -p no:nbval -o addopts= --durations=4"
-raise SystemExit(pytest.main([*options.split(), "tests/device/on_device.py"]))
+raise SystemExit(pytest.main([*options.split(), "tests/gpu/on_device.py"]))
 """
 
 

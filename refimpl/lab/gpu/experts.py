@@ -1,0 +1,29 @@
+"""A mixture's experts in autocast, which has no rule for their grouped products.
+
+Left in float32, a GPU computes one product per expert, and waits for their sizes.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.integrations import moe as products
+
+NAME = "in_autocast"
+
+
+def use(model: PreTrainedModel) -> None:
+    """Compute this model's experts, and those of its copies, by `in_autocast`."""
+    products.ALL_EXPERTS_FUNCTIONS.register(NAME, in_autocast)
+    model.set_experts_implementation(NAME)
+
+
+def in_autocast(experts: nn.Module, *given: Tensor) -> Tensor:
+    """`transformers`' grouped products, in autocast's dtype."""
+    if torch.is_autocast_enabled(kind := given[0].device.type):
+        dtype, weights = torch.get_autocast_dtype(kind), experts.named_parameters()
+        cast = {name: p.to(dtype) for name, p in weights}
+        experts = copy.copy(experts)
+        vars(experts).update(cast, _parameters={})
+    return products.grouped_mm_experts_forward(experts, *given)

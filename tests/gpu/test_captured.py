@@ -1,0 +1,24 @@
+"""The decode step in a graph, on the CPU: see graphs.py."""
+
+import torch
+
+from refimpl import log_probs
+from refimpl.lab.gpu.captured import Captured
+from refimpl.real.fast import Direct
+from tests.gpu.graphs import CUDA, Graph
+from tests.rollout.test_decoding import drawn
+from tests.worlds import random_model
+
+
+def test_a_graph_draws_what_single_steps_do(monkeypatch):
+    """Until half are gone, all rows stay where they are."""
+    for name, value in CUDA.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    made, model = Graph.made, random_model().double()
+    single, rollout = (drawn(model, kind, monkeypatch) for kind in (Direct, Captured))
+    assert 1 < Graph.made - made < 8
+    logp, entropy = log_probs(model, rollout, 3.0)
+    assert (logp - rollout.logp).abs().max() < 1e-6
+    assert (entropy - rollout.entropy).abs().max() < 1e-6
+    assert torch.equal(rollout.ids, single.ids)
+    assert (rollout.mask.diff() <= 0).all() and rollout.truncated.any()
