@@ -34,7 +34,7 @@ AFTERWARDS = {
     "curve": "curves --algorithm topr --out curves.csv".split(),
     "training": "train --algorithm topr --rollouts 2".split(),
     "figure": ["../figure.py"],
-    "site": ["course.site", "../site"],
+    "site": ["web", "../site"],
     "tests": TESTS,
 }
 """What must pass in the copy: commands, a script, the site, tests."""

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from course.site import flags
-from course.site.cheat_sheet import CHAPTERS
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop import configs
 from tests.course.test_readme import ROOT
+from web import flags
+from web.cheat_sheet import CHAPTERS
 
 VERSION = re.compile(r"@[0-9a-f]{10}|\d+\.\d+\.\d+|20\d\d-\d\d")
 

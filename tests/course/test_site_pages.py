@@ -12,7 +12,9 @@ import pytest
 from fontTools.ttLib import TTFont
 
 from course import claims, elsewhere, exercises
-from course.site import (
+from refimpl.algorithms import ALGORITHMS
+from refimpl.lab.claims import CLAIMS, SECOND
+from web import (
     bibliography,
     build,
     cheat_sheet,
@@ -21,13 +23,11 @@ from course.site import (
     ledger,
     llms,
 )
-from course.site.browser import CHROMIUM, MISSING
-from course.site.markdown import markdown
-from course.site.mathematics import font, mathml, signs
-from course.site.page import NOTEBOOKS, Page, text_of
-from course.site.slides import file_of
-from refimpl.algorithms import ALGORITHMS
-from refimpl.lab.claims import CLAIMS, SECOND
+from web.browser import CHROMIUM, MISSING
+from web.markdown import markdown
+from web.mathematics import font, mathml, signs
+from web.page import NOTEBOOKS, Page, text_of
+from web.slides import file_of
 
 
 def prose(path) -> Page:

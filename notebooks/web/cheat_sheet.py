@@ -10,10 +10,10 @@ import torch
 
 from course.elsewhere import ELSEWHERE, Settings
 from course.misreadings import MISREADINGS
-from course.site.mathematics import mathml
-from course.site.page import NOTEBOOKS, Page
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.curves import curve
+from web.mathematics import mathml
+from web.page import NOTEBOOKS, Page
 
 CHAPTERS = {
     "reinforce": "01_policy_gradient",

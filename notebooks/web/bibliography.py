@@ -8,8 +8,8 @@ from pathlib import Path
 
 import nbformat
 
-from course.site.cheat_sheet import CHAPTERS
-from course.site.page import NOTEBOOKS, ROOT, Page
+from web.cheat_sheet import CHAPTERS
+from web.page import NOTEBOOKS, ROOT, Page
 
 ID = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d)")
 PAPERS = {
@@ -232,8 +232,7 @@ def sources() -> Iterator[Path]:
     yield from sorted(NOTEBOOKS.glob("*.ipynb"))
     yield from sorted((NOTEBOOKS / "guide").glob("*.md"))
     yield from sorted((ROOT / "refimpl").rglob("*.py"))
-    course = sorted((NOTEBOOKS / "course").rglob("*.py"))
-    yield from (path for path in course if Path(__file__).parent not in path.parents)
+    yield from sorted((NOTEBOOKS / "course").rglob("*.py"))
 
 
 def text(path: Path) -> str:

@@ -10,10 +10,10 @@ import re
 from html import escape
 
 from course import elsewhere
-from course.site.flags_read import ENGINES, NOT_READ, READ, Cell, given
-from course.site.page import table
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import configs
+from web.flags_read import ENGINES, NOT_READ, READ, Cell, given
+from web.page import table
 
 # ---------------------------------------------------------------------------
 # TRL and verl: from the course's table and the bridges
