@@ -9,7 +9,6 @@ numbered anew. The explorers' tables are written to `figures/explorers/`.
 """
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -34,8 +33,15 @@ METADATA = {
 }
 
 
-def run(notebook, folder: Path) -> None:
-    NotebookClient(
+def run(notebook, folder: Path, tables: Path) -> None:
+    """Execute the cells; what they display as explorers is kept as `tables`_i.json."""
+
+    async def keep(**_) -> None:
+        code = f"from web import tables; tables.keep({str(tables)!r})"
+        done = await client.kc.execute(code, silent=True, reply=True)
+        assert done["content"]["status"] == "ok", done["content"]
+
+    client = NotebookClient(
         notebook,
         timeout=600,
         kernel_name="python3",
@@ -43,18 +49,20 @@ def run(notebook, folder: Path) -> None:
         coalesce_streams=True,
         store_widget_state=False,
         resources={"metadata": {"path": folder}},
-    ).execute()
+        on_notebook_start=keep,
+    )
+    client.execute()
 
 
-def execute(path: Path) -> None:
+def execute(path: Path, tables: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for i, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{i:02}"
-    run(notebook, path.parent)
+    run(notebook, path.parent, tables)
     save(notebook, path)
 
 
-def explorers(path: Path) -> None:
+def explorers(path: Path, tables: Path) -> None:
     """Run what the explorers need; the outputs of all other cells stay."""
     notebook = nbformat.read(path, as_version=4)
     cells = [c for c in notebook.cells if c.cell_type == "code" and c.source.strip()]
@@ -63,7 +71,7 @@ def explorers(path: Path) -> None:
     chosen = sorted({j for i in shown for j in sliders.needed(sources, i)})
     few = nbformat.v4.new_notebook(metadata=METADATA)
     few.cells = [nbformat.v4.new_code_cell(sources[i]) for i in chosen]
-    run(few, path.parent)
+    run(few, path.parent, tables)
     for i, made in zip(chosen, few.cells):
         if i in shown:
             cells[i].outputs = made.outputs
@@ -98,8 +106,7 @@ def main(words: list[str]) -> None:
             start = time.perf_counter()
             for old in TABLES.glob(f"{path.stem}_*.json"):
                 old.unlink()
-            os.environ["REFIMPL_TABLES"] = str(TABLES / path.stem)  # of the kernel, too
-            make(path)
+            make(path, TABLES / path.stem)
             print(f"{path.name}  {time.perf_counter() - start:.0f} s", flush=True)
 
 

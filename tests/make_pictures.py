@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
 
-from course.plots import animation, cards, speed
+from web.pictures import animation, cards, speed
 
 if __name__ == "__main__":
     cards.draw_all()

@@ -35,7 +35,7 @@ if str(NOTEBOOKS) not in sys.path:
     sys.path.insert(0, str(NOTEBOOKS))
 
 from course.explorer import Explorer, reach  # noqa: E402
-from course.site.browser import (  # noqa: E402
+from web.browser import (  # noqa: E402
     PATIENCE,
     Watched,
     chromium,

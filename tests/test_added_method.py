@@ -25,7 +25,8 @@ TESTS += "tests/bridges tests/training/test_rooms.py tests/training/test_cli.py"
 TESTS += "tests/test_budgets.py tests/test_bad_input.py".split()
 TESTS += ["tests/evidence/test_behaviour.py"]
 TESTS += [
-    f"tests/course/test_{name}.py" for name in "style flags site_pages readme".split()
+    f"tests/course/test_{name}.py"
+    for name in "methods style flags site_pages readme".split()
 ]
 """What knows every method by its name."""
 AFTERWARDS = {
@@ -34,7 +35,7 @@ AFTERWARDS = {
     "curve": "curves --algorithm topr --out curves.csv".split(),
     "training": "train --algorithm topr --rollouts 2".split(),
     "figure": ["../figure.py"],
-    "site": ["course.site", "../site"],
+    "site": ["web", "../site"],
     "tests": TESTS,
 }
 """What must pass in the copy: commands, a script, the site, tests."""

@@ -12,7 +12,6 @@ import math
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -49,6 +48,8 @@ class Explorer(widgets.HBox):
 
     model: str | None = None
     """What computes the picture on a page without a kernel; where None, tables do."""
+    shown: Callable[["Explorer"], None] | None = None
+    """Called with every explorer that is displayed: `web.tables.keep` sets it."""
 
     def __init__(
         self,
@@ -181,8 +182,7 @@ class Explorer(widgets.HBox):
         """The widget, and its picture where no kernel runs: GitHub, nbviewer.
 
         ipywidgets 7, which Colab has, shows the widget in its own way, without the
-        picture. Where `REFIMPL_TABLES` begins the name of a file, the tables for a page
-        without a kernel are written, too: those of the i-th explorer to …_i.json.
+        picture.
         """
         picture, shown = self.still()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
@@ -191,18 +191,13 @@ class Explorer(widgets.HBox):
             "image/png": picture,
             "application/vnd.jupyter.widget-view+json": view,
         }
-        if beginning := os.environ.get("REFIMPL_TABLES"):
-            from course.site import tables  # needed here alone
-
-            tables.write(self, Path(f"{beginning}_{next(DISPLAYED)}.json"))
+        if Explorer.shown:
+            Explorer.shown(self)
         return data, {"image/png": shown}
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"
 
-
-DISPLAYED = itertools.count(1)
-"""How many explorers this process has displayed, for `REFIMPL_TABLES`."""
 
 WIDE = {"width": "auto", "margin": "1px 0"}
 """As wide as the column."""

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from course.explorer import VISIBLE
-from course.site.browser import MISSING, chromium
 from tests import sliders
+from web.browser import MISSING, chromium
 
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
 

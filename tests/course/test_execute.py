@@ -1,10 +1,18 @@
 """What `python -m tests.execute` writes is what is committed."""
 
 import json
+import os
 
 import nbformat
+import pytest
 
-from tests.execute import execute
+from tests.execute import NOTEBOOKS, execute
+
+
+@pytest.fixture(autouse=True)
+def _kernels_find_the_course(monkeypatch):
+    paths = [str(NOTEBOOKS), str(NOTEBOOKS.parent)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
 def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
@@ -18,7 +26,7 @@ def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
     ]
     path = tmp_path / "small.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    execute(path)
+    execute(path, tmp_path / "tables")
     text = path.read_text(encoding="utf-8")
     made = json.loads(text)
     assert text.endswith("\n}\n") and "π" in text
@@ -31,5 +39,18 @@ def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
     assert seen["data"].keys() == {"text/plain"}
     shown = [o for o in last["outputs"] if o.get("name") != "stderr"]
     assert [o["text"] for o in shown] == [["once\n"]]
-    execute(path)
+    execute(path, tmp_path / "tables")
     assert path.read_text(encoding="utf-8") == text
+
+
+def test_every_explorer_that_a_page_displays_has_its_tables(tmp_path):
+    code = "from course.plots import ppo\nfor _ in 'ab':\n"
+    code += "    display(ppo.clip_explorer())"
+    path = tmp_path / "small.ipynb"
+    cells = [nbformat.v4.new_code_cell(code)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    execute(path, tmp_path / "small")
+    (cell,) = nbformat.read(path, as_version=4).cells
+    assert cell.execution_count == 1 and len(cell.outputs) == 2
+    one, other = (json.loads((tmp_path / f"small_{i}.json").read_text()) for i in "12")
+    assert one == other and one["controls"]

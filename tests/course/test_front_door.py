@@ -16,9 +16,9 @@ import nbformat
 import pytest
 from PIL import Image
 
-from course.site.browser import MISSING, Watched, chromium
 from tests import front_door
 from tests.front_door import ROOT, Lab
+from web.browser import MISSING, Watched, chromium
 
 pytestmark = pytest.mark.slow
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course.site.page import slug
+from web.page import slug
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -31,6 +31,7 @@ def test_nothing_is_misspelled(tmp_path):
     pytest.importorskip("codespell_lib")
     chapters(tmp_path)
     code = [ROOT / "refimpl", ROOT / "tests", ROOT / "notebooks/course"]
+    code.append(ROOT / "notebooks/web")
     command = [sys.executable, "-m", "codespell_lib", *PAGES, *code, tmp_path]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("", 0), run.stderr

@@ -11,10 +11,11 @@ import torch
 from PIL import Image
 
 from course import plots
-from course.plots import cards, overview, primitives
+from course.plots import overview, primitives
 from course.plots.words import words
 from course.runs import of_runs
 from refimpl import ALGORITHMS, History, curve
+from web.pictures import cards
 
 NAN = math.nan
 NOTEBOOKS = Path(plots.__file__).parents[2]

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from course.site.browser import MISSING, chromium, wait
-from course.site.build import build
-from course.site.page import NOTEBOOKS as FOLDER
+from web.browser import MISSING, chromium, wait
+from web.build import build
+from web.page import NOTEBOOKS as FOLDER
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 pytestmark = [

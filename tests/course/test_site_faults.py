@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from PIL import Image
 
-from course.site import __main__, build, start
-from course.site.page import Page
-from course.site.tables import still
+from web import __main__, build, start
+from web.page import Page
+from web.tables import still
 
 GATE = "10_gate_1.json"
 PICTURE = io.BytesIO()
@@ -47,7 +47,7 @@ def course(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "TABLES", tmp_path)
     monkeypatch.setattr(build, "made", list)
     monkeypatch.setattr(start, "page", lambda _: Page("index.html", "Start", ""))
-    monkeypatch.setattr(sys, "argv", ["course.site", str(tmp_path / "site")])
+    monkeypatch.setattr(sys, "argv", ["web", str(tmp_path / "site")])
     __main__.main()
     return tmp_path
 
@@ -111,7 +111,7 @@ def test_an_explorer_without_its_tables_is_named(said, tables, course):
 @pytest.mark.parametrize("place", ["a.png", "a.png/site", "a.png/deep/site"])
 def test_where_no_site_can_stand_is_said_before_the_work(place, course, monkeypatch):
     monkeypatch.setattr(build, "guide", lambda: pytest.fail("work was done"))
-    monkeypatch.setattr(sys, "argv", ["course.site", str(course / place)])
+    monkeypatch.setattr(sys, "argv", ["web", str(course / place)])
     assert "a.png" in refused(course)
 
 

@@ -11,23 +11,22 @@ from dataclasses import replace
 import pytest
 from fontTools.ttLib import TTFont
 
-from course import claims, elsewhere, exercises
-from course.site import (
+from course import claims, elsewhere, exercises, methods
+from refimpl.algorithms import ALGORITHMS
+from refimpl.lab.claims import CLAIMS, SECOND
+from web import (
     bibliography,
     build,
     cheat_sheet,
-    flags_read,
     instructor,
     ledger,
     llms,
 )
-from course.site.browser import CHROMIUM, MISSING
-from course.site.markdown import markdown
-from course.site.mathematics import font, mathml, signs
-from course.site.page import NOTEBOOKS, Page, text_of
-from course.site.slides import file_of
-from refimpl.algorithms import ALGORITHMS
-from refimpl.lab.claims import CLAIMS, SECOND
+from web.browser import CHROMIUM, MISSING
+from web.markdown import markdown
+from web.mathematics import font, mathml, signs
+from web.page import NOTEBOOKS, Page, text_of
+from web.slides import file_of
 
 
 def prose(path) -> Page:
@@ -59,20 +58,22 @@ def test_the_cheat_sheet_has_what_the_registry_has(name):
     every = {**algorithm.defaults, **algorithm.training}
     said = [algorithm.title, algorithm.changed, algorithm.paper]
     said += [f"{key}={value}" for key, value in every.items()]
-    said += elsewhere.ELSEWHERE.get(name, ())
-    if name in cheat_sheet.MISREAD:
-        said += [cheat_sheet.MISREADINGS[cheat_sheet.MISREAD[name]].claim]
+    said += [elsewhere.text(name, engine) for engine in elsewhere.ENGINES]
+    known = methods.of(name)
+    if known.misreading:
+        said += [cheat_sheet.MISREADINGS[known.misreading].claim]
     assert all(one in text_of(card) for one in said)
     assert f'aria-label="{cheat_sheet.said(algorithm)}"' in card
     assert ("<math" in card) != ("<pre" in card)  # a formula, once
-    if chapter := cheat_sheet.CHAPTERS.get(name):
-        assert algorithm.title in instructor.prose(chapter)
+    if known.chapter:
+        assert algorithm.title in instructor.prose(known.chapter)
 
 
 def test_a_method_with_a_chapter_is_known_everywhere():
-    known = {*cheat_sheet.CHAPTERS}
-    for table in (cheat_sheet.MISREAD, elsewhere.ELSEWHERE, *flags_read.READ.values()):
-        assert known <= {*table} <= {*ALGORITHMS}
+    for known in methods.KNOWN.method.values():
+        if known.chapter:
+            assert known.misreading and known.look
+            assert known.engines.keys() == methods.KNOWN.engines.keys()
 
 
 def test_of_a_new_method_what_nobody_wrote_is_left_out(monkeypatch):
@@ -148,9 +149,9 @@ def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
 
 def test_the_bibliography_has_what_is_cited_and_no_more():
     """A title may be unknown where a method without a chapter alone cites the paper."""
-    cited, known = bibliography.cited(), set(bibliography.PAPERS)
+    cited, known = bibliography.cited(), set(methods.KNOWN.papers)
     assert known <= set(cited)
-    new = {f"{name}.py" for name in ALGORITHMS if name not in cheat_sheet.CHAPTERS}
+    new = {f"{name}.py" for name in ALGORITHMS if not methods.of(name).chapter}
     unknown = {path.name for paper in set(cited) - known for path in cited[paper]}
     assert unknown <= new | {"methods.md"}  # the guide's row of it
 

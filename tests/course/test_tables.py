@@ -12,11 +12,11 @@ from matplotlib.artist import Artist
 
 from course import explorer
 from course.plots import sapo_explorer
-from course.site import tables
-from course.site.browser import MISSING, chromium, wait
-from course.site.recorder import Recorder
 from tests.execute import NOTEBOOKS, TABLES
 from tests.sliders import explorers
+from web import tables
+from web.browser import MISSING, chromium, wait
+from web.recorder import Recorder
 
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
 UNTRAINED = ("03", "04", "05", "08", "11", "13", "14", "15", "16", "17")
@@ -121,7 +121,7 @@ def browser(tmp_path_factory):
     if MISSING:
         pytest.skip(MISSING)
     folder = tmp_path_factory.mktemp("page")
-    shutil.copytree(NOTEBOOKS / "course" / "site" / "assets", folder / "assets")
+    shutil.copytree(NOTEBOOKS / "web" / "assets", folder / "assets")
     page = '<!doctype html><meta charset="utf-8">'
     for name in BUNDLES:
         page += f'<figure class="explorer" data-explorer="{name}"><img></figure>'

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from course import stale
-from course.plots import animation, tokens
+from course.plots import tokens
 from course.plots.words import words
 from refimpl import Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
+from web.pictures import animation
 
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
 

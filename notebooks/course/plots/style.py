@@ -15,55 +15,21 @@ from collections.abc import Iterable, Mapping
 import matplotlib as mpl
 from matplotlib.colors import to_hex, to_rgb
 
+from course.methods import KNOWN
 from refimpl.algorithms import ALGORITHMS
 
 Dash = str | tuple[float, tuple[float, ...]]
 """A format of `axis.plot` ("--", "o-"), or (0, lengths of dashes and gaps)."""
 
-COLOURS = {
-    "reinforce": "#A4A4A4",
-    "ppo": "#1D1718",
-    "grpo": "#2366B0",
-    "dr_grpo": "#85C6F4",
-    "gspo": "#4E8440",
-    "gspo_token": "#61DC6B",
-    "dapo": "#F3AF2D",
-    "cispo": "#58351B",
-    "gmpo": "#DD69D5",
-    "rspo": "#442674",
-    "sapo": "#EF511E",
-    "dppo_tv": "#2838C0",
-    "dppo_kl": "#1890A8",
-    "ipo": "#60C878",
-    "glm5": "#B86028",
-    "vespo": "#D858E0",
-    "luspo": "#70D0E0",
-    "minirl": "#100068",
-    "dro": "#600050",
-    "kimi": "#3038F0",
+METHODS: dict[str, tuple[str, Dash]] = {
+    name: (colour, dash if isinstance(dash, str) else (0, dash))
+    for name, one in KNOWN.method.items()
+    if one.look
+    for colour, dash in [one.look]
 }
-METHOD_DASHES: dict[str, Dash] = {
-    "reinforce": ":",
-    "ppo": (0, (5, 1.5)),
-    "grpo": "-",
-    "dr_grpo": (0, (3, 1.2)),
-    "gspo": (0, (5, 1.2, 1.2, 1.2)),
-    "gspo_token": (0, (2.2, 1, 1, 1)),
-    "dapo": (0, (1.8, 1)),
-    "cispo": (0, (8, 1.3, 1.3, 1.3, 1.3, 1.3)),
-    "gmpo": (0, (3, 1, 1, 1, 1, 1)),
-    "rspo": (0, (4, 1, 2, 1)),
-    "sapo": (0, (9, 1.6)),
-    "dppo_tv": (0, (6, 2.2)),
-    "dppo_kl": (0, (6, 2.2, 1, 2.2)),
-    "ipo": (0, (2, 1.4)),
-    "glm5": (0, (4, 1, 1, 1)),
-    "vespo": (0, (1.5, 1.5)),
-    "luspo": (0, (5, 1, 5, 1, 1, 1)),
-    "minirl": (0, (3.5, 1)),
-    "dro": (0, (8, 1, 1, 1)),
-    "kimi": (0, (8, 1, 2, 1, 2, 1)),
-}
+"""The looks of `notebooks/methods.toml`."""
+COLOURS = {name: colour for name, (colour, _) in METHODS.items()}
+METHOD_DASHES = {name: dash for name, (_, dash) in METHODS.items()}
 SAPO_NARROW = ("#AD1815", (0, (6, 1.2, 2.4, 1.2)))
 """SAPO with τ = 8.8, half as wide as GRPO's clip."""
 ONE_SIDED = ("#09554A", (0, (7, 1.2, 1.2, 1.2)))
@@ -87,7 +53,7 @@ BLACK = "#000000"
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")
 
 LOOKS: dict[str, tuple[str, Dash]] = {
-    **{name: (COLOURS[name], METHOD_DASHES[name]) for name in COLOURS},
+    **METHODS,
     "sapo 8.8": SAPO_NARROW,
     "one-sided": ONE_SIDED,
     "yours": YOURS,
@@ -104,7 +70,7 @@ NEXT: tuple[tuple[str, Dash], ...] = (
     ("#7B1A08", (0, (3, 1, 3, 1, 1, 1))),
     ("#89CE42", (0, (1, 2.2))),
 )
-"""Free looks for methods that have no entry above, as told apart as those."""
+"""Free looks for methods that have none of their own, as told apart as those."""
 
 OTHER_BEGINNINGS = {
     "unclipped": "reinforce",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 
-from course.site.page import NOTEBOOKS, Page, text_of
+from web.page import NOTEBOOKS, Page, text_of
 
 TITLE = "From the policy gradient to SAPO"
 SUMMARY = (

@@ -1,6 +1,6 @@
 """SAPO's gates dragged on the page, as an animated picture for the README.
 
-    python -m course.site.record
+    python -m web.pictures.record
 
 Builds the site in a temporary folder, moves the sliders of SAPO's explorer in Chromium,
 and writes `figures/dragged.gif`.
@@ -15,9 +15,9 @@ from pathlib import Path
 from PIL import Image
 from selenium.webdriver.common.by import By
 
-from course.site.browser import chromium, wait
-from course.site.build import build
-from course.site.page import ROOT
+from web.browser import chromium, wait
+from web.build import build
+from web.page import ROOT
 
 FILE = ROOT / "figures" / "dragged.gif"
 TABLES = FILE.parent / "explorers" / "10_sapo_1.json"

@@ -1,4 +1,4 @@
-/* SAPO's explorer computes what it shows: see notebooks/course/site/sapo.py. */
+/* SAPO's explorer computes what it shows: see notebooks/web/sapo.py. */
 "use strict";
 
 /* The share of a token's push that is left. One-sided: 1 where the token comes back. */

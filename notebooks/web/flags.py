@@ -1,120 +1,89 @@
 """Which flag gives this loss: every method in ten engines, as a table and as a page.
 
-Every cell was read in a source of November 2026. TRL's and verl's come from
-`course.elsewhere` and from the bridges of `refimpl.interop`, whose losses were run
-against these engines (tests/bridges); the others stand in `flags_read`. Where nobody
-has looked for a method in an engine, the cell is `NOT_READ`.
+Every cell was read in a source of November 2026 and stands in `notebooks/methods.toml`.
+TRL's and verl's losses were run against the bridges of `refimpl.interop`
+(tests/bridges), which add what they know. Where nobody has looked for a method in an
+engine, the cell is `NOT_READ`.
 """
 
 import re
 from html import escape
+from typing import Literal, NamedTuple
 
-from course import elsewhere
-from course.site.flags_read import ENGINES, NOT_READ, READ, Cell, given
-from course.site.page import table
+from course import methods
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import configs
+from web.page import table
+
+
+class Cell(NamedTuple):
+    kind: Literal["settings", "partly", "absent", "not found", "not read"]
+    settings: str
+    """What to set; of the last three kinds, the kind."""
+    differs: str
+    """Where the engine's formula is not the paper's, or why there is none."""
+    source: str
+
+
+ENGINES = {name: engine.read for name, engine in methods.KNOWN.engines.items()}
+NOT_READ = Cell(
+    "not read",
+    "not read",
+    "Nobody has looked for this method in this engine yet.",
+    "none",
+)
+
+
+def cell(method: str, engine: str) -> Cell:
+    entry = methods.of(method).engines.get(engine)
+    if engine in ("TRL", "verl"):
+        return bridged(engine, ALGORITHMS[method], entry)
+    if entry is None:
+        return NOT_READ
+    kind = methods.KINDS[entry.key]
+    if entry.settable:
+        return Cell(kind, entry.text, entry.differs, entry.source)
+    return Cell(kind, kind, entry.text, entry.source)
+
 
 # ---------------------------------------------------------------------------
-# TRL and verl: from the course's table and the bridges
+# TRL and verl: with what the bridges add
 # ---------------------------------------------------------------------------
 _COMPARED = "; compared in `tests/bridges/CONFORMANCE.md`"
-_READ = {
-    **{
-        ("TRL", f"dppo_{kind}"): "trl#5117, trl#6402; TRL 1.16.0"
-        for kind in ("tv", "kl")
-    },
-    "TRL": "`trl/trainer/grpo_config.py`, TRL 1.16.0",
-    "verl": "`verl/trainer/ppo/core_algos.py`, verl 0.9.1",
-    ("TRL", "reinforce"): "`trl/trainer/rloo_trainer.py`, TRL 1.16.0",
-    ("TRL", "gmpo"): "`trl/experimental/gmpo/gmpo_trainer.py`, TRL 1.16.0",
-}
-_BOUNDS = "The bounds are those of the log-ratio, as in the paper."
-_DUAL = "The dual clip (c = 3) is on unless `clip_ratio_c` is 1e9."
-_GONE = (
-    "`trl.experimental.dppo` came in March 2026 (trl#5117), went in July (trl#6402)."
-)
-_ANCHOR = (
-    "The ratio is against verl's old log-probs, the paper's against the sampler's. "
-    "Left out, `clip_ratio_c` is 3."
-)
-_OURS = "verl has no such loss; this package's is registered where it is installed."
 _ONLY_OURS = (
     "This package's loss, registered where it is installed. Whether verl has "
     "one of its own, nobody has read yet."
 )
-_DIFFERS = {
-    ("TRL", "reinforce"): "PPO's clip stays around it, on the product of the ratios.",
-    ("TRL", "ppo"): "The clip lives on in `GRPOTrainer`; there is no critic.",
-    ("TRL", "grpo"): "Advantages are divided by std + 1e-4.",
-    ("TRL", "dapo"): "The token mean is the generation's; the paper's is each group's.",
-    ("TRL", "gspo_token"): "`GRPOConfig` has no such level.",
-    ("TRL", "cispo"): "No lower bound. Left out, the cap falls back to 0.2.",
-    ("TRL", "gmpo"): _BOUNDS,
-    ("TRL", "rspo"): "This package's bridge has it, `RefimplGRPOTrainer`.",
-    ("verl", "reinforce"): "PPO's clip stays around it, on the token's ratio.",
-    ("verl", "ppo"): "The dual clip cannot be off; at 1e9 it never acts.",
-    ("verl", "grpo"): "The default mean, `token-mean`, is over all tokens.",
-    (
-        "verl",
-        "dr_grpo",
-    ): f"Set `loss_scale_factor`, or the mask's width divides. {_DUAL}",
-    ("verl", "gspo"): "It is the -token form, which has GSPO's gradient where all "
-    "tokens of a response share their advantage.",
-    ("verl", "dapo"): f"{_DUAL} The token mean is the batch's.",
-    ("verl", "cispo"): "Both bounds are counted from 1.",
-    ("TRL", "dppo_tv"): _GONE,
-    ("TRL", "dppo_kl"): _GONE,
-    ("TRL", "vespo"): "The weight of vLLM's log-probs is a part of W.",
-    ("TRL", "minirl"): "TRL warns that LUSPO wants the level `sequence`.",
-    ("verl", "dppo_tv"): _ANCHOR,
-    ("verl", "dppo_kl"): _ANCHOR,
-    ("verl", "luspo"): "It is the -token form of GSPO, summed over each answer.",
-    ("verl", "minirl"): "The weight π_old/μ is `rollout_correction`, in the paper ≤ 5.",
-    ("verl", "dro"): "`dro_beta` has no default and must be > 0.",
-    **{("verl", name): _OURS for name in ("ipo", "glm5", "vespo", "kimi")},
-    (
-        "verl",
-        "gmpo",
-    ): f"{_BOUNDS} `loss_agg_mode` is not used: the mean is each "
-    "micro-batch's (verl#7913).",
-}
 _NAME = re.compile(
     r"[\w.]+=[\w.+-]+|\b[a-z]\w*(?:\.\w+)+|\w+Trainer|[a-z]+(?:_[a-z]+)+"
 )
 
 
-def _source(engine: str, method: str, kind: str) -> str:
-    """What was read; REINFORCE and what is absent could not be compared."""
-    read = _READ.get((engine, method), _READ[engine])
-    return read + _COMPARED * (kind == "settings" and method != "reinforce")
-
-
-def bridged(engine: str, method: Algorithm) -> Cell:
-    """TRL's or verl's cell: `course.elsewhere` and, for verl, what its bridge adds."""
-    name = method.name
-    text = getattr(elsewhere.ELSEWHERE.get(name), engine.lower(), "")
-    if not text:
+def bridged(engine: str, method: Algorithm, entry: methods.Entry | None) -> Cell:
+    """REINFORCE and what is absent could not be compared."""
+    if entry is None:
         return unread(engine, method)
-    differs = _DIFFERS.get((engine, name), "none noted")
-    if text.startswith(("none", "not implemented", "removed")):
+    kind, text, source = methods.KINDS[entry.key], entry.text, entry.source
+    if not entry.settable:
         why = configs.missing(method) if engine == "verl" else None
-        why = why or f"{text[0].upper()}{text[1:]}. {differs}"
-        return Cell("absent", "absent", why, _source(engine, name, "absent"))
+        why = why or f"{text[0].upper()}{text[1:]}. {entry.differs}"
+        return Cell(kind, kind, why, source)
     if engine == "verl":
         text = completed(text, method)
     settings = _NAME.sub(r"`\g<0>`", text)
-    return given(settings, _source(engine, name, "settings"), differs)
+    source += _COMPARED * (method.name != "reinforce")
+    return Cell(kind, settings, entry.differs, source)
 
 
 def unread(engine: str, method: Algorithm) -> Cell:
-    """Of a method that `course.elsewhere` lacks: verl takes this package's loss."""
+    """Of a method of which nobody has read: verl takes this package's loss."""
     if engine != "verl":
         return NOT_READ
+    source = methods.KNOWN.engines[engine].source
     if why := configs.missing(method):
-        return Cell("absent", "absent", why, _READ[engine])
+        return Cell("absent", "absent", why, source)
     text = completed(f"policy_loss.loss_mode={configs.PREFIX}{method.name}", method)
-    return given(_NAME.sub(r"`\g<0>`", text), _READ[engine], _ONLY_OURS)
+    return Cell("settings", _NAME.sub(r"`\g<0>`", text), _ONLY_OURS, source)
 
 
 def completed(text: str, method: Algorithm) -> str:
@@ -125,12 +94,6 @@ def completed(text: str, method: Algorithm) -> str:
     for flag, value in (("adv_estimator", estimator), ("loss_agg_mode", averaged)):
         text += "" if f"{flag}=" in text else f", {flag}={value}"
     return text
-
-
-def cell(method: str, engine: str) -> Cell:
-    if engine in READ:
-        return READ[engine].get(method, NOT_READ)
-    return bridged(engine, ALGORITHMS[method])
 
 
 def rows() -> list[tuple[str, str, str, str, str]]:

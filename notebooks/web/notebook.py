@@ -12,9 +12,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from course.site.markdown import markdown
-from course.site.page import Page, SiteError, enlarged, size_of, sized, text_of
-from course.site.tables import still
+from web.markdown import markdown
+from web.page import Page, SiteError, enlarged, size_of, sized, text_of
+from web.tables import still
 
 FOLDED = "hide-input"
 STILL = re.compile(

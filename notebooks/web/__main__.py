@@ -1,16 +1,16 @@
-"""`python -m course.site [FOLDER] [--repository URL]`, from the notebooks' folder."""
+"""`python -m web [FOLDER] [--repository URL]`, from the notebooks' folder."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from course.site.build import build
-from course.site.page import ROOT, SiteError
+from web.build import build
+from web.page import ROOT, SiteError
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m course.site",
+        prog="python -m web",
         description="Make the web edition from the executed notebooks.",
     )
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site")

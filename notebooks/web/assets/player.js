@@ -2,7 +2,7 @@
  *
  * A page has <figure class="explorer" data-explorer="ID"> with a still in it, and a
  * script that calls explorer("ID", bundle). What a bundle holds is written down in
- * notebooks/course/site/tables.py. A bundle with a `model` is computed in the page by
+ * notebooks/web/tables.py. A bundle with a `model` is computed in the page by
  * explorer.models[bundle.model.name].
  */
 "use strict";

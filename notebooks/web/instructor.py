@@ -13,8 +13,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from course.exercises import KINDS, exercises
-from course.site.page import NOTEBOOKS, Page, table
-from course.site.slides import file_of
+from web.page import NOTEBOOKS, Page, table
+from web.slides import file_of
 
 SOLUTIONS = NOTEBOOKS / "course" / "exercises" / "solutions"
 PACE = 130

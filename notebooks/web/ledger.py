@@ -9,11 +9,11 @@ from functools import cache
 import nbformat
 
 from course import claims
-from course.site.page import NOTEBOOKS, Page, slug, table
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import CLAIMS, SECOND, Claim
 from refimpl.lab.grid import WORLDS, Cell
+from web.page import NOTEBOOKS, Page, slug, table
 
 CELL = ("arm", "world", "updates", "rate", "changed", "answers")
 COLUMNS = {

@@ -8,7 +8,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from course.site.page import ROOT, Page
+from web.page import ROOT, Page
 
 LARGEST = 200_000
 """Bytes of a file that a page still shows."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import jinja2
 import nbformat
 
-from course.site import (
+from refimpl.algorithms import ALGORITHMS
+from web import (
     bibliography,
     cheat_sheet,
     flags,
@@ -23,9 +24,9 @@ from course.site import (
     slides,
     start,
 )
-from course.site.mathematics import font, signs
-from course.site.notebook import Chapter
-from course.site.page import (
+from web.mathematics import font, signs
+from web.notebook import Chapter
+from web.page import (
     NOTEBOOKS,
     ROOT,
     Page,
@@ -36,8 +37,7 @@ from course.site.page import (
     slug,
     text_of,
 )
-from course.site.source import of_code
-from refimpl.algorithms import ALGORITHMS
+from web.source import of_code
 
 ASSETS = Path(__file__).parent / "assets"
 TABLES = ROOT / "figures" / "explorers"

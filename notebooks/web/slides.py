@@ -3,7 +3,7 @@
 import html
 import re
 
-from course.site.page import Page
+from web.page import Page
 
 HEADING = re.compile(r'<h2 id="([^"]*)">(.*?)</h2>', re.S)
 FIGURE = re.compile(r'<img src="img/[^>]*>')

@@ -8,82 +8,13 @@ from functools import cache
 import nbformat
 import torch
 
-from course.elsewhere import ELSEWHERE, Settings
+from course import elsewhere, methods
 from course.misreadings import MISREADINGS
-from course.site.mathematics import mathml
-from course.site.page import NOTEBOOKS, Page
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.curves import curve
+from web.mathematics import mathml
+from web.page import NOTEBOOKS, Page
 
-CHAPTERS = {
-    "reinforce": "01_policy_gradient",
-    "ppo": "02_ppo",
-    "grpo": "03_grpo",
-    "dr_grpo": "04_dr_grpo",
-    "gspo": "05_gspo",
-    "gspo_token": "05_gspo",
-    "dapo": "06_dapo",
-    "cispo": "07_cispo",
-    "gmpo": "08_gmpo",
-    "rspo": "09_moe_and_rspo",
-    "sapo": "10_sapo",
-    **dict.fromkeys("vespo luspo minirl".split(), "14_scaling_out"),
-    **dict.fromkeys("dppo_tv dppo_kl ipo glm5 dro kimi".split(), "16_probability"),
-}
-"""Where a method is derived; the first of a chapter is the one its formula states.
-
-A method that stands here has an entry in `MISREAD`, in `course.elsewhere` and in every
-engine of `flags_read` too. Of one that does not, the rows that nobody wrote are left
-out, and the engines that nobody looked into are *not read*.
-"""
-MISREAD = {
-    "reinforce": "mask_without_eos",
-    "ppo": "ratio_is_bounded",
-    "grpo": "std_upweights_extremes",
-    "dr_grpo": "constant_but_std",
-    "gspo": "gspo_at_token_epsilon",
-    "gspo_token": "gspo_token_of_whole_ratio",
-    "dapo": "dapo_per_response_mean",
-    "cispo": "cispo_cap_is_an_offset",
-    "gmpo": "gmpo_bounds_are_offsets",
-    "rspo": "rspo_shift_per_token",
-    "sapo": "sapo_taus_exchanged",
-    "dppo_tv": "dppo_bounds_the_ratio",
-    "dppo_kl": "dppo_kl_drops_what_is_far",
-    "ipo": "ipo_is_one_sided",
-    "glm5": "glm5_holds_the_ratio",
-    "vespo": "vespo_takes_the_root",
-    "luspo": "luspo_divides_by_length",
-    "minirl": "minirl_is_a_token_mean",
-    "dro": "dro_weighs_by_the_ratio",
-    "kimi": "kimi_clips_as_ppo",
-}
-"""The misreading of each method that costs most."""
-MEAN = r"\frac{1}{\sum_i|o_i|}\sum_{i,t}"
-LOG = r"\log\pi_\theta(o_{i,t})"
-FORMULAS = {
-    "reinforce": r"\nabla J=\mathbb{E}\Big[\sum_t\nabla\log\pi_\theta(o_t)\,(R-b)\Big]",
-    "gspo_token": r"J=\frac{1}{G}\sum_i\frac{1}{|o_i|}\sum_t\min\big("
-    r"s_{i,t}\hat{A}_{i,t},\,\operatorname{clip}(s_{i,t})\,\hat{A}_{i,t}\big)",
-    "rspo": r"J=\frac{1}{G}\sum_i\hat{A}_i\exp\Big(\frac{1}{|o_i|}\sum_t z'_{i,t}\Big)"
-    r"\qquad z'=\operatorname{clip}(z+\log\gamma)",
-    "dppo_tv": rf"J={MEAN} M\,\operatorname{{sg}}[\min(r,C)]\,\hat{{A}}_i {LOG}"
-    r"\qquad r=\pi_\theta/\mu,\;\; M=0 \text{ where } |\pi_\theta-\mu|>\delta",
-    "dppo_kl": rf"J={MEAN} M\,\operatorname{{sg}}[\min(r,C)]\,\hat{{A}}_i {LOG}"
-    r"\qquad M=0 \text{ where } \operatorname{KL}>\delta",
-    "ipo": rf"J={MEAN}\Big(r\hat{{A}}_i\,[\,|\pi_\theta-\mu|\leq\delta\,]"
-    r"-\tau(\log r)^2\Big)",
-    "glm5": r"J=\mathbb{E}_t\big[\operatorname{sg}[f(r)]\,\hat{A}"
-    r"\log\pi_\theta(o_t)\big]\qquad r=\pi_\theta/\mu",
-    "vespo": rf"\nabla J={MEAN}\phi(W_i)\,\hat{{A}}_i\nabla{LOG}",
-    "luspo": r"J=\frac{1}{G}\sum_i|o_i|\min\big(s_i\hat{A}_i,"
-    r"\,\operatorname{clip}(s_i)\,\hat{A}_i\big)",
-    "minirl": r"\nabla J=\mathbb{E}\Big[\sum_t M_t\frac{\pi_\theta}{\mu}(R-\bar{R})"
-    r"\,\nabla\log\pi_\theta(o_t)\Big]",
-    "dro": rf"J={MEAN}\Big(\hat{{A}}_i{LOG}-\frac{{\tau}}{{2}}z^2\Big)",
-    "kimi": rf"J={MEAN}\Big(\operatorname{{clip}}(r)\,\hat{{A}}_i-\tau(\log r)^2\Big)",
-}
-"""Of the methods whose chapter states another's formula, or none for J."""
 STARTS = (0, 6, 11, 16, *range(21, len(ALGORITHMS), 5))
 """The first method of each sheet of paper."""
 LEAD = """<h1 id="top">The cheat sheet</h1>
@@ -123,15 +54,14 @@ def cells(algorithm: Algorithm) -> dict[str, str]:
     """What stands below the gate, each as HTML; what nobody wrote is left out."""
     parent = ALGORITHMS.get(algorithm.parent or "")
     against = f"against {parent.title}: " if parent else ""
-    elsewhere = ELSEWHERE.get(algorithm.name, Settings("", ""))
     rows = {
         "new": html.escape(against + algorithm.changed),
         "advantage": function(algorithm.advantages),
         "normaliser": function(algorithm.normaliser),
         "defaults": settings(algorithm),
         "misread": misread(algorithm.name),
-        "TRL": html.escape(elsewhere.trl),
-        "verl": html.escape(elsewhere.verl),
+        "TRL": html.escape(elsewhere.text(algorithm.name, "TRL")),
+        "verl": html.escape(elsewhere.text(algorithm.name, "verl")),
         "see": see(algorithm),
     }
     return {name: cell for name, cell in rows.items() if cell}
@@ -139,15 +69,16 @@ def cells(algorithm: Algorithm) -> dict[str, str]:
 
 def misread(name: str) -> str:
     """The misreading that costs most, and what is so instead."""
-    if name not in MISREAD:
+    known = methods.of(name).misreading
+    if not known:
         return ""
-    one = MISREADINGS[MISREAD[name]]
+    one = MISREADINGS[known]
     return f"<q>{html.escape(one.claim)}</q> {html.escape(one.correction)}"
 
 
 def see(algorithm: Algorithm) -> str:
     """The chapter, where there is one, and the paper."""
-    chapter = CHAPTERS.get(algorithm.name)
+    chapter = methods.of(algorithm.name).chapter
     link = f'<a href="{chapter}.html">chapter {chapter[:2]}</a>; ' if chapter else ""
     return link + paper(algorithm.paper)
 
@@ -183,13 +114,13 @@ def objective(algorithm: Algorithm) -> str:
 
 def formula(name: str) -> list[str]:
     """The TeX for J, its own or its chapter's, in parts that fit a narrow column."""
-    if name in FORMULAS:
-        return FORMULAS[name].split(r"\qquad")
-    first = {chapter: method for method, chapter in reversed(CHAPTERS.items())}
-    chapter = next((chapter for chapter in first if first[chapter] == name), None)
-    if chapter is None:
+    known = methods.of(name)
+    if known.formula:
+        return known.formula.split(r"\qquad")
+    first = {one.chapter: n for n, one in reversed(methods.KNOWN.method.items())}
+    if not known.chapter or first[known.chapter] != name:
         return []
-    stated = (x for x in displayed(chapter) if re.search(r"(^|\s)J\s*=", x))
+    stated = (x for x in displayed(known.chapter) if re.search(r"(^|\s)J\s*=", x))
     parts = re.split(r"\\qquad", next(stated, ""))
     return [part.strip().strip(",. ") for part in parts if part.strip()]
 

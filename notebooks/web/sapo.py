@@ -16,7 +16,7 @@ from torch import Tensor, linspace
 
 from course import stale
 from course.plots import sapo_explorer as sapo
-from course.site.recorder import Recorder, thinned
+from web.recorder import Recorder, thinned
 
 LOOKS = {
     "sapo": sapo.Gate("SAPO", 1.0, 1.05),

@@ -1,6 +1,6 @@
 """The same stale tokens under three gates, and what becomes of the policy: a GIF.
 
-    python -c "from course.plots import animation; animation.clip_to_gate()"
+    python -c "from web.pictures import animation; animation.clip_to_gate()"
 
 (from `notebooks/`) writes `figures/clip_to_gate.gif` there and a still, `.png`. Every
 dot is a token of the stored rollout (`course.stale`), at its ratio r after k updates

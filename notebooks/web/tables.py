@@ -24,7 +24,8 @@ from matplotlib.collections import Collection
 from PIL import Image
 
 from course.explorer import Explorer
-from course.site.recorder import Recorder
+from web import sapo
+from web.recorder import Recorder
 
 SCALE = 20
 """Steps of a pixel."""
@@ -54,13 +55,18 @@ def tables(explorer: Explorer) -> dict:
         explorer.redraw()
 
 
-def write(explorer: Explorer, path: Path) -> dict:
+def keep(beginning: str) -> None:
+    """From now on, write the tables of the i-th explorer displayed to …_i.json."""
+    number = itertools.count(1)
+    Explorer.shown = lambda play: write(play, Path(f"{beginning}_{next(number)}.json"))
+
+
+def write(explorer: Explorer, path: Path) -> None:
     made = tables(explorer)
     path.parent.mkdir(parents=True, exist_ok=True)
     look = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     text = json.dumps(made, **look)
     path.write_text(text + "\n", encoding="utf-8")
-    return made
 
 
 def options(widget) -> list[tuple[str, object]]:
@@ -420,8 +426,6 @@ class Computed(Tables):
         return self.assembled()
 
     def more(self, pack: "Pack") -> dict:
-        from course.site import sapo  # not for others: it loads the stored rollout
-
         def keep(numbers: np.ndarray) -> list[int]:
             return pack.whole(numbers.astype("<f4").view("<i2"))
 

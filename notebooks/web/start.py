@@ -4,8 +4,8 @@ import html
 import re
 from collections.abc import Sequence
 
-from course.site.markdown import markdown
-from course.site.page import ROOT, Page
+from web.markdown import markdown
+from web.page import ROOT, Page
 
 FIRST = ROOT / "README.md"
 IDEA = """

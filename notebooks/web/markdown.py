@@ -10,8 +10,8 @@ from nbconvert.filters.markdown_mistune import (
     MarkdownWithMath,
 )
 
-from course.site.mathematics import mathml
-from course.site.page import Page, SiteError, slug, text_of
+from web.mathematics import mathml
+from web.page import Page, SiteError, slug, text_of
 
 
 class Renderer(IPythonRenderer):

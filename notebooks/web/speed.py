@@ -1,6 +1,6 @@
 """How fast a page of the web edition stands, and what the whole weighs.
 
-    python -m course.site.speed [FOLDER] [PAGE]
+    python -m web.speed [FOLDER] [PAGE]
 
 From `file://` in Chromium without a window: the first paint, when the page answers,
 and when its first explorer does; medians of five visits, each in a browser of its own,
@@ -12,8 +12,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from course.site.browser import chromium, wait
-from course.site.page import ROOT
+from web.browser import chromium, wait
+from web.page import ROOT
 
 SITE = ROOT / "site"
 VISITS = 5

@@ -1,0 +1,8 @@
+"""The web edition: static pages from the executed notebooks, for a browser alone.
+
+`python -m web` builds it, from the notebooks' folder. `page` says what a page is,
+`markdown` and `notebook` make pages of files, the modules beside them make pages that
+no file holds; `build` links, checks and writes them all. `tables` are what an explorer
+draws without a kernel. `pictures/` has what the README and the guide show and no
+chapter draws. It imports `course`, which never imports it.
+"""

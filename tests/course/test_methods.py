@@ -1,0 +1,67 @@
+"""`notebooks/methods.toml`: its entries reach who asks, and a slip has a sentence."""
+
+import tomllib
+
+import pytest
+
+from course import elsewhere, methods
+from course.plots import style
+
+ENGINES = """
+[engines.TRL]
+read = "1.16"
+source = "its {page}"
+words.page = "trainer"
+[engines.verl]
+read = "0.9"
+source = "core"
+[[engines.verl.several]]
+methods = ["ppo", "grpo"]
+absent = "no list"
+[papers]
+[method.ppo]
+[method.grpo.engines.TRL]
+settings = "a=1"
+"""
+
+
+def test_an_entry_has_its_source_or_the_engines_with_its_words():
+    found = methods.read(ENGINES).method
+    entry = found["grpo"].engines["TRL"]
+    assert (entry.key, entry.text, entry.source) == ("settings", "a=1", "its trainer")
+    absent = {name: found[name].engines["verl"].text for name in ("ppo", "grpo")}
+    assert absent == {"ppo": "no list", "grpo": "no list"}
+    assert "TRL" not in found["ppo"].engines
+
+
+SLIPS = {
+    "Expected .* table": "\n[engines",
+    r"method.grpo.engines.TRL.note: Extra inputs": '\nnote = "b"',
+    r"method.dapo.look.*: Field required": '\n[method.dapo]\nlook = ["#fff"]',
+    "method: no 'grpo2' is known, did you mean 'grpo'": "\n[method.grpo2]",
+    "grpo.engines: no 'TLR'": '\n[method.grpo.engines.TLR]\nabsent = "b"',
+    "grpo.engines.TRL: give one of": '\nabsent = "b"',
+    "grpo.engines.TRL: no word 'pag'": '\nsource = "{pag}"',
+    "grpo has two entries for verl": '\n[method.grpo.engines.verl]\nabsent = "b"',
+}
+
+
+@pytest.mark.parametrize(("said", "slip"), SLIPS.items(), ids=[*SLIPS])
+def test_a_slip_is_named_with_its_place(said, slip):
+    with pytest.raises(ValueError, match=f"methods.toml.*{said}"):
+        methods.read(ENGINES + slip)
+
+
+def test_of_a_method_without_an_entry_nothing_is_known():
+    new = methods.of("new")
+    assert (new.chapter, new.misreading, new.formula, new.look) == ("", "", "", None)
+    assert new.engines == {} and elsewhere.rows(["new"]) == [("new", "–", "–")]
+
+
+def test_every_word_is_used_and_every_look_is_drawn():
+    text = methods.FILE.read_text("utf-8")
+    for name, engine in tomllib.loads(text)["engines"].items():
+        words = engine.get("words", ())
+        assert [word for word in words if text.count(f"{{{word}}}") == 0] == [], name
+    looks = {name: one.look for name, one in methods.KNOWN.method.items() if one.look}
+    assert looks.keys() == style.COLOURS.keys() == style.METHOD_DASHES.keys()
