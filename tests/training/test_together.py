@@ -1,7 +1,9 @@
-"""A rollout and its loss by hand, whatever is set together."""
+"""A rollout and its loss by hand, whatever is set together: a test for each part."""
 
 import random
 import zlib
+from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 import torch
@@ -9,8 +11,10 @@ import torch
 from refimpl import Scored, collect, log_probs, moe, normalisers, updates
 from refimpl.advantages import CRITIC_FREE, whiten
 from refimpl.algorithms import value_loss
+from refimpl.batch import Batch
 from refimpl.kl import ESTIMATORS, k1, k3
 from refimpl.normalisers import NORMALISERS
+from refimpl.run import Run
 from refimpl.scoring import values
 from refimpl.tasks.world import correctness
 from refimpl.terms import BALANCE
@@ -57,6 +61,7 @@ CHOICES = {
 KL = {name: {"kl_estimator": name} for name in ESTIMATORS}
 KL["reward"] = {"kl_in": "reward"}
 KL["reward, a critic"] = KL["reward"] | {"algorithm": "ppo"}
+AGAIN = {"retain_graph": True, "materialize_grads": True, "allow_unused": True}
 
 
 def settings(kl: str, seed: int) -> dict:
@@ -72,102 +77,218 @@ def settings(kl: str, seed: int) -> dict:
     return drawn
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kl", KL)
-def test_a_rollout_and_its_loss_are_the_sum_of_their_parts(kl, seed):
-    """Scores, shaping and KL make the advantages; γ and the cap act on the method's
-    loss alone; means are over tokens that are left, the routers' over those passed."""
+@dataclass
+class Drawn:
+    """A rollout of settings that were drawn, after a first one and its updates."""
+
+    run: Run
+    batch: Batch
+    metrics: dict
+
+    @property
+    def mask(self):
+        return self.batch.rollout.mask
+
+    @cached_property
+    def written(self):
+        """Prompts and answers as text."""
+        rollout = self.batch.rollout
+        ids = [ids[:n] for ids, n in zip(rollout.ids, rollout.prompt_length)]
+        return TOKENIZER.batch_decode(ids), rollout.texts(TOKENIZER)
+
+    def mean(self, x):
+        total = (x * self.mask).sum() / self.mask.sum()
+        return pytest.approx(total.item(), abs=1e-5)
+
+
+@pytest.fixture(scope="module", params=[(kl, seed) for kl in KL for seed in range(4)])
+def drawn(request):
+    kl, seed = request.param
     given = {"reward": by_text, "dtype": "float64", **settings(kl, seed)}
     run = prepared(model=random_moe(), **given)
-    c, method = run.config, run.algorithm
     for model in (run.reference, run.critic):
         if model is not None:
             disturb(model, 0.1)
     updates(run, collect(run, 0)[0], 0)
-    batch, metrics = collect(run, 1)
-    rollout, mask, old_logp = batch.rollout, batch.rollout.mask, batch.old_logp
+    return Drawn(run, *collect(run, 1))
 
-    def mean(x):
-        return pytest.approx(((x * mask).sum() / mask.sum()).item(), abs=1e-5)
 
-    sampled = rollout.experts if c.replay == "R3" else None
-    with torch.no_grad(), moe.routed(run.model, experts=sampled):
-        assert torch.allclose(old_logp, log_probs(run.model, rollout)[0], atol=1e-5)
-    ids = [ids[:n] for ids, n in zip(rollout.ids, rollout.prompt_length)]
-    prompts, texts = TOKENIZER.batch_decode(ids), rollout.texts(TOKENIZER)
-    scores = torch.tensor(by_text(prompts, texts))
+def test_old_log_probs_are_the_policys(drawn):
+    rollout, replay = drawn.batch.rollout, drawn.run.config.replay
+    sampled = rollout.experts if replay == "R3" else None
+    with torch.no_grad(), moe.routed(drawn.run.model, experts=sampled):
+        logp, _ = log_probs(drawn.run.model, rollout)
+    assert torch.allclose(drawn.batch.old_logp, logp, atol=1e-5)
+
+
+def test_how_far_the_sampler_is_from_the_policy(drawn):
+    """It lags, and may leave tokens out."""
+    rollout, c = drawn.batch.rollout, drawn.run.config
+    assert drawn.run.sampler.noise == c.router_noise  # however late it is
+    old_logp, metrics = drawn.batch.old_logp, drawn.metrics
+    kl = (k1 if c.top_p else k3)(rollout.logp, old_logp)
+    assert c.mismatch and metrics["sampling/kl"] == drawn.mean(kl)
+    gap = (rollout.logp - old_logp).abs()
+    assert gap.max() > 0.01
+    far = "sampling/sampling_logp_difference"
+    assert metrics[f"{far}/mean"] == drawn.mean(gap)
+    assert metrics[f"{far}/max"] == pytest.approx((gap * drawn.mask).max().item())
+
+
+def test_the_distance_from_the_reference(drawn):
+    with torch.no_grad():
+        reference, _ = log_probs(drawn.run.reference, drawn.batch.rollout)
+    assert torch.allclose(drawn.batch.ref_logp, reference, atol=1e-5)
+    moved = drawn.batch.old_logp - drawn.batch.ref_logp
+    assert drawn.metrics["kl"] == drawn.mean(moved)
+
+
+def test_a_critics_values(drawn):
+    if drawn.run.critic is not None:
+        own = values(drawn.run.critic, drawn.batch.rollout)
+        assert torch.allclose(drawn.batch.old_values, own, atol=1e-5)
+
+
+def test_what_is_paid_becomes_advantages(drawn):
+    """Scores, less what is too long, at the last token; less the KL, if it is there."""
+    c, batch, rollout = drawn.run.config, drawn.batch, drawn.batch.rollout
+    scores = torch.tensor(by_text(*drawn.written))
     if cache := 24 * c.overlong_share:
         scores += ((24 - cache - rollout.length) / cache).clamp(-1, 0)
-    rewards = at_the_end(scores, mask.double())
-    if c.beta:
-        with torch.no_grad():
-            reference = log_probs(run.reference, rollout)[0]
-        assert torch.allclose(batch.ref_logp, reference, atol=1e-5)
-        gap = (old_logp - batch.ref_logp) * mask
-        assert metrics["kl"] == mean(gap)
-        rewards -= c.beta * gap * (c.kl_in == "reward")
-    paid = Scored(rewards, rollout.group, mask, batch.old_values, c.gamma, c.lam)
-    advantages = CRITIC_FREE.get(c.advantage, method.advantages)(paid)
-    if run.critic is not None:
-        own = values(run.critic, rollout)
-        assert torch.allclose(batch.old_values, own, atol=1e-5)
-        targets, advantages = advantages + batch.old_values, whiten(advantages, mask)
+    rewards = at_the_end(scores, drawn.mask.double())
+    if c.kl_in == "reward":
+        rewards -= c.beta * (batch.old_logp - batch.ref_logp) * drawn.mask
+    paid = Scored(rewards, rollout.group, drawn.mask, batch.old_values, c.gamma, c.lam)
+    wanted = CRITIC_FREE.get(c.advantage, drawn.run.algorithm.advantages)(paid)
+    if drawn.run.critic is not None:
+        targets, wanted = wanted + batch.old_values, whiten(wanted, drawn.mask)
         assert torch.allclose(batch.targets, targets, atol=1e-5)
-    advantages = advantages.view(len(mask), -1).expand_as(mask)
-    assert torch.allclose(batch.advantages, advantages.to(batch.advantages), atol=1e-4)
-    left = mask * ~(rollout.truncated & c.overlong_filtering)[:, None]
-    assert torch.equal(batch.mask, left)
-    assert run.sampler.noise == c.router_noise  # however late it is
-    if not c.dynamic_sampling:  # else of all that were drawn
+    wanted = wanted.view(len(rollout), -1).expand_as(drawn.mask)
+    assert torch.allclose(batch.advantages, wanted.to(batch.advantages), atol=1e-4)
+
+
+def test_what_was_cut_off_has_no_loss_under_filtering(drawn):
+    cut = drawn.batch.rollout.truncated & drawn.run.config.overlong_filtering
+    assert torch.equal(drawn.batch.mask, drawn.mask * ~cut[:, None])
+
+
+def test_right_is_what_the_task_pays(drawn):
+    if not drawn.run.config.dynamic_sampling:  # else of all that were drawn
+        prompts, texts = drawn.written
         answers = [sum(map(int, prompt[:-1].split("+"))) for prompt in prompts]
         right = sum(correctness(prompts, texts, answer=answers))
-        assert (metrics["length/correct"] is None) == (right == 0)
-    if c.mismatch:
-        kl = (k1 if c.top_p else k3)(rollout.logp, old_logp)
-        assert metrics["sampling/kl"] == mean(kl)
-        gap = (rollout.logp - old_logp).abs()
-        assert gap.max() > 0.01  # the sampler lags, and may leave tokens out
-        far = "sampling/sampling_logp_difference"
-        assert metrics[f"{far}/mean"] == mean(gap)
-        assert metrics[f"{far}/max"] == pytest.approx((gap * mask).max().item())
-    disturb(run.model, 0.002)
-    run.acts_everywhere = True  # all rows are passed
-    found, metrics = measured_loss(run, batch)
-    with moe.routed(run.model, experts=rollout.experts if c.replay else None) as now:
-        logp, entropy = log_probs(run.model, rollout)
-    named = NORMALISERS.get(c.normaliser, method.normaliser)
-    known = {"group": rollout.group, "max_length": 24}
-    weight = weighed = normalisers.apply(named, left.double(), **known)
-    log_w, length = (old_logp - rollout.logp) * left, left.sum(-1, keepdim=True)
+        assert (drawn.metrics["length/correct"] is None) == (right == 0)
+
+
+class Passed(Drawn):
+    """The policy has moved on since, and all rows are passed."""
+
+    def __init__(self, drawn):
+        super().__init__(drawn.run, drawn.batch, {})
+        run, rollout = self.run, self.batch.rollout
+        disturb(run.model, 0.002)
+        run.acts_everywhere = True
+        self.loss, self.metrics = measured_loss(run, self.batch)
+        replayed = rollout.experts if run.config.replay else None
+        with moe.routed(run.model, experts=replayed) as self.now:
+            self.logp, self.entropy = log_probs(run.model, rollout)
+        known = {"group": rollout.group, "max_length": 24}
+        self.weight = normalisers.apply(
+            NORMALISERS.get(run.config.normaliser, run.algorithm.normaliser),
+            self.batch.mask.double(),
+            **known,
+        )
+        drift = self.now.log_probs(rollout.experts) - rollout.router_logp
+        gamma = (-drift.abs().mean((-1, -2))).exp().clamp(min=0.7)
+        self.gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises
+
+    def added_by(self, term):
+        """To the loss that an update sends backward."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.run, "terms", [t for t in self.run.terms if t != term])
+            return self.loss - measured_loss(self.run, self.batch)[0]
+
+
+@pytest.fixture(scope="module")
+def passed(drawn):
+    return Passed(drawn)
+
+
+def balance(p):
+    rollout = p.batch.rollout
+    real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
+    return BALANCE * moe.load_balance(p.now, real)
+
+
+def kl(p):
+    c = p.run.config
+    each = ESTIMATORS[c.kl_estimator](p.logp, p.batch.ref_logp, p.batch.old_logp)
+    return c.beta * (each * p.weight).sum()
+
+
+def bonus(p):
+    return -p.run.config.entropy_bonus * (p.entropy * p.weight).sum()
+
+
+def critics(p):
+    """Its mean is over tokens that are left, whatever the policy's normaliser is."""
+    v = values(p.run.critic, p.batch.rollout), p.batch.old_values, p.batch.targets
+    return value_loss(*v, p.batch.mask)
+
+
+TERMS = {"load_balance": balance, "kl": kl, "entropy": bonus, "value": critics}
+
+
+def test_each_term_adds_what_it_says(passed):
+    """Neither γ nor a cap on weights acts on it."""
+    c, wanted = passed.run.config, ["load_balance"]
+    wanted += ["kl"] * (c.kl_in == "loss") + ["entropy"] * (c.entropy_bonus > 0)
+    names = [term.__qualname__.partition(".")[0] for term in passed.run.terms]
+    assert names == [*wanted, *["value"] * (passed.run.critic is not None)]
+    for name, term in zip(names, passed.run.terms):
+        found, by_hand = passed.added_by(term), TERMS[name](passed)
+        assert found.item() == pytest.approx(by_hand.item(), rel=1e-5, abs=1e-7)
+        if name != "value":  # a critic's own; else to the whole gradient's rounding
+            apart = slopes(found - by_hand, passed.run.model, **AGAIN)
+            whole = slopes(passed.loss, passed.run.model, **AGAIN)
+            assert same_gradients(whole + apart, whole)
+
+
+def test_the_methods_loss_and_what_corrects_its_ratio(passed, monkeypatch):
+    """γ and the cap act on the method's loss alone."""
+    batch, c, method = passed.batch, passed.run.config, passed.run.algorithm
+    left, old_logp, weight = batch.mask, batch.old_logp, passed.weight
+    log_w = (old_logp - batch.rollout.logp) * left
     if "token_truncate" in c.corrections:
-        weighed = weight * log_w.exp().clamp(max=0.9)
+        weight = weight * log_w.exp().clamp(max=0.9)
     if "mean_mask" in c.corrections:
-        w = (log_w.sum(-1, keepdim=True) / length.clamp(min=1)).exp()
-        weighed = weight * w * ((w >= 0.8) & (w <= 1.1))
-    drift = (now.log_probs(rollout.experts) - rollout.router_logp).abs().mean((-1, -2))
-    gamma, before = (-drift).exp().clamp(min=0.7), old_logp
-    gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises
+        length = left.sum(-1, keepdim=True).clamp(min=1)
+        w = (log_w.sum(-1, keepdim=True) / length).exp()
+        weight = weight * w * ((w >= 0.8) & (w <= 1.1))
+    gamma, logp = passed.gamma, passed.logp
     if c.router_shift:
         how = c.placement, method.one_ratio
-        before, weighed = moe.shifted(before, weighed, left, gamma, *how)
-    own = 0 if c.detach_shift else (gamma / gamma.detach()).log() * left  # no value
-    batched = logp + own, before, batch.advantages, left, weighed
-    loss, measured = method.policy_loss(*batched)
-    real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
-    loss = loss + BALANCE * moe.load_balance(now, real)
-    loss = loss - c.entropy_bonus * (entropy * weight).sum()
-    if c.beta and c.kl_in == "loss":
-        kl = ESTIMATORS[c.kl_estimator](logp, batch.ref_logp, old_logp)
-        loss = loss + c.beta * (kl * weight).sum()
-    if run.critic is not None:
-        v = values(run.critic, rollout), batch.old_values, batch.targets
-        loss = loss + value_loss(*v, left)
-    assert found.item() == pytest.approx(loss.item(), rel=1e-5, abs=1e-7)
-    assert same_gradients(slopes(found, run.model), slopes(loss, run.model))
-    assert metrics["router/shift"] == mean(gamma)
-    changed = 1 - moe.overlap(rollout.experts, now.favoured(len(rollout))).mean(-1)
-    assert metrics["router/expert_change"] == mean(
-        changed.gather(1, rollout.positions - 1)
+        old_logp, weight = moe.shifted(old_logp, weight, left, gamma, *how)
+    if not c.detach_shift:
+        logp = logp + (gamma / gamma.detach()).log() * left  # no value
+    wanted, measured = method.policy_loss(
+        logp, old_logp, batch.advantages, left, weight
     )
+    monkeypatch.setattr(passed.run, "terms", [])
+    found, _ = measured_loss(passed.run, batch)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-7)
+    pair = (slopes(x, passed.run.model, **AGAIN) for x in (found, wanted))
+    assert same_gradients(*pair)
     for name in measured.keys() - {"ratio/max_deviation"}:
-        assert metrics[name] == pytest.approx(measured[name], rel=1e-4, abs=1e-6), name
+        near = pytest.approx(measured[name], rel=1e-4, abs=1e-6)
+        assert passed.metrics[name] == near, name
+
+
+def test_the_routers_in_numbers(passed):
+    """Means over the tokens that were passed."""
+    rollout = passed.batch.rollout
+    assert passed.metrics["router/shift"] == passed.mean(passed.gamma)
+    favoured = passed.now.favoured(len(rollout))
+    changed = 1 - moe.overlap(rollout.experts, favoured).mean(-1)
+    changed = changed.gather(1, rollout.positions - 1)
+    assert passed.metrics["router/expert_change"] == passed.mean(changed)
