@@ -1,4 +1,4 @@
-"""A decode step written out: 1.4 times as many tokens per second from a tiny model.
+"""A decode step written out: a toy rollout takes four fifths of the time.
 
     fast.use()
 

@@ -9,7 +9,14 @@ from refimpl.real import fast
 from refimpl.real.fast import Direct, common
 from tests.rollout.families import SUPPORTED, build
 from tests.rollout.test_decoding import drawn, mixed
-from tests.worlds import gpt2, random_model, random_moe, warm_model, with_lora
+from tests.worlds import (
+    gpt2,
+    own_process,
+    random_model,
+    random_moe,
+    warm_model,
+    with_lora,
+)
 
 OURS = {name: lambda name=name: build(*SUPPORTED[name]) for name in SUPPORTED}
 OURS = {name: OURS[name] for name in ("Llama", "Qwen2", "Qwen3")}
@@ -43,6 +50,25 @@ def test_it_reads_what_it_knows_once_it_is_used(monkeypatch):
     assert decoding.decoder(random_model()) is Direct
     for other in (gpt2(), random_moe(), build(*SUPPORTED["Mistral"])):
         assert decoding.decoder(other) is Decoder
+
+
+OPENED = """
+import sys
+from refimpl import decoding
+from refimpl.lab import bench, evidence, real
+from refimpl.real import fast
+
+assert decoding.FASTER == []
+sys.path.insert(0, "notebooks")
+import course
+
+assert decoding.FASTER == [fast.reader]
+"""
+
+
+def test_the_chapters_use_it_and_stored_evidence_does_not():
+    done = own_process(OPENED)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_all_prompts_begin_with_is_read_once(monkeypatch):
