@@ -18,7 +18,7 @@ import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
 
-from course.distil import MIXED
+from course.distillation.distil import MIXED
 from refimpl import WarmStart, warm_start
 from refimpl.cache import digest
 from refimpl.lab.grid import FIVE, TEN, WORLDS

@@ -34,7 +34,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 if str(NOTEBOOKS) not in sys.path:
     sys.path.insert(0, str(NOTEBOOKS))
 
-from course.explorer import Explorer, reach  # noqa: E402
+from course.kit.explorer import Explorer, reach  # noqa: E402
 from web.browser import (  # noqa: E402
     PATIENCE,
     Watched,
@@ -242,7 +242,7 @@ FOLLOWS = """
     move();
 """
 SAPO = """
-from course.plots.sapo_explorer import sapo_explorer
+from course.sapo.explorer import sapo_explorer
 display(sapo_explorer())
 """
 

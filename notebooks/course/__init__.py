@@ -1,5 +1,9 @@
 """What only the chapters use: figures, sliders, exercises, misreadings.
 
+Every chapter has a folder with the name of its notebook; `chapterNN` is the door by
+which the notebook takes what it needs. `kit` is what several chapters use, and imports
+none of them; `exercises` and `misreadings` gather what lies in the folders.
+
 A notebook's working folder is this folder's parent, so `from course import …` works.
 Importing it sets matplotlib's style and the number of threads, and samples by the
 written-out decode step, for the chapters are what it is for; the library itself changes
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from course.plots import style
+from course.kit.plots import style
 from refimpl.real import fast
 
 style.use()

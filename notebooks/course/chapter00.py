@@ -4,9 +4,10 @@
 
 from IPython.display import display
 
-from course import plots
 from course.exercises import check
-from course.habits import by_temperature, more_sft, survey
-from course.plots import overview, world
-from course.tables import as_table
+from course.kit import plots
+from course.kit.habits import by_temperature, more_sft, survey
+from course.kit.tables import as_table
+from course.start_here import figures as overview
+from course.start_here import world
 from refimpl.models import build, count_parameters

@@ -4,14 +4,14 @@
 
 from IPython.display import display
 
-from course import plots
-from course.by_hand import answers, compare, show
 from course.exercises import check
+from course.kit import plots
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import tokens
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import ppo as pictures
-from course.plots import tokens
-from course.runs import of_runs
-from course.tables import as_table
+from course.ppo import figures as pictures
 from refimpl.algorithms import clip
 from refimpl.models import count_parameters, make_critic
 from refimpl.scoring import values

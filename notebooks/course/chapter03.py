@@ -4,12 +4,12 @@
 
 from IPython.display import display
 
-from course import plots
-from course.by_hand import answers, compare, show
 from course.exercises import check
-from course.exercises.solutions.chapter03 import broken_run
+from course.grpo import figures as groups
+from course.grpo.solutions import broken_run
+from course.kit import plots
+from course.kit.by_hand import answers, compare, show
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import groups
-from course.runs import of_runs
-from course.tables import as_table
 from refimpl.models import count_parameters

@@ -4,12 +4,12 @@
 
 from IPython.display import display
 
-from course import claims, plots, stale
-from course.by_hand import answers, compare, show
+from course.dr_grpo import figures as pictures
 from course.exercises import check
+from course.kit import claims, plots, stale
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import normalisers as grid
+from course.kit.plots import tokens as token_picture
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import dr_grpo as pictures
-from course.plots import normalisers as grid
-from course.plots import tokens as token_picture
-from course.runs import of_runs
-from course.tables import as_table

@@ -4,12 +4,12 @@
 
 from IPython.display import display
 
-from course import claims, plots, stale
-from course.by_hand import answers, compare, show
 from course.exercises import check
-from course.exercises.chapter05 import BROKEN
+from course.gspo import figures as pictures
+from course.gspo.exercises import BROKEN
+from course.kit import claims, plots, stale
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import tokens
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import gspo as pictures
-from course.plots import tokens
-from course.runs import of_runs
-from course.tables import as_table

@@ -2,13 +2,13 @@
 
 # ruff: noqa: F401
 
-from course import claims, plots
-from course.by_hand import answers, compare, show
+from course.dapo import figures as pictures
 from course.exercises import check
+from course.kit import claims, plots
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import normalisers as ragged
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import dapo as pictures
-from course.plots import normalisers as ragged
-from course.runs import of_runs
-from course.tables import as_table
 from refimpl.collect import refill
 from refimpl.rewards import overlong_punishment

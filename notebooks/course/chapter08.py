@@ -4,13 +4,13 @@
 
 from IPython.display import display
 
-from course import claims, plots, stale
-from course.by_hand import answers, compare, show
 from course.exercises import check
-from course.exercises.chapter08 import BROKEN
+from course.gmpo import figures as pictures
+from course.gmpo.exercises import BROKEN
+from course.kit import claims, plots, stale
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import tokens
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import gmpo as pictures
-from course.plots import tokens
-from course.runs import of_runs
-from course.tables import as_table
 from refimpl.lab import grid

@@ -4,15 +4,15 @@
 
 from IPython.display import display
 
-from course import claims, plots, stale
-from course.by_hand import answers, compare, show
 from course.exercises import check
-from course.exercises.chapter09 import anchored_at
+from course.kit import claims, plots, stale
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import tokens
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import moe as pictures
-from course.plots import tokens
-from course.runs import of_runs
-from course.tables import as_table
+from course.moe_and_rspo import figures as pictures
+from course.moe_and_rspo.exercises import anchored_at
 from refimpl.lab import grid
 from refimpl.lab.claims import NOISY, ROUTED, of_cell
 from refimpl.lab.effects import Contrast

@@ -2,11 +2,11 @@
 
 # ruff: noqa: F401
 
-from course import claims, plots
-from course.plots import sapo as pictures
-from course.plots import stored
-from course.runs import of_runs
-from course.tables import as_table
+from course.kit import claims, plots
+from course.kit.plots import stored
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
+from course.sapo import figures as pictures
 from refimpl.lab import grid
 from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import LOSING

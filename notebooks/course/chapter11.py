@@ -4,15 +4,15 @@
 
 from IPython.display import display
 
-from course import claims, elsewhere, plots, stale
-from course.by_hand import answers, compare, show
 from course.exercises import check
-from course.exercises.chapter11 import broken
+from course.kit import claims, elsewhere, plots, stale
+from course.kit.by_hand import answers, compare, show
+from course.kit.plots import tokens
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import surrogate as pictures
-from course.plots import tokens
-from course.runs import of_runs
-from course.tables import as_table
+from course.one_surrogate import figures as pictures
+from course.one_surrogate.exercises import broken
 from refimpl.lab import grid
 from refimpl.lab.arms import one_sided
 from refimpl.lab.effects import Mean

@@ -4,11 +4,12 @@
 
 from IPython.display import display
 
-from course import DATA, claims, plots, stale
+from course import DATA
+from course.claims import figures as pictures
 from course.exercises import check
+from course.kit import claims, plots, stale
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import claims as pictures
-from course.tables import as_table
 from refimpl.lab import evidence
 from refimpl.lab.claims import (
     PAPERS as CLAIMS,

@@ -4,13 +4,14 @@
 
 from IPython.display import display
 
-from course import DATA, plots
+from course import DATA
 from course.exercises import check
-from course.exercises import runs as of_exercises
+from course.kit import exercise_runs as of_exercises
+from course.kit import plots
+from course.kit.plots import stored
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import real as pictures
-from course.plots import stored
-from course.tables import as_table
+from course.real_model import figures as pictures
 from refimpl.batch import Rollout
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import real

@@ -4,13 +4,15 @@
 
 from IPython.display import display
 
-from course import DATA, plots, ranks
+from course import DATA
 from course.exercises import check
-from course.exercises import runs as of_exercises
-from course.exercises.chapter14 import gradient_of
+from course.kit import exercise_runs as of_exercises
+from course.kit import plots
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import scaling as pictures
-from course.tables import as_table
+from course.scaling_out import figures as pictures
+from course.scaling_out import ranks
+from course.scaling_out.exercises import gradient_of
 from refimpl.interop import configs
 from refimpl.lab import evidence
 from refimpl.lab.claims import DELAYS, LATE, Contrast, behind, of_cell

@@ -4,10 +4,11 @@
 
 from IPython.display import display
 
-from course import late, plots
-from course.by_hand import answers, compare
 from course.exercises import check
+from course.kit import plots
+from course.kit.by_hand import answers, compare
+from course.kit.tables import as_table
+from course.late_sampler import figures as pictures
+from course.late_sampler import late
 from course.misreadings import MISREADINGS
-from course.plots import late as pictures
-from course.tables import as_table
 from refimpl.corrections import factor

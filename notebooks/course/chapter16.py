@@ -4,11 +4,12 @@
 
 from IPython.display import display
 
-from course import claims, elsewhere, fork, plots
-from course.by_hand import answers, compare
 from course.exercises import check
+from course.kit import claims, elsewhere, plots
+from course.kit.by_hand import answers, compare
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import probability as pictures
-from course.tables import as_table
+from course.probability import figures as pictures
+from course.probability import fork
 from refimpl.lab.claims import CLAIMS, FIRST_RUNS, STUDIES
 from refimpl.lab.statistics import estimate

@@ -4,10 +4,11 @@
 
 from IPython.display import display
 
-from course import distil, plots
+from course.distillation import distil
+from course.distillation import figures as pictures
 from course.exercises import check
+from course.kit import plots
+from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from course.plots import distil as pictures
-from course.tables import as_table
 from refimpl.lab.statistics import estimate
 from refimpl.tasks import Arithmetic

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 
-from course import methods
+from course.kit import methods
 from web.page import NOTEBOOKS, ROOT, Page
 
 ID = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d)")
@@ -44,7 +44,7 @@ def item(paper: str, places: list[Path]) -> str:
 
 def place(path: Path) -> str:
     """The chapter or page of the guide that a file belongs to, or the file's name."""
-    number = re.match(r"(?:chapter)?(\d\db?)", path.stem)
+    number = re.match(r"(\d\db?)_", notebook_of(path))
     chapter = number[1] if number else methods.of(path.stem).chapter[:2]
     if chapter:
         (notebook,) = NOTEBOOKS.glob(f"{chapter}_*.ipynb")
@@ -52,6 +52,13 @@ def place(path: Path) -> str:
     if path.suffix == ".md":
         return f'<a href="{path.stem}.html">{html.escape(path.stem)}</a>'
     return f"<code>{html.escape(path.relative_to(ROOT).as_posix())}</code>"
+
+
+def notebook_of(path: Path) -> str:
+    """The name of the notebook that it is, or in whose folder of the course it lies."""
+    if path.suffix == ".ipynb":
+        return path.stem
+    return next((p.stem for p in NOTEBOOKS.glob(f"??_{path.parent.name}.ipynb")), "")
 
 
 @cache

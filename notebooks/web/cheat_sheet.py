@@ -8,7 +8,7 @@ from functools import cache
 import nbformat
 import torch
 
-from course import elsewhere, methods
+from course.kit import elsewhere, methods
 from course.misreadings import MISREADINGS
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.curves import curve

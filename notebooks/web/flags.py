@@ -10,7 +10,7 @@ import re
 from html import escape
 from typing import Literal, NamedTuple
 
-from course import methods
+from course.kit import methods
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop import configs
 from web.page import table

@@ -12,11 +12,11 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from course.exercises import KINDS, exercises
+from course.exercises import exercises
+from course.kit.exercise import KINDS
 from web.page import NOTEBOOKS, Page, table
 from web.slides import file_of
 
-SOLUTIONS = NOTEBOOKS / "course" / "exercises" / "solutions"
 PACE = 130
 """Words of technical prose that one reads in a minute, formulas and plots looked at."""
 HEAD = re.compile(
@@ -186,8 +186,11 @@ exercise leads there.</p>"""
 
 def solutions() -> Page:
     parts = []
-    for path in sorted(SOLUTIONS.glob("chapter*.py")):
-        name = path.stem.removeprefix("chapter")
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        name, _, chapter = notebook.stem.partition("_")
+        path = NOTEBOOKS / "course" / chapter / "solutions.py"
+        if not path.exists():  # an appendix
+            continue
         shown = highlight(path.read_text("utf-8"), PythonLexer(), HtmlFormatter())
         shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
         parts.append(f'<h2 id="chapter-{name}">Chapter {name}</h2>{shown}')

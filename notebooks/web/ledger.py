@@ -8,7 +8,7 @@ from functools import cache
 
 import nbformat
 
-from course import claims
+from course.kit import claims
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import CLAIMS, SECOND, Claim

@@ -22,7 +22,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
-from course.plots.words import plain
+from course.kit.plots.words import plain
 
 DENSE = 250
 """A curve of more points is drawn with one a pixel."""

@@ -14,8 +14,8 @@ from matplotlib.artist import Artist
 from matplotlib.colors import to_hex
 from torch import Tensor, linspace
 
-from course import stale
-from course.plots import sapo_explorer as sapo
+from course.kit import stale
+from course.sapo import explorer as sapo
 from web.recorder import Recorder, thinned
 
 LOOKS = {

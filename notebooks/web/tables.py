@@ -23,7 +23,7 @@ from matplotlib.artist import Artist
 from matplotlib.collections import Collection
 from PIL import Image
 
-from course.explorer import Explorer
+from course.kit.explorer import Explorer
 from web import sapo
 from web.recorder import Recorder
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from course.explorer import VISIBLE
+from course.kit.explorer import VISIBLE
 from tests import sliders
 from web.browser import MISSING, chromium
 

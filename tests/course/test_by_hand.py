@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
-from course import tables
-from course.by_hand import RATIOS, TEXTS, answers, compare, show
+from course.kit import tables
+from course.kit.by_hand import RATIOS, TEXTS, answers, compare, show
 
 
 def test_the_answers_are_what_their_names_say():

@@ -6,8 +6,8 @@ import torch
 from torch.testing import assert_close
 
 import refimpl as rl
-from course import distil
-from course.plots import distil as pictures
+from course.distillation import distil
+from course.distillation import figures as pictures
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import SMALL, TOKENIZER, prepared, random_model, rolled_out

@@ -44,8 +44,8 @@ def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
 
 
 def test_every_explorer_that_a_page_displays_has_its_tables(tmp_path):
-    code = "from course.plots import ppo\nfor _ in 'ab':\n"
-    code += "    display(ppo.clip_explorer())"
+    code = "from course.ppo import figures\nfor _ in 'ab':\n"
+    code += "    display(figures.clip_explorer())"
     path = tmp_path / "small.ipynb"
     cells = [nbformat.v4.new_code_cell(code)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)

@@ -18,8 +18,10 @@ import torch
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from course import claims, explorer
-from course.plots import ppo, sapo_explorer, style
+from course.kit import claims, explorer
+from course.kit.plots import style
+from course.ppo import figures as ppo
+from course.sapo import explorer as sapo_explorer
 from refimpl import History, UserError
 from refimpl.curves import curve
 from refimpl.lab import grid

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from course import methods
+from course.kit import methods
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop import configs
 from tests.course.test_readme import ROOT

@@ -4,7 +4,7 @@ import torch
 from torch.testing import assert_close
 
 import refimpl as rl
-from course import fork
+from course.probability import fork
 from tests.worlds import TOKENIZER, random_model
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import refimpl as rl
-from course import late
-from course.plots import late as pictures
+from course.late_sampler import figures as pictures
+from course.late_sampler import late
 from refimpl import ALGORITHMS
 from refimpl.batch import Batch
 from refimpl.lab.statistics import Estimate

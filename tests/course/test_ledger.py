@@ -8,8 +8,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from course import claims
-from course.plots import claims as pictures
+from course.claims import figures as pictures
+from course.kit import claims
 from refimpl.lab import evidence
 from refimpl.lab.claims import CLAIMS, SECOND, STARTS, breaking_rates, of_cell, sweep
 from refimpl.lab.effects import VERDICTS

@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from course import elsewhere, methods
-from course.plots import style
+from course.kit import elsewhere, methods
+from course.kit.plots import style
 
 ENGINES = """
 [engines.TRL]

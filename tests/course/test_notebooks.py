@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from course.exercises import KINDS, exercises
+from course.exercises import exercises
+from course.kit.exercise import KINDS
 from tests import pages
 from tests.pages import cells as load
 from tests.pages import folded, source
@@ -148,6 +149,13 @@ def test_the_course_knows_no_web_edition_and_no_import_runs_in_a_circle():
     TopologicalSorter(graph).prepare()  # CycleError, if there is one
     course = [name for name in graph if name.startswith("course")]
     assert [n for n in course if any(o.startswith("web") for o in graph[n])] == []
+    below = {other for name in course if ".kit" in name for other in graph[name]}
+    assert [name for name in below if not re.match(r"course(\.kit\b.*)?$", name)] == []
+
+
+def test_every_chapter_has_a_folder_of_its_notebooks_name():
+    folders = {path.parent.name for path in ROOT.glob("notebooks/course/*/__init__.py")}
+    assert folders - {"kit"} == {path.stem[3:] for path in CHAPTERS}
 
 
 def test_the_course_is_eighteen_hours():

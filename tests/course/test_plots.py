@@ -10,15 +10,16 @@ import pytest
 import torch
 from PIL import Image
 
-from course import plots
-from course.plots import overview, primitives
-from course.plots.words import words
-from course.runs import of_runs
+from course.kit import plots
+from course.kit.plots import primitives
+from course.kit.plots.words import words
+from course.kit.runs import of_runs
+from course.start_here import figures as overview
 from refimpl import ALGORITHMS, History, curve
 from web.pictures import cards
 
 NAN = math.nan
-NOTEBOOKS = Path(plots.__file__).parents[2]
+NOTEBOOKS = Path(plots.__file__).parents[3]
 
 
 @pytest.fixture

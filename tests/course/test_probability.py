@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from course.plots import probability
+from course.probability import figures as probability
 
 
 def test_both_bounds_stand_where_the_rules_cut():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from course.plots import scaling
+from course.scaling_out import figures as scaling
 from refimpl.algorithms import ALGORITHMS, from_gate
 
 RATIO = torch.tensor([0.3, 0.9, 1.0, 1.1, 1.5, 2.9, 3.4]).double()

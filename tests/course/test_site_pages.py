@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 from fontTools.ttLib import TTFont
 
-from course import claims, elsewhere, exercises, methods
+from course import exercises
+from course.kit import claims, elsewhere, methods
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.claims import CLAIMS, SECOND
 from web import (

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from course import plots
-from course.plots import style, tokens
+from course.kit import plots
+from course.kit.plots import style, tokens
 from refimpl import ALGORITHMS, History, curve
 
 DEUTERANOPIA = np.array(  # Machado et al. 2009, severity 1, linear RGB

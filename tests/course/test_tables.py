@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.artist import Artist
 
-from course import explorer
-from course.plots import sapo_explorer
+from course.kit import explorer
+from course.sapo import explorer as sapo_explorer
 from tests.execute import NOTEBOOKS, TABLES
 from tests.sliders import explorers
 from web import tables

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from course import stale
-from course.plots import tokens
-from course.plots.words import words
+from course.kit import stale
+from course.kit.plots import tokens
+from course.kit.plots.words import words
 from refimpl import Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
 from web.pictures import animation

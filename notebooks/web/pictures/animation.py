@@ -3,7 +3,7 @@
     python -c "from web.pictures import animation; animation.clip_to_gate()"
 
 (from `notebooks/`) writes `figures/clip_to_gate.gif` there and a still, `.png`. Every
-dot is a token of the stored rollout (`course.stale`), at its ratio r after k updates
+dot is a token of the stored rollout (`kit.stale`), at its ratio r after k updates
 and at the height of its gate g; the dot's area is its push, r |Â| / |o|. Every gate is
 one that a method has: from one to the next the pictures are faded over.
 """
@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from course import plots, stale
-from course.plots import primitives, style
-from course.plots.sapo_explorer import (
+from course.kit import plots, stale
+from course.kit.plots import primitives, style
+from course.sapo.explorer import (
     EDGE,
     FAINT,
     GRID,

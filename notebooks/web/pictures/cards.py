@@ -13,9 +13,10 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course import DATA, claims, late, plots, ranks
-from course.plots import primitives as draw
-from course.plots.style import (
+from course import DATA
+from course.kit import claims, plots
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import (
     BAD,
     BLACK,
     COLOURS,
@@ -29,6 +30,8 @@ from course.plots.style import (
     WRONG,
     looks_of,
 )
+from course.late_sampler import late
+from course.scaling_out import ranks
 from refimpl import normalisers
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course import DATA, plots
-from course.plots import primitives as draw
-from course.plots.style import FREE, shade
+from course import DATA
+from course.kit import plots
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import FREE, shade
 
 HUES = {"sampling": FREE[0], "rewards": FREE[3], "update": FREE[1]}
 

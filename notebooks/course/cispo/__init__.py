@@ -1,0 +1,1 @@
+"""Chapter 07: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,234 @@
+"""Figures of chapter 07: the fork token, the loss that means nothing, stale runs."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, PercentFormatter
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, looks_of
+from refimpl.curves import curve
+
+RATIOS = (0.5, 1, 1.28, 2, 5, 20, 100)
+
+
+def _updates_axis(axis, count: int, minibatches: int) -> None:
+    """Ticks at the first update and at the end of every pass over the rollout."""
+    ticks = [1, *range(minibatches, count + 1, minibatches)]
+    axis.set_xlabel("update")
+    axis.xaxis.set_major_locator(FixedLocator(ticks))
+
+
+def fork_path(
+    paths: Sequence[Sequence[float]],
+    turns: Sequence[int],
+    silent: Sequence[float],
+    bound: float,
+    minibatches: int = 4,
+) -> Figure:
+    """Ratio of every good fork token before each update; how many the clip stops.
+
+    `paths[i][k]` is token i before update k + 1. It is in mini-batch `turns[i]`: every
+    `minibatches` updates it is its turn. `silent`: of all tokens, the share without a
+    gradient.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    updates = draw.steps(paths[0])
+    learns = {"color": GOOD, "marker": "o", "markersize": 7}
+    stopped = {"color": BLACK, "marker": "x", "markersize": 7, "mew": 2}
+    for path, turn in zip(paths, turns):
+        left.plot(updates, path, color=GREY, linewidth=1)
+        for k in range(turn, len(path), minibatches):
+            left.plot(k + 1, path[k], **(stopped if path[k] > bound else learns))
+    left.plot([], [], linestyle="", label="its turn: it learns", **learns)
+    left.plot([], [], linestyle="", label="its turn: no gradient", **stopped)
+    draw.rule(left, y=bound, colour=COLOURS["dapo"], dash="--", width=2)
+    left.set(yscale="log", title="ratio r of good fork tokens")
+    draw.plain_ticks(left.yaxis, RATIOS)
+    left.legend(loc="upper left", handlelength=1)
+    left.set_ylim(top=max(map(max, paths)) * 6)
+    share = [sum(r > bound for r in column) / len(paths) for column in zip(*paths)]
+    right.bar(updates, share, color=COLOURS["dapo"], label="good forks")
+    right.plot(updates, silent, "o-", color=BLACK, markersize=4, label="all tokens")
+    right.set(ylim=(0, 1.3), title="share without a gradient")
+    right.legend(loc="upper left", ncols=2, handlelength=1.5)
+    right.yaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
+    right.yaxis.set_major_formatter(PercentFormatter(1))
+    for axis in (left, right):
+        _updates_axis(axis, len(updates), minibatches)
+    draw.finding(figure, "DAPO's clip silences the good forks, and few other tokens")
+    draw.caption(figure, f"Grey lines: the {len(paths)} good forks of 3 rollouts")
+    return figure
+
+
+def fork_shares(
+    panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    title: str,
+    minibatches: int = 4,
+) -> Figure:
+    """One panel per quantity, one colour per method; runs thin, their median thick.
+
+    The first panel is of ratios, on a log scale; the others are shares.
+    """
+    figure, axes = draw.panel_grid(len(panels), (8, 3.7))
+    for axis, (name, named) in zip(axes, panels.items()):
+        for (label, runs), (colour, dash) in zip(named.items(), looks_of(named)):
+            draw.strands(axis, runs, colour, label, dash, what="rollout")
+            _updates_axis(axis, len(runs[0]), minibatches)
+        axis.set_title(name, fontsize=11.5)
+    axes[0].set_yscale("log")
+    low, _ = axes[0].get_ylim()
+    ticks = RATIOS if low > 0.3 else (0.03, 0.1, 0.3, 1, 3, 10, 30)
+    draw.plain_ticks(axes[0].yaxis, ticks)
+    for axis in axes[1:]:
+        axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
+        axis.set_ylim(bottom=0)
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+def loss_value(chances, values: Mapping[str, Sequence[float]], coefficients) -> Figure:
+    """A good token at 1 % as it rises: its loss (left), its coefficient (right)."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5))
+    for axis, lines in ((left, values), (right, coefficients)):
+        draw.curve_panel(axis, chances, lines, looks_of(lines), xscale="log")
+        draw.plain_ticks(axis.xaxis, (0.01, 0.05, 0.2, 1))
+        axis.set_xlabel(r"probability $\pi_\theta$ of the token now")
+        draw.rule(axis, x=0.05)
+    left.set(title="its loss")
+    right.set(title="its gradient coefficient c", ylim=(-0.3, 6))
+    right.annotate("cap at r = 5", (0.053, 5.4), color="#555555")
+    title = "One good token rises as asked; CISPO's loss rises with it, up to the cap"
+    draw.heading(figure, left, title)
+    return figure
+
+
+def cispo_explorer() -> explorer.Explorer:
+    """CISPO's coefficient under a cap and a mask, over DAPO's, for both signs."""
+    grid = torch.logspace(math.log10(0.06), math.log10(11), 700).double()
+    fixed = {"unclipped": ("reinforce", {"correct": True}), "DAPO": ("dapo", {})}
+    named = {**fixed, "CISPO": ("cispo", {})}
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+    looks = dict(zip(named, looks_of(named)))
+    mine, edges = [], []
+    for axis, (sign, head) in zip(axes, draw.SIGNS.items()):
+        for label, (name, given) in named.items():
+            one = curve(name, sign, grid, **given)
+            width = 5.0 if label == "unclipped" else 2.2  # it shines through
+            look = {"label": label, "lw": width}
+            draw.line(axis, one.ratio, one.coefficient, *looks[label], **look)
+        mine.append(axis.lines[-1])
+        edge = {"color": GREY, "linestyle": "--", "linewidth": 1.5}
+        edges.append(axis.axvline(1, label="edge of the mask", **edge))
+        axis.set(title=head, xlabel="ratio r", xscale="log", yscale="log")
+        axis.set_ylim(0.04, 12)
+        for side in (axis.xaxis, axis.yaxis):
+            draw.plain_ticks(side, (0.1, 0.2, 0.5, 1, 2, 5, 10))
+    axes[0].set_ylabel("gradient coefficient c")
+    axes[0].legend(loc="upper left")
+    draw.finding(figure, "CISPO, cap 5: the published method, no token is dropped")
+
+    def update(max_ratio: float, mask: str, epsilon: float) -> list:
+        settings = {"max_ratio": max_ratio}
+        if mask in ("both halves", "lower half"):
+            settings["mask_epsilon_low"] = min(epsilon, 0.99)
+        if mask in ("both halves", "upper half"):
+            settings["mask_epsilon_high"] = epsilon
+        for line, sign in zip(mine, (1, -1)):
+            c = curve("cispo", sign, grid, **settings).coefficient
+            line.set_ydata(c.clamp(min=1e-3).numpy())  # 0 is below a log scale
+        for edge, x in zip(edges, (1 + epsilon, 1 - min(epsilon, 0.99))):
+            edge.set_xdata([x, x])
+        if mask != "off":
+            halves = {"both halves": "both halves of its mask"}
+            what = f" and {halves.get(mask, f'the {mask} of its mask')}"
+        elif max_ratio == 5:
+            what = ": the published method, no token is dropped"
+        else:
+            what = ": no token is dropped"
+        figure._suptitle.set_text(f"CISPO, cap {max_ratio:g}{what}")
+        return [*mine, *edges, figure._suptitle]
+
+    masks = ["off", "upper half", "lower half", "both halves"]
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "max_ratio": explorer.log_slider("cap (max_ratio)", 5.0, 1.0, 10.0),
+            "mask": explorer.choice("mask of the unified form", masks, "off"),
+            "epsilon": explorer.log_slider("ε of the mask", 0.28, 0.05, 5.0),
+        },
+        {
+            "CISPO, cap 5": {"max_ratio": 5.0, "mask": "off", "epsilon": 0.28},
+            "PPO": {"max_ratio": 10.0, "mask": "both halves", "epsilon": 0.2},
+            "low mask": {"max_ratio": 5.0, "mask": "lower half", "epsilon": 0.2},
+        },
+    )
+
+
+def walk_explorer(
+    paths: Mapping[str, Sequence[Sequence[float]]], start: int = 5
+) -> explorer.Explorer:
+    """The good forks on both methods' curves (Â > 0), update by update.
+
+    `paths[label][i][k]` is the ratio of fork i before update k + 1.
+    """
+    grid = torch.logspace(math.log10(0.3), 2, 800).double()
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True)
+    parts = []
+    looks = dict(zip(paths, looks_of(paths)))
+    for axis, (label, forks) in zip(axes, paths.items()):
+        c = curve(label.lower(), 1.0, grid).coefficient
+        draw.line(axis, grid, c, *looks[label])
+        axis.set(xscale="log", ylim=(-0.4, 6.2), xlabel="ratio r of the fork token")
+        axis.set_title(f"{label}: {len(forks)} of {len(forks)} have a gradient")
+        draw.plain_ticks(axis.xaxis, (0.5, 1, 2, 5, 20, 100))
+        look = {"color": looks[label][0], "mec": PAPER, "markersize": 10}
+        (dots,) = axis.plot([], [], "o", **look, zorder=5)
+        parts.append((axis, label, dots, forks))
+    axes[0].set_ylabel("gradient coefficient c")
+    draw.finding(figure, "Before update 16 DAPO has let go of 8 good forks, CISPO of 8")
+
+    def update(k: int) -> list:
+        gone = []
+        for axis, label, dots, forks in parts:
+            r = torch.tensor([path[k - 1] for path in forks]).double()
+            r = r.clamp(0.31, 99)
+            c = curve(label.lower(), 1.0, r).coefficient
+            dots.set_data(r.numpy(), c.numpy())
+            alive = int((c > 0).sum())
+            gone.append(f"{label} {len(forks) - alive}")
+            axis.set_title(f"{label}: {alive} of {len(forks)} have a gradient")
+        let_go = " and ".join(gone)
+        figure._suptitle.set_text(f"Before update {k}: good forks let go, {let_go}")
+        moved = [x for axis, _, dots, _ in parts for x in (dots, axis.title)]
+        return [*moved, figure._suptitle]
+
+    count = len(next(iter(paths.values()))[0])
+    control = explorer.slider("before update k", start, 1, count, 1)
+    return explorer.Explorer(figure, update, {"k": control})
+
+
+def training(
+    panels: Mapping[str, tuple[Mapping[str, Sequence[float]], float]],
+) -> Figure:
+    """Where the runs end: a panel per setting, a row per method, a dot per run.
+
+    `panels[title]` holds the methods' values, and the value before training.
+    """
+    figure, axes = plt.subplots(1, len(panels), figsize=(8, 2.9), sharey=True)
+    for axis, (title, (rows, before)) in zip(axes, panels.items()):
+        draw.dots(axis, rows, [colour for colour, _ in looks_of(rows)], "o^s")
+        draw.rule(axis, x=before, dash="--", width=1.5)
+        axis.set_title(title)
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes[-1].annotate("before", (before, 1), (4, -4), textcoords="offset points")
+    figure.get_layout_engine().set(wspace=0.06)
+    title = "CISPO finds the rare habit, and loses the skill at the hard setting"
+    draw.finding(figure, title)
+    return figure

@@ -1,0 +1,1 @@
+"""Chapter 12: figures, exercises and their solutions, misreadings."""

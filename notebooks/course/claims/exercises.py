@@ -1,0 +1,125 @@
+"""Exercises of chapter 12: warm starts for an effect, a plot, pseudo-replication."""
+
+import math
+
+from course.claims import solutions
+from course.kit.exercise import Exercise
+
+
+def _starts_one_by_one(sd_starts, sd_seeds, seeds, effect):
+    n = 1
+    while 2.8 * math.sqrt((sd_starts**2 + sd_seeds**2 / seeds) / n) > effect:
+        n += 1
+    return n
+
+
+EXERCISES = (
+    Exercise(
+        "12.1",
+        "Warm starts for 0.03",
+        difficulty=3,
+        minutes=10,
+        solution=solutions.starts_needed,
+        also=(_starts_one_by_one,),
+        cases=(
+            (0.04, 0.05, 2, 0.03),
+            (0.04, 0.05, 20, 0.03),
+            (0.01, 0.12, 4, 0.05),
+            (0.08, 0.02, 1, 0.1),
+        ),
+        mistakes={
+            "You count runs, as if a start had no spread of its own: more seeds would "
+            "do, then. They do not.": (
+                lambda b, s, m, e: math.ceil(2.8**2 * (b**2 + s**2) / m / e**2)
+            ),
+            "That is the number of runs. How many warm starts is it?": (
+                lambda b, s, m, e: m * solutions.starts_needed(b, s, m, e)
+            ),
+            "The spread of the starts is missing: no number of seeds removes it.": (
+                lambda b, s, m, e: math.ceil(2.8**2 * s**2 / m / e**2)
+            ),
+            "The spread of the seeds is averaged over the seeds of a start: divide its "
+            "square by m.": (
+                lambda b, s, m, e: math.ceil(2.8**2 * (b**2 + s**2) / e**2)
+            ),
+            "Standard deviations do not add up; their squares do.": (
+                lambda b, s, m, e: math.ceil(
+                    2.8**2 * (b + s / math.sqrt(m)) ** 2 / e**2
+                )
+            ),
+            "That n finds the effect every other time: add 0.84 for the power.": (
+                lambda b, s, m, e: math.ceil(1.96**2 * (b**2 + s**2 / m) / e**2)
+            ),
+            "The standard error falls with √n: square the quotient.": (
+                lambda b, s, m, e: math.ceil(2.8 * math.sqrt(b**2 + s**2 / m) / e)
+            ),
+            "Round up: with fewer starts the power is below 0.8.": (
+                lambda b, s, m, e: math.floor(2.8**2 * (b**2 + s**2 / m) / e**2)
+            ),
+        },
+    ),
+    Exercise(
+        "12.2",
+        "Sixteen updates instead of one",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.OCTAVES,
+        mistakes={
+            "That is the factor, or the octaves between 1 update and 16. By how many "
+            "doublings does the breaking rate fall?": 4,
+            "That is from one update to four.": 1,
+            "That is the difference of the two rates, in 1e-4.": 15,
+        },
+    ),
+    Exercise(
+        "12.3",
+        "A hundred runs",
+        difficulty=3,
+        minutes=10,
+        kind="predict",
+        solution=solutions.TOO_SMALL,
+        mistakes={
+            "That would be so if warm starts did not differ. They differ as much as "
+            "seeds do.": 1.0,
+            "That is √20: it would be so if seeds did not differ at all.": 4.5,
+            "The root of the variance is wanted.": 10.5,
+            "It is the other way round: the true error is the larger one.": 0.3,
+        },
+    ),
+    Exercise(
+        "12.4",
+        "Twenty differences",
+        difficulty=3,
+        minutes=10,
+        kind="debug",
+        solution=solutions.LINE,
+        mistakes={
+            "Line 1 is right: one line per stored run.": 1,
+            "Line 2 is right: one K and one rate, the same for both.": 2,
+            "Line 3 is right: five warm starts with four seeds each.": 3,
+            "Line 4 is right: the same starts and seeds.": 4,
+            "Line 5 is right: runs of one start and seed met the same problems, so "
+            "they are compared in pairs.": 5,
+            "Line 7 is right for observations that are independent. Which line claims "
+            "that they are?": 7,
+            "Line 8 is right for independent observations. Which line claims that they "
+            "are?": 8,
+        },
+    ),
+    Exercise(
+        "12.5",
+        "An invented paper",
+        difficulty=2,
+        minutes=10,
+        kind="predict",
+        solution=solutions.ROW,
+        mistakes={
+            "Row 1: one warm start is one observation, however many seeds it has.": 1,
+            "Row 2: the best of nine outcomes was chosen after the runs.": 2,
+            "Row 4: there is an effect, but a tenth of what was said to matter.": 4,
+            "Row 5: that one interval holds 0 and the other does not says nothing "
+            "about their difference.": 5,
+        },
+    ),
+)

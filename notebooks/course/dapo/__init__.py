@@ -1,0 +1,1 @@
+"""Chapter 06: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,263 @@
+"""Figures of chapter 06: head-room under the clip, dead groups, the ramp, the parts."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import (
+    BAD,
+    COLOURS,
+    FREE,
+    GOOD,
+    INK,
+    METHOD_DASHES,
+    RIGHT,
+    WRONG,
+    looks_of,
+    shade,
+)
+from refimpl.advantages import Scored, group_relative
+from refimpl.curves import curve
+from refimpl.history import History
+from refimpl.rewards import overlong_punishment
+
+GRPO, DAPO = COLOURS["grpo"], COLOURS["dapo"]
+WIDTHS = (GRPO, DAPO, shade(DAPO, 1), FREE[0])
+"""ε_high = 0.2 (GRPO's), 0.28 (DAPO's), 0.4 and none, in every figure."""
+MARKS = "osx^"
+STYLES = tuple(zip(WIDTHS, ("-", METHOD_DASHES["dapo"], "-.", ":")))
+EPSILON = r"$\varepsilon_{\mathrm{high}}$"
+
+
+def headroom(
+    start: Sequence[float], reach: Mapping[float, Sequence[float]], climbs: Mapping
+) -> Figure:
+    """How far one rollout may lift a token, and how a rare one climbs.
+
+    `reach` and `climbs` by ε_high.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    room = {
+        f"{EPSILON} = {e}": [b - a for a, b in zip(start, end)]
+        for e, end in reach.items()
+    }
+    draw.curve_panel(left, start, room, STYLES, "upper right")
+    left.set(
+        title="room to rise in one rollout",
+        ylabel=r"highest $\pi - \pi_{\mathrm{old}}$",
+    )
+    left.set_xlabel(r"probability $\pi_{\mathrm{old}}$ of a token")
+    left.set_ylim(0, 0.45)
+    marks = zip(climbs.items(), STYLES, "os^")
+    for (_, path), (colour, dash), mark in marks:
+        style = {"marker": mark, "markersize": 4}
+        draw.line(right, range(len(path)), path, colour, dash, **style)
+        right.annotate(
+            f"{len(path) - 1}",
+            (len(path) - 1, path[-1]),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+        )
+    draw.rule(right, y=0.5, width=1)
+    right.set(title="a token at 1 %, always good", xlabel="rollout", ylim=(0, 0.75))
+    right.set_ylabel("its probability")
+    title = "A wider bound lifts rare tokens sooner, nearly sure ones no further"
+    draw.finding(figure, title)
+    return figure
+
+
+def room_explorer() -> explorer.Explorer:
+    """The gradient coefficient of a good token, as its probability rises."""
+    grid = torch.linspace(0.0005, 0.9995, 1999, dtype=torch.float64)
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    band = axis.axvspan(0, 1, color=DAPO, alpha=0.3, linewidth=0)
+    (line,) = axis.plot(grid, grid, color=DAPO)
+    here = axis.axvline(0, color=INK, linewidth=1.2)
+    name = axis.text(0, 2.32, r"$\pi_{\mathrm{old}}$")
+    axis.set_title("from 0.000 to 0.000: a room of 0.000, then the clip closes")
+    axis.set_xlabel("probability of the token now (its advantage is positive)")
+    axis.set_ylabel("gradient coefficient  c = g·r")
+    axis.set(xlim=(0, 1), ylim=(0, 2.6))
+
+    def update(p: float, epsilon_high: float) -> list:
+        # a hair beside p, so that no grid point sits exactly on the bound
+        one = curve("dapo", 1.0, grid / (p + 1e-7), epsilon_high=epsilon_high)
+        line.set_ydata(one.coefficient)
+        top = min(1.0, p * (1 + epsilon_high))
+        band.set(x=p, width=top - p)
+        here.set_xdata([p, p])
+        name.set_x(p + 0.01)
+        end = "then the clip closes" if top < 1 else "never clipped"
+        axis.set_title(f"from {p:.2f} to {top:.3f}: a room of {top - p:.3f}, {end}")
+        return [band, line, here, name, axis.title]
+
+    controls = {
+        "p": explorer.slider("π_old of the token", 0.3, 0.01, 0.95, 0.01),
+        "epsilon_high": explorer.log_slider("ε_high", 0.28, 0.05, 2.0),
+    }
+    both = {"p": 0.05, "epsilon_high": 0.28}
+    presets = {"a rare token": both, "a common token": both | {"p": 0.85}}
+    return explorer.Explorer(figure, update, controls, presets)
+
+
+def group_explorer(price_of: Callable) -> explorer.Explorer:
+    """The advantages of one group, and where it stands on the curve of `price_of`."""
+    p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
+    (line,) = right.plot(p, p + 5, color=FREE[1])
+    (dot,) = right.plot([], [], "o", color=DAPO, markersize=10, mec=INK)
+    right.set(yscale="log", xlabel="solved with probability $p$", ylim=(1, 2000))
+    right.set_title("a live group: 00000 responses")
+    draw.finding(figure, "16 of 16 right: thrown away, nothing to learn")
+    bars = left.bar(range(1, 17), [0.0] * 16)
+    draw.rule(left, y=0, dash="-", width=1)
+    dead = left.text(8.5, 0.4, "", ha="center", color=INK)
+    left.set(title=r"advantage $\hat{A}$", xlabel="response")
+    left.set(ylim=(-4.5, 4.5), xlim=(0.2, 16.8), xticks=range(2, 17, 2))
+
+    def update(k: int, size: int) -> list:
+        k = min(k, size)
+        paid = (torch.arange(size) < k).double()
+        values = group_relative(Scored(paid, torch.zeros(size, dtype=torch.long)))
+        for i, bar in enumerate(bars):
+            bar.set_height(values[i].item() if i < size else 0.0)
+            bar.set_facecolor(GOOD if i < k else BAD)
+        dead.set_text("" if values.any() else "dead: every Â is 0")
+        line.set_ydata(price_of(size, p))
+        live = 0 < k < size
+        cost = price_of(size, k / size) if live else float("nan")
+        dot.set_data([k / size] if live else [], [cost] if live else [])
+        text = f"{cost:.1f} responses" if live else "never"
+        right.set_title(f"a live group costs: {text}")
+        kept = "kept" if live else "thrown away"
+        figure._suptitle.set_text(f"{k} of {size} right: {kept}")
+        return [*bars, dead, line, dot, right.title, figure._suptitle]
+
+    controls = {
+        "k": explorer.slider("right answers k, at most G", 1, 0, 16, 1),
+        "size": explorer.slider("group size G", 8, 2, 16, 1),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+def by_updates_and_samples(runs: Mapping[str, Sequence], updates: int) -> Figure:
+    """Reward against updates, and against the responses that were sampled."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), sharey=True)
+    for (label, histories), (colour, dash) in zip(runs.items(), looks_of(runs)):
+        rewards = [h["reward"] for h in histories]
+        samples, _, _ = draw.summary([h["num_samples"] for h in histories])
+        # A rollout's reward is that of the policy before its updates.
+        taken = [updates * i for i in range(len(samples))]
+        for axis, x in ((left, taken), (right, [0, *samples[:-1]])):
+            draw.band(axis, rewards, colour, label, dash, x=x)
+    left.set(xlabel="updates", ylabel="reward (training)")
+    left.set_ylim(bottom=0)
+    right.set(xlabel="responses sampled")
+    draw.legend_outside(figure, left, 2)
+    title = "Dynamic sampling is ahead per update and behind per response"
+    draw.finding(figure, title)
+    return figure
+
+
+def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explorer:
+    """Eq. 13 with the reader's L_max and L_cache, over the lengths of answers."""
+    figure, (upper, lower) = plt.subplots(2, 1, figsize=(8, 5), sharex=True)
+    lengths = torch.linspace(0, 60, 241)
+    (line,) = upper.plot(lengths, lengths, color=DAPO)
+    upper.set(ylabel="added to the reward", ylim=(-1.1, 0.35))
+    name = upper.text(0, 0.12, r"$L_{\max}$")
+    over = upper.text(0, 0.12, "ramp", ha="center")
+    for label, held, colour, dash in (
+        ("right answers", right, RIGHT, "-"),
+        ("wrong answers", wrong, WRONG, "--"),
+    ):
+        share = [sum(n >= x for n in held) / len(held) for x in range(61)]
+        lower.plot(range(61), share, dash, color=colour, label=label, ds="steps-pre")
+    lower.set(ylabel="share at least as long", ylim=(0, 1.03))
+    lower.set_xlabel("length of the response (tokens)")
+    lower.legend(loc="upper right", bbox_to_anchor=(0.62, 1))  # beside the ramp
+    look = {"color": DAPO, "alpha": 0.2, "linewidth": 0}
+    spans = [axis.axvspan(0, 1, **look) for axis in (upper, lower)]
+    rules = [axis.axvline(0, color=INK, ls=":", lw=1) for axis in (upper, lower)]
+    draw.finding(figure, "punished: 100 % of right answers, 100 % of wrong ones")
+    number = len(right) + len(wrong)
+    draw.caption(figure, f"{number} answers of the hasty policy and the warm start")
+
+    def update(limit: int, cache: int) -> list:
+        cache = min(cache, limit)
+        line.set_ydata(overlong_punishment(lengths, limit, cache))
+        name.set_x(limit + 0.4)
+        over.set_x(limit - cache / 2)
+        for span in spans:
+            span.set(x=limit - cache, width=cache)
+        for rule in rules:
+            rule.set_xdata([limit, limit])
+        hit = [
+            100 * statistics.fmean(n > limit - cache for n in held)
+            for held in (right, wrong)
+        ]
+        text = (
+            f"punished: {hit[0]:.1f} % of right answers, {hit[1]:.1f} % of wrong ones"
+        )
+        figure._suptitle.set_text(text)
+        return [line, name, over, *spans, *rules, figure._suptitle]
+
+    controls = {
+        "limit": explorer.slider("L_max", 48, 8, 56, 1),
+        "cache": explorer.slider("L_cache", 10, 1, 48, 1),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+def entropy_at_reward(runs: Mapping[str, Sequence[History]]) -> Figure:
+    """Entropy against reward, one mark for each rollout of each run."""
+    figure, axis = plt.subplots(figsize=(8, 4.6))
+    for (label, histories), colour, mark in zip(runs.items(), WIDTHS, MARKS):
+        x = [r for h in histories for r in h["reward"]]
+        y = [e for h in histories for e in h["entropy"]]
+        style = {"color": colour, "alpha": 0.8, "markersize": 7, "linestyle": ""}
+        axis.plot(x, y, marker=mark, label=label, **style)
+    axis.set(xlabel="reward (training)", ylabel="entropy (nats/token)")
+    axis.set_ylim(bottom=0)
+    title = "At equal reward the entropy is about equal, whatever the upper bound"
+    draw.heading(figure, axis, title, columns=4)
+    (count,) = {len(histories) for histories in runs.values()}
+    draw.caption(figure, f"{count} runs per bound, a mark for each of their rollouts")
+    return figure
+
+
+def parts(runs: Mapping[str, Sequence[History]], late: Callable) -> Figure:
+    """Left: GRPO's and DAPO's reward. Right: one row per variant, with `late(run)`."""
+    widths = {"width_ratios": (2, 3)}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.1), gridspec_kw=widths)
+    pair = {name: runs[name] for name in ("GRPO", "DAPO")}
+    for (name, histories), (colour, dash) in zip(pair.items(), looks_of(pair)):
+        rewards = [h["reward"] for h in histories]
+        draw.band(left, rewards, colour, name, dash, what="")
+    left.set(title="reward (training)")
+    left.set_ylim(bottom=0)
+    left.legend(loc="upper left")
+    draw.rollout_axis(left, 5)
+    rows = {
+        name.removeprefix("DAPO, "): [late(h) for h in histories]
+        for name, histories in runs.items()
+    }
+    colours = [GRPO if name == "GRPO" else DAPO for name in rows]
+    marks = ["s" if name == "GRPO" else "o" for name in rows]
+    draw.dots(right, rows, colours, marks, what="")
+    low, high = min(rows["DAPO"]), max(rows["DAPO"])
+    right.axvspan(low, high, color=DAPO, alpha=0.2, linewidth=0, zorder=0)
+    right.set_title("DAPO and its variants")
+    right.set_xlabel("reward, mean of rollouts 6–8")
+    title = "Token mean and sampling carry DAPO, the punishment costs it reward"
+    draw.finding(figure, title)
+    (count,) = {len(histories) for histories in runs.values()}
+    note = f"{count} runs each; bar: median, band: range, shaded: DAPO's range"
+    draw.caption(figure, note)
+    return figure

@@ -1,0 +1,1 @@
+"""Chapter 17: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,1 @@
+"""Chapter 04: figures, exercises and their solutions, misreadings."""

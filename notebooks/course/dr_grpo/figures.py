@@ -1,0 +1,231 @@
+"""Figures of chapter 04: lengths in training, what each division climbs."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import (
+    BAD,
+    COLOURS,
+    GOOD,
+    GREY,
+    HABIT_COLOURS,
+    INK,
+    RIGHT,
+    WRONG,
+    colour,
+)
+from refimpl.advantages import Scored, group_centred, group_relative
+from refimpl.history import History
+
+LETTERS = {"GRPO": COLOURS["grpo"], "Dr. GRPO": "#2E86C1"}
+"""Dr. GRPO's light blue is too light for words."""
+
+
+def wrong_habits(runs: Sequence[History], rollouts: Sequence[int]) -> dict[str, float]:
+    """The share of each habit among the wrong answers of these rollouts."""
+    counts = dict.fromkeys(HABIT_COLOURS, 0.0)
+    for history in runs:
+        for row in (history.rows[i] for i in rollouts):
+            for name in counts:
+                right = row[f"habit_accuracy/{name}"]
+                wrong = 1 - right if right == right and right is not None else 0.0
+                counts[name] += row[f"habit/{name}"] * wrong
+    return {name: count / sum(counts.values()) for name, count in counts.items()}
+
+
+def growth(runs: Sequence[History]) -> Figure:
+    """Lengths of right and wrong answers, and which habits the wrong ones have."""
+    figure, (left, second) = plt.subplots(
+        1, 2, figsize=(8, 3.7), width_ratios=(1.1, 1), layout="constrained"
+    )
+    for kind, ink, dash in (("correct", RIGHT, "-"), ("wrong", WRONG, "--")):
+        label = f"{'right' if kind == 'correct' else 'wrong'} answers"
+        draw.band(left, [h[f"length/{kind}"] for h in runs], ink, label, dash)
+    draw.rollout_axis(left)
+    left.set(title="length (tokens)", ylim=(0, 42))
+    left.legend(loc="lower right")
+    crowds = {"rollouts\n1–2": range(2), "rollouts\n8–10": range(7, 10)}
+    crowds = {when: wrong_habits(runs, rows) for when, rows in crowds.items()}
+    draw.stacked(second, crowds, HABIT_COLOURS)
+    for bar in second.patches:
+        if bar.get_width() > 0.08:
+            text = f"{bar.get_width():.0%}"
+            second.text(*bar.get_center(), text, ha="center", va="center")
+    second.set(title="who is wrong", xlim=(0, 1), xticks=[], ylim=(2.1, -0.5))
+    second.grid(False)
+    second.spines[["bottom", "left"]].set_visible(False)
+    second.legend(loc="lower center", ncols=3, columnspacing=1, handlelength=1.2)
+    draw.finding(figure, "Wrong answers grow, but they are no longer the same answers")
+    return figure
+
+
+def walk(
+    named: Mapping[str, Mapping[str, Sequence[float]]], limit: int, title: str
+) -> Figure:
+    """Mean lengths of right and wrong responses while the expected loss is followed."""
+    figure, axes = draw.panel_grid(len(named), (8, 3.7), sharey=True)
+    for axis, (label, lengths) in zip(axes, named.items()):
+        draw.rule(axis, y=limit, width=1)
+        axis.plot(lengths["right"], color=RIGHT, label="right responses")
+        axis.plot(lengths["wrong"], "--", color=WRONG, label="wrong responses")
+        axis.set(title=label, xlabel="step", ylim=(0, limit * 1.16))
+        axis.annotate(
+            f"limit: {limit} tokens",
+            (0.02, limit + 1),
+            xycoords=("axes fraction", "data"),
+            color="#666666",
+            fontsize=11,
+        )
+    axes[0].set_ylabel("mean length (tokens)")
+    draw.legend_outside(figure, axes[0], 2, "lower")
+    draw.finding(figure, title)
+    return figure
+
+
+def climb_explorer(pull_of: Callable) -> explorer.Explorer:
+    """The pulls of Dr. GRPO and GRPO for every group size, and what GRPO climbs.
+
+    `pull_of(advantages, size, p)` is the expected pull on the log-odds.
+    """
+    p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
+    sizes = (2, 3, 4, 6, 8, 16, 32, 64)
+    true = p * (1 - p)
+    table = {
+        size: [pull_of(f, size, p) for f in (group_centred, group_relative)]
+        for size in sizes
+    }
+
+    def height(pull):
+        """∫ pull dx, as a function of p, from 0 to 1: x is the log-odds."""
+        summed = torch.cumulative_trapezoid(pull, torch.logit(p))
+        summed = torch.cat([torch.zeros(1), summed])
+        return summed / summed[-1]
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    limit = true.sqrt(), 2 / torch.pi * torch.asin(p.sqrt())
+    looks = {
+        "Dr. GRPO": (COLOURS["dr_grpo"], "--"),
+        "GRPO": (COLOURS["grpo"], "-"),
+        "GRPO, large G": (GREY, ":"),
+    }
+    for axis, dotted in zip((left, right), limit):
+        for (label, (ink, dash)), y in zip(looks.items(), (p, p, dotted)):
+            draw.line(axis, p, y, ink, dash, label)
+        axis.set_xlabel("probability $p$ of a right answer")
+    left.set(title="pull on the log-odds", ylim=(0, 0.56))
+    right.set(title="what is climbed", ylim=(0, 1.04), yticks=(0, 0.5, 1))
+    right.legend(loc="upper left")
+    draw.finding(figure, "With G = 64, GRPO weighs 1 of 10 right 1.0 times as 5 of 10")
+
+    def update(size: int) -> list:
+        centred, divided = table[size]
+        left.lines[0].set_ydata(centred)
+        left.lines[1].set_ydata(divided)
+        right.lines[1].set_ydata(height(divided))
+        tenth, half = (draw.nearest(p, x) for x in (0.1, 0.5))
+        shares = [100 * (y[tenth] / y[half]).item() for y in (divided, centred)]
+        figure._suptitle.set_text(
+            f"G = {size}: a prompt at p = 0.1 is pulled {shares[0]:.0f} % as hard\n"
+            f"as one at 0.5 by GRPO, {shares[1]:.0f} % by Dr. GRPO"
+        )
+        return [*left.lines[:2], right.lines[1], figure._suptitle]
+
+    size = explorer.stops("group size G", sizes, 8)
+    return explorer.Explorer(figure, update, {"size": size})
+
+
+def wrong_lengths(runs: Mapping[str, Sequence[History]]) -> Figure:
+    """Length of wrong answers: a median for each method, a band for each normaliser."""
+    figure, axis = plt.subplots(figsize=(8, 3.7))
+    names = {"GRPO": r"divided by $|o|$", "Dr. GRPO": r"by $L_{\mathrm{max}}$"}
+    counts = {}
+    for method, name in names.items():
+        own = {k: v for k, v in runs.items() if k.split(",")[0] == method}
+        ink = colour(method)
+        lengths = {k: [h["length/wrong"] for h in v] for k, v in own.items()}
+        _, low, high = draw.summary([one for each in lengths.values() for one in each])
+        steps = draw.steps(low)
+        axis.fill_between(steps, low, high, color=ink, alpha=0.15, linewidth=0)
+        ends = []
+        for label, each in lengths.items():
+            middle, _, _ = draw.summary(each)
+            dash = "--" if "no std" in label or label == "Dr. GRPO" else "-"
+            draw.line(axis, steps, middle, ink, dash)
+            ends.append(middle[-1])
+            counts[label] = len(each)
+        look = {"color": LETTERS[method], "weight": "bold", "va": "center"}
+        axis.text(steps[-1] + 0.15, sum(ends) / len(ends), name, **look)
+    for dash, label in (("-", "with the std"), ("--", "without it")):
+        axis.plot([], [], dash, color=INK, label=label)
+    draw.rollout_axis(axis, 10)
+    axis.set(ylabel="length of wrong answers", xlim=(0.8, 12.3), ylim=(0, 42))
+    axis.set_xticks(steps)
+    axis.legend(loc="lower right")
+    draw.finding(figure, "Wrong answers stay shorter without 1/|o|, whatever the std")
+    line = "lines: medians, bands: all of their runs"
+    draw.caption(figure, f"{draw.how_many(counts)} of each method; {line}")
+    return figure
+
+
+KINDS = ("right", "right", "wrong", "wrong")
+
+
+def push_explorer() -> explorer.Explorer:
+    """Four answers as blocks: width tokens, height push on a token, area the whole."""
+    paid, one = torch.tensor([1.0, 1, 0, 0]).double(), torch.zeros(4, dtype=torch.long)
+    tops = {"GRPO": 0.062, "Dr. GRPO": 0.0031}
+    scored = Scored(paid, one)
+    values = {"GRPO": group_relative(scored), "Dr. GRPO": group_centred(scored)}
+    figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), sharex=True)
+    blocks, texts = {}, {}
+    for axis, (name, top) in zip(axes, tops.items()):
+        shades = [GOOD if kind == "right" else BAD for kind in KINDS]
+        blocks[name] = axis.bar([0] * 4, [0.0] * 4, 1.0, color=shades, align="edge")
+        look = {"ha": "center", "fontsize": 11}
+        texts[name] = [axis.text(0, 0, "", **look) for _ in KINDS]
+        draw.rule(axis, y=0, colour=INK, dash="-")
+        axis.set(xlim=(0, 150), ylim=(-1.5 * top, 1.5 * top), ylabel="push on a token")
+        axis.grid(False)
+        axis.yaxis.set_major_locator(MaxNLocator(5))
+        axis.set_title("GRPO", color=INK)
+    axes[1].set_xlabel("tokens of the four answers, side by side")
+    draw.finding(
+        figure, "GRPO: equal areas (answers). Dr. GRPO: equal heights (tokens)"
+    )
+
+    def update(short: int, long: int, limit: int) -> list:
+        lengths = (short, long, short, long)
+        moved = []
+        for axis, name in zip(axes, tops):
+            place = 4.0
+            for i, n in enumerate(lengths):
+                divisor = 4 * (n if name == "GRPO" else limit)
+                push = values[name][i].item() / divisor
+                block, text = blocks[name][i], texts[name][i]
+                block.set_x(place)
+                block.set_width(n)
+                block.set_height(push)
+                above = push > 0
+                gap = 0.06 * tops[name] * (1 if above else -1)
+                text.set_position((place + n / 2, push + gap))
+                text.set_verticalalignment("bottom" if above else "top")
+                text.set_text(f"{n * push:+.2f}".replace("-", "−"))
+                place += n + 1
+                moved += [block, text]
+            w = r"1/(4\,|o_i|)" if name == "GRPO" else rf"1/(4 \cdot {limit})"
+            axis.set_title(f"{name}, $w = {w}$; numbers: sum over the answer")
+            moved.append(axis.title)
+        return moved
+
+    controls = {
+        "short": explorer.slider("short answers (tokens)", 8, 4, 24, 1),
+        "long": explorer.slider("long answers (tokens)", 32, 24, 48, 1),
+        "limit": explorer.slider("L_max (tokens)", 48, 48, 200, 4),
+    }
+    return explorer.Explorer(figure, update, controls)

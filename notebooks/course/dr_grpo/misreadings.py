@@ -1,0 +1,69 @@
+"""Misreadings of Dr. GRPO: the constant, the weight of long answers, the std."""
+
+from course.kit.misreading import Misreading
+from course.kit.plain import clipped
+
+
+def loss_over_longest(logp, old_logp, advantages, mask, max_length):
+    """−Σ_i Σ_t / (B · longest response of this batch): `max_length` is not read."""
+    longest = mask.sum(-1).max()
+    total = (clipped((logp - old_logp).exp(), advantages[:, None]) * mask).sum()
+    return -total / (len(mask) * longest)
+
+
+def loss_over_constant(logp, old_logp, advantages, mask, max_length):
+    """−Σ_i Σ_t / (B · L_max), L_max the same for every batch of the run."""
+    total = (clipped((logp - old_logp).exp(), advantages[:, None]) * mask).sum()
+    return -total / (len(mask) * max_length)
+
+
+def shares_falling_with_length(lengths):
+    """Σ_t of each response's weights, were a long one to weigh less: ∝ 1/|o_i|."""
+    inverse = [1 / n for n in lengths]
+    return [x / sum(inverse) for x in inverse]
+
+
+def shares_growing_with_length(lengths):
+    """Σ_t of each response's weights, equal for all tokens: |o_i| / Σ_j |o_j|."""
+    return [n / sum(lengths) for n in lengths]
+
+
+def loss_with_std(logp, old_logp, rewards, mask, max_length):
+    """One group, the constant for 1/|o|, and the std still there."""
+    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+    return loss_over_constant(logp, old_logp, advantages, mask, max_length)
+
+
+def loss_without_std(logp, old_logp, rewards, mask, max_length):
+    """One group as in 2503.20783: the constant, and Ã = R − mean R."""
+    advantages = rewards - rewards.mean()
+    return loss_over_constant(logp, old_logp, advantages, mask, max_length)
+
+
+MISREADINGS = [
+    Misreading(
+        "constant_is_longest",
+        "The constant is the longest response of the batch.",
+        "Then it is no constant: it changes from batch to batch, so the same token "
+        "counts more in a batch of short responses. Take one number for the run.",
+        loss_over_longest,
+        loss_over_constant,
+    ),
+    Misreading(
+        "long_weighs_less",
+        "Removing 1/|o| makes long answers weigh less.",
+        "More. Every token weighs the same, so a response weighs in proportion to its "
+        "length; under 1/|o| all responses weighed the same, and the tokens of long "
+        "ones little.",
+        shares_falling_with_length,
+        shares_growing_with_length,
+    ),
+    Misreading(
+        "constant_but_std",
+        "Dividing by a constant is Dr. GRPO.",
+        "Half of it. The std still boosts uneven groups. These are two settings, and "
+        "TRL and verl leave the std on unless told otherwise.",
+        loss_with_std,
+        loss_without_std,
+    ),
+]

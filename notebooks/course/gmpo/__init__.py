@@ -1,0 +1,1 @@
+"""Chapter 08: figures, exercises and their solutions, misreadings."""

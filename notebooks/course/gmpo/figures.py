@@ -1,0 +1,132 @@
+"""Figures and explorer of chapter 08: wild tokens, one token among T, two means."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import COLOURS, GREY, looks_of
+from refimpl.algorithms import ALGORITHMS
+
+GRPO, GMPO = COLOURS["grpo"], COLOURS["gmpo"]
+RATIOS = torch.linspace(0.02, 2.5, 249, dtype=torch.float64)
+WIDE = {"epsilon_low": 0.33, "epsilon_high": 0.49}
+
+
+def wild_tokens(largest: Tensor, arithmetic: Tensor, geometric: Tensor) -> Figure:
+    """Left: both means against a response's largest ratio. Right: largest / mean."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
+    shares = (largest / arithmetic).sort(descending=True).values
+    for label, means, heavy, colour, mark, dash in (
+        ("arithmetic mean: GRPO, unclipped", arithmetic, shares, GRPO, "o", "-"),
+        ("geometric mean: GMPO", geometric, torch.ones_like(shares), GMPO, "s", "--"),
+    ):
+        style = {"s": 26, "alpha": 0.75, "linewidths": 0, "marker": mark}
+        left.scatter(largest, means, color=colour, label=label, **style)
+        draw.line(right, draw.steps(heavy), heavy, colour, dash)
+    left.vlines(largest, geometric, arithmetic, colors=GREY, linewidth=1, zorder=0)
+    draw.rule(left, y=1)
+    left.set(xlabel="largest token ratio", ylabel="mean of the token ratios")
+    right.set(xlabel="responses, sorted", ylabel="heaviest / mean coefficient")
+    right.set_ylim(0, None)
+    draw.heading(figure, left, "In GRPO one token weighs up to three times the mean")
+    note = (
+        f"{len(largest)} responses of one stored rollout; a line joins each one's means"
+    )
+    draw.caption(figure, note)
+    return figure
+
+
+def alone(name: str, length: int, sign: int, **settings) -> Tensor:
+    """Coefficient c of a token with each of `RATIOS`; its companions stay at 1."""
+    logp = torch.zeros(len(RATIOS), length, dtype=torch.float64)
+    logp[:, 0] = RATIOS.log()
+    logp.requires_grad_()
+    zero, one = torch.zeros_like(logp), torch.ones_like(logp)
+    loss = ALGORITHMS[name].policy_loss(logp, zero, sign * one, one, one, **settings)
+    return torch.autograd.grad(-loss.loss, logp)[0][:, 0] / sign
+
+
+def wild_token_explorer() -> explorer.Explorer:
+    """Bend GMPO's bounds, and change how many tokens share the mean."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
+    for axis, (sign, name) in zip(axes, draw.SIGNS.items()):
+        named = {
+            "GRPO": alone("grpo", 8, sign),
+            "GRPO, wide clip": alone("grpo", 8, sign, **WIDE),
+            "GMPO": alone("gmpo", 8, sign),
+        }
+        draw.curve_panel(axis, RATIOS, named, looks_of(named), title=name)
+        draw.rule(axis, x=1)
+        axis.set(xlabel="ratio $r$ of this token", ylim=(-0.06, 2.55), xlim=(0, 2.5))
+    axes[0].set_ylabel("its coefficient $c$")
+    draw.heading(figure, axes[0], "One token moves, the others stay at ratio 1")
+    signs, mine = tuple(draw.SIGNS), [axis.lines[2] for axis in axes]
+    edges = [
+        axis.axvline(1, color=GMPO, linewidth=1, linestyle=":", alpha=0.9)
+        for axis in axes
+    ]
+
+    def update(epsilon_low: float, epsilon_high: float, length: int) -> list:
+        bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
+        at = math.exp(epsilon_high), math.exp(-epsilon_low)
+        for axis, line, edge, sign, x in zip(axes, mine, edges, signs, at):
+            line.set_ydata(alone("gmpo", length, sign, **bounds).numpy())
+            edge.set_xdata([x, x])
+            side = "above" if sign > 0 else "below"
+            axis.set_title(f"{draw.SIGNS[sign]}: clipped {side} {x:.2f}")
+        return [*mine, *edges, *(axis.title for axis in axes)]
+
+    lengths = (1, 2, 4, 8, 16, 32, 64)
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "epsilon_low": explorer.log_slider("ε low (on log r)", 0.4, 0.02, 3),
+            "epsilon_high": explorer.log_slider("ε high (on log r)", 0.4, 0.02, 0.9),
+            "length": explorer.stops("response length |o|", lengths, 8),
+        },
+        {
+            "paper (0.4, 0.4)": {"epsilon_low": 0.4, "epsilon_high": 0.4},
+            "as wide as PPO's": {"epsilon_low": 0.22, "epsilon_high": 0.18},
+        },
+    )
+
+
+def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
+    """Two responses and the mean of their objectives, under both means of ratios."""
+    figure, axis = plt.subplots(figsize=(7.5, 3.4))
+    ticks = [
+        "$\\hat{A} = +1$\n$r = 2, \\frac{1}{2}$",
+        "$\\hat{A} = -1$\n$r = 1\\frac{1}{4}, 1\\frac{1}{4}$",
+        "batch:\nmean of both",
+    ]
+    named = {"arithmetic mean (GRPO)": grpo, "geometric mean (GMPO)": gmpo}
+    draw.grouped_bars(axis, named, (GRPO, GMPO), ticks)
+    axis.set_ylabel("objective $J$")
+    for x, value in ((1.8, grpo[-1]), (2.2, gmpo[-1])):
+        side = {"va": "bottom"} if value >= 0 else {"va": "top"}
+        place = value + (0.03 if value >= 0 else -0.05)
+        axis.text(x, place, f"{value:g}".replace("-", "−"), ha="center", **side)
+    draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
+    return figure
+
+
+def at_equal_width(
+    spread: Mapping[str, Sequence[float]], accuracy: Mapping[str, Sequence[float]]
+) -> Figure:
+    """Stored runs: how far log-ratios spread, and the accuracy at the end."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
+    for axis, rows in zip(axes, (spread, accuracy)):
+        draw.dots(axis, rows, [colour for colour, _ in looks_of(rows)])
+        axis.set_xlim(left=0)
+    axes[0].set_xlabel("range of log-ratios (nats)")
+    axes[1].set_xlabel("accuracy after 30 rollouts")
+    axes[1].set_xlim(right=1)
+    draw.finding(figure, "At equal width, GMPO's log-ratios stay closer together")
+    return figure

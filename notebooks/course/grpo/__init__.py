@@ -1,0 +1,1 @@
+"""Chapter 03: figures, exercises and their solutions, misreadings."""

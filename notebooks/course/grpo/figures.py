@@ -1,0 +1,264 @@
+"""Figures of chapter 03: critics, groups, dead groups, answers before and after RL."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import (
+    BAD,
+    COLOURS,
+    DASHES,
+    FREE,
+    GOOD,
+    GREY,
+    HABIT_COLOURS,
+    INK,
+    METHOD_DASHES,
+    RIGHT,
+    WRONG,
+    looks_of,
+)
+from refimpl.history import History
+from refimpl.tasks.world import habit
+
+RATIO = r"ratio $r = \pi_\theta / \pi_{old}$"
+SHARE = "share of right answers  $p$"
+
+
+def critic(explained: draw.Runs, others: draw.Runs, title: str) -> Figure:
+    """What a critic, and the mean of the other answers, know about the reward."""
+    figure, axis = plt.subplots(figsize=(8, 3.5))
+    draw.rule(axis, y=0, width=1)
+    looks = (COLOURS["ppo"], "critic $V$", "-"), (FREE[1], "the other answers", "--")
+    for runs, (shade, label, dash) in zip((explained, others), looks):
+        draw.band(axis, runs, shade, label, dash)
+    axis.set(ylim=(-0.45, 1), ylabel="variance explained")
+    draw.rollout_axis(axis, 8)
+    draw.heading(figure, axis, title)
+    return figure
+
+
+def one_group(
+    texts: Sequence[str],
+    rewards: Sequence[float],
+    advantages: Sequence[float],
+    title: str,
+) -> Figure:
+    """Responses to one prompt, what each was paid, and its advantage."""
+    figure, axis = plt.subplots(figsize=(8, 0.36 * len(texts) + 1.5))
+    for row, a in enumerate(advantages):
+        axis.barh(row, a, color=GOOD if a > 0 else BAD, height=0.72)
+        side = {"ha": "left" if a > 0 else "right", "va": "center", "fontsize": 12}
+        axis.text(
+            a + math.copysign(0.06, a), row, f"{a:+.2f}".replace("-", "−"), **side
+        )
+    rows = [f"{shortened(text)}   R = {paid:.0f}" for text, paid in zip(texts, rewards)]
+    draw.row_labels(axis, rows, family="monospace", fontsize=12)
+    for label, paid in zip(axis.get_yticklabels(), rewards):
+        label.set_color(RIGHT if paid else INK)
+    draw.rule(axis, x=0, dash="-", width=1)
+    low, high = min(0, *advantages), max(0, *advantages)
+    axis.set(xlim=(low - 0.75, high + 0.75), xlabel=r"advantage $\hat{A}$")
+    axis.grid(False)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    draw.finding(figure, title)
+    return figure
+
+
+def shortened(text: str, length: int = 26) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def dead_groups(
+    surveys: dict[str, dict[int, tuple[float, float]]], title: str, note: str
+) -> Figure:
+    """Share of groups that are all wrong or all right, by number of terms.
+
+    `surveys[title][terms]` is (share all wrong, share all right); `note` says how many
+    groups there were.
+    """
+    figure, axes = draw.panel_grid(len(surveys), (8, 3.5), sharey=True)
+    for axis, (name, by_terms) in zip(axes, surveys.items()):
+        terms = list(by_terms)
+        wrong, right = zip(*by_terms.values())
+        axis.bar(terms, wrong, color=WRONG, label="all wrong")
+        axis.bar(terms, right, bottom=wrong, color=RIGHT, label="all right")
+        for x, share in zip(terms, map(sum, by_terms.values())):
+            axis.text(x, share + 0.02, f"{share:.0%}", ha="center", fontsize=12)
+        axis.set(title=name, xlabel="terms in the sum", ylim=(0, 1), xticks=terms)
+        axis.grid(False, axis="x")
+    axes[0].set_ylabel("share of groups")
+    draw.heading(figure, axes[0], title)
+    draw.caption(figure, note)
+    return figure
+
+
+def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
+    """The logged loss of several runs and their reward, as long as all of them go."""
+    panels = (("loss", "logged loss"), ("reward", "reward (training)"))
+    figure, axes = draw.panel_grid(2, (8, 3.6))
+    common = min(map(len, named.values()))
+    runs = {
+        label: [History(history.algorithm, history.rows[:common])]
+        for label, history in named.items()
+    }
+    looks = [(shade, dash) for shade, dash in zip(FREE, DASHES)]
+    draw.metric_panels(axes, runs, panels, looks, from_zero=False)
+    axes[1].set_ylim(0, 1)
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:
+    """Left the advantages in a group of G with k right answers, right its pull.
+
+    `advantages(k, size)` gives (Ã, Â), without and with the std, as lists.
+    """
+    most = 16
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
+    bars = left.bar(range(1, most + 1), [0.0] * most, width=0.8)
+    marks = left.plot([], [], "_", color=INK, markersize=11, markeredgewidth=2)
+    draw.rule(left, y=0, dash="-", width=1)
+    label = left.text(most + 0.4, 3.6, "", ha="right", va="top")
+    left.set(xlim=(0.3, most + 0.7), ylim=(-4.2, 4.2), xlabel="response")
+    left.set(title=r"bars: $\hat{A}$; dashes: without the std", xticks=[1, 4, 8, 16])
+    lines, dots = [], []
+    for name, text in (("grpo", "with the std"), ("dr_grpo", "without")):
+        shade = COLOURS[name]
+        lines += right.plot([], [], color=shade, label=text)
+        lines[-1].set_linestyle(METHOD_DASHES[name])
+        dots += right.plot([], [], "o", color=shade, markersize=9)
+    right.set(title=r"pull of the prompt, $\Sigma |A| / G$", xlabel=SHARE)
+    right.set(xlim=(-0.03, 1.03), ylim=(0, 1.05))
+    right.legend(loc="lower center")
+    draw.finding(figure, "The rarer the right answer, the harder it is pushed")
+    tables = {
+        size: [advantages(k, size) for k in range(size + 1)]
+        for size in range(2, most + 1)
+    }
+
+    def update(k: int, size: int) -> list:
+        k = min(k, size)
+        plain, scaled = tables[size][k]
+        for i, bar in enumerate(bars):
+            bar.set_height(scaled[i] if i < size else 0.0)
+            bar.set_facecolor(GOOD if i < k else BAD)
+        marks[0].set_data(range(1, size + 1), plain)
+        if k in (0, size):
+            label.set_text(f"{k} of {size} right: every advantage is 0")
+        else:
+            values = f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}"
+            label.set_text(f"{k} of {size} right: {values}")
+        share = [n / size for n in range(size + 1)]
+        for line, dot, side in zip(lines, dots, (1, 0)):
+            pulls = [sum(map(abs, pair[side])) / size for pair in tables[size]]
+            line.set_data(share, pulls)
+            dot.set_data([share[k]], [pulls[k]])
+        return [*bars, *marks, label, *lines, *dots]
+
+    controls = {
+        "k": explorer.slider("right answers k, at most G", 1, 0, most, 1),
+        "size": explorer.slider("group size G", 8, 2, most, 1),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+def _push_panels(figure, axes) -> None:
+    """Titles, limits and labels of the two panels that show the push on a token."""
+    for axis, sign in zip(axes, (1, -1)):
+        draw.rule(axis, y=0, dash="-")
+        draw.rule(axis, x=1)
+        axis.set(title=draw.SIGNS[sign], xlabel=RATIO, ylim=(-4, 4), xlim=(0, 3))
+    axes[0].set_ylabel(r"push on $\log \pi_\theta$")
+
+
+def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
+    """What pushes log π_θ of a token with the KL inside, for Â = +1 and Â = −1.
+
+    `push(beta, sign, lead)` gives the push at every ratio, as a list; `lead` is that of
+    log π_old over log π_ref.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
+    lines = []
+    for axis, sign in zip(axes, (1, -1)):
+        plain = {"color": COLOURS["grpo"], "label": "β = 0"}
+        axis.plot(ratio, push(0.0, sign, 0.0), **plain)
+        (line,) = axis.plot(
+            ratio, ratio, "--", color=FREE[1], label="your β (1 at first)"
+        )
+        lines.append(line)
+    _push_panels(figure, axes)
+    axes[1].legend(loc="upper right")
+    draw.finding(figure, "Where the clip is closed, only the KL still acts")
+
+    def update(beta: float, lead: float) -> list:
+        for line, sign in zip(lines, (1, -1)):
+            line.set_ydata(push(beta, sign, lead))
+        return lines
+
+    controls = {
+        "beta": explorer.log_slider("β", 1.0, 0.01, 5.0),
+        "lead": explorer.slider("log π_old − log π_ref", 0.0, -1.5, 1.5, 0.1),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+Answers = Sequence[tuple[str, Sequence[tuple[str, bool]]]]
+
+
+def answers(before: Answers, after: Answers, title: str) -> Figure:
+    """The same prompts, answered by the policy before and after training.
+
+    Each side is [(prompt, [(answer, right), …]), …]. The block before an answer has
+    its habit's colour.
+    """
+    each = len(before[0][1])
+    rows = len(before) * (each + 1.25)
+    height = 0.27 * rows + 1.2
+    figure = plt.figure(figsize=(8, height))
+    figure.set_layout_engine("none")  # everything is placed in inches
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set(xlim=(0, 8), ylim=(height, 0))
+    axis.axis("off")
+    figure.suptitle(title, x=0.1 / 8, y=1 - 0.22 / height, ha="left", va="center")
+    x = 0.1
+    for name, shade in HABIT_COLOURS.items():
+        axis.add_patch(plt.Rectangle((x, 0.5), 0.2, 0.2, color=shade))
+        axis.text(x + 0.28, 0.6, name, va="center")
+        x += 1.35
+    axis.text(x + 0.2, 0.6, "✓ right", color=RIGHT, va="center", weight="bold")
+    axis.text(x + 1.2, 0.6, "✗ wrong", color=WRONG, va="center", weight="bold")
+    for x, side, name in ((0.1, before, "before"), (4.1, after, "after")):
+        axis.text(x, 1.02, name, va="center", weight="bold", fontsize=13)
+        y = 1.32
+        for prompt, given in side:
+            axis.text(x, y, prompt, va="center", color="#555555", family="monospace")
+            for text, right in given:
+                y += 0.27
+                shade = HABIT_COLOURS.get(habit(text), GREY)
+                axis.add_patch(plt.Rectangle((x, y - 0.1), 0.12, 0.2, color=shade))
+                mark = ("✓", RIGHT) if right else ("✗", WRONG)
+                axis.text(
+                    x + 0.18, y, mark[0], color=mark[1], va="center", weight="bold"
+                )
+                look = {"va": "center", "family": "monospace", "fontsize": 11.5}
+                axis.text(x + 0.42, y, shortened(text, 33), **look)
+            y += 1.25 * 0.27
+    asked = ", ".join(prompt for prompt, _ in before)
+    axis.set_ylabel(f"answers to {asked} before and after")  # for the words: not drawn
+    return figure
+
+
+def rewards(named: Mapping[str, Sequence[History]], title: str) -> Figure:
+    """The reward by rollout, of several methods' runs."""
+    figure, axis = plt.subplots(figsize=(8, 3.5))
+    panels = (("reward", "reward (training)"),)
+    draw.metric_panels([axis], named, panels, looks_of(named))
+    axis.set_ylim(0, 1)
+    draw.heading(figure, axis, title)
+    return figure

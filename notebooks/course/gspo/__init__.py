@@ -1,0 +1,1 @@
+"""Chapter 05: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,264 @@
+"""Exercises of chapter 05: sequence ratio, its clip, its scale, token advantages."""
+
+import math
+from dataclasses import replace
+
+import torch
+
+from course.gspo import solutions
+from course.kit.exercise import Exercise
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+
+_Z = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.5, 0.1, 0.0, 0.0], [-0.4, 0.0, 0.0, 0.0]])
+_MASK = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+_ONE = torch.tensor([[0.2, 0.6]]), torch.tensor([[1.0, 1.0]])
+
+_S = [1.5, 1.5, 0.6, 0.6, 1.05, 0.95, 1.5, 0.6, 0.9, 1.2]
+_A = [1.0, -1.0, 1.0, -1.0, 0.5, -0.5, 0.0, 0.0, -2.0, 1.0]
+
+
+def _outside(s, advantages, low, high):
+    return [x > 1 + high or x < 1 - low for x in s]
+
+
+def _fresh(t: Tokens) -> Objective:
+    """GSPO's objective, if π_old were read anew at every update: s is always 1."""
+    return ALGORITHMS["gspo"].objective(t._replace(old_logp=t.logp.detach()))
+
+
+BROKEN = replace(ALGORITHMS["gspo"], objective=_fresh)
+"""The run of exercise 5.7, for `train`."""
+
+
+def _by_rows(z, mask):
+    return torch.stack([x[m > 0].mean().exp() for x, m in zip(z, mask, strict=True)])
+
+
+def _by_signs(s, advantages, low, high):
+    """The clip as min(s Â, clip(s) Â): a gradient is lost where the second is less."""
+    inside = [min(max(x, 1 - low), 1 + high) for x in s]
+    return [a * c < a * x for x, c, a in zip(s, inside, advantages, strict=True)]
+
+
+def _by_autograd(z, advantages):
+    """Both methods' losses, unclipped, through autograd."""
+    a = torch.tensor(advantages, dtype=torch.float64)
+    pushes = []
+    for per_token in (False, True):
+        logp = torch.tensor(z, dtype=torch.float64).requires_grad_()
+        s = logp.mean().exp()
+        s = s.detach() * (logp - logp.detach()).exp() if per_token else s
+        pushes.append(torch.autograd.grad((s * a).mean(), logp)[0].tolist())
+    return tuple(pushes)
+
+
+EXERCISES = (
+    Exercise(
+        "5.1",
+        "The ratio of a response",
+        difficulty=1,
+        minutes=5,
+        solution=solutions.sequence_ratio,
+        also=(_by_rows,),
+        cases=((_Z, _MASK), _ONE),
+        mistakes={
+            "The root is missing: divide the sum of log-ratios by |o| before exp.": (
+                lambda z, mask: (z * mask).sum(-1).exp()
+            ),
+            "You divide by the padded width; |o| counts the mask's ones.": (
+                lambda z, mask: (z * mask).mean(-1).exp()
+            ),
+            "That is log s: exp is missing.": (
+                lambda z, mask: (z * mask).sum(-1) / mask.sum(-1)
+            ),
+            "That is the arithmetic mean of the ratios: average the logs, then exp.": (
+                lambda z, mask: (z.exp() * mask).sum(-1) / mask.sum(-1)
+            ),
+            "One ratio for the whole batch: each response has its own (dim=-1).": (
+                lambda z, mask: ((z * mask).sum() / mask.sum()).exp()
+            ),
+            "You took the square root of the product; the root is the |o|-th.": (
+                lambda z, mask: ((z * mask).sum(-1) / 2).exp()
+            ),
+        },
+    ),
+    Exercise(
+        "5.2",
+        "Who is clipped?",
+        difficulty=2,
+        minutes=10,
+        solution=solutions.is_clipped,
+        also=(_by_signs,),
+        cases=((_S, _A, 0.2, 0.3), (_S, _A, 0.3, 0.2), (_S, _A, 0.2, 0.6)),
+        mistakes={
+            "You count every s outside the range. The clip is one-sided: what has "
+            "moved against its advantage keeps its gradient.": _outside,
+            "The sides are swapped: with Â > 0 the upper bound stops it.": (
+                lambda s, a, low, high: [
+                    (b < 0 and x > 1 + high) or (b > 0 and x < 1 - low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "ε_low and ε_high are swapped.": (
+                lambda s, a, low, high: solutions.is_clipped(s, a, high, low)
+            ),
+            "You clip good responses only; bad ones stop at 1 − ε_low.": (
+                lambda s, a, low, high: [
+                    b > 0 and x > 1 + high for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "Â = 0 has no gradient to lose: neither bound counts it.": (
+                lambda s, a, low, high: [
+                    (b >= 0 and x > 1 + high) or (b <= 0 and x < 1 - low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "You treat Â = 0 as bad. It has no gradient to lose: the lower bound "
+            "stops Â < 0 only.": (
+                lambda s, a, low, high: [
+                    (b > 0 and x > 1 + high) or (b <= 0 and x < 1 - low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "You treat Â = 0 as good. It has no gradient to lose: the upper bound "
+            "stops Â > 0 only.": (
+                lambda s, a, low, high: [
+                    (b >= 0 and x > 1 + high) or (b < 0 and x < 1 - low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+            "The bounds are 1 − ε_low and 1 + ε_high, not the ε themselves.": (
+                lambda s, a, low, high: [
+                    (b > 0 and x > high) or (b < 0 and x < low)
+                    for x, b in zip(s, a, strict=True)
+                ]
+            ),
+        },
+    ),
+    Exercise(
+        "5.3",
+        "Room for one token",
+        difficulty=3,
+        minutes=10,
+        solution=solutions.room_for_one_token,
+        also=(lambda length, epsilon: (1 + epsilon) ** length,),
+        cases=((30, 0.04), (4, 0.2), (1000, 4e-4)),
+        mistakes={
+            "You return the log-ratio z; asked is the ratio r = e^z.": (
+                lambda length, epsilon: length * math.log(1 + epsilon)
+            ),
+            "That is the room of a response of one token: log s = z / |o|.": (
+                lambda length, epsilon: 1 + epsilon
+            ),
+            "1 + |o| ε is only the beginning of (1 + ε)^|o|.": (
+                lambda length, epsilon: 1 + length * epsilon
+            ),
+            "The other tokens stand still: the mean has |o| terms, not √|o|.": (
+                lambda length, epsilon: (1 + epsilon) ** math.sqrt(length)
+            ),
+            "(1 + ε)^|o| is right; ε|o| in the exponent is only close to it.": (
+                lambda length, epsilon: math.exp(length * epsilon)
+            ),
+            "You took the |o|-th root once more: r must be larger than s.": (
+                lambda length, epsilon: (1 + epsilon) ** (1 / length)
+            ),
+        },
+    ),
+    Exercise(
+        "5.4",
+        "Who pushes whom?",
+        difficulty=4,
+        minutes=15,
+        solution=solutions.pushes,
+        also=(_by_autograd,),
+        cases=(
+            ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0]),
+            ([0.3, -0.1, 0.4], [1.0, 0.5, -0.9]),
+        ),
+        mistakes={
+            "You swapped the two: GSPO averages the advantages.": (
+                lambda z, a: solutions.pushes(z, a)[::-1]
+            ),
+            "The mean over tokens is missing: both have a 1/|o|.": (
+                lambda z, a: tuple(
+                    [len(z) * x for x in p] for p in solutions.pushes(z, a)
+                )
+            ),
+            "The ratio is s_i, the same at every token; you used each token's r.": (
+                lambda z, a: (
+                    [math.exp(x) * sum(a) / len(a) / len(z) for x in z],
+                    [math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],
+                )
+            ),
+            "Those are GRPO's pushes: in GSPO one ratio serves all tokens.": (
+                lambda z, a: (
+                    ([math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],) * 2
+                )
+            ),
+            "GSPO-token does not average: token t is pushed by its own Â.": (
+                lambda z, a: (solutions.pushes(z, a)[0],) * 2
+            ),
+            "GSPO has one ratio for all tokens, so it cannot tell their Â apart.": (
+                lambda z, a: (solutions.pushes(z, a)[1],) * 2
+            ),
+            "The ratio is missing: s is 1 only at θ_old.": (
+                lambda z, a: solutions.pushes([0.0 for _ in z], a)
+            ),
+        },
+    ),
+    Exercise(
+        "5.5",
+        "One wild token",
+        difficulty=2,
+        minutes=5,
+        kind="predict",
+        solution=solutions.WILD_TOKEN,
+        mistakes={
+            "That is GRPO's count, token by token. GSPO asks the mean of the logs.": 7,
+            "s is far from 1, but below it: a good response is stopped above 1 + ε "
+            "only.": 8,
+            "The wild token has fallen, against its Â > 0: no clip stops that; and "
+            "GSPO never stops a single token.": 1,
+        },
+    ),
+    Exercise(
+        "5.6",
+        "Unbiased, or quiet?",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.WILL_DO,
+        mistakes={
+            "Its mean is 1, but its standard deviation at 64 tokens is above 3.": (
+                "product"
+            ),
+            "Its mean is 1, but its standard deviation is 0.2 at every length.": (
+                "token"
+            ),
+            "It is quiet, but its mean at 64 tokens is 0.98: read the left panel.": (
+                "mean"
+            ),
+        },
+    ),
+    Exercise(
+        "5.7",
+        "Better, and wrong",
+        difficulty=3,
+        minutes=15,
+        kind="debug",
+        solution=solutions.BUG,
+        mistakes={
+            "Line 1 is right: it only counts the rollouts.": 1,
+            "Line 2 is right: the policy as it is now samples the rollout.": 2,
+            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
+            "Line 4 is right: four mini-batches, so that three of the four updates "
+            "see a policy that has moved.": 4,
+            "Line 5 is right: the log-probs of the policy as it is now.": 5,
+            "Line 7 is right, if old_logp is that of the policy that sampled.": 7,
+            "Line 8 is right: the geometric mean over the response's own tokens.": 8,
+            "Line 9 is right: the paper's bounds, and the min. Ask why it never "
+            "acts.": 9,
+            "Line 10 is right: the mean over responses, to be maximised.": 10,
+        },
+    ),
+)

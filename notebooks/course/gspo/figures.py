@@ -1,0 +1,201 @@
+"""Figures of chapter 05: token ratios against sequence ratios, and what is clipped."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES
+from course.kit.stale import Stale
+from refimpl.seeds import generator
+
+TOKEN, SEQUENCE = COLOURS["grpo"], COLOURS["gspo"]
+SHIFT = LinearSegmentedColormap.from_list(
+    "shift", ("#6A3D9A", "#B9A3D0", "#F1F1EF", "#F0B56B", "#C2570C")
+)
+"""Less likely than when it was sampled, the same, more likely."""
+BOUND = {"colour": FREE[0], "dash": "--", "width": 1.6}
+
+
+def responses(rollout: Stale, z: Tensor, clipped: Tensor, rows: Sequence[int]):
+    """Some responses token by token: how far each moved, and where the clip bites.
+
+    `z` and `clipped` are (B, T), of the whole rollout.
+    """
+    figure, axis = plt.subplots(figsize=(8, 0.42 * len(rows) + 1.25))
+    centred = {"va": "center", "ha": "center", "zorder": 5}
+    for y, i in enumerate(rows):
+        axis.text(-0.4, y + 0.45, rollout.prompts[i], ha="right", va="center")
+        for x, character in enumerate(rollout.tokens[i]):
+            far = max(-1.0, min(1.0, z[i, x].item() / 1.2))
+            box = plt.Rectangle((x, y), 0.94, 0.86, color=SHIFT((1 + far) / 2), lw=0)
+            axis.add_patch(box)
+            if clipped[i, x]:
+                frame = {"fill": False, "edgecolor": BLACK, "lw": 2.2, "zorder": 4}
+                axis.add_patch(plt.Rectangle((x, y), 0.94, 0.86, **frame))
+            shade = "white" if abs(far) > 0.75 else BLACK
+            look = {"family": "monospace", "fontsize": 13, "color": shade}
+            axis.text(x + 0.47, y + 0.45, character, **look, **centred)
+        signed = f"{rollout.advantages[i]:+.1f}".replace("-", "−")
+        end = len(rollout.tokens[i]) + 0.3
+        axis.text(end, y + 0.45, rf"$\hat{{A}}$ = {signed}", va="center")
+    widest = max(len(rollout.tokens[i]) for i in rows)
+    axis.set(xlim=(-3.3, widest + 3.6), ylim=(len(rows), -0.15), xticks=[], yticks=[])
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.set_xlabel(
+        "orange: more likely than when sampled, purple: less likely\n"
+        "framed: clipped, the token has lost its gradient"
+    )
+    draw.finding(figure, "The reward judges a response, the clip each token of it")
+    return figure
+
+
+def importance_weights(
+    lengths: Sequence[int], table: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+) -> Figure:
+    """Mean and standard deviation of three ratios under π_old, against length."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4))
+    styles = zip(table.items(), (FREE[0], TOKEN, SEQUENCE), ("o-", "s--", "^-."))
+    for (label, (means, deviations)), colour, mark in styles:
+        left.plot(lengths, means, mark, color=colour, label=label, markersize=6)
+        right.plot(lengths, deviations, mark, color=colour, markersize=6)
+    for axis in (left, right):
+        axis.set(xlabel="response length |o|", xscale="log")
+        draw.plain_ticks(axis.xaxis, lengths)
+    left.set(title=r"mean under $\pi_{old}$", ylim=(0.975, 1.005))
+    right.set(title="standard deviation", yscale="log")
+    draw.plain_ticks(right.yaxis, (0.03, 0.1, 0.3, 1, 3))
+    title = "The product is right on average but runs wild; s is quiet but biased"
+    draw.heading(figure, left, title)
+    return figure
+
+
+def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
+    """|log s| of every response against its length, and what independent tokens give.
+
+    `predicted` holds (length, σ_z/√|o|, root mean square of log s) of each bin.
+    """
+    figure, axis = plt.subplots(figsize=(8, 4))
+    floor = 1e-4
+    shown = [max(abs(float(v)), floor) for v in log_s]
+    axis.scatter(lengths, shown, s=14, alpha=0.35, color=SEQUENCE, linewidths=0)
+    n, noise, measured = zip(*predicted)
+    draw.line(axis, n, measured, BLACK, "^-", r"measured: rms of $\log s$")
+    draw.line(axis, n, noise, FREE[1], "o--", r"predicted: $σ_z/\sqrt{|o|}$")
+    draw.rule(axis, y=4e-4, **BOUND, label=r"the paper's $\varepsilon_{\mathrm{high}}$")
+    axis.set(xlabel="response length |o| (tokens)", ylabel=r"$|\log s|$")
+    axis.set(yscale="log", ylim=(0.8 * floor, 1.5))
+    draw.heading(figure, axis, "Short responses move farther than long ones")
+    draw.caption(figure, "One dot per response of 3 runs")
+    return figure
+
+
+def scan(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """GRPO beside GSPO at several ε: one panel per quantity, one dot per run."""
+    figure, axes = draw.panel_grid(len(panels), (8, 3.8))
+    for axis, (title, named) in zip(axes, panels.items()):
+        colours = [TOKEN if label.startswith("GRPO") else SEQUENCE for label in named]
+        marks = ["s" if label.startswith("GRPO") else "o" for label in named]
+        draw.dots(axis, named, colours, marks, vertical=True)
+        axis.set(title=title, xlabel="GSPO: multiple of the paper's ε")
+    axes[0].set_yscale("log")
+    draw.plain_ticks(axes[0].yaxis, (0.003, 0.01, 0.03, 0.1, 0.3, 1))
+    draw.finding(figure, "The more GSPO clips, the slower it learns here")
+    return figure
+
+
+# The explorer: responses drawn from a model, and whom each clip silences
+
+RESPONSES, LONGEST = 256, 400  # responses per sign
+REACH = 3.0  # |log-ratio|, nats
+_STEPS = torch.logspace(-4, math.log10(REACH), 28, dtype=torch.float64)
+EDGES = torch.cat([-_STEPS.flip(0), _STEPS])
+"""Bins on a logarithmic scale to both sides; one bin holds what is nearer than 1e-4."""
+
+
+def shares(values: Tensor) -> Tensor:
+    """The share of the values in each bin; the end bins hold what is beyond them."""
+    inside = values.flatten().clamp(-0.999 * REACH, 0.999 * REACH)
+    counts = torch.bincount(torch.bucketize(inside, EDGES) - 1, minlength=len(EDGES))
+    return counts[: len(EDGES) - 1] / len(inside)
+
+
+def gspo_explorer() -> explorer.Explorer:
+    """Tokens' and responses' log-ratios, drawn anew from a model, and both clips.
+
+    Every token's log-ratio is noise of spread σ; the first one, the fork, gets Δ more,
+    in the direction of its advantage. Good responses left, bad ones right.
+    """
+    noise = torch.randn(2, RESPONSES, LONGEST, generator=generator(0)).double()
+    figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
+    moves = [_side(*side) for side in zip(axes, (1, -1), noise)]
+    axes[0].set_ylabel("share per bin")
+    title = "GRPO's clip looks at single tokens, GSPO's at whole responses"
+    draw.heading(figure, axes[0], title, columns=2)
+
+    def update(low: float, high: float, n: int, sigma: float, fork: float) -> list:
+        return [artist for move in moves for artist in move(low, high, n, sigma, fork)]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "low": explorer.log_slider("ε low (GSPO)", 3e-4, 1e-4, 0.5),
+            "high": explorer.log_slider("ε high (GSPO)", 4e-4, 1e-4, 0.5),
+            "n": explorer.slider("length |o|", 30, 1, LONGEST, 1),
+            "sigma": explorer.log_slider("spread σ of log r", 0.05, 0.005, 0.3),
+            "fork": explorer.slider("fork Δ", 0.3, 0.0, 2.0, 0.05),
+        },
+        {
+            "paper's ε": {"low": 3e-4, "high": 4e-4},
+            "paper's ε × 100": {"low": 0.03, "high": 0.04},
+            "a chain of thought": {"n": LONGEST, "sigma": 0.01, "fork": 0.0},
+            "a short guess": {"n": 4, "sigma": 0.05, "fork": 1.0},
+        },
+    )
+
+
+def _side(axis, sign: int, noise: Tensor):
+    """One sign's panel; returns what moves it."""
+    names = {"log r of tokens": TOKEN, "log s of responses": SEQUENCE}
+    empty, edges = torch.zeros(len(EDGES) - 1), EDGES.tolist()
+    steps = [
+        axis.stairs(empty, edges, fill=True, color=colour, alpha=0.6, label=label)
+        for label, colour in names.items()
+    ]
+    far = axis.axvspan(0, REACH, color=SEQUENCE, alpha=0.13, lw=0)
+    far.set_label("GSPO: no gradient")
+    stop = math.log(1.2) if sign > 0 else math.log(0.8)
+    dash = METHOD_DASHES["ppo"]
+    draw.rule(axis, x=stop, colour=TOKEN, dash=dash, width=1.8, label="GRPO's bound")
+    axis.set_xscale("symlog", linthresh=1e-4, linscale=0.6)
+    axis.set(xlim=(-REACH, REACH), ylim=(0, 0.42), xlabel="log-ratio")
+    ticks = [-1, -0.01, 0, 0.01, 1]
+    axis.set_xticks(ticks, [f"{x:g}".replace("-", "−") for x in ticks])
+    axis.minorticks_off()
+    axis.set_title(f"{draw.SIGNS[sign]}\nclipped: GRPO 100.0 %, GSPO 100 %")
+
+    def move(low: float, high: float, n: int, sigma: float, fork: float) -> list:
+        z = noise[:, :n] * sigma
+        z[:, 0] += sign * fork
+        log_s = z.mean(-1)
+        # The eye needs no more than some thousand tokens.
+        for patch, values in zip(steps, (z[: max(32, 8192 // n)], log_s)):
+            patch.set_data(shares(values).numpy())
+        bound = math.log1p(high) if sign > 0 else math.log1p(-low)
+        far.set_x(min(bound, sign * REACH))
+        far.set_width(abs(sign * REACH - bound))
+        grpo = (sign * z > sign * stop).double().mean().item()
+        gspo = (sign * log_s > sign * bound).double().mean().item()
+        text = f"clipped: GRPO {grpo:.1%}, GSPO {gspo:.0%}"
+        axis.set_title(f"{draw.SIGNS[sign]}\n{text}")
+        return [*steps, far, axis.title]
+
+    return move

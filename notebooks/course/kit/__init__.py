@@ -1,0 +1,1 @@
+"""What several chapters use. It imports no chapter."""

@@ -1,0 +1,251 @@
+"""The claims as the chapters quote them, and the runs that decided them."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from IPython.display import Markdown
+
+from course import DATA
+from course.kit.tables import markdown
+from refimpl.lab import evidence
+from refimpl.lab.claims import (
+    CLAIMS,
+    PAPERS,
+    SECOND,
+    breaking_rates,
+    of_cell,
+    sweep,
+)
+from refimpl.lab.grid import OLD, Cell, World
+from refimpl.lab.statistics import Estimate, estimate
+
+STORE = DATA / "evidence"
+CHAPTERS = {
+    "04_dr_grpo": (5,),
+    "05_gspo": (6, 8),
+    "06_dapo": (1, 2, 3, 4),
+    "07_cispo": (9,),
+    "08_gmpo": (10,),
+    "09_moe_and_rspo": (7, 11, 12),
+    "10_sapo": (13, 14),
+    "11_one_surrogate": (15,),
+    "13_real_model": (16,),
+    "16_probability": (17,),
+}
+"""The chapter that each claim belongs to."""
+SMALLEST = {str(claim.number): claim.smallest for claim in (*CLAIMS, *SECOND)}
+
+
+@cache
+def everything() -> pd.DataFrame:
+    """One line per stored run, with its outcomes."""
+    return evidence.table(STORE)
+
+
+@cache
+def table() -> pd.DataFrame:
+    """Those from the first five warm starts, which the chapters are about."""
+    return everything().loc[lambda runs: runs["start"].isin(OLD)]
+
+
+@cache
+def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """The runs, and the rows of each."""
+    runs, rows = evidence.read(STORE)
+    changed = runs["changed"].map(lambda settings: tuple(sorted(settings.items())))
+    known = {"changed": changed, "weights": runs["weights"].fillna("lost")}
+    return runs.assign(**known), dict(iter(rows.groupby("run")))
+
+
+def _of(cell: Cell) -> pd.DataFrame:
+    """A cell's runs from the first five starts."""
+    runs = _stored()[0]
+    return of_cell(runs[runs["start"].isin(OLD)], cell)
+
+
+def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
+    """A column by rollout: a list for each run, by warm start, then by seed.
+
+    NaN where nothing was measured. Raises `ValueError` if no such run is stored.
+    """
+    rows = _stored()[1]
+    chosen = _of(cell).sort_index()
+    chosen = chosen[chosen.index.get_level_values("seed") < seeds]
+    if chosen.empty:
+        raise ValueError(f"no run of {cell} is stored at {str(STORE)!r}")
+    return [rows[run][name].to_list() for run in chosen["run"]]
+
+
+def early(name: str, cell: Cell, first: int, last: int) -> dict[int, float]:
+    """A column's mean over rollouts `first` to `last`, by warm start."""
+    rows = _stored()[1]
+    each = _of(cell)["run"].map(lambda run: rows[run][name][first - 1 : last].mean())
+    return each.groupby("start").mean().to_dict()
+
+
+def octaves(values: Mapping[int, float], others: Mapping[int, float]) -> Estimate:
+    """log2 of the quotient, start by start: the mean and its 95 % interval."""
+    both = values.keys() & others.keys()
+    return estimate({s: [math.log2(values[s] / others[s])] for s in both})
+
+
+def moved_at_breaking(
+    arm: str, updates: int, world: World = "sums"
+) -> dict[int, float]:
+    """How far a rollout moves the weights, ‖Δθ‖, where an arm breaks, by warm start.
+
+    The mean of rollouts 2 to 5, between two rates by a straight line in octaves.
+    """
+    cells = sweep(arm, updates, world)
+    moved = {rate: early("drift/step", cell, 2, 5) for rate, cell in cells.items()}
+    rates = [math.log2(rate) for rate in cells]
+    return {
+        start: 2.0
+        ** np.interp(
+            math.log2(breaks), rates, [math.log2(at[start]) for at in moved.values()]
+        )
+        for start, breaks in breaking_rates(table(), arm, updates, world).items()
+    }
+
+
+def at_best_rate(arm: str, updates: int) -> dict[int, float]:
+    """Reward at the rate, of the five, at which an arm earns most, by warm start."""
+    runs = [of_cell(table(), cell)["reward"] for cell in sweep(arm, updates).values()]
+    best = max(runs, key=lambda reward: reward.mean())
+    return best.groupby("start").mean().to_dict()
+
+
+def rows_of(run: str) -> pd.DataFrame:
+    """What every rollout of a stored run gave."""
+    return _stored()[1][run]
+
+
+def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:
+    """Held-out accuracy after the last rollout, a number for each warm start."""
+    return {
+        label: [run[-1] for run in column("accuracy", cell)]
+        for label, cell in cells.items()
+    }
+
+
+def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """a − b, run by run, one from each warm start: the mean and its 95 % interval."""
+    pairs = enumerate(zip(a, b, strict=True))
+    return estimate({start: [x - y] for start, (x, y) in pairs})
+
+
+def shown(made: Estimate, digits: int = 2) -> str:
+    """An effect with its interval, for people."""
+    number = f"{{:+.{digits}f}}"
+    return f"{number} ({number} to {number})".format(*made[:3])
+
+
+@cache
+def ledger() -> tuple[dict[str, str], ...]:
+    """The stored ledger's lines: the claims, then the A/A control."""
+    path = STORE.with_name(f"{STORE.name}.ledger.csv")
+    with open(path, newline="", encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
+
+
+def judged() -> list[dict[str, str]]:
+    """The lines of all claims, without the control."""
+    return [line for line in ledger() if line["claim"].isdecimal()]
+
+
+def seconds() -> list[dict[str, str]]:
+    """The lines of claims' second outcomes, as 3b, which are not counted as claims."""
+    known = {str(claim.number) for claim in SECOND}
+    return [line for line in ledger() if line["claim"] in known]
+
+
+def claimed() -> list[dict[str, str]]:
+    """Those of the papers' claims, of which chapter 12 is the ledger."""
+    return judged()[: len(PAPERS)]
+
+
+def amount(value: str | float, unit: str) -> str:
+    """An effect for people: +0.12, or ×0.70 where it is the log2 of a quotient."""
+    if value == "":
+        return "–"
+    if unit.startswith("log2 of "):
+        return f"×{2 ** float(value):.3g}"
+    return f"{float(value):+.2g}".replace("-", "−")
+
+
+def measured(line: Mapping[str, str]) -> list[str]:
+    """Effect, interval, unit, runs, what could have been seen and what would matter,
+    and the verdict."""
+    unit = line["unit"]
+    effect, low, high = (amount(line[k], unit) for k in ("effect", "low", "high"))
+    seen = amount(line["detectable"], unit).lstrip("+")
+    matters = amount(SMALLEST[line["claim"]], unit).lstrip("+")
+    verdict = line["verdict"] + (f": {line['why']}" if line["why"] else "")
+    runs = f"{line['starts']}, {line['runs']}"
+    return [
+        *(effect, f"{low} to {high}", unit.removeprefix("log2 of "), runs),
+        *(seen, matters, verdict),
+    ]
+
+
+HEAD = (
+    "effect",
+    "95 % interval",
+    "unit",
+    "warm starts, pairs or runs",
+    "detectable",
+    "would matter",
+    "verdict",
+)
+
+
+def quote(*numbers: int) -> Markdown:
+    """These claims' lines of the ledger."""
+    lines = [line for line in judged() + seconds() if parent(line) in numbers]
+    rows = [[f"{c['claim']} · {c['title']}", *measured(c)] for c in lines]
+    return markdown(rows, ("claim", *HEAD), disable_numparse=True)
+
+
+def parent(line: Mapping[str, str]) -> int:
+    """The number of the claim whose outcome a line is: 3 of 3b."""
+    return int(line["claim"].rstrip("bc"))
+
+
+def whole() -> Markdown:
+    """The ledger, each line linked to its chapter, with its command."""
+    home = {n: f"{name}.ipynb" for name, numbers in CHAPTERS.items() for n in numbers}
+    rows = []
+    for line in claimed() + seconds():
+        n, where = line["claim"], home[parent(line)]
+        see = f"[chapter {where[:2]}]({where}), `--claims {n}`"
+        rows.append([f"{n} · {line['title']}", *measured(line), see])
+    return markdown(rows, ("claim", *HEAD, "see, run"), disable_numparse=True)
+
+
+def control() -> Markdown:
+    """The A/A control's lines: one algorithm under two names."""
+    lines = [line for line in ledger() if line["claim"] == "A/A"]
+    rows = [
+        [
+            line["title"].partition(": ")[2],
+            *(f"{float(line[k]):+.3f}" if line[k] else "–" for k in _NUMBERS),
+            line["verdict"] if float(line["high"] or 1) else "no run reached the goal",
+        ]
+        for line in lines
+    ]
+    return markdown(
+        rows, ("outcome", "effect", "low", "high", "verdict"), disable_numparse=True
+    )
+
+
+def folded(summary: str, shown: Markdown) -> Markdown:
+    """What a page shows behind a line to click."""
+    opened = f"<details><summary>{summary}</summary>\n\n{shown.data}\n\n</details>"
+    return Markdown(opened)
+
+
+_NUMBERS = ("effect", "low", "high")

@@ -1,0 +1,293 @@
+"""Sliders that move a picture while they are dragged.
+
+The figure is drawn once. `update(**values)` gives its moving artists new data and
+returns them, as for matplotlib's `FuncAnimation(blit=True)`; the rest is a saved
+background. An explorer is plain ipywidgets, so JupyterLab, VS Code and Colab show it,
+and a test can set a slider and read the image.
+"""
+
+import io
+import itertools
+import math
+import os
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+from traitlets import TraitError
+
+from course.kit.plots.words import plain, words
+from refimpl.checks import UserError, one_line, refuse_unknown, shown
+
+VISIBLE = 300
+"""Pixels that differ when a reader can see it: more than a number in a title."""
+
+
+CONTROLS, PICTURE = 300, 560
+"""Pixels: as wide are the controls; a picture with less room goes under them."""
+
+
+class Explorer(widgets.HBox):
+    """Buttons for `presets`, `controls` by name, and beside them a figure's `image`.
+
+    `below` are widgets that stand under the controls. On a narrow page the picture goes
+    under all of them.
+
+    What `update` changes and does not return is drawn too, but then the whole figure
+    is drawn again, which takes several times as long.
+
+    Where the tests run the chapters (`REFIMPL_CHECK_SLIDERS`), a control that moves
+    nothing is a `ValueError`.
+    """
+
+    model: str | None = None
+    """What computes the picture on a page without a kernel; where None, tables do."""
+    shown: Callable[["Explorer"], None] | None = None
+    """Called with every explorer that is displayed: `web.tables.keep` sets it."""
+
+    def __init__(
+        self,
+        figure: Figure,
+        update: Callable[..., Iterable[Artist]],
+        controls: Mapping[str, widgets.Widget],
+        presets: Mapping[str, Mapping[str, object]] | None = None,
+        below: Sequence[widgets.Widget] = (),
+    ):
+        plt.close(figure)  # the notebook would show it a second time
+        self.figure, self.update, self.controls = figure, update, dict(controls)
+        self.presets = dict(presets or {})
+        self.canvas = FigureCanvasAgg(figure)
+        width = round(figure.bbox.width)  # not drawn larger than it is: that blurs it
+        beside = {"flex": f"1 1 {min(width, PICTURE)}px", "max_width": f"{width}px"}
+        self.image = widgets.Image(
+            format="png", layout={"min_width": "0", "object_fit": "contain", **beside}
+        )
+        moving = list(update(**self.values))
+        figure.draw_without_rendering()  # the layout makes room for all artists
+        figure.set_layout_engine("none")  # and stays as it is
+        for artist in moving:
+            artist.set_animated(True)  # not in the background
+        self.draw_background()
+        # Neither an artist that moves nor an empty one (stale: there was nothing to
+        # draw) is part of the background: its changes must not make that stale.
+        parts = itertools.chain(*(artist.findobj() for artist in moving))
+        for artist in [*parts, *figure.findobj(lambda artist: artist.stale)]:
+            artist.stale_callback = None
+        self.redraw()
+        for control in self.controls.values():
+            control.observe(self.redraw, names="value")
+        self.buttons = {
+            name: self.button(name, values) for name, values in self.presets.items()
+        }
+        rows = [*self.buttons.values(), *map(labelled, self.controls.values()), *below]
+        column = {"flex": f"0 0 {CONTROLS}px", "padding": "0 12px 0 0"}
+        super().__init__(
+            [widgets.VBox(rows, layout=column), self.image],
+            layout={"flex_flow": "row wrap", "align_items": "flex-start"},
+        )
+        if os.environ.get("REFIMPL_CHECK_SLIDERS") and (idle := self.idle()):
+            raise ValueError(f"nothing in the picture moves with {', '.join(idle)}")
+
+    @property
+    def values(self) -> dict:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def draw_background(self) -> None:
+        self.canvas.draw()
+        self.background = self.canvas.copy_from_bbox(self.figure.bbox)
+
+    def redraw(self, _=None) -> None:
+        moved = sorted(self.update(**self.values), key=Artist.get_zorder)
+        if self.figure.stale:  # something changed that is in the background
+            self.draw_background()
+        self.canvas.restore_region(self.background)
+        for artist in moved:
+            self.figure.draw_artist(artist)
+        self.image.value = png(self.pixels())
+
+    def pixels(self) -> np.ndarray:
+        """The picture, (height, width, RGB)."""
+        return np.array(self.canvas.buffer_rgba())[..., :3]
+
+    def set(self, **values) -> None:
+        """Set several controls, and draw once.
+
+        Raises `UserError`, and leaves all as it was, if one of them has no such value.
+        """
+        refuse_unknown("this explorer", values, self.controls)
+        before = self.values
+        for name, value in values.items():
+            try:
+                self._put(name, value)
+                became = self.values[name]
+                if became is None or not np.all(became == value):  # cut off, or NaN
+                    raise ValueError(f"it becomes {became!r}")
+            except Exception as error:
+                for one in values:
+                    self._put(one, before[one])
+                raise UserError(
+                    f"{name} cannot be set to {shown(value)} ({one_line(error)}); it "
+                    f"can be {allowed(self.controls[name])}"
+                ) from error
+        self.redraw()
+
+    def _put(self, name: str, value) -> None:
+        """Set a control without drawing."""
+        self.controls[name].unobserve(self.redraw, names="value")
+        try:
+            self.controls[name].value = value
+        finally:
+            self.controls[name].observe(self.redraw, names="value")
+
+    def button(self, label: str, values: Mapping) -> widgets.Button:
+        button = widgets.Button(description=label, layout=WIDE)
+        button.on_click(lambda _: self.set(**values))
+        return button
+
+    def moves(self, name: str, value) -> bool:
+        """Whether a reader sees it when a control is set to `value`; sets it back."""
+        usual, before = self.values[name], self.pixels()
+        self.set(**{name: value})
+        changed = (self.pixels() != before).any(-1).sum() > VISIBLE
+        self.set(**{name: usual})
+        return bool(changed)
+
+    def idle(self) -> list[str]:
+        """The controls that move nothing, wherever they are set from where they are."""
+        return [
+            name
+            for name, control in self.controls.items()
+            if not any(self.moves(name, value) for value in reach(control))
+        ]
+
+    def still(self) -> tuple[str, dict]:
+        """The picture where no kernel runs, as base64 of a PNG; its words and width."""
+        buffer = io.BytesIO()
+        Image.fromarray(self.pixels()).quantize(256).save(buffer, "png", optimize=True)
+        labels = ", ".join(c.description for c in self.controls.values())
+        known = words(self.figure)
+        texts = [plain(text.get_text()) for text in self.figure.texts]
+        others = ", ".join(text for text in texts if text and text not in known)
+        said = ". ".join(filter(None, [known, others, f"Controls: {labels}"]))
+        picture = b64encode(buffer.getvalue()).decode()
+        return picture, {"alt": said, "width": self.pixels().shape[1]}
+
+    def _repr_mimebundle_(self, **options) -> tuple[dict, dict]:
+        """The widget, and its picture where no kernel runs: GitHub, nbviewer.
+
+        ipywidgets 7, which Colab has, shows the widget in its own way, without the
+        picture.
+        """
+        picture, shown = self.still()
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        data = {
+            "text/plain": repr(self),
+            "image/png": picture,
+            "application/vnd.jupyter.widget-view+json": view,
+        }
+        if Explorer.shown:
+            Explorer.shown(self)
+        return data, {"image/png": shown}
+
+    def __repr__(self) -> str:
+        return f"Explorer({', '.join(self.controls)})"
+
+
+WIDE = {"width": "auto", "margin": "1px 0"}
+"""As wide as the column."""
+
+
+def labelled(control: widgets.Widget) -> widgets.VBox:
+    """A control under its own words: beside them its slider would be a few pixels."""
+    label = widgets.Label(control.description, layout={"height": "24px", **WIDE})
+    return widgets.VBox([label, control], layout={"margin": "2px 0"})
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """The picture as PNG, packed fast: it is sent once and thrown away."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "png", compress_level=1)
+    return buffer.getvalue()
+
+
+def reach(control: widgets.Widget) -> list:
+    """The values that a control can be set to: both ends, or every option."""
+    if hasattr(control, "options"):
+        return [o[1] if isinstance(o, tuple) else o for o in control.options]
+    return [control.min, control.max]
+
+
+def allowed(control: widgets.Widget) -> str:
+    """What a control can be set to, in words."""
+    known = [shown(value) for value in reach(control)]
+    if not hasattr(control, "options"):
+        return f"anything from {known[0]} to {known[1]}"
+    return ", ".join(known if len(known) < 9 else [*known[:4], "…", *known[-4:]])
+
+
+def control(kind: type[widgets.Widget], label: str, value, **settings):
+    """Any of ipywidgets' controls, as wide as the others; `labelled` shows its words.
+
+    A description of no width is not shown, and said all the same.
+    """
+    look = {"style": {"description_width": "0px"}, "layout": WIDE}
+    try:
+        return kind(value=value, description=label, **look, **settings)
+    except TraitError as error:
+        raise UserError(f"{label}: {shown(value)} is no value ({error})") from error
+
+
+def check_range(label: str, value: float, low: float, high: float, least: float):
+    """Raise `UserError` unless least < low < high, with `value` there, all finite."""
+    if not least < low <= value <= high < math.inf or low == high:
+        raise UserError(
+            f"{label}: a slider needs finite numbers, low ≤ value ≤ high and low < high"
+            f"{' above 0' * (least == 0)}, got low {low:g}, value {value:g}, high "
+            f"{high:g}"
+        )
+
+
+def slider(label: str, value: float, low: float, high: float, step: float):
+    """A float slider, or an integer one if every number is an int.
+
+    Raises `UserError` if no whole number of steps leads from `low` to `value`: the
+    browser would move the slider, and the picture with it, as soon as it is shown.
+    """
+    check_range(label, value, low, high, -math.inf)
+    if not 0 < step < math.inf:
+        raise UserError(f"{label}: step must be a finite number above 0, got {step:g}")
+    if abs((value - low) / step - round((value - low) / step)) > 1e-6:
+        raise UserError(f"{label}: {value:g} is not {low:g} plus steps of {step:g}")
+    whole = all(isinstance(x, int) for x in (value, low, high, step))
+    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    return control(kind, label, value, min=low, max=high, step=step)
+
+
+def stops(label: str, options: Sequence, value):
+    """A slider over these values alone."""
+    return control(widgets.SelectionSlider, label, value, options=options)
+
+
+def log_slider(label: str, value: float, low: float, high: float):
+    """A slider over round numbers from `low` to `high`, 75 to a factor of ten.
+
+    They are 1, 1.05, 1.1 … 2, 2.1 … 5, 5.2 … 9.8 and their tenfolds, so that a value
+    is what its label says: ipywidgets' FloatLogSlider makes 8.71 of 8.8.
+    """
+    check_range(label, value, low, high, 0.0)
+    digits = (*range(100, 200, 5), *range(200, 500, 10), *range(500, 1000, 20))
+    decades = range(math.floor(math.log10(low)) - 2, math.ceil(math.log10(high)) - 1)
+    round_ = [float(f"{m}e{d}") for d in decades for m in digits]
+    every = sorted({low, value, high, *(x for x in round_ if low < x < high)})
+    return stops(label, [(f"{x:g}", x) for x in every], value)
+
+
+def choice(label: str, options: Sequence[str], value: str):
+    """A drop-down menu."""
+    return control(widgets.Dropdown, label, value, options=options)

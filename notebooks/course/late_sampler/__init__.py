@@ -1,0 +1,1 @@
+"""Chapter 15: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,170 @@
+"""Figures of chapter 15: a sampler that is not the trainer."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+
+from course.kit import explorer, stale
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, looks_of
+from course.late_sampler import late
+from refimpl.corrections import factor
+
+DROPPED = "#CBD2DA"
+
+
+def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
+    """Tokens outside 1 ± 0.2 at each update, against π_old and against the sampler."""
+    figure, axis = plt.subplots(figsize=(7.2, 3.4))
+    at = torch.arange(len(seen)).double()
+    names = (r"$\pi_\theta/\pi_{\mathrm{old}}$", r"$\pi_\theta/\mu$")
+    for i, (name, colour) in enumerate(zip(names, (GREY, INK))):
+        share = [100 * one[i] for one in seen]
+        bars = axis.bar(at + 0.4 * i - 0.2, share, 0.38, color=colour, label=name)
+        axis.bar_label(bars, [f"{x:.1f}" for x in share], fontsize=10)
+    axis.set_xticks(at, [f"update {k + 1}" for k in range(len(seen))])
+    axis.set_ylabel("% of tokens")
+    draw.heading(figure, axis, title)
+    draw.caption(figure, "1 rollout, 32 answers per update")
+    return figure
+
+
+LENGTHS = tuple(2**k for k in range(2, 11))
+
+
+def by_length(title: str) -> Figure:
+    """Bias and standard deviation of six weights, by the answer's length."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9))
+    for name, (colour, dash) in zip(late.WEIGHTS, looks_of(late.WEIGHTS)):
+        both = zip(*(late.toy_gradient(T, name) for T in LENGTHS))
+        for axis, y in zip(axes, both):
+            draw.line(axis, LENGTHS, y, colour, dash, name)
+    for axis in axes:
+        axis.set_xscale("log", base=2)
+        draw.plain_ticks(axis.xaxis, (4, 16, 64, 256, 1024))
+        axis.set_xlabel("length of the answer in tokens")
+    axes[0].set(title="bias / true gradient", ylim=(-1.05, 0.1))
+    axes[1].set(title="std / true gradient, 64 answers", yscale="log")
+    axes[1].set_ylim(0.01, 200)
+    draw.plain_ticks(axes[1].yaxis, (0.01, 0.1, 1, 10, 100))
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+PANELS = (
+    "clip, π_old recomputed",
+    "clip against the sampler",
+    "IcePop, 0.5 to C",
+    "sequence mask, C",
+    "mean k3, κ",
+    "OPSM, δ",
+)
+
+
+def kept(z, mask, advantages, cap: float, kappa: float) -> list:
+    """(B, T) for each of `PANELS`: whether a token has a gradient at the first update.
+
+    `z` is log π_θ/μ. With π_old recomputed, the ratio that the clip sees is 1.
+    """
+    sign = advantages[:, None].sign()
+    inside = ~((sign * z.expm1()) > 0.2)
+    rules = (
+        {"token_mask": (0.5, cap)},
+        {"sequence_mask": cap},
+        {"mean_k3": kappa},
+        {"opsm": kappa},
+    )
+    zero = torch.zeros_like(z)
+    ruled = [factor(rule, z, zero, mask, advantages) > 0 for rule in rules]
+    return [mask.bool(), inside, *(one.expand_as(mask) for one in ruled)]
+
+
+def kept_explorer() -> explorer.Explorer:
+    """Which tokens of 16 answers six rules keep, by how far the sampler lags."""
+    every = stale.load()
+    good, bad = ((every.advantages * s > 0).nonzero()[:8, 0] for s in (1, -1))
+    few = every.rows([*good.tolist(), *bad.tolist()])
+    mask, advantages = few.mask, few.advantages
+    figure, axes = plt.subplots(2, 3, figsize=(8, 4.6))
+    good_row = (advantages > 0)[:, None].expand_as(mask)
+    tokens, labels = [], []
+    for axis, name in zip(axes.flat, PANELS):
+        look = {"linewidth": 5.5, "solid_capstyle": "butt"}
+        every_kind = (DROPPED, GOOD, BAD)
+        tokens.append([axis.plot([], [], color=c, **look)[0] for c in every_kind])
+        axis.set(xticks=[], yticks=[], ylim=(len(mask) - 0.4, -0.6))
+        axis.set_xlim(-0.5, mask.shape[1] - 0.5)
+        axis.grid(False)
+        axis.set_title(name, fontsize=11)
+        below = {"transform": axis.transAxes, "ha": "center", "va": "top"}
+        labels.append(axis.text(0.5, -0.04, "", fontsize=10, **below))
+    at = torch.arange(mask.shape[1]).double().expand_as(mask)
+    edges = torch.stack([at - 0.5, at + 0.5, at], -1).flatten()
+    rows = torch.arange(len(mask)).double()[:, None, None]
+
+    axes[0, 0].set_ylabel("answers", fontsize=10)
+    axes[1, 0].set_ylabel("answers", fontsize=10)
+    draw.finding(figure, "Coloured: kept; grey: dropped; blue: good, red: bad answers")
+
+    def update(lag: int, cap: float, kappa: float) -> list:
+        z = few.z[lag] * mask
+        rules = kept(z, mask, advantages, cap, kappa)
+        for lines, label, one in zip(tokens, labels, rules):
+            left = one & mask.bool()
+            kinds = mask.bool() & ~left, left & good_row, left & ~good_row
+            for line, shown in zip(lines, kinds):
+                y = torch.where(shown[..., None], rows, torch.nan).expand(-1, -1, 3)
+                y = torch.cat([y[..., :2], y[..., 2:] * torch.nan], -1)
+                line.set_data(edges.numpy(), y.flatten().numpy())
+            share = (one * mask).sum() / mask.sum()
+            some = left.any(-1).sum().item()
+            label.set_text(f"{share:.0%} of tokens, {some} of 16 answers")
+        return [*(line for lines in tokens for line in lines), *labels]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "lag": explorer.stops(
+                "updates that the sampler lags",
+                [(str(k), k) for k in (0, 1, 2, 4, 8, 12, 16)],
+                8,
+            ),
+            "cap": explorer.stops(
+                "C", [(f"{c:g}", c) for c in (1.2, 1.5, 2.0, 3.0, 5.0)], 3.0
+            ),
+            "kappa": explorer.stops(
+                "κ and δ",
+                [(f"{c:g}", c) for c in (0.001, 0.003, 0.01, 0.03, 0.1)],
+                0.01,
+            ),
+        },
+        {f"{k} updates late": {"lag": k} for k in (0, 4, 16)},
+    )
+
+
+def gains(title: str) -> Figure:
+    """What each rule adds to the accuracy: pairs, mean and 95 % interval."""
+    figure, axes = draw.panel_grid(2, (8, 5.0), sharey=True)
+    rules = [*list(late.RULES)[1:], late.TWO]
+    count = 0
+    for axis, method in zip(axes, late.METHODS):
+        every = late.accuracy(method)
+        for row, rule in enumerate(rules):
+            if rule not in every:
+                continue
+            made = late.against(method, rule)
+            count = max(count, made.starts)
+            pairs = [y - every["none"][s] for s, y in every[rule].items()]
+            axis.plot(pairs, [row] * len(pairs), "o", color=FREE[1], alpha=0.7)
+            axis.plot([made.low, made.high], [row, row], color=INK, linewidth=1.6)
+            axis.plot([made.effect] * 2, [row - 0.25, row + 0.25], color=INK, lw=2.4)
+        draw.rule(axis, x=0, colour=INK, dash=":", width=1.4)
+        axis.set(title=method.upper(), xlabel="accuracy, minus that without a rule")
+    draw.row_labels(axes[0], rules)
+    draw.heading(figure, axes[0], title)
+    told = f"dots: pairs of runs from one start, n = {count}"
+    draw.caption(figure, f"{told}; line: mean and 95 % interval")
+    return figure

@@ -1,0 +1,263 @@
+"""A sampler four rollouts late, under corrections: chapter 15's stored runs.
+
+`python -m course.late_sampler.late`, from the folder `notebooks`, makes the runs that
+the store `figures/data/late` does not hold yet.
+"""
+
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import pandas as pd
+import torch
+import tyro
+from tqdm.auto import tqdm
+
+import refimpl as rl
+from course import DATA
+from refimpl import seeds
+from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.batch import Batch
+from refimpl.history import Meter
+from refimpl.lab import store
+from refimpl.lab.behaviour import behaviour
+from refimpl.lab.effects import verdict
+from refimpl.lab.grid import TEN, check_start, nested
+from refimpl.lab.pool import about, finished, trained
+from refimpl.lab.statistics import Estimate, estimate
+from refimpl.run import Run
+from refimpl.starts import weights_digest
+from refimpl.train import update
+
+STORE = DATA / "late"
+DELAY, ROLLOUTS = 4, 20
+STARTS = TEN
+RANDOM = "bad answers at random"
+RULES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "TIS, 2": {"token_truncate": 2.0},
+    "IcePop, 0.5 to 5": {"token_mask": (0.5, 5.0)},
+    "KPop, 0.1": {"kpop": 0.1},
+    "sequence mask, 3": {"sequence_mask": 3.0},
+    "mean k3, 0.01": {"mean_k3": 0.01},
+    "OPSM, 0.003": {"opsm": 0.003},
+    "OPSM, 0.01": {"opsm": 0.01},
+    "OPSM, 0.03": {"opsm": 0.03},
+    RANDOM: {},
+}
+"""The bounds are published values, but OPSM's: no report has one for answers so short,
+so that three are run. They and all below were fixed before the runs."""
+DROPPED = 0.77
+"""Probability with which `RANDOM`, a control, leaves a bad answer out. In earlier runs
+OPSM at 0.01 left out 76 % of the bad answers of GRPO, and 79 % of SAPO's."""
+SMALLEST = 0.05
+"""The smallest gain in accuracy that matters: the mean of the last five evaluations."""
+TWO = "two policies"
+METHODS = ("grpo", "sapo")
+SHARES = {
+    "clip": "clip_ratio/region_mean",
+    "tokens": "rollout_corr/rollout_rs_masked_fraction",
+    "answers": "rollout_corr/rollout_rs_seq_masked_fraction",
+    "kl": "sampling/kl",
+}
+COLUMNS = ("step", "reward", "accuracy", "entropy", "grad_norm", *SHARES.values())
+
+
+def settings(rule: str, seed: int = 0) -> rl.TrainConfig:
+    """Of a stored run."""
+    return rl.TrainConfig(
+        seed=seed,
+        rollouts=ROLLOUTS,
+        learning_rate=4e-4,
+        sampler_delay=DELAY,
+        trust_sampler=rule == TWO,
+        corrections=RULES.get(rule, {}),
+        eval_every=2,
+        eval_problems=512,
+    )
+
+
+def planned() -> Iterator[tuple[str, str, int]]:
+    """Method, rule and start of each run; all of one start, then of the next."""
+    for start in STARTS:
+        for rule in RULES:
+            for method in METHODS:
+                yield method, rule, start
+        yield "grpo", TWO, start
+
+
+def spec(method: str, rule: str, start: int) -> dict[str, Any]:
+    """A run's whole configuration as plain values; what names it."""
+    config = settings(rule, nested(start, 0))
+    return {
+        "experiment": "late",
+        "method": method,
+        "rule": rule,
+        "start": start,
+        "begins": weights_digest(rl.WarmStart(seed=start)),
+        "behaviour": behaviour(ALGORITHMS[method], config),
+        **asdict(config),
+    }
+
+
+def dropping(method: Algorithm, seed: int) -> Algorithm:
+    """The method, each of whose bad answers is left out with probability `DROPPED`."""
+    dice = seeds.generator(seed)
+
+    def advantages(scored):
+        made = method.advantages(scored)
+        out = torch.rand(len(made), generator=dice, device="cpu") < DROPPED
+        return made.masked_fill(out.to(made.device) & (made < 0), 0.0)
+
+    return replace(method, advantages=advantages)
+
+
+def run(method: str, rule: str, start: int) -> tuple[list[dict], dict[str, str]]:
+    """A run's rows, and what else is to be known of it."""
+    begun, origin = time.perf_counter(), rl.WarmStart(seed=start)
+    model, tokenizer, _ = rl.warm_start(origin)
+    algorithm, seed = ALGORITHMS[method], nested(start, 0)
+    if rule == RANDOM:
+        algorithm = dropping(algorithm, seed)
+    given = {"model": model, "tokenizer": tokenizer}
+    history = trained(algorithm, config=settings(rule, seed), **given)
+    return history.rows, about(history, begun, weights_digest(origin))
+
+
+@functools.cache
+def stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """The runs, and the rows of each."""
+    runs, rows = store.read(STORE)
+    return runs, dict(iter(rows.groupby("run")))
+
+
+def of(method: str, rule: str) -> dict[int, pd.DataFrame]:
+    """The rows of a method's runs under a rule, by start."""
+    runs, rows = stored()
+    chosen = runs[(runs["method"] == method) & (runs["rule"] == rule)]
+    return {int(line.start): rows[line.run] for line in chosen.itertuples()}
+
+
+def accuracy(method: str) -> dict[str, dict[int, float]]:
+    """Held-out accuracy, the mean of the last five evaluations, by rule and start."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for rule in (*RULES, TWO):
+        for start, rows in of(method, rule).items():
+            found[rule][start] = rows["accuracy"].dropna().tail(5).mean()
+    return found
+
+
+def against(method: str, rule: str, other: str = "none") -> Estimate:
+    """What a rule adds to the accuracy under another: pairs of one start and seed."""
+    every = accuracy(method)
+    pairs = {s: [every[rule][s] - every[other][s]] for s in every[rule]}
+    return estimate(pairs)
+
+
+def word(made: Estimate) -> str:
+    """The verdict on a gain, by the ledger's rule."""
+    names = {"reproduced": "helps", "contradicted": "harms"}
+    found = verdict(made, SMALLEST)
+    return names.get(found, found)
+
+
+def share(method: str, rule: str, name: str) -> float | None:
+    """The mean of one of `SHARES` over starts and rollouts."""
+    means = [rows[SHARES[name]].mean() for rows in of(method, rule).values()]
+    known = [x for x in means if x == x]
+    return sum(known) / len(known) if known else None
+
+
+Shares = tuple[float, float, float]
+
+
+def outside(batch: Batch, run: Run) -> Shares:
+    """Of response tokens: those whose π_θ/π_old, whose π_θ/μ lies outside 1 ± 0.2,
+    and of answers: those whose product of π_θ/μ does."""
+    with torch.no_grad():
+        logp = run.scores(batch.rollout).logp
+    seen = batch.mask.bool()
+    to_old, to_mu = ((logp - x) * seen for x in (batch.old_logp, batch.rollout.logp))
+    far = [((z.exp() - 1).abs() > 0.2) for z in (to_old, to_mu, to_mu.sum(-1))]
+    tokens = [(x & seen).sum().item() / seen.sum().item() for x in far[:2]]
+    return tokens[0], tokens[1], far[2].float().mean().item()
+
+
+def rollout_by_update(before: int = 8) -> list[Shares]:
+    """`outside` of each mini-batch before its update, after `before` late rollouts."""
+    run = rl.prepare("grpo", settings("none"))
+    for step in range(before):
+        batch, _ = rl.collect(run, step)
+        rl.updates(run, batch, step)
+    batch, _ = rl.collect(run, before)
+    seen, meter = [], Meter()
+    shuffle = rl.seeds.generator(0)
+    for mini in batch.minibatches(run.config.minibatches, run.config.epochs, shuffle):
+        seen.append(outside(mini, run))
+        update(run, mini, meter)
+    return seen
+
+
+def rounded(dtype: str) -> Shares:
+    """`outside` of a first rollout whose sampler is rounded; nothing is late."""
+    config = rl.TrainConfig(rollout_dtype=dtype)
+    run = rl.prepare("grpo", config)
+    return outside(rl.collect(run, 0)[0], run)
+
+
+def toy_gradient(T: int, weight: str, p: float = 0.55, q: float = 0.5, n: int = 64):
+    """Bias and standard deviation of a policy gradient, as shares of the true one.
+
+    An answer is T coins, heads with probability p (policy), q (sampler). It is right if
+    more than p T of them are heads; the advantage is R minus the sampler's mean of R.
+    Exact: all that matters is the number of heads. The deviation is that of n answers.
+    """
+    k = torch.arange(T + 1).double()
+    at = torch.distributions.Binomial(T, torch.tensor([q, p]).double()[:, None])
+    mu, pi = at.log_prob(k).exp()
+    right = (k > p * T).double()
+    score = k - T * p
+    true = (pi * right * score).sum()
+    up, down = p / q, (1 - p) / (1 - q)
+    whole = (at.log_prob(k)[1] - at.log_prob(k)[0]).exp()
+    token = k * up * (1 - p) - (T - k) * down * p
+    mean = whole ** (1 / T)
+    x = {
+        "none": score,
+        "token": token,
+        "sequence": whole * score,
+        "sequence, min(W, 3)": whole.clamp(max=3) * score,
+        "sequence, 0 above 3": whole * (whole <= 3) * score,
+        "geometric mean": mean * score,
+    }[weight] * (right - (mu * right).sum())
+    average = (mu * x).sum()
+    spread = ((mu * x**2).sum() - average**2).clamp(min=0).sqrt() / n**0.5
+    return ((average - true) / true).item(), (spread / true).item()
+
+
+WEIGHTS = (
+    "none",
+    "token",
+    "geometric mean",
+    "sequence",
+    "sequence, min(W, 3)",
+    "sequence, 0 above 3",
+)
+
+
+def main(workers: int = 1) -> None:
+    """Make what is missing."""
+    for start in STARTS:
+        check_start("sums", start)
+    with store.Store(STORE, COLUMNS) as opened:
+        have = store.done(STORE)
+        jobs = [job for job in planned() if store.key(spec(*job)) not in have]
+        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
+            opened.add(spec(*job), *made)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

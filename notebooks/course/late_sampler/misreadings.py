@@ -1,0 +1,63 @@
+"""Misreadings of late samplers and their corrections: chapter 15."""
+
+import torch
+
+from course.kit.misreading import Misreading
+
+
+def from_the_clip(logp, old_logp, sampler_logp):
+    """The share of tokens whose π_θ/π_old lies outside 1 ± 0.2."""
+    return ((logp - old_logp).exp() - 1).abs().gt(0.2).double().mean()
+
+
+def from_the_sampler(logp, old_logp, sampler_logp):
+    """The share of tokens whose π_θ/μ does."""
+    return ((logp - sampler_logp).exp() - 1).abs().gt(0.2).double().mean()
+
+
+def of_the_policy(pi, mu, cap):
+    """The distribution that truncated weights were thought to train on."""
+    return pi
+
+
+def of_the_minimum(pi, mu, cap):
+    """min(π, Cμ), over its sum."""
+    kept = torch.minimum(pi, cap * mu)
+    return kept / kept.sum()
+
+
+def by_each_token(z, cap):
+    """Kept, if no token's weight is above the cap; `z` are log-ratios."""
+    return z.exp().max() <= cap
+
+
+def by_the_product(z, cap):
+    """Kept, if the product of the weights is not above the cap."""
+    return z.sum().exp() <= cap
+
+
+MISREADINGS = [
+    Misreading(
+        "late_clip_shows_nothing",
+        "Nothing is clipped, so the sampler is close to the policy.",
+        "π_old was recomputed, and against itself the policy has the ratio 1. Look "
+        "at π_θ/μ, or at the KL between sampler and π_old.",
+        from_the_clip,
+        from_the_sampler,
+    ),
+    Misreading(
+        "late_truncation_is_the_policy",
+        "Importance weights make late samples count as the policy's, capped or not.",
+        "Capped weights train on min(π, Cμ): a token that the sampler hardly draws "
+        "keeps at most C times its share.",
+        of_the_policy,
+        of_the_minimum,
+    ),
+    Misreading(
+        "late_small_tokens_small_answer",
+        "No token's weight is above 1.1, so the answer's is not above 3 either.",
+        "The weights of an answer's tokens are multiplied, and they need not cancel.",
+        by_each_token,
+        by_the_product,
+    ),
+]

@@ -1,0 +1,1 @@
+"""Chapter 11: figures, exercises and their solutions, misreadings."""

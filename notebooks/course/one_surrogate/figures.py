@@ -1,0 +1,254 @@
+"""Figures of chapter 11: all methods as one, gates on real tokens, the theorem."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from scipy import special
+
+from course.kit import explorer, stale
+from course.kit.plots import primitives as draw
+from course.kit.plots import style, tokens
+from course.kit.plots.style import BAD, BLACK, FREE, GOOD, GREY, INK
+from course.sapo.figures import PARTS
+from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
+from refimpl.curves import Curve, curve
+from refimpl.history import History
+from refimpl.lab.arms import one_sided
+
+MEAN = FREE[1]
+"""Two gates and their mean."""
+
+
+def one_table(
+    families: Mapping[str, Mapping[int, Curve]],
+    normalisers: Mapping[str, Sequence[float]],
+    title: str = "",
+) -> Figure:
+    """Gradient coefficient of every method for both signs, and the normalisers.
+
+    `normalisers[label]` holds a token's weight × B for lengths 1 … L. Axes end at 3, or
+    at 6 where the coefficient of good tokens goes beyond 3.
+    """
+    figure, (*axes, last) = draw.panel_grid(8, (8, 5.6), 4)
+    for axis, (label, by_sign) in zip(axes, families.items()):
+        ratio = by_sign[1].ratio
+        axis.plot(ratio, ratio, ":", color=GREY, linewidth=1.2, label="$r$, unclipped")
+        for sign, look in ((1, (GOOD, "-")), (-1, (BAD, "--"))):
+            name = draw.SIGNS[sign]
+            draw.line(axis, ratio, by_sign[sign].coefficient, *look, name)
+        draw.rule(axis, x=1)
+        axis.set_title(label, fontsize=11)
+        top, step = (6, 2) if by_sign[1].coefficient.max() > 3 else (3, 1)
+        ticks = range(0, top + 1, step)
+        axis.set(xlim=(0, top), ylim=(-0.03 * top, top), xticks=ticks, yticks=ticks)
+    for axis in axes[::4]:
+        axis.set_ylabel("$c = g\\,r$")
+    for axis in axes[4:]:
+        axis.set_xlabel("ratio $r$")
+    draw.curve_panel(last, None, normalisers, zip(FREE, style.DASHES), yscale="log")
+    last.set_title("weight × B", fontsize=11)
+    last.set_xlabel(r"length $|o|$")
+    last.legend(loc="upper right", handlelength=1.6, fontsize=10)
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+def two_tokens(z, gate, pairs, tau: float, title: str) -> Figure:
+    """The gate, and pairs (z₁, z₂): their mean gate against the gate of their mean."""
+    figure, axes = draw.panel_grid(len(pairs), (8, 4.2), sharey=True)
+    for axis, (name, points, heights, middle) in zip(axes, pairs):
+        axis.plot(z, gate, color=style.SAPO_NARROW[0])
+        mean = sum(points) / 2
+        axis.plot(points, heights, "o-", color=MEAN, label="two tokens")
+        axis.plot([mean], [sum(heights) / 2], "s", color=MEAN, label="mean of gates")
+        hollow = {"mfc": "none", "mew": 2, "ms": 9, "color": INK}
+        axis.plot([mean], [middle], "D", label="gate of the mean", **hollow)
+        gap = [sum(heights) / 2, middle]
+        axis.plot([mean, mean], gap, color=INK, linewidth=2.5, label="the gap")
+        axis.set(title=name, xlabel="log-ratio $z$", xticks=(-0.4, 0, 0.4))
+    axes[0].set_ylabel(f"gate $g(z)$, τ = {tau:g}")
+    draw.heading(figure, axes[0], title, columns=4)
+    return figure
+
+
+def variances(named: Mapping[str, Sequence[float]], limit: float, title: str):
+    """Histograms of Var_i on a log scale; what is smaller is gathered at the left."""
+    figure, axes = draw.panel_grid(len(named), (8, 3.5), sharey=True)
+    edges = [limit * 10 ** (0.25 * k) for k in range(-13, 12)]
+    for axis, (name, values) in zip(axes, named.items()):
+        small = [v for v in values if v < limit]
+        draw.hist(axis, values, edges, FREE[3], len(values))
+        draw.hist(axis, small, edges, FREE[1], len(values))
+        draw.rule(axis, x=limit, colour=BLACK, dash="--", width=1.2)
+        text = {"transform": axis.get_xaxis_transform(), "ha": "right", "va": "top"}
+        share = f"{len(small) / len(values):.0%} below {limit:g}"
+        axis.text(limit * 0.7, 0.97, share, **text)
+        axis.set(xscale="log", title=name, xlabel="Var of log r in a response")
+        draw.plain_ticks(axis.xaxis, (1e-4, 1e-2, 1))
+    axes[0].set_ylabel("share of responses")
+    draw.finding(figure, title)
+    draw.caption(figure, "the responses of 5 rollouts per panel")
+    return figure
+
+
+def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
+    """The mean gate of the tokens that moved on, and of those that come back."""
+    figure, axis = plt.subplots(figsize=(8, 0.45 * len(shares) + 1.6))
+    for part, offset in (("moving on", -0.2), ("coming back", 0.2)):
+        rows = [row + offset for row in range(len(shares))]
+        values = [by_part[part] for by_part in shares.values()]
+        axis.barh(rows, values, height=0.38, color=PARTS[part], label=part)
+    draw.rule(axis, x=1)
+    draw.row_labels(axis, shares)
+    axis.set_xlabel("mean gate of tokens with |log r| > 0.2  (1: nothing is taken)")
+    draw.heading(figure, axis, title)
+    return figure
+
+
+def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
+    """Reward and entropy of runs, one of them broken."""
+    panels = (("reward", "reward"), ("entropy", "entropy (nats/token)"))
+    figure, axes = draw.panel_grid(2, (8, 3.2))
+    draw.metric_panels(axes, runs, panels, style.looks_of(runs))
+    draw.heading(figure, axes[0], title)
+    return figure
+
+
+def detectable(sd: float, n: int, paired: bool, alpha: float = 0.05) -> float:
+    """The effect that n runs per arm show with power 0.8 in a two-sided t test.
+
+    (t_{1 − α/2} + t_{0.8}) · sd / √n            paired: sd of the differences
+    (t_{1 − α/2} + t_{0.8}) · sd · √(2/n)        unpaired: sd of an arm
+    """
+    df = n - 1 if paired else 2 * n - 2
+    scale = math.sqrt((1 if paired else 2) / n)
+    t = special.stdtrit(df, 1 - alpha / 2) + special.stdtrit(df, 0.8)
+    return float(t) * sd * scale
+
+
+METHODS = ("grpo", "dapo", "gspo", "cispo", "gmpo", "sapo", "one-sided", "yours")
+
+
+def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
+    """Two methods side by side, both signs: gates above, the stale tokens below.
+
+    The histograms hold the tokens of `stale.load()` after 16 updates; the percentages
+    are the shares of the tokens' push, Σ |w g r Â| / Σ |w r Â|, with w = 1/|o|.
+    """
+    rollout = stale.load()
+    figure, axes = plt.subplots(2, 2, figsize=(8, 6.2), sharey="row")
+    first, second = (_column(axes[:, i], (1, -1)[i], rollout) for i in (0, 1))
+    axes[0, 0].set_ylabel("gate $g$")
+    axes[1, 0].set_ylabel("tokens")
+    draw.finding(figure, "What two gates leave of the stale tokens' push")
+    known = dict(zip(METHODS, METHODS)) | {"yours": yours}
+
+    def update(method, beside, epsilon, tau_pos, tau_neg) -> list:
+        chosen = [
+            (name, *_settings(known[name], epsilon, tau_pos, tau_neg))
+            for name in (method, beside)
+        ]
+        gates = [
+            tokens.numbers(algorithm, answers=rollout, **given)["g"]
+            for _, algorithm, given in chosen
+        ]
+        return first(chosen, gates) + second(chosen, gates)
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "method": explorer.choice("method", METHODS, "sapo"),
+            "beside": explorer.choice("beside (dashed)", METHODS, "grpo"),
+            "epsilon": explorer.log_slider("ε", 0.2, 0.02, 1),
+            "tau_pos": explorer.log_slider("τ_pos  (Â > 0)", 8.8, 0.1, 100),
+            "tau_neg": explorer.log_slider("τ_neg  (Â < 0)", 8.8, 0.1, 100),
+        },
+        {
+            "SAPO as published": {"method": "sapo", "tau_pos": 1.0, "tau_neg": 1.05},
+            "GSPO beside GMPO": {"method": "gspo", "beside": "gmpo", "epsilon": 0.2},
+            "yours beside SAPO 8.8": {
+                "method": "yours",
+                "beside": "sapo",
+                "tau_pos": 8.8,
+                "tau_neg": 8.8,
+            },
+        },
+    )
+
+
+def _settings(method, epsilon: float, tau_pos: float, tau_neg: float):
+    """(algorithm, its hyperparameters) from the sliders."""
+    if isinstance(method, Algorithm):
+        return method, {}
+    if method == "one-sided":
+        good, bad = one_sided(tau_pos), one_sided(tau_neg)
+        return from_gate(lambda r, a: torch.where(a > 0, good(r, a), bad(r, a))), {}
+    both = {"epsilon_low": min(epsilon, 0.99), "epsilon_high": epsilon}
+    return ALGORITHMS[method], {
+        "grpo": both,
+        "dapo": {**both, "epsilon_high": 1.4 * epsilon},
+        "gspo": {k: v / 100 for k, v in both.items()},
+        "cispo": {"max_ratio": 1 + epsilon},
+        "gmpo": both,
+        "sapo": {"tau_pos": tau_pos, "tau_neg": tau_neg},
+    }[method]
+
+
+EDGES = np.linspace(-1.225, 1.225, 50)
+RATIOS = np.linspace(0.0043, 3, 400)
+
+
+def _column(axes, sign: int, rollout: stale.Stale):
+    """Draw the panels of one sign; returns what moves them."""
+    upper, lower = axes
+    grid = torch.from_numpy(RATIOS)
+    ours = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
+    z = rollout.z[16][ours].double().numpy()
+    weight = rollout.advantages.abs()[:, None] * rollout.mask
+    weight = (weight / rollout.mask.sum(-1, keepdim=True))[ours].double().numpy()
+    push = weight * np.exp(z)
+    place = np.clip(z, -1.2, 1.2)
+    middle = (EDGES[1:] + EDGES[:-1]) / 2
+    every, _ = np.histogram(place, EDGES)
+    lower.stairs(every, EDGES, fill=True, color="#E3E3DF")
+    lines, steps = [], []
+    for dash, width in (("-", 2.6), ("--", 2.2)):
+        lines += upper.plot(RATIOS, RATIOS, dash, lw=width)
+        steps += lower.plot(middle, every, dash, lw=width, drawstyle="steps-mid")
+    draw.rule(upper, x=1)
+    draw.rule(lower, x=0)
+    upper.set(
+        title=draw.SIGNS[sign], xlim=(0, 3), ylim=(-0.06, 1.75), xlabel="ratio $r$"
+    )
+    upper.set_yticks((0, 0.5, 1))
+    lower.set(yscale="log", ylim=(0.4, 900), xlabel="$\\log r$ of the stale tokens")
+    lower.minorticks_off()
+    head = f"push kept by {len(z)} tokens"
+    upper.text(0.04, 0.95, head, transform=upper.transAxes, va="top")
+    shares = [
+        upper.text(0.04, y, "", transform=upper.transAxes, va="top", weight="bold")
+        for y in (0.85, 0.75)
+    ]
+
+    def move(chosen, gates) -> list:
+        for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
+            wide = name != "sapo" or given["tau_pos"] < 4
+            shade = style.look(name)[0] if wide else style.SAPO_NARROW[0]
+            left = g[ours].numpy().clip(0, 1)
+            one = curve(algorithm, sign, grid, **given)
+            lines[i].set_ydata(one.gate.numpy())
+            counts, _ = np.histogram(place, EDGES, weights=left)
+            steps[i].set_ydata(np.maximum(counts, 1e-3))
+            for artist in (lines[i], steps[i], shares[i]):
+                artist.set_color(shade)
+            share = (push * left).sum() / push.sum()
+            title = ALGORITHMS[name].title if name in ALGORITHMS else name
+            shares[i].set_text(f"{share * 100:\u2007>3.0f} %  {title}")
+        return [*lines, *steps, *shares]
+
+    return move

@@ -1,0 +1,1 @@
+"""Chapter 01: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,1 @@
+"""Chapter 02: figures, exercises and their solutions, misreadings."""

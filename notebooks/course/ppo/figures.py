@@ -1,0 +1,359 @@
+"""Figures, tables and explorers of chapter 02: the clip, credit, ratios, the KL."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.shared import curves
+from course.kit.plots.style import BAD, BLACK, FREE, GOOD, GREY, looks_of
+from course.kit.runs import of_runs
+from course.kit.tables import as_table
+from refimpl.advantages import Scored, gae
+from refimpl.algorithms import ALGORITHMS
+from refimpl.curves import Curve, curve
+from refimpl.history import History
+
+WANTED = {1: ("correction", "wanted", "enough"), -1: ("enough", "wanted", "correction")}
+ARROWS = {1: "r should rise", -1: "r should fall"}
+EPSILON = 0.2
+
+
+def last_three(name: str):
+    return lambda history: statistics.fmean(history[name][-3:])
+
+
+MEASURES = {
+    "accuracy": ("held-out\naccuracy", lambda history: history.accuracy),
+    "careful": ("careful answers,\nlast 3 rollouts", last_three("habit/careful")),
+    "at once": ("careful answers,\nrollout 2", lambda h: h["habit/careful"][1]),
+    "skill before": (
+        "of these right,\nrollout 1",
+        lambda history: history["habit_accuracy/careful"][0],
+    ),
+    "skill": ("of these right,\nlast 3 rollouts", last_three("habit_accuracy/careful")),
+    "largest": ("largest\n|r − 1|", lambda h: max(h["ratio/max_deviation"])),
+}
+"""What the chapter's tables say about a run: heading, and how to compute it."""
+
+Runs = Mapping[str, Sequence[History]]
+
+
+def measured(name: str, histories: Sequence[History]) -> list[float]:
+    """One of `MEASURES`, for every run."""
+    return [MEASURES[name][1](history) for history in histories]
+
+
+def mean(name: str, histories: Sequence[History]) -> float:
+    return statistics.fmean(measured(name, histories))
+
+
+def titled(name: str) -> str:
+    """A method's name as figures and tables write it; other labels stay."""
+    return ALGORITHMS[name].title if name in ALGORITHMS else name
+
+
+def table(runs: Runs, names: Sequence[str], digits: int = 2) -> None:
+    """Show a row for each method and a column for each of these `MEASURES`."""
+    rows = []
+    for method, histories in runs.items():
+        texts = [of_runs(measured(name, histories), digits) for name in names]
+        texts = [text.split(", n")[0] + ")" for text in texts]
+        rows.append([titled(method), len(histories), *texts])
+    heads = [MEASURES[name][0].replace("\n", " ") for name in names]
+    as_table(rows, ["median (range) of n seeds", "n", *heads])
+
+
+def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) -> Figure:
+    """The clipped objective: thick where the token has a gradient, dotted where none.
+
+    The cases are numbered from left to right, first for Â > 0, then for Â < 0.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(8, 4))
+    for column, (axis, sign) in enumerate(zip(axes, (1, -1))):
+        ratio, objective, coefficient = by_sign[sign]
+        top = float(ratio.max())
+        edges = (0, 1 - low, 1 + high, top)
+        bottom, ceiling = (0, 2.0) if sign > 0 else (-2.0, 0)
+        axis.plot(ratio, objective, color=GREY, linestyle=":", linewidth=2)
+        shown = objective.masked_fill(coefficient == 0, float("nan"))
+        axis.plot(ratio, shown, color=GOOD if sign > 0 else BAD, linewidth=4)
+        for i, word in enumerate(WANTED[sign]):
+            dead = word == "enough"
+            axis.axvspan(edges[i], edges[i + 1], color=GREY, alpha=0.22 * dead, lw=0)
+            note = "no gradient" if dead else ("pull back" if i != 1 else "push")
+            arrow = "" if dead else ("\n→" if sign > 0 else "\n←")
+            place = (edges[i] + edges[i + 1]) / 2, bottom + 0.97 * (ceiling - bottom)
+            centre = {"ha": "center", "va": "top"}
+            number = str(3 * column + i + 1)
+            axis.text(*place, number, fontsize=15, weight="bold", **centre)
+            below = place[0], bottom + 0.87 * (ceiling - bottom)
+            label = f"{word + ':' if i != 1 else ''}\n{note}{arrow}"
+            narrow = {"fontsize": 11, "linespacing": 1.15}
+            axis.text(*below, label, **narrow, **centre)
+        for edge in (1 - low, 1 + high):
+            draw.rule(axis, x=edge, colour=BLACK, dash="-")
+        ticks = ["0", r"$1-\varepsilon$", r"$1+\varepsilon$", f"{top:g}"]
+        axis.set_xticks([0, 1 - low, 1 + high, top], ticks)
+        axis.set(xlim=(0, top), ylim=(bottom, ceiling), xlabel="ratio $r$")
+        axis.set_yticks(range(int(bottom), int(ceiling) + 1))
+        axis.set_title(rf"$\hat{{A}}{'>' if sign > 0 else '<'}0$: {ARROWS[sign]}")
+        axis.grid(False)
+    axes[0].set_ylabel("objective")
+    draw.finding(
+        figure, "The clip is one-sided: only cases 3 and 4 lose their gradient"
+    )
+    return figure
+
+
+def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> Figure:
+    """V before each token (line) and the advantage of each token (bars).
+
+    `responses` holds (title, tokens as text, values, advantages).
+    """
+    size = (8, 1.55 * len(responses) + 0.9)
+    figure, axes = draw.panel_grid(len(responses), size, 1, sharey=True)
+    width = max(len(tokens) for _, tokens, _, _ in responses)
+    for axis, (name, tokens, values, advantages) in zip(axes, responses):
+        where = range(len(tokens))
+        colours = [GOOD if a >= 0 else BAD for a in advantages]
+        axis.bar(where, advantages, color=colours, width=0.75)
+        axis.step(where, values, color=BLACK, where="mid", linewidth=1.6)
+        draw.rule(axis, y=0, colour=BLACK, dash="-", width=0.6)
+        axis.set_xticks(where, tokens, fontsize=12, family="monospace")
+        axis.set(xlim=(-0.7, width - 0.3), ylim=(-1.25, 1.25), yticks=[-1, 0, 1])
+        axis.set_title(name, loc="left", fontsize=12)
+        axis.grid(False, axis="x")
+    axes[0].plot([], [], color=BLACK, label="V before the token")
+    axes[0].bar([0], [0], color=GOOD, label=r"$\hat{A}>0$")
+    axes[0].bar([0], [0], color=BAD, label=r"$\hat{A}<0$")
+    draw.legend_outside(figure, axes[0], 3, "lower", 11)
+    draw.finding(figure, title)
+    return figure
+
+
+def clip_explorer() -> explorer.Explorer:
+    """Bend the clip: ε below and above 1, and the size of the advantage."""
+
+    def named(size: float, **bounds) -> dict[str, dict[int, Curve]]:
+        methods = {"unclipped": ("reinforce", {"correct": True})}
+        methods["PPO, your ε"] = "ppo", bounds
+        return {
+            label: {sign: curve(name, sign * size, **given) for sign in (1, -1)}
+            for label, (name, given) in methods.items()
+        }
+
+    title = "Only one bound acts for each sign of the advantage"
+    figure = curves(named(1.0), title=title)
+    signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
+    rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
+    for axis in figure.axes[:2]:
+        axis.set_ylim(-4.2, 4.2)
+
+    def update(epsilon_low: float, epsilon_high: float, size: float) -> list:
+        drawn = named(size, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+        moved = []
+        for i, (axis, sign) in enumerate(zip(figure.axes, signs)):
+            for line, one in zip(axis.lines, drawn.values()):
+                y = one[sign].coefficient if i > 1 else one[sign].objective
+                line.set_ydata(y.numpy())
+                moved.append(line)
+            rules[i].set_xdata([1 + epsilon_high if sign > 0 else 1 - epsilon_low] * 2)
+        good, bad = figure.axes[:2]
+        good.set_title(f"Â > 0: no gradient above {1 + epsilon_high:.2f}")
+        bad.set_title(f"Â < 0: no gradient below {1 - epsilon_low:.2f}")
+        return [*moved, *rules, good.title, bad.title]
+
+    controls = {
+        "epsilon_low": explorer.slider("ε low", 0.2, 0.02, 0.9, 0.02),
+        "epsilon_high": explorer.slider("ε high", 0.2, 0.02, 1.5, 0.02),
+        "size": explorer.slider("|advantage|", 1.0, 0.25, 2.0, 0.25),
+    }
+    return explorer.Explorer(figure, update, controls)
+
+
+def ratio_explorer(
+    clipped: Sequence[Tensor], free: Sequence[Tensor], advantages: Tensor
+) -> explorer.Explorer:
+    """Histograms of the tokens' ratios after each update, with and without the clip.
+
+    `clipped[k]` and `free[k]` are the ratios of all tokens after k updates, (tokens,).
+    """
+    low, high, top = 1 - EPSILON, 1 + EPSILON, 8.0
+    edges = torch.tensor([top ** (i / 40) for i in range(-40, 41)])
+    signs = [(1, GOOD, (high, top)), (-1, BAD, (1 / top, low))]
+
+    def counts(ratios: Tensor, sign: int) -> list[float]:
+        inside = ratios[advantages * sign > 0].clamp(edges[0], edges[-1] - 1e-3)
+        return torch.histogram(inside, edges).hist.clamp(min=0.5).tolist()
+
+    held = [[counts(r, sign) for r in clipped] for sign, *_ in signs]
+    wild = [[counts(r, sign) for r in free] for sign, *_ in signs]
+
+    figure, axes = plt.subplots(2, 1, figsize=(8, 5), sharex=True)
+    stairs, shares = [], []
+    for axis, (sign, colour, beyond), ours, theirs in zip(axes, signs, held, wild):
+        axis.axvspan(*beyond, color=GREY, alpha=0.22, linewidth=0)
+        filled = {"fill": True, "color": colour, "alpha": 0.85, "baseline": 0.5}
+        stairs.append(axis.stairs(ours[0], edges, label="with the clip", **filled))
+        outline = {"color": BLACK, "linewidth": 1.2, "baseline": 0.5}
+        stairs.append(axis.stairs(theirs[0], edges, label="without", **outline))
+        axis.set(xscale="log", yscale="log", ylim=(0.5, 4000), xlim=(1 / top, top))
+        axis.set_ylabel(rf"tokens, $\hat{{A}}{'>' if sign > 0 else '<'}0$")
+        x, side = (0.98, "right") if sign > 0 else (0.02, "left")
+        place = {"transform": axis.transAxes, "ha": side, "va": "top"}
+        shares.append(axis.text(x, 0.93, "no gradient (clip): 88%", **place))
+        axis.legend(loc="upper left" if sign > 0 else "upper right")
+    ticks = [0.125, 0.25, 0.5, low, high, 2, 4, 8]
+    names = ["≤⅛", "¼", "½", f"{low:.1f}", f"{high:.1f}", "2", "4", "≥8"]
+    axes[1].set_xticks(ticks, names)
+    axes[1].set_xticks([], minor=True)
+    axes[1].set_xlabel("ratio $r$ (grey: no gradient)")
+    axes[0].set_title("after 16 updates")
+    draw.caption(figure, "1 rollout")
+    draw.finding(
+        figure, "Ratios go far beyond the bounds, and without the clip further"
+    )
+
+    def update(updates: int) -> list:
+        for i, (sign, *_) in enumerate(signs):
+            stairs[2 * i].set_data(held[i][updates])
+            stairs[2 * i + 1].set_data(wild[i][updates])
+            ratios = clipped[updates][advantages * sign > 0]
+            dead = (ratios > high) if sign > 0 else (ratios < low)
+            shares[i].set_text(f"no gradient (clip): {dead.float().mean():.0%}")
+        axes[0].set_title(f"after {updates} updates")
+        return [*stairs, *shares, axes[0].title]
+
+    controls = {"updates": explorer.slider("updates so far", 16, 0, 16, 1)}
+    return explorer.Explorer(figure, update, controls)
+
+
+def kl_estimators(d, values: dict, slopes: dict) -> Figure:
+    """k1, k2, k3 as functions of the log-ratio d, and their slopes."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
+    styles = ((GREY, "--"), (FREE[1], "-."), (BLACK, "-"))
+    names = [rf"$k_{name[1]}$" for name in values]
+    left_curves = dict(zip(names, values.values()))
+    right_curves = dict(zip(names, slopes.values()))
+    draw.curve_panel(left, d, left_curves, styles, title="value", ylim=(-2.5, 6))
+    draw.curve_panel(
+        right, d, right_curves, styles, "lower right", title="slope, as a loss"
+    )
+    right.set_ylim(-8, 3)
+    for axis in (left, right):
+        draw.rule(axis, y=0, colour=BLACK, dash="-", width=0.6)
+        draw.rule(axis, x=0, colour=BLACK, dash="-", width=0.6)
+        axis.set_xlabel(r"$d=\log\pi_\theta-\log\pi_{\mathrm{ref}}$")
+    draw.finding(figure, "As losses, k₁, k₂ and k₃ pull very differently")
+    return figure
+
+
+def ladder(runs: Runs) -> Figure:
+    """What each part of PPO keeps of the skill, and what it takes in speed."""
+    panels = ("skill", "at once", "largest")
+    titles = {
+        "skill": "careful answers\nthat are right, at the end",
+        "at once": "careful answers\nin rollout 2",
+        "largest": "largest $|r-1|$\n(log scale)",
+    }
+    figure, axes = draw.panel_grid(3, (8, 3.3), sharey=True)
+    colours = [colour for colour, _ in looks_of(runs)]
+    for axis, name in zip(axes, panels):
+        rows = {titled(label): measured(name, h) for label, h in runs.items()}
+        draw.dots(axis, rows, colours)
+        axis.set_title(titles[name])
+        if name == "largest":
+            axis.set(xscale="log")
+            draw.plain_ticks(axis.xaxis, (1, 10, 100, 1_000, 10_000))
+        else:
+            axis.set(xlim=(0, 1.03), xticks=[0, 0.5, 1])
+    draw.finding(
+        figure, "The clip keeps most of the skill, but less of it with a critic"
+    )
+    return figure
+
+
+LISTING = """\
+old_logp, V = log_prob(actions).detach(), value(states).detach()
+raw = gae(rewards, V)
+advantages = (raw - raw.mean()) / raw.std()
+targets = advantages + V
+for _ in range(4):
+    r = (log_prob(actions) - old_logp).exp()
+    clipped = r.clamp(0.8, 1.2)
+    gain = torch.minimum(r * advantages, clipped * advantages)
+    error = (value(states) - targets) ** 2
+    step((error / 2 - gain).mean())
+"""
+"""One rollout's updates, with one line wrong: the exercise "find the bug"."""
+MENDED = {4: "targets = raw + V"}
+
+
+def find_the_bug(seeds: Sequence[int] = (0, 1, 2)) -> Figure:
+    """Print `LISTING` with line numbers, and run it beside the mended one."""
+    lines = LISTING.splitlines()
+    for number, line in enumerate(lines, 1):
+        print(f"{number:>2}  {line}")
+    mended = [MENDED.get(number, line) for number, line in enumerate(lines, 1)]
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.5))
+    looks = {"the right one": (mended, GREY, "-"), "this run": (lines, FREE[0], "--")}
+    for label, (code, colour, dash) in looks.items():
+        runs = [_tiny_run("\n".join(code), seed) for seed in seeds]
+        for axis, columns in zip(axes, zip(*runs)):
+            draw.band(axis, columns, colour, label, dash)
+    axes[0].set(title="mean reward of a rollout", ylim=(0, 1.03))
+    axes[1].set_title("V before the first token")
+    for axis in axes:
+        draw.rollout_axis(axis)
+    axes[0].legend(loc="lower right")
+    draw.finding(figure, "The reward looks healthy; what about V?")
+    return figure
+
+
+def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:
+    """PPO on answers of three tokens, 0 or 1 each; tables for policy and critic.
+
+    The first token decides: a 1 pays with probability 0.9, a 0 with 0.3. `code` is what
+    happens after every rollout of 32 answers.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    policy = torch.zeros(3, 2, requires_grad=True)  # logits by position
+    critic = torch.zeros(5, requires_grad=True)  # by position and first token
+    optimizer = torch.optim.Adam([policy, critic], lr=0.05)
+    rows, one = torch.arange(32), torch.ones(32, 3)
+
+    def step(loss: Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    paid, first = [], []
+    for _ in range(rollouts):
+        odds = policy.detach().softmax(-1)
+        actions = torch.multinomial(odds, 32, True, generator=generator).T
+        luck = torch.rand(32, generator=generator)
+        score = (luck < 0.3 + 0.6 * actions[:, 0]).float()
+        rewards = torch.zeros(32, 3)
+        rewards[:, -1] = score
+        start = torch.zeros(32, dtype=torch.long)
+        states = torch.stack([start, 1 + actions[:, 0], 3 + actions[:, 0]], 1)
+        room = {
+            "torch": torch,
+            "step": step,
+            "actions": actions,
+            "states": states,
+            "rewards": rewards,
+            "gae": lambda rewards, V: gae(Scored(rewards, rows, one, V)),
+            "value": lambda states: critic[states],
+            "log_prob": lambda actions: policy.log_softmax(-1)[range(3), actions],
+        }
+        exec(code, room)
+        paid.append(score.mean().item())
+        first.append(critic[0].item())
+    return paid, first

@@ -1,0 +1,1 @@
+"""Chapter 16: figures, exercises and their solutions, misreadings."""

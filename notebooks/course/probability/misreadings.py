@@ -1,0 +1,156 @@
+"""Misreadings of masks and of the methods that look at a probability: chapter 16.
+
+Those of the methods are losses of (logp, old_logp, advantages, mask), advantages (B,).
+"""
+
+import torch
+
+from course.kit.misreading import Misreading
+from course.kit.plain import token_mean
+
+
+def share_of_tokens(kept, push):
+    """How many tokens the mask drops; `kept` is 1 or 0, `push` is |w r Â|."""
+    return 1 - kept.mean()
+
+
+def share_of_push(kept, push):
+    """How much of the push the mask takes."""
+    return (push * (1 - kept)).sum() / push.sum()
+
+
+def _masked(kept, logp, old_logp, advantages, mask):
+    """CISPO's form: a constant ratio times log π, for the tokens that are kept."""
+    ratio = (logp - old_logp).exp().clamp(max=20).detach()
+    return -token_mean(kept * ratio * advantages[:, None] * logp, mask)
+
+
+def bound_on_ratio(logp, old_logp, advantages, mask):
+    up, ratio = advantages[:, None] > 0, (logp - old_logp).exp()
+    kept = torch.where(up, ratio <= 1.2, ratio >= 0.8)
+    return _masked(kept, logp, old_logp, advantages, mask)
+
+
+def bound_on_probability(logp, old_logp, advantages, mask):
+    up, moved = advantages[:, None] > 0, logp.exp() - old_logp.exp()
+    kept = torch.where(up, moved <= 0.2, moved >= -0.2)
+    return _masked(kept, logp, old_logp, advantages, mask)
+
+
+def _binary_kl(logp, mu):
+    others = (1 - logp.exp()).clamp(min=0) + 1e-8
+    rest = (1 - mu.exp()) * ((1 - mu.exp() + 1e-8) / others).log()
+    return mu.exp() * (mu - logp) + rest
+
+
+def far_tokens_dropped(logp, old_logp, advantages, mask):
+    kept = _binary_kl(logp, old_logp) <= 0.05
+    return _masked(kept, logp, old_logp, advantages, mask)
+
+
+def tokens_moving_on_dropped(logp, old_logp, advantages, mask):
+    back = (logp - old_logp) * advantages[:, None] <= 0
+    kept = (_binary_kl(logp, old_logp) <= 0.05) | back
+    return _masked(kept, logp, old_logp, advantages, mask)
+
+
+def one_sided_ipo(logp, old_logp, advantages, mask):
+    moved = (logp.exp() - old_logp.exp()) * advantages[:, None].sign()
+    kept = moved <= 0.3
+    return -token_mean(kept * (logp - old_logp).exp() * advantages[:, None], mask)
+
+
+def ipo(logp, old_logp, advantages, mask):
+    kept = (logp.exp() - old_logp.exp()).abs() <= 0.3
+    return -token_mean(kept * (logp - old_logp).exp() * advantages[:, None], mask)
+
+
+def ratio_held(logp, old_logp, advantages, mask):
+    ratio = (logp - old_logp).exp().clamp(0.8, 1.2).detach()
+    return -token_mean(ratio * advantages[:, None] * logp, mask)
+
+
+def tokens_outside_dropped(logp, old_logp, advantages, mask):
+    ratio = (logp - old_logp).exp().detach()
+    kept = (ratio > 0.8) & (ratio < 1.2)
+    return _masked(kept, logp, old_logp, advantages, mask)
+
+
+def ratio_and_leash(logp, old_logp, advantages, mask):
+    z = logp - old_logp
+    return -token_mean(z.exp() * advantages[:, None] - 0.05 * z**2, mask)
+
+
+def log_prob_and_leash(logp, old_logp, advantages, mask):
+    leash = 0.05 * (logp - old_logp) ** 2
+    return -token_mean(logp * advantages[:, None] - leash, mask)
+
+
+def band_of_ppo(logp, old_logp, advantages, mask):
+    z, a = logp - old_logp, advantages[:, None]
+    gained = torch.minimum(z.exp() * a, z.clamp(-1.609, 1.609).exp() * a)
+    return -token_mean(gained - 1e-3 * z**2, mask)
+
+
+def band_of_kimi(logp, old_logp, advantages, mask):
+    z = logp - old_logp
+    gained = z.clamp(-1.609, 1.609).exp() * advantages[:, None]
+    return -token_mean(gained - 1e-3 * z**2, mask)
+
+
+MISREADINGS = [
+    Misreading(
+        "mask_share_is_gradient_share",
+        "The mask drops 2 % of the tokens, so it takes 2 % of the gradient.",
+        "It drops those that move, and those are where the gradient goes. Weigh the "
+        "dropped tokens by their push, and look at which they are.",
+        share_of_tokens,
+        share_of_push,
+    ),
+    Misreading(
+        "dppo_bounds_the_ratio",
+        "DPPO's δ is PPO's ε: how far the ratio may go.",
+        "δ bounds π_θ − μ. A token of probability 0.001 may grow two hundredfold, one "
+        "of 0.9 may not fall to 0.69.",
+        bound_on_ratio,
+        bound_on_probability,
+    ),
+    Misreading(
+        "dppo_kl_drops_what_is_far",
+        "DPPO drops every token whose divergence is above δ.",
+        "Only one that moves on. A token that comes back is kept, however far away.",
+        far_tokens_dropped,
+        tokens_moving_on_dropped,
+    ),
+    Misreading(
+        "ipo_is_one_sided",
+        "IPO is DPPO with another threshold.",
+        "Its mask does not look at the sign of Â: a token that comes back is dropped "
+        "too.",
+        one_sided_ipo,
+        ipo,
+    ),
+    Misreading(
+        "glm5_holds_the_ratio",
+        "Outside the interval GLM-5's ratio is held at the bound, as CISPO's is.",
+        "It is 0 there: the token is dropped, whatever the sign of Â.",
+        ratio_held,
+        tokens_outside_dropped,
+    ),
+    Misreading(
+        "dro_weighs_by_the_ratio",
+        "DRO is the unclipped ratio with a quadratic penalty.",
+        "There is no ratio: log π is weighed by Â alone, so stale tokens are not "
+        "corrected, and the penalty is all that holds the policy.",
+        ratio_and_leash,
+        log_prob_and_leash,
+    ),
+    Misreading(
+        "kimi_clips_as_ppo",
+        "K2.5's clip is PPO's with wide bounds.",
+        "PPO's min keeps what comes back. K2.5 takes the reward's gradient on both "
+        "sides, whatever the sign, and leaves the way back to the penalty.",
+        band_of_ppo,
+        band_of_kimi,
+    ),
+]

@@ -1,0 +1,168 @@
+"""Figures of chapter 13: packed rows, and runs of a pretrained model."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from course.kit import explorer
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
+from course.kit.plots.style import colour as colour_of
+from refimpl.history import History
+from refimpl.real.memory import memory
+
+Runs = Mapping[str, Sequence[Sequence[float]]]
+
+
+def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
+    """A group's tokens as repeated rows, and below them as one packed row."""
+    width = 8.0
+    longest = prompt + max(answers)
+    unit = (width - 0.4) / max(longest, prompt + sum(answers))
+    height = 0.26 * len(answers) + 1.5
+    figure, axis = draw.canvas(width, height)
+    looks = [shade(FREE[1], i % 2) for i in range(len(answers))]
+
+    def tokens(x: float, y: float, count: int, colour: str, **style) -> float:
+        box = Rectangle((x, y), count * unit - 0.015, 0.2, color=colour, **style)
+        axis.add_patch(box)
+        return x + count * unit
+
+    total = len(answers) * longest
+    top = height - 0.8
+    axis.text(0.2, top + 0.28, f"repeated and padded: {total} tokens", size=12)
+    for i, (answer, colour) in enumerate(zip(answers, looks)):
+        y = top - 0.26 * i
+        x = tokens(0.2, y, prompt, FREE[2])
+        x = tokens(x, y, answer, colour)
+        tokens(x, y, longest - prompt - answer, GREY, alpha=0.25)
+    y = top - 0.26 * len(answers) - 0.32
+    shared = prompt + sum(n - 1 for n in answers)
+    axis.text(0.2, y + 0.28, f"packed: {shared} tokens", size=12)
+    x = tokens(0.2, y, prompt, FREE[2])
+    for answer, colour in zip(answers, looks):
+        x = tokens(x, y, answer - 1, colour)
+    right = 0.2 + longest * unit + 0.2
+    for n, (text, colour) in enumerate(
+        (("the prompt", FREE[2]), ("an answer", FREE[1]), ("padding", GREY))
+    ):
+        axis.text(right, top - 0.3 * n + 0.1, text, size=11, va="center", color=colour)
+    draw.finding(figure, title)
+    figure.set_facecolor(PAPER)
+    return figure
+
+
+def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
+    """A column by rollout: median and range of the runs of every arm."""
+    figure, axis = plt.subplots(figsize=(8, 3.4))
+    for (label, values), (colour, dash) in zip(runs.items(), looks_of(runs)):
+        draw.band(axis, values, colour, label, dash)
+    axis.set(ylabel=name)
+    draw.rollout_axis(axis, 6)
+    draw.legend_beside(axis)
+    draw.finding(figure, title)
+    return figure
+
+
+def broken(right: History, other: History, title: str) -> Figure:
+    """Exercise 13.5: loss, reward and answers without an end, every ten steps."""
+    panels = {"loss": "nats/token", "reward": "mean", "cut_off": "share"}
+    names = ("loss", "mean reward", "answers cut off")
+    figure, axes = draw.panel_grid(3, (8, 3.2))
+    for axis, column, name, unit in zip(axes, panels, names, panels.values()):
+        for label, run, dash, colour in (
+            ("right", right, "-", FREE[0]),
+            ("with the bug", other, "--", FREE[1]),
+        ):
+            over = [10 * n for n in draw.steps(run[column])]
+            draw.line(axis, over, run[column], colour, dash, label)
+        axis.set(xlabel="step", title=name, ylabel=unit)
+        axis.set_ylim(bottom=0) if column == "loss" else axis.set_ylim(-0.03, 1.05)
+    draw.heading(figure, axes[0], title)
+    draw.caption(figure, "one run each, the same seeds")
+    return figure
+
+
+ROOM = {8: "a small laptop", 24: "a card for games", 80: "one large card"}
+"""GB of memory, and where one has them."""
+
+
+def fits(size: float) -> str:
+    """A number of GB, and the smallest of `ROOM` into which it goes."""
+    words = f"{size / 1000:.0f} TB" if size >= 1000 else f"{size:.2f} GB"
+    room = next((limit for limit in ROOM if size <= limit), None)
+    if room is None:
+        return f"{words} in all: more than the 80 GB of one large card"
+    return f"{words} in all: fits into the {room} GB of {ROOM[room]}"
+
+
+def memory_explorer(config) -> explorer.Explorer:
+    """Where the bytes are, for the reader's prompts, answers and way to train."""
+    parts = [name for name in memory(config) if name != "peak"]
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    bars = axis.barh(range(len(parts)), [1.0] * len(parts), color=FREE[1])
+    draw.row_labels(axis, parts)
+    axis.set(xscale="log", xlim=(0.01, 1e5), xlabel="GB (10⁹ bytes), log scale")
+    draw.plain_ticks(axis.xaxis, (0.01, 0.1, 1, 10, 100, 1000, 10_000))
+    for limit in ROOM:
+        draw.rule(axis, x=limit, colour=INK, dash=":")
+    draw.finding(figure, "000.00 GB in all: more than the 80 GB of one large card")
+    draw.caption(figure, "dotted: 8, 24 and 80 GB")
+
+    def update(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
+        sizes = memory(
+            config,
+            r=None if r == "full" else int(r),
+            prompt_length=prompt_length,
+            max_new_tokens=max_new_tokens,
+            group_size=group_size,
+            micro_batch_size=micro_batch_size,
+        )
+        for bar, part in zip(bars, parts):
+            bar.set_width(max(sizes[part] / 1e9, 1e-3))
+        figure._suptitle.set_text(fits(sizes["peak"] / 1e9))
+        return [*bars, figure._suptitle]
+
+    powers = [2**n for n in range(1, 13)]
+    trained = [("all weights", "full")]
+    trained += [(f"a LoRA of rank {r}", str(r)) for r in (1, 4, 16, 64)]
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "r": explorer.choice("trained", trained, "full"),
+            "prompt_length": explorer.stops("prompt (tokens)", powers[3:], 32),
+            "max_new_tokens": explorer.stops("answer (tokens)", powers[1:], 16),
+            "group_size": explorer.stops("answers per prompt G", powers[:7], 8),
+            "micro_batch_size": explorer.stops("micro-batch", powers[:8], 8),
+        },
+        {
+            "small: a LoRA": {"r": "4", "max_new_tokens": 16, "micro_batch_size": 2},
+            "long answers": {"max_new_tokens": 2048, "micro_batch_size": 8},
+        },
+    )
+
+
+def stored(runs: Runs, title: str, columns: int = 4) -> Figure:
+    """Reward by rollout, one panel per arm, one line per run, smoothed over five.
+
+    A rollout has eight problems, so its own mean jumps.
+    """
+    size = (8, 1.9 * -(-len(runs) // columns) + 0.9)
+    figure, axes = draw.panel_grid(len(runs), size, columns, sharex=True, sharey=True)
+    for i, (axis, (label, values)) in enumerate(zip(axes, runs.items())):
+        colour = colour_of(label, default=FREE[0])
+        for run in values:
+            means = [sum(run[max(0, n - 5) : n]) / min(n, 5) for n in draw.steps(run)]
+            axis.plot(draw.steps(run), means, color=colour, lw=1.7, alpha=0.8)
+        axis.set(title=label, ylim=(-0.03, 1.02))
+        if i % columns == 0:
+            axis.set_ylabel("reward")
+        if i + columns >= len(runs):
+            axis.set_xlabel("rollout")
+            axis.xaxis.set_tick_params(labelbottom=True)
+        draw.count_runs(axis, label, len(values), "lines: means of five rollouts")
+    draw.finding(figure, title)
+    return figure

@@ -1,0 +1,1 @@
+"""Chapter 10: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,192 @@
+"""Exercises of chapter 10: the objective, a gate to order, damped corrections."""
+
+import math
+from dataclasses import replace
+
+import torch
+
+from course.kit.exercise import Exercise
+from course.sapo import solutions
+from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+
+_R = torch.tensor([1.5, 0.7, 1.0])
+_CASES = ((_R, 1.0, 2.0, 4.0), (_R, -0.5, 2.0, 4.0), (_R, 2.0, 1.0, 1.05))
+
+
+def _gate(ratios, tau):
+    return 4 / tau * torch.sigmoid(tau * (ratios - 1))
+
+
+def _tau(advantage, pos, neg):
+    return pos if advantage > 0 else neg
+
+
+def _by_tanh(ratios, advantage, pos, neg):
+    """σ(x) = (1 + tanh(x/2)) / 2, token by token."""
+    tau = _tau(advantage, pos, neg)
+    each = [2 / tau * (1 + math.tanh(tau * (r - 1) / 2)) for r in ratios.tolist()]
+    return advantage * sum(each) / len(each)
+
+
+def _by_sigmoid(width, left):
+    """4p(1 − p) = left is a quadratic equation, and x = log(p / (1 − p))."""
+    p = (1 + math.sqrt(1 - left)) / 2
+    return math.log(p / (1 - p)) / width
+
+
+def _without_exp(t: Tokens) -> Objective:
+    """SAPO's objective at τ = 8.8 with log r where r belongs."""
+    return Objective(4 / 8.8 * torch.sigmoid(8.8 * (t.z - 1)) * t.advantages)
+
+
+BROKEN = replace(ALGORITHMS["sapo"], objective=_without_exp)
+"""The run of exercise 10.6, for `train`."""
+
+_MOVED = [1.3, 0.7, 1.3, 0.7, 1.0, 1.05]
+_PAID = [1.0, 1.0, -1.0, -1.0, 1.0, -1.0]
+
+EXERCISES = (
+    Exercise(
+        "10.1",
+        "SAPO's objective",
+        difficulty=2,
+        minutes=10,
+        solution=solutions.sapo_objective,
+        also=(_by_tanh,),
+        cases=_CASES,
+        mistakes={
+            "r is counted twice: it is inside f, not a factor as well.": (
+                lambda r, a, p, n: (_gate(r, _tau(a, p, n)) * r * a).mean().item()
+            ),
+            "The factor 4/τ is missing: with it the gate at r = 1 is 1.": (
+                lambda r, a, p, n: (
+                    (torch.sigmoid(_tau(a, p, n) * (r - 1)) * a).mean().item()
+                )
+            ),
+            "τ_pos belongs to Â > 0, τ_neg to the others.": (
+                lambda r, a, p, n: (_gate(r, _tau(-a, p, n)) * a).mean().item()
+            ),
+            "The gate is centred at r = 1: σ(τ(r − 1)).": (
+                lambda r, a, p, n: (
+                    (4 / _tau(a, p, n) * torch.sigmoid(_tau(a, p, n) * r) * a)
+                    .mean()
+                    .item()
+                )
+            ),
+            "That has the gate f'(r), which is in the gradient. You need f itself.": (
+                lambda r, a, p, n: (
+                    (a / torch.cosh(_tau(a, p, n) * (r - 1) / 2) ** 2).mean().item()
+                )
+            ),
+            "That is the sum; SAPO averages over the response.": (
+                lambda r, a, p, n: (_gate(r, _tau(a, p, n)) * a).sum().item()
+            ),
+            "One ratio for the response is GSPO's; here every token has its own.": (
+                lambda r, a, p, n: (
+                    _gate(r.log().mean().exp(), _tau(a, p, n)) * a
+                ).item()
+            ),
+        },
+    ),
+    Exercise(
+        "10.2",
+        "A gate to order",
+        difficulty=3,
+        minutes=10,
+        solution=solutions.tau_for,
+        also=(_by_sigmoid,),
+        cases=((0.2, 0.5), (0.2, 0.1), (1.763, 0.5), (0.5, 0.9)),
+        mistakes={
+            "That keeps one half whatever `left` is; it enters under the arcosh.": (
+                lambda width, left: 2 * math.acosh(math.sqrt(2)) / width
+            ),
+            "You left out the ½ inside: the gate is sech²(τ(r−1)/2).": (
+                lambda width, left: math.acosh(1 / math.sqrt(left)) / width
+            ),
+            "That is where sech is `left`; the gate is its square.": (
+                lambda width, left: 2 * math.acosh(1 / left) / width
+            ),
+            "`left` is what the gate keeps; you solved for what it takes.": (
+                lambda width, left: 2 * math.acosh(1 / math.sqrt(1 - left)) / width
+            ),
+            "Divide by the width: a narrower gate has a larger τ.": (
+                lambda width, left: 2 * math.acosh(1 / math.sqrt(left)) * width
+            ),
+        },
+    ),
+    Exercise(
+        "10.3",
+        "Damped corrections",
+        difficulty=1,
+        minutes=5,
+        solution=solutions.damped_corrections,
+        also=(
+            lambda ratios, advantages: sum(
+                (r - 1) * a < 0 for r, a in zip(ratios, advantages)
+            ),
+        ),
+        cases=((_MOVED, _PAID), (_MOVED[:2], _PAID[:2]), (_MOVED[3:], _PAID[3:])),
+        mistakes={
+            "Those moved on, as their advantage asks. Count those that came back.": (
+                lambda r, a: sum(
+                    (y > 0 and x > 1) or (y < 0 and x < 1) for x, y in zip(r, a)
+                )
+            ),
+            "All tokens off 1 are damped; the question is which PPO lets through.": (
+                lambda r, a: sum(x != 1 for x in r)
+            ),
+            "Those within 0.2 of 1 count too: SAPO damps every correction.": (
+                lambda r, a: sum(
+                    (y > 0 and x < 0.8) or (y < 0 and x > 1.2) for x, y in zip(r, a)
+                )
+            ),
+            "Bad tokens that rose are corrections too.": (
+                lambda r, a: sum(y > 0 and x < 1 for x, y in zip(r, a))
+            ),
+        },
+    ),
+    Exercise(
+        "10.4",
+        "A gate like a needle",
+        difficulty=2,
+        minutes=5,
+        kind="predict",
+        solution=solutions.NEEDLE,
+        mistakes={
+            "Narrow, but not closed: at r = 1 the gate is 1 for every τ.": "none",
+            "It becomes smaller with the first update. Before it, every r is 1.": (
+                "smaller"
+            ),
+            "No gate of this chapter is above 1.": "larger",
+        },
+    ),
+    Exercise(
+        "10.5",
+        "Where SAPO pushes hardest",
+        difficulty=2,
+        minutes=5,
+        kind="read",
+        solution=solutions.AT_RATIO,
+        mistakes={
+            "There the gate is widest open. The push goes with c = g r.": 1,
+            "Its coefficient is still rising there.": 1.5,
+            "That is where GRPO's unclipped line ends highest; SAPO's has fallen.": 3,
+        },
+    ),
+    Exercise(
+        "10.6",
+        "A gradient that whispers",
+        difficulty=4,
+        minutes=15,
+        kind="debug",
+        solution=solutions.BUG,
+        mistakes={
+            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
+            "Line 5 is right: the log-probs of the policy as it is now.": 5,
+            "Line 6 is right: z is the log-ratio. Where does its ratio come in?": 6,
+            "Line 8 is right: 1/(G|o|), SAPO's normaliser.": 8,
+            "Line 9 is right: minus the weighed objective.": 9,
+            "Line 10 is right: a norm below 1 is not clipped.": 10,
+        },
+    ),
+)

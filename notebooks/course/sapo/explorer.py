@@ -1,0 +1,472 @@
+"""SAPO's gate in the reader's hand: what it does to a stale rollout, and to a policy.
+
+The dots are those of the animation: tokens of `stale.load()` after k updates, each at
+its gate and as large as its push. Two bars count what the gate keeps of the push of the
+tokens that moved on and of those that came back; a button trains with the gate.
+"""
+
+import functools
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from course.kit import claims, explorer, stale
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, LOOKS, Dash
+from refimpl.algorithms import Algorithm, from_gate
+from refimpl.curves import curve
+from refimpl.lab import grid
+from refimpl.lab.arms import one_sided
+from refimpl.starts import warm_start
+from refimpl.train import train
+
+SIZE, DPI = (6.8, 4.2), 100
+EDGE = 0.2
+"""A token has moved on, or come back, when its ratio is further than this from 1."""
+LIMIT = 3.0  # ratios beyond are drawn at the edge
+GRID = torch.cat([torch.linspace(0.005, LIMIT + 0.08, 400), torch.tensor([0.8, 1.2])])
+GRID = torch.cat([GRID, torch.tensor([0.7999, 1.2001, 0.9999])]).sort().values.double()
+CUT, FAINT, QUIET = "#C9CDD1", "#E6E8EA", "#6B747C"
+SHADES = 8
+GATES = ("SAPO", "one-sided")
+PARTS = ("moving on", "coming back")
+ROLLOUTS, KEPT = 6, 3
+
+
+@dataclass(frozen=True)
+class Gate:
+    """SAPO's gate or the one-sided one, with a temperature for each sign of Â."""
+
+    kind: str
+    tau_pos: float
+    tau_neg: float
+
+    @property
+    def taus(self) -> tuple[float, float]:
+        return self.tau_pos, self.tau_neg
+
+    @property
+    def look(self) -> tuple[str, Dash]:
+        """The one it has in the other figures, if it is in them."""
+        return LOOKS[self.known or "yours"]
+
+    @property
+    def known(self) -> str | None:
+        names = {
+            ("SAPO", (1.0, 1.05)): "sapo",
+            ("SAPO", (8.8, 8.8)): "sapo 8.8",
+            ("one-sided", (8.8, 8.8)): "one-sided",
+        }
+        return names.get((self.kind, self.taus))
+
+    def __str__(self) -> str:
+        taus = " / ".join(f"{tau:g}" for tau in dict.fromkeys(self.taus))
+        return f"{self.kind} {taus}"
+
+    def method(self) -> tuple[Algorithm | str, dict]:
+        """What `train` and `curve` take: a method and its hyperparameters."""
+        if self.kind == "SAPO":
+            return "sapo", {"tau_pos": self.tau_pos, "tau_neg": self.tau_neg}
+        up, down = map(one_sided, self.taus)
+        gate = lambda r, A: torch.where(A > 0, up(r, A), down(r, A))  # noqa: E731
+        return from_gate(gate, "one_sided"), {}
+
+
+STORED = {
+    "SAPO 1.0": ("hard", Gate("SAPO", 1.0, 1.05)),
+    "SAPO 4.4": ("medium", Gate("SAPO", 4.4, 4.4)),
+    "SAPO 8.8": ("hard", Gate("SAPO", 8.8, 8.8)),
+    "SAPO 8.8, neg ½": ("hard", Gate("SAPO", 8.8, 4.4)),
+    "SAPO 8.8, neg 2": ("hard", Gate("SAPO", 8.8, 17.6)),
+    "SAPO 17.6": ("medium", Gate("SAPO", 17.6, 17.6)),
+    "one-sided 4.4": ("medium", Gate("one-sided", 4.4, 4.4)),
+    "one-sided 8.8": ("hard", Gate("one-sided", 8.8, 8.8)),
+    "one-sided 17.6": ("medium", Gate("one-sided", 17.6, 17.6)),
+}
+"""The arms with such gates, each at the highest rate at which it was run."""
+
+
+def nearest(gate: Gate) -> str:
+    """The stored arm of the same kind whose temperatures' logarithms are nearest."""
+
+    def far(arm: str) -> float:
+        pairs = zip(gate.taus, STORED[arm][1].taus)
+        return math.hypot(*(math.log(a / b) for a, b in pairs))
+
+    return min((a for a in STORED if STORED[a][1].kind == gate.kind), key=far)
+
+
+@functools.cache
+def rewards(arm: str, setting: str) -> tuple[int, list[list[float]]]:
+    """How many runs, and their median, lowest and highest reward by rollout."""
+    runs = claims.column("reward", grid.Cell(arm, grid.STALE[setting]))
+    return len(runs), list(draw.summary(runs))
+
+
+class Tokens:
+    """The stored rollout's tokens with Â of one sign, flat: (K + 1, N) or (N,)."""
+
+    def __init__(self, sign: int):
+        rollout = stale.load()
+        rows = rollout.advantages.sign() == sign
+        live = rollout.mask[rows].bool()
+        size = rollout.advantages[rows, None].abs() * rollout.mask[rows]
+        size = size / rollout.mask[rows].sum(-1, keepdim=True)
+        self.sign = sign
+        self.ratio = rollout.z[:, rows][:, live].double().exp()
+        self.push = self.ratio * size[live].double()  # without a gate
+        on = (self.ratio - 1) * sign
+        self.parts = torch.stack([on > EDGE, on < -EDGE])  # (2, K + 1, N)
+        generator = torch.Generator().manual_seed(0)
+        jitter = torch.rand(2, self.ratio.shape[1], generator=generator) - 0.5
+        self.x = (self.ratio + 0.08 * jitter[0]).clamp(max=LIMIT)
+        self.lift = 0.16 * jitter[1]
+
+    def gates(self, method, k: int, **settings) -> tuple[Tensor, Tensor]:
+        """g over `GRID`, and of every token after k updates, from the real loss."""
+        every = torch.cat([GRID, self.ratio[k]])
+        return curve(method, self.sign, every, **settings).gate.split(
+            [len(GRID), self.ratio.shape[1]]
+        )
+
+    def pushes(self, k: int, g: Tensor | float = 1.0) -> Tensor:
+        """Σ g · push of the tokens that moved on, and of those that came back."""
+        return (self.parts[:, k] * (g * self.push[k])).sum(-1)
+
+
+def kept(every: Sequence[Tokens], k: int, gates: Sequence[Tensor]) -> list[float]:
+    """The share of the push that gates leave, moving on and coming back; NaN: no push.
+
+    `gates` has g of every token after k updates, for each element of `every`.
+    """
+    left = sum(tokens.pushes(k, g) for tokens, g in zip(every, gates))
+    return (left / sum(tokens.pushes(k) for tokens in every)).tolist()
+
+
+def percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.0f} %"
+
+
+def finding(gate: Gate, shares: Sequence[float]) -> str:
+    """What the picture shows now, as its title."""
+    if math.isnan(shares[0]):
+        return f"{gate}: before the first update no token has moved"
+    on, back = map(percent, shares)
+    return f"{gate} keeps {on} of what moves on, {back} of what comes back"
+
+
+def colours(sign: int, g: Tensor) -> Tensor:
+    """From grey, where nothing passes, to the sign's colour: RGBA of every token."""
+    from_, to = (torch.tensor(_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
+    shade = (g * SHADES).round()[:, None] / SHADES
+    return torch.lerp(from_.double(), to.double(), shade)
+
+
+def _rgb(colour: str) -> list[float]:
+    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+class Picture:
+    """The figure: two panels with gates and tokens, two bars, and rewards."""
+
+    def __init__(self):
+        self.figure: Figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
+        self.tokens = [Tokens(1), Tokens(-1)]
+        self.trained: list[tuple[Gate, list[float]]] = []
+        look = {"ha": "left", "fontsize": 12.5, "parse_math": False}
+        self.title = self.figure.suptitle(" ", x=0.015, y=0.985, **look)
+        self.columns = [self.panel(*one) for one in zip(self.tokens, (0.055, 0.545))]
+        self.name = self.legend()
+        self.bars = [self.bar(*one) for one in zip(PARTS, (0.258, 0.108))]
+        self.curves = self.survival()
+        self.known = [self.known_gates(k) for k in range(len(self.tokens[0].ratio))]
+
+    def text(self, x: float, y: float, text: str, **look):
+        look = {"fontsize": 10.5, "color": QUIET, "va": "center"} | look
+        return self.figure.text(x, y, text, **look)
+
+    def panel(self, tokens: Tokens, left: float) -> dict:
+        axis = self.figure.add_axes((left, 0.475, 0.44, 0.335))
+        good = tokens.sign > 0
+        axis.set(xlim=(-0.06, LIMIT + 0.08), ylim=(-0.14, 1.3))
+        axis.set_xticks([0, 1, 2, 3], [*"0123"], fontsize=10)
+        axis.set_yticks([0, 1], ["0", "1"], fontsize=10)
+        axis.grid(False)
+        axis.tick_params(length=3, pad=2)
+        kind = (
+            "good tokens, Â > 0: pushed up →"
+            if good
+            else "bad tokens, Â < 0: ← pushed down"
+        )
+        axis.set_title(kind, fontsize=11, color=GOOD if good else BAD, pad=2)
+        for x in (1 - EDGE, 1 + EDGE):
+            axis.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
+        on, back = (LIMIT, "right"), (0, "left")
+        for part, (x, side) in zip(PARTS, (on, back) if good else (back, on)):
+            axis.text(x, 1.2, part, fontsize=9, color=QUIET, ha=side, va="center")
+        axis.text(1.45, -0.3, "ratio r", fontsize=10, ha="center", va="center")
+        if good:
+            axis.set_ylabel("gate g", fontsize=10, labelpad=-4)
+        for name in ("grpo", "sapo"):
+            colour, dash = LOOKS[name]
+            g, _ = tokens.gates(name, 0)
+            draw.line(axis, GRID, g, colour, dash, lw=1.6)
+        (line,) = axis.plot(GRID, GRID, linewidth=2.6, zorder=4)
+        dots = axis.scatter(*[tokens.x[0]] * 2, linewidths=0, zorder=3, marker=(12, 0))
+        return {"line": line, "dots": dots, "tokens": tokens}
+
+    def legend(self):
+        """The names of the three gates; the reader's own is a text that moves."""
+        x = 0.02
+        for label, name, wide in (
+            ("GRPO's clip", "grpo", 0.205),
+            ("SAPO as published", "sapo", 0.29),
+        ):
+            colour, dash = LOOKS[name]
+            self.stroke(x, colour, dash, 1.8)
+            self.text(x + 0.06, 0.905, label, color=colour)
+            x += wide
+        return self.stroke(x, INK, "-", 2.6), self.text(
+            x + 0.06, 0.905, "", weight="bold"
+        )
+
+    def stroke(self, x: float, colour: str, dash: Dash, width: float):
+        (line,) = self.figure.axes[0].plot(
+            [x, x + 0.05], [0.905] * 2, transform=self.figure.transFigure,
+            color=colour, linestyle=dash, linewidth=width, clip_on=False,
+        )  # fmt: skip
+        return line
+
+    def bar(self, part: str, y: float) -> dict:
+        """A bar with its large percentage, and marks where the known gates stand."""
+        axis = self.figure.add_axes(
+            (0.02, y - 0.04, 0.27, 0.08), xlim=(0, 1), ylim=(0, 1)
+        )
+        axis.axis("off")
+        axis.barh(0.5, 1, 1, color=FAINT)
+        (fill,) = axis.barh(0.5, 0, 1)
+        marks = [
+            axis.plot([0, 0], [-0.15, 1.15], color=LOOKS[name][0], clip_on=False)[0]
+            for name in ("grpo", "sapo")
+        ]
+        self.text(0.02, y + 0.064, part, fontsize=11.5, color=INK)
+        look = {"fontsize": 26, "weight": "bold", "ha": "right"}
+        return {
+            "fill": fill,
+            "marks": marks,
+            "text": self.text(0.495, y, "", **look),
+        }
+
+    def survival(self) -> dict:
+        axis = self.figure.add_axes((0.565, 0.075, 0.42, 0.2))
+        axis.set(xscale="log", xlim=(0.95, 31), ylim=(-0.03, 1.03))
+        axis.set_xticks(
+            [1, 2, 3, 6, 12, 30], ["1", "2", "3", "6", "12", "30"], fontsize=10
+        )
+        axis.set_xticks([], minor=True)
+        axis.set_yticks([0, 1], ["0", "1"], fontsize=10)
+        axis.grid(False)
+        axis.tick_params(length=3, pad=2)
+        self.text(0.02, 0.375, "share of the push that the gate keeps", color=INK)
+        self.text(0.545, 0.375, "reward, nearest stored runs", color=INK)
+        self.text(0.02, 0.03, "marks: GRPO's clip, SAPO as published", fontsize=9.5)
+        (grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
+        (middle,) = axis.plot([], [], linewidth=1.8)
+        band = axis.fill_between([1, 2], [0, 0], [0, 0], linewidth=0, alpha=0.22)
+        look = {
+            "marker": "o",
+            "markersize": 5,
+            "linewidth": 2.8,
+            "markeredgecolor": "white",
+        }
+        mine = [axis.plot([], [], zorder=5 - i / 10, **look)[0] for i in range(KEPT)]
+        tips = [
+            axis.text(0, 0, "", fontsize=9.5, weight="bold", va="center") for _ in mine
+        ]
+        self.text(0.985, 0.375, "GRPO", color=LOOKS["grpo"][0], ha="right")
+        name = self.text(0.545, 0.315, "")
+        return {
+            "grpo": grpo,
+            "middle": middle,
+            "band": band,
+            "mine": mine,
+            "tips": tips,
+            "name": name,
+        }
+
+    def update(self, tau_pos: float, tau_neg: float, gate: str, k: int) -> list:
+        """Everything that moves, at these values."""
+        gate = Gate(gate, tau_pos, tau_neg)
+        colour, dash = gate.look
+        method, settings = gate.method()
+        moved, mine = [], []
+        for column in self.columns:
+            tokens, line, dots = column["tokens"], column["line"], column["dots"]
+            heights, g = tokens.gates(method, k, **settings)
+            mine.append(g)
+            line.set(ydata=heights.numpy(), color=colour, linestyle=dash)
+            dots.set_offsets(torch.stack([tokens.x[k], g + tokens.lift], -1).numpy())
+            dots.set_sizes((420 * tokens.push[k]).clamp(max=180).numpy())
+            dots.set_facecolor(colours(tokens.sign, g).numpy())
+            moved += [dots, line]
+        stroke, name = self.name
+        stroke.set(color=colour, linestyle=dash)
+        name.set(text=f"{gate}, k = {k}", color=colour)
+        shares = [self.known[k], kept(self.tokens, k, mine)]
+        for i, bar in enumerate(self.bars):
+            for mark, share in zip(bar["marks"], shares[0]):
+                mark.set_xdata([share[i]] * 2)
+            share = shares[1][i]
+            bar["fill"].set(width=0 if math.isnan(share) else share, color=colour)
+            bar["text"].set(text=percent(share), color=colour)
+            moved += [bar["fill"], *bar["marks"], bar["text"]]
+        self.title.set_text(finding(gate, shares[1]))
+        return [*moved, self.title, stroke, name, *self.survive(gate)]
+
+    def known_gates(self, k: int) -> list[list[float]]:
+        """What GRPO's clip and SAPO as published keep after k updates."""
+        return [
+            kept(self.tokens, k, [one.gates(name, k)[1] for one in self.tokens])
+            for name in ("grpo", "sapo")
+        ]
+
+    def survive(self, gate: Gate) -> list:
+        """The nearest stored runs, and the reader's own."""
+        arm = nearest(gate)
+        setting, stored = STORED[arm]
+        count, (middle, low, high) = rewards(arm, setting)
+        x = list(draw.steps(middle))
+        colour, dash = stored.look if stored.known else (FREE[0], "-")
+        parts = self.curves
+        parts["grpo"].set_data(x, rewards("GRPO", setting)[1][0])
+        parts["middle"].set(data=(x, middle), color=colour, linestyle=dash)
+        parts["band"].set_verts([[*zip(x, low), *zip(x[::-1], high[::-1])]])
+        parts["band"].set_facecolor(colour)
+        rate = "" if setting == "hard" else f", {setting} rate"
+        parts["name"].set(text=f"{stored}, n = {count}{rate}", color=colour)
+        for i, (line, tip) in enumerate(zip(parts["mine"], parts["tips"])):
+            line.set_data([], [])
+            tip.set_text("")
+            if i < len(self.trained) and (values := self.trained[-1 - i][1]):
+                mine = self.trained[-1 - i][0]
+                line.set(data=([*draw.steps(values)], values), color=mine.look[0])
+                tip.set(text=f" {mine}", color=mine.look[0])
+                tip.set_position((len(values) * 1.04, values[-1]))
+        moved = [parts[name] for name in ("band", "grpo", "middle", "name")]
+        return [*moved, *parts["mine"], *parts["tips"]]
+
+
+def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
+    """Reward by rollout of six rollouts at the hard setting, from the shipped start.
+
+    `hook(run, step)` is called after each. Raises what ends the run early.
+    """
+    config = replace(
+        grid.settings(grid.STALE["hard"]),
+        rollouts=ROLLOUTS,
+        eval_every=ROLLOUTS,
+        eval_problems=32,  # nobody looks at this accuracy
+        seed=seed,
+    )
+    method, settings = gate.method()
+    if settings:
+        config = replace(config, hyperparameters=settings)
+    model, tokenizer, _ = warm_start()
+    history = train(
+        method,
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        hooks=[hook],
+        progress=False,
+    )
+    if history.ended is not None:
+        raise RuntimeError(
+            f"the run ended after {len(history)} rollouts: {history.ended}"
+        )
+    return list(history["reward"])
+
+
+class Play(explorer.Explorer):
+    """The picture with its sliders, and a button that trains with the gate."""
+
+    model = "sapo"  # a page computes the gate: two temperatures are no table
+
+    def __init__(self, picture: Picture):
+        self.picture = picture
+        label = f"train {ROLLOUTS} hard rollouts with this gate"
+        self.train = widgets.Button(
+            description=label, button_style="primary", layout=explorer.WIDE
+        )
+        self.train.on_click(lambda _: self.run())
+        self.status = widgets.HTML(layout=explorer.WIDE)
+        self.say("Hard: K = 16, learning rate 6e-4. It takes some seconds.")
+        super().__init__(
+            picture.figure,
+            picture.update,
+            {
+                "tau_pos": explorer.log_slider("τ_pos, for Â > 0", 8.8, 0.1, 100),
+                "tau_neg": explorer.log_slider("τ_neg, for Â < 0", 8.8, 0.1, 100),
+                "gate": explorer.choice("gate", GATES, "SAPO"),
+                "k": explorer.slider("updates taken, k", 16, 0, 16, 1),
+            },
+            {
+                "paper (1.0, 1.05)": preset(1.0, 1.05),
+                "half closed at PPO's 0.2 (8.8)": preset(8.8, 8.8),
+                "one-sided 8.8": preset(8.8, 8.8, "one-sided"),
+            },
+            below=[self.train, self.status],
+        )
+
+    def run(self) -> None:
+        """Train, drawing each reward as it comes; what goes wrong is said."""
+        chosen = {k: v for k, v in self.values.items() if k != "k"}
+        gate = Gate(chosen["gate"], chosen["tau_pos"], chosen["tau_neg"])
+        seed = sum(gate == other for other, _ in self.picture.trained)
+        values: list[float] = []
+
+        def show(run, step: int) -> None:
+            values.append(run.history.rows[-1]["reward"])
+            self.say(
+                f"{gate}: rollout {step + 1} of {ROLLOUTS}, reward {values[-1]:.2f}"
+            )
+            self.redraw()
+
+        self.locked(True)
+        self.say(f"{gate}: rollout 1 of {ROLLOUTS} …")
+        self.picture.trained.append((gate, values))
+        try:
+            values[:] = first_rollouts(gate, seed, show)
+            self.say(f"{gate}, seed {seed}: reward {values[0]:.2f} → {values[-1]:.2f}.")
+        except (Exception, KeyboardInterrupt) as error:
+            self.say(f"Training stopped: {str(error) or type(error).__name__}")
+        finally:
+            if not values:
+                self.picture.trained.pop()
+            self.locked(False)
+            self.redraw()
+
+    def say(self, text: str) -> None:
+        close = '<div style="line-height: 1.3">'
+        self.status.value = f"{close}{html.escape(text)}</div>"
+
+    def locked(self, busy: bool) -> None:
+        """While a run goes on the kernel answers no slider, so they say so."""
+        for one in (self.train, *self.buttons.values(), *self.controls.values()):
+            one.disabled = busy
+
+
+def preset(tau_pos: float, tau_neg: float, gate: str = "SAPO") -> dict:
+    return {"tau_pos": tau_pos, "tau_neg": tau_neg, "gate": gate}
+
+
+def sapo_explorer() -> Play:
+    """Gates over a stale rollout, what they keep of it, and rewards of such runs."""
+    return Play(Picture())

@@ -1,0 +1,132 @@
+"""Figures of chapters 10 and 10b: gates, what they keep, the stored runs."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import BLACK, FREE, INK, colour, looks_of
+from refimpl.curves import Curve
+from refimpl.history import History
+from refimpl.lab.statistics import Estimate
+
+MOVING, RETURNING = FREE[0], FREE[3]
+"""Tokens further along the way that Â asks, and tokens that went the other way."""
+PARTS = {"near 1": "#D8D8D4", "moving on": MOVING, "coming back": RETURNING}
+
+
+def gates(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
+    """The gate g (top) and the coefficient c = g r (bottom), for both signs of Â."""
+    shared = {"sharex": True, "sharey": "row", "height_ratios": (3, 4)}
+    figure, axes = plt.subplots(2, 2, figsize=(8, 5.2), **shared)
+    for (upper, lower), (sign, name) in zip(axes.T, draw.SIGNS.items()):
+        for i, (label, look) in enumerate(zip(named, looks_of(named))):
+            one, width = named[label][sign], 4 if i == 0 else 2.2
+            draw.line(upper, one.ratio, one.gate, *look, label, lw=width)
+            draw.line(lower, one.ratio, one.coefficient, *look, label, lw=width)
+        for axis in (upper, lower):
+            draw.rule(axis, x=1)
+            side = (0.02, 1) if sign > 0 else (1, 2.98)  # where a token comes back
+            axis.axvspan(*side, color=RETURNING, alpha=0.16, lw=0)
+        upper.set(title=name, ylim=(-0.04, 1.1))
+        lower.set(xlabel="ratio $r$", xlim=(0, 3))
+    axes[0, 0].set_ylabel("gate $g$")
+    axes[1, 0].set_ylabel("coefficient $c = g\\,r$")
+    draw.heading(figure, axes[0, 0], title, columns=2)
+    draw.caption(figure, "shaded: the side from which a token comes back to 1")
+    return figure
+
+
+def kept(shares: Mapping[str, Mapping[str, float]], rest: float, title: str) -> Figure:
+    """Two bars per gate: the share of the push that it keeps, by where tokens went.
+
+    `rest` is the share of all push that belongs to the tokens near 1.
+    """
+    figure, axis = plt.subplots(figsize=(8, 0.62 * len(shares) + 1.7))
+    parts = {"moving on": (MOVING, -0.2), "coming back": (RETURNING, 0.2)}
+    for part, (ink, offset) in parts.items():
+        for row, by_part in enumerate(shares.values()):
+            label = None if row else part
+            axis.barh(row + offset, by_part[part], 0.36, color=ink, label=label)
+            text = f"{by_part[part]:.0%}"
+            axis.text(by_part[part] + 0.01, row + offset, text, va="center", size=11)
+    draw.row_labels(axis, shares)
+    axis.tick_params("y", length=0)
+    axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axis.set(xlim=(0, 1.08), xlabel="share of the push that the gate keeps")
+    axis.grid(axis="y", visible=False)
+    draw.heading(figure, axis, title)
+    near = f"left out: tokens within 0.2 of ratio 1, which have {rest:.0%} of all push"
+    draw.caption(figure, near)
+    return figure
+
+
+def differences(
+    panels: Mapping[str, Mapping[str, Sequence[float]]],
+    made: Mapping[str, Mapping[str, Estimate]],
+    title: str,
+) -> Figure:
+    """Differences by warm start: dots, the mean, and its interval.
+
+    `panels[outcome][row]` holds one difference per start, `made` what is
+    known of their mean.
+    """
+    figure, axes = draw.panel_grid(len(panels), (8, 3.9), sharey=True, sharex=True)
+    for axis, (outcome, rows) in zip(axes, panels.items()):
+        for i, (name, values) in enumerate(rows.items()):
+            shade = FREE[1] if "SAPO" in name else FREE[2]
+            axis.plot(values, [i + 0.18] * len(values), "o", color=shade, alpha=0.55)
+            one = made[outcome][name]
+            axis.plot([one.low, one.high], [i - 0.15] * 2, color=shade, lw=3)
+            axis.plot(one.effect, i - 0.15, "D", color=BLACK, ms=5.5)
+        draw.rule(axis, x=0, colour=INK, dash="-", width=1)
+        axis.set(title=outcome, xlabel="one-sided 8.8 minus this arm")
+        draw.row_labels(axis, rows)
+    draw.finding(figure, title)
+    number = max(len(v) for rows in panels.values() for v in rows.values())
+    told = f"dots: {number} warm starts; diamond and bar: mean and 95 % interval"
+    draw.caption(figure, told)
+    return figure
+
+
+def openings(
+    panels: Mapping[tuple[str, str], Mapping[str, Sequence[float]]], title: str
+) -> Figure:
+    """One panel per (outcome, unit), one row per gate, one dot per warm start."""
+    figure, axes = draw.panel_grid(len(panels), (8, 3.3), sharey=True)
+    for axis, ((outcome, unit), rows) in zip(axes, panels.items()):
+        looks = looks_of(reversed(rows))[::-1]  # so that arms look as in `10_stale`
+        draw.dots(axis, rows, [shade for shade, _ in looks])
+        axis.set_title(outcome, fontsize=12)
+        axis.set_xlabel(unit)
+    axes[-1].set_xlim(-0.03, 1.03)
+    draw.finding(figure, title)
+    return figure
+
+
+def asymmetry(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
+    """Final accuracy by arm, one panel per setting."""
+    figure, axes = draw.panel_grid(len(runs), (8, 3.2), sharey=True)
+    for axis, (setting, by_arm) in zip(axes, runs.items()):
+        draw.dots(axis, by_arm, [colour("SAPO, τ = 8.8")], vertical=True, what="")
+        axis.set(title=setting, ylim=(-0.03, 1.03))
+        axis.set_xlabel(r"$\tau_{neg}$ as a multiple of $\tau_{pos}$")
+    axes[0].set_ylabel("held-out accuracy")
+    draw.finding(figure, title)
+    counts = sorted({len(v) for by_arm in runs.values() for v in by_arm.values()})
+    number = " or ".join(map(str, counts))
+    draw.caption(figure, f"dots: single runs ({number} per column), bar: median")
+    return figure
+
+
+def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
+    """Reward, and the norm of the gradient on a log scale."""
+    panels = (("reward", "reward"), ("grad_norm", "norm of the gradient"))
+    figure, axes = draw.panel_grid(2, (8, 3.2))
+    draw.metric_panels(axes, runs, panels, looks_of(runs), from_zero=False)
+    axes[0].set_ylim(0, 1)
+    axes[1].set_yscale("log")
+    draw.heading(figure, axes[0], title)
+    return figure

@@ -1,0 +1,59 @@
+"""Misreadings of SAPO: chapter 10."""
+
+import torch
+
+from course.kit.misreading import Misreading
+from course.kit.plain import mean_of_rows
+
+TAU = {"pos": 1.0, "neg": 1.05}
+
+
+def sapo(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """(1/G) Σ_i (1/|o_i|) Σ_t (4/τ) σ(τ(r − 1)) Â; z, advantages, mask are (B, T)."""
+    tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
+    f = 4 / tau * torch.sigmoid(tau * (z.exp() - 1))
+    return mean_of_rows(f * advantages, mask)
+
+
+def sapo_on_the_sequence_ratio(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """The same f, with one ratio for the whole response."""
+    mean = (z * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+    return sapo(mean.expand_as(z), advantages, mask, tau_pos, tau_neg)
+
+
+def sapo_with_tau_on_the_advantage(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """τ as a temperature of the advantage: r Â / τ."""
+    tau = torch.full_like(z, tau_neg).masked_fill(advantages > 0, tau_pos)
+    return mean_of_rows(z.exp() * advantages / tau, mask)
+
+
+def sapo_with_the_gates_exchanged(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """The narrow gate for good tokens, the wide one for bad ones."""
+    return sapo(z, advantages, mask, tau_pos=tau_neg, tau_neg=tau_pos)
+
+
+MISREADINGS = [
+    Misreading(
+        "sapo_on_sequence_ratio",
+        "SAPO's gate looks at the sequence ratio.",
+        "It looks at each token's own. Only where a response's log-ratios hardly vary "
+        "is the mean of the gates close to the gate of the mean (chapter 11).",
+        sapo_on_the_sequence_ratio,
+        sapo,
+    ),
+    Misreading(
+        "sapo_tau_scales_advantage",
+        "SAPO divides advantages by τ.",
+        "τ sets how fast the gate closes. On policy the gradient does not know it.",
+        sapo_with_tau_on_the_advantage,
+        sapo,
+    ),
+    Misreading(
+        "sapo_taus_exchanged",
+        "τ_neg < τ_pos: bad tokens get the gentler gate.",
+        "τ_neg > τ_pos: 1.05 against 1.0, so the gate of bad tokens is the narrower "
+        "one. The paper's reason: pushing a token down lifts the logits of all others.",
+        sapo_with_the_gates_exchanged,
+        sapo,
+    ),
+]

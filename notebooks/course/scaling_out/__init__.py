@@ -1,0 +1,1 @@
+"""Chapter 14: figures, exercises and their solutions, misreadings."""

@@ -1,0 +1,161 @@
+"""Exercises of chapter 14: K in two engines, a port at r ≠ 1, ranks, old samplers."""
+
+from collections.abc import Callable
+
+import torch
+
+from course.kit.exercise import Exercise
+from course.scaling_out import solutions
+
+
+def gradient_of(policy_loss: Callable) -> Callable:
+    """∂ loss / ∂ log π of a ported loss, as a function of the loss's arguments."""
+
+    def gradient(old_log_prob, log_prob, advantages, response_mask):
+        log_prob = log_prob.clone().requires_grad_()
+        loss = policy_loss(old_log_prob, log_prob, advantages, response_mask)
+        if loss is None or loss is ...:
+            raise NotImplementedError
+        return torch.autograd.grad(loss, log_prob)[0]
+
+    return gradient
+
+
+def _case(seed: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    old = -torch.rand(3, 4, generator=generator, dtype=torch.float64)
+    moved = 0.3 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    advantages = torch.tensor([[1.0], [-1.0], [0.5]]).double().expand(3, 4)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]).double()
+    return old, old + moved, advantages, mask
+
+
+def _ported(
+    gate_of=lambda r: (1 - (r - 1).abs() / 0.5).clamp(min=0),
+    times_ratio=True,
+    detached=True,
+    sign=-1.0,
+    over=lambda x, mask: (x * mask).sum() / mask.sum(),
+):
+    """The port with one thing done otherwise."""
+
+    def policy_loss(old_log_prob, log_prob, advantages, response_mask):
+        ratio = (log_prob - old_log_prob).exp()
+        if detached:
+            ratio = ratio.detach()
+        factor = gate_of(ratio) * (ratio if times_ratio else 1.0)
+        logp = log_prob if detached else 1.0
+        return sign * over(factor * advantages * logp, response_mask)
+
+    return gradient_of(policy_loss)
+
+
+def _per_response(x, mask):
+    return ((x * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+EXERCISES = (
+    Exercise(
+        "14.1",
+        "K in TRL",
+        kind="predict",
+        difficulty=2,
+        minutes=5,
+        solution=solutions.UPDATES_IN_TRL,
+        mistakes={
+            "Those are the passes over a rollout. How many optimiser steps does one "
+            "take?": 2,
+            "That is one pass. There are two.": 4,
+            "Those are micro-steps: four of them make one optimiser step.": 32,
+            "Those are the micro-steps of one pass.": 16,
+        },
+    ),
+    Exercise(
+        "14.2",
+        "K in verl",
+        kind="predict",
+        difficulty=2,
+        minutes=5,
+        solution=solutions.UPDATES_IN_VERL,
+        mistakes={
+            "Those are the epochs. How many mini-batches are in one?": 3,
+            "That is one epoch. There are three.": 4,
+            "verl counts mini-batches in prompts, like the batch: n cancels.": 192,
+            "That is one epoch, and its mini-batches counted in answers. verl counts "
+            "them in prompts.": 64,
+        },
+    ),
+    Exercise(
+        "14.3",
+        "Port a gate",
+        difficulty=4,
+        minutes=20,
+        solution=gradient_of(solutions.policy_loss),
+        also=(_ported(),),
+        cases=tuple(_case(seed) for seed in range(3)),
+        mistakes={
+            "That is right at r = 1 only: the ratio is missing.": _ported(
+                times_ratio=False
+            ),
+            "The gradient also flows through the gate. Gate and ratio are constants; "
+            "only log π has a gradient.": _ported(detached=False),
+            "That climbs: a loss is descended, so its sign is −.": _ported(sign=1.0),
+            "That is REINFORCE with a ratio: the gate is missing.": _ported(
+                gate_of=torch.ones_like
+            ),
+            "The gate is 1 at r = 1 and falls from there, to 0 at |r − 1| = 0.5. "
+            "Yours is 0 at r = 1.": _ported(gate_of=lambda r: (r - 1).abs() / 0.5),
+            "The gate must not go below 0.": _ported(
+                gate_of=lambda r: 1 - (r - 1).abs() / 0.5
+            ),
+            "That fades on one side only.": _ported(
+                gate_of=lambda r: (1 - (r - 1) / 0.5).clamp(0, 1)
+            ),
+            "That is the mean over answers of their means; the mean over tokens was "
+            "asked.": _ported(over=_per_response),
+            "You divide by the padding as well.": _ported(
+                over=lambda x, mask: (x * mask).mean()
+            ),
+            "Padding counts: multiply by the mask.": _ported(
+                over=lambda x, mask: x.sum() / mask.sum()
+            ),
+        },
+    ),
+    Exercise(
+        "14.4",
+        "Eight answers, four of them",
+        kind="debug",
+        difficulty=3,
+        minutes=10,
+        solution=solutions.LINE,
+        mistakes={
+            "Line 1 is right: it connects the processes.": 1,
+            "Line 2 is right: who am I, and how many are we.": 2,
+            "Line 3 is right: here the ranks share every group, so they need the same "
+            "prompts.": 3,
+            "Line 5 is right: every rank needs the rewards of the whole group.": 5,
+            "Line 6 is right: the ranks' halves of a group are put side by side.": 6,
+            "Line 7 is right: the whole group's mean and std, then its own half.": 7,
+            "Line 8 is right: the tokens of all ranks.": 8,
+            "Line 9 is right: DDP divides by `ranks`, which is therefore multiplied "
+            "here.": 9,
+            "Line 10 is right: the same averaged gradient on every rank.": 10,
+        },
+    ),
+    Exercise(
+        "14.5",
+        "What the weights gave back",
+        kind="read",
+        difficulty=2,
+        minutes=5,
+        solution=solutions.GAIN,
+        mistakes={
+            "That is the median with weights. How much is it without them?": 0.7,
+            "That is the median without weights.": 0.4,
+            "That is GSPO's: its lines lie on each other.": 0.0,
+            "That is SAPO's, in the last panel.": 0.1,
+            "That is what is still lost with weights, or CISPO's gain.": 0.2,
+            "That is what is lost without weights, against a sampler on time.": 0.5,
+        },
+    ),
+)

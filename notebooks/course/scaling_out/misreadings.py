@@ -1,0 +1,133 @@
+"""Misreadings of engines, ranks and old samplers, of VESPO, LUSPO, MiniRL: chapter 14.
+
+Those of the methods are losses of (logp, old_logp, advantages, mask), advantages (B,).
+"""
+
+import torch
+
+from course.kit.misreading import Misreading
+from course.kit.plain import clipped, sequence_ratio, token_mean
+
+
+def mean_of_means(losses):
+    """The mean over ranks of each rank's mean; `losses` is a list of (n_i,)."""
+    return sum(part.mean() for part in losses) / len(losses)
+
+
+def mean_of_all(losses):
+    """All ranks' losses over the number of all their tokens."""
+    return sum(part.sum() for part in losses) / sum(part.numel() for part in losses)
+
+
+def passes(num_iterations, steps_per_generation, gradient_accumulation_steps):
+    """TRL's μ: how often the updates go over a rollout."""
+    return num_iterations
+
+
+def updates(num_iterations, steps_per_generation, gradient_accumulation_steps):
+    """Passes, times the optimiser steps that one of them takes."""
+    return num_iterations * steps_per_generation / gradient_accumulation_steps
+
+
+def both_corrections(logp, old_logp, sampler_logp, cap):
+    """A ratio to the sampler, and the weight that leads from π_old to it as well."""
+    weight = (old_logp - sampler_logp).exp().clamp(max=cap)
+    return weight * (logp - sampler_logp).exp()
+
+
+def one_correction(logp, old_logp, sampler_logp, cap):
+    """π_θ / π_old, times min(π_old / π_sampler, cap)."""
+    weight = (old_logp - sampler_logp).exp().clamp(max=cap)
+    return weight * (logp - old_logp).exp()
+
+
+def _kernel(w, logp, advantages, mask):
+    k = torch.where(advantages >= 0, 2.0, 3.0)[:, None]
+    phi = w**k * ((5 - k) * (1 - w)).exp()
+    return -token_mean(phi.detach() * advantages[:, None] * logp, mask)
+
+
+def kernel_of_mean(logp, old_logp, advantages, mask):
+    return _kernel(sequence_ratio(logp, old_logp, mask), logp, advantages, mask)
+
+
+def kernel_of_product(logp, old_logp, advantages, mask):
+    w = ((logp - old_logp) * mask).sum(-1, keepdim=True).exp()
+    return _kernel(w, logp, advantages, mask)
+
+
+def _gspo(logp, old_logp, advantages, mask):
+    """GSPO's term of each answer, with LUSPO's bounds."""
+    s = sequence_ratio(logp, old_logp, mask)[:, 0]
+    return clipped(s, advantages, 2e-3, 2.5e-3)
+
+
+def over_length(logp, old_logp, advantages, mask):
+    return -(_gspo(logp, old_logp, advantages, mask) / mask.sum(-1)).mean()
+
+
+def times_length(logp, old_logp, advantages, mask):
+    return -(_gspo(logp, old_logp, advantages, mask) * mask.sum(-1)).mean()
+
+
+def _minirl(logp, old_logp, advantages):
+    return clipped((logp - old_logp).exp(), advantages[:, None], 0.2, 0.27)
+
+
+def clip_over_tokens(logp, old_logp, advantages, mask):
+    return -token_mean(_minirl(logp, old_logp, advantages), mask)
+
+
+def clip_over_answers(logp, old_logp, advantages, mask):
+    return -(_minirl(logp, old_logp, advantages) * mask).sum(-1).mean()
+
+
+MISREADINGS = [
+    Misreading(
+        "scale_mean_of_means",
+        "DDP averages gradients, so let each rank average over its own tokens.",
+        "That is a mean of means: a token on a rank of short answers counts more. "
+        "Divide by the tokens of all ranks and multiply by the number of ranks, "
+        "because DDP divides by that number.",
+        mean_of_means,
+        mean_of_all,
+    ),
+    Misreading(
+        "scale_k_is_num_iterations",
+        "K is num_iterations: one pass over a rollout is one update.",
+        "A pass takes steps_per_generation / gradient_accumulation_steps optimiser "
+        "steps. All but the first meet a policy that has moved.",
+        passes,
+        updates,
+    ),
+    Misreading(
+        "scale_corrected_twice",
+        "The sampler is old: take its log-probs for old_logp, and weigh the tokens.",
+        "Either is a correction. With both, a token's factor holds π_old / π_sampler "
+        "twice.",
+        both_corrections,
+        one_correction,
+    ),
+    Misreading(
+        "vespo_takes_the_root",
+        "VESPO's W is GSPO's ratio of the answer.",
+        "It is the product of the tokens' ratios, without the root of the length.",
+        kernel_of_mean,
+        kernel_of_product,
+    ),
+    Misreading(
+        "luspo_divides_by_length",
+        "Length-unbiased means: LUSPO divides an answer's term by its length.",
+        "It multiplies. The gradient of a geometric mean is divided already.",
+        over_length,
+        times_length,
+    ),
+    Misreading(
+        "minirl_is_a_token_mean",
+        "MiniRL has no division by a length, so it averages over all tokens.",
+        "It sums over an answer's tokens and averages over answers; the mean over all "
+        "tokens divides by the batch's lengths.",
+        clip_over_tokens,
+        clip_over_answers,
+    ),
+]

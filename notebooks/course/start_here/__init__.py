@@ -1,0 +1,1 @@
+"""Chapter 00: figures, exercises and their solutions, misreadings."""
