@@ -3,7 +3,7 @@
 A run names its draws by seed. `REFIMPL_SALT=n` is an offset of all of them: it enters
 every seed (problems, demonstrations, initial weights, sampling, shuffles,
 evaluation). Unset, empty or 0 it changes nothing. A result that holds only for one salt
-was luck; `python -m tests.other_runs` looks for such results in the notebooks.
+was luck; `python -m tests.tools.other_runs` looks for such results in the notebooks.
 """
 
 import hashlib

@@ -4,7 +4,16 @@ import subprocess
 
 import pytest
 
-from tests.budgets import PAGE, ROOT, budgets, code, files, measured, room_of, written
+from tests.tools.budgets import (
+    PAGE,
+    ROOT,
+    budgets,
+    code,
+    files,
+    measured,
+    room_of,
+    written,
+)
 
 LIMITS = budgets(PAGE.read_text("utf-8"))
 FOUND = measured(LIMITS)

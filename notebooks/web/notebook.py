@@ -31,7 +31,7 @@ class Chapter:
         self.files: dict[str, bytes] = {}
         self.scripts: list[str] = []
         self.cell = 0
-        self.again = f"run `python -m tests.execute {path.stem.split('_')[0]}`"
+        self.again = f"run `python -m tests.tools.execute {path.stem.split('_')[0]}`"
 
     def wrong(self, what: str) -> SiteError:
         return SiteError(f"{self.path.name}, cell {self.cell}: {what}")

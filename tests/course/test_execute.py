@@ -1,4 +1,4 @@
-"""What `python -m tests.execute` writes is what is committed."""
+"""What `python -m tests.tools.execute` writes is what is committed."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import os
 import nbformat
 import pytest
 
-from tests.execute import NOTEBOOKS, execute
+from tests.tools.execute import NOTEBOOKS, execute
 
 
 @pytest.fixture(autouse=True)

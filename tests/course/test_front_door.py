@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from tests import front_door
-from tests.front_door import ROOT, Lab
+from tests.tools.front_door import ROOT, Lab
 from web.browser import MISSING, Watched, chromium
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 from course.exercises import exercises
 from course.kit.exercise import KINDS
 from tests import pages
-from tests.pages import cells as load
-from tests.pages import folded, source
+from tests.tools.pages import cells as load
+from tests.tools.pages import folded, source
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

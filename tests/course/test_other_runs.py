@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.other_runs import execute, print_report
+from tests.tools.other_runs import execute, print_report
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What `python -m tests.pages` counts on a page."""
+"""What `python -m tests.tools.pages` counts on a page."""
 
 import nbformat
 

@@ -49,7 +49,7 @@ def test_the_modules_that_a_page_asks_to_run_are_there(page):
 @pytest.mark.parametrize("page", tables.MADE)
 def test_the_guides_tables_are_the_registrys_and_the_measured_figures(page):
     _, text, now = tables.written(page)
-    assert now == text, "run `python -m tests.tables`"
+    assert now == text, "run `python -m tests.tools.tables`"
 
 
 def test_the_readme_is_short_and_leads_to_every_page_of_the_guide():

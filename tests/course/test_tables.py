@@ -12,8 +12,8 @@ from matplotlib.artist import Artist
 
 from course.kit import explorer
 from course.sapo import explorer as sapo_explorer
-from tests.execute import NOTEBOOKS, TABLES
-from tests.sliders import explorers
+from tests.tools.execute import NOTEBOOKS, TABLES
+from tests.tools.sliders import explorers
 from web import tables
 from web.browser import MISSING, chromium, wait
 from web.recorder import Recorder

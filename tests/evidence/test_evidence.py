@@ -22,7 +22,7 @@ from refimpl.lab.pool import about, trained
 from refimpl.lab.statistics import Estimate
 from refimpl.starts import shipped, weights_digest
 from refimpl.tasks import rare_careful
-from tests.make_starts import EVIDENCE
+from tests.tools.make_starts import EVIDENCE
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model
 
 ABOUT = {**store.provenance(), "seconds": "12.5", "ended": ""}

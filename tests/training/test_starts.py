@@ -16,7 +16,7 @@ from refimpl import UserError, WarmStart, moe, sample, sft, starts, warm_start
 from refimpl.cache import digest
 from refimpl.starts import cached, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
-from tests.make_starts import STARTS
+from tests.tools.make_starts import STARTS
 from tests.worlds import PAD, TOKENIZER, random_moe, same_weights
 
 QUICK = WarmStart(skill_steps=4, habit_steps=3, batch_size=4)

@@ -1,4 +1,4 @@
-"""Execute notebooks in place: `python -m tests.execute [CHAPTER …]`, e.g. `02 05`.
+"""Execute notebooks in place: `python -m tests.tools.execute [CHAPTER …]`, as `02 05`.
 
 With `--explorers` only the cells are run that a chapter's explorers need, and only the
 explorers' pictures and tables are written: a minute for what has changed its looks.
@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 
 from tests import sliders
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 TABLES = NOTEBOOKS.parent / "figures" / "explorers"
 """What the explorers' pages show without a kernel."""
 WIDGET = "application/vnd.jupyter.widget-view+json"

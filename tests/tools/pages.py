@@ -1,6 +1,6 @@
 """Is an hour an hour? Words, code, pictures and height of every page.
 
-    python -m tests.pages [CHAPTER …] [--browser]
+    python -m tests.tools.pages [CHAPTER …] [--browser]
 
 Prints what each chapter has and what it may have; the exit status is 1 if one has too
 much, or if a picture has no alternative text. With `--browser` the executed pages are
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 WORDS, LINES, PICTURES = 3_300, 250, 9
 WORDS_IN_ALL = 55_000
 CODE_HEIGHT = 0.25
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
         wrong += [f"{path.stem}: {one}" for one in too_much(path)]
     if "--browser" in arguments:
         heads += [f"{kind}, height" for kind in KINDS]
-        from tests.sliders import chromium
+        from tests.tools.sliders import chromium
 
         with tempfile.TemporaryDirectory() as scratch, chromium(1200, 1000) as browser:
             for path, row in zip(paths, rows, strict=True):

@@ -1,6 +1,6 @@
 """How fast pictures follow their sliders.
 
-    python -m tests.sliders [CHAPTER …] [--browser]
+    python -m tests.tools.sliders [CHAPTER …] [--browser]
 
 For every control of every explorer, the median of 20 moves, from the value to the
 image, in milliseconds: of the clock, and of this process alone, which other programs
@@ -30,7 +30,7 @@ from unittest import mock
 
 import nbformat
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 if str(NOTEBOOKS) not in sys.path:
     sys.path.insert(0, str(NOTEBOOKS))
 

@@ -1,4 +1,4 @@
-"""Train the shipped warm starts anew: `python -m tests.make_starts [NAME …]`.
+"""Train the shipped warm starts anew: `python -m tests.tools.make_starts [NAME …]`.
 
 Writes `refimpl/starts/`. Every committed notebook starts from these policies, so they
 are to be executed again afterwards. A name of `EVIDENCE`, as sums-10, is written to
@@ -16,7 +16,7 @@ import torch
 import transformers
 import tyro
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 
 from course.distillation.distil import MIXED
 from refimpl import WarmStart, warm_start

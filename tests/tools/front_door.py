@@ -1,7 +1,7 @@
 """The README's two commands, as somebody runs them who has Python and nothing else.
 
-    python tests/front_door.py open     JupyterLab answers, and serves chapter 00
-    python tests/front_door.py test     all tests, to the last line
+    python tests/tools/front_door.py open     JupyterLab answers, and serves chapter 00
+    python tests/tools/front_door.py test     all tests, to the last line
 
 Each runs word for word, in a clone of the last commit and with an empty home folder; of
 the machine's variables none is left. Only Python's own modules are used here.
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WINDOWS = os.name == "nt"
 INSTALLED = 1800
 """Seconds for what has to be downloaded before JupyterLab can answer."""

@@ -1,6 +1,6 @@
 """Short trainings, each ended at a random moment in a random way: what was lost?
 
-    python -m tests.ends [--minutes 2] [--runs 100] [--seed 0]
+    python -m tests.tools.ends [--minutes 2] [--runs 100] [--seed 0]
 
 A run is `python -m refimpl train` in a process of its own, which notes each rollout
 that it completes. Afterwards its history, policy and checkpoint are looked at, and some

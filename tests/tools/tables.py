@@ -1,6 +1,6 @@
 """Write the guide's tables, from the registry and from what was measured:
 
-python -m tests.tables
+python -m tests.tools.tables
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.lab import bench
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def row(algorithm: Algorithm) -> str:
@@ -50,7 +50,7 @@ def written(page: str) -> tuple[Path, str, str]:
     path = ROOT / f"notebooks/guide/{page}.md"
     text = now = path.read_text(encoding="utf-8")
     for source, made in MADE[page].items():
-        mark = f"<!-- made by `python -m tests.tables` from {source} -->\n"
+        mark = f"<!-- made by `python -m tests.tools.tables` from {source} -->\n"
         place = re.compile(f"({re.escape(mark)}).*?(<!-- /made -->)", re.DOTALL)
         table = made()
         now, count = place.subn(lambda m, table=table: m[1] + table + m[2], now)

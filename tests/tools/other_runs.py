@@ -1,8 +1,8 @@
 """Do the notebooks' claims hold with other seeds, and on other processors?
 
-    python -m tests.other_runs                     every notebook, every run below
-    python -m tests.other_runs --only 02 05 --salts 1 2 3 --processors
-    python -m tests.other_runs --report            the table again, from the stored file
+    python -m tests.tools.other_runs             every notebook, every run below
+    python -m tests.tools.other_runs --only 02 05 --salts 1 2 3 --processors
+    python -m tests.tools.other_runs --report    the table again, from the stored file
 
 Executes every notebook under salts 1 to 5 (`REFIMPL_SALT`), once from a policy that is
 trained on this machine instead of the shipped one (`own`), and on the instruction sets
@@ -37,7 +37,7 @@ from pathlib import Path
 
 import tyro
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OLD = {"MKL_CBWR": "COMPATIBLE"}
 PROCESSORS = {
     "default": {"ATEN_CPU_CAPABILITY": "default", **OLD},
@@ -155,7 +155,7 @@ def one(job: tuple[Path, str, dict], out: Path) -> None:
     with tempfile.TemporaryDirectory() as figures:
         scratch = {"MPLBACKEND": "agg", "REFIMPL_FIGURES": figures}
         done = subprocess.run(
-            [sys.executable, "-m", "tests.other_runs", "--notebook", str(path)],
+            [sys.executable, "-m", "tests.tools.other_runs", "--notebook", str(path)],
             env={**os.environ, "HF_HUB_OFFLINE": "1", **scratch, **changed},
             cwd=ROOT,
             capture_output=True,

@@ -1,4 +1,4 @@
-"""Sample the stale rollout that the chapters draw: `python -m tests.make_stale`.
+"""Sample the stale rollout that the chapters draw: `python -m tests.tools.make_stale`.
 
 Writes `figures/data/stale.safetensors`: one rollout from the shipped warm start, and
 the log-ratios of all its tokens after each of K = 16 GRPO updates at the hard setting.
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from refimpl import collect, prepare, updates, warm_start
 from refimpl.lab import grid
 
-FILE = Path(__file__).parents[1] / "figures" / "data" / "stale.safetensors"
+FILE = Path(__file__).parents[2] / "figures" / "data" / "stale.safetensors"
 CONFIG = replace(grid.settings(grid.STALE["hard"]), seed=6)
 GOOD, BAD = "9+2=11;11+9=20;#20", "9+2=11;11+9=20;#24"
 """Two answers to `9+2+9=` that differ in one character."""

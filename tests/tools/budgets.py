@@ -1,7 +1,7 @@
 """How many lines of code each room has, beside the budgets in CONTRIBUTING.md:
 
-python -m tests.budgets           # prints both
-python -m tests.budgets --write   # writes today's figures into the table
+python -m tests.tools.budgets           # prints both
+python -m tests.tools.budgets --write   # writes today's figures into the table
 """
 
 import ast
@@ -11,7 +11,7 @@ import sys
 import tokenize
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
 TOPS = "refimpl", "notebooks", "tests"
 ROW = re.compile(r"^\| `([\w/]+)` \| ([\d,]+) \|$", re.MULTILINE)

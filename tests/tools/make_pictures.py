@@ -1,4 +1,4 @@
-"""The pictures that no chapter draws: `python -m tests.make_pictures`.
+"""The pictures that no chapter draws: `python -m tests.tools.make_pictures`.
 
 The README's cards and animation, and the guide's bars of a rollout's time. All rest on
 stored data and exact curves, so that a second run writes the same pictures.
@@ -7,7 +7,7 @@ stored data and exact curves, so that a second run writes the same pictures.
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "notebooks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 
 from web.pictures import animation, cards, speed
 

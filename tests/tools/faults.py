@@ -1,6 +1,6 @@
 """Two hundred faults and more, put into the code one at a time: do the tests notice?
 
-    python -m tests.faults [--only SUBSTRING] [--out faults.jsonl]
+    python -m tests.tools.faults [--only SUBSTRING] [--out faults.jsonl]
 
 `faults.toml` says what is wrong, where, and which tests should fail. All happens in a
 copy of the tree; what the out file holds is not run again.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tyro
 
-ROOT, LIMIT = Path(__file__).resolve().parents[1], 300  # seconds for a fault's tests
+ROOT, LIMIT = Path(__file__).resolve().parents[2], 300  # seconds for a fault's tests
 FLAGS = "-x -q -n 0 -o addopts= -p no:nbval -p no:cacheprovider".split()
 WARM = "pytest torch transformers.models.qwen3.modeling_qwen3 pandas scipy.stats"
 os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
