@@ -222,7 +222,7 @@ def test_two_processes_have_the_gradient_of_one(name, gradients):
 
 @pytest.mark.slow
 def test_the_script_of_chapter_14_learns_the_sums():
-    script = HERE.parents[1] / "notebooks" / "course" / "in_trl.py"
+    script = HERE.parents[1] / "notebooks" / "course" / "scaling_out" / "in_trl.py"
     rewards = json.loads(ran(*TWO, script).splitlines()[-1])
     assert len(rewards) == 20  # of four updates each
     assert rewards[0] < 0.6 and sum(rewards[-5:]) / 5 > 0.8, rewards
