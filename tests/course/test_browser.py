@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from course.kit.explorer import VISIBLE
-from tests import sliders
+from tests.tools import sliders
 from web.browser import MISSING, chromium
 
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))

@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from PIL import Image
 
-from tests import front_door
+from tests.tools import front_door
 from tests.tools.front_door import ROOT, Lab
 from web.browser import MISSING, Watched, chromium
 

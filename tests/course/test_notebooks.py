@@ -10,7 +10,7 @@ import pytest
 
 from course.exercises import exercises
 from course.kit.exercise import KINDS
-from tests import pages
+from tests.tools import pages
 from tests.tools.pages import cells as load
 from tests.tools.pages import folded, source
 

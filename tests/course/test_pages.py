@@ -2,7 +2,7 @@
 
 import nbformat
 
-from tests import pages
+from tests.tools import pages
 
 
 def page(tmp_path, **metadata):

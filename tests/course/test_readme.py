@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.algorithms import ALGORITHMS
-from tests import front_door, tables
+from tests.tools import front_door, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENS = 6 * 1024

@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from tests import sliders
+from tests.tools import sliders
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 TABLES = NOTEBOOKS.parent / "figures" / "explorers"
