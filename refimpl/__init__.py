@@ -12,7 +12,7 @@ lowest first:
 2. `importance`, `kl`, `corrections`, `advantages`, `normalisers`: the formulas of
    every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `scoring`, `samplers`
+4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `reading`, `samplers`
    (that are not the policy), `rewards`: world and policy.
 5. `terms` (of a loss), `sft`, `starts`, `history`, `samples`, `evaluation`, `run`,
    `descent`, `prepare`, `collect`, `hooks`; the room `keep` (how a run is kept, however
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from refimpl.history import History
     from refimpl.hooks import StalenessError
     from refimpl.prepare import prepare
+    from refimpl.reading import log_probs
     from refimpl.sampling import sample
-    from refimpl.scoring import log_probs
     from refimpl.starts import WarmStart, warm_start
     from refimpl.train import train, updates
 
@@ -73,7 +73,7 @@ _NAMES = {
     "hooks": "StalenessError",
     "prepare": "prepare",
     "sampling": "sample",
-    "scoring": "log_probs",
+    "reading": "log_probs",
     "starts": "WarmStart warm_start",
     "train": "train updates",
 }

@@ -17,10 +17,10 @@ from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
 from refimpl.batch import Batch, Rollout, widened
 from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
+from refimpl.reading import in_parts
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.run import Run
 from refimpl.samples import chosen, show
-from refimpl.scoring import in_parts
 from refimpl.tasks import TaskWarning
 from refimpl.tasks.rows import rows_of
 
@@ -30,41 +30,41 @@ class DynamicSamplingError(RuntimeError):
 
 
 def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
-    """Sample a rollout, score it, and turn scores into advantages; with metrics."""
+    """Sample a rollout, pay it, and turn that into advantages; with metrics."""
     config = run.config
     drawn, rounds = draw(run, step), 1
     if step == 0:
         warn_if_never_right(drawn)
-    rows = torch.arange(len(drawn.rollout), device=drawn.scores.device)
+    rows = torch.arange(len(drawn.rollout), device=drawn.rewards.device)
     if config.dynamic_sampling:
         more = partial(draw, run, step)
         wanted, most = config.prompts_per_rollout, config.max_sampling_rounds
         drawn, rows, rounds = refill(drawn, more, wanted, most)
-    rollout, scores = drawn.rollout.rows(rows), drawn.scores[rows]
+    rollout, rewards = drawn.rollout.rows(rows), drawn.rewards[rows]
     if config.overlong_share:
         limit = config.max_new_tokens
         buffer = config.overlong_share * limit
-        scores = scores + overlong_punishment(rollout.length, limit, buffer)
+        rewards = rewards + overlong_punishment(rollout.length, limit, buffer)
     metrics = describe(drawn, run.task.habit, run.task.habits)
     rollout, old_logp, compared = old_policy(run, rollout)
     components = list(drawn.components.values())
     parts = torch.stack(components, -1)[rows] if components else None
-    batch, paid = advantages(run, rollout, old_logp, scores, parts)
+    batch, paid = advantages(run, rollout, old_logp, rewards, parts)
     return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
 
 
 @dataclass
 class Drawn:
-    """Sampled responses and their scores, before anything is chosen from them.
+    """Sampled responses and their rewards, before anything is chosen from them.
 
-    `correct` is the task's own reward, `scores` that of the run's reward function, and
-    `components` what this is made of, if it says so (NaN where one does not apply);
-    `logged` the metrics of the reward's own.
+    `correct` is the task's own reward, `rewards` are those of the run's function, and
+    `components` what they are made of, if it says so (NaN where one does not apply);
+    `logged` the metrics of that function's own.
     """
 
     rollout: Rollout
     texts: list[str]
-    scores: Float[Tensor, " B"]
+    rewards: Float[Tensor, " B"]
     correct: Float[Tensor, " B"]
     group_size: int
     components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Drawn:
         return cls(
             Rollout.join([part.rollout for part in parts]),
             [text for part in parts for text in part.texts],
-            torch.cat([part.scores for part in parts]),
+            torch.cat([part.rewards for part in parts]),
             torch.cat([part.correct for part in parts]),
             parts[0].group_size,
             {n: torch.cat([part.components[n] for part in parts]) for n in names},
@@ -89,7 +89,7 @@ class Drawn:
 
 
 def draw(run: Run, step: int, again: int = 0) -> Drawn:
-    """One round of prompts, responses and scores; `again` numbers the refills."""
+    """One round of prompts, responses and rewards; `again` numbers the refills."""
     config, size = run.config, run.config.group_size
 
     def seed(purpose: str) -> int:
@@ -133,12 +133,12 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
 
 def warn_if_never_right(drawn: Drawn) -> None:
     """Say so, with two samples, where a first rollout has nothing to learn from."""
-    scores, texts = drawn.scores, [f"{text!r:.100}" for text in drawn.texts]
-    if drawn.correct.max() > 0 or scores.min() < scores.max():
+    rewards, texts = drawn.rewards, [f"{text!r:.100}" for text in drawn.texts]
+    if drawn.correct.max() > 0 or rewards.min() < rewards.max():
         return
     warnings.warn(
         "no answer of the first rollout is right, and all have the same reward "
-        f"({scores[0].item():g}): there is nothing to learn from. Two of them: "
+        f"({rewards[0].item():g}): there is nothing to learn from. Two of them: "
         f"{texts[0]}, {texts[-1]}. If they are nearly right, look at how the answer is "
         "extracted and at max_new_tokens; else take easier problems, a larger "
         "group_size, or another prompt",
@@ -157,7 +157,7 @@ def refill(
     group at all, `DynamicSamplingError`.
     """
     for done in range(1, max_rounds + 1):
-        by_group = drawn.scores.view(-1, drawn.group_size)
+        by_group = drawn.rewards.view(-1, drawn.group_size)
         alive = (by_group != by_group[:, :1]).any(-1).nonzero()[:, 0]
         if len(alive) >= prompts or done >= max_rounds:
             break
@@ -215,7 +215,7 @@ def gap(rollout: Rollout, old_logp: Tensor, truncated: bool) -> dict[str, float]
 
 
 def advantages(
-    run: Run, rollout: Rollout, old_logp: Tensor, scores: Tensor, parts: Tensor | None
+    run: Run, rollout: Rollout, old_logp: Tensor, rewards: Tensor, parts: Tensor | None
 ) -> tuple[Batch, dict]:
     """The batch of a rollout: what is paid, less the KL if that is in the reward, is
     turned into advantages by the method's estimator."""
@@ -232,7 +232,7 @@ def advantages(
     if config.advantage == "gdpo" and parts is not None and parts.isnan().any():
         raise UserError("gdpo compares every component, and one returned None")
     seen = Scored(
-        rewards=token_rewards(scores, mask, penalty),
+        rewards=token_rewards(rewards, mask, penalty),
         group=rollout.group,
         mask=mask,
         values=values,
@@ -256,7 +256,7 @@ def advantages(
 def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
     """All that was sampled in numbers, under TRL's names where TRL has one."""
     rollout, correct = drawn.rollout, drawn.correct.cpu()
-    rewards = drawn.scores.cpu().view(-1, drawn.group_size)
+    rewards = drawn.rewards.cpu().view(-1, drawn.group_size)
     compared = rewards if drawn.group_size > 1 else rewards.view(1, -1)
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
     length, right = rollout.length.cpu(), correct > 0.5

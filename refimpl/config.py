@@ -185,7 +185,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     def mismatch(self) -> bool:
         """Whether the sampler's log-probs cannot stand for π_old's.
 
-        In bfloat16 decoding and scoring round differently, by more than GSPO's clip.
+        In bfloat16 decoding and reading round differently, by more than GSPO's clip.
         A sampler that leaves tokens out gives the others more than the policy does:
         π_old / π_rollout ≤ 1, the probability of those that it kept.
         """

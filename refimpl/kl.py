@@ -96,11 +96,11 @@ ESTIMATORS = {
 
 
 def token_rewards(
-    scores: Real[Tensor, " B"],
+    paid: Real[Tensor, " B"],
     mask: Mask,
     penalty: Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """r_t = 1[t = last] · score − penalty_t, detached; an empty row gets no score.
+    """r_t = 1[t = last] · paid − penalty_t, detached; an empty row is paid nothing.
 
     The RLHF form of PPO (openai/lm-human-preferences) has the KL in the reward:
     `penalty` is β (log π_old − log π_ref) there, β in reward units per nat, constant
@@ -108,7 +108,7 @@ def token_rewards(
     """
     response = mask.bool()
     left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on
-    rewards = (response & (left == 1)) * scores[:, None]
+    rewards = (response & (left == 1)) * paid[:, None]
     if penalty is not None:
         rewards = rewards - torch.where(response, penalty, 0.0)
     return rewards.detach()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, corrections, models, moe, scoring, terms
+from refimpl import algorithms, corrections, models, moe, reading, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, guarded, refuse_unknown, shown
 from refimpl.config import TrainConfig
@@ -33,7 +33,7 @@ def prepare(
     tokenizer: PreTrainedTokenizerBase | None = None,
     task=None,
     reward: Callable | None = None,
-    log_probs: Callable = scoring.log_probs,
+    log_probs: Callable = reading.log_probs,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`)."""
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
@@ -60,7 +60,7 @@ def prepare(
     if moe.is_moe(model) and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
-        scoring.check_sampling(model)
+        reading.check_sampling(model)
         routers_known = moe.can_be_recorded(model, config.needs_moe)
     critic = reference = None
     if method.critic:

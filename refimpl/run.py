@@ -10,15 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import moe, normalisers, scoring
+from refimpl import moe, normalisers, reading
 from refimpl.algorithms import Algorithm
 from refimpl.batch import Batch, Rollout
 from refimpl.checks import UserError, shown
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, precision
+from refimpl.reading import Reading
 from refimpl.samplers import Policy
-from refimpl.scoring import Scores
 from refimpl.terms import Correction, Term
 
 
@@ -61,7 +61,7 @@ class Run:
         mask, group = mini.mask.to(mini.old_logp), mini.rollout.group
         return normalisers.apply(self.normaliser, mask, group=group, max_length=longest)
 
-    def scores(self, rollout: Rollout) -> Scores:
+    def read(self, rollout: Rollout) -> Reading:
         """The policy's pass over a rollout, with its graph."""
         replayed = rollout.experts if self.config.replay else None
         logp, entropy, routing = self.routed(rollout, replayed)
@@ -70,21 +70,21 @@ class Run:
                 "log_probs must return logp with its gradient, not detached"
             )
         drift = moe.drift(rollout, routing) if self.routers_known else None
-        return Scores(logp, entropy, drift)
+        return Reading(logp, entropy, drift)
 
     def routed(
         self, rollout: Rollout, experts: Tensor | None
     ) -> tuple[Tensor, Tensor, moe.Routing | None]:
-        """`read` of the policy with these experts replayed, and what its routers did,
-        where that can be recorded."""
+        """`log_probs_of` the policy with these experts replayed, and what its routers
+        did, where that can be recorded."""
         watched: Any = contextlib.nullcontext()
         if self.routers_known:
             watched = moe.routed(self.model, experts=experts)
         with watched as routing:
-            logp, entropy = self.read(self.model, rollout)
+            logp, entropy = self.log_probs_of(self.model, rollout)
         return logp, entropy, routing
 
-    def read(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
+    def log_probs_of(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies in this run's precision."""
         with precision(model, self.config.dtype):
             found = self.log_probs(model, rollout, self.config.temperature)
@@ -97,8 +97,8 @@ class Run:
     def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """The critic's values before each response token, in this run's precision."""
         with precision(self.model, self.config.dtype):
-            return scoring.values(self.critic, rollout)
+            return reading.values(self.critic, rollout)
 
     def reference_logp(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """log π_ref in this run's precision."""
-        return self.read(self.reference, rollout)[0]
+        return self.log_probs_of(self.reference, rollout)[0]

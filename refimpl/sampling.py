@@ -1,6 +1,6 @@
 """Sampling responses: token by token, with a key-value cache.
 
-`scoring.log_probs` reads the same responses at once, and the two must agree. Both
+`reading.log_probs` reads the same responses at once, and the two must agree. Both
 divide the logits by the temperature, so π_old is the policy that really sampled.
 """
 

@@ -1,7 +1,7 @@
 """What may be added to a loss, and what may correct the ratio before it.
 
 Each is made once, by `prepare`, where a setting asks for it. `part` is a micro-batch,
-`scores` what the pass over it said, `weight` the (B, T) normaliser's of the whole
+`reading` what the pass over it said, `weight` the (B, T) normaliser's of the whole
 mini-batch, cut to the part.
 """
 
@@ -15,11 +15,11 @@ from refimpl import corrections, moe
 from refimpl import kl as estimators
 from refimpl.algorithms import value_loss
 from refimpl.batch import Batch
-from refimpl.scoring import Scores
+from refimpl.reading import Reading
 
 DROPPED = "rollout_corr/rollout_rs"
 Added = tuple[Float[Tensor, ""], dict[str, Tensor]]
-Term = Callable[[Batch, Scores, Tensor], Added]
+Term = Callable[[Batch, Reading, Tensor], Added]
 
 BALANCE = 1e-3
 """Weight of the load-balancing loss; Qwen3-MoE's, in the warm start too."""
@@ -29,8 +29,8 @@ def kl(beta: float, estimator: str) -> Term:
     """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`."""
     estimate = estimators.ESTIMATORS[estimator]
 
-    def term(part: Batch, scores: Scores, weight: Tensor) -> Added:
-        each = estimate(scores.logp, part.ref_logp, part.old_logp)
+    def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
+        each = estimate(reading.logp, part.ref_logp, part.old_logp)
         return beta * (each * weight).sum(), {}
 
     return term
@@ -39,15 +39,15 @@ def kl(beta: float, estimator: str) -> Term:
 def entropy(bonus: float) -> Term:
     """− c₂ Σ weight · H, the entropy of the next-token distribution (PPO, Eq. 9)."""
 
-    def term(part: Batch, scores: Scores, weight: Tensor) -> Added:
-        return -bonus * (scores.entropy * weight).sum(), {}
+    def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
+        return -bonus * (reading.entropy * weight).sum(), {}
 
     return term
 
 
-def load_balance(part: Batch, scores: Scores, weight: Tensor) -> Added:
+def load_balance(part: Batch, reading: Reading, weight: Tensor) -> Added:
     """+ 1e-3 times the load-balancing loss, of each micro-batch by itself."""
-    routers, mask = scores.routers, part.rollout.mask
+    routers, mask = reading.routers, part.rollout.mask
     share, tokens = part.mask.sum() / part.tokens, mask.sum()
     metrics = {
         "router/expert_change": (routers.expert_change * mask).sum() / tokens,
@@ -60,7 +60,7 @@ def load_balance(part: Batch, scores: Scores, weight: Tensor) -> Added:
 def value(values: Callable, clip: float | None) -> Term:
     """+ the critic's loss, a mean over tokens whatever the policy's normaliser is."""
 
-    def term(part: Batch, scores: Scores, weight: Tensor) -> Added:
+    def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
         predicted = values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.tokens
         loss = value_loss(
@@ -80,15 +80,15 @@ class Given(NamedTuple):
     metrics: dict[str, Tensor]  # of the corrections, which add theirs
 
 
-Correction = Callable[[Batch, Scores, Given], Given]
+Correction = Callable[[Batch, Reading, Given], Given]
 
 
 def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
     """weight · what `corrections` say; the shares of a mini-batch's tokens that they
     drop, and of its responses that lose one, have verl's names."""
 
-    def correct(part: Batch, scores: Scores, given: Given) -> Given:
-        now, mask = scores.logp.detach(), part.mask
+    def correct(part: Batch, reading: Reading, given: Given) -> Given:
+        now, mask = reading.logp.detach(), part.mask
         pair = now if two_policies else part.old_logp, part.rollout.logp
         factor = corrections.factor(rules, *pair, mask, part.advantages, now)
         dropped = (factor == 0) & mask.bool()
@@ -103,8 +103,8 @@ def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
 def router_shift(placement: moe.Placement, one_ratio: bool, detach: bool) -> Correction:
     """RSPO's γ, before or after the clip; not detached, its own gradient as well."""
 
-    def correct(part: Batch, scores: Scores, given: Given) -> Given:
-        gamma, logp = scores.routers.gamma, given.logp
+    def correct(part: Batch, reading: Reading, given: Given) -> Given:
+        gamma, logp = reading.routers.gamma, given.logp
         old_logp, weight = moe.shifted(
             given.old_logp, given.weight, part.mask, gamma, placement, one_ratio
         )

@@ -29,8 +29,8 @@ from refimpl.hooks import bar, check_staleness, evaluate
 from refimpl.keep.ending import kept
 from refimpl.models import Model, one_thread
 from refimpl.prepare import prepare
+from refimpl.reading import log_probs as teacher_forced
 from refimpl.run import Run
-from refimpl.scoring import log_probs as teacher_forced
 from refimpl.terms import Given
 
 
@@ -61,8 +61,8 @@ def train(
       and are the trained model's too, in the same memory.
     - `task`: see `refimpl.tasks`; default: the arithmetic world. `reward`: a function
       with TRL's signature in place of the task's own.
-    - `log_probs`: f(model, rollout, temperature) in place of `scoring.log_probs`, as
-      `refimpl.real.scoring.log_probs`, which takes less memory and reads a prompt once.
+    - `log_probs`: f(model, rollout, temperature) in place of `reading.log_probs`, as
+      `refimpl.real.reading.log_probs`, which takes less memory and reads a prompt once.
     - `hooks`: functions f(run, step), called after every rollout.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
       continues from there, on a CPU bit for bit; `overwrite` starts anew.
@@ -125,10 +125,10 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     rows = mini.rows_with_gradient(run.acts_everywhere)
     size, whole_groups = run.config.micro_batch_size, run.whole_groups
     for part, w in mini.micro_batches(weight, rows, size, whole_groups):
-        scores = run.scores(part.rollout)
-        given = Given(scores.logp, part.old_logp, w, {})
+        reading = run.read(part.rollout)
+        given = Given(reading.logp, part.old_logp, w, {})
         for correct in run.corrections:
-            given = correct(part, scores, given)
+            given = correct(part, reading, given)
         loss, metrics = run.algorithm.loss(
             given.logp,
             given.old_logp,
@@ -139,8 +139,8 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         )
         metrics |= given.metrics
         for term in run.terms:
-            added, measured = term(part, scores, w)
+            added, measured = term(part, reading, w)
             loss, metrics = loss + added, metrics | measured
         loss.backward()
-        meter.add(part, scores.logp, loss, metrics)
+        meter.add(part, reading.logp, loss, metrics)
     meter.end_update(descend(run, meter))

@@ -37,11 +37,11 @@ from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
 from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
+from refimpl.reading import values
 from refimpl.real import answers
 from refimpl.real.loading import load
 from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
-from refimpl.scoring import values
 from refimpl.shell.flags import LEFT, parse_settings
 from refimpl.shell.main import ours
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify

@@ -27,7 +27,7 @@ from refimpl import (
     collect,
     moe,
     prepare,
-    scoring,
+    reading,
     train,
     warm_start,
 )
@@ -127,7 +127,7 @@ def prepared(
     model=None,
     reward=None,
     task=None,
-    log_probs=scoring.log_probs,
+    log_probs=reading.log_probs,
     **settings,
 ) -> Run:
     """A run under `SMALL` with some settings changed, before its first rollout."""

@@ -14,5 +14,5 @@ from course.misreadings import MISREADINGS
 from course.ppo import figures as pictures
 from refimpl.algorithms import clip
 from refimpl.models import count_parameters, make_critic
-from refimpl.scoring import values
+from refimpl.reading import values
 from refimpl.tasks.world import HABITS, habit

@@ -17,7 +17,7 @@ from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.lab import real
 from refimpl.lab.statistics import estimate
 from refimpl.lab.store import read
-from refimpl.real import scoring
+from refimpl.real import reading
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.memory import memory

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from refimpl import moe, scoring, sft
+from refimpl import moe, reading, sft
 from refimpl.algorithms import ALGORITHMS, get
 from refimpl.checks import Count, UserError, guarded
 from refimpl.config import TrainConfig
@@ -34,7 +34,7 @@ from refimpl.models import count_parameters, one_thread
 from refimpl.real import fast
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
-from refimpl.real.scoring import log_probs
+from refimpl.real.reading import log_probs
 from refimpl.sampling import end_tokens, sample
 from refimpl.starts import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
@@ -73,7 +73,7 @@ def world(name: str) -> World:
     if name == "tiny":
         model, tokenizer, _ = warm_start()
         config = TrainConfig(eval_every=2)
-        return World(model, tokenizer, Arithmetic(), config, scoring.log_probs)
+        return World(model, tokenizer, Arithmetic(), config, reading.log_probs)
     model, tokenizer = load(real.MODEL)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     return World(model, tokenizer, task, replace(real.GENTLE, eval_every=2), log_probs)

@@ -10,8 +10,8 @@ from torch import Tensor
 from refimpl.batch import Batch, Rollout
 from refimpl.collect import mean_over
 from refimpl.models import Model, weights
+from refimpl.reading import in_parts
 from refimpl.run import Run
-from refimpl.scoring import in_parts
 
 
 class Drift:
@@ -50,7 +50,7 @@ def drift(run: Run, batch: Batch) -> dict[str, float | None]:
     rollout, mask = batch.rollout, batch.rollout.mask
 
     def read(part: Rollout) -> Tensor:
-        return run.scores(part).logp
+        return run.read(part).logp
 
     z = (in_parts(read, rollout, run.config.micro_batch_size) - batch.old_logp) * mask
     length = mask.sum(-1).clamp(min=1)

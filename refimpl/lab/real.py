@@ -31,7 +31,7 @@ from refimpl.real.gym import ReasoningGym
 from refimpl.real.loading import load
 from refimpl.real.lora import lora
 from refimpl.real.pretrained import resolve
-from refimpl.real.scoring import log_probs
+from refimpl.real.reading import log_probs
 from refimpl.seeds import salted
 
 MODEL = "smollm2"

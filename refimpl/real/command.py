@@ -17,7 +17,7 @@ from refimpl.real import lora as adapters
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.pretrained import PACKAGED, fetch
-from refimpl.real.scoring import log_probs, recomputed
+from refimpl.real.reading import log_probs, recomputed
 from refimpl.shell.texts import parse, parse_pairs
 
 GYM = "reasoning-gym:"

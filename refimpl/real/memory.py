@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from transformers import PreTrainedConfig
 
 from refimpl.checks import Count, UserError, Weight, guarded
-from refimpl.real.scoring import SLICE
+from refimpl.real.reading import SLICE
 from refimpl.real.sharing import PAYS
 
 LOGIT_COPIES = 5

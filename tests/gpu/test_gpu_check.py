@@ -15,7 +15,7 @@ from refimpl.__main__ import main
 from refimpl.lab import bench
 from refimpl.lab.gpu import check, machine, pairs, profile
 from refimpl.models import count_parameters
-from refimpl.real.scoring import log_probs
+from refimpl.real.reading import log_probs
 from refimpl.run import Run
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model
@@ -159,14 +159,14 @@ def test_a_sampler_that_is_not_the_model_and_wrong_sharing_are_seen(monkeypatch)
 
 def test_precisions_are_compared_on_response_tokens_alone(monkeypatch):
     """A bfloat16 that gives every token 0.1 nats less; padding has none to give."""
-    read, seen = Run.read, []
+    read, seen = Run.log_probs_of, []
 
     def lower(run, model, rollout):
         seen.append(rollout.mask)
         logp, entropy = read(run, model, rollout)
         return logp - 0.1 * (run.config.dtype == "bfloat16") * rollout.mask, entropy
 
-    monkeypatch.setattr(Run, "read", lower)
+    monkeypatch.setattr(Run, "log_probs_of", lower)
     monkeypatch.setattr("refimpl.run.precision", lambda *_: torch.enable_grad())
     gap = pairs.precisions(warm_model(), TOKENIZER, SMALL)
     assert 0.1 < seen[-1].mean() < 0.99

@@ -12,7 +12,7 @@ from refimpl.keep import checkpoint
 from refimpl.models import trainable_copy
 from refimpl.real.loading import ADAPTER, load
 from refimpl.real.lora import lora, merged
-from refimpl.real.scoring import log_probs
+from refimpl.real.reading import log_probs
 from tests.worlds import (
     PROMPTS,
     ROUNDING,

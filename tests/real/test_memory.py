@@ -8,7 +8,7 @@ from refimpl import UserError, collect, updates
 from refimpl.models import count_parameters
 from refimpl.real import sharing
 from refimpl.real.memory import memory
-from refimpl.real.scoring import checkpointed
+from refimpl.real.reading import checkpointed
 from tests.worlds import fixed_noise, llama, prepared, random_model, with_lora
 
 SHAPE = {"prompts": 4, "group_size": 4, "prompt_length": 20, "max_new_tokens": 6}

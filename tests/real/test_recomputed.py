@@ -5,8 +5,8 @@ How many activations that saves is in test_memory.py."""
 import pytest
 import torch
 
-from refimpl import UserError, collect, scoring, updates
-from refimpl.real.scoring import checkpointed, log_probs, recomputed
+from refimpl import UserError, collect, reading, updates
+from refimpl.real.reading import checkpointed, log_probs, recomputed
 from tests.worlds import (
     fixed_noise,
     gpt2,
@@ -46,7 +46,7 @@ def test_log_probs_and_gradients_are_the_same(make):
     batch, _ = collect(run, 0)
     trained = [p for p in run.model.parameters() if p.requires_grad]
     found = []
-    for run.log_probs in (scoring.log_probs, recomputed(scoring.log_probs)):
+    for run.log_probs in (reading.log_probs, recomputed(reading.log_probs)):
         loss, _ = measured_loss(run, batch)
         found.append(torch.autograd.grad(loss, trained, allow_unused=True))
     for plain, again in zip(*found, strict=True):
@@ -58,7 +58,7 @@ def test_log_probs_and_gradients_are_the_same(make):
 @pytest.mark.parametrize("make", [random_model, lora_model])
 def test_each_layer_runs_once_more_in_an_update_and_nowhere_else(make):
     counts = []
-    for read in (scoring.log_probs, recomputed(scoring.log_probs)):
+    for read in (reading.log_probs, recomputed(reading.log_probs)):
         run = prepared(model=make(), log_probs=read, **WHOLE)
         calls = count(run.model)
         batch, _ = collect(run, 0)
@@ -77,8 +77,8 @@ def test_a_run_is_the_same_bit_for_bit_may_go_on_so_and_ends_as_it_began(
     settings = {"reward": fixed_noise, "beta": 0.1, "dtype": dtype}
     plain = small_run("ppo", **settings)
     settings["checkpoint_dir"] = tmp_path
-    small_run("ppo", rollouts=1, log_probs=scoring.log_probs, **settings)
-    read = recomputed(scoring.log_probs)
+    small_run("ppo", rollouts=1, log_probs=reading.log_probs, **settings)
+    read = recomputed(reading.log_probs)
     again = small_run("ppo", log_probs=read, resume=True, **settings)
     assert same_weights(plain.model, again.model)
     assert again["value_loss"] == plain["value_loss"]
@@ -87,7 +87,7 @@ def test_a_run_is_the_same_bit_for_bit_may_go_on_so_and_ends_as_it_began(
 
 def test_what_it_wraps_says_whether_it_needs_whole_groups():
     assert recomputed(log_probs).whole_groups
-    assert not hasattr(recomputed(scoring.log_probs), "whole_groups")
+    assert not hasattr(recomputed(reading.log_probs), "whole_groups")
 
 
 def test_a_pass_that_fails_leaves_the_layers_as_they_were():

@@ -9,8 +9,8 @@ import torch
 from refimpl import UserError, collect
 from refimpl.batch import Rollout
 from refimpl.models import build
-from refimpl.real import scoring, sharing
-from refimpl.real.scoring import log_probs
+from refimpl.real import reading, sharing
+from refimpl.real.reading import log_probs
 from tests.rollout import families
 from tests.worlds import (
     TOKENIZER,
@@ -101,13 +101,13 @@ def test_logits_by_slices_give_the_same(share, monkeypatch):
     """Also where a slice ends inside a response, and for rows without padding."""
     policy = gpt2().double()
     whole = passed(policy, ragged())
-    monkeypatch.setattr(scoring, "SLICE", 18 * 4)  # four tokens
+    monkeypatch.setattr(reading, "SLICE", 18 * 4)  # four tokens
     assert max(gaps(whole, passed(policy, ragged(), share_prompts=share))) < 1e-10
 
 
 def test_no_more_logits_than_a_slice_stand_in_memory(monkeypatch):
     policy, seen = model(), []
-    monkeypatch.setattr(scoring, "SLICE", 18 * 4)
+    monkeypatch.setattr(reading, "SLICE", 18 * 4)
     policy.lm_head.register_forward_hook(lambda _, __, out: seen.append(out.numel()))
     # Nothing is drawn in a slice: a GPU would be asked for its generator's state.
     monkeypatch.setattr(torch, "get_rng_state", Mock(side_effect=AssertionError))

@@ -7,7 +7,7 @@ from transformers.cache_utils import DynamicLayer
 
 from refimpl import UserError, log_probs, sample
 from refimpl.models import count_parameters
-from refimpl.scoring import check_sampling
+from refimpl.reading import check_sampling
 from tests.rollout.families import NO_CACHE_ROWS, OTHER_NUMBERS, SUPPORTED, build
 from tests.worlds import PROMPTS, ROUNDING, TOKENIZER, gpt2, random_model, warm_model
 

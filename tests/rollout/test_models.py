@@ -15,7 +15,7 @@ from refimpl.models import (
     one_thread,
     trainable_copy,
 )
-from refimpl.scoring import check_sampling, values
+from refimpl.reading import check_sampling, values
 from refimpl.tasks import make_tokenizer
 from tests.rollout import families
 from tests.worlds import (

@@ -1,4 +1,4 @@
-"""Sampling and scoring are two passes over one distribution; here they must agree."""
+"""Sampling and reading are two passes over one distribution; here they must agree."""
 
 import contextlib
 import copy

@@ -11,7 +11,7 @@ from refimpl import collect, updates
 from refimpl.batch import Rollout
 from refimpl.collect import Drawn, DynamicSamplingError, describe, refill
 from refimpl.models import precision
-from refimpl.scoring import log_probs, values
+from refimpl.reading import log_probs, values
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
     ROUNDING,
@@ -165,7 +165,7 @@ def test_groups_that_differ_are_drawn_until_there_are_enough(
     assert (done, asked) == (taken, list(range(1, taken)))
     assert kept.tolist() == rows
     scores = torch.tensor([score for scores in rounds[:taken] for score in scores])
-    assert torch.equal(found.scores, scores)
+    assert torch.equal(found.rewards, scores)
     assert torch.equal(found.components["half"], scores / 2)
     groups = torch.arange(len(scores) // 2).repeat_interleave(2)
     assert torch.equal(found.rollout.group, groups)

@@ -13,7 +13,7 @@ from refimpl import History, StalenessError, evaluate, hooks
 from refimpl.batch import Batch
 from refimpl.keep import checkpoint
 from refimpl.keep.checkpoint import CheckpointError
-from refimpl.scoring import log_probs
+from refimpl.reading import log_probs
 from tests.worlds import (
     TOKENIZER,
     Interrupting,

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from refimpl import ALGORITHMS, UserError, collect, samplers, updates
 from refimpl.corrections import factor
 from refimpl.models import weights
+from refimpl.reading import log_probs
 from refimpl.samplers import Delayed, Policy, Rounded
-from refimpl.scoring import log_probs
 from tests.worlds import (
     ROUNDING,
     disturb,
@@ -194,7 +194,7 @@ def test_the_trainer_weighs_and_counts_by_the_policy_that_is_behind(rules, two):
         loss, measured = measured_loss(run, batch)
         found.append((loss.item(), measured))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-4, abs=1e-6)
-    logp = run.read(run.model, batch.rollout)[0].detach()
+    logp = run.log_probs_of(run.model, batch.rollout)[0].detach()
     behind = logp if two else batch.old_logp
     given = behind, batch.rollout.logp, batch.mask, batch.advantages
     dropped = (factor(rules, *given, now=logp) == 0) & batch.mask.bool()

@@ -14,8 +14,8 @@ from refimpl.algorithms import value_loss
 from refimpl.batch import Batch
 from refimpl.kl import ESTIMATORS, k1, k3
 from refimpl.normalisers import NORMALISERS
+from refimpl.reading import values
 from refimpl.run import Run
-from refimpl.scoring import values
 from refimpl.tasks.world import correctness
 from refimpl.terms import BALANCE
 from tests.training.test_update import same_gradients, slopes

@@ -73,7 +73,7 @@ def test_the_global_generators_neither_move_nor_matter(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
-    """Weights stay float32 under autocast; sampling, scoring, training, evaluation."""
+    """Weights stay float32 under autocast; sampling, reading, training, evaluation."""
     asked, scores = [], hooks.scores
 
     def spy(*arguments, **keywords):

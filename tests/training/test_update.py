@@ -23,7 +23,7 @@ from refimpl.descent import CRITIC_LEARNING_RATE
 from refimpl.history import Meter
 from refimpl.models import weights
 from refimpl.normalisers import NORMALISERS
-from refimpl.scoring import log_probs, values
+from refimpl.reading import log_probs, values
 from refimpl.terms import BALANCE
 from tests.worlds import (
     TRAIN,
@@ -324,13 +324,13 @@ def some_equal(completions, **_):
 @pytest.fixture
 def passed(monkeypatch):
     """How many rows each pass of a loss had."""
-    rows, scores = [], TRAIN.Run.scores
+    rows, read = [], TRAIN.Run.read
 
     def spy(run, rollout):
         rows.append(len(rollout))
-        return scores(run, rollout)
+        return read(run, rollout)
 
-    monkeypatch.setattr(TRAIN.Run, "scores", spy)
+    monkeypatch.setattr(TRAIN.Run, "read", spy)
     return rows
 
 

@@ -29,8 +29,8 @@ from refimpl.checks import checked
 from refimpl.hooks import evaluate
 from refimpl.lab import store
 from refimpl.lab.behaviour import behaviour
+from refimpl.reading import in_parts
 from refimpl.run import Run
-from refimpl.scoring import in_parts
 from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
@@ -50,7 +50,7 @@ TOY = rl.TrainConfig(
 def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
     """A teacher's log-probs of a rollout, in the run's precision."""
     size = run.config.micro_batch_size
-    return in_parts(lambda part: run.read(model, part)[0], rollout, size)
+    return in_parts(lambda part: run.log_probs_of(model, part)[0], rollout, size)
 
 
 Says = Callable[[Run, int, Batch], Tensor]
@@ -331,7 +331,7 @@ def smollm2() -> Iterator[Job]:
     from refimpl.real.chat import Chat
     from refimpl.real.loading import load
     from refimpl.real.lora import lora
-    from refimpl.real.scoring import log_probs
+    from refimpl.real.reading import log_probs
 
     model, tokenizer = load(real.MODEL)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)

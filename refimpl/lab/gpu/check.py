@@ -45,7 +45,7 @@ from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.lora import lora
 from refimpl.real.pretrained import fetched
-from refimpl.real.scoring import log_probs
+from refimpl.real.reading import log_probs
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.train import updates

@@ -36,7 +36,7 @@ from refimpl.descent import MAX_GRAD_NORM
 from refimpl.lab import bench, real
 from refimpl.lab.gpu import machine
 from refimpl.models import frozen_copy, one_thread
-from refimpl.real import fast, scoring
+from refimpl.real import fast, reading
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.rewards import columns
@@ -60,7 +60,7 @@ class Clock(TrainerCallback):
 
 def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], object]:
     given = {"model": model, "tokenizer": tokenizer, "task": task, "progress": False}
-    history = train("grpo", config=config, log_probs=scoring.log_probs, **given)
+    history = train("grpo", config=config, log_probs=reading.log_probs, **given)
     return history["step_time"][1:], history.model
 
 

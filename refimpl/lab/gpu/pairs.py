@@ -24,7 +24,7 @@ from refimpl.config import TrainConfig
 from refimpl.lab.bench import _in_turn, sampler
 from refimpl.models import trainable_copy
 from refimpl.prepare import prepare
-from refimpl.real.scoring import log_probs
+from refimpl.real.reading import log_probs
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 from refimpl.train import train
@@ -41,7 +41,7 @@ def precisions(model, tokenizer, config: TrainConfig) -> dict:
     (batch, _), results = collect(run, 0), []
     for dtype in ("float32", "bfloat16"):
         run.config = replace(run.config, dtype=dtype)
-        logp, _ = run.read(run.model, batch.rollout)
+        logp, _ = run.log_probs_of(run.model, batch.rollout)
         t = (logp, logp.detach(), batch.advantages, batch.mask)
         results.append((t[1], _gradient(run.algorithm.policy_loss(*t).loss, run.model)))
     (wide, one), (narrow, other) = results

@@ -29,7 +29,7 @@ SAMPLING = "sampling"
 PHASES = {
     (Policy, "respond"): SAMPLING,
     (TRAIN, "collect"): "rewards, advantages",
-    (Run, "scores"): "update: forward",
+    (Run, "read"): "update: forward",
     (torch.Tensor, "backward"): "update: backward",
     (TRAIN, "descend"): "update: optimizer",
     (TRAIN, "updates"): "update: loss, metrics",

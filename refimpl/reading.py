@@ -19,7 +19,7 @@ from refimpl.moe import Drift
 from refimpl.sampling import Sampling, sample_ids, without_dropout
 
 
-class Scores(NamedTuple):
+class Reading(NamedTuple):
     """What a pass over a rollout says of it: log-probs and entropies of its tokens,
     (B, T), nats; and how far its routers have drifted, where they are on record."""
 
@@ -36,7 +36,7 @@ def log_probs(
 
     Differentiable. Both are 0 outside the mask. The entropy is that of the whole
     next-token distribution, exact, at the sampling temperature. (For long prompts and
-    large vocabularies `refimpl.real.scoring` has the same with less memory.)
+    large vocabularies `refimpl.real.reading` has the same with less memory.)
     """
     total = rollout.ids.shape[1]
     keep = total - int(rollout.prompt_length.min()) + 1  # the earliest that is needed

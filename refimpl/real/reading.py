@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from refimpl import moe, scoring
+from refimpl import moe, reading
 from refimpl.batch import Rollout
 from refimpl.checks import UserError, guarded
 from refimpl.models import Model, vocabulary
+from refimpl.reading import of_logits
 from refimpl.real import sharing
-from refimpl.scoring import of_logits
 
 _SHARES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -51,7 +51,7 @@ def log_probs(
         return _by_slices(model, sharing.states(model, rollout), rollout, temperature)
     large = rollout.mask.numel() * vocabulary(model) > SLICE
     if not (large and sharing.has_plain_head(model)):
-        return scoring.log_probs(model, rollout, temperature)
+        return reading.log_probs(model, rollout, temperature)
     decoder = model.get_decoder()
     states = decoder(rollout.ids, use_cache=False).last_hidden_state
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
