@@ -29,7 +29,8 @@ def in_child(tree: Path, tests: list[str]) -> None:
     os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(tree.parent)}
     sys.path[:] = [str(tree), *(p for p in sys.path if Path(p).resolve() != ROOT)]
     sys.dont_write_bytecode, tempfile.tempdir = True, None
-    sys.modules.pop("tests", None)  # this file's
+    for name in ("tests", "tests.tools"):  # this file's
+        sys.modules.pop(name, None)
     os.chdir(tree)
     for stream in (1, 2):
         os.dup2(os.open("../printed", os.O_CREAT | os.O_APPEND | os.O_WRONLY), stream)
