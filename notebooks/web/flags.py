@@ -89,9 +89,10 @@ def unread(engine: str, method: Algorithm) -> Cell:
 def completed(text: str, method: Algorithm) -> str:
     """verl's settings with the advantages and the average that its bridge names."""
     yours = method.advantages.__name__
-    estimator = configs.ESTIMATORS.get(method.advantages, yours).split()[0]
-    averaged = method.normaliser.verl
-    for flag, value in (("adv_estimator", estimator), ("loss_agg_mode", averaged)):
+    first, *beside = configs.ESTIMATORS.get(method.advantages, yours).splitlines()
+    given = [f"adv_estimator: {first}", *beside]
+    given = [line.partition("#")[0].strip().split(": ", 1) for line in given]
+    for flag, value in (*given, ("loss_agg_mode", method.normaliser.verl)):
         text += "" if f"{flag}=" in text else f", {flag}={value}"
     return text
 

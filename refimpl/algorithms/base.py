@@ -43,9 +43,10 @@ class Objective(NamedTuple):
     """What an algorithm maximises at each token, and where its clip bites.
 
     **Contract.** `value` is (B, T), or (B, 1) where a response has one value for all
-    its tokens; finite on every response token; and without a gradient where Â is 0.
-    The trainer skips responses whose Â is 0 throughout, if that holds (it tries, see
-    `Algorithm.acts_without_advantage`). The averaging is not its business.
+    its tokens; finite on every response token. A method may have a gradient
+    where Â is 0, as DRO's penalty has; of all others the trainer skips responses whose
+    Â is 0 throughout (it tries, see `Algorithm.acts_without_advantage`). The averaging
+    is not its business.
 
     `low` marks tokens beyond the lower bound, `high` those beyond the upper one, where
     that changes the gradient: of a one-sided clip ("sign-aware", as TRL and verl count)

@@ -41,7 +41,7 @@ actor_rollout_ref:
 ESTIMATORS = {
     advantages.group_relative: "grpo\n",
     advantages.group_centred: "grpo\n"
-    "  norm_adv_by_std_in_grpo: false  # the other half of the method\n",
+    "  norm_adv_by_std_in_grpo: False  # the other half of the method\n",
     advantages.leave_one_out: "rloo\n",
     advantages.opo: "opo\n",
     advantages.gae: "gae\n",

@@ -55,6 +55,8 @@ def test_cells_of_trl_and_verl_are_what_the_bridges_say(method):
         averaged = ours["actor_rollout_ref"]["actor"]["loss_agg_mode"]
         assert f"adv_estimator={ours['algorithm']['adv_estimator']}`" in verl.settings
         assert f"loss_agg_mode={averaged}`" in verl.settings
+        bare = "norm_adv_by_std_in_grpo" in ours["algorithm"]
+        assert ("norm_adv_by_std_in_grpo=False" in verl.settings) == bare
     named = re.findall(r"loss_type=(grpo|dr_grpo|dapo)\b", trl.settings)
     assert named in ([], [getattr(method.normaliser, "trl", None)])
 

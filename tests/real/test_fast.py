@@ -1,5 +1,7 @@
 """The decode step written out says what transformers' does, row by row."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 
@@ -20,7 +22,10 @@ from tests.worlds import (
 
 OURS = {name: lambda name=name: build(*SUPPORTED[name]) for name in SUPPORTED}
 OURS = {name: OURS[name] for name in ("Llama", "Qwen2", "Qwen3")}
-OURS |= {"a LoRA": lambda: with_lora(random_model(), r=2), "the toy": warm_model}
+OURS |= {
+    "a LoRA": lambda: with_lora(random_model(), r=2),
+    "the toy": lambda: deepcopy(warm_model()),
+}
 
 
 @pytest.mark.parametrize("name", OURS)
