@@ -37,6 +37,7 @@ EVIDENCE = {
     for world, seeds in {
         "sums": TWENTY,
         "moe": TEN,
+        "rare": TEN,
         "sorting": FIVE,
     }.items()
     for seed in seeds
