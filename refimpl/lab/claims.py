@@ -472,7 +472,7 @@ SECOND = (
         premise=_clip_acts,
         seeds=2,
         starts=TEN,
-        decides="ten more starts, 40 runs, about 0.2 core-hours",
+        decides="about a hundred starts, 400 runs, about 2 core-hours",
         others={
             "ε_high 0.40": Contrast(
                 "entropy", _rare("DAPO 0.40"), _rare("DAPO 0.20"), "log2"
