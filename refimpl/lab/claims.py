@@ -27,7 +27,7 @@ from refimpl.lab.effects import (  # noqa: F401 - what claims are made of, too
     of_cell,
     sweep,
 )
-from refimpl.lab.grid import OLD, STALE, TEN, UPDATES, Cell, World
+from refimpl.lab.grid import FIVE, OLD, STALE, TEN, TWENTY, UPDATES, Cell, World
 from refimpl.lab.outcomes import GOALS
 from refimpl.lab.statistics import estimate
 
@@ -149,7 +149,18 @@ def _threshold(delta: float) -> Cell:
 
 
 MASKED = 0.01
-"""Share of tokens; prime-rl#3244 reports about 0.02."""
+"""Share of tokens from which on a mask or a clip is said to act; prime-rl#3244 reports
+about 0.02."""
+
+
+def _rare(arm: str) -> Cell:
+    """Where the careful habit is rare, the upper bound stands in its way."""
+    return _cell(arm, 16, world="rare")
+
+
+def _clip_acts(table: pd.DataFrame) -> str:
+    clipped = of_cell(table, _rare("DAPO 0.20"))["clipped"].mean()
+    return "" if clipped >= MASKED else f"ε_high 0.20 clips {clipped:.1%} of the tokens"
 
 
 def _mask_acts(table: pd.DataFrame) -> str:
@@ -453,6 +464,22 @@ PAPERS = CLAIMS[:16]
 _OF = {claim.number: claim for claim in CLAIMS}
 FASTER = "log2 of rollouts to"
 SECOND = (
+    replace(
+        _OF[1],
+        number="1b",
+        title="Clip-higher keeps entropy up, where the careful habit is rare",
+        effect=Contrast("entropy", _rare("DAPO"), _rare("DAPO 0.20"), "log2"),
+        premise=_clip_acts,
+        seeds=2,
+        starts=TEN,
+        decides="about a hundred starts, 400 runs, about 2 core-hours",
+        others={
+            "ε_high 0.40": Contrast(
+                "entropy", _rare("DAPO 0.40"), _rare("DAPO 0.20"), "log2"
+            ),
+            "reward": Contrast("reward", _rare("DAPO"), _rare("DAPO 0.20")),
+        },
+    ),
     Claim(
         "2b",
         "Dynamic sampling needs fewer rollouts, to 0.95",
@@ -525,7 +552,9 @@ SECOND = (
         number="13b",
         title="SAPO is stable where GSPO is not, K = 4",
         effect=Breaking("SAPO 1.0", "GSPO 0.03", 4),
-        decides="twenty starts, 200 runs, about 0.6 core-hours",
+        seeds=1,
+        starts=TWENTY,
+        decides="a second seed of each of the twenty starts, about 0.6 core-hours",
         others={},
     ),
     replace(
@@ -535,6 +564,16 @@ SECOND = (
         effect=Mean("within_small", _cell("SAPO 1.0", 16, world="sorting"), less=0.5),
         seeds=1,
         decides="ten starts, 5 more runs, about 0.1 core-hours",
+        others={},
+    ),
+    replace(
+        _OF[15],
+        number="15c",
+        title="Log-ratios vary little within a response, sorting, K = 4",
+        effect=Mean("within_small", _cell("SAPO 1.0", 4, world="sorting"), less=0.5),
+        seeds=1,
+        starts=FIVE,
+        decides="ten starts, 5 more runs, under 0.1 core-hours",
         others={},
     ),
     replace(

@@ -34,10 +34,10 @@ WORLDS: dict[str, Callable[..., WarmStart]] = {
     "moe": functools.partial(WarmStart, preset="tiny-moe"),
 }
 World = Literal["sums", "rare", "sorting", "moe"]
-OLD, TEN, FIVE = range(5), range(10, 20), range(10, 15)
+OLD, FIVE, TEN, TWENTY = range(5), range(10, 15), range(10, 20), range(10, 30)
 """Warm starts. Of the old ones only 0 can be had, the others' weights are lost: their
-runs are history. New runs begin from those that lie in a clone: ten, in sorting five,
-and take seeds that no other start takes (`nested`)."""
+runs are history. New runs begin from those that lie in a clone: ten, of sums twenty, of
+sorting five, and take seeds that no other start takes (`nested`)."""
 UPDATES: dict[int, dict[str, Any]] = {
     1: {"minibatches": 1, "epochs": 1, "allow_on_policy": True},
     4: {"minibatches": 4, "epochs": 1},
@@ -132,7 +132,8 @@ def check_start(world: World, start: int) -> None:
         raise UserError(
             f"start {start} of {world} does not lie in this clone: nobody else has its "
             "weights, and its runs could not be compared with others. Take "
-            f"{TEN.start} to {TEN.stop - 1} (sorting: to {FIVE.stop - 1})"
+            f"{TEN.start} to {TEN.stop - 1} (sums: to {TWENTY.stop - 1}, sorting: to "
+            f"{FIVE.stop - 1})"
         )
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 from course.distillation.distil import MIXED
 from refimpl import WarmStart, warm_start
 from refimpl.cache import digest
-from refimpl.lab.grid import FIVE, TEN, WORLDS
+from refimpl.lab.grid import FIVE, TEN, TWENTY, WORLDS
 from refimpl.starts import IN_A_CLONE, RECORD, SHIPPED
 from refimpl.tasks import rare_careful
 
@@ -34,7 +34,12 @@ STARTS = {
 
 EVIDENCE = {
     f"{world}-{seed}": WORLDS[world](seed=seed)
-    for world, seeds in (("sums", TEN), ("moe", TEN), ("sorting", FIVE))
+    for world, seeds in {
+        "sums": TWENTY,
+        "moe": TEN,
+        "rare": TEN,
+        "sorting": FIVE,
+    }.items()
     for seed in seeds
 }
 EVIDENCE["mixed"] = MIXED
