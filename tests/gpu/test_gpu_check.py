@@ -210,7 +210,8 @@ def test_the_phases_of_a_rollout_are_its_time(monkeypatch):
     start = time.perf_counter()
     found = profile.profile(1, 1)
     assert 0.01 < sum(found.values()) < time.perf_counter() - start
-    assert min(found.values()) > 0 and len(found) == 9
+    python = f"{profile.SAMPLING}: {profile.PYTHON}"  # two runs' difference: may be 0
+    assert len(found) == 9 and all(x > 0 for n, x in found.items() if n != python)
     clock, ticks = profile.Clock(), iter((1.0, 3.0, 7.0, 8.0))
     clock.mark = 0.0
     monkeypatch.setattr(profile.time, "perf_counter", ticks.__next__)
