@@ -12,7 +12,7 @@ from course.kit import claims
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.arms import ARMS
 from refimpl.lab.claims import CLAIMS, SECOND, Claim
-from refimpl.lab.grid import WORLDS, Cell
+from refimpl.lab.grid import OLD, WORLDS, Cell
 from web.page import NOTEBOOKS, Page, slug, table
 
 CELL = ("arm", "world", "updates", "rate", "changed", "answers")
@@ -74,7 +74,9 @@ def page(group: str) -> Page:
             select("of-world", "World", WORLDS),
         )
     )
-    runs = RUNS.format(count=f"{len(claims.table()):,}", filters=filters, head=head)
+    runs = RUNS.format(
+        count=f"{len(claims.everything()):,}", filters=filters, head=head
+    )
     return Page(
         "ledger.html",
         "The ledger",
@@ -160,8 +162,9 @@ def methods(claim: Claim) -> list[str]:
 
 
 def of(claim: Claim) -> list[tuple]:
-    """The keys of the cells that decide a claim, each once."""
-    return list(dict.fromkeys(map(key, claim.effect.cells)))
+    """The keys of the runs that decide a claim, each once: cells, from its starts."""
+    old = claim.starts[0] in OLD
+    return list(dict.fromkeys((*key(cell), old) for cell in claim.effect.cells))
 
 
 def key(cell: Cell) -> tuple:
@@ -171,8 +174,10 @@ def key(cell: Cell) -> tuple:
 
 @cache
 def cells() -> dict[tuple, list]:
-    """The stored runs by what they have in common."""
-    return dict(claims.everything().groupby(list(CELL), sort=True).groups)
+    """The stored runs by what they have in common: a cell, and old starts or new."""
+    runs = claims.everything()
+    runs = runs.assign(old=runs["start"].isin(OLD))
+    return dict(runs.groupby([*CELL, "old"], sort=True).groups)
 
 
 def data() -> str:
@@ -182,7 +187,7 @@ def data() -> str:
         for name in of(claim):
             owners.setdefault(name, []).append(claim.number)
     for name, members in cells().items():
-        arm, world, updates, rate, changed, _ = name
+        arm, world, updates, rate, changed, *_ = name
         chosen = zip(members, runs.loc[members].itertuples())
         found.append(
             {

@@ -52,7 +52,7 @@ def bounded(
     delta_high: float,
     max_ratio: float,
 ) -> Objective:
-    """The objective above; `moved` says how far a token has risen, < 0 if it fell."""
+    """M sg[min(r, max_ratio)] Â log π_θ; a token has `moved` up (> 0) or down."""
     low, high = stopped(moved.detach(), t.advantages, -delta_low, delta_high)
     r = ratio(t.z).detach().clamp(max=max_ratio)
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)

@@ -15,6 +15,7 @@ from refimpl.lab.claims import CLAIMS, SECOND, STARTS, breaking_rates, of_cell, 
 from refimpl.lab.effects import VERDICTS
 from refimpl.lab.grid import Cell
 from refimpl.lab.statistics import estimate
+from web import ledger
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
 
@@ -115,6 +116,13 @@ def test_a_difference_is_taken_start_by_start():
     assert claims.shown(made) == "+2.00 (-0.48 to +4.48)"
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         claims.difference([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize("claim", [*CLAIMS, *SECOND], ids=lambda claim: claim.number)
+def test_the_runs_of_a_claim_on_the_site_are_those_that_decide_it(claim):
+    own, cells = claim.own(claims.everything()), dict.fromkeys(claim.effect.cells)
+    listed = [run for key in ledger.of(claim) for run in ledger.cells()[key]]
+    assert len(listed) == sum(len(of_cell(own, cell)) for cell in cells) > 0
 
 
 def test_what_the_chapters_show_is_stored():
