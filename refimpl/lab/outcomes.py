@@ -1,6 +1,7 @@
 """From stored rows to one line per run: the outcomes that claims are about.
 
-    reward      mean training reward of the last ten rollouts: the primary outcome
+    reward      mean training reward of the last ten rollouts, or of all where there are
+                fewer: the primary outcome
     accuracy    held-out, after the last rollout, 1,024 problems
     to_80       rollouts until three in a row have a mean reward of 0.8 or more
     samples_80  answers sampled until then; `to_95` and `samples_95` likewise
@@ -68,7 +69,10 @@ def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
     """The outcomes of a run that was to have so many rollouts, from its columns."""
     earned = rows["reward"][rows["step"] >= rollouts - TEN]
-    result = {"reward": earned.sum() / TEN, "area": rows["reward"].sum() / rollouts}
+    result = {
+        "reward": earned.sum() / min(TEN, rollouts),
+        "area": rows["reward"].sum() / rollouts,
+    }
     last, first = slice(-TEN, None), slice(TEN)
     for part, names in ((last, MEANS), (slice(None), WHOLE), (first, EARLY)):
         result |= {name: _mean(rows[column][part]) for name, column in names.items()}

@@ -89,6 +89,12 @@ def test_reward_and_the_way_to_a_reward(tmp_path, reward, lived, expected):
     assert (run["arm"], run["start"], run["seed"]) == ("GRPO", 0, 0)
 
 
+def test_a_run_of_three_rollouts_earns_their_mean(tmp_path):
+    three = rows(lambda s: 0.1 * (s + 1), 3)
+    run = outcomes_of(tmp_path, three, changed=(("rollouts", 3),))
+    assert run["reward"] == pytest.approx(0.2) == run["area"]
+
+
 def test_each_outcome_has_its_rollouts_and_what_is_not_known_is_left_out(tmp_path):
     """What collapses is measured before it, what stands still as a whole."""
     given = rows(lambda s: 0.9, **{"before/maj@8": 0.25, "after/maj@8": 0.75})
