@@ -41,10 +41,10 @@ paired with the older ones.
 <a href="12_claims.html">Chapter 12</a> explains how to read it.</p>"""
 RUNS = """<section id="stored" hidden>
 <h2 id="runs">The stored runs</h2>
-<p>{count} runs of 30 rollouts, those of 10b of three. <em>Reward</em> is the mean of the
-last ten and <em>accuracy</em> is measured on held-out problems at the end. A button in the first
-column draws the reward of every rollout, with the other runs of the same settings as
-thin lines. A heading sorts.</p>
+<p>{count} runs of 30 rollouts, those of 10b of three. <em>Reward</em> is the mean of
+the last ten and <em>accuracy</em> is measured on held-out problems at the end. A button
+in the first column draws the reward of every rollout, with the other runs of the same
+settings as thin lines. A heading sorts.</p>
 <p class="filters">{filters}</p>
 <p id="count" role="status"></p>
 <div class="table" tabindex="0"><table id="run-table"><thead><tr>{head}</tr></thead>
