@@ -318,20 +318,11 @@ CLAIMS = (
         "CISPO needs half of DAPO's updates",
         "In how many rollouts does each reach 0.8, where the good habit is rare?",
         "MiniMax-M1 (2506.13585), Fig. 2",
-        Contrast(
-            "to_80",
-            _cell("CISPO 5", 16, world="rare"),
-            _cell("DAPO", 16, world="rare"),
-            "log2",
-        ),
+        Contrast("to_80", _rare("CISPO 5"), _rare("DAPO"), "log2"),
         "log2 of rollouts to 0.8",
         smallest=0.5,
         sign=-1,
-        premise=_reached(
-            "80",
-            _cell("CISPO 5", 16, world="rare"),
-            _cell("DAPO", 16, world="rare"),
-        ),
+        premise=_reached("80", _rare("CISPO 5"), _rare("DAPO")),
     ),
     Claim(
         10,
