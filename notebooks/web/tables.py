@@ -24,6 +24,7 @@ from matplotlib.collections import Collection
 from PIL import Image
 
 from course.kit.explorer import Explorer
+from course.kit.stakes import Prediction
 from web import sapo
 from web.recorder import Recorder
 
@@ -134,7 +135,11 @@ class States:
         self.recorder = Recorder(explorer.canvas)
         start = {c.name: c.values[c.start] for c in controls}
         self.artists = self.moved(start)
-        self.channels = list(itertools.product(range(len(self.artists)), CHANNELS))
+        self.kinds = [type(artist).__name__ for artist in self.artists]
+        if explorer.stakes:  # no artist: its words stand under the picture
+            self.kinds.append("Strip")
+        every = range(len(self.kinds))
+        self.channels = list(itertools.product(every, CHANNELS))
         self.of: list[dict[bytes | str, int]] = [{} for _ in self.channels]
         self.seen: list[list[bytes | str]] = [[] for _ in self.channels]
         self.known: dict[Position, np.ndarray] = {}
@@ -174,6 +179,8 @@ class States:
             if artists != self.artists:
                 raise ValueError(f"update returns other artists at {values}")
             drawn = [self.recorder.state(artist) for artist in artists]
+            if self.explorer.stakes:
+                drawn.append(strip(self.explorer.outcome(**values)))
             keys = (key(drawn[i][name]) for i, name in self.channels)
             self.known[position] = np.array(
                 [*map(self.number, itertools.count(), keys)]
@@ -186,6 +193,12 @@ class States:
             of[state] = len(seen)
             seen.append(state)
         return of[state]
+
+
+def strip(words: str) -> dict:
+    """Words as the state of an artist that draws nothing."""
+    text = json.dumps([[words, 0]], ensure_ascii=False)
+    return {"x": np.zeros(0), "y": np.zeros(0), "look": "[]", "text": text}
 
 
 def key(state: np.ndarray | str) -> bytes | str:
@@ -353,8 +366,7 @@ class Tables:
 
     def assembled(self) -> dict:
         pack, artists = Pack(), []
-        for i, artist in enumerate(self.states.artists):
-            kind = type(artist).__name__
+        for i, kind in enumerate(self.states.kinds):
             every = enumerate(CHANNELS, i * len(CHANNELS))
             packed = {name: self.packed(channel, pack) for channel, name in every}
             artists.append({"kind": kind, **{k: v for k, v in packed.items() if v}})
@@ -374,6 +386,7 @@ class Tables:
                 for label, values in explorer.presets.items()
             ],
             "artists": artists,
+            "prediction": asked(explorer.prediction),
             **self.more(pack),
             "data": pack.data(),
         }
@@ -408,6 +421,18 @@ class Tables:
             ],
             **pack.states(states),
         }
+
+
+def asked(prediction: Prediction | None) -> dict | None:
+    """The question, its options, and what is said to each of them after the drag."""
+    if prediction is None:
+        return None
+    said = {option: prediction.verdict(option) for option in prediction.options}
+    return {
+        "question": prediction.question,
+        "said": said,
+        "unasked": prediction.verdict(None),
+    }
 
 
 class Computed(Tables):

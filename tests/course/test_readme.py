@@ -52,6 +52,10 @@ def test_the_guides_tables_are_the_registrys_and_the_measured_figures(page):
     assert now == text, "run `python -m tests.tools.tables`"
 
 
+def test_the_strips_say_how_the_stored_runs_ended():
+    assert tables.ENDED.read_text(encoding="utf-8") == tables.ended()
+
+
 def test_the_readme_is_short_and_leads_to_every_page_of_the_guide():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.encode()) <= SCREENS

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.artist import Artist
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.sapo import explorer as sapo_explorer
 from tests.tools.execute import NOTEBOOKS, TABLES
 from tests.tools.sliders import explorers
@@ -42,7 +42,8 @@ def chosen(bundle: dict, stops: list[int]) -> dict:
 def drawn(play: explorer.Explorer, values: dict) -> list[dict]:
     recorder = Recorder(play.canvas)
     moved = sorted(play.update(**values), key=Artist.get_zorder)
-    return [recorder.state(artist) for artist in moved]
+    strip = [tables.strip(play.outcome(**values))] if play.stakes else []
+    return [recorder.state(artist) for artist in moved] + strip
 
 
 def held(bundle: dict, stops: list[int]) -> list[dict]:
@@ -113,6 +114,28 @@ def test_an_axis_label_may_not_move():
     play = explorer.Explorer(figure, update, {"a": explorer.slider("a", 0, 0, 3, 1)})
     with pytest.raises(ValueError, match="moves an axis label"):
         tables.tables(play)
+
+
+def test_the_strip_is_tabulated_and_the_prediction_with_its_answers():
+    figure, axis = plt.subplots(figsize=(2, 2))
+    (line,) = axis.plot([0, 1], [0, 1])
+    guess = stakes.Prediction("Which way?", ("up", "down"), "up", "The slope is 1.")
+
+    def update(a):
+        line.set_ydata([0, a])
+        return [line]
+
+    play = explorer.Explorer(
+        figure,
+        update,
+        {"a": explorer.slider("a", 0, 0, 3, 1)},
+        stakes=lambda a: f"run {a // 2}",
+        prediction=guess,
+    )
+    bundle = tables.tables(play)
+    said = [held(bundle, [stop])[1]["text"] for stop in range(4)]
+    assert list(map(words, said)) == [["run 0"], ["run 0"], ["run 1"], ["run 1"]]
+    assert bundle["prediction"]["said"]["down"] == "No: up. The slope is 1."
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
-"""Write the guide's tables, from the registry and from what was measured:
+"""Write the guide's tables, from the registry and from what was measured, and how
+stored runs ended, for the strips under the explorers:
 
 python -m tests.tools.tables
 """
 
 import json
 import re
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.lab import bench
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "notebooks"))
+
+from course.kit import claims  # noqa: E402
 
 
 def row(algorithm: Algorithm) -> str:
@@ -45,6 +50,19 @@ MADE = {
 """Of a page of the guide: what each made table is from."""
 
 
+ENDED = ROOT / "figures/data/ended.csv"
+
+
+def ended() -> str:
+    """Held-out accuracy after 30 rollouts from the first five starts, a line a cell."""
+    table = claims.table().query("rollouts == 30").dropna(subset="accuracy")
+    changed = table["changed"].map(lambda one: json.dumps(dict(one), sort_keys=True))
+    cell = ["arm", "rate", "updates", "world", "changed"]
+    accuracy = table.assign(changed=changed).groupby(cell)["accuracy"]
+    found = accuracy.agg(runs="size", median="median", least="min", most="max")
+    return found.to_csv(float_format="%.4g", lineterminator="\n")
+
+
 def written(page: str) -> tuple[Path, str, str]:
     """A page's path, its text, and the text with today's tables in their places."""
     path = ROOT / f"notebooks/guide/{page}.md"
@@ -63,3 +81,4 @@ if __name__ == "__main__":
     for page in MADE:
         path, _, now = written(page)
         path.write_text(now, encoding="utf-8")
+    ENDED.write_text(ended(), encoding="utf-8")

@@ -23,6 +23,7 @@ from PIL import Image
 from traitlets import TraitError
 
 from course.kit.plots.words import plain, words
+from course.kit.stakes import Panel, Prediction
 from refimpl.checks import UserError, one_line, refuse_unknown, shown
 
 VISIBLE = 300
@@ -38,6 +39,10 @@ class Explorer(widgets.HBox):
 
     `below` are widgets that stand under the controls. On a narrow page the picture goes
     under all of them.
+
+    `stakes` says, of the controls' values, how the stored runs nearest to them ended;
+    it stands under the picture. A text says instead why there are none. `prediction` is
+    asked above the controls, and answered when one of them was moved.
 
     What `update` changes and does not return is drawn too, but then the whole figure
     is drawn again, which takes several times as long.
@@ -58,15 +63,19 @@ class Explorer(widgets.HBox):
         controls: Mapping[str, widgets.Widget],
         presets: Mapping[str, Mapping[str, object]] | None = None,
         below: Sequence[widgets.Widget] = (),
+        stakes: Callable[..., str] | str = "",
+        prediction: Prediction | None = None,
     ):
         plt.close(figure)  # the notebook would show it a second time
         self.figure, self.update, self.controls = figure, update, dict(controls)
         self.presets = dict(presets or {})
+        self.stakes, self.prediction = stakes, prediction
+        self.panel = Panel(prediction)
         self.canvas = FigureCanvasAgg(figure)
         width = round(figure.bbox.width)  # not drawn larger than it is: that blurs it
         beside = {"flex": f"1 1 {min(width, PICTURE)}px", "max_width": f"{width}px"}
         self.image = widgets.Image(
-            format="png", layout={"min_width": "0", "object_fit": "contain", **beside}
+            format="png", layout={"width": "100%", "object_fit": "contain"}
         )
         moving = list(update(**self.values))
         figure.draw_without_rendering()  # the layout makes room for all artists
@@ -81,14 +90,16 @@ class Explorer(widgets.HBox):
             artist.stale_callback = None
         self.redraw()
         for control in self.controls.values():
-            control.observe(self.redraw, names="value")
+            control.observe(self.drag, names="value")
         self.buttons = {
             name: self.button(name, values) for name, values in self.presets.items()
         }
-        rows = [*self.buttons.values(), *map(labelled, self.controls.values()), *below]
+        sliders = map(labelled, self.controls.values())
+        rows = [*self.panel.ask, *self.buttons.values(), *sliders, *below]
         column = {"flex": f"0 0 {CONTROLS}px", "padding": "0 12px 0 0"}
+        picture = widgets.VBox([self.image, self.panel.strip], layout=beside)
         super().__init__(
-            [widgets.VBox(rows, layout=column), self.image],
+            [widgets.VBox(rows, layout=column), picture],
             layout={"flex_flow": "row wrap", "align_items": "flex-start"},
         )
         if os.environ.get("REFIMPL_CHECK_SLIDERS") and (idle := self.idle()):
@@ -102,6 +113,14 @@ class Explorer(widgets.HBox):
         self.canvas.draw()
         self.background = self.canvas.copy_from_bbox(self.figure.bbox)
 
+    def outcome(self, **values) -> str:
+        """How the stored runs nearest to these values ended, or why there are none."""
+        return self.stakes if isinstance(self.stakes, str) else self.stakes(**values)
+
+    def drag(self, _) -> None:
+        self.redraw()
+        self.panel.answer()
+
     def redraw(self, _=None) -> None:
         moved = sorted(self.update(**self.values), key=Artist.get_zorder)
         if self.figure.stale:  # something changed that is in the background
@@ -110,6 +129,7 @@ class Explorer(widgets.HBox):
         for artist in moved:
             self.figure.draw_artist(artist)
         self.image.value = png(self.pixels())
+        self.panel.follow(self.outcome(**self.values))
 
     def pixels(self) -> np.ndarray:
         """The picture, (height, width, RGB)."""
@@ -139,16 +159,20 @@ class Explorer(widgets.HBox):
 
     def _put(self, name: str, value) -> None:
         """Set a control without drawing."""
-        self.controls[name].unobserve(self.redraw, names="value")
+        self.controls[name].unobserve(self.drag, names="value")
         try:
             self.controls[name].value = value
         finally:
-            self.controls[name].observe(self.redraw, names="value")
+            self.controls[name].observe(self.drag, names="value")
 
     def button(self, label: str, values: Mapping) -> widgets.Button:
         button = widgets.Button(description=label, layout=WIDE)
-        button.on_click(lambda _: self.set(**values))
+        button.on_click(lambda _: self.press(values))
         return button
+
+    def press(self, values: Mapping) -> None:
+        self.set(**values)
+        self.panel.answer()
 
     def moves(self, name: str, value) -> bool:
         """Whether a reader sees it when a control is set to `value`; sets it back."""

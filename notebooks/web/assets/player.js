@@ -230,6 +230,27 @@ function loaded(address) {
   });
 }
 
+/* A question before the first drag; `answer()` says what was right. */
+function prediction(id, asked) {
+  if (!asked) return { row: "", answer: () => {} };
+  const said = element("p", { className: "explorer-answer" });
+  said.setAttribute("aria-live", "polite");
+  const choices = Object.keys(asked.said).map((option) => {
+    const input = element("input", { type: "radio", name: `${id}-prediction`, value: option });
+    return element("label", {}, [input, ` ${option}`]);
+  });
+  const question = element("p", {}, [element("b", { textContent: "Predict, then drag. " })]);
+  question.append(asked.question);
+  const row = element("div", { className: "explorer-prediction" }, [question, ...choices, said]);
+  const answer = () => {
+    if (said.textContent) return;
+    const chosen = row.querySelector("input:checked");
+    said.textContent = chosen ? asked.said[chosen.value] : asked.unasked;
+    row.querySelectorAll("input").forEach((input) => (input.disabled = true));
+  };
+  return { row, answer };
+}
+
 const FOLDER = document.currentScript.src.replace(/[^/]*$/, "");
 
 async function play(figure, id, bundle) {
@@ -258,8 +279,11 @@ async function play(figure, id, bundle) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", bundle.alt);
   const ctx = canvas.getContext("2d");
+  const strip = element("p", { className: "explorer-strip" });
+  const stakes = bundle.artists.findIndex((one) => one.kind === "Strip");
   const draw = () => {
     compute();
+    if (stakes >= 0) strip.textContent = drawn[stakes].text[0][0];
     const scale = canvas.width / width;
     ctx.setTransform(scale, 0, 0, scale, 0, 0);
     ctx.drawImage(background, 0, 0, width, height);
@@ -297,7 +321,9 @@ async function play(figure, id, bundle) {
   const set = (chosen) => {
     controls.forEach((c, i) => (stops[i] = chosen[c.name] ?? stops[i]));
     moved();
+    question.answer();
   };
+  const question = prediction(id, bundle.prediction);
   const rows = controls.map((c) => control(id, c, (stop) => set({ [c.name]: stop })));
   const buttons = bundle.presets.map((preset) => {
     const button = element("button", { type: "button", textContent: preset.label });
@@ -306,7 +332,8 @@ async function play(figure, id, bundle) {
   });
   const legend = element("legend", { textContent: "Controls of the picture" });
   const chips = element("div", { className: "explorer-presets" }, buttons);
-  const parts = [legend, ...(buttons.length ? [chips] : []), ...rows.map((row) => row.row)];
+  const presets = buttons.length ? [chips] : [];
+  const parts = [legend, question.row, ...presets, ...rows.map((row) => row.row)];
   if (bundle.note) parts.push(element("p", { textContent: bundle.note }));
 
   draw();
@@ -315,7 +342,7 @@ async function play(figure, id, bundle) {
   const picture = element("div", { className: "explorer-picture" }, [canvas]);
   picture.style.maxWidth = `${width}px`;
   figure.querySelector("img").hidden = true;
-  figure.prepend(element("fieldset", {}, parts), picture, live);
+  figure.prepend(element("fieldset", {}, parts), picture, strip, live);
   new ResizeObserver(() => {
     const dense = Math.min(2, window.devicePixelRatio || 1);
     const pixels = Math.round(canvas.clientWidth * dense);
@@ -332,7 +359,17 @@ async function play(figure, id, bundle) {
     const plain = ({ x, y, text }) => ({ x: [...x], y: [...y], text: text.map((t) => t[0]) });
     return { artists: drawn.map(plain), ...computed };
   };
-  window.explorers[id] = { set, values, state, draw };
+  /* By name of the control, the label of its stop. */
+  const put = (wanted) => {
+    const chosen = {};
+    for (const { name, labels } of controls) {
+      if (!(name in wanted)) continue;
+      chosen[name] = labels.indexOf(wanted[name]);
+      if (chosen[name] < 0) throw new Error(`${id}: ${name} has no stop ${wanted[name]}`);
+    }
+    set(chosen);
+  };
+  window.explorers[id] = { set, put, values, state, draw };
 }
 
 /* The still stays where this browser cannot show more, and a sentence says so. */
@@ -343,6 +380,29 @@ function explorer(id, bundle) {
     console.error(id, error);
     const text = `This picture stands still here (${error.message}).`;
     figure.append(element("p", { className: "explorer-note", textContent: text }));
+  });
+}
+
+/* <a data-set="delta=0.05; gate=one-sided"> in the text sets the next explorer. */
+function linked(link) {
+  const after = (one) =>
+    link.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING;
+  const every = [...document.querySelectorAll("figure.explorer")];
+  const figure = every.find(after) || every[every.length - 1];
+  const play = figure && window.explorers[figure.dataset.explorer];
+  if (!play) return;
+  play.put(Object.fromEntries(link.dataset.set.split(";").map((one) => one.trim().split("="))));
+  figure.scrollIntoView({ block: "nearest" });
+}
+
+for (const link of document.querySelectorAll("a[data-set]")) {
+  link.setAttribute("role", "button");
+  link.tabIndex = 0;
+  link.addEventListener("click", () => linked(link));
+  link.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    linked(link);
   });
 }
 
