@@ -6,7 +6,7 @@ from IPython.display import display
 
 from course.exercises import check
 from course.grpo import figures as groups
-from course.grpo.solutions import broken_run
+from course.grpo.exercises import broken_run
 from course.kit import plots
 from course.kit.by_hand import answers, compare, show
 from course.kit.runs import of_runs

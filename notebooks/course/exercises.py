@@ -2,7 +2,7 @@
 
     check("1.2", my_function)
 
-They stand in the chapters' folders, `exercises.py`, and beside them their solutions.
+They stand in the chapters' folders, `exercises.py`, with their solutions.
 """
 
 import importlib

@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterable
 from functools import cache
+from inspect import getsource
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from course.exercises import exercises
-from course.kit.exercise import KINDS
+from course.kit.exercise import Exercise
+from web.markdown import markdown
 from web.page import NOTEBOOKS, Page, table
 from web.slides import file_of
 
@@ -23,6 +25,17 @@ HEAD = re.compile(
     r"^\*\*(?P<key>\d+b?\.\d+) · (?P<title>.+?)\*\* · (?P<kind>.+?) · "
     r"difficulty (?P<difficulty>\d) of 5 · (?P<minutes>\d+) minutes",
     re.M,
+)
+
+
+OPEN = "open experiment"
+"""Has a rubric and no check."""
+KINDS = (
+    "write it",
+    "predict, then run",
+    "read this plot",
+    "find the bug in this run",
+    OPEN,
 )
 
 
@@ -37,7 +50,7 @@ class Asked(NamedTuple):
 
 
 def pages(group: str, chapters: list[Page]) -> list[Page]:
-    return [page(group, chapters), solutions()]
+    return [page(group, chapters), solutions(chapters)]
 
 
 def page(group: str, chapters: list[Page]) -> Page:
@@ -122,7 +135,7 @@ def parted(every: Iterable[Asked]) -> tuple[int, int]:
     """Minutes of the exercises with a check, and of the open experiments."""
     short = long = 0
     for one in every:
-        if one.kind == KINDS["open"]:
+        if one.kind == OPEN:
             long += one.minutes
         else:
             short += one.minutes
@@ -132,7 +145,7 @@ def parted(every: Iterable[Asked]) -> tuple[int, int]:
 def matrix(every: list[Asked]) -> str:
     """How many exercises there are of each kind and difficulty, and their minutes."""
     rows = []
-    for kind in [*KINDS.values(), "all"]:
+    for kind in [*KINDS, "all"]:
         own = [one for one in every if kind in (one.kind, "all")]
         by_level = ([one for one in own if one.difficulty == d] for d in LEVELS)
         rows.append([html.escape(kind), *map(amount, by_level), amount(own)])
@@ -166,7 +179,7 @@ def listed(chapters: list[Page]) -> str:
 def grading(every: list[Asked]) -> str:
     known = exercises().values()
     mistakes = sum(len(one.mistakes) for one in known)
-    free = sum(one.kind == KINDS["open"] for one in every)
+    free = sum(one.kind == OPEN for one in every)
     return f"""<p>{len(known)} exercises are graded by <code>check(key, answer)</code>
 in the notebook, without a network. A function is called with a few cases, a number or
 a word is compared as it is. Numbers agree within a relative 1e-4, words whatever their
@@ -184,18 +197,27 @@ made before the runs, equal conditions for all arms, and an explanation.
 exercise leads there.</p>"""
 
 
-def solutions() -> Page:
-    parts = []
-    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
-        name, _, chapter = notebook.stem.partition("_")
-        path = NOTEBOOKS / "course" / chapter / "solutions.py"
-        if not path.exists():  # an appendix
+def solutions(chapters: list[Page]) -> Page:
+    known, parts = exercises(), []
+    for chapter in chapters:
+        checked = [one for one in asked(chapter) if one.key in known]
+        if not checked:  # an appendix
             continue
-        shown = highlight(path.read_text("utf-8"), PythonLexer(), HtmlFormatter())
-        shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
-        parts.append(f'<h2 id="chapter-{name}">Chapter {name}</h2>{shown}')
+        name = number(chapter)
+        parts.append(f'<h2 id="chapter-{name}">Chapter {name}</h2>')
+        parts += [solved(one, known[one.key]) for one in checked]
     lead = (
         '<h1 id="top">Solutions</h1><p>One way to answer each exercise, as the '
         'checkers know it. <a href="instructor.html">Back to the instructor</a>.</p>'
     )
     return Page("solutions.html", "Solutions", lead + "".join(parts))
+
+
+def solved(one: Asked, exercise: Exercise) -> str:
+    """A function's code, or a value and why."""
+    function = callable(exercise.solution)
+    code = getsource(exercise.solution) if function else repr(exercise.solution)
+    shown = highlight(code, PythonLexer(), HtmlFormatter())
+    shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
+    head = f"<h3>{one.key} {html.escape(one.title)}</h3>"
+    return f"{head}{shown}{markdown(exercise.why)}"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from course.exercises import exercises
-from course.kit.exercise import KINDS
 from tests.tools import pages
 from tests.tools.pages import cells as load
 from tests.tools.pages import folded, source
+from web.instructor import HEAD, KINDS, OPEN
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -220,13 +220,12 @@ def test_the_exercises_are_asked_with_kind_difficulty_and_hint(path):
             asked[named[1]] = source(cell)
     assert set(asked) >= set(known)
     for key, text in asked.items():
-        head = text.splitlines()[0]
-        kind = known[key].kind if key in known else "open"
-        kinds.add(kind)
-        assert f" · {KINDS[kind]} · difficulty " in head, head
+        head = HEAD.match(text)
+        assert head and head["difficulty"] in "12345", text
+        kinds.add(head["kind"])
+        assert (key in known) == (head["kind"] != OPEN), key
         if key in known:
-            assert f"difficulty {known[key].difficulty} of 5" in head, head
-            assert f"· {known[key].minutes} minutes" in head, head
-        assert text.count("<summary>Hint</summary>") == 1, head
-        assert (kind == "open") == ("<summary>Rubric</summary>" in text), head
+            assert int(head["minutes"]) == known[key].minutes, key
+        assert text.count("<summary>Hint</summary>") == 1, key
+        assert (head["kind"] == OPEN) == ("<summary>Rubric</summary>" in text), key
     assert kinds == set(KINDS)

@@ -4,10 +4,30 @@ from dataclasses import replace
 
 import torch
 
-from course.cispo import solutions
 from course.kit.exercise import Exercise
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 from refimpl.importance import ratio
+
+
+def capped_ratios(ratios, cap):
+    """min(r, cap) for every token: the sign of Â does not matter, and no floor."""
+    return ratios.clamp(max=cap)
+
+
+def ppo_mask(ratios, advantages, epsilon_low, epsilon_high):
+    """0 where Â has already moved r past its bound, else 1 (M1, Eq. 7)."""
+    risen = (advantages > 0) & (ratios > 1 + epsilon_high)
+    fallen = (advantages < 0) & (ratios < 1 - epsilon_low)
+    return (~(risen | fallen)).float()
+
+
+def cispo_gradient(logp, old_logp, advantages, cap):
+    """∇ of the mean of sg[min(r, cap)] Â log π with respect to log π, by autograd."""
+    leaf = logp.clone().requires_grad_()
+    capped = torch.exp(leaf - old_logp).detach().clamp(max=cap)
+    objective = (capped * advantages * leaf).mean()
+    return torch.autograd.grad(objective, leaf)[0]
+
 
 _RATIOS = torch.tensor([0.3, 0.9, 1.0, 1.25, 2.0, 7.0])
 _SIGNS = torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
@@ -64,10 +84,8 @@ _CAP_OF_ONE = {
 EXERCISES = (
     Exercise(
         "7.1",
-        "How hard each token pushes",
-        difficulty=1,
         minutes=5,
-        solution=solutions.capped_ratios,
+        solution=capped_ratios,
         also=(lambda r, cap: torch.minimum(r, torch.full_like(r, cap)),),
         cases=((_RATIOS, 5.0), (_RATIOS, 1.28)),
         mistakes={
@@ -88,10 +106,8 @@ EXERCISES = (
     ),
     Exercise(
         "7.2",
-        "PPO's clip as a mask",
-        difficulty=2,
         minutes=10,
-        solution=solutions.ppo_mask,
+        solution=ppo_mask,
         also=(_mask_by_minimum,),
         cases=_MASK_CASES,
         mistakes={
@@ -104,7 +120,7 @@ EXERCISES = (
                 )
             ),
             "That marks the tokens that are masked; M is 1 where they are kept.": (
-                lambda *case: 1 - solutions.ppo_mask(*case)
+                lambda *case: 1 - ppo_mask(*case)
             ),
             "Bad tokens have a bound too: Â < 0 and r < 1 − ε_low.": _kept(
                 lambda r, a, low, high: ~((a > 0) & (r > 1 + high))
@@ -113,10 +129,8 @@ EXERCISES = (
     ),
     Exercise(
         "7.3",
-        "The gradient",
-        difficulty=3,
         minutes=15,
-        solution=solutions.cispo_gradient,
+        solution=cispo_gradient,
         also=(_with(lambda r, logp, cap: r.clamp(max=cap)),),
         cases=((_LOGP, _OLD, _VALUES, 5.0), (_LOGP, _OLD, _VALUES, 1.5)),
         mistakes={
@@ -134,10 +148,10 @@ EXERCISES = (
                 _with(lambda r, logp, cap: r.clamp(max=cap) * logp)
             ),
             "Take the mean over the tokens, not the sum.": (
-                lambda *case: solutions.cispo_gradient(*case) * len(case[0])
+                lambda *case: cispo_gradient(*case) * len(case[0])
             ),
             "That is the gradient of the loss; J is to be maximised.": (
-                lambda *case: -solutions.cispo_gradient(*case)
+                lambda *case: -cispo_gradient(*case)
             ),
             "The ratio is π_θ/π_old: you turned it round.": (
                 lambda logp, old_logp, a, cap: (
@@ -148,10 +162,9 @@ EXERCISES = (
     ),
     Exercise(
         "7.4",
-        "The same cap elsewhere",
-        difficulty=1,
         minutes=5,
-        solution=solutions.BOUND,
+        solution=7.0,
+        why="verl clamps at 1 + clip_ratio_high: 1 + 7 = 8.",
         also=(7,),
         mistakes={
             "verl adds 1: with 8 its cap would be 9.": 8.0,
@@ -161,20 +174,17 @@ EXERCISES = (
     ),
     Exercise(
         "7.5",
-        "A cap of 1",
-        difficulty=3,
         minutes=10,
-        kind="predict",
-        solution=solutions.CAP_OF_ONE,
+        solution="between",
+        why="A coefficient of 1 is more than DAPO's 0, and less than a ratio of up to "
+        "5.",
         mistakes=_CAP_OF_ONE,
     ),
     Exercise(
         "7.6",
-        "Who pushes hardest?",
-        difficulty=2,
         minutes=5,
-        kind="read",
-        solution=solutions.HARDEST,
+        solution="DAPO",
+        why="A correction has c = r = 3 under DAPO; the cap holds the other two at 2.",
         mistakes={
             "The cap holds it at 2. Look for a line above, in the right panel.": (
                 "CISPO"
@@ -185,11 +195,10 @@ EXERCISES = (
     ),
     Exercise(
         "7.7",
-        "The wrong way",
-        difficulty=4,
         minutes=15,
-        kind="debug",
-        solution=solutions.BUG,
+        solution=6,
+        why="The stop-gradient stands on log π: through r the gradient is r Â log π "
+        "∇log π, and log π < 0 turns its sign. It belongs on `capped`.",
         mistakes={
             "Line 1 is right: group-relative advantages.": 1,
             "Line 2 is right: sixteen updates on one rollout.": 2,

@@ -2,8 +2,13 @@
 
 import math
 
-from course.claims import solutions
 from course.kit.exercise import Exercise
+
+
+def starts_needed(sd_starts: float, sd_seeds: float, seeds: int, effect: float) -> int:
+    """A start's mean varies by σ² + s²/m, and 2.8 standard errors make the effect."""
+    of_a_start = sd_starts**2 + sd_seeds**2 / seeds
+    return math.ceil((1.96 + 0.84) ** 2 * of_a_start / effect**2)
 
 
 def _starts_one_by_one(sd_starts, sd_seeds, seeds, effect):
@@ -16,10 +21,8 @@ def _starts_one_by_one(sd_starts, sd_seeds, seeds, effect):
 EXERCISES = (
     Exercise(
         "12.1",
-        "Warm starts for 0.03",
-        difficulty=3,
         minutes=10,
-        solution=solutions.starts_needed,
+        solution=starts_needed,
         also=(_starts_one_by_one,),
         cases=(
             (0.04, 0.05, 2, 0.03),
@@ -33,7 +36,7 @@ EXERCISES = (
                 lambda b, s, m, e: math.ceil(2.8**2 * (b**2 + s**2) / m / e**2)
             ),
             "That is the number of runs. How many warm starts is it?": (
-                lambda b, s, m, e: m * solutions.starts_needed(b, s, m, e)
+                lambda b, s, m, e: m * starts_needed(b, s, m, e)
             ),
             "The spread of the starts is missing: no number of seeds removes it.": (
                 lambda b, s, m, e: math.ceil(2.8**2 * s**2 / m / e**2)
@@ -60,11 +63,9 @@ EXERCISES = (
     ),
     Exercise(
         "12.2",
-        "Sixteen updates instead of one",
-        difficulty=2,
         minutes=5,
-        kind="read",
-        solution=solutions.OCTAVES,
+        solution=2,
+        why="From about 21e-4 to about 6e-4: a factor of 3.6, which is 1.8 doublings.",
         mistakes={
             "That is the factor, or the octaves between 1 update and 16. By how many "
             "doublings does the breaking rate fall?": 4,
@@ -74,11 +75,9 @@ EXERCISES = (
     ),
     Exercise(
         "12.3",
-        "A hundred runs",
-        difficulty=3,
         minutes=10,
-        kind="predict",
-        solution=solutions.TOO_SMALL,
+        solution=3.2,
+        why="√(1/5 + 1/100) against √(2/100).",
         mistakes={
             "That would be so if warm starts did not differ. They differ as much as "
             "seeds do.": 1.0,
@@ -89,11 +88,10 @@ EXERCISES = (
     ),
     Exercise(
         "12.4",
-        "Twenty differences",
-        difficulty=3,
         minutes=10,
-        kind="debug",
-        solution=solutions.LINE,
+        solution=6,
+        why="The runs of all warm starts are put into one list, and each counts for "
+        "itself.",
         mistakes={
             "Line 1 is right: one line per stored run.": 1,
             "Line 2 is right: one K and one rate, the same for both.": 2,
@@ -109,11 +107,10 @@ EXERCISES = (
     ),
     Exercise(
         "12.5",
-        "An invented paper",
-        difficulty=2,
         minutes=10,
-        kind="predict",
-        solution=solutions.ROW,
+        solution=3,
+        why="Five warm starts, the outcome of the abstract, an interval beyond the "
+        "threshold.",
         mistakes={
             "Row 1: one warm start is one observation, however many seeds it has.": 1,
             "Row 2: the best of nine outcomes was chosen after the runs.": 2,

@@ -4,8 +4,25 @@ import math
 
 import torch
 
-from course.dapo import solutions
 from course.kit.exercise import Exercise
+
+
+def rollouts_to_climb(start: float, target: float, epsilon: float) -> int:
+    """Each rollout multiplies by at most 1 + ε, so it takes a logarithm."""
+    return math.ceil(math.log(target / start) / math.log(1 + epsilon))
+
+
+def kept(rewards: torch.Tensor) -> torch.Tensor:
+    """A prompt stays if some answer was right and some was wrong."""
+    right = rewards.sum(-1)
+    return (right > 0) & (right < rewards.shape[-1])
+
+
+def punished(correct: float, length: int, max_length: int, buffer: int) -> float:
+    """The correctness reward plus Eq. 13."""
+    over = length - (max_length - buffer)
+    return correct - min(max(over / buffer, 0.0), 1.0)
+
 
 _FIRST = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
 _SECOND = torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0] * 4])
@@ -32,11 +49,10 @@ def _in_three_cases(correct, length, max_length, buffer):
 EXERCISES = (
     Exercise(
         "6.1",
-        "Where the wider clip no longer helps",
-        kind="read",
-        difficulty=1,
         minutes=5,
-        solution=solutions.SAME_ROOM_FROM,
+        solution=0.83,
+        why="1/1.2: from there on even GRPO's clip lies beyond probability 1, so both "
+        "tokens are limited by 1 alone.",
         mistakes={
             "That is ε, the bound on the ratio. Read where the curves meet.": 0.2,
             "At 0.5 the room is 0.10 for GRPO and 0.14 for DAPO.": 0.5,
@@ -46,10 +62,8 @@ EXERCISES = (
     ),
     Exercise(
         "6.2",
-        "The climb",
-        difficulty=2,
         minutes=10,
-        solution=solutions.rollouts_to_climb,
+        solution=rollouts_to_climb,
         also=(_step_by_step,),
         cases=((0.01, 0.5, 0.2), (0.01, 0.5, 0.28), (0.001, 0.5, 0.4), (0.2, 0.5, 0.2)),
         mistakes={
@@ -77,10 +91,8 @@ EXERCISES = (
     ),
     Exercise(
         "6.3",
-        "Which groups stay",
-        difficulty=2,
         minutes=5,
-        solution=solutions.kept,
+        solution=kept,
         also=(lambda rewards: rewards.std(-1) > 0,),
         cases=((_FIRST,), (_SECOND,)),
         mistakes={
@@ -91,12 +103,10 @@ EXERCISES = (
                 lambda rewards: rewards.sum(-1) < rewards.shape[-1]
             ),
             "That is what is thrown away. The question is what stays.": (
-                lambda rewards: ~solutions.kept(rewards)
+                lambda rewards: ~kept(rewards)
             ),
             "One answer per prompt, not per response: a group stays whole.": (
-                lambda rewards: (
-                    solutions.kept(rewards)[:, None].expand_as(rewards).clone()
-                )
+                lambda rewards: kept(rewards)[:, None].expand_as(rewards).clone()
             ),
             "Those are single responses with reward 1. Judge the group.": (
                 lambda rewards: rewards == 1
@@ -105,10 +115,8 @@ EXERCISES = (
     ),
     Exercise(
         "6.4",
-        "The punished reward",
-        difficulty=3,
         minutes=10,
-        solution=solutions.punished,
+        solution=punished,
         also=(_in_three_cases,),
         cases=(
             (1.0, 10000, 20480, 4096),
@@ -139,7 +147,7 @@ EXERCISES = (
                 )
             ),
             "The punishment is added to the correctness reward, not in its place.": (
-                lambda correct, length, max_length, buffer: solutions.punished(
+                lambda correct, length, max_length, buffer: punished(
                     0.0, length, max_length, buffer
                 )
             ),
@@ -153,11 +161,10 @@ EXERCISES = (
     ),
     Exercise(
         "6.5",
-        "What dynamic sampling trains on",
-        kind="predict",
-        difficulty=3,
         minutes=10,
-        solution=solutions.EASY_SHARE,
+        solution="an eighth",
+        why="A group of 16 is live with probability 1.00 at p = 0.5, and 0.149 at p = "
+        "0.99. So the easy prompts are 0.149/(1.00 + 0.149) = 13 % of the batch.",
         mistakes={
             "Half of what is drawn; but at 0.99 most groups are all right: dead.": (
                 "half"
@@ -172,11 +179,11 @@ EXERCISES = (
     ),
     Exercise(
         "6.6",
-        "Full of dead ends",
-        kind="debug",
-        difficulty=4,
         minutes=15,
-        solution=solutions.BUG,
+        solution=6,
+        why="Dead or alive is a matter of being right: `live = right.std(1) > 0`. With "
+        "the punishment in it, a group of wrong answers of which one runs long counts "
+        "as live, and trains the policy on brevity alone.",
         mistakes={
             "Line 1 is right: the batch starts empty and is filled below.": 1,
             "Line 2 is right: it draws until the batch is full.": 2,

@@ -2,8 +2,13 @@
 
 import torch
 
-from course.distillation import solutions
 from course.kit.exercise import Exercise
+
+
+def advantages(logp, teacher_logp, mask):
+    """17.1: what the teacher finds more likely than the student goes up. Constants, and
+    0 outside the mask."""
+    return (teacher_logp - logp).detach() * mask
 
 
 def _case(seed: int) -> tuple[torch.Tensor, ...]:
@@ -24,10 +29,8 @@ def _to_go(logp, teacher_logp, mask):
 EXERCISES = (
     Exercise(
         "17.1",
-        "The teacher's advantage",
-        difficulty=1,
         minutes=5,
-        solution=solutions.advantages,
+        solution=advantages,
         also=(lambda a, b, m: torch.where(m.bool(), b - a, 0.0),),
         cases=tuple(_case(seed) for seed in range(2)),
         mistakes={
@@ -48,11 +51,9 @@ EXERCISES = (
     ),
     Exercise(
         "17.2",
-        "A teacher without a lesson",
-        kind="predict",
-        difficulty=2,
         minutes=5,
-        solution=solutions.TAUGHT,
+        solution=0.0,
+        why="log π_T − log π is 0 for every token, whatever the reward says.",
         mistakes={
             "That is the reward, and nobody looks at it here.": 1.0,
             "log π_T − log π of two equal policies: what is the difference?": -1.0,
@@ -61,11 +62,10 @@ EXERCISES = (
     ),
     Exercise(
         "17.3",
-        "Two teachers at once",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.SUMS,
+        solution=0.7,
+        why="0.71, 0.74 and 0.78. At the first character one teacher asks for a digit "
+        "and the other for #, and the mean of their logarithms prefers neither.",
         mistakes={
             "That is what the routed students reach, the teacher of sums, and RL.": 0.9,
             "That is in the right panel, on rows to sort; or the start.": 0.4,
@@ -74,11 +74,12 @@ EXERCISES = (
     ),
     Exercise(
         "17.4",
-        "A penalty that teaches nothing",
-        kind="debug",
-        difficulty=3,
         minutes=10,
-        solution=solutions.LINE,
+        solution=5,
+        why="The sum over the vocabulary is a function of the prefix. Whichever token "
+        "was drawn gets the same number, which is a baseline. Line 5 should gather "
+        "both log-probs at the sampled token; `(own - other).gather(-1, tokens[..., "
+        "None])[..., 0]`.",
         mistakes={
             "Line 1 is right: the student samples.": 1,
             "Line 2 is right: the student's log-probs of the whole vocabulary.": 2,

@@ -2,8 +2,13 @@
 
 import torch
 
-from course.dr_grpo import solutions
 from course.kit.exercise import Exercise
+
+
+def token_weights(lengths: list[int], limit: int) -> tuple[list[float], list[float]]:
+    """GRPO: 1/(B|o_i|), its own length. Dr. GRPO: 1/(B·L_max), the same for all."""
+    rows = len(lengths)
+    return [1 / (rows * n) for n in lengths], [1 / (rows * limit) for _ in lengths]
 
 
 def _as_tensors(lengths, limit):
@@ -15,11 +20,10 @@ def _as_tensors(lengths, limit):
 EXERCISES = (
     Exercise(
         "4.1",
-        "What a hard prompt gains",
-        kind="read",
-        difficulty=1,
         minutes=5,
-        solution=solutions.GAIN,
+        solution="twice as much",
+        why="(2/π)(arcsin √0.11 − arcsin √0.01) = 0.15, and 0.06 for 0.45 to 0.55: 2.4 "
+        "times.",
         mistakes={
             "That is Dr. GRPO's straight line. GRPO's curve is steeper near p = 0.": (
                 "as much"
@@ -34,18 +38,16 @@ EXERCISES = (
     ),
     Exercise(
         "4.2",
-        "The weight of a token",
-        difficulty=2,
         minutes=10,
-        solution=solutions.token_weights,
+        solution=token_weights,
         also=(_as_tensors,),
         cases=(([10, 2, 3, 30], 48), ([4, 4], 8), ([1, 7, 16], 64)),
         mistakes={
             "You swapped them: GRPO looks at the length, Dr. GRPO does not.": (
-                lambda lengths, limit: solutions.token_weights(lengths, limit)[::-1]
+                lambda lengths, limit: token_weights(lengths, limit)[::-1]
             ),
             "The longest response of the batch is no constant: use the limit.": (
-                lambda lengths, limit: solutions.token_weights(lengths, max(lengths))
+                lambda lengths, limit: token_weights(lengths, max(lengths))
             ),
             "1/Σ|o| is the token mean (DAPO). Dr. GRPO's divisor is a constant.": (
                 lambda lengths, limit: (
@@ -69,11 +71,11 @@ EXERCISES = (
     ),
     Exercise(
         "4.3",
-        "And the token mean?",
-        kind="predict",
-        difficulty=3,
         minutes=10,
-        solution=solutions.TOKEN_MEAN,
+        solution=["shorter", "longer"],
+        why="The divisor holds the response's own length, so a token of a long "
+        "response is divided by more. The pull is GRPO's, weaker; in a large batch one "
+        "length hardly matters, and it is then near none.",
         mistakes={
             "Within a batch the weights are equal, but the divisor holds the "
             "response's own length: a long response makes all tokens weigh less.": (
@@ -99,11 +101,12 @@ EXERCISES = (
     ),
     Exercise(
         "4.4",
-        "Right answers that never end",
-        kind="debug",
-        difficulty=4,
         minutes=10,
-        solution=solutions.BUG,
+        solution=2,
+        why="A response ends with EOS, which pads as well: this mask takes the token "
+        "out of the loss that ends the response. What is left are tokens that go on. "
+        "Right responses make them likelier and never end; wrong ones make them less "
+        "likely and shrink. Keep the first EOS in the mask.",
         mistakes={
             "Line 1 is right: responses of unequal length must be padded.": 1,
             "Line 3 is right: one row per prompt, with its G rewards.": 3,

@@ -5,9 +5,27 @@ from dataclasses import replace
 
 import torch
 
-from course.gmpo import solutions
 from course.kit.exercise import Exercise
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+
+
+def gmpo_objective(ratios: torch.Tensor, advantage: float) -> float:
+    """8.2: clip log r on the side the advantage moves it to; mean; exp; times Â."""
+    z = ratios.log()
+    z = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
+    return advantage * z.mean().exp().item()
+
+
+def token_coefficients(ratios: torch.Tensor, advantage: float) -> list[float]:
+    """8.3: s / |o| for a free token, 0 for a clipped one; s holds the clipped ones too.
+
+    Clipped is what lies *beyond* its bound.
+    """
+    z = ratios.log()
+    clipped = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
+    push = clipped.mean().exp() / len(z)
+    return [push.item() if a == b else 0.0 for a, b in zip(z, clipped)]
+
 
 _UP = torch.tensor([2.0, 0.5, 1.1])
 _DOWN = torch.tensor([0.4, 1.8, 0.9])
@@ -60,11 +78,9 @@ def _coefficients(ratios, advantage, count="all"):
 EXERCISES = (
     Exercise(
         "8.1",
-        "One wild token among four",
-        kind="predict",
-        difficulty=1,
         minutes=5,
-        solution=solutions.COMPANIONS,
+        solution=1.1,
+        why="The wild token counts as e^0.4, so s = e^(0.4/4) = 1.105.",
         mistakes={
             "In GRPO, yes: there a neighbour's ratio does not matter. Here the wild "
             "token lifts the mean.": 1.0,
@@ -82,10 +98,8 @@ EXERCISES = (
     ),
     Exercise(
         "8.2",
-        "The objective of one response",
-        difficulty=2,
         minutes=10,
-        solution=solutions.gmpo_objective,
+        solution=gmpo_objective,
         also=(_as_printed,),
         cases=_CASES,
         mistakes={
@@ -116,10 +130,8 @@ EXERCISES = (
     ),
     Exercise(
         "8.3",
-        "How hard each token pushes",
-        difficulty=3,
         minutes=15,
-        solution=solutions.token_coefficients,
+        solution=token_coefficients,
         also=(_by_autograd,),
         cases=_CASES,
         mistakes={
@@ -150,11 +162,9 @@ EXERCISES = (
     ),
     Exercise(
         "8.4",
-        "The token that became rare",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.TIMES,
+        solution=4,
+        why="0.2^(1/8) = 0.82 in GMPO, 0.2 in GRPO.",
         mistakes={
             "They are equal at r = 1 only; at 0.2 the lines are far apart.": 1,
             "That is |o| = 2, the other line of GMPO.": 2,
@@ -164,11 +174,11 @@ EXERCISES = (
     ),
     Exercise(
         "8.5",
-        "Half of the tokens are silent",
-        kind="debug",
-        difficulty=4,
         minutes=15,
-        solution=solutions.LINE,
+        solution=6,
+        why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4 every z of a bad "
+        "response is below the lower bound, 0.67, already on policy: bad responses "
+        "have no gradient.",
         mistakes={
             "Line 3 is right: GRPO's advantages, one per response.": 3,
             "Line 4 is right: four mini-batches, four passes, K = 16.": 4,

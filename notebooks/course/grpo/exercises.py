@@ -1,9 +1,72 @@
 """Exercises of chapter 03: groups, weights, K in two frameworks, a plot, a bug."""
 
+import copy
+
 import torch
 
-from course.grpo import solutions
 from course.kit.exercise import Exercise
+from refimpl import log_probs, sample
+from refimpl.tasks import Arithmetic
+
+
+def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
+    """Centre each row on its own mean, then divide by its own std (ddof = 1)."""
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    return centred / (rewards.std(-1, keepdim=True) + 1e-6)
+
+
+def dead_share(rewards: torch.Tensor) -> float:
+    """A row whose smallest and largest reward agree has no advantage to give."""
+    return (rewards.amin(-1) == rewards.amax(-1)).double().mean().item()
+
+
+def from_verl(
+    train_batch_size: int,
+    n: int,
+    ppo_mini_batch_size: int,
+    ppo_epochs: int,
+    per_device: int,
+    processes: int,
+) -> tuple[int, int, int]:
+    """(gradient_accumulation_steps, steps_per_generation, num_iterations) of TRL.
+
+    One pass of TRL holds per_device · processes completions. verl counts prompts, so a
+    mini-batch has ppo_mini_batch_size · n of them and a rollout train_batch_size · n.
+    """
+    in_one_pass = per_device * processes
+    accumulation = ppo_mini_batch_size * n // in_one_pass
+    return accumulation, train_batch_size * n // in_one_pass, ppo_epochs
+
+
+def token_weights(lengths: list[int]) -> tuple[list[float], list[float]]:
+    """GRPO: 1/(B|o_i|), its own length. PPO: 1/Σ|o|, the same for every token."""
+    rows, total = len(lengths), sum(lengths)
+    return [1 / (rows * n) for n in lengths], [1 / total for _ in lengths]
+
+
+def broken_run(model, tokenizer, grpo_loss, rollouts: int = 8) -> list[float]:
+    """3.7: the reward of every rollout of the broken loop."""
+    world, policy = Arithmetic(), copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-4)
+    rewards = []
+    for step in range(rollouts):
+        problems = world.sample(16, seed=step)
+        questions = [p["prompt"] for p in problems]
+        rollout = sample(policy, tokenizer, questions, group_size=8, seed=step)
+        truth = torch.tensor([p["answer"] for p in problems]).repeat(8)
+        texts = rollout.texts(tokenizer)
+        R = torch.tensor(world.reward(None, texts, answer=truth.tolist())).view(16, 8)
+        A = (R - R.mean(1, keepdim=True)) / (R.std(1, keepdim=True) + 1e-6)
+        for part in torch.arange(128).chunk(4):
+            mini = rollout.rows(part)
+            logp, _ = log_probs(policy, mini)
+            loss = grpo_loss(logp, mini.logp, A.flatten()[part], mini.mask)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        rewards.append(R.mean().item())
+    return rewards
+
 
 _MIXED = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
 _EQUAL = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 1.0, 0.0]])
@@ -46,10 +109,8 @@ _NEAR_THE_CLIP = [
 EXERCISES = (
     Exercise(
         "3.1",
-        "The group advantage",
-        difficulty=2,
         minutes=10,
-        solution=solutions.group_advantages,
+        solution=group_advantages,
         cases=((_MIXED,), (_EQUAL,), (_SMALL,)),
         also=(_row_by_row,),
         mistakes={
@@ -101,10 +162,8 @@ EXERCISES = (
     ),
     Exercise(
         "3.2",
-        "Dead groups",
-        difficulty=1,
         minutes=5,
-        solution=solutions.dead_share,
+        solution=dead_share,
         cases=((_HALVES,), (_MIXED,), (_EQUAL,)),
         also=(
             lambda rewards: (
@@ -139,11 +198,11 @@ EXERCISES = (
     ),
     Exercise(
         "3.3",
-        "Beside a dead group",
-        difficulty=2,
         minutes=5,
-        kind="predict",
-        solution=solutions.HALVED,
+        solution=0.5,
+        why="A dead group adds nothing to the sum, but its answers are counted in B, "
+        "by which the mean over responses divides. Half dead: every live token weighs "
+        "half.",
         mistakes={
             "The sum stays, but GRPO divides by B, dead answers included.": 1.0,
             "A dead group makes the others weaker, not stronger: B doubles.": 2.0,
@@ -156,10 +215,8 @@ EXERCISES = (
     ),
     Exercise(
         "3.4",
-        "From verl to TRL",
-        difficulty=4,
         minutes=15,
-        solution=solutions.from_verl,
+        solution=from_verl,
         cases=((32, 8, 8, 1, 8, 4), (64, 4, 16, 2, 2, 8), (128, 16, 32, 3, 16, 2)),
         also=(_by_two_quotients,),
         mistakes={
@@ -209,15 +266,13 @@ EXERCISES = (
     ),
     Exercise(
         "3.5",
-        "The weight of a token",
-        difficulty=2,
         minutes=10,
-        solution=solutions.token_weights,
+        solution=token_weights,
         cases=(([10, 2, 3, 30],), ([4, 4],), ([1, 7, 16],)),
         also=(_weights_as_rows,),
         mistakes={
             "You swapped them: GRPO looks at its own length, PPO at the batch's.": (
-                lambda lengths: solutions.token_weights(lengths)[::-1]
+                lambda lengths: token_weights(lengths)[::-1]
             ),
             "GRPO's mean over responses is missing: divide by their number as well.": (
                 lambda lengths: (
@@ -247,11 +302,11 @@ EXERCISES = (
     ),
     Exercise(
         "3.6",
-        "Where the push turns",
-        difficulty=3,
         minutes=5,
-        kind="read",
-        solution=solutions.SIGN_CHANGES_AT,
+        solution=0.8,
+        why="Above 0.8 the advantage pushes down with r, more than a KL of β = 1 pulls "
+        "up. At 0.8 the clip takes the advantage away, and the KL's pull is all that "
+        "is left.",
         mistakes={
             "At r = 1 the KL pulls with 0 and the advantage pushes with −1: not yet.": (
                 1.0
@@ -270,11 +325,11 @@ EXERCISES = (
     ),
     Exercise(
         "3.7",
-        "Nothing to be paid for",
-        difficulty=4,
         minutes=10,
-        kind="debug",
-        solution=solutions.BROKEN_LINE,
+        solution=4,
+        why="`repeat` gives answer 1, 2, 3, …, 1, 2, 3, …; the responses stand in "
+        "groups, so it must be `repeat_interleave`. The verifier compares with another "
+        "prompt's sum.",
         mistakes={
             "Line 1 is right: sixteen new problems for every rollout.": 1,
             "Line 2 is right: one prompt per problem; `sample` makes the copies.": 2,

@@ -5,9 +5,37 @@ from dataclasses import replace
 
 import torch
 
-from course.gspo import solutions
 from course.kit.exercise import Exercise
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+
+
+def sequence_ratio(z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The exponential of the mean log-ratio over the response's own tokens."""
+    return ((z * mask).sum(-1) / mask.sum(-1)).exp()
+
+
+def is_clipped(
+    s: list[float], advantages: list[float], low: float, high: float
+) -> list[bool]:
+    """A clip bites where s has gone too far in the direction that Â asked for."""
+    return [
+        (a > 0 and x > 1 + high) or (a < 0 and x < 1 - low)
+        for x, a in zip(s, advantages, strict=True)
+    ]
+
+
+def room_for_one_token(length: int, epsilon: float) -> float:
+    """s = exp(z/|o|) reaches 1 + ε at z = |o| log(1 + ε); r = e^z."""
+    return math.exp(length * math.log(1 + epsilon))
+
+
+def pushes(z: list[float], advantages: list[float]) -> tuple[list[float], list[float]]:
+    """GSPO: s · mean Â / |o| at every token. GSPO-token: s · Â_t / |o|."""
+    n = len(z)
+    s = math.exp(sum(z) / n)
+    mean = sum(advantages) / n
+    return [s * mean / n] * n, [s * a / n for a in advantages]
+
 
 _Z = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.5, 0.1, 0.0, 0.0], [-0.4, 0.0, 0.0, 0.0]])
 _MASK = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
@@ -55,10 +83,8 @@ def _by_autograd(z, advantages):
 EXERCISES = (
     Exercise(
         "5.1",
-        "The ratio of a response",
-        difficulty=1,
         minutes=5,
-        solution=solutions.sequence_ratio,
+        solution=sequence_ratio,
         also=(_by_rows,),
         cases=((_Z, _MASK), _ONE),
         mistakes={
@@ -84,10 +110,8 @@ EXERCISES = (
     ),
     Exercise(
         "5.2",
-        "Who is clipped?",
-        difficulty=2,
         minutes=10,
-        solution=solutions.is_clipped,
+        solution=is_clipped,
         also=(_by_signs,),
         cases=((_S, _A, 0.2, 0.3), (_S, _A, 0.3, 0.2), (_S, _A, 0.2, 0.6)),
         mistakes={
@@ -100,7 +124,7 @@ EXERCISES = (
                 ]
             ),
             "ε_low and ε_high are swapped.": (
-                lambda s, a, low, high: solutions.is_clipped(s, a, high, low)
+                lambda s, a, low, high: is_clipped(s, a, high, low)
             ),
             "You clip good responses only; bad ones stop at 1 − ε_low.": (
                 lambda s, a, low, high: [
@@ -137,10 +161,8 @@ EXERCISES = (
     ),
     Exercise(
         "5.3",
-        "Room for one token",
-        difficulty=3,
         minutes=10,
-        solution=solutions.room_for_one_token,
+        solution=room_for_one_token,
         also=(lambda length, epsilon: (1 + epsilon) ** length,),
         cases=((30, 0.04), (4, 0.2), (1000, 4e-4)),
         mistakes={
@@ -166,10 +188,8 @@ EXERCISES = (
     ),
     Exercise(
         "5.4",
-        "Who pushes whom?",
-        difficulty=4,
         minutes=15,
-        solution=solutions.pushes,
+        solution=pushes,
         also=(_by_autograd,),
         cases=(
             ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0]),
@@ -177,12 +197,10 @@ EXERCISES = (
         ),
         mistakes={
             "You swapped the two: GSPO averages the advantages.": (
-                lambda z, a: solutions.pushes(z, a)[::-1]
+                lambda z, a: pushes(z, a)[::-1]
             ),
             "The mean over tokens is missing: both have a 1/|o|.": (
-                lambda z, a: tuple(
-                    [len(z) * x for x in p] for p in solutions.pushes(z, a)
-                )
+                lambda z, a: tuple([len(z) * x for x in p] for p in pushes(z, a))
             ),
             "The ratio is s_i, the same at every token; you used each token's r.": (
                 lambda z, a: (
@@ -196,23 +214,22 @@ EXERCISES = (
                 )
             ),
             "GSPO-token does not average: token t is pushed by its own Â.": (
-                lambda z, a: (solutions.pushes(z, a)[0],) * 2
+                lambda z, a: (pushes(z, a)[0],) * 2
             ),
             "GSPO has one ratio for all tokens, so it cannot tell their Â apart.": (
-                lambda z, a: (solutions.pushes(z, a)[1],) * 2
+                lambda z, a: (pushes(z, a)[1],) * 2
             ),
             "The ratio is missing: s is 1 only at θ_old.": (
-                lambda z, a: solutions.pushes([0.0 for _ in z], a)
+                lambda z, a: pushes([0.0 for _ in z], a)
             ),
         },
     ),
     Exercise(
         "5.5",
-        "One wild token",
-        difficulty=2,
         minutes=5,
-        kind="predict",
-        solution=solutions.WILD_TOKEN,
+        solution=0,
+        why="log s = (7 · 0.262 − 2.996) / 8 = −0.145: s = 0.865 < 1, and Â > 0, so it "
+        "is open.",
         mistakes={
             "That is GRPO's count, token by token. GSPO asks the mean of the logs.": 7,
             "s is far from 1, but below it: a good response is stopped above 1 + ε "
@@ -223,11 +240,10 @@ EXERCISES = (
     ),
     Exercise(
         "5.6",
-        "Unbiased, or quiet?",
-        difficulty=2,
         minutes=5,
-        kind="read",
-        solution=solutions.WILL_DO,
+        solution="none",
+        why="At 64 tokens: product 1.000 ± 3.4, one token 1.000 ± 0.2, s 0.980 ± "
+        "0.025.",
         mistakes={
             "Its mean is 1, but its standard deviation at 64 tokens is above 3.": (
                 "product"
@@ -242,11 +258,9 @@ EXERCISES = (
     ),
     Exercise(
         "5.7",
-        "Better, and wrong",
-        difficulty=3,
         minutes=15,
-        kind="debug",
-        solution=solutions.BUG,
+        solution=6,
+        why="π_old is read anew at every update, so s is 1 and the clip never acts.",
         mistakes={
             "Line 1 is right: it only counts the rollouts.": 1,
             "Line 2 is right: the policy as it is now samples the rollout.": 2,

@@ -11,7 +11,7 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,31 +19,20 @@ import torch
 
 @dataclass(frozen=True)
 class Exercise:
-    """`solution` is a function of the cases' arguments, or a plain value.
+    """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
     `mistakes` maps what to say to the wrong function (or value) that deserves it.
-    `also` are right answers written another way, which must pass.
+    `also` are right answers written another way, which must pass. Title, kind and
+    difficulty stand in the chapter, above the cell.
     """
 
     key: str
-    title: str
-    difficulty: int  # 1 to 5
     minutes: int
     solution: Any
+    why: str = ""
     cases: tuple[tuple, ...] = ()
     mistakes: dict[str, Any] = field(default_factory=dict)
-    kind: Literal["write", "predict", "read", "debug"] = "write"
     also: tuple = ()
-
-
-KINDS = {
-    "write": "write it",
-    "predict": "predict, then run",
-    "read": "read this plot",
-    "debug": "find the bug in this run",
-    "open": "open experiment",
-}
-"""What a chapter calls each kind. An open experiment has a rubric and no check."""
 
 
 def judged(exercise: Exercise, attempt: Any) -> str:

@@ -1,7 +1,12 @@
 """Exercises of chapter 15: a late sampler, truncation, levels, two corrections."""
 
 from course.kit.exercise import Exercise
-from course.late_sampler import solutions
+
+
+def trained_on(pi, mu, cap):
+    """15.2: μ · min(π/μ, C), divided by its sum."""
+    kept = [min(p, cap * q) for p, q in zip(pi, mu)]
+    return [x / sum(kept) for x in kept]
 
 
 def _masked(pi, mu, cap):
@@ -18,11 +23,10 @@ def _by_weight(pi, mu, cap):
 EXERCISES = (
     Exercise(
         "15.1",
-        "The first update's clip",
-        kind="predict",
-        difficulty=1,
         minutes=3,
-        solution=solutions.SHARE,
+        solution=0.0,
+        why="π_old is computed from the weights that make the first update, so "
+        "π_θ/π_old is 1 for every token, however old the sampler is.",
         mistakes={
             "That is the share against the sampler. The clip compares with π_old, "
             "which was computed a moment ago.": 0.1,
@@ -33,10 +37,8 @@ EXERCISES = (
     ),
     Exercise(
         "15.2",
-        "What truncation trains on",
-        difficulty=2,
         minutes=10,
-        solution=solutions.trained_on,
+        solution=trained_on,
         also=(_by_weight,),
         cases=(
             ([0.6, 0.3, 0.1], [0.2, 0.4, 0.4], 2.0),
@@ -60,11 +62,10 @@ EXERCISES = (
     ),
     Exercise(
         "15.3",
-        "Where the product is lost",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.LENGTH,
+        solution=256,
+        why="The dotted line of the right panel is at 0.4 for 64 tokens, at 1.95 for "
+        "256.",
         mistakes={
             "There the standard deviation is 0.16.": 16,
             "There it is 0.4 of the gradient, which is less than 1.": 64,
@@ -73,11 +74,11 @@ EXERCISES = (
     ),
     Exercise(
         "15.4",
-        "Corrected, and still unstable",
-        kind="debug",
-        difficulty=3,
         minutes=10,
-        solution=solutions.LINE,
+        solution=5,
+        why="`old` comes from the sampler already, so `ratio` is π_θ/μ, and w "
+        "multiplies by the learner's distance to the sampler a second time. Leave the "
+        "weight out.",
         mistakes={
             "Line 1 is right: a late sampler is the setting.": 1,
             "Line 2 is right: that is the two-policy mode.": 2,

@@ -6,8 +6,32 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
-from course.moe_and_rspo import solutions
 from refimpl import History, TrainConfig, collect, prepare, updates
+
+
+def router_shift(new: torch.Tensor, old: torch.Tensor, floor: float) -> float:
+    """9.2: exp of minus the mean absolute change of log-probability, or the floor.
+
+    `new` and `old` are (layers, experts): router *probabilities* of the experts that
+    the old policy activated.
+    """
+    drift = (new.log() - old.log()).abs().mean().item()
+    return max(math.exp(-drift), floor)
+
+
+def replayed_weights(logits: torch.Tensor, experts: list[int]) -> list[float]:
+    """9.3: softmax of the live logits over the replayed experts only."""
+    return logits[experts].softmax(-1).tolist()
+
+
+def rspo_objective(
+    ratios: torch.Tensor, gammas: torch.Tensor, advantage: float
+) -> float:
+    """9.4: γ into the ratio, GMPO's clip at e^±0.4, geometric mean, times Â."""
+    z = (ratios * gammas).log()
+    z = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
+    return advantage * z.mean().exp().item()
+
 
 _OLD = torch.tensor([[0.5, 0.3], [0.4, 0.2]])
 _NEW = torch.tensor([[0.45, 0.36], [0.42, 0.15]])
@@ -73,11 +97,9 @@ def _rspo_as_product(ratios, gammas, advantage):
 EXERCISES = (
     Exercise(
         "9.1",
-        "One drifted token of twenty",
-        kind="predict",
-        difficulty=1,
         minutes=5,
-        solution=solutions.PERCENT,
+        solution=2,
+        why="s is multiplied by 0.7^(1/20) = 0.982, for every token alike.",
         mistakes={
             "That is GRPO with γ: there the drifted token alone is weakened.": 30,
             "1.5 is the arithmetic mean's answer, 30 / 20; asked is a whole number.": (
@@ -90,10 +112,8 @@ EXERCISES = (
     ),
     Exercise(
         "9.2",
-        "Router shift",
-        difficulty=2,
         minutes=10,
-        solution=solutions.router_shift,
+        solution=router_shift,
         also=(_shift_by_loop,),
         cases=_SHIFTS,
         mistakes={
@@ -124,10 +144,8 @@ EXERCISES = (
     ),
     Exercise(
         "9.3",
-        "Router weights under replay",
-        difficulty=2,
         minutes=5,
-        solution=solutions.replayed_weights,
+        solution=replayed_weights,
         also=(_weights_by_mask,),
         cases=_CHOICES,
         mistakes={
@@ -146,10 +164,8 @@ EXERCISES = (
     ),
     Exercise(
         "9.4",
-        "RSPO's objective",
-        difficulty=3,
         minutes=15,
-        solution=solutions.rspo_objective,
+        solution=rspo_objective,
         also=(_rspo_as_product,),
         cases=_RSPO,
         mistakes={
@@ -182,11 +198,9 @@ EXERCISES = (
     ),
     Exercise(
         "9.5",
-        "Where the floor begins",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.FLOOR_FROM,
+        solution=0.7,
+        why="e^(−d/2) = 0.7 at d = −2 log 0.7 = 0.713.",
         mistakes={
             "That is k = 1: here the mean halves the drift of the one expert.": 0.4,
             "That is k = 8: here two experts share the mean.": 2.9,
@@ -197,11 +211,12 @@ EXERCISES = (
     ),
     Exercise(
         "9.6",
-        "Clipped before it has moved",
-        kind="debug",
-        difficulty=4,
         minutes=15,
-        solution=solutions.LINE,
+        solution=6,
+        why="The sampler's log-probs are not π_old's. The rollout has to be scored "
+        "again: old_logp = log_probs(policy, batch).detach(), without the noise. Then "
+        "r is 1 at K = 1; the sampler is corrected by a weight, if at all. (A clip "
+        "that is meant to see a late sampler, with two policies, is chapter 15's.)",
         mistakes={
             "Line 3 is right: the noise is the other engine, and was intended.": 3,
             "Line 4 is right: the sampler draws, and returns its own log-probs.": 4,

@@ -7,8 +7,40 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
-from course.one_surrogate import solutions
 from refimpl.algorithms import Algorithm, Objective, from_gate
+
+
+def ppo_gate(r: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+    """0 where a token has moved on past its bound, 1 everywhere else."""
+    rose = (advantages > 0) & (r > 1.2)
+    fell = (advantages < 0) & (r < 0.8)
+    return torch.where(rose | fell, 0.0, 1.0)
+
+
+def seeds_needed(sd: float, effect: float) -> int:
+    """(1.96 + 0.84) sd / √n ≤ effect, so n ≥ (2.8 sd / effect)²."""
+    return math.ceil((2.8 * sd / effect) ** 2)
+
+
+def who_drops(r: float, s: float, advantage: float) -> list[str]:
+    """A hard clip drops a token that has moved on past the bound on *its* ratio."""
+    bounds = {
+        "ppo": (r, 0.8, 1.2),
+        "dapo": (r, 0.8, 1.28),
+        "gspo": (s, 1 - 3e-4, 1 + 4e-4),
+        "gmpo": (r, math.exp(-0.4), math.exp(0.4)),
+    }
+    return [
+        name
+        for name, (x, low, high) in bounds.items()
+        if (x > high if advantage > 0 else x < low)
+    ]
+
+
+def cispo_surrogate(r: torch.Tensor) -> torch.Tensor:
+    """∫ min(1, 5/r) dr: r up to the cap, then 5 (1 + log(r/5)); f(1) = 1."""
+    return torch.where(r < 5, r, 5 * (1 + (r / 5).log()))
+
 
 _R = torch.tensor([[0.5, 0.9, 1.1, 1.5], [0.5, 0.9, 1.1, 1.5]])
 _GOOD_BAD = torch.tensor([[1.0], [-0.5]]).expand(2, 4)
@@ -80,10 +112,8 @@ def _drops_by_sign(r, s, advantage):
 EXERCISES = (
     Exercise(
         "11.1",
-        "PPO's clip as a gate",
-        difficulty=2,
         minutes=10,
-        solution=solutions.ppo_gate,
+        solution=ppo_gate,
         also=(_gate_by_min,),
         cases=((_R, _GOOD_BAD), (_R.flip(0), -_GOOD_BAD), (_R, 3 * _GOOD_BAD)),
         mistakes={
@@ -97,7 +127,7 @@ EXERCISES = (
                 lambda r, a: torch.minimum(r * a, r.clamp(0.8, 1.2) * a)
             ),
             "The gate is what multiplies r Â; r is counted twice.": (
-                lambda r, a: r * solutions.ppo_gate(r, a)
+                lambda r, a: r * ppo_gate(r, a)
             ),
             "Only the sign of Â matters. Its size does not move the bounds.": (
                 lambda r, a: _where((r - 1) * a > 0.2)
@@ -112,10 +142,8 @@ EXERCISES = (
     ),
     Exercise(
         "11.2",
-        "Seeds for an effect",
-        difficulty=3,
         minutes=10,
-        solution=solutions.seeds_needed,
+        solution=seeds_needed,
         also=(_seeds_one_by_one,),
         cases=((0.1, 0.1), (0.13, 0.09), (0.02, 0.05), (0.3, 0.05)),
         mistakes={
@@ -138,10 +166,8 @@ EXERCISES = (
     ),
     Exercise(
         "11.3",
-        "Which methods drop this token?",
-        difficulty=3,
         minutes=15,
-        solution=solutions.who_drops,
+        solution=who_drops,
         also=(_drops_by_sign,),
         cases=(
             (1.3, 1.02, 1.0),
@@ -174,10 +200,8 @@ EXERCISES = (
     ),
     Exercise(
         "11.4",
-        "The objective that CISPO climbs",
-        difficulty=4,
         minutes=15,
-        solution=solutions.cispo_surrogate,
+        solution=cispo_surrogate,
         also=(lambda r: r.clamp(max=5) + 5 * (r.clamp(min=5) / 5).log(),),
         cases=((_RATIOS,),),
         mistakes={
@@ -197,11 +221,9 @@ EXERCISES = (
     ),
     Exercise(
         "11.5",
-        "Findings out of nothing",
-        difficulty=1,
         minutes=5,
-        kind="predict",
-        solution=solutions.FALSE_FINDINGS,
+        solution=1.4,
+        why="8 · 7 / 2 = 28 pairs, each of which misleads in 5 % of the studies.",
         mistakes={
             "That is one test. Eight arms make 8 · 7 / 2 pairs.": 0.05,
             "8 · 5 % counts the arms; it is the pairs that are tested.": 0.4,
@@ -212,11 +234,9 @@ EXERCISES = (
     ),
     Exercise(
         "11.6",
-        "A tenth",
-        difficulty=2,
         minutes=5,
-        kind="read",
-        solution=solutions.STARTS,
+        solution=50,
+        why="At the medium rate pairs show 0.1 from 47 warm starts on.",
         mistakes={
             "With 5 warm starts the medium rate shows effects of about 0.4.": 5,
             "With 10 warm starts the smallest effect is near 0.24.": 10,
@@ -227,11 +247,10 @@ EXERCISES = (
     ),
     Exercise(
         "11.7",
-        "The product, typed in a hurry",
-        difficulty=4,
         minutes=15,
-        kind="debug",
-        solution=solutions.BUG,
+        solution=6,
+        why="Gate and ratio are not detached: at r = 1 the slope is 1 + log π, and not "
+        "1.",
         mistakes={
             "Line 3 is right: these are GRPO's advantages, group by group.": 3,
             "Line 5 is right: the log-probs of the policy as it is now, with their "

@@ -1,9 +1,27 @@
 """Exercises of chapter 01: score function, importance weights, baselines, a bug."""
 
 import torch
+from torch import Tensor
 
 from course.kit.exercise import Exercise
-from course.policy_gradient import solutions
+
+
+def score_gradient(probs: Tensor, actions: Tensor, rewards: Tensor) -> Tensor:
+    """Mean over samples of R · ∇log π(a), with ∇log π(a) = onehot(a) − π for logits."""
+    chosen = torch.nn.functional.one_hot(actions, len(probs)).to(probs.dtype)
+    return (rewards[:, None] * (chosen - probs)).mean(0)
+
+
+def response_weight(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    """Π_t π_θ / π_old over the response's own tokens: the exp of a masked sum."""
+    return ((logp - old_logp) * mask).sum(-1).exp()
+
+
+def best_baseline(probs: Tensor, rewards: Tensor, scores: Tensor) -> Tensor:
+    """E[R ‖ψ‖²] / E[‖ψ‖²]: the mean reward, weighted by how long the scores are."""
+    weight = probs * (scores**2).sum(-1)
+    return (weight * rewards).sum() / weight.sum()
+
 
 _PROBS = torch.tensor([0.5, 0.3, 0.2])
 _ACTIONS = torch.tensor([0, 2, 2, 1])
@@ -42,10 +60,7 @@ def _baseline_by_parabola(probs, rewards, scores):
 EXERCISES = (
     Exercise(
         "1.1",
-        "Who profits from a punishment?",
-        difficulty=1,
         minutes=5,
-        kind="predict",
         solution="guess",
         mistakes={
             "The update does not know that 'careful' is better: nobody rewarded it. "
@@ -56,10 +71,8 @@ EXERCISES = (
     ),
     Exercise(
         "1.2",
-        "The score-function estimator",
-        difficulty=2,
         minutes=10,
-        solution=solutions.score_gradient,
+        solution=score_gradient,
         cases=((_PROBS, _ACTIONS, _PAID), (_PROBS, _ACTIONS[:1], _PAID[:1])),
         also=(_score_by_counts,),
         mistakes={
@@ -95,10 +108,7 @@ EXERCISES = (
     ),
     Exercise(
         "1.3",
-        "How long may a response be?",
-        difficulty=2,
         minutes=5,
-        kind="read",
         solution=70,
         mistakes={
             "That is the curve for 30 %.": 8,
@@ -108,10 +118,8 @@ EXERCISES = (
     ),
     Exercise(
         "1.4",
-        "The importance weight of a response",
-        difficulty=3,
         minutes=10,
-        solution=solutions.response_weight,
+        solution=response_weight,
         cases=((_LOGP, _OLD, _MASK),),
         also=(_weight_by_product,),
         mistakes={
@@ -145,10 +153,8 @@ EXERCISES = (
     ),
     Exercise(
         "1.5",
-        "The baseline with the least noise",
-        difficulty=4,
         minutes=15,
-        solution=solutions.best_baseline,
+        solution=best_baseline,
         cases=((_PROBS, _PAID[:3], _SCORES),),
         also=(_baseline_by_parabola,),
         mistakes={
@@ -175,11 +181,10 @@ EXERCISES = (
     ),
     Exercise(
         "1.6",
-        "A run that unlearns",
-        difficulty=3,
         minutes=10,
-        kind="debug",
         solution=3,
+        why="The gradients must be cleared in every step, so `zero_grad` belongs "
+        "inside the loop.",
         mistakes={
             "Line 1 is right: the warm start must not be changed by the run.": 1,
             "Line 2 is right: one optimiser for the whole run, or it forgets its "

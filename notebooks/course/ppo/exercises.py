@@ -3,7 +3,39 @@
 import torch
 
 from course.kit.exercise import Exercise
-from course.ppo import solutions
+
+
+def clip_gate(r, advantage, epsilon):
+    """Closed in case 3 (Â > 0, r above 1+ε) and case 4 (Â < 0, r below 1−ε)."""
+    risen = (advantage > 0) & (r > 1 + epsilon)
+    fallen = (advantage < 0) & (r < 1 - epsilon)
+    return (~(risen | fallen)).float()
+
+
+def cut_off_gae(rewards, values, mask, last_value, gamma, lam):
+    """Backwards: Â_t = δ_t + γλ Â_{t+1}; padding leaves `last_value` as it is."""
+    result = torch.zeros_like(values)
+    next_value, next_advantage = last_value, torch.zeros_like(last_value)
+    for t in reversed(range(values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        next_advantage = (delta + gamma * lam * next_advantage) * mask[:, t]
+        next_value = torch.where(mask[:, t] > 0, values[:, t], next_value)
+        result[:, t] = next_advantage
+    return result
+
+
+def clipped_value_loss(value, old_value, target, epsilon):
+    """½ max of the two squared errors: the clip may not make the loss smaller."""
+    clipped = old_value + (value - old_value).clamp(-epsilon, epsilon)
+    return torch.maximum((value - target) ** 2, (clipped - target) ** 2) / 2
+
+
+def token_rewards(score, logp, ref_logp, beta):
+    """−β k1 at every token, and the score at the last one."""
+    rewards = -beta * (logp - ref_logp)
+    rewards[-1] += score
+    return rewards
+
 
 _R = torch.tensor([0.5, 0.78, 1.0, 1.21, 1.5])
 _UP, _DOWN = torch.full((5,), 2.0), torch.full((5,), -2.0)
@@ -101,10 +133,8 @@ def _paid_at_the_end(score, logp, ref_logp, beta):
 EXERCISES = (
     Exercise(
         "2.1",
-        "The gate of the clip",
-        difficulty=2,
         minutes=10,
-        solution=solutions.clip_gate,
+        solution=clip_gate,
         also=(_by_min, _gate_where),
         cases=((_R, _UP, 0.2), (_R, _DOWN, 0.2)),
         mistakes={
@@ -129,11 +159,10 @@ EXERCISES = (
     ),
     Exercise(
         "2.2",
-        "A critic that knows nothing",
-        difficulty=2,
         minutes=5,
-        kind="predict",
-        solution=solutions.NOTHING_KNOWN,
+        solution=(0.0, 0.5),
+        why="λ = 0: its own δ, where nothing changes. λ = 1: the return minus V, 1 − "
+        "0.5.",
         mistakes={
             "With λ = 0 the first token gets its own δ alone. V does not change there "
             "and nothing is paid, so δ is 0: only the last token is praised.": (
@@ -149,10 +178,8 @@ EXERCISES = (
     ),
     Exercise(
         "2.3",
-        "GAE for answers that go on",
-        difficulty=3,
         minutes=15,
-        solution=solutions.cut_off_gae,
+        solution=cut_off_gae,
         also=(_gae, _summed_gae),
         cases=(
             (_REWARDS, _VALUES, _MASK, _LAST, 0.9, 0.8),
@@ -191,11 +218,9 @@ EXERCISES = (
     ),
     Exercise(
         "2.4",
-        "Who pulls where?",
-        difficulty=1,
         minutes=5,
-        kind="read",
-        solution=solutions.PULLS_AND_PUSHES,
+        solution=("k3", "k1"),
+        why="At d = −2 the slopes are 1 (k1), −2 (k2) and 1 − e² = −6.4 (k3).",
         mistakes={
             "The first is right. k2 pulls back too, only less hard: its slope at d = "
             "−2 is −2. Look for a slope above 0.": ("k3", "k2"),
@@ -210,10 +235,8 @@ EXERCISES = (
     ),
     Exercise(
         "2.5",
-        "The clipped value loss",
-        difficulty=2,
         minutes=10,
-        solution=solutions.clipped_value_loss,
+        solution=clipped_value_loss,
         also=(_larger_half,),
         cases=((_V, _V_OLD, _TARGET, 0.2),),
         mistakes={
@@ -246,10 +269,8 @@ EXERCISES = (
     ),
     Exercise(
         "2.6",
-        "KL in the reward",
-        difficulty=2,
         minutes=5,
-        solution=solutions.token_rewards,
+        solution=token_rewards,
         also=(_paid_at_the_end,),
         cases=((1.0, _LOGP, _REF, 0.1), (0.0, _LOGP, _REF, 0.5)),
         mistakes={
@@ -280,11 +301,11 @@ EXERCISES = (
     ),
     Exercise(
         "2.7",
-        "A critic gone wrong",
-        difficulty=4,
         minutes=10,
-        kind="debug",
-        solution=solutions.WRONG_LINE,
+        solution=4,
+        why="The targets are *raw* + V. Whitened advantages have mean 0, whatever V "
+        "is. So nothing ties V to the reward: it may drift anywhere, and the clip and "
+        "the whitening hide it from the policy.",
         mistakes={
             "Line 1 is right: the log-probs and values of the rollout, detached, stay "
             "constants during the updates.": 1,

@@ -1,7 +1,11 @@
 """Exercises of chapter 16: bounds on a probability, masks, and a pull."""
 
 from course.kit.exercise import Exercise
-from course.probability import solutions
+
+
+def ratio_bounds(mu, delta):
+    """16.1: |π − μ| ≤ δ is |r − 1| ≤ δ/μ, and no probability leaves [0, 1]."""
+    return max(0.0, 1 - delta / mu), min(1 / mu, 1 + delta / mu)
 
 
 def _clamped(mu, delta):
@@ -13,10 +17,8 @@ def _clamped(mu, delta):
 EXERCISES = (
     Exercise(
         "16.1",
-        "The ratio behind a threshold",
-        difficulty=2,
         minutes=10,
-        solution=solutions.ratio_bounds,
+        solution=ratio_bounds,
         also=(_clamped,),
         cases=((0.5, 0.2), (0.001, 0.2), (0.9, 0.2), (0.1, 0.2)),
         mistakes={
@@ -37,11 +39,10 @@ EXERCISES = (
     ),
     Exercise(
         "16.2",
-        "A good token that became rarer",
-        kind="predict",
-        difficulty=2,
         minutes=5,
-        solution=solutions.COEFFICIENT,
+        solution=0.0,
+        why="0.7 lies outside (0.8, 1.2), and GLM-5 does not ask in which direction "
+        "the token moves. GRPO and DPPO keep a good token that has become rarer.",
         mistakes={
             "That is what GRPO and DPPO give it: it comes back. Does GLM-5 ask in "
             "which direction a token moves?": 0.7,
@@ -52,11 +53,9 @@ EXERCISES = (
     ),
     Exercise(
         "16.3",
-        "Where the pull wins",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.CROSSING,
+        solution=-2.0,
+        why="The gradient vanishes where Â = τ z, at z = Â/τ = −1/0.5.",
         mistakes={
             "That is where the line of Â = +1 crosses 0.": 2.0,
             "There z is 0, and the coefficient is Â itself.": 0.0,
@@ -66,11 +65,11 @@ EXERCISES = (
     ),
     Exercise(
         "16.4",
-        "A mask that never acts",
-        kind="debug",
-        difficulty=3,
         minutes=10,
-        solution=solutions.LINE,
+        solution=6,
+        why="With one update the learner is π_old, so what is compared is a policy "
+        "with itself. The mask has to compare with the sampler: `(logp.exp() - "
+        "mu.exp()).detach()`.",
         mistakes={
             "Line 1 is right: a late sampler is what the mask is for.": 1,
             "Line 2 is right: the sampler's log-probs came with the answers.": 2,

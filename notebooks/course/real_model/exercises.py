@@ -6,8 +6,20 @@ import math
 import torch
 
 from course.kit.exercise import Exercise
-from course.real_model import solutions
 from refimpl.real import sharing
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """13.2: 1 − C(n−c, k) / C(n, k); `math.comb` is 0 where n − c < k."""
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def attends(owner: list[int]) -> torch.Tensor:
+    """13.3: to what stands before (itself included), of the prompt or its own."""
+    whose = torch.tensor(owner)
+    same = whose[:, None] == whose
+    return (same | (whose == 0)).tril().int()
+
 
 _OWNERS = (
     ([0, 0, 1, 2, 2],),
@@ -53,11 +65,10 @@ def _in_loops(owner: list[int]) -> list[list[int]]:
 EXERCISES = (
     Exercise(
         "13.1",
-        "A packed row",
-        kind="predict",
-        difficulty=1,
         minutes=5,
-        solution=solutions.PACKED,
+        solution=138,
+        why="50 + 8 · 11. The last token of an answer predicts nothing, and is left "
+        "out.",
         mistakes={
             "Close: the last token of an answer predicts nothing. Who needs to read "
             "it?": 146,
@@ -72,10 +83,8 @@ EXERCISES = (
     ),
     Exercise(
         "13.2",
-        "pass@k",
-        difficulty=2,
         minutes=10,
-        solution=solutions.pass_at_k,
+        solution=pass_at_k,
         also=(_as_a_product, _by_enumeration),
         cases=_COUNTS,
         mistakes={
@@ -101,10 +110,8 @@ EXERCISES = (
     ),
     Exercise(
         "13.3",
-        "Who attends to whom",
-        difficulty=3,
         minutes=15,
-        solution=solutions.attends,
+        solution=attends,
         also=(_in_loops, lambda owner: sharing.attends(torch.tensor([owner]))[0]),
         cases=_OWNERS,
         mistakes={
@@ -127,19 +134,16 @@ EXERCISES = (
                 lambda owner: _to_the_prompt(owner).tril().int()
             ),
             "The padding's rows are empty: a softmax over nothing is NaN.": (
-                lambda owner: (
-                    solutions.attends(owner) * (torch.tensor(owner) >= 0)[:, None]
-                )
+                lambda owner: attends(owner) * (torch.tensor(owner) >= 0)[:, None]
             ),
         },
     ),
     Exercise(
         "13.4",
-        "What was saved",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.SHARE,
+        solution=90,
+        why="304 − 92 = 212 tokens are saved. Seven of eight prompts, 7 · 26 = 182, "
+        "are 86 % of them; 22 were padding, and 8 are the answers' last tokens.",
         mistakes={
             "Not all: padding is saved too, and each answer's last token.": 100,
             "That is how much is saved, of all tokens. Asked is what the saved ones "
@@ -150,11 +154,11 @@ EXERCISES = (
     ),
     Exercise(
         "13.5",
-        "The answers that do not end",
-        kind="debug",
-        difficulty=3,
         minutes=10,
-        solution=solutions.LINE,
+        solution=7,
+        why="Padding is EOS, so `ids != pad` also leaves out the EOS that ends the "
+        "answer. Nothing ever teaches the model to stop. Count instead: position < "
+        "length, EOS included.",
         mistakes={
             "Line 1 is right: padding is never read, so any token will do for it. Who "
             "takes it for something else?": 1,
@@ -171,11 +175,10 @@ EXERCISES = (
     ),
     Exercise(
         "13.6",
-        "Before any update",
-        kind="predict",
-        difficulty=3,
         minutes=10,
-        solution=solutions.LARGEST,
+        solution=0.05,
+        why="The first three tokens stay and hold 0.95. A kept token has the ratio π / "
+        "(π / 0.95) = 0.95.",
         mistakes={
             "That holds where old_logp is the policy's. Here it is the sampler's, and "
             "the sampler renormalised.": 0.0,

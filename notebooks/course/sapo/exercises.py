@@ -6,8 +6,27 @@ from dataclasses import replace
 import torch
 
 from course.kit.exercise import Exercise
-from course.sapo import solutions
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+
+
+def sapo_objective(
+    ratios: torch.Tensor, advantage: float, tau_pos: float, tau_neg: float
+) -> float:
+    """(4/τ) σ(τ(r − 1)) Â, averaged over the response."""
+    tau = tau_pos if advantage > 0 else tau_neg
+    return (4 / tau * torch.sigmoid(tau * (ratios - 1)) * advantage).mean().item()
+
+
+def tau_for(width: float, left: float) -> float:
+    """sech²(τ·width/2) = left at τ = 2 arcosh(1/√left) / width."""
+    return 2 * math.acosh(1 / math.sqrt(left)) / width
+
+
+def damped_corrections(ratios: list[float], advantages: list[float]) -> int:
+    """Tokens that moved against their advantage: PPO lets them back in full."""
+    pairs = zip(ratios, advantages)
+    return sum((a > 0 and r < 1) or (a < 0 and r > 1) for r, a in pairs)
+
 
 _R = torch.tensor([1.5, 0.7, 1.0])
 _CASES = ((_R, 1.0, 2.0, 4.0), (_R, -0.5, 2.0, 4.0), (_R, 2.0, 1.0, 1.05))
@@ -48,10 +67,8 @@ _PAID = [1.0, 1.0, -1.0, -1.0, 1.0, -1.0]
 EXERCISES = (
     Exercise(
         "10.1",
-        "SAPO's objective",
-        difficulty=2,
         minutes=10,
-        solution=solutions.sapo_objective,
+        solution=sapo_objective,
         also=(_by_tanh,),
         cases=_CASES,
         mistakes={
@@ -90,10 +107,8 @@ EXERCISES = (
     ),
     Exercise(
         "10.2",
-        "A gate to order",
-        difficulty=3,
         minutes=10,
-        solution=solutions.tau_for,
+        solution=tau_for,
         also=(_by_sigmoid,),
         cases=((0.2, 0.5), (0.2, 0.1), (1.763, 0.5), (0.5, 0.9)),
         mistakes={
@@ -116,10 +131,8 @@ EXERCISES = (
     ),
     Exercise(
         "10.3",
-        "Damped corrections",
-        difficulty=1,
         minutes=5,
-        solution=solutions.damped_corrections,
+        solution=damped_corrections,
         also=(
             lambda ratios, advantages: sum(
                 (r - 1) * a < 0 for r, a in zip(ratios, advantages)
@@ -147,11 +160,10 @@ EXERCISES = (
     ),
     Exercise(
         "10.4",
-        "A gate like a needle",
-        difficulty=2,
         minutes=5,
-        kind="predict",
-        solution=solutions.NEEDLE,
+        solution="equal",
+        why="Before the first update every ratio is 1, where the gate is 1 for every "
+        "τ.",
         mistakes={
             "Narrow, but not closed: at r = 1 the gate is 1 for every τ.": "none",
             "It becomes smaller with the first update. Before it, every r is 1.": (
@@ -162,11 +174,9 @@ EXERCISES = (
     ),
     Exercise(
         "10.5",
-        "Where SAPO pushes hardest",
-        difficulty=2,
         minutes=5,
-        kind="read",
-        solution=solutions.AT_RATIO,
+        solution=2,
+        why="The lower right panel: c = g r has its top near r = 2.",
         mistakes={
             "There the gate is widest open. The push goes with c = g r.": 1,
             "Its coefficient is still rising there.": 1.5,
@@ -175,11 +185,9 @@ EXERCISES = (
     ),
     Exercise(
         "10.6",
-        "A gradient that whispers",
-        difficulty=4,
         minutes=15,
-        kind="debug",
-        solution=solutions.BUG,
+        solution=7,
+        why="The gate is centred at r = 1, and z − 1 is not r − 1: exp is missing.",
         mistakes={
             "Line 3 is right: these are GRPO's advantages, group by group.": 3,
             "Line 5 is right: the log-probs of the policy as it is now.": 5,

@@ -1,16 +1,25 @@
 """Exercises of chapter 14: K in two engines, a port at r ≠ 1, ranks, old samplers."""
 
 from collections.abc import Callable
+from functools import wraps
 
 import torch
 
 from course.kit.exercise import Exercise
-from course.scaling_out import solutions
+
+
+def policy_loss(old_log_prob, log_prob, advantages, response_mask):
+    """14.3: the coefficient gate · r · Â as a constant, times log π."""
+    ratio = (log_prob - old_log_prob).exp().detach()
+    gate = (1 - (ratio - 1).abs() / 0.5).clamp(min=0)
+    objective = gate * ratio * advantages * log_prob
+    return -(objective * response_mask).sum() / response_mask.sum()
 
 
 def gradient_of(policy_loss: Callable) -> Callable:
     """∂ loss / ∂ log π of a ported loss, as a function of the loss's arguments."""
 
+    @wraps(policy_loss)
     def gradient(old_log_prob, log_prob, advantages, response_mask):
         log_prob = log_prob.clone().requires_grad_()
         loss = policy_loss(old_log_prob, log_prob, advantages, response_mask)
@@ -57,11 +66,11 @@ def _per_response(x, mask):
 EXERCISES = (
     Exercise(
         "14.1",
-        "K in TRL",
-        kind="predict",
-        difficulty=2,
         minutes=5,
-        solution=solutions.UPDATES_IN_TRL,
+        solution=8,
+        why="A rollout lasts for 16 micro-steps, and 4 of them make one optimiser "
+        "step. Two passes: 2 · 16 / 4. The batch of a device and the number of "
+        "processes do not matter.",
         mistakes={
             "Those are the passes over a rollout. How many optimiser steps does one "
             "take?": 2,
@@ -72,11 +81,10 @@ EXERCISES = (
     ),
     Exercise(
         "14.2",
-        "K in verl",
-        kind="predict",
-        difficulty=2,
         minutes=5,
-        solution=solutions.UPDATES_IN_VERL,
+        solution=12,
+        why="512 / 128 mini-batches, both counted in prompts, three times. `rollout.n` "
+        "does not matter, and a micro-batch is not an update.",
         mistakes={
             "Those are the epochs. How many mini-batches are in one?": 3,
             "That is one epoch. There are three.": 4,
@@ -87,10 +95,8 @@ EXERCISES = (
     ),
     Exercise(
         "14.3",
-        "Port a gate",
-        difficulty=4,
         minutes=20,
-        solution=gradient_of(solutions.policy_loss),
+        solution=gradient_of(policy_loss),
         also=(_ported(),),
         cases=tuple(_case(seed) for seed in range(3)),
         mistakes={
@@ -123,11 +129,10 @@ EXERCISES = (
     ),
     Exercise(
         "14.4",
-        "Eight answers, four of them",
-        kind="debug",
-        difficulty=3,
         minutes=10,
-        solution=solutions.LINE,
+        solution=4,
+        why="Both ranks sample the same prompts with the same seed, so the second half "
+        "of every group is a copy of the first. `seed=(step, rank)` mends it.",
         mistakes={
             "Line 1 is right: it connects the processes.": 1,
             "Line 2 is right: who am I, and how many are we.": 2,
@@ -144,11 +149,10 @@ EXERCISES = (
     ),
     Exercise(
         "14.5",
-        "What the weights gave back",
-        kind="read",
-        difficulty=2,
         minutes=5,
-        solution=solutions.GAIN,
+        solution=0.3,
+        why="From 0.44 to 0.74. The interval of the mean gain, 0.17 to 0.44, says how "
+        "little five warm starts can tell about its size.",
         mistakes={
             "That is the median with weights. How much is it without them?": 0.7,
             "That is the median without weights.": 0.4,

@@ -3,7 +3,23 @@
 import torch
 
 from course.kit.exercise import Exercise
-from course.start_here import solutions
+
+
+def my_verify(response: str, answer: int) -> bool:
+    """Split at '#': exactly two parts, and the second is the answer as written."""
+    parts = response.split("#")
+    return len(parts) == 2 and parts[1] == str(answer)
+
+
+def mean_logp(logp: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(1/|o_i|) Σ_t log π(o_t): padding neither in the sum nor in the count."""
+    return (logp * mask).sum(-1) / mask.sum(-1)
+
+
+def log_probs_at(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Divide the logits first, normalise afterwards."""
+    return (logits / temperature).log_softmax(-1)
+
 
 _LOGP = torch.tensor([[-0.5, -1.0, -3.0], [-0.2, -9.0, -9.0]])
 _MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
@@ -32,10 +48,8 @@ def _by_logsumexp(logits, temperature):
 EXERCISES = (
     Exercise(
         "0.1",
-        "Write the verifier",
-        difficulty=2,
         minutes=10,
-        solution=solutions.my_verify,
+        solution=my_verify,
         cases=(
             ("3+9=12;#12", 12),
             ("#12", 12),
@@ -69,10 +83,7 @@ EXERCISES = (
     ),
     Exercise(
         "0.2",
-        "The coldest policy",
-        difficulty=1,
         minutes=5,
-        kind="predict",
         solution="guess",
         mistakes={
             "Careful is the best habit, not the favourite one. A temperature sharpens "
@@ -85,10 +96,8 @@ EXERCISES = (
     ),
     Exercise(
         "0.3",
-        "Mean log-prob of a response",
-        difficulty=2,
         minutes=5,
-        solution=solutions.mean_logp,
+        solution=mean_logp,
         cases=((_LOGP, _MASK),),
         also=(_row_by_row,),
         mistakes={
@@ -108,10 +117,8 @@ EXERCISES = (
     ),
     Exercise(
         "0.4",
-        "Log-probs at a temperature",
-        difficulty=2,
         minutes=5,
-        solution=solutions.log_probs_at,
+        solution=log_probs_at,
         cases=((_LOGITS, 0.5), (_LOGITS, 1.0), (_LOGITS, 2.0)),
         also=(_by_logsumexp,),
         mistakes={
@@ -134,10 +141,7 @@ EXERCISES = (
     ),
     Exercise(
         "0.5",
-        "Who still learns?",
-        difficulty=1,
         minutes=5,
-        kind="read",
         solution="CISPO",
         mistakes={
             "GRPO's blue line is at 0 there: the clip has cut the token off.": "GRPO",
@@ -149,11 +153,10 @@ EXERCISES = (
     ),
     Exercise(
         "0.6",
-        "A loss that is too good",
-        difficulty=3,
         minutes=10,
-        kind="debug",
         solution=6,
+        why="The padding must be masked as well, or the mean counts the easiest tokens "
+        "of all.",
         mistakes={
             "Line 1 is right: both runs take 40 steps.": 1,
             "Line 2 is right: other demonstrations in every step.": 2,
