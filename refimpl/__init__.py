@@ -12,8 +12,9 @@ lowest first:
 2. `importance`, `kl`, `corrections`, `advantages`, `normalisers`: the formulas of
    every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
-4. `tasks`, `models`, `batch`, `moe`, `decoding`, `sampling`, `reading`, `samplers`
-   (that are not the policy), `rewards`: world and policy.
+4. `tasks`, `models`, `batch`, `moe`, `routing` (of a mixture of experts), `decoding`,
+   `sampling`, `reading`, `samplers` (that are not the policy), `rewards`: world and
+   policy.
 5. `terms` (of a loss), `sft`, `starts`, `history`, `samples`, `evaluation`, `run`,
    `descent`, `prepare`, `collect`, `hooks`; the room `keep` (how a run is kept, however
    it ends); and on top `train`, which alone opens that room, by one door.

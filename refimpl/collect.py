@@ -12,13 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl import moe, seeds
+from refimpl import seeds
 from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
 from refimpl.batch import Batch, Rollout, widened
 from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.reading import in_parts
 from refimpl.rewards import columns, overlong_punishment, score, scored
+from refimpl.routing import visited_again
 from refimpl.run import Run
 from refimpl.samples import chosen, show
 from refimpl.tasks import TaskWarning
@@ -193,7 +194,7 @@ def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
     old_logp = torch.cat(logps)
     metrics = gap(rollout, old_logp, config.truncated)
     if visits:
-        rollout, change = moe.visited_again(rollout, visits)
+        rollout, change = visited_again(rollout, visits)
         metrics["sampling/expert_change"] = mean_over(change, rollout.mask)
     return rollout, old_logp, metrics
 

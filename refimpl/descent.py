@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl import moe
 from refimpl.config import TrainConfig
 from refimpl.history import Meter
 from refimpl.models import Model, trained
+from refimpl.routing import routers
 from refimpl.run import Run
 
 CRITIC_LEARNING_RATE = 1e-3
@@ -23,8 +23,8 @@ def optimizer(
 ) -> torch.optim.Optimizer:
     """For what is trained, each at its rate: routers and critic may have another."""
     rate = config.learning_rate
-    routers = moe.routers(model) if config.router_rate != 1 else []
-    apart = [p for r in routers for p in r.parameters() if p.requires_grad]
+    faster = routers(model) if config.router_rate != 1 else []
+    apart = [p for r in faster for p in r.parameters() if p.requires_grad]
     rest = [p for p in trained(model) if not any(p is router for router in apart)]
     groups: list[dict[str, Any]] = [{"params": rest, "lr": rate}]
     if apart:

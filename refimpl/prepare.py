@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, corrections, models, moe, reading, terms
+from refimpl import algorithms, corrections, models, reading, terms
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, guarded, refuse_unknown, shown
 from refimpl.config import TrainConfig
@@ -17,6 +17,7 @@ from refimpl.history import History
 from refimpl.models import Model
 from refimpl.normalisers import NORMALISERS
 from refimpl.rewards import check_rows
+from refimpl.routing import can_be_recorded, is_moe
 from refimpl.run import Run
 from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.sampling import encode
@@ -57,11 +58,11 @@ def prepare(
     encode(model, tokenizer, prompts, config.max_new_tokens)  # raises on a bad one
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = models.trainable_copy(model).to(device, dtype)
-    if moe.is_moe(model) and dtype == torch.float64:
+    if is_moe(model) and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
         reading.check_sampling(model)
-        routers_known = moe.can_be_recorded(model, config.needs_moe)
+        routers_known = can_be_recorded(model, config.needs_moe)
     critic = reference = None
     if method.critic:
         critic = models.make_critic(model)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from refimpl.batch import Rollout, widened
 from refimpl.checks import Positive, UserError, guarded, one_line
 from refimpl.models import Model, vocabulary, wide
-from refimpl.moe import Drift
+from refimpl.routing import Drift
 from refimpl.sampling import Sampling, sample_ids, without_dropout
 
 

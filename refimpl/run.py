@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import moe, normalisers, reading
+from refimpl import normalisers, reading
 from refimpl.algorithms import Algorithm
 from refimpl.batch import Batch, Rollout
 from refimpl.checks import UserError, shown
@@ -18,6 +18,7 @@ from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, precision
 from refimpl.reading import Reading
+from refimpl.routing import Routing, drift, routed
 from refimpl.samplers import Policy
 from refimpl.terms import Correction, Term
 
@@ -69,17 +70,17 @@ class Run:
             raise UserError(
                 "log_probs must return logp with its gradient, not detached"
             )
-        drift = moe.drift(rollout, routing) if self.routers_known else None
-        return Reading(logp, entropy, drift)
+        drifted = drift(rollout, routing) if routing else None
+        return Reading(logp, entropy, drifted)
 
     def routed(
         self, rollout: Rollout, experts: Tensor | None
-    ) -> tuple[Tensor, Tensor, moe.Routing | None]:
+    ) -> tuple[Tensor, Tensor, Routing | None]:
         """`log_probs_of` the policy with these experts replayed, and what its routers
         did, where that can be recorded."""
         watched: Any = contextlib.nullcontext()
         if self.routers_known:
-            watched = moe.routed(self.model, experts=experts)
+            watched = routed(self.model, experts=experts)
         with watched as routing:
             logp, entropy = self.log_probs_of(self.model, rollout)
         return logp, entropy, routing

@@ -16,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import moe, seeds
+from refimpl import seeds
 from refimpl.batch import Rollout
 from refimpl.models import Model, frozen_copy, precision, weights
+from refimpl.routing import recorded, routed, routers
 from refimpl.sampling import sample
 
 
@@ -51,10 +52,10 @@ class Policy:
         watched: Any = contextlib.nullcontext()
         if self.records:
             generator = seeds.generator(noise_seed, self.model.device)
-            watched = moe.routed(self.model, noise=self.noise, generator=generator)
+            watched = routed(self.model, noise=self.noise, generator=generator)
         with precision(self.model, self.dtype), watched as routing:
             rollout = sample(self.model, tokenizer, prompts, seed=seed, **settings)
-        return moe.recorded(rollout, routing) if self.records else rollout
+        return recorded(rollout, routing) if self.records else rollout
 
 
 class Wrapped(Policy):
@@ -107,7 +108,7 @@ def _matrices(model: Model) -> set[str]:
     """The names of what an engine rounds."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     layers: list[nn.Module] = [layer for layer in ends if layer is not None]
-    layers += moe.routers(model)
+    layers += routers(model)
     spared = {id(p) for layer in layers for p in layer.parameters()}
     return {
         name

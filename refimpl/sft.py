@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 
-from refimpl import moe
 from refimpl.checks import Count, Positive, Seed, checked
 from refimpl.models import Preset, build, one_thread
+from refimpl.routing import is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
 from refimpl.terms import BALANCE
 
@@ -72,11 +72,11 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
 
 def _loss(model, ids: Tensor, labels: Tensor, tokenizer) -> Tensor:
     """Cross-entropy; a mixture of experts also pays for unbalanced visits."""
-    if not moe.is_moe(model):
+    if not is_moe(model):
         return model(ids, labels=labels, use_cache=False).loss
-    with moe.routed(model) as routing:
+    with routed(model) as routing:
         loss = model(ids, labels=labels, use_cache=False).loss
-    return loss + BALANCE * moe.load_balance(routing, ids != tokenizer.pad_token_id)
+    return loss + BALANCE * load_balance(routing, ids != tokenizer.pad_token_id)
 
 
 def _batches(rows, tokenizer, size: int) -> Iterator[tuple[Tensor, Tensor]]:

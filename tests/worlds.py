@@ -25,7 +25,6 @@ from refimpl import (
     TrainConfig,
     UserError,
     collect,
-    moe,
     prepare,
     reading,
     train,
@@ -36,6 +35,7 @@ from refimpl.history import Meter
 from refimpl.models import Model, build
 from refimpl.real.extras import needed
 from refimpl.real.lora import lora
+from refimpl.routing import routers
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
 
@@ -84,7 +84,7 @@ def random_moe(seed: int = 0) -> PreTrainedModel:
     """A fresh tiny mixture of experts, its routers with clear preferences."""
     model = build("tiny-moe", TOKENIZER, seed).eval()
     with torch.no_grad():
-        for router in moe.routers(model):
+        for router in routers(model):
             router.weight.mul_(20)
     return model
 

@@ -31,6 +31,7 @@ from refimpl.config import TrainConfig
 from refimpl.interop import scored
 from refimpl.interop import trl_refused as refused
 from refimpl.prepare import check_fit
+from refimpl.routing import routed
 
 TAKES = tuple(inspect.signature(GRPOTrainer.__init__).parameters)
 
@@ -160,17 +161,17 @@ class RefimplGRPOTrainer(GRPOTrainer):
         logp = []
         for rows in torch.arange(len(input_ids)).split(batch_size or len(input_ids)):
             ids = input_ids[rows]
-            with moe.routed(model) as routing:
+            with routed(model) as routing:
                 logp += [score(model, ids, attention_mask[rows], logits_to_keep)[0]]
             self._passes.append(routing.visits(len(ids)))
         return torch.cat(logp), None, None
 
     def _compute_loss(self, model, inputs):
         experts = inputs.get("experts")
-        routed = contextlib.nullcontext()
+        watched = contextlib.nullcontext()
         if experts is not None:
-            routed = moe.routed(model, experts=experts if self.replay else None)
-        with routed as routing:
+            watched = routed(model, experts=experts if self.replay else None)
+        with watched as routing:
             plain = {**inputs, "advantages": torch.zeros_like(inputs["advantages"])}
             if not (self.beta and self.args.use_bias_correction_kl):
                 plain.pop("old_per_token_logps", None)  # r = 1: exp(z) · 0 may be ∞ · 0

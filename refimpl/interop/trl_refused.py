@@ -7,9 +7,9 @@ import trl
 from torch import Tensor
 from trl import GRPOConfig
 
-from refimpl import moe
 from refimpl.advantages import group_centred
 from refimpl.checks import UserError
+from refimpl.routing import is_moe
 
 TESTED = "1.16"
 OURS = (
@@ -106,7 +106,7 @@ def advantages(trainer, args: GRPOConfig, default: dict) -> None:
 
 def dense(trainer) -> None:
     """Refuse what needs a router on a model without one."""
-    if trainer.routed and not moe.is_moe(trainer.model):
+    if trainer.routed and not is_moe(trainer.model):
         raise UserError(
             f"{trainer.algorithm.name} with replay={trainer.replay!r} and router_shift="
             f"{bool(trainer.placement)} needs a mixture of experts, "

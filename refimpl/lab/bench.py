@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from refimpl import moe, reading, sft
+from refimpl import reading, sft
 from refimpl.algorithms import ALGORITHMS, get
 from refimpl.checks import Count, UserError, guarded
 from refimpl.config import TrainConfig
@@ -35,6 +35,7 @@ from refimpl.real import fast
 from refimpl.real.chat import Chat
 from refimpl.real.loading import load
 from refimpl.real.reading import log_probs
+from refimpl.routing import record, recorder
 from refimpl.sampling import end_tokens, sample
 from refimpl.starts import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
@@ -207,8 +208,8 @@ def recording(repeats: int = 9) -> dict:
         sample(model, tokenizer, prompts, group_size=8)
 
     def recorded():
-        with moe.routed(model) as routing:
-            moe.recorded(sample(model, tokenizer, prompts, group_size=8), routing)
+        with recorder.routed(model) as routing:
+            record.recorded(sample(model, tokenizer, prompts, group_size=8), routing)
 
     _, (without, with_record) = _in_turn((plain, recorded), repeats)
     return {"MoE sampler, recording / not": round(with_record / without, 2)}

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from refimpl import moe, reading
+from refimpl import reading
 from refimpl.batch import Rollout
 from refimpl.checks import UserError, guarded
 from refimpl.models import Model, vocabulary
 from refimpl.reading import of_logits
 from refimpl.real import sharing
+from refimpl.routing import is_moe
 
 _SHARES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -141,7 +142,7 @@ def recomputed(read: Callable = log_probs) -> Callable:
 
     @functools.wraps(read)
     def again(model: Model, rollout: Rollout, temperature: float = 1.0):
-        if moe.is_moe(model):
+        if is_moe(model):
             raise UserError(
                 f"recomputed: the experts of {type(model).__name__} that are recorded "
                 "or replayed in the forward pass would be chosen anew when its layers "

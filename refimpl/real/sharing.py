@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from refimpl import moe
 from refimpl.batch import Rollout
 from refimpl.models import Model, vocabulary
 from refimpl.real.fast import full_attention
+from refimpl.routing import is_moe
 
 PAYS = 0.75
 """Share the prompts where packed rows have at most this many of the tokens."""
@@ -120,7 +120,7 @@ def has_plain_head(model: Model) -> bool:
     Tried once per model, on two tokens: some models scale or cap their logits. A
     mixture of experts is not tried, for its routing may be on record.
     """
-    if moe.is_moe(model) or not hasattr(model, "get_decoder"):
+    if is_moe(model) or not hasattr(model, "get_decoder"):
         return False
     if model not in _PLAIN:
         ids = torch.tensor([[0, 1]], device=model.device)

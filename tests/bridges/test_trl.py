@@ -25,12 +25,13 @@ from torch.testing import assert_close
 from trl import GRPOTrainer
 from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
-from refimpl import TrainConfig, UserError, WarmStart, moe, train, warm_start
+from refimpl import TrainConfig, UserError, WarmStart, train, warm_start
 from refimpl.advantages import group_centred, leave_one_out
 from refimpl.algorithms import GRPO
 from refimpl.interop import trl as bridge
 from refimpl.models import weights
 from refimpl.real.rewards import Sum
+from refimpl.routing import routed, routers
 
 HERE = Path(__file__).parent
 
@@ -241,7 +242,7 @@ def by_hand(trainer, inputs):
         width, start = inputs["prompt_ids"].shape[1], len(prompt)
         here = slice(width - start, width + n)
         experts = inputs["experts"][row : row + 1, here]
-        with moe.routed(trainer.model, experts=experts) as routing:
+        with routed(trainer.model, experts=experts) as routing:
             logits = trainer.model(ids).logits[0]
         every = logits.log_softmax(-1)[start - 1 : -1]
         logp = every.gather(-1, ids[0, start:, None])[:, 0]
@@ -261,7 +262,7 @@ def test_rspo_in_trl_is_rspo(tmp_path):
     trainer, inputs = stopped_at(tmp_path, 3, **given)
     ours, right = trainer._compute_loss(trainer.model, inputs), by_hand(trainer, inputs)
     assert_close(ours, right.to(ours.dtype), rtol=0, atol=1e-6)
-    router = moe.routers(trainer.model)[0].weight
+    router = routers(trainer.model)[0].weight
     (g,) = torch.autograd.grad(ours, router, retain_graph=True)
     (h,) = torch.autograd.grad(right, router)
     assert h.norm() > 1e-3

@@ -11,7 +11,7 @@ import torch
 from refimpl import collect, log_probs, updates
 from refimpl.lab.drift import Drift, shared
 from refimpl.models import weights
-from refimpl.moe import routed
+from refimpl.routing import routed
 from tests.worlds import fixed_noise, prepared, random_moe, small_run, warm_model
 
 

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.normalisers import seq_mean_token_mean
+from refimpl.routing import Routing, load_balance
 from tests.losses.batches import EXACT, NAN
 
 pytestmark = [
@@ -123,8 +124,8 @@ def test_load_balance_by_hand():
         tensor([[1.0, 1.0], [9, 1]]).log(),
     ]
     experts = [tensor([[0], [1]]), tensor([[1], [1]])]
-    routing, real = moe.Routing(logits, experts), tensor([[True, False]])
-    assert moe.load_balance(routing, real).item() == pytest.approx(1, abs=1e-6)
+    routing, real = Routing(logits, experts), tensor([[True, False]])
+    assert load_balance(routing, real).item() == pytest.approx(1, abs=1e-6)
     # With padding: probabilities (¾, ¼), (.1, .9), (½, ½), (.9, .1), visits ¼ and ¾
     whole = 2 * (0.25 * 2.25 / 4 + 0.75 * 1.75 / 4)
-    assert moe.load_balance(routing).item() == pytest.approx(whole, abs=1e-6)
+    assert load_balance(routing).item() == pytest.approx(whole, abs=1e-6)

@@ -8,7 +8,8 @@ from torch import nn, tensor
 from torch.autograd import grad
 
 from refimpl import UserError, collect, log_probs, moe, sample
-from refimpl.batch import Rollout
+from refimpl.batch import FREE, Rollout
+from refimpl.routing import record, recorder
 from tests.rollout.families import EXPERTS, HEADS, SPARSE, SUPPORTED, build
 from tests.worlds import (
     PROMPTS,
@@ -32,14 +33,14 @@ SHAPE = {"group_size": 3, "max_new_tokens": 16, "seed": 3}
 
 
 def recorded(model, prompts=PROMPTS, **settings) -> Rollout:
-    with moe.routed(model) as routing:
+    with recorder.routed(model) as routing:
         rollout = sample(model, TOKENIZER, prompts, **SHAPE | settings)
-        return moe.recorded(rollout, routing)
+        return record.recorded(rollout, routing)
 
 
 def scored(model, rollout, experts=None):
     """Log-probs of a rollout and the routing of that pass."""
-    with moe.routed(model, experts=experts) as routing:
+    with recorder.routed(model, experts=experts) as routing:
         return log_probs(model, rollout)[0], routing
 
 
@@ -66,7 +67,7 @@ ANY_FAMILY = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def alone(model, rollout, i: int):
     """Experts and router log-probs of a row's tokens, read at once, by itself."""
     ids = rollout.ids[i : i + 1, : int(rollout.end[i])]
-    with torch.no_grad(), moe.routed(model) as routing:
+    with torch.no_grad(), recorder.routed(model) as routing:
         model(ids, use_cache=False)
     experts = routing.visited(1)
     return experts[0], routing.log_probs(experts)[0]
@@ -81,7 +82,7 @@ def is_record(model, rollout) -> bool:
         right += [
             torch.equal(rollout.experts[i, :read], experts[:read]),
             (rollout.router_logp[i, :read] - logp[:read]).abs().max().item() < 1e-6,
-            (rollout.experts[i, read:] == moe.FREE).all().item(),
+            (rollout.experts[i, read:] == FREE).all().item(),
             (rollout.router_logp[i, read:] == 0).all().item(),
         ]
     return all(right)
@@ -120,13 +121,13 @@ def test_recording_changes_nothing():
     assert plain.experts is None
     assert torch.equal(rollout.ids, plain.ids)
     assert torch.equal(rollout.logp, plain.logp)
-    assert not any(r._forward_hooks for r in moe.routers(model))
+    assert not any(r._forward_hooks for r in recorder.routers(model))
 
 
 def test_the_recorded_probability_is_the_routers():
     """Against softmax(W x), x as it reaches the second router."""
     model, inputs = random_moe(), []
-    rollout, router = recorded(model), moe.routers(model)[1]
+    rollout, router = recorded(model), recorder.routers(model)[1]
     with router.register_forward_pre_hook(lambda _, given: inputs.append(given[0])):
         log_probs(model, rollout)
     probs = (inputs[0].flatten(0, -2) @ router.weight.T).softmax(-1)
@@ -147,7 +148,7 @@ def test_rows_and_join_carry_the_experts():
     assert torch.equal(part.experts, one.experts[[4, 0], :width])
     assert torch.equal(part.router_logp, one.router_logp[[4, 0], :width])
     joined = Rollout.join([one, other])
-    for name, fill in (("experts", moe.FREE), ("router_logp", 0)):
+    for name, fill in (("experts", FREE), ("router_logp", 0)):
         for rows, source in ((slice(12), one), (slice(12, None), other)):  # in order
             whole, piece = getattr(joined, name)[rows], getattr(source, name)
             assert torch.equal(whole[:, : piece.shape[1]], piece)
@@ -174,7 +175,7 @@ def test_replay_of_what_was_visited_is_the_pass_without_replay(make):
         assert (one - other).abs().max() < 1e-5 * (1 + one.abs().max()), name
         if p is model.get_input_embeddings().weight or ".gate." in name:
             assert one.abs().max() > 1e-3, name
-    others = torch.where(rollout.experts == moe.FREE, moe.FREE, rollout.experts ^ 1)
+    others = torch.where(rollout.experts == FREE, FREE, rollout.experts ^ 1)
     assert (scored(model, rollout, others)[0] - free).abs().max() > 1e-3
 
 
@@ -184,7 +185,7 @@ def test_replay_visits_the_given_experts_with_live_router_weights():
     rollout = recorded(model)
     read = read_positions(rollout)
     other = (rollout.experts + 1) % 8
-    other = torch.where(rollout.experts == moe.FREE, moe.FREE, other)
+    other = torch.where(rollout.experts == FREE, FREE, other)
     seen, block, one = [], model.model.layers[0].mlp, (2, 3)  # a row and a column
     with block.register_forward_hook(
         lambda _, given, output: seen.append((given[0][one], output[one]))
@@ -203,7 +204,7 @@ def test_replay_visits_the_given_experts_with_live_router_weights():
 def test_where_nothing_is_recorded_the_router_is_free():
     model = random_moe()
     rollout = recorded(model)
-    free = torch.full_like(rollout.experts, moe.FREE)
+    free = torch.full_like(rollout.experts, FREE)
     plain, routing = scored(model, rollout)
     assert (routing.log_probs(free) == 0).all()
     assert torch.equal(scored(model, rollout, free)[0], plain)
@@ -218,7 +219,7 @@ def test_noise_changes_experts_and_only_its_generator_decides_how():
 
     def noisy(seed, noise=0.5):
         generator = torch.Generator().manual_seed(seed)
-        with moe.routed(model, noise=noise, generator=generator) as routing:
+        with recorder.routed(model, noise=noise, generator=generator) as routing:
             return log_probs(model, rollout)[0], routing
 
     plain, routing = scored(model, rollout)
@@ -258,7 +259,7 @@ def test_scores_that_are_no_softmax_are_refused():
     model.gate = OddRouter()
     with (
         pytest.raises(UserError, match=r"OddRouter does not return .* a softmax"),
-        moe.routed(model),
+        recorder.routed(model),
     ):
         model.gate(torch.arange(20.0).view(5, 4))
 

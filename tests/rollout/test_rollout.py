@@ -9,8 +9,9 @@ import torch
 from tokenizers import normalizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from refimpl import UserError, log_probs, moe, sample, sampling
+from refimpl import UserError, log_probs, sample, sampling
 from refimpl.batch import Rollout
+from refimpl.routing import recorder
 from refimpl.sampling import end_tokens
 from refimpl.tasks import make_tokenizer
 from tests.worlds import (
@@ -134,7 +135,7 @@ def test_under_autocast_each_weight_is_cast_once_and_not_for_every_token(
     for steps in (2, 12):
         with torch.autocast("cpu", torch.bfloat16), Casts(model) as casts:
             made.append(mixed_rollout(model, max_new_tokens=steps, seed=3))
-        assert casts.seen == linear + steps * len(moe.routers(model))  # no layers
+        assert casts.seen == linear + steps * len(recorder.routers(model))  # no layers
     assert made[1].mask.shape[1] == 12
     monkeypatch.setattr(sampling, "cast_once", contextlib.nullcontext)
     with torch.autocast("cpu", torch.bfloat16):

@@ -12,8 +12,9 @@ import torch
 import transformers
 from filelock import FileLock
 
-from refimpl import UserError, WarmStart, moe, sample, sft, starts, warm_start
+from refimpl import UserError, WarmStart, sample, sft, starts, warm_start
 from refimpl.cache import digest
+from refimpl.routing import load_balance, routed
 from refimpl.starts import cached, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
 from tests.tools.make_starts import STARTS
@@ -181,9 +182,9 @@ def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
     model = random_moe()
     ids = torch.tensor(TOKENIZER(["3+9=3+9=12;"])["input_ids"])
     padded = torch.nn.functional.pad(ids, (0, 3), value=PAD)
-    with moe.routed(model) as routing:
+    with routed(model) as routing:
         plain = model(ids, labels=ids).loss
-    balance = sft.BALANCE * moe.load_balance(routing)
+    balance = sft.BALANCE * load_balance(routing)
     labels = padded.masked_fill(padded == PAD, -100)
     for given in ((ids, ids), (padded, labels)):
         found = sft._loss(model, *given, TOKENIZER).item()

@@ -15,6 +15,7 @@ from refimpl.batch import Batch
 from refimpl.kl import ESTIMATORS, k1, k3
 from refimpl.normalisers import NORMALISERS
 from refimpl.reading import values
+from refimpl.routing import load_balance, routed
 from refimpl.run import Run
 from refimpl.tasks.world import correctness
 from refimpl.terms import BALANCE
@@ -116,7 +117,7 @@ def drawn(request):
 def test_old_log_probs_are_the_policys(drawn):
     rollout, replay = drawn.batch.rollout, drawn.run.config.replay
     sampled = rollout.experts if replay == "R3" else None
-    with torch.no_grad(), moe.routed(drawn.run.model, experts=sampled):
+    with torch.no_grad(), routed(drawn.run.model, experts=sampled):
         logp, _ = log_probs(drawn.run.model, rollout)
     assert torch.allclose(drawn.batch.old_logp, logp, atol=1e-5)
 
@@ -190,7 +191,7 @@ class Passed(Drawn):
         run.acts_everywhere = True
         self.loss, self.metrics = measured_loss(run, self.batch)
         replayed = rollout.experts if run.config.replay else None
-        with moe.routed(run.model, experts=replayed) as self.now:
+        with routed(run.model, experts=replayed) as self.now:
             self.logp, self.entropy = log_probs(run.model, rollout)
         known = {"group": rollout.group, "max_length": 24}
         self.weight = normalisers.apply(
@@ -217,7 +218,7 @@ def passed(drawn):
 def balance(p):
     rollout = p.batch.rollout
     real = torch.arange(rollout.ids.shape[1]) < rollout.end[:, None]
-    return BALANCE * moe.load_balance(p.now, real)
+    return BALANCE * load_balance(p.now, real)
 
 
 def kl(p):

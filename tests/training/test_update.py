@@ -13,7 +13,6 @@ from refimpl import (
     Objective,
     collect,
     descent,
-    moe,
     normalisers,
     updates,
 )
@@ -24,6 +23,7 @@ from refimpl.history import Meter
 from refimpl.models import weights
 from refimpl.normalisers import NORMALISERS
 from refimpl.reading import log_probs, values
+from refimpl.routing import load_balance, routed, routers
 from refimpl.terms import BALANCE
 from tests.worlds import (
     TRAIN,
@@ -205,12 +205,12 @@ def test_metrics_are_read_once_a_rollout_and_the_norms_once_an_update(
 
 def test_every_weight_has_its_rate_and_adam_its_memory():
     run = prepared("ppo", model=random_moe(), router_rate=3.0, learning_rate=1e-4)
-    routers = [p for r in moe.routers(run.model) for p in r.parameters()]
+    of_routers = [p for r in routers(run.model) for p in r.parameters()]
     groups = run.optimizer.param_groups
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert len(rates) == sum(len(group["params"]) for group in groups)
     wanted = {id(p): 1e-4 for p in run.model.parameters()}
-    wanted |= {id(p): pytest.approx(3e-4) for p in routers}
+    wanted |= {id(p): pytest.approx(3e-4) for p in of_routers}
     wanted |= {id(p): CRITIC_LEARNING_RATE for p in run.critic.parameters()}
     assert rates == wanted
     assert {group["betas"] for group in groups} == {(0.9, 0.95)}
@@ -288,9 +288,9 @@ def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
     assert batch.rollout.end.unique().numel() > 3
     alone, share = [], batch.rollout.length / batch.rollout.length.sum()
     for i in range(16):
-        with torch.no_grad(), moe.routed(run.model) as routing:
+        with torch.no_grad(), routed(run.model) as routing:
             log_probs(run.model, batch.rollout.rows(torch.tensor([i])))
-        alone.append(moe.load_balance(routing))
+        alone.append(load_balance(routing))
     expected = (torch.stack(alone) * share).sum().item()
     loss, metrics = measured_loss(run, batch)
     assert metrics["router/load_balance"] == pytest.approx(expected, rel=1e-4)

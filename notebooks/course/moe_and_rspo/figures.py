@@ -15,6 +15,7 @@ from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Rollout
 from refimpl.curves import curve
+from refimpl.routing import Routing
 
 GMPO, RSPO = COLOURS["gmpo"], COLOURS["rspo"]
 STAYED, CAME = FREE[3], FREE[0]
@@ -28,9 +29,7 @@ def at_tokens(x: Tensor, rollout: Rollout) -> Tensor:
     return torch.stack([row[i] for row, i in zip(x, places)])
 
 
-def routing(
-    rollout: Rollout, after: moe.Routing, tokenizer, shortest: int = 12
-) -> Figure:
+def routing(rollout: Rollout, after: Routing, tokenizer, shortest: int = 12) -> Figure:
     """Experts of an answer's tokens before and after training; the same replayed.
 
     The answer is the one whose experts changed most, of those of `shortest` to 20

@@ -38,7 +38,6 @@ from refimpl.lab.bench import GOAL, _show
 from refimpl.lab.gpu import captured, experts, machine, pairs
 from refimpl.lab.store import provenance
 from refimpl.models import Preset, build, one_thread, pick_device
-from refimpl.moe import is_moe
 from refimpl.prepare import prepare
 from refimpl.real import fast
 from refimpl.real.chat import Chat
@@ -46,6 +45,7 @@ from refimpl.real.loading import load
 from refimpl.real.lora import lora
 from refimpl.real.pretrained import fetched
 from refimpl.real.reading import log_probs
+from refimpl.routing import is_moe
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.train import updates
