@@ -27,6 +27,7 @@ from web import (
 from web.mathematics import font, signs
 from web.notebook import Chapter
 from web.page import (
+    ASSETS,
     NOTEBOOKS,
     ROOT,
     Page,
@@ -39,7 +40,6 @@ from web.page import (
 )
 from web.source import of_code
 
-ASSETS = Path(__file__).parent / "assets"
 TABLES = ROOT / "figures" / "explorers"
 CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
     "Chapters",

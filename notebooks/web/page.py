@@ -11,6 +11,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
+ASSETS = Path(__file__).parent / "assets"
 
 
 class SiteError(ValueError):

@@ -1,24 +1,23 @@
-"""The first page: what the course is, a gate to drag, and the way into each chapter."""
+"""The first page: a run to drag, the doors into the course, and every chapter."""
 
-import html
+import json
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import jinja2
+
+from web import instructor
 from web.markdown import markdown
-from web.page import ROOT, Page
+from web.page import ASSETS, ROOT, Page
+from web.pictures import two_rewards
 
 FIRST = ROOT / "README.md"
-IDEA = """
-<h1 id="top">From the policy gradient to SAPO</h1>
-<p class="lead">Twenty ways to update a language model's policy, each derived beside
-its code, with curves taken from the loss that trains. Drag a gate on any page; open
-the notebooks to train.</p>
-<p>New here? Begin with <a href="00_start_here.html">chapter 00</a>. Looking for one
-method? <a href="methods.html">The methods</a> lead to its chapter and its code.
-Training with TRL, verl or another engine? See
-<a href="flags.html">which flag gives this loss</a>.</p>
-"""
-
+SENTENCE = (
+    "This small language model can add, but would rather guess: "
+    "pay it, and watch what it learns, and what it learns to fake."
+)
+"""The README begins with it, too."""
 
 CARDS = {
     "10_sapo": '<img src="figures/card_clip_or_fade.png" width="440" alt="GRPO\'s clip '
@@ -30,32 +29,97 @@ CARDS = {
 """Where a chapter opens with something that moves, or with no picture."""
 
 
+class Route(NamedTuple):
+    """A way through the chapters; `more` are pages besides them."""
+
+    name: str
+    chapters: Sequence[Page]
+    more: Sequence[tuple[str, str]] = ()
+
+    @property
+    def reading(self) -> int:
+        return sum(map(instructor.reading, self.chapters))
+
+    @property
+    def exercises(self) -> int:
+        return sum(map(exercises, self.chapters))
+
+
+ROUTES = {
+    "Essentials": ("00 01 02 03 06 10 11", ()),
+    "I run TRL or verl": (
+        "00 03 05 14 15",
+        (
+            ("flags.html", "which flag gives this loss?"),
+            ("11_one_surrogate.html#from-symptom-to-cause", "from symptom to cause"),
+        ),
+    ),
+}
+"""Their chapters, and the pages besides."""
+
+
+def routes(chapters: Sequence[Page]) -> list[Route]:
+    by_number = {instructor.number(one): one for one in chapters}
+    chosen = [
+        Route(name, [by_number[number] for number in numbers.split()], more)
+        for name, (numbers, more) in ROUTES.items()
+    ]
+    return [*chosen, Route("All of it", chapters)]
+
+
+def exercises(chapter: Page) -> int:
+    """Minutes of those with a check."""
+    return instructor.parted(instructor.asked(chapter))[0]
+
+
+def duration(minutes: int) -> str:
+    """In words: minutes, and what is longer in half hours."""
+    if minutes < 100:
+        return f"{minutes} minutes"
+    hours, half = divmod(round(minutes / 30), 2)
+    return f"{hours}{'½' * half} hours"
+
+
 def page(pages: Sequence[Page]) -> Page:
-    cards = "".join(card(one) for one in pages if one.group == "Chapters")
-    play = next(one for one in pages if one.file == "10_sapo.html")
-    gate = re.search(r'<figure class="explorer".*?</figure>', play.body, re.S)
-    body = f"""{IDEA}
-<p>Drag τ and the updates: what does the gate still keep?</p>
-{gate[0] if gate else ""}
-{markdown(found())}
-<h2 id="chapters">Chapters</h2>
-<ol class="cards">{cards}</ol>"""
-    return Page("index.html", "Start", body, source=FIRST, scripts=play.scripts[:1])
+    chapters = [one for one in pages if one.group == "Chapters"]
+    runs = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
+    )
+    body = environment.get_template("start.html.j2").render(
+        sentence=SENTENCE,
+        runs=runs,
+        last=len(runs["steps"]) - 1,
+        first=chapters[0],
+        chapters=chapters,
+        routes=routes(chapters),
+        found=markdown(found()),
+        image=image,
+        duration=duration,
+        exercises=exercises,
+        number=instructor.number,
+        reading=instructor.reading,
+    )
+    return Page(
+        "index.html",
+        "Start",
+        body,
+        source=FIRST,
+        styles=("door.css",),
+        summary=SENTENCE,
+    )
 
 
 def found() -> str:
     """The README's findings, without the pictures below them."""
     heading = "## What we found"
     text = FIRST.read_text(encoding="utf-8").partition(heading)[2]
-    return heading + text.partition("\n|")[0]
+    lines = text.partition("\n## ")[0].splitlines()
+    return "\n".join([heading, "", *(one for one in lines if one.startswith("- "))])
 
 
-def card(chapter: Page) -> str:
-    """A chapter's picture, its title and its first sentences."""
+def image(chapter: Page) -> str:
+    """A chapter's picture."""
     stem = chapter.file.partition(".")[0]
     found = re.search(r'<img src="(figures/[^>]*>)', CARDS.get(stem, chapter.body))
-    image = f'<img src="notebooks/{found[1]}' if found else ""
-    return (
-        f'<li><a href="{chapter.file}">{image}<strong>{html.escape(chapter.title)}'
-        f"</strong></a><p>{html.escape(chapter.summary)}</p></li>"
-    )
+    return f'<img src="notebooks/{found[1]}' if found else ""

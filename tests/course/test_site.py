@@ -135,7 +135,7 @@ def test_a_newcomer_on_a_phone_reads_a_formula_a_table_and_moves_an_explorer(
     """From the start page on, by the links that are there; every tap is a click."""
     browser.get((site / "index.html").as_uri())
     ask(browser, 390, "window.scrollTo(0, 0)")
-    browser.find_element("link text", "chapter 00").click()
+    browser.find_element("partial link text", "Start: chapter 00").click()
     wait(lambda: browser.current_url.endswith("00_start_here.html"), "chapter 00")
     assert "local" in browser.execute_script(GOES_ON)
     picture = browser.find_element("css selector", "figure a.enlarge")
@@ -152,6 +152,40 @@ def test_a_newcomer_on_a_phone_reads_a_formula_a_table_and_moves_an_explorer(
     slider = browser.find_element("css selector", ".explorer input[type=range]")
     slider.send_keys("\ue014" * 3)
     wait(lambda: browser.execute_script(CANVAS)[0] != before, "the picture to move")
+
+
+DOOR = """
+    const box = one => document.querySelector(one).getBoundingClientRect();
+    const main = document.querySelector('main');
+    const range = document.createRange();
+    range.setStart(main, 0);
+    range.setEndAfter(document.querySelector('.door-start'));
+    return {bottom: box('.door-start').bottom, jump: box('figcaption').top,
+        words: range.toString().replace(/{.*}/s, ''),
+        said: document.querySelector('figcaption').textContent,
+        numbers: [...document.querySelectorAll('.door b')].map(one => one.textContent)};
+"""
+
+
+def test_the_first_screen_of_a_phone_is_a_run_to_train_without_a_symbol(site, browser):
+    """Paid for steps it earns and fakes; paid for the right answer it adds."""
+    browser.get((site / "index.html").as_uri())
+    ask(browser, 390, "window.scrollTo(0, 0)")
+    before = browser.execute_script(DOOR)
+    assert before["bottom"] <= 844  # of a phone, 390 wide
+    assert not re.search("[\u0370-\u03ff\u00c2\u00e2]|\\bSAPO|ratio", before["words"])
+    slider = browser.find_element("css selector", ".door [type=range]")
+    slider.send_keys("\ue010")  # End
+    faked = browser.execute_script(DOOR)
+    assert faked["bottom"] <= 844 and faked["jump"] == before["jump"]
+    paid, right = map(float, faked["numbers"])
+    assert paid > 0.9 and right < 0.05 and "not what was meant" in faked["said"]
+    browser.find_element("css selector", ".door [value=right]").click()
+    paid, right = map(float, browser.execute_script(DOOR)["numbers"])
+    assert paid == right > 0.6
+    browser.find_element("css selector", ".door button").click()  # from the start again
+    wait(lambda: "of 100" in browser.execute_script(DOOR)["said"], "training")
+    assert float(browser.execute_script(DOOR)["numbers"][0]) >= 0.34
 
 
 READY = """

@@ -13,8 +13,10 @@ from fontTools.ttLib import TTFont
 
 from course import exercises
 from course.kit import claims, elsewhere, methods
+from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
 from refimpl.lab.claims import CLAIMS, SECOND
+from refimpl.tasks.world import habit
 from web import (
     bibliography,
     build,
@@ -22,11 +24,13 @@ from web import (
     instructor,
     ledger,
     llms,
+    start,
 )
 from web.browser import CHROMIUM, MISSING
 from web.markdown import markdown
 from web.mathematics import font, mathml, signs
 from web.page import NOTEBOOKS, Page, text_of
+from web.pictures import two_rewards
 from web.slides import file_of
 
 
@@ -190,3 +194,46 @@ def test_llms_txt_names_every_page_of_the_menu_with_a_sentence(made, chapters):
 
 def test_no_page_says_how_a_notebooks_picture_is_made_to_move():
     assert [p.file for p in build.chapters() if "Shift+Enter" in p.body] == []
+
+
+def test_the_start_pages_run_is_chapter_00s(chapters):
+    """Stored for both rewards; where it starts from is asked again."""
+    told = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
+    assert [len(told[name]) for name in two_rewards.REWARDS] == [17, 17]
+    chapter = (NOTEBOOKS / "00_start_here.ipynb").read_text(encoding="utf-8")
+    same = "rollouts={rollouts}, learning_rate={learning_rate:.0e}, eval_every="
+    settings = same.format(**two_rewards.SETTINGS).replace("e-04", "e-4")
+    assert settings in chapter and two_rewards.SETTINGS["seed"] == told["seed"] == 0
+    steps, right = told["steps"], told["right"]
+    assert steps[-1]["paid"] > 0.9 > 2 * steps[0]["paid"]
+    assert steps[-1]["right"] < 0.05 and right[-1]["right"] > 2 * steps[0]["right"]
+    assert all(one["paid"] == one["right"] for one in right)
+    answers = [text for text, *_ in steps[0]["answers"]]
+    assert set(map(habit, answers)) == {"careful", "guess", "ramble"}
+    assert all(habit(text) == "ramble" for text, *_ in steps[-1]["answers"])
+    model, tokenizer, _ = warm_start()
+    for name, reward in two_rewards.REWARDS.items():
+        now = two_rewards.stop(model, tokenizer, reward, problems=256)
+        for kind in ("paid", "right"):
+            assert now[kind] == pytest.approx(told[name][0][kind], abs=0.1)
+
+
+def test_the_readme_begins_as_the_start_page_does():
+    told = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
+    readme = start.FIRST.read_text(encoding="utf-8").partition("\n## ")[0]
+    shown = [start.SENTENCE]
+    for prompt, (answer, *_) in zip(told["prompts"], told["steps"][0]["answers"]):
+        shown.append(f"| `{prompt}` | `{answer}` |")
+    shown += [
+        f"to {told['steps'][-1]['paid']}",
+        f"{told['right'][-1]['right']} are right",
+    ]
+    assert [one for one in shown if one not in readme] == []
+
+
+def test_the_routes_count_the_minutes_of_the_instructors_page(chapters):
+    essentials, engine, every = start.routes(chapters)
+    sums = re.findall(r"<td>(\d+)</td>", instructor.order(chapters))[-3:]
+    assert [every.reading, every.exercises] == list(map(int, sums[:2]))
+    assert 60 < engine.reading < essentials.reading < every.reading
+    assert start.duration(95) == "95 minutes" and start.duration(150) == "2½ hours"
