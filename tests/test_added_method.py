@@ -88,14 +88,10 @@ def follow(folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
     commands = "".join(text for kind, text in blocks() if kind == "bash").splitlines()
     tables = [shlex.split(line) for line in commands if "python -m tests." in line]
-    assert [words[2] for words in tables] == [
-        "tests.tools.tables",
-        "tests.tools.budgets",
-    ]
-    for words in tables:
-        subprocess.run(
-            [sys.executable, *words[1:]], cwd=folder, env=own(folder), check=True
-        )
+    assert [words[2].split(".")[-1] for words in tables] == ["tables", "budgets"]
+    for _, *words in tables:
+        command = [sys.executable, *words]
+        subprocess.run(command, cwd=folder, env=own(folder), check=True)
 
 
 def own(folder: Path) -> dict[str, str]:

@@ -12,7 +12,6 @@ task whose rows change later on.
 import inspect
 import math
 import random
-import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -38,7 +37,6 @@ from refimpl.lab import grid
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
 from refimpl.reading import values
-from refimpl.real import answers
 from refimpl.real.loading import load
 from refimpl.real.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
@@ -175,11 +173,8 @@ def refuses(function: Callable, good: dict, types: dict) -> None:
         for value in OUT_OF_RANGE.get(name, ()):
             refused(f"{name} must … got ", function, **{**good, name: value})
         if isinstance(whole := good.get(name), torch.Tensor):
-            refused(
-                f"{name} must be of type … of shape",
-                function,
-                **{**good, name: whole[None]},
-            )
+            words = f"{name} must be of type … of shape"
+            refused(words, function, **{**good, name: whole[None]})
             refused(f"{name} ", function, **{**good, name: whole * NAN})
 
 
@@ -199,11 +194,7 @@ def test_a_tensor_of_another_kind():
     mask, advantages = BATCH["mask"], BATCH["advantages"]
     for words, name, value in (
         ("mask must hold only 0 and 1", "mask", mask / 2),
-        (
-            "of type … of shape (4,), beside logp (2, 3)",
-            "advantages",
-            torch.cat([advantages, advantages]),
-        ),
+        ("of shape (4,), beside logp (2, 3)", "advantages", advantages.repeat(2)),
         ("advantages must be of type … got [1", "advantages", [1.0, -1.0]),
         ("advantages must be … torch.bool", "advantages", advantages > 0),
         ("logp must be of type Float … int64", "logp", BATCH["logp"].long()),
@@ -246,10 +237,7 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("kl_estimator … KL", {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1}),
     ("epsilon … epsilon_low", {"hyperparameters": {"epsilon": 0.1, "epsilon_low": 1}}),
     ("rollout_dtype must be 'bfloat16' or", {"rollout_dtype": "float64"}),
-    *(
-        (f"'{rounded}' … 'float64'", {"rollout_dtype": rounded, "dtype": "float64"})
-        for rounded in ("bfloat16", "int8")
-    ),
+    ("'int8' … 'float64'", {"rollout_dtype": "int8", "dtype": "float64"}),
     ("take replay='R3'", {"trust_sampler": True, "replay": "R2"}),
     ("normaliser must be … 'token_mean'", {"normaliser": "token_meam"}),
     ("grpo … group_size must be ≥ 2, got 1", {"group_size": 1}),
@@ -312,10 +300,8 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     for changed in ({"habits": 3}, {"habit": "careful"}):
         words = "task.habit must be a function f(completion), and task.habits a list"
         run(words, task=task(**changed))
-    run(
-        "the tokenizer cannot read the prompts",
-        task=task(sample=lambda n, seed: [{"prompt": "1+\ud800"}] * n),
-    )
+    unreadable = task(sample=lambda n, seed: [{"prompt": "1+\ud800"}] * n)
+    run("the tokenizer cannot read the prompts", task=unreadable)
     run("no eos_token", tokenizer=tokenizer(eos_token=None))
     run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
     frozen = random_model().requires_grad_(False)
@@ -335,10 +321,8 @@ def test_training_is_refused_before_work_starts(monkeypatch):
             changed = task(**{name: lambda *_, rows=rows: rows})
             run(f"task.{name} must return a list … 'prompt'", task=changed)
         run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
-    run(
-        "task.sample(4, 0) returned 1 rows, not 4",
-        task=task(sample=lambda n, seed: [ROW]),
-    )
+    few = task(sample=lambda n, seed: [ROW])
+    run("task.sample(4, 0) returned 1 rows, not 4", task=few)
     nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
     run("no token of the prompt ''", task=nothing)
     for part in ("advantages", "objective", "normaliser"):
@@ -399,10 +383,9 @@ def test_sampling_and_measuring():
     at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
     at("values", "critic must … make_critic", critic=MODEL)
     ending = tokenizer()
-    ending._tokenizer.post_processor = TemplateProcessing(
-        single=f"$A {ending.eos_token}",
-        special_tokens=[(ending.eos_token, ending.eos_token_id)],
-    )
+    end = [(ending.eos_token, ending.eos_token_id)]
+    processor = TemplateProcessing(single=f"$A {ending.eos_token}", special_tokens=end)
+    ending._tokenizer.post_processor = processor
     damaged = random_model()
     next(damaged.parameters()).data[3] = NAN
     for door in ("sample", "evaluate", "prepare"):
@@ -492,14 +475,9 @@ def test_a_rule_or_a_placement_that_does_not_exist():
     refused("token_mask must", TrainConfig, corrections={"token_mask": 0})
     shifted = partial(rl.moe.shifted, gamma=torch.ones(2, 3))
     for typo in ("befor_clip", "before", None):
-        refused(
-            f"placement must be 'before_clip' or 'after_clip', got {typo!r}",
-            shifted,
-            BATCH["old_logp"],
-            BATCH["weight"],
-            BATCH["mask"],
-            placement=typo,
-        )
+        words = f"placement must be 'before_clip' or 'after_clip', got {typo!r}"
+        given = BATCH["old_logp"], BATCH["weight"], BATCH["mask"]
+        refused(words, shifted, *given, placement=typo)
 
 
 def test_advantages_of_ones_own():
@@ -522,14 +500,6 @@ def test_advantages_of_ones_own():
     refused("8 rewards … groups of 3", bridged.advantages_of, centred, *uneven)
 
 
-def test_answers_of_language_models():
-    refused("how must be 'whole' or", answers.extracted, "5", "5", how="lst")
-    refused("completion must be text, got None", answers.extracted, None, "5")
-    for scorer in (answers.contains_answer, answers.math_correct):
-        words = "2 completions, and 1 in answer"
-        refused(words, scorer, ["a", "b"], ["1", "2"], answer=["1"])
-
-
 def test_sums_of_rewards_names_and_devices():
     refused("components must be a dictionary … got [", Sum, [len])
     for parts in ({}, {3: len}, {"a\n": len}, {"a": "b"}):
@@ -541,9 +511,8 @@ def test_sums_of_rewards_names_and_devices():
         refused(f"cannot use device {value!r}", pick_device, value)
     refused("cannot use device 'gpu'", rl.warm_start, device="gpu")
     for value in (None, 3.5):
-        refused(
-            f"answer must be a whole number or text, got {value!r}", verify, "#3", value
-        )
+        words = f"answer must be a whole number or text, got {value!r}"
+        refused(words, verify, "#3", value)
         at("correctness", "answer must be a whole number", answer=[value])
     refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
     refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
@@ -594,19 +563,7 @@ def test_a_history_that_holds_more_than_numbers(tmp_path):
             assert from_csv(path).rows == [{"mine": plain, "reward": 1 / 3}]
 
 
-def test_a_path_that_cannot_be_written(tmp_path):
-    file, folder = tmp_path / "file", tmp_path / "folder"
-    file.write_text("in the way")
-    folder.mkdir()
-    refused("cannot write checkpoints to … File exists", small_train, file)
-    refused("cannot write checkpoints to … below", small_train, file / "below")
-    writers = {"the history": to_csv, "the samples": samples_to_jsonl}
-    for what, write in writers.items():
-        refused(f"cannot write {what} to … below", write, HISTORY, file / "below")
-        refused(f"cannot write {what} to … is a folder", write, HISTORY, folder)
-
-
-# Two at once: the call works, or one sentence names one of them
+# Two settings at once: the run works, or one sentence names one of them
 
 SETTINGS = """rollouts=0 rollouts=1 seed=-1 seed=2e3 seed=99999999999999999999
 prompts_per_rollout=3 prompts_per_rollout=8 group_size=1 group_size=100000000
@@ -624,67 +581,24 @@ normaliser=mean max_length=100 entropy_bonus=1e20 beta=1e10 beta=0.1 kl_in=rewar
 kl_estimator=k1 gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1
 eval_samples=3 samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16
 dtype=float64 dtype=int8 allow_on_policy=True schedule=cosine""".split()
-SAMPLING = """prompts=[] prompts=[''] prompts=['1+'] prompts='1+2=' prompts=[3] min_p=1
-group_size=0 group_size=3 group_size='2' max_new_tokens=0 max_new_tokens=127
-max_new_tokens=1 max_new_tokens=1.5 temperature=0 temperature=1e-300 temperature=1e300
-temperature=inf top_p=0 top_p=1e-300 top_p=1.5 top_p=1 top_k=0 top_k=1 top_k=10**9
-seed=-1 seed=10**30 seed=None model=None model=3 tokenizer=None""".split()
-TENSORS: dict[str, Callable] = {
-    "nan": lambda x: x * NAN,
-    "-inf": lambda x: x - INF,
-    "of no row": lambda x: x[:0],
-    "of another shape": lambda x: x[..., None],
-    "whole": torch.Tensor.long,
-    "half": torch.Tensor.half,
-    "a list": torch.Tensor.tolist,
-    "negated": torch.neg,
-    "large": lambda x: x * 1e30,
-    "0": torch.zeros_like,
-}
 
 
-def trained(one: str, other: str) -> None:
+def trained(pair: tuple[str, str]) -> None:
     given = asdict(SMALL) | {"rollouts": 1, "max_new_tokens": 8}
-    config = TrainConfig(**given | parse_settings(ALGORITHMS["grpo"], (one, other)))
+    config = TrainConfig(**given | parse_settings(ALGORITHMS["grpo"], pair))
     rl.train("grpo", config=config, **PAIR, reward=fixed_noise, progress=False)
 
 
-def sampled(one: str, other: str) -> None:
-    changed = [eval(f"dict({text})", {"inf": INF}) for text in (one, other)]
-    rl.sample(**DOORS["sample"][1] | changed[0] | changed[1])
-
-
-def weighed(*pair: tuple[str, str]) -> None:
-    changed = {name: TENSORS[what](BATCH[name]) for name, what in pair}
-    ALGORITHMS["grpo"].policy_loss(**BATCH | changed)
-
-
-CALLS: dict[Callable, tuple[list, int]] = {
-    trained: (SETTINGS, 200),
-    sampled: (SAMPLING, 120),
-    weighed: ([(name, what) for name in BATCH for what in TENSORS], 200),
-}
-
-
-def pairs(several: list, count: int) -> list[tuple]:
-    return random.Random(0).sample([*combinations(several, 2)], count)
-
-
-def named(pair: tuple, said: str) -> bool:
-    return any(word.rstrip("s") in said for word in re.findall(r"\w{2,}|r", str(pair)))
-
-
 @pytest.mark.filterwarnings("ignore:stopped after")
-@pytest.mark.parametrize("call", CALLS)
-def test_two_arguments_at_once(call):
+def test_two_settings_at_once():
     unclear = []
-    for pair in pairs(*CALLS[call]):
+    for pair in random.Random(0).sample([*combinations(SETTINGS, 2)], 200):
+        names = [text.partition("=")[0].rstrip("s") for text in pair]
         try:
-            call(*pair)
+            trained(pair)
         except ours() as error:  # of a run that began, if it is no UserError
             said = str(error)
-            fine = (
-                named(pair, said) if isinstance(error, UserError) else call is trained
-            )
-            unclear += [] if fine and "\n" not in said else [(pair, said)]
+            begun = not isinstance(error, UserError)
+            clear = begun or any(name in said for name in names)
+            unclear += [] if clear and "\n" not in said else [(pair, said)]
     assert unclear == []

@@ -27,18 +27,16 @@ COMMITS = [("HEAD~1", "HEAD"), ("HEAD", None)]
 def test_a_room_keeps_its_budget(room):
     found, limit = FOUND[room], LIMITS[room]
     advice = f"the table of CONTRIBUTING says {limit:,}: take code away, or write"
-    assert found <= limit, (
-        f"{advice} {found:,} and a line in CHANGELOG.md that says why"
-    )
+    advice += f" {found:,} and a line in CHANGELOG.md that says why"
+    assert found <= limit, advice
 
 
 @pytest.mark.parametrize("room", LIMITS)
 def test_a_room_that_shrank_lowers_its_budget(room):
     found, limit = FOUND[room], LIMITS[room]
     least = limit - max(SLACK[0], SLACK[1] * limit)
-    assert found >= least, (
-        f"write {found:,} in the table of CONTRIBUTING: it is smaller"
-    )
+    advice = f"write {found:,} in the table of CONTRIBUTING: it is smaller"
+    assert found >= least, advice
 
 
 def test_no_file_is_outside_and_no_room_is_named_twice():
@@ -68,9 +66,7 @@ def text_at(commit: str | None, name: str) -> str:
         return (ROOT / name).read_text("utf-8")
     words = ["git", "show", f"{commit}:./{name}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True)
-    if (
-        done.returncode
-    ):  # no git, no checkout, or a clone that has the last commit alone
+    if done.returncode:  # no git, no checkout, or a clone of the last commit alone
         pytest.skip("not a checkout: git does not list its files")
     return done.stdout.decode("utf-8")
 

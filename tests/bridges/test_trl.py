@@ -8,7 +8,6 @@ TRL is heavy and moves fast, so it is not in requirements.txt:
 """
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -169,24 +168,6 @@ def test_an_evaluation_has_trls_loss(name, tmp_path):
         logged.append(trainer.evaluate(trainer.train_dataset.select(range(4))))
     for what in ("eval_loss", "eval_entropy"):
         assert logged[1][what] == pytest.approx(logged[0][what], abs=1e-5)
-
-
-def test_a_ratio_that_overflows_leaves_the_loss_finite(tmp_path):
-    """TRL's exp(z) is ∞ there, and ∞ · 0 is NaN."""
-    trainer, inputs = stopped_at(tmp_path, 2, algorithm="sapo")
-    inputs["old_per_token_logps"] = inputs["old_per_token_logps"] - 1000
-    loss = trainer._compute_loss(trainer.model, inputs)
-    (g,) = torch.autograd.grad(loss, trainer.model.lm_head.weight)
-    assert loss.isfinite() and g.isfinite().all()
-
-
-def test_our_metrics_stand_beside_trls(tmp_path):
-    rows = steps_of(trained(tmp_path, {"entropy_coef": 0.01, "max_steps": 5}))
-    assert any(row["clip_ratio/region_mean"] > 0 for row in rows)
-    assert all("clip_ratio/high_max" not in row for row in rows)
-    assert all(math.isfinite(row["policy_loss"]) for row in rows)
-    soft = steps_of(trained(tmp_path, {"max_steps": 2}, algorithm="sapo"))
-    assert all("clip_ratio/region_mean" not in row for row in soft)
 
 
 # On several processes

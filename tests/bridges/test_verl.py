@@ -127,9 +127,6 @@ def test_a_process_that_imports_verl_has_the_losses():
     assert set(REGISTERED) <= set(printed.stdout.split()), printed.stderr
 
 
-# Registering, and what is refused
-
-
 @pytest.fixture
 def registry(monkeypatch):
     """What is registered in a test is forgotten after it."""

@@ -37,11 +37,6 @@ def test_padding_is_not_shown(shown):
     assert gates == [["1", "2", "3", ""], ["4", "5", "6", "7"], ["8", "9", "", ""]]
 
 
-def test_a_value_per_answer_is_shown_on_each_of_its_tokens(shown):
-    show(advantage=torch.tensor([[5.0], [6.0], [7.0]]))
-    assert next(row for row in shown if row[0] == "advantage")[1:] == [*"555", ""]
-
-
 def test_a_bar_in_a_text_is_no_edge_of_a_cell():
     page = tables.markdown([["|r − 1|", 0.5]], ["what", "|o|"]).data
     edges = [len(re.findall(r"(?<!\\)\|", line)) for line in page.splitlines()]

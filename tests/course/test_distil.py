@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 import refimpl as rl
 from course.distillation import distil
-from course.distillation import figures as pictures
 from refimpl import TrainConfig
 from refimpl.tasks import Arithmetic
 from tests.worlds import SMALL, TOKENIZER, prepared, random_model, rolled_out
@@ -125,13 +124,6 @@ def test_a_curve_counts_the_tokens_of_each_rollout():
     assert distil.curve(history)["tokens"] == [30, 30]
 
 
-def test_the_stored_runs_are_there():
-    stored = distil.read()
-    for arm, runs in (("distilled", 5), ("RL", 5)):
-        assert sorted(r["seed"] for r in stored[f"toy: {arm}"]) == list(range(runs))
-    assert {len(stored[f"worlds: {a}"]) for a in ("routed", "averaged", "RL")} == {3}
-
-
 def test_stored_runs_say_where_they_come_from():
     """And begin from weights that lie in the clone."""
     runs, _ = distil.store.read(distil.STORE)
@@ -140,21 +132,3 @@ def test_stored_runs_say_where_they_come_from():
     for group in ("toy", "worlds"):
         found = set(runs.loc[runs["group"] == group, "weights"])
         assert found == {distil.begins(group)}
-
-
-def test_a_run_is_stored_by_rollout_and_its_ends_in_the_last_row():
-    made = {"reward": [0.1, 0.2], "accuracy": [None, 0.5], "kl": None, "sums": 0.7}
-    assert distil.rows(made) == [
-        {"step": 0, "reward": 0.1, "accuracy": None},
-        {"step": 1, "reward": 0.2, "accuracy": 0.5, "sums": 0.7},
-    ]
-    assert distil.rows({"sums": 0.5, "rows": 0.25}) == [
-        {"step": 0, "sums": 0.5, "rows": 0.25}
-    ]
-
-
-def test_the_explorer_shows_the_push():
-    play = pictures.teacher_explorer()
-    play.set(student=0.9, teacher=0.9, other=0.6)
-    heights = [bar.get_height() for bar in play.figure.axes[2].patches]
-    assert max(map(abs, heights)) < 1e-9

@@ -41,16 +41,3 @@ def test_outputs_are_written_in_order_without_traces_of_the_machine(tmp_path):
     assert [o["text"] for o in shown] == [["once\n"]]
     execute(path, tmp_path / "tables")
     assert path.read_text(encoding="utf-8") == text
-
-
-def test_every_explorer_that_a_page_displays_has_its_tables(tmp_path):
-    code = "from course.ppo import figures\nfor _ in 'ab':\n"
-    code += "    display(figures.clip_explorer())"
-    path = tmp_path / "small.ipynb"
-    cells = [nbformat.v4.new_code_cell(code)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    execute(path, tmp_path / "small")
-    (cell,) = nbformat.read(path, as_version=4).cells
-    assert cell.execution_count == 1 and len(cell.outputs) == 2
-    one, other = (json.loads((tmp_path / f"small_{i}.json").read_text()) for i in "12")
-    assert one == other and one["controls"]

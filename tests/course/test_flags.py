@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 import yaml
@@ -65,18 +64,3 @@ def test_the_versions_are_those_that_the_bridges_are_tested_with():
     pins = "".join(p.read_text("utf-8") for p in ROOT.glob("tests/bridges/*.txt"))
     for engine in ("TRL", "verl"):
         assert f"{engine.lower()}=={flags.ENGINES[engine].split(',')[0]}" in pins
-
-
-def test_every_link_of_the_page_leads_to_a_line_of_it_or_out():
-    found, tags = {"id": [], "href": []}, []
-    page = HTMLParser()
-    page.handle_starttag = lambda tag, attrs: (
-        tags.append(tag),
-        [found.setdefault(name, []).append(value) for name, value in attrs],
-    )
-    page.handle_endtag = tags.remove
-    page.feed(flags.body().replace("<br>", ""))
-    ids, inside = found["id"], [x for x in found["href"] if x[0] == "#"]
-    assert tags == [] and len(ids) == len({*ids})
-    assert {x[1:] for x in inside} <= {*ids} and "#cispo-verl" in inside
-    assert all(x.startswith(("#", "https://")) for x in found["href"])

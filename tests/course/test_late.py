@@ -12,7 +12,6 @@ from course.late_sampler import figures as pictures
 from course.late_sampler import late
 from refimpl import ALGORITHMS
 from refimpl.batch import Batch
-from refimpl.lab.statistics import Estimate
 from tests.worlds import TOKENIZER, random_model
 
 
@@ -59,15 +58,6 @@ def test_all_that_was_planned_is_stored_and_nothing_else():
     """By name: settings, weights and what the methods answer are those of today."""
     named = {late.store.key(late.spec(*job)) for job in late.planned()}
     assert late.store.done(late.STORE) == named
-
-
-def test_a_gain_is_judged_by_the_ledgers_rule():
-    made = [Estimate((a + b) / 2, a, b, 10, 10, 0.1, 0.1) for a, b in GAINS]
-    words = ["helps", "harms", "none that matters", "undecided"]
-    assert [late.word(one) for one in made] == words
-
-
-GAINS = (0.06, 0.2), (-0.2, -0.06), (-0.04, 0.04), (0.0, 0.2)
 
 
 def test_the_clip_against_the_sampler_keeps_what_has_a_gradient():

@@ -131,7 +131,8 @@ POLICY = (
     f64(0.5, -1.0, 0.2, 1.3).log_softmax(-1),
     f64(0, 0.4, -0.9, 0.8).log_softmax(-1),
 )
-PAID = f64(1, 0, 0, 1)
+CONSTANT, LENGTHS = normalisers.constant, torch.arange(1.0, 30000, 7).double()
+GROUP = *ragged()[:2], f64(1, 0, 0, 1), ragged()[3]
 TOKENS = f64([1, 1, 1], [5, 0, 0]), f64([1, 1, 1], [1, 0, 0]), 1
 CISPO = f64(-1.5, -1.7, -1.7, -3.0), f64(-4, -0.5, -2, -3), f64(1, 1, -1.5, 0.7), 5.0
 GMPO = [(f64(0.9, -0.1, 0.2), f64(1)[0]), (f64(-0.9, 0.7, 0.0), f64(-1.5)[0])]
@@ -161,26 +162,14 @@ CASES = [
     ("summed_log_ratio", loss("grpo"), ragged()),
     ("swapped_kl", kl.k3, POLICY),
     ("mean_of_means", token_mean, TOKENS),
-    ("grpo_as_kl", with_rewards("grpo"), (*ragged()[:2], PAID, ragged()[3])),
-    (
-        "constant_is_longest",
-        loss("dr_grpo", normalisers.constant),
-        (*ragged(), LIMIT),
-    ),
-    (
-        "constant_but_std",
-        with_rewards("dr_grpo", normalisers.constant),
-        (*ragged()[:2], PAID, ragged()[3], LIMIT),
-    ),
+    ("grpo_as_kl", with_rewards("grpo"), GROUP),
+    ("constant_is_longest", loss("dr_grpo", CONSTANT), (*ragged(), LIMIT)),
+    ("constant_but_std", with_rewards("dr_grpo", CONSTANT), (*GROUP, LIMIT)),
     *(("gspo_without_root", loss("gspo"), ragged(s)) for s in (1e-5, 3e-4, 1e-3)),
     ("gspo_token_of_whole_ratio", loss("gspo_token"), credited(1e-4)),
     ("gspo_at_token_epsilon", loss("gspo"), ragged(1e-3)),
     ("dapo_per_response_mean", loss("dapo"), ragged()),
-    (
-        "overlong_beyond_the_limit",
-        overlong_punishment,
-        (torch.arange(1.0, 30000, 7).double(), 20480, 4096),
-    ),
+    ("overlong_beyond_the_limit", overlong_punishment, (LENGTHS, 20480, 4096)),
     ("cispo_clips_both_sides", cispo, CISPO),
     ("cispo_cap_is_an_offset", cispo, CISPO),
     ("cispo_without_stop_gradient", cispo, CISPO),
@@ -343,10 +332,8 @@ def test_k1_as_a_loss():
         return logp.exp() @ (logp - ref_logp)
 
     entry, pull = MISREADINGS["k1_as_a_loss"], tensor(slope(exact, logits))
-    for typed, ours, expected in (
-        (entry.wrong, kl.k1, 0 * pull),
-        (entry.right, kl.k2, pull),
-    ):
+    both = (entry.wrong, kl.k1, 0 * pull), (entry.right, kl.k2, pull)
+    for typed, ours, expected in both:
 
         def sampled(x, estimator=ours):
             logp = x.log_softmax(-1)

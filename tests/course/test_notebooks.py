@@ -34,10 +34,8 @@ def ignored(cell: dict) -> bool:
 
 def printed(cell: dict) -> str:
     """What a cell printed, and the tables that it showed."""
-    texts = [
-        output.get("text", output.get("data", {}).get("text/markdown", ""))
-        for output in cell["outputs"]
-    ]
+    tables = [o.get("data", {}).get("text/markdown", "") for o in cell["outputs"]]
+    texts = [o.get("text", table) for o, table in zip(cell["outputs"], tables)]
     return "".join("".join(text) for text in texts)
 
 
@@ -175,9 +173,7 @@ def test_a_chapter_opens_with_its_card_and_objectives_and_ends_with_a_summary(pa
     """The summary is five lines."""
     prose = [source(c) for c in load(path) if c["cell_type"] == "markdown"]
     cards = re.findall(r"figures/((?:card_|clip_to_gate)[\w.]+)", prose[0])
-    assert (
-        [c for c in cards if (ROOT / "notebooks/figures" / c).exists()] == cards != []
-    )
+    assert cards and all((ROOT / "notebooks/figures" / c).exists() for c in cards)
     assert re.search(r"^(\d\.|-) ", prose[0], re.M), "what a reader can do afterwards"
     (*_, last) = re.split(r"^## Summary$", "\n".join(prose), flags=re.M)
     assert len(re.findall(r"^- ", last, re.M)) == 5, last[:200]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.tools.other_runs import execute, print_report
+from tests.tools.other_runs import execute
 
 
 @pytest.fixture
@@ -46,16 +46,3 @@ def test_what_every_comparison_met_is_kept_up_to_an_error(run):
 def test_a_compared_output_that_differs_is_listed_and_an_ignored_one_is_not(run):
     assert run("print('new')", "pass")["changed"] == [0]
     assert run("print('new')", tags=["nbval-ignore-output"])["changed"] == []
-
-
-def test_the_report_says_how_near_a_claim_came_to_failing(capsys):
-    every = []
-    for i, x in enumerate((3.0, 2.0, 4.0, 0.5)):
-        compared = [{"text": "x > 1", "values": [x, 1], "distance": x - 1}]
-        claim = {"cell": 4, "claim": "x > 1", "held": x > 1, "compared": compared}
-        of_run = {"notebook": "00_start_here", "run": f"salt {i}", "changed": []}
-        every.append({**of_run, "claims": [claim]})
-    assert (print_report(every[:3]), print_report(every)) == (0, 1)
-    printed = capsys.readouterr().out
-    assert "nearest +1 (1.0 sd)   3/1  2/1  4/1\n" in printed
-    assert "FAILED in salt 3\n" in printed

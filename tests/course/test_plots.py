@@ -15,7 +15,7 @@ from course.kit.plots import primitives
 from course.kit.plots.words import words
 from course.kit.runs import of_runs
 from course.start_here import figures as overview
-from refimpl import ALGORITHMS, History, curve
+from refimpl import ALGORITHMS, curve
 from web.pictures import cards
 
 NAN = math.nan
@@ -41,13 +41,6 @@ def test_several_runs_are_told_as_median_lowest_highest_and_number():
     assert of_runs(iter([1.0, 2.0]), 1) == "1.5 (1.0 to 2.0, n = 2)"
     with pytest.raises(ValueError, match="at least one number"):
         of_runs([NAN])
-
-
-def test_a_band_passes_over_steps_without_a_value(axis):
-    primitives.band(axis, [[1.0, NAN, 5.0], [3.0, NAN, 7.0]], "k", "a")
-    (line,) = axis.lines
-    assert line.get_xydata().tolist() == [[1, 2], [3, 6]]
-    primitives.band(axis, [[NAN, NAN]], "k", "nothing to draw")
 
 
 def test_a_bar_stands_at_the_median_of_what_is_known(axis):
@@ -97,16 +90,6 @@ def test_a_finding_stands_above_the_legend_and_nothing_overlaps(labels):
     assert max(box.x1 for box in boxes) <= figure.bbox.width + 1
 
 
-def test_the_accuracy_of_a_habit_is_left_out_where_hardly_anyone_has_it():
-    rows = [
-        {f"habit/{h}": s, f"habit_accuracy/{h}": 1.0}
-        for h, s in (("careful", 0.9), ("guess", 0.01), ("ramble", 0.09))
-    ]
-    one = {key: value for row in rows for key, value in row.items()}
-    right = plots.habits(History("grpo", rows=[one, one])).axes[1]
-    assert [len(line.get_xdata()) for line in right.lines] == [2, 0, 2]
-
-
 def test_the_map_draws_of_every_method_what_it_changes_and_nothing_overlaps():
     """Words of at least 11.5 points are read at half the size, too."""
     figure = overview.family_map()
@@ -138,24 +121,6 @@ def test_the_words_of_a_card_are_large_and_stay_in_it(name):
             box = text.get_window_extent()
             assert text.get_fontsize() >= 12, text.get_text()
             assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
-
-
-def test_training_shows_a_metric_that_only_some_runs_have():
-    rows = [{"reward": 0.1, "kl": None}, {"reward": 0.2, "kl": 0.5}]
-    some = History("grpo", rows=rows)
-    none = History("ppo", rows=[{"reward": 0.3}, {"reward": 0.4}])
-    metrics = (("reward", "reward"), ("kl", "KL"))
-    reward, kl = plots.training({"grpo": [some], "ppo": [none]}, metrics).axes
-    assert [line.get_label() for line in reward.lines] == ["grpo", "ppo"]
-    assert [line.get_xydata().tolist() for line in kl.lines] == [[[2, 0.5]]]
-
-
-def test_figures_go_where_asked_or_to_the_top_level_of_the_clone(tmp_path, monkeypatch):
-    monkeypatch.setenv("REFIMPL_FIGURES", str(tmp_path / "deep"))
-    plots.show(plt.figure(), "one")
-    assert (tmp_path / "deep" / "one.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.delenv("REFIMPL_FIGURES")
-    assert plots.folder() == Path(__file__).resolve().parents[2] / "figures"
 
 
 def test_a_figures_words_are_title_panels_labels_and_footer():

@@ -144,13 +144,6 @@ def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
         assert style.looks_of([label]) == [style.look(owner)]
 
 
-def test_a_figures_own_labels_come_first():
-    first = {"SAPO": "black", "SAPO 8.8": "red"}
-    labels = "SAPO 8.8, neg ½", "SAPO 3", "GRPO"
-    found = [style.colour(label, first) for label in labels]
-    assert found == ["red", "black", style.COLOURS["grpo"]]
-
-
 @pytest.fixture
 def unknown(monkeypatch):
     """More methods in the registry than there are free looks; nobody knows them."""
@@ -188,11 +181,3 @@ def test_labels_of_a_method_differ_in_lightness_and_dash():
     assert len({dash for _, dash in looks}) == len(looks)
     for (one, _), (other, _) in itertools.combinations(looks, 2):
         assert distance(one, other, "greyscale") > 5
-
-
-def test_no_two_labels_look_alike():
-    labels = ["GSPO, ε × 100", "GRPO", "a", "GSPO", "b", "c", "unclipped", "d", "e"]
-    looks = style.looks_of(labels)
-    assert len(set(looks)) == len(labels)
-    assert looks[1] == style.look("grpo") and looks[3] == style.look("gspo")
-    assert not {colour for colour, _ in looks[4:6]} & set(style.COLOURS.values())

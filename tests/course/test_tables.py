@@ -21,6 +21,8 @@ from web.recorder import Recorder
 BUNDLES = {path.stem: json.loads(path.read_text()) for path in TABLES.glob("*.json")}
 UNTRAINED = ("03", "04", "05", "08", "11", "13", "14", "15", "16", "17")
 """Chapters whose explorers need no run."""
+DRAWN = sorted(name for name, bundle in BUNDLES.items() if "model" not in bundle)
+drawn_from_tables = pytest.mark.parametrize("name", DRAWN)
 NEAR = 0.3  # pixels: other processors
 
 
@@ -201,9 +203,7 @@ def traced(codes, at: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", sorted(n for n, b in BUNDLES.items() if "model" not in b)
-)
+@drawn_from_tables
 def test_every_point_marker_and_text_reaches_the_canvas(browser, name):
     """A line point by point, a marker at each of its places, words at theirs."""
     bundle = BUNDLES[name]
@@ -222,9 +222,8 @@ def test_every_point_marker_and_text_reaches_the_canvas(browser, name):
                 texts.append((next(said), scale * x[at], scale * y[at]))
             elif look.get("mark"):
                 painted = sum(bool(look.get(part)) for part in ("fill", "stroke"))
-                marks += [
-                    (scale * x[i], scale * y[i]) for i in seen for _ in range(painted)
-                ]
+                places = [(scale * x[i], scale * y[i]) for i in seen]
+                marks += [place for place in places for _ in range(painted)]
             else:
                 if look.get("codes"):
                     seen = traced(look["codes"], at)
@@ -242,9 +241,7 @@ def with_gaps(values) -> list[float]:
     return [np.nan if z is None else z for z in values]
 
 
-@pytest.mark.parametrize(
-    "name", sorted(n for n, b in BUNDLES.items() if "model" not in b)
-)
+@drawn_from_tables
 def test_the_page_draws_what_the_tables_say(browser, name):
     for stops in places(BUNDLES[name]):
         state = shown(browser, name, stops)["artists"]

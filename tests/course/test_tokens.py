@@ -7,7 +7,6 @@ import torch
 
 from course.kit import stale
 from course.kit.plots import tokens
-from course.kit.plots.words import words
 from refimpl import Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
 from web.pictures import animation
@@ -40,14 +39,6 @@ def test_the_stored_rollout_is_whole(rollout):
     assert rollout.advantages.all()
     assert rollout.group.bincount().tolist() == [8] * 8
     assert len(set(zip(rollout.group.tolist(), rollout.prompts))) == 8
-
-
-def test_the_example_is_one_prompt_with_a_right_and_a_wrong_answer():
-    two = stale.example(3)
-    assert two.z.shape == (4, 2, 19)
-    assert two.prompts[0] == two.prompts[1]
-    assert two.rewards.tolist() == [1, 0]
-    assert [i for i, (a, b) in enumerate(zip(*two.tokens)) if a != b] == [DOWN]
 
 
 def parts(name, **settings):
@@ -102,16 +93,6 @@ def test_every_gate_has_a_shade_of_its_own():
     assert tokens._gate(9.0).colour == tokens._gate(3.0).colour
 
 
-def test_a_token_picture_has_words():
-    two = tokens.methods({"GRPO": "grpo"}, title="The clip stops a token")
-    end = stale.END
-    one, other = "9+2=11;11+9=20;#20", "9+2=11;11+9=20;#24"
-    assert words(two) == (
-        f"The clip stops a token. Panels: the answers {one}{end}; {other}{end} "
-        "token by token, ratio, gate of GRPO"
-    )
-
-
 def test_the_animations_numbers_are_those_of_the_chapter():
     shown = {}
     for name, (method, settings) in animation.GATES.items():
@@ -119,11 +100,3 @@ def test_the_animations_numbers_are_those_of_the_chapter():
         gates = [one.gates(method, 0, **settings)[1] for one in every]
         shown[name] = [round(100 * x) for x in animation.kept(every, 0, gates)]
     assert shown == {"grpo": [0, 100], "sapo 8.8": [13, 19], "sapo": [78, 91]}
-
-
-def test_the_animation_passes_through_no_gate_that_no_method_has():
-    steps = list(animation.story())
-    frames = [s for s in steps if isinstance(s, animation.Frame)]
-    assert {f.gate for f in frames} == {*animation.GATES, ""}
-    assert frames[-1].gate == "", "it ends on the runs"
-    assert sum(animation.durations(steps)) <= 16_000

@@ -21,9 +21,8 @@ def test_drift_is_measured_on_the_rollouts_tokens(moe):
     run = prepared(learning_rate=6e-4, reward=fixed_noise, **settings)
     batch, _ = collect(run, 0)
     first = batch.rollout.group == batch.rollout.group[0]  # neither good nor bad
-    run.batch = batch = replace(
-        batch, advantages=batch.advantages.masked_fill(first[:, None], 0.0)
-    )
+    advantages = batch.advantages.masked_fill(first[:, None], 0.0)
+    run.batch = batch = replace(batch, advantages=advantages)
     hook, start = Drift(run.model), weights(run.model)
     updates(run, batch, 0)
     run.history.rows.append({})

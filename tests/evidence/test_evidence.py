@@ -66,11 +66,6 @@ def test_stored_runs_have_the_names_that_they_would_get_today():
         assert store.key(spec(cell, line["start"], line["seed"])) == line["run"]
 
 
-def test_a_run_begins_from_shipped_weights_or_from_a_recipe():
-    assert grid.begins("sums", 0) == weights_digest(WarmStart()) != ""
-    assert grid.begins("moe", 3) == {"preset": "tiny-moe", "seed": 3}
-
-
 @pytest.mark.parametrize(
     ("reward", "lived", "expected"),
     [  # mean of the last ten; rollouts to three in a row at 0.8, answers until then
@@ -126,16 +121,13 @@ def pilot_of_16(tmp_path, gains):
     """Claim 16's two seeds from every warm start; what maj@8 gains, by start."""
     jobs = [job for job in evidence.wanted(["16"]) if job[2] < evidence.PILOT]
     around = {"before/maj@8": 0.2, "before/pass@64": 0.5, "after/pass@64": 0.5}
-    given = [
-        rows(**around, **{"after/maj@8": 0.2 + gains[start]}) for _, start, _ in jobs
-    ]
-    return filled(tmp_path, *((*job, own) for job, own in zip(jobs, given)))
+    after = [{"after/maj@8": 0.2 + gains[start]} for _, start, _ in jobs]
+    runs = ((*job, rows(**around, **own)) for job, own in zip(jobs, after))
+    return filled(tmp_path, *runs)
 
 
-@pytest.mark.parametrize(
-    ("gain", "spread"), [(0.2, 0.001), (-0.2, 0.001), (0.3, 0.1), (0, 0.1)]
-)
-def test_a_claim_gets_more_seeds_where_starts_differ_whatever_its_verdict(
+@pytest.mark.parametrize(("gain", "spread"), [(0.2, 0.001), (-0.2, 0.001), (0, 0.1)])
+def test_a_claim_gets_more_seeds_where_starts_differ(
     tmp_path, gain, spread, monkeypatch
 ):
     """Unless it cannot be tested at all."""
@@ -165,9 +157,7 @@ def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
 
 
 @pytest.mark.parametrize(("precise", "seeds"), [((), 4), (("9",), 2)])
-def test_run_makes_what_is_missing_and_nothing_twice(
-    tmp_path, monkeypatch, precise, seeds
-):
+def test_run_makes_what_is_missing_once(tmp_path, monkeypatch, precise, seeds):
     out, made = tmp_path / "e", []
     nine = replace(CLAIMS[8], starts=(0,))
     monkeypatch.setitem(evidence.NAMES, "9", nine)
@@ -263,9 +253,7 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
 def test_some_runs_are_drawn_and_made_again(repeatable, tmp_path):
     """Those that begin from weights that lie here; on this machine they are equal."""
     out, _ = repeatable
-    with pytest.raises(
-        UserError, match=r"no run at .* begins from weights that lie here"
-    ):
+    with pytest.raises(UserError, match="begins from weights that lie here"):
         evidence.repeat_some(out)
     cell, at = Cell("GRPO", 8e-4, 1), (10, 1000)
     with store.Store(f"{out}.more", COLUMNS) as opened:
@@ -392,7 +380,6 @@ RUNS, ROWS = "runs.csv", "rows.csv.gz"
 DAMAGE = [
     (RUNS, lambda x: x[: x.index(b"\n") + 1], "it lacks 20 runs that have rows"),
     (RUNS, lambda x: x[:-5] + b"\0" + x[-4:], "line 21 does not fit its key"),
-    (RUNS, lambda x: x.replace(b"0.0006", b"0.0007", 1), "does not fit its key"),
     (RUNS, lambda x: x[:-9] + b"\xff" + x[-8:], "it is no table"),
     (RUNS, lambda x: x + x.splitlines(True)[-1], "runs are there twice"),
     (ROWS, lambda x: gzip.compress(b"a,b\n1,2\n"), "it holds no rows of runs"),
@@ -417,13 +404,3 @@ def test_a_damaged_store_is_named_and_left_as_it_is(kind, broken, what, out, cap
 
 
 # Bad input
-
-
-def test_without_runs_a_plan_has_all_to_make_and_the_others_say_so(tmp_path):
-    out = tmp_path / "e"
-    assert "20 runs are missing" in evidence.plan(out, ["16"])
-    with pytest.raises(UserError, match=r"no runs are stored at .*e.runs.csv is miss"):
-        evidence.ledger(out)
-    out.with_name("e.runs.csv").write_text(",".join(store.HEAD) + "\n")
-    with pytest.raises(UserError, match=r"e.runs.csv holds no run; make them"):
-        evidence.plan(out)

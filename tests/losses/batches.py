@@ -13,6 +13,11 @@ from refimpl.algorithms import ALGORITHMS
 every = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 NAN, INF = math.nan, math.inf
 EXACT = {"rtol": 0, "atol": 1e-12}
+FLOAT64 = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
+]
+"""Marks of a module."""
 WIDE = {"epsilon_low": 1.0, "epsilon_high": 1e9}
 """No clip for a method that clips ratios."""
 

@@ -26,9 +26,8 @@ from refimpl.advantages import (
 from tests.losses.batches import EXACT, NAN, mask_of
 
 pytestmark = pytest.mark.usefixtures("float64")
-baselines = pytest.mark.parametrize(
-    "function", [group_relative, group_centred, leave_one_out, maxrl]
-)
+BASELINES = group_relative, group_centred, leave_one_out, maxrl
+baselines = pytest.mark.parametrize("function", BASELINES)
 
 
 def one_group(rewards):
@@ -38,9 +37,6 @@ def one_group(rewards):
 def episodes(rewards, values, mask, **given):
     """`gae` of rewards per token; the groups do not matter."""
     return gae(Scored(rewards, tensor([]), mask, values, **given))
-
-
-# Group advantages
 
 
 def test_group_relative_by_hand():
@@ -185,9 +181,6 @@ def test_gdpo_normalises_each_reward_by_itself_as_in_trl():
         gdpo(one_group(PAID))
 
 
-# GAE
-
-
 def test_gae_has_rlhf_s_gamma_and_lambda_by_default():
     """γ = 1, λ = .95: with r = 0, 1 and V = 0, Â = .95, 1."""
     a = episodes(tensor([[0.0, 1.0]]), torch.zeros(1, 2), torch.ones(1, 2))
@@ -233,9 +226,6 @@ def test_gae_is_the_discounted_sum_of_deltas(gamma, lam):
         found = episodes(*given, mask.to(dtype), gamma=gamma, lam=lam)
         assert_close(found, expected)
         assert not found.requires_grad
-
-
-# Whitening
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])

@@ -19,12 +19,8 @@ EVERY = list(cases.cases())
 
 
 def one(algorithm, part="the paper's", what="typical"):
-    return next(
-        c for c in EVERY if (c.algorithm, c.part, c.what) == (algorithm, part, what)
-    )
-
-
-# The cases
+    named = algorithm, part, what
+    return next(c for c in EVERY if (c.algorithm, c.part, c.what) == named)
 
 
 def test_there_are_at_least_two_hundred_of_every_kind():
@@ -71,18 +67,14 @@ def test_a_method_of_ones_own_is_asked_under_its_own_normaliser(monkeypatch):
     assert "by_age needs age" in cases.as_json(every)["left_out"]["old"]
 
 
-# The file
-
-
 def test_the_loader_reads_what_the_command_prints(tmp_path, capsys):
     assert main(["conformance"]) == 0
     path = tmp_path / "cases.json"
     text = capsys.readouterr().out
     path.write_text(text, encoding="ascii")  # any console's
     json.loads(text, parse_constant=pytest.fail)  # no NaN, no Infinity
-    for case, (name, inputs, settings, loss, gradient) in zip(
-        EVERY, loader.load(path), strict=True
-    ):
+    read = zip(EVERY, loader.load(path), strict=True)
+    for case, (name, inputs, settings, loss, gradient) in read:
         assert name == case.name and loss == case.loss
         assert all(torch.equal(inputs[k], v) for k, v in case.inputs.items())
         again = answer(ALGORITHMS[case.algorithm], inputs, settings)
@@ -91,8 +83,6 @@ def test_the_loader_reads_what_the_command_prints(tmp_path, capsys):
     with pytest.raises(ValueError, match="schema 2, this reads schema 1"):
         list(loader.load(path))
 
-
-# The table
 
 OURS = """
 import os, sys, torch
@@ -166,7 +156,7 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("name", "first", "code", "lines"), PRINTED)
-def test_the_command_fails_where_a_loss_differs_or_raises(
+def test_the_command_fails_where_a_loss_does(
     name, first, code, lines, tmp_path, capsys
 ):
     path = tmp_path / "mine.py"
@@ -232,7 +222,6 @@ def test_two_misreadings_at_once_are_both_named():
         ("mine.py", "x = 1", "no function named after an algorithm; one of: reinf"),
         ("mine.txt", "x = 1", r"must be a Python file, named \*\.py"),
         ("mine.py", "def grpo(", "cannot be imported: SyntaxError"),
-        ("mine.py", "import sys; sys.exit(0)", "cannot be imported: SystemExit: 0"),
         ("mine.py", "import os; os._exit(3)", "cannot be imported: SystemExit: 3"),
     ],
 )

@@ -8,12 +8,9 @@ from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, from_gate
 from refimpl.curves import GRID, curve
-from tests.losses.batches import EXACT, every, one_token
+from tests.losses.batches import EXACT, FLOAT64, every, one_token
 
-pytestmark = [
-    pytest.mark.usefixtures("float64"),
-    pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
-]
+pytestmark = FLOAT64
 RATIOS = torch.tensor([0.1, 0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 2.0, 5.0]).double()
 
 

@@ -16,6 +16,7 @@ from refimpl.algorithms import ALGORITHMS, Objective, from_gate, value_loss
 from refimpl.normalisers import constant, seq_mean_token_mean
 from tests.losses.batches import (
     EXACT,
+    FLOAT64,
     NAN,
     WIDE,
     at_ratios,
@@ -24,10 +25,7 @@ from tests.losses.batches import (
     one_token,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("float64"),
-    pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
-]
+pytestmark = FLOAT64
 REINFORCE, PPO, GRPO = (ALGORITHMS[n] for n in ("reinforce", "ppo", "grpo"))
 GSPO, CISPO, GMPO = (ALGORITHMS[name] for name in ("gspo", "cispo", "gmpo"))
 
@@ -81,10 +79,9 @@ WHOLE = [  # method, settings, weight, ratios, Â, −objective, gradient
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "weight", "ratios", "advantages", "loss", "slope"), WHOLE
-)
-def test_a_loss_by_hand(name, settings, weight, ratios, advantages, loss, slope):
+@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case[0])
+def test_a_loss_by_hand(case):
+    name, settings, weight, ratios, advantages, loss, slope = case
     batch = (ALGORITHMS[name], ratios, advantages, [2, 1], weight)
     value, gradient = at_ratios(*batch, **settings)
     assert value.item() == pytest.approx(loss, abs=1e-12)

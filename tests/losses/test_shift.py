@@ -16,12 +16,9 @@ from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
 from refimpl.normalisers import seq_mean_token_mean
 from refimpl.routing import Routing, load_balance
-from tests.losses.batches import EXACT, NAN
+from tests.losses.batches import EXACT, FLOAT64, NAN
 
-pytestmark = [
-    pytest.mark.usefixtures("float64"),
-    pytest.mark.filterwarnings("ignore:.*geometric mean over a whole"),
-]
+pytestmark = FLOAT64
 GRPO, GSPO = ALGORITHMS["grpo"], ALGORITHMS["gspo"]
 
 
@@ -75,9 +72,6 @@ def test_what_is_shifted_is_pi_old_or_the_weight(placement, one_ratio, old, weig
     assert not any(x.requires_grad for x in found)
 
 
-# Routers
-
-
 def test_router_shift_by_hand():
     """Two layers of two experts: mean |Δ| = (.1 + .2 + .3 + 0)/4 = .15; a floor of .7
     by default; a gradient only above it."""
@@ -119,10 +113,8 @@ def test_load_balance_by_hand():
     Two layers of two tokens, the last of each padding; k = 1 of E = 2: probabilities
     (¾, ¼) and (½, ½), visits to expert 0 and 1: 2 (½ · ⅝ + ½ · ⅜) = 1.
     """
-    logits = [
-        tensor([[3.0, 1.0], [1.0, 9.0]]).log(),
-        tensor([[1.0, 1.0], [9, 1]]).log(),
-    ]
+    first, second = tensor([[3.0, 1.0], [1.0, 9.0]]), tensor([[1.0, 1.0], [9, 1]])
+    logits = [first.log(), second.log()]
     experts = [tensor([[0], [1]]), tensor([[1], [1]])]
     routing, real = Routing(logits, experts), tensor([[True, False]])
     assert load_balance(routing, real).item() == pytest.approx(1, abs=1e-6)

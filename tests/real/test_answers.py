@@ -109,9 +109,6 @@ def test_a_lax_scorer_pays_for_lists_and_words_and_looks_at_the_end_of_a_long_te
     assert answers.contains_answer([], given, answer=right) == [1.0, 0.0, 0.0, 0.0]
 
 
-# As mathematics
-
-
 def test_mathematics_is_compared_as_such():
     needs("math_verify")
     given = [*HALF, *NO_ANSWER]

@@ -18,7 +18,7 @@ import pytest
 
 from refimpl import UserError
 from refimpl.real import answers, judge
-from refimpl.real.gym import EVALUATES, FORWARDS, PAYS_ALL, ReasoningGym, from_texts
+from refimpl.real.gym import EVALUATES, FORWARDS, PAYS_ALL, ReasoningGym
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
 from tests.worlds import needs
@@ -113,10 +113,8 @@ def test_what_makes_too_few_problems_or_none_is_named(monkeypatch):
 
 
 def test_a_task_is_its_settings(task):
-    assert repr(task) == (
-        "ReasoningGym('chain_sum', extract='last', max_digits=1, max_terms=2, "
-        "min_terms=2, partial_credit=False)"
-    )
+    own = "max_digits=1, max_terms=2, min_terms=2, partial_credit=False"
+    assert repr(task) == f"ReasoningGym('chain_sum', extract='last', {own})"
     assert task == pickle.loads(pickle.dumps(task))
     assert hash(task) == hash(copy.deepcopy(task))
     scored = ReasoningGym("countdown", scorer=answers.contains_answer)
@@ -130,14 +128,11 @@ def test_a_task_is_its_settings(task):
     ("name", "settings", "words"),
     [
         ("chainsum", {}, "did you mean 'chain_sum'"),
-        (3, {}, "no dataset 3; it has: ab"),
         ("chain_sum", {"max_term": 2}, "did you mean 'max_terms'"),
-        ("chain_sum", {"seed": 2}, "no setting 'seed'"),
         ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
         ("chain_sum", {"max_terms": "2"}, "a whole number, got '2'"),
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
         ("chain_sum", {"time_limit": 0}, "time_limit must be a number > 0"),
-        ("chain_sum", {"scorer": 3}, "scorer must be a function"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
         ("game_of_life_halting", {}, "pays any answer in full"),
@@ -147,18 +142,6 @@ def test_a_task_is_its_settings(task):
 def test_bad_settings(name, settings, words):
     with pytest.raises(UserError, match=words):
         ReasoningGym(name, **settings)
-
-
-def test_settings_are_read_from_texts():
-    texts = {"operators": "+,-", "allow_negation": "false", "extract": "last"}
-    settings = {"operators": ["+", "-"], "allow_negation": False, "extract": "last"}
-    settings["max_terms"] = 4
-    read = from_texts("basic_arithmetic", {**texts, "max_terms": "4"})
-    assert read == ReasoningGym("basic_arithmetic", **settings)
-    with pytest.raises(UserError, match="got 'x'"):
-        from_texts("basic_arithmetic", {"max_terms": "x"})
-    sorting = from_texts("word_sorting", {"transformation": "lowercase"})
-    assert sorting.difficulty["transformation"].value == "lowercase"
 
 
 # Rewards
@@ -219,24 +202,6 @@ def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
     with pytest.raises(UserError, match=words):
         ReasoningGym("lcm")
     ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
-
-
-def test_a_scorer_of_ones_own_judges_instead_and_knows_the_entry():
-    def third(prompts, completions, *, answer, entry, **_):
-        return [float(c == e["third"]) for c, e in zip(completions, entry)]
-
-    task = ReasoningGym("countdown", scorer=third)
-    rows = {"answer": ["1", "1"], "entry": [{"third": "x"}] * 2}
-    assert task.reward([], ["x", "1"], **rows) == [1.0, 0.0]
-
-
-def test_a_package_that_is_missing_is_named_with_how_to_get_it(monkeypatch):
-    for name in ("reasoning_gym", "math_verify"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UserError, match=r'compiled: pip install "refimpl\[real\]"'):
-        ReasoningGym("chain_sum")
-    with pytest.raises(UserError, match=r'math-verify.*: pip install "refimpl'):
-        answers.check_references(["7"])
 
 
 # What a model wrote is never run
@@ -344,9 +309,7 @@ def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
     assert given == [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125, 0.125]
 
 
-@pytest.mark.parametrize(
-    "text", ["exit()", "x", "Integer(1).real", "1;2", "[1]", "1 = 1"]
-)
+@pytest.mark.parametrize("text", "exit() x Integer(1).real 1;2 [1] 1=1".split())
 def test_what_sympy_may_compile_holds_no_name(text):
     assert judge.ARITHMETIC.fullmatch("Integer (1 )/Rational('2')\n")
     assert not judge.ARITHMETIC.fullmatch(text)
@@ -371,9 +334,7 @@ def test_what_sympy_may_compile_holds_no_name(text):
         ),
     ],
 )
-def test_a_scorer_that_fails_costs_the_answer_not_the_run(
-    source, words, paid, scored_by
-):
+def test_a_failing_scorer_costs_the_answer(source, words, paid, scored_by):
     with pytest.warns(TaskWarning, match=words) as warned:
         assert scored_by(source) == [0.0, paid]
     assert len(warned) == 1
@@ -383,17 +344,6 @@ def test_a_scorer_that_fails_costs_the_answer_not_the_run(
 def test_a_score_outside_0_and_1_is_refused(value, scored_by):
     with pytest.raises(UserError, match=r"scorer of mine returned .* for the answer"):
         scored_by(f"return {value}")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "print('{}'); os.write(1, b'x'); return float(answer == '7')",
-        "return float(answer == '7')\ntime.sleep(1.5)",  # while it is imported
-    ],
-)
-def test_a_scorer_may_print_and_its_import_take_long(source, scored_by):
-    assert scored_by(source) == [1.0, 0.0]
 
 
 def test_what_cannot_be_imported_and_what_is_too_long_for_an_answer():

@@ -24,9 +24,10 @@ def test_a_saved_model_gives_identical_logits(make, tmp_path, capfd):
     assert tokenizer(PROMPTS)["input_ids"] == TOKENIZER(PROMPTS)["input_ids"]
 
 
-@pytest.mark.parametrize(
-    "name", "model.safetensors config.json tokenizer.json tokenizer_config.json".split()
-)
+FILES = "model.safetensors config.json tokenizer.json tokenizer_config.json".split()
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_a_policy_with_a_damaged_file(name, tmp_path):
     random_model().save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)

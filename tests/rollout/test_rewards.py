@@ -1,15 +1,13 @@
 """A reward function is somebody else's code: it is called plainly and not trusted."""
 
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.rewards import columns, overlong_punishment, score
-from refimpl.tasks.rows import PARTS, rows_of
+from refimpl.rewards import overlong_punishment, score
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -72,9 +70,6 @@ def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
         call(interrupted)
 
 
-# Eq. 13 of DAPO
-
-
 @pytest.mark.parametrize(
     ("length", "limit", "buffer", "punishment"),
     [
@@ -89,19 +84,9 @@ def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
     ],
 )
 def test_the_punishment_of_the_paper(length, limit, buffer, punishment):
+    """Eq. 13 of DAPO."""
     paid = overlong_punishment(torch.tensor([float(length)]), limit, buffer)
     assert paid.item() == pytest.approx(punishment, abs=1e-6)
 
 
 # A task's rows
-
-
-def test_the_rows_of_a_task_may_have_their_keys_in_any_order_and_no_others():
-    rows = [{"prompt": "a", "answer": 1}, {"answer": None, "prompt": "b"}]
-    given = {"sample": lambda n, seed: rows, "habit": str, "habits": ()}
-    task = SimpleNamespace(**dict.fromkeys(PARTS) | given)
-    assert rows_of(task, "sample", 2) is rows
-    assert columns(rows) == {"answer": [1, None]}
-    rows.append({"prompt": "c", 7: 1})
-    with pytest.raises(UserError, match=r"task\.sample .* the same keys .*7"):
-        rows_of(task, "sample", 3)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from refimpl import UserError
 from refimpl.tasks import Arithmetic, Sorting, rare_careful, verify
@@ -30,9 +29,6 @@ def terms_of(prompt: str) -> list[int]:
 
 def prompts_of(rows: list[dict]) -> set[str]:
     return {row["prompt"] for row in rows}
-
-
-# Problems
 
 
 def test_a_problem_states_its_answer():
@@ -99,9 +95,6 @@ def test_a_world_keeps_plain_numbers_in_the_order_of_its_fields():
         world.min_terms = 2
     with pytest.raises(UserError, match="min_terms 9 is above max_terms 5"):
         replace(Arithmetic(), min_terms=9)
-
-
-# Demonstrations
 
 
 def test_a_careful_demonstration_is_right_step_by_step():
@@ -240,9 +233,6 @@ def test_any_text_agrees_with_the_oracle(text, near, answer):
         assert verify(response, answer) is oracle(response, answer)
 
 
-# Tokenizer
-
-
 def test_each_character_is_one_token_of_its_own():
     ids = TOKENIZER(CHARACTERS)["input_ids"]
     assert len(set(ids)) == len(CHARACTERS) == len(TOKENIZER) - 3
@@ -254,13 +244,3 @@ def test_each_character_is_one_token_of_its_own():
         assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
     for stranger in "a １\n-":
         assert TOKENIZER(stranger)["input_ids"] == [TOKENIZER.unk_token_id]
-
-
-def test_a_saved_tokenizer_gives_the_same_ids_padded_on_the_left(tmp_path):
-    TOKENIZER.save_pretrained(tmp_path)
-    again, texts = AutoTokenizer.from_pretrained(tmp_path), [CHARACTERS, "3+9+4=", "9"]
-    ids = TOKENIZER(texts, padding=True)
-    assert ids["input_ids"][2][:-1] == [TOKENIZER.pad_token_id] * 14
-    assert again(texts, padding=True) == ids
-    assert again.special_tokens_map == TOKENIZER.special_tokens_map
-    assert len(again) == len(TOKENIZER)

@@ -49,9 +49,6 @@ def by_transformers(logits, top_k=None, top_p=None):
     return logits.log_softmax(-1)
 
 
-# In the sampler
-
-
 def drawn(model, temperature=1.3, **settings):
     settings = {"group_size": 12, "max_new_tokens": 20, "seed": 3, **settings}
     return sample(model, TOKENIZER, PROMPTS, temperature=temperature, **settings)

@@ -33,8 +33,6 @@ def identical(one, other) -> bool:
     return one == other
 
 
-# Resuming
-
 METHODS = {
     "grpo": ("grpo", {"epochs": 2, "entropy_bonus": 0.01, "eval_every": 3}),
     "ppo, kl in the reward": ("ppo", {"beta": 0.1, "kl_in": "reward"}),
@@ -66,9 +64,7 @@ def test_four_rollouts_are_two_and_two_more(method, tmp_path):
     assert (one["critic"] is None) == (algorithm != "ppo")
 
 
-def test_a_checkpoint_changes_nothing_in_the_run_and_comes_every_so_often(
-    tmp_path, monkeypatch
-):
+def test_a_checkpoint_changes_nothing_in_the_run(tmp_path, monkeypatch):
     saved, save = [], checkpoint.save
 
     def spy(folder, state):
@@ -88,9 +84,6 @@ def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(samplers, "sample", None)
     again = small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
     assert again == whole and same_weights(again.model, whole.model)
-
-
-# Damaged, or something else
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path):
@@ -130,12 +123,7 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
     assert not (tmp_path / "exploded").exists()
 
 
-# A folder that is taken
-
-
-def test_a_checkpoint_is_replaced_only_if_asked_and_by_something_new(
-    tmp_path, monkeypatch
-):
+def test_a_checkpoint_is_replaced_only_if_asked(tmp_path, monkeypatch):
     small_run("ppo", rollouts=2, checkpoint_dir=tmp_path)
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
@@ -151,9 +139,7 @@ def test_a_checkpoint_is_replaced_only_if_asked_and_by_something_new(
     assert state["algorithm"] == "grpo" and len(state["rows"]) == 1
 
 
-def test_one_process_at_a_time_trains_in_a_folder_as_long_as_it_lasts(
-    tmp_path, monkeypatch
-):
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path, monkeypatch):
     def reward(completions, **_):
         with pytest.raises(ValueError, match="another process trains in"):
             folder(tmp_path, False, True).__enter__()
@@ -169,45 +155,6 @@ def test_one_process_at_a_time_trains_in_a_folder_as_long_as_it_lasts(
         small_run(reward=lambda **_: [], **again)
     with folder(tmp_path, False, True):
         assert caught.traceback  # the frames of the failed run are still there
-
-
-def test_a_run_that_is_refused_leaves_no_folder_and_no_lock(tmp_path, monkeypatch):
-    """One that was there before stays."""
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / ".lock").touch()
-    monkeypatch.setattr(samplers, "sample", None)
-    for place in ("old", "new", "a/b/c"):
-        for more, said in (({"resume": True}, "nothing to resume"), ({}, "device")):
-            given = {"checkpoint_dir": tmp_path / place, "device": "gpu", **more}
-            with pytest.raises(ValueError, match=said):
-                small_run(**given)
-    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
-    assert left == {"old", "old/.lock"}
-
-
-@pytest.mark.parametrize("name", [NAME, ".lock"])
-def test_what_is_in_the_way_of_a_checkpoint_is_noticed_before_the_training(
-    name, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(samplers, "sample", None)
-    (tmp_path / "a" / name).mkdir(parents=True)
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / name).symlink_to(tmp_path / "a" / name)
-    for place in ("a", "b"):
-        for more in ({}, {"overwrite": True}):
-            with pytest.raises(ValueError, match=r"is in the way|cannot be taken"):
-                small_run(checkpoint_dir=tmp_path / place, **more)
-
-
-def test_what_a_killed_run_left_half_written_goes_when_the_next_begins(tmp_path):
-    half = tmp_path / f".{NAME}.abcdefgh.unfinished"
-    half.touch()
-    (tmp_path / f".{NAME}.mine").touch()
-    small_run(rollouts=1, checkpoint_dir=tmp_path)
-    assert not half.exists() and (tmp_path / f".{NAME}.mine").exists()
-
-
-# Another run than the one that was saved
 
 
 def test_every_setting_is_fixed_but_those_that_change_nothing_learned():

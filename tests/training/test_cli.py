@@ -91,9 +91,8 @@ def test_train_writes_history_samples_and_policy(capsys, monkeypatch):
 
 
 def test_the_last_line_says_the_last_accuracy_that_was_measured(capsys):
-    rows = [
-        {"accuracy": a, "reward": 0.5, "step_time": 1.0} for a in (0.25, 0.75, None)
-    ]
+    row = {"reward": 0.5, "step_time": 1.0}
+    rows = [row | {"accuracy": a} for a in (0.25, 0.75, None)]
     kept.summarise(History("grpo", rows), TrainConfig(), None)
     assert capsys.readouterr().out.endswith("accuracy 0.75\n")
 
@@ -311,7 +310,6 @@ def test_what_takes_the_place_of_a_setting_that_is_gone_is_there():
 LINES: dict[str, str] = {
     "": "name a command; the commands are train, ",
     "trian": "no command 'trian', did you mean 'train'?",
-    "fecth smollm2": "did you mean 'fetch'?",
     "--rollouts 3": "no command '--rollouts'",
     "help": f"the commands are {', '.join([*HERE, *ELSEWHERE])}",
     "train": "--algorithm",
@@ -327,21 +325,17 @@ LINES: dict[str, str] = {
         f"{GRPO} --set {name}=1": f"{name} is no setting any more: {place}"
         for name, place in LEFT.items()
     },
-    **{
-        f"{GRPO} --{flag} {value}": f"{flag} … {value}"
-        for flag, values in {
-            "rollouts": "0 1.5 many",
-            "seed": "-1 one",
-            "dtype": "int8",
-            "device": "gpu",
-            "preset": "tinny",
-            "task": "chess",
-        }.items()
-        for value in values.split()
-    },
+    f"{GRPO} --rollouts 1.5": "rollouts … 1.5",
+    f"{GRPO} --seed -1": "seed … -1",
+    f"{GRPO} --dtype int8": "dtype … int8",
+    f"{GRPO} --device gpu": "device … gpu",
+    f"{GRPO} --preset tinny": "preset … tinny",
+    f"{GRPO} --task chess": "task … chess",
     f"{GRPO} --task-set max_terms=99": "max_terms must be … got '99'",
     f"{GRPO} --task-set max_term=3": "no setting 'max_term', did you mean 'max_terms'",
     f"{GRPO} --task-set max_terms": "--task-set takes name=value",
+    f"{GRPO} --task-set habit_mix=0.3,0.3,0.5": "add up to 1, got '0.3,0.3,0.5'",
+    f"{GRPO} --task-set habit_mix=0.5,0.5": "3 values … got '0.5,0.5'",
     f"{GRPO} --lora r=16": "give a --model",
     f"{GRPO} --merge": "--merge … give --save FOLDER",
     f"{RUN} --merge --save empty": "--merge needs a LoRA",
@@ -349,35 +343,21 @@ LINES: dict[str, str] = {
     f"{RUN} --no-chat --system S": "--no-chat",
     f"{RUN} --lora rank=3": "no setting 'rank'",
     f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
-    f"{RUN} --lora alpha=-1": "alpha must be a number > 0, got '-1'",
     f"{RUN} --lora r": "--lora takes name=value, as r=16, got 'r'",
-    f"{GRPO} --model no/such": "no causal",
+    f"{RUN} --lora r=65": "r must be at most 64 here, got 65",
     **{
-        f"{GRPO} --model {name}": f"no causal … {words}"
+        f"{GRPO} --model {shlex.quote(name)}": f"no causal … {words}"
         for name, words in {
             "empty": "that folder has no config.json",
-            ".": "that folder has no config.json",
-            "file": "that is no folder",
             "pipe": "that is no folder",
             "loop": "that is no folder",
-            "smollm2x": "did you mean 'smollm2'?",
             "SmolLM2": "did you mean 'smollm2'?",
-            "polciy": "did you mean 'policy'?",
-            "./polciy": "did you mean './policy'?",
             "models/polciy": "did you mean 'models/policy'?",
-            "empty/polciy": "there is no such folder",
             "/no/such/model": "there is no such folder",
-            "a b": "there is no such folder",
             300 * "a": "there is no such folder",
             "a\033[31m/": "there is no such folder",
         }.items()
-        for name in [shlex.quote(name)]
     },
-    f"{RUN} --lora r=65": "r must be at most 64 here, got 65",
-    f"{RUN} --lora r=99999999": "r must be at most 64 here, got 99999999",
-    f"{GRPO} --task-set habit_mix=0.3,0.3,0.5": "add up to 1, got '0.3,0.3,0.5'",
-    f"{GRPO} --task-set habit_mix=0.5,0.5": "3 values … got '0.5,0.5'",
-    f"{GRPO} --task-set habit_mix=0.5,0.3,x": "3 values … got '0.5,0.3,x'",
     f"{CURVES} --set token_mask=3": "is neither … ; ppo has: ",
     f"{RUN} --resume": "resume … checkpoint_dir",
     f"{RUN} --resume --overwrite --checkpoint-dir c": "choose one",
@@ -385,8 +365,8 @@ LINES: dict[str, str] = {
     **{
         f"{line} {place}": f"cannot write {what} to … {place}"
         for line, what, places in (
-            (f"{RUN} --history", "the history", "empty file/h.csv file/be/low"),
-            (f"{RUN} --samples", "the samples", "empty file/s file/be/low"),
+            (f"{RUN} --history", "the history", "empty file/be/low"),
+            (f"{RUN} --samples", "the samples", "empty file/be/low"),
             (f"{RUN} --save", "the policy", "file file/below"),
             (f"{RUN} --checkpoint-dir", "checkpoints", "file file/below"),
             (f"{CURVES} --out", "the curves", "empty file/c.csv"),
@@ -397,44 +377,27 @@ LINES: dict[str, str] = {
     },
     **{
         f"{RUN} {line}": f"would be written over, or into, what {other} names"
-        for other, lines in {
-            "--save": (
-                "--history a --save a/b",
-                "--samples n/s --save n/s/x/y",
-                "--checkpoint-dir c --save c/checkpoint.pt",
-            ),
-            "--history": (
-                "--history x --checkpoint-dir x",
-                "--history a --samples a/s",
-                "--history c/checkpoint.pt/h --checkpoint-dir c",
-            ),
-            "--samples": ("--samples x --checkpoint-dir x/y",),
+        for line, other in {
+            "--samples n/s --save n/s/x/y": "--save",
+            "--checkpoint-dir c --save c/checkpoint.pt": "--save",
+            "--history x --checkpoint-dir x": "--history",
+            "--samples x --checkpoint-dir x/y": "--samples",
         }.items()
-        for line in lines
     },
     **{
         f"{RUN} --{flag} ''": f"--{flag} '' is empty"
         for flag in "history samples save checkpoint-dir system task set".split()
     },
-    **{f"{GRPO} --{flag} ''": "empty" for flag in ("model", "preset", "lora", "seed")},
     f"{GRPO} --model=": "--model '' is empty",
     f"{GRPO} --save ' '": "--save '' is empty",
-    f"{CURVES} --out=": "--out '' is empty",
     "fetch ''": "fetch '' is empty",
     **{
         f"{line} {place}": f"{place}', which is a folder; name a file in it"
         for line in (f"{RUN} --history", f"{RUN} --samples", f"{CURVES} --out")
-        for place in ("h/", "new/h/", "h/.", "new/..", ".")
+        for place in ("new/h/", "new/..")
     },
-    **{
-        f"{line} {name}": "File name too long"
-        for line in (
-            *(f"{RUN} --{out}" for out in ("history", "samples", "save")),
-            f"{RUN} --checkpoint-dir",
-            f"{CURVES} --out",
-        )
-        for name in (300 * "a", f"new/{130 * 'ä'}", f"{'a/' * 2500}b")
-    },
+    f"{RUN} --save {300 * 'a'}": "File name too long",
+    f"{RUN} --history new/{130 * 'ä'}": "File name too long",
     f"{RUN} --save new/\udcff": "its name is not UTF-8",
     # What is found out only after the outputs were tried leaves nothing behind either.
     **{
@@ -443,7 +406,6 @@ LINES: dict[str, str] = {
             f"{GRPO} --model empty": "no causal",
             f"{GRPO} --task chess": "chess",
             f"{RUN} --device gpu": "gpu",
-            f"{RUN} --merge": "--merge needs a LoRA",
             f"{RUN} --lora target_modules=xx": "target_modules",
             f"{RUN} --resume": "nothing to resume",
         }.items()
@@ -451,36 +413,25 @@ LINES: dict[str, str] = {
     f"{RUN} --checkpoint-dir locked": "locked/.lock cannot be taken",
     f"{RUN} --checkpoint-dir linked": "linked/.lock cannot be taken",
     f"{RUN} --checkpoint-dir kept --overwrite": "kept/checkpoint.pt is in the way",
-    f"{RUN} --history same --samples same": "--samples … same' would be … --history",
     f"{RUN} --history policy/model.safetensors": "--history … would be … --model",
-    f"{RUN} --checkpoint-dir c --history c/checkpoint.pt": "checkpoint … --history",
     f"{RUN} --save policy": "--model … would be … --save",
     "warm-start --seed x": "--seed … 'x'",
     f"{CURVES} --set epsilon=-1": "epsilon must be a number > 0 and ≤ 1, got '-1'",
     f"{CURVES} --set rollouts=3": "'rollouts' is neither a setting",
     "bench --algorithms": "--algorithms names none",
     "real --arms": "no arm or no setting is named",
-    "real --settings": "no arm or no setting is named",
     "conformance --against empty": "'empty' is no file",
-    "conformance --against none.py": "'none.py' is not there",
-    **{
-        f"{line} --out {place}": "which is a folder; name a file in it"
-        for line in ("bench", "gpu-check")
-        for place in ("h/", "new/..")
-    },
-    **{f"{line} --out new/h/": "a store needs a name" for line in ("evidence run",)},
+    "bench --out new/..": "which is a folder; name a file in it",
+    "evidence run --out new/h/": "a store needs a name",
     "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
     "gpu-check --device cpu --out new/b.json": "give --tiny too",
     "bench --seeds 0": "seeds must be a whole number ≥ 1, got 0",
-    "bench --algorithms gropo": "mean 'grpo'",
     "bench --chapters empty": "no notebooks in 'empty'",
-    "real --workers 0": "workers must be a whole number ≥ 1, got 0",
     "real --arms gropo": "gropo",
-    "evidence run --out .": "a store needs a name, got '.'",
     "evidence run --claims stail": "unknown claim … mean 'stale'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers
-    of_layers = re.compile("--lora (r=65|r=99999999|target_modules=xx)")
+    of_layers = re.compile("--lora (r=65|target_modules=xx)")
     LINES |= {line: "a LoRA needs peft" for line in LINES if of_layers.search(line)}
 if importlib.util.find_spec("reasoning_gym"):
     LINES[f"{GRPO} --task reasoning-gym:products"] = "give a --model"
@@ -542,9 +493,7 @@ def test_a_model_that_is_not_here_is_asked_of_the_hub_only_if_it_can_be(monkeypa
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     ],
 )
-def test_where_memory_ends_the_settings_that_take_it_are_named(
-    error, capsys, monkeypatch
-):
+def test_where_memory_ends_its_settings_are_named(error, capsys, monkeypatch):
     """What is complete is kept."""
     pay(monkeypatch)
     updates, update = [], worlds.TRAIN.update

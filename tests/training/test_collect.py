@@ -25,8 +25,6 @@ from tests.worlds import (
 
 COLLECT = import_module("refimpl.collect")  # `refimpl.collect` is the function in it
 
-# Seeds
-
 
 def test_problems_and_samples_change_from_rollout_to_rollout():
     run = prepared()
@@ -46,14 +44,9 @@ def test_answers_and_noise_have_a_seed_each():
     assert len({seed for call in calls for seed in call.args[2:]}) == 4
 
 
-# Old log-probs
-
-
 @pytest.mark.parametrize("rollout_dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("temperature", [0.6, 1.7])
-def test_every_log_prob_of_a_run_is_taken_at_its_temperature(
-    temperature, rollout_dtype
-):
+def test_every_log_prob_is_taken_at_the_temperature(temperature, rollout_dtype):
     """The sampler's, or those scored of π_old where that is another; the reference's,
     and the first update's."""
     settings = {"temperature": temperature, "rollout_dtype": rollout_dtype}
@@ -78,9 +71,6 @@ def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16():
             rounded = values(run.critic, batch.rollout)
     near = (batch.old_values - rounded).abs().max()
     assert near < (batch.old_values - exact).abs().max() / 2
-
-
-# Rewards and advantages
 
 
 def test_the_reward_receives_the_columns_of_the_task_once():
@@ -118,9 +108,6 @@ def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
     assert [w.category for w in found] == ([TaskWarning] if reward is None else [])
 
 
-# Dynamic sampling
-
-
 def drawn(*scores, correct=None, texts=None) -> Drawn:
     """Groups of two: prompts of 3, 3, 4, 4, 3 … tokens, responses of 2, 4, 1, 4, 2 …"""
     scores, row = torch.tensor(scores), torch.arange(len(scores))
@@ -152,9 +139,7 @@ def drawn(*scores, correct=None, texts=None) -> Drawn:
         ([[1.0, 1.0], [0.0, 1.0], [0.5, 0.5]], 2, 3, 3, [2, 3]),
     ],
 )
-def test_groups_that_differ_are_drawn_until_there_are_enough(
-    rounds, wanted, most, taken, rows
-):
+def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, rows):
     asked = []
 
     def more(n) -> Drawn:
@@ -230,9 +215,6 @@ def test_every_refill_has_seeds_of_its_own(monkeypatch):
     assert tuple(draw(run, 0).texts) == texts[0]  # as without dynamic sampling
 
 
-# Overlong responses
-
-
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient(algorithm):
     settings = {"overlong_filtering": True, "max_new_tokens": 1, "reward": fixed_noise}
@@ -241,8 +223,6 @@ def test_a_rollout_of_nothing_but_truncated_responses_has_no_gradient(algorithm)
     measured = updates(run, batch, 0)
     assert measured["grad_norm"] == measured["loss"] == 0
 
-
-# What is recorded
 
 TEXTS = ["3+9=12;#12", "#13", "#5", "#7"]
 

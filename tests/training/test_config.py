@@ -29,9 +29,6 @@ from tests.worlds import PROMPTS, TOKENIZER, prepared, random_model
 KINDS = annotations(TrainConfig)
 
 
-# What a paper prescribes
-
-
 def test_the_settings_of_a_paper_hold_unless_they_are_given():
     off = TrainConfig(dynamic_sampling=False, overlong_share=0.0, router_shift=False)
     for name, config, wanted in (
@@ -61,9 +58,6 @@ def test_when_a_sampler_cannot_stand_for_the_old_policy():
     assert not any(TrainConfig(**given).mismatch for given in same)
 
 
-# Copies
-
-
 def test_a_config_cannot_be_changed_and_can_be_copied():
     given = {"epsilon_low": 0.1}
     config = TrainConfig(seed=3, hyperparameters=given)
@@ -75,8 +69,6 @@ def test_a_config_cannot_be_changed_and_can_be_copied():
     assert type(TrainConfig(temperature=2).temperature) is float
     assert pickle.loads(pickle.dumps(config)) == config
 
-
-# From text
 
 TEXTS = {
     ("dynamic_sampling", "false"): False,
@@ -103,9 +95,6 @@ def test_text_becomes_what_the_setting_holds_or_is_refused():
     for name, text in NO_TEXTS.items():
         with pytest.raises(UserError, match=rf"^{name} must be .*, got '{text}'$"):
             parse(name, KINDS[name], text)
-
-
-# Numbers of NumPy's and torch's
 
 
 def scalars(value) -> list:
@@ -135,9 +124,6 @@ def test_a_scalar_is_an_argument_and_any_whole_number_a_seed():
         sample(max_new_tokens=2, seed=seed)
         Arithmetic().sample(2, seed)
         build("tiny", TOKENIZER, seed)
-
-
-# Advantages and recipes
 
 
 def of_length(prompts, completions, **_):

@@ -11,8 +11,6 @@ from refimpl.evaluation import AT_ONCE, mean_at, pass_at, scores
 from refimpl.tasks import Arithmetic
 from tests.worlds import TOKENIZER, random_model
 
-# The estimator
-
 
 def answers(*right: int, n: int) -> torch.Tensor:
     """A row per problem: so many of its n answers are right."""
@@ -42,9 +40,6 @@ def test_pass_at_1_is_the_share_of_right_answers():
     found = tensor([[1.0, 0.0, 0.5, 0.75], [0.0, 0.0, 0.25, 0.51]])
     assert pass_at(found, 1) == 3 / 8
     assert mean_at(found) == pytest.approx(3.01 / 8)
-
-
-# The scores
 
 
 class Spy(Arithmetic):

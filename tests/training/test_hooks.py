@@ -49,9 +49,6 @@ def saved(folder) -> list[dict]:
     return checkpoint.load(folder)["rows"]
 
 
-# The order
-
-
 def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     tmp_path, monkeypatch
 ):
@@ -83,13 +80,8 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
 
 
-# Staleness
-
-
 @pytest.mark.parametrize("why", [STILL, {"reward": always_one}])
-def test_a_policy_that_does_not_move_is_refused_after_five_rollouts_or_at_the_end(
-    why, tmp_path
-):
+def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
     """It is saved first."""
     settings = {"checkpoint_dir": tmp_path, "checkpoint_every": 1, "overwrite": True}
     for rollouts, done in ((2, 2), (7, 5)):
@@ -106,15 +98,6 @@ def test_where_every_response_is_cut_off_and_left_out_that_is_said():
     cut = {"max_new_tokens": 1, "overlong_filtering": True}
     with pytest.raises(StalenessError, match="cut off at max_new_tokens = 1, and over"):
         small_run(rollouts=1, reward=fixed_noise, **cut)
-
-
-def test_a_run_that_stands_still_may_be_stopped_before_it_is_refused():
-    with pytest.warns(UserWarning, match="stopped after 5 of 9"):
-        history = small_run(rollouts=9, reward=Interrupting(when=5), **STILL)
-    assert isinstance(history.ended, KeyboardInterrupt)
-
-
-# A run that ends early hands back what it has
 
 
 def ended(algorithm="grpo", **arguments) -> History:
@@ -153,14 +136,6 @@ def test_ctrl_c_in_the_last_rollout_ends_nothing_early():
     assert history.ended is None and len(history) == 2
 
 
-def test_a_second_ctrl_c_stops_at_once_and_keeps_what_was_complete():
-    history = ended(reward=Interrupting(when=3, times=2))
-    assert isinstance(history.ended, KeyboardInterrupt)
-    assert whole(history, 2)
-    with pytest.raises(KeyboardInterrupt):  # nothing was complete
-        small_run(reward=Interrupting(when=1, times=2))
-
-
 def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkeypatch):
     def impatient(*_):
         os.kill(os.getpid(), signal.SIGINT)
@@ -171,25 +146,12 @@ def test_a_second_ctrl_c_during_the_last_save_keeps_the_history(tmp_path, monkey
     assert not (tmp_path / checkpoint.NAME).exists()
 
 
-def test_a_gradient_that_is_not_finite_ends_the_run(monkeypatch):
-    """Update 4 of 8 is the second of the second rollout."""
-    diverging(monkeypatch, when=4)
-    history = ended(reward=fixed_noise, micro_batch_size=16)
-    assert isinstance(history.ended, FloatingPointError) and len(history) == 1
-    said = "update 4: the norm of the policy's gradient is inf, training has diverged"
-    assert said in str(history.ended)
-    assert all(p.isfinite().all() for p in history.model.parameters())
-    assert all(p.grad is None for p in history.model.parameters())
-
-
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    settings = {"checkpoint_dir": tmp_path, "checkpoint_every": 1}
     with monkeypatch.context() as patch:
         unwritable(patch, when=2)
-        history = ended(checkpoint_every=1, checkpoint_dir=tmp_path)
-    assert isinstance(history.ended, CheckpointError)
-    said = f"no checkpoint could be written to {str(tmp_path)!r} (No space left"
-    assert said in str(history.ended)
-    assert whole(history, 2)
+        history = ended(**settings)
+    assert isinstance(history.ended, CheckpointError) and whole(history, 2)
     assert len(saved(tmp_path)) == 1
     assert {path.name for path in tmp_path.iterdir()} == {checkpoint.NAME, ".lock"}
 
@@ -197,8 +159,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
         raise RuntimeError("[enforce fail at inline_container.cc:672] . wrote 3 of 64")
 
     monkeypatch.setattr(torch, "save", full)
-    settings = {"checkpoint_dir": tmp_path, "checkpoint_every": 1, "overwrite": True}
-    assert isinstance(ended(**settings).ended, CheckpointError)
+    assert isinstance(ended(**settings, overwrite=True).ended, CheckpointError)
 
 
 def judge_away(when):
@@ -228,9 +189,8 @@ def test_what_fails_in_the_updates_saves_nothing_between_two_rollouts(tmp_path):
     """What would go on from there would not be the same run."""
     with pytest.MonkeyPatch.context() as patch:
         diverging(patch, when=6)  # the second of two updates of the third rollout
-        history = ended(
-            reward=fixed_noise, micro_batch_size=16, checkpoint_dir=tmp_path
-        )
+        kept = {"reward": fixed_noise, "checkpoint_dir": tmp_path}
+        history = ended(micro_batch_size=16, **kept)
     assert len(history) == 2 and not (tmp_path / checkpoint.NAME).exists()
     passes = [log_probs] * 5  # one an update: the sixth fails
     with pytest.raises(IndexError):
@@ -271,9 +231,6 @@ def test_a_request_to_end_and_a_closed_terminal_finish_the_rollout(name, tmp_pat
     calls.clear()
     assert small_run(reward=reward, rollouts=3).ended is None
     signal.signal(number, ignored)
-
-
-# Ctrl-C belongs to the process
 
 
 def test_off_the_main_thread_a_run_is_the_same_and_leaves_ctrl_c_alone():

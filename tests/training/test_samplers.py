@@ -47,9 +47,6 @@ def scored(row, rollout):
     return log_probs(model, rollout)[0]
 
 
-# Late
-
-
 @pytest.mark.parametrize("delay", [1, 2])
 def test_the_sampler_has_the_weights_of_so_many_rollouts_ago(delay):
     run, seen = prepared(sampler_delay=delay, **LATE), []
@@ -86,9 +83,6 @@ def test_a_late_sampler_shares_what_is_frozen_and_nothing_else():
     late.sync()
     kept = [copy.flatten() for (name, _), copy in pairs if "embed" not in name]
     assert torch.equal(torch.cat(kept), before)
-
-
-# Rounded
 
 
 def by_hand(w):
@@ -133,15 +127,10 @@ def test_a_rounded_sampler_leaves_adapters_and_shared_memory_alone():
 def test_rounded_weights_follow_the_policy_or_whom_it_delays():
     run = prepared(sampler_delay=1, rollout_dtype="int8", **LATE)
     (first, *_), (late, *_), (before, batch, _) = rollouts(run, 3)
-    near, *far = (
-        (scored(row, batch.rollout) - batch.rollout.logp).abs().mean()
-        for row in (late, first, before)
-    )
+    of_rows = (scored(row, batch.rollout) for row in (late, first, before))
+    near, *far = ((logp - batch.rollout.logp).abs().mean() for logp in of_rows)
     assert 0 < near < min(far) / 2
     assert_close(batch.old_logp, scored(before, batch.rollout), **NEAR)
-
-
-# In another precision
 
 
 def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
@@ -159,9 +148,6 @@ def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
     assert seen == [False, False, True, False, True, False, True, True]
 
 
-# Trusted
-
-
 @pytest.mark.parametrize("settings", [{"rollout_dtype": "int8"}, {"sampler_delay": 1}])
 def test_a_trusted_sampler_stands_for_the_old_policy(settings):
     """Its own log-probs, off by what it rounds or by how far it lags."""
@@ -174,9 +160,6 @@ def test_a_trusted_sampler_stands_for_the_old_policy(settings):
         assert torch.equal(batch.old_logp, batch.rollout.logp) is trusted
 
 
-# Corrected
-
-
 @pytest.mark.parametrize("two", [False, True])
 @pytest.mark.parametrize("rules", [{"token_reject": (0.9, 1.1)}, {"opsm": 0.01}])
 def test_the_trainer_weighs_and_counts_by_the_policy_that_is_behind(rules, two):
@@ -185,9 +168,8 @@ def test_the_trainer_weighs_and_counts_by_the_policy_that_is_behind(rules, two):
     late = {"sampler_delay": 1, "rollout_dtype": "int8", "learning_rate": 3e-3}
     found = []
     for size in (3, 64):
-        run = prepared(
-            corrections=rules, trust_sampler=two, micro_batch_size=size, **late
-        )
+        how = {"corrections": rules, "trust_sampler": two, "micro_batch_size": size}
+        run = prepared(**how, **late)
         updates(run, collect(run, 0)[0], 0)
         batch, metrics = collect(run, 1)
         run.acts_everywhere = True

@@ -48,9 +48,6 @@ def kept(cache) -> list[str]:
     return [path.name for path in cache.iterdir() if path.suffix != ".lock"]
 
 
-# The cache
-
-
 def test_a_policy_is_trained_once_and_anew_if_asked_and_is_the_same(cache, trainings):
     """It depends on its seed alone, whatever the global generator gives."""
     torch.manual_seed(1)
@@ -91,22 +88,8 @@ def test_every_setting_and_the_recipe_name_the_folder(cache, monkeypatch):
     assert len(folders) == len(settings) + 2
 
 
-def test_a_cache_that_cannot_be_written_is_refused_before_the_work(
-    tmp_path, monkeypatch, trainings
-):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(UserError, match=r"the warm start .REFIMPL_CACHE says"):
-        warm_start(QUICK)
-    assert not trainings
-
-
-# Several processes (here threads: the locks are on files)
-
-
-def test_three_that_need_the_same_policy_train_it_once_and_others_need_not_wait(
-    cache, trainings
-):
+def test_three_that_need_the_same_policy_train_it_once(cache, trainings):
+    """And others need not wait. Threads stand for processes: the locks are on files."""
     with ThreadPoolExecutor(3) as pool:
         models = [start[0] for start in pool.map(warm_start, [QUICK] * 3, timeout=120)]
         assert trainings == [QUICK] and kept(cache) == [cached(QUICK).name]
@@ -114,9 +97,6 @@ def test_three_that_need_the_same_policy_train_it_once_and_others_need_not_wait(
         with FileLock(f"{cached(QUICK)}.lock"):
             pool.submit(warm_start, replace(QUICK, seed=1)).result(timeout=120)
     assert len(trainings) == 2
-
-
-# All or nothing
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -134,9 +114,6 @@ def test_what_is_interrupted_leaves_what_was_there(cache, monkeypatch, trainings
     assert kept(cache) == ([cached(QUICK).name] if old else [])
     again = warm_start(QUICK)[0]
     assert len(trainings) == 2 and (not old or same_weights(again, model))
-
-
-# What is learned from
 
 
 def test_the_loss_falls_on_the_response_and_its_end_alone():
@@ -192,9 +169,6 @@ def test_the_loss_of_a_mixture_of_experts_pays_for_imbalance():
     assert balance > 1e-3
 
 
-# What the package ships
-
-
 def test_the_policies_of_the_chapters_are_read_without_a_cache(cache, trainings):
     for name, settings in STARTS.items():
         model, tokenizer, losses = warm_start(settings)
@@ -238,9 +212,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
-    case, tmp_path, monkeypatch
-):
+def test_a_shipped_policy_that_cannot_be_read_is_named(case, tmp_path, monkeypatch):
     """As a future version of transformers might not read our files."""
     copied = shutil.copytree(starts.SHIPPED, tmp_path / "starts")
     monkeypatch.setattr(starts, "SHIPPED", copied)
@@ -248,9 +220,6 @@ def test_a_shipped_policy_that_is_damaged_or_cannot_be_read_is_named(
     words = rf"/dense is damaged, or transformers {transformers.__version__} does not"
     with pytest.raises(UserError, match=rf"{words} .*REFIMPL_OWN_STARTS=1"):
         warm_start()
-
-
-# What was learned
 
 
 @pytest.mark.parametrize("name", STARTS)

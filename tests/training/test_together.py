@@ -34,9 +34,8 @@ def at_the_end(scores, mask):
 def by_text(prompts, completions, **_):
     """The same wherever a text stands; equal in groups of an even number of terms."""
     pairs = zip(prompts, completions, strict=True)
-    return [
-        zlib.crc32(c.encode()) % 7 / 7 if p.count("+") % 2 else 1.0 for p, c in pairs
-    ]
+    paid = lambda text: zlib.crc32(text.encode()) % 7 / 7  # noqa: E731
+    return [paid(c) if p.count("+") % 2 else 1.0 for p, c in pairs]
 
 
 CHOICES = {
@@ -194,11 +193,8 @@ class Passed(Drawn):
         with routed(run.model, experts=replayed) as self.now:
             self.logp, self.entropy = log_probs(run.model, rollout)
         known = {"group": rollout.group, "max_length": 24}
-        self.weight = normalisers.apply(
-            NORMALISERS.get(run.config.normaliser, run.algorithm.normaliser),
-            self.batch.mask.double(),
-            **known,
-        )
+        named = NORMALISERS.get(run.config.normaliser, run.algorithm.normaliser)
+        self.weight = normalisers.apply(named, self.batch.mask.double(), **known)
         drift = self.now.log_probs(rollout.experts) - rollout.router_logp
         gamma = (-drift.abs().mean((-1, -2))).exp().clamp(min=0.7)
         self.gamma = gamma.gather(1, rollout.positions - 1)  # where a log-prob arises
@@ -272,9 +268,8 @@ def test_the_methods_loss_and_what_corrects_its_ratio(passed, monkeypatch):
         old_logp, weight = moe.shifted(old_logp, weight, left, gamma, *how)
     if not c.detach_shift:
         logp = logp + (gamma / gamma.detach()).log() * left  # no value
-    wanted, measured = method.policy_loss(
-        logp, old_logp, batch.advantages, left, weight
-    )
+    given = logp, old_logp, batch.advantages, left, weight
+    wanted, measured = method.policy_loss(*given)
     monkeypatch.setattr(passed.run, "terms", [])
     found, _ = measured_loss(passed.run, batch)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-7)

@@ -34,8 +34,6 @@ from tests.worlds import (
     small_run,
 )
 
-# The seed
-
 
 @pytest.mark.parametrize("algorithm", ["dapo", "ppo", "rspo"])
 def test_the_seed_decides_the_run(algorithm):
@@ -68,9 +66,6 @@ def test_the_global_generators_neither_move_nor_matter(monkeypatch):
     assert small_run("ppo", rollouts=2) == first
 
 
-# The model
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     """Weights stay float32 under autocast; sampling, reading, training, evaluation."""
@@ -94,9 +89,6 @@ def test_the_dtype_of_weights_and_of_what_is_computed(dtype, monkeypatch):
     assert asked == [dtype == "bfloat16"]
 
 
-# What is recorded
-
-
 @pytest.mark.parametrize("name", ["grpo", "ppo", "rspo"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_run_has_gradients_wherever_it_is_called(name, mode):
@@ -109,15 +101,6 @@ def test_a_run_has_gradients_wherever_it_is_called(name, mode):
         here = small_run(name, model=make(), **settings)
         assert not torch.is_grad_enabled()
     assert here == usual and same_weights(here.model, usual.model)
-
-
-def test_a_hook_that_switches_gradients_off_switches_them_off_for_itself():
-    def hook(run, step):
-        torch.set_grad_enabled(False)
-
-    given = {"rollouts": 2, "reward": fixed_noise, "model": random_model()}
-    assert small_run(hooks=[hook], **given) == small_run(**given)
-    assert torch.is_grad_enabled()
 
 
 def test_what_asks_for_a_gradient_has_one_in_every_mode():
@@ -166,9 +149,6 @@ def test_a_run_is_evaluated_every_so_often_and_after_its_last_rollout():
     assert all(seconds > 0 for seconds in history["step_time"])
 
 
-# Other tasks and rewards
-
-
 def test_any_object_with_the_five_names_is_a_world():
     """Of another kind: repeat the digit. Only what is held out is evaluated on."""
     drawn = []
@@ -202,9 +182,6 @@ def test_the_defaults_are_the_warm_start_and_the_arithmetic_world():
     by_default = train(ALGORITHMS["grpo"], config=one, progress=False)
     assert by_default == small_run("grpo", rollouts=1, task=Arithmetic())
     assert by_default.ended is None
-
-
-# What is refused before any work
 
 
 def test_what_cannot_run_is_refused_before_the_warm_start(monkeypatch):

@@ -138,15 +138,13 @@ def test_the_gradient_of_an_update_is_that_of_the_loss_on_its_rows(case):
     mini, rows = first_mini(run, batch)
     metrics = one_update(run, mini)
     logp, _ = log_probs(run.model, batch.rollout.rows(rows))
-    old_logp, advantages, mask = (
-        x[rows, : logp.shape[1]] for x in (batch.old_logp, batch.advantages, batch.mask)
-    )
+    known = batch.old_logp, batch.advantages, batch.mask
+    old_logp, advantages, mask = (x[rows, : logp.shape[1]] for x in known)
     named = NORMALISERS.get(settings.get("normaliser"), run.algorithm.normaliser)
     longest, group = settings.get("max_length", 24), batch.rollout.group[rows]
     weight = normalisers.apply(named, mask.double(), group=group, max_length=longest)
-    loss, measured = run.algorithm.policy_loss(
-        logp, old_logp, advantages, mask, weight, **run.hyperparameters
-    )
+    given = logp, old_logp, advantages, mask, weight
+    loss, measured = run.algorithm.policy_loss(*given, **run.hyperparameters)
     expected = slopes(loss, run.model)
     assert same_gradients(grads(run.model), expected)
     assert metrics["grad_norm"] == pytest.approx(expected.norm().item())
@@ -164,19 +162,15 @@ def test_the_critics_gradient_is_a_mean_over_the_tokens_of_its_rows(filtered):
     assert (mini.mask.sum() < 0.8 * mini.rollout.mask.sum()).item() is filtered
     metrics = one_update(run, mini)
     predicted = values(run.critic, batch.rollout.rows(rows))
-    old, targets, mask = (
-        x[rows, : predicted.shape[1]]
-        for x in (batch.old_values, batch.targets, batch.mask)
-    )
+    known = batch.old_values, batch.targets, batch.mask
+    old, targets, mask = (x[rows, : predicted.shape[1]] for x in known)
     loss = value_loss(predicted, old, targets, mask, epsilon=0.05)  # mean over tokens
     assert same_gradients(grads(run.critic), slopes(loss, run.critic))
     assert metrics["value_loss"] == pytest.approx(loss.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("epochs", [2, 4])
-def test_metrics_are_read_once_a_rollout_and_the_norms_once_an_update(
-    epochs, monkeypatch
-):
+def test_metrics_are_read_once_a_rollout(epochs, monkeypatch):
     """However many micro-batches there are."""
     seen = []
 
@@ -335,9 +329,7 @@ def passed(monkeypatch):
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
-def test_groups_of_equal_rewards_are_not_computed_and_change_nothing(
-    normaliser, passed
-):
+def test_groups_of_equal_rewards_are_not_computed(normaliser, passed):
     """Nor do rows at the mean: a group is kept or left out as a whole."""
     settings = EXACT | {"reward": some_equal, "micro_batch_size": 16}
     run, batch, _ = rolled_out(normaliser=normaliser, **settings)
