@@ -61,8 +61,9 @@ def fork_path(
     for axis in (left, right):
         _updates_axis(axis, len(updates), minibatches)
     draw.finding(figure, "DAPO's clip silences the good forks, and few other tokens")
-    draw.caption(figure, f"Grey lines: the {len(paths)} good forks of 3 rollouts")
-    return figure
+    return draw.caption(
+        figure, f"Grey lines: the {len(paths)} good forks of 3 rollouts"
+    )
 
 
 def fork_shares(
@@ -87,8 +88,7 @@ def fork_shares(
     for axis in axes[1:]:
         axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=1))
         axis.set_ylim(bottom=0)
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def loss_value(chances, values: Mapping[str, Sequence[float]], coefficients) -> Figure:
@@ -103,8 +103,7 @@ def loss_value(chances, values: Mapping[str, Sequence[float]], coefficients) -> 
     right.set(title="its gradient coefficient c", ylim=(-0.3, 6))
     right.annotate("cap at r = 5", (0.053, 5.4), color="#555555")
     title = "One good token rises as asked; CISPO's loss rises with it, up to the cap"
-    draw.heading(figure, left, title)
-    return figure
+    return draw.heading(figure, left, title)
 
 
 def cispo_explorer() -> explorer.Explorer:
@@ -230,5 +229,4 @@ def training(
     axes[-1].annotate("before", (before, 1), (4, -4), textcoords="offset points")
     figure.get_layout_engine().set(wspace=0.06)
     title = "CISPO finds the rare habit, and loses the skill at the hard setting"
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)

@@ -64,10 +64,9 @@ def clusters(by_start: Mapping[int, Sequence[float]], what: str, title: str) -> 
     axis.set_xticks([*by_start, n + 0.4, n + 1.4], [*named, *ends])
     axis.set_ylabel(what)
     draw.finding(figure, title)
-    draw.caption(
+    return draw.caption(
         figure, "dots: pairs of runs, lines: their means, bars: 95 % intervals"
     )
-    return figure
 
 
 def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
@@ -105,12 +104,11 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
     axis.grid(axis="y", visible=False)
     axis.set_xlabel("← the other way      as claimed →")
     draw.heading(figure, axis, title)
-    draw.caption(
+    return draw.caption(
         figure,
         "in units of the smallest effect that matters, logarithmic beyond ±1;"
         " bars: 95 % intervals, five or ten warm starts",
     )
-    return figure
 
 
 UNITS = {
@@ -157,8 +155,7 @@ def stories(
         axis.set(title=name, ylabel=unit, xlabel="warm start", xticks=range(5))
     draw.finding(figure, title)
     told = "dots: pairs of runs; line, band: mean over warm starts, 95 % interval"
-    draw.caption(figure, told)
-    return figure
+    return draw.caption(figure, told)
 
 
 def sweeps(
@@ -186,8 +183,9 @@ def sweeps(
         _rate_axis(axis, rates[::2])
     axes[0].set_ylabel("reward, last ten rollouts")
     draw.finding(figure, title)
-    draw.caption(figure, f"{len(by_start)} lines: warm starts; ×: the breaking rate")
-    return figure
+    return draw.caption(
+        figure, f"{len(by_start)} lines: warm starts; ×: the breaking rate"
+    )
 
 
 def _rate_axis(axis, rates: Sequence[float]) -> None:
@@ -235,8 +233,7 @@ def breaking(
     draw.row_labels(axes[0], [NAMES.get(arm, arm) for arm in methods])
     draw.finding(figure, title)
     told = f"{BY_START}; dashed: {methods[0]}'s mean, solid: highest rate tried"
-    draw.caption(figure, told)
-    return figure
+    return draw.caption(figure, told)
 
 
 _TICKS = (1, 2, 4, 8, 16, 32)
@@ -277,8 +274,7 @@ def effects(
     draw.row_labels(axis, rows)
     axis.set_xlabel(what)
     draw.finding(figure, title)
-    draw.caption(figure, f"{BY_START}; {told}")
-    return figure
+    return draw.caption(figure, f"{BY_START}; {told}")
 
 
 def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
@@ -300,8 +296,7 @@ def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Fig
         axis.set(title=f"{label}: {sum(off)} of {len(off)}", xlabel="study")
     axes[0].set(ylabel="95 % interval", ylim=(-4, 4))
     draw.finding(figure, title)
-    draw.caption(figure, "red: the interval excludes 0")
-    return figure
+    return draw.caption(figure, "red: the interval excludes 0")
 
 
 AUDITED = [

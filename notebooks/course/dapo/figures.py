@@ -68,8 +68,7 @@ def headroom(
     right.set(title="a token at 1 %, always good", xlabel="rollout", ylim=(0, 0.75))
     right.set_ylabel("its probability")
     title = "A wider bound lifts rare tokens sooner, nearly sure ones no further"
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def room_explorer() -> explorer.Explorer:
@@ -161,8 +160,7 @@ def by_updates_and_samples(runs: Mapping[str, Sequence], updates: int) -> Figure
     right.set(xlabel="responses sampled")
     draw.legend_outside(figure, left, 2)
     title = "Dynamic sampling is ahead per update and behind per response"
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explorer:
@@ -228,8 +226,9 @@ def entropy_at_reward(runs: Mapping[str, Sequence[History]]) -> Figure:
     title = "At equal reward the entropy is about equal, whatever the upper bound"
     draw.heading(figure, axis, title, columns=4)
     (count,) = {len(histories) for histories in runs.values()}
-    draw.caption(figure, f"{count} runs per bound, a mark for each of their rollouts")
-    return figure
+    return draw.caption(
+        figure, f"{count} runs per bound, a mark for each of their rollouts"
+    )
 
 
 def parts(runs: Mapping[str, Sequence[History]], late: Callable) -> Figure:
@@ -259,5 +258,4 @@ def parts(runs: Mapping[str, Sequence[History]], late: Callable) -> Figure:
     draw.finding(figure, title)
     (count,) = {len(histories) for histories in runs.values()}
     note = f"{count} runs each; bar: median, band: range, shaded: DAPO's range"
-    draw.caption(figure, note)
-    return figure
+    return draw.caption(figure, note)

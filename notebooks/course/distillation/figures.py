@@ -57,8 +57,7 @@ def learning(
     if here:
         axes[0].plot(*known(here), color=BLACK, linewidth=1.6, label="made here")
     axes[0].set_ylabel("held-out accuracy")
-    draw.heading(figure, axes[-1 if len(axes) > 1 else 0], title)
-    return figure
+    return draw.heading(figure, axes[-1 if len(axes) > 1 else 0], title)
 
 
 def two_worlds(rows: Mapping[str, Sequence[Mapping]], title: str) -> Figure:
@@ -68,8 +67,7 @@ def two_worlds(rows: Mapping[str, Sequence[Mapping]], title: str) -> Figure:
         found = {label: [run[key] for run in runs] for label, runs in rows.items()}
         draw.dots(axis, found, [FREE[1]] * 3 + [FREE[0]] * (len(rows) - 3))
         axis.set(xlim=(-0.02, 1.02), xlabel="held-out accuracy", title=name)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def blind(
@@ -87,8 +85,7 @@ def blind(
     for axis in axes:
         axis.axvspan(5.5, max(kl) + 0.5, color=GREY, alpha=0.18, linewidth=0)
     axes[0].text(5.6, 0.55, "never\ntrained", color=INK)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def penalties(runs: Mapping[str, Sequence[float]], title: str) -> Figure:
@@ -98,8 +95,7 @@ def penalties(runs: Mapping[str, Sequence[float]], title: str) -> Figure:
         draw.line(axes[0], draw.steps(kl), kl, colour, dash, label)
     axes[0].set(ylabel="KL to the teacher, nats", ylim=(0, None))
     draw.rollout_axis(axes[0])
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def of_tokens(texts: Sequence[Sequence[str]], values, title: str) -> Figure:
@@ -139,8 +135,7 @@ def of_tokens(texts: Sequence[Sequence[str]], values, title: str) -> Figure:
                     size=9.5,
                     color=INK,
                 )
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def teacher_explorer() -> explorer.Explorer:

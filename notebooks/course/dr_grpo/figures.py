@@ -61,8 +61,9 @@ def growth(runs: Sequence[History]) -> Figure:
     second.grid(False)
     second.spines[["bottom", "left"]].set_visible(False)
     second.legend(loc="lower center", ncols=3, columnspacing=1, handlelength=1.2)
-    draw.finding(figure, "Wrong answers grow, but they are no longer the same answers")
-    return figure
+    return draw.finding(
+        figure, "Wrong answers grow, but they are no longer the same answers"
+    )
 
 
 def walk(
@@ -84,8 +85,7 @@ def walk(
         )
     axes[0].set_ylabel("mean length (tokens)")
     draw.legend_outside(figure, axes[0], 2, "lower")
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def climb_explorer(pull_of: Callable) -> explorer.Explorer:
@@ -169,8 +169,7 @@ def wrong_lengths(runs: Mapping[str, Sequence[History]]) -> Figure:
     axis.legend(loc="lower right")
     draw.finding(figure, "Wrong answers stay shorter without 1/|o|, whatever the std")
     line = "lines: medians, bands: all of their runs"
-    draw.caption(figure, f"{draw.how_many(counts)} of each method; {line}")
-    return figure
+    return draw.caption(figure, f"{draw.how_many(counts)} of each method; {line}")
 
 
 KINDS = ("right", "right", "wrong", "wrong")

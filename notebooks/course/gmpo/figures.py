@@ -38,8 +38,7 @@ def wild_tokens(largest: Tensor, arithmetic: Tensor, geometric: Tensor) -> Figur
     note = (
         f"{len(largest)} responses of one stored rollout; a line joins each one's means"
     )
-    draw.caption(figure, note)
-    return figure
+    return draw.caption(figure, note)
 
 
 def alone(name: str, length: int, sign: int, **settings) -> Tensor:
@@ -113,8 +112,7 @@ def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
         side = {"va": "bottom"} if value >= 0 else {"va": "top"}
         place = value + (0.03 if value >= 0 else -0.05)
         axis.text(x, place, f"{value:g}".replace("-", "−"), ha="center", **side)
-    draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
-    return figure
+    return draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
 
 
 def at_equal_width(
@@ -128,5 +126,6 @@ def at_equal_width(
     axes[0].set_xlabel("range of log-ratios (nats)")
     axes[1].set_xlabel("accuracy after 30 rollouts")
     axes[1].set_xlim(right=1)
-    draw.finding(figure, "At equal width, GMPO's log-ratios stay closer together")
-    return figure
+    return draw.finding(
+        figure, "At equal width, GMPO's log-ratios stay closer together"
+    )

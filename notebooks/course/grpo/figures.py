@@ -38,8 +38,7 @@ def critic(explained: draw.Runs, others: draw.Runs, title: str) -> Figure:
         draw.band(axis, runs, shade, label, dash)
     axis.set(ylim=(-0.45, 1), ylabel="variance explained")
     draw.rollout_axis(axis, 8)
-    draw.heading(figure, axis, title)
-    return figure
+    return draw.heading(figure, axis, title)
 
 
 def one_group(
@@ -66,8 +65,7 @@ def one_group(
     axis.grid(False)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def shortened(text: str, length: int = 26) -> str:
@@ -94,8 +92,7 @@ def dead_groups(
         axis.grid(False, axis="x")
     axes[0].set_ylabel("share of groups")
     draw.heading(figure, axes[0], title)
-    draw.caption(figure, note)
-    return figure
+    return draw.caption(figure, note)
 
 
 def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
@@ -110,8 +107,7 @@ def loss_and_reward(named: Mapping[str, History], title: str) -> Figure:
     looks = [(shade, dash) for shade, dash in zip(FREE, DASHES)]
     draw.metric_panels(axes, runs, panels, looks, from_zero=False)
     axes[1].set_ylim(0, 1)
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer:
@@ -260,5 +256,4 @@ def rewards(named: Mapping[str, Sequence[History]], title: str) -> Figure:
     panels = (("reward", "reward (training)"),)
     draw.metric_panels([axis], named, panels, looks_of(named))
     axis.set_ylim(0, 1)
-    draw.heading(figure, axis, title)
-    return figure
+    return draw.heading(figure, axis, title)

@@ -53,8 +53,9 @@ def responses(rollout: Stale, z: Tensor, clipped: Tensor, rows: Sequence[int]):
         "orange: more likely than when sampled, purple: less likely\n"
         "framed: clipped, the token has lost its gradient"
     )
-    draw.finding(figure, "The reward judges a response, the clip each token of it")
-    return figure
+    return draw.finding(
+        figure, "The reward judges a response, the clip each token of it"
+    )
 
 
 def importance_weights(
@@ -73,8 +74,7 @@ def importance_weights(
     right.set(title="standard deviation", yscale="log")
     draw.plain_ticks(right.yaxis, (0.03, 0.1, 0.3, 1, 3))
     title = "The product is right on average but runs wild; s is quiet but biased"
-    draw.heading(figure, left, title)
-    return figure
+    return draw.heading(figure, left, title)
 
 
 def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
@@ -93,8 +93,7 @@ def by_length(lengths, log_s, predicted: Sequence[tuple[float, float, float]]):
     axis.set(xlabel="response length |o| (tokens)", ylabel=r"$|\log s|$")
     axis.set(yscale="log", ylim=(0.8 * floor, 1.5))
     draw.heading(figure, axis, "Short responses move farther than long ones")
-    draw.caption(figure, "One dot per response of 3 runs")
-    return figure
+    return draw.caption(figure, "One dot per response of 3 runs")
 
 
 def scan(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
@@ -107,8 +106,7 @@ def scan(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
         axis.set(title=title, xlabel="GSPO: multiple of the paper's ε")
     axes[0].set_yscale("log")
     draw.plain_ticks(axes[0].yaxis, (0.003, 0.01, 0.03, 0.1, 0.3, 1))
-    draw.finding(figure, "The more GSPO clips, the slower it learns here")
-    return figure
+    return draw.finding(figure, "The more GSPO clips, the slower it learns here")
 
 
 # The explorer: responses drawn from a model, and whom each clip silences

@@ -27,8 +27,7 @@ def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
     axis.set_xticks(at, [f"update {k + 1}" for k in range(len(seen))])
     axis.set_ylabel("% of tokens")
     draw.heading(figure, axis, title)
-    draw.caption(figure, "1 rollout, 32 answers per update")
-    return figure
+    return draw.caption(figure, "1 rollout, 32 answers per update")
 
 
 LENGTHS = tuple(2**k for k in range(2, 11))
@@ -49,8 +48,7 @@ def by_length(title: str) -> Figure:
     axes[1].set(title="std / true gradient, 64 answers", yscale="log")
     axes[1].set_ylim(0.01, 200)
     draw.plain_ticks(axes[1].yaxis, (0.01, 0.1, 1, 10, 100))
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 PANELS = (
@@ -166,5 +164,4 @@ def gains(title: str) -> Figure:
     draw.row_labels(axes[0], rules)
     draw.heading(figure, axes[0], title)
     told = f"dots: pairs of runs from one start, n = {count}"
-    draw.caption(figure, f"{told}; line: mean and 95 % interval")
-    return figure
+    return draw.caption(figure, f"{told}; line: mean and 95 % interval")

@@ -75,8 +75,7 @@ def routing(rollout: Rollout, after: Routing, tokenizer, shortest: int = 12) -> 
         loc="outside lower left",
         ncols=4,
     )
-    draw.finding(figure, "After 16 updates some tokens visit another expert")
-    return figure
+    return draw.finding(figure, "After 16 updates some tokens visit another expert")
 
 
 def _cell(axis, t: int, e: int, old: set, new: set, favoured: set) -> None:
@@ -113,8 +112,7 @@ def placements(gamma: float) -> Figure:
         draw.rule(axis, x=1)
     axes[0].set_ylabel("coefficient $c$")
     title = f"γ = {gamma:g} weakens a token, and before the clip it moves the bound"
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def gamma_of(drift: Tensor, floor: float, k: int) -> Tensor:
@@ -214,5 +212,6 @@ def final_accuracies(
         draw.dots(axis, starts, what="")
         axis.set(xlim=(0, 1.02), title=setting, xlabel="held-out accuracy")
     draw.finding(figure, title)
-    draw.caption(figure, "dots: 5 warm starts, means of their 1 to 4 runs; bar: median")
-    return figure
+    return draw.caption(
+        figure, "dots: 5 warm starts, means of their 1 to 4 runs; bar: median"
+    )

@@ -53,8 +53,7 @@ def one_table(
     last.set_title("weight × B", fontsize=11)
     last.set_xlabel(r"length $|o|$")
     last.legend(loc="upper right", handlelength=1.6, fontsize=10)
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def two_tokens(z, gate, pairs, tau: float, title: str) -> Figure:
@@ -71,8 +70,7 @@ def two_tokens(z, gate, pairs, tau: float, title: str) -> Figure:
         axis.plot([mean, mean], gap, color=INK, linewidth=2.5, label="the gap")
         axis.set(title=name, xlabel="log-ratio $z$", xticks=(-0.4, 0, 0.4))
     axes[0].set_ylabel(f"gate $g(z)$, τ = {tau:g}")
-    draw.heading(figure, axes[0], title, columns=4)
-    return figure
+    return draw.heading(figure, axes[0], title, columns=4)
 
 
 def variances(named: Mapping[str, Sequence[float]], limit: float, title: str):
@@ -91,8 +89,7 @@ def variances(named: Mapping[str, Sequence[float]], limit: float, title: str):
         draw.plain_ticks(axis.xaxis, (1e-4, 1e-2, 1))
     axes[0].set_ylabel("share of responses")
     draw.finding(figure, title)
-    draw.caption(figure, "the responses of 5 rollouts per panel")
-    return figure
+    return draw.caption(figure, "the responses of 5 rollouts per panel")
 
 
 def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
@@ -105,8 +102,7 @@ def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     draw.rule(axis, x=1)
     draw.row_labels(axis, shares)
     axis.set_xlabel("mean gate of tokens with |log r| > 0.2  (1: nothing is taken)")
-    draw.heading(figure, axis, title)
-    return figure
+    return draw.heading(figure, axis, title)
 
 
 def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
@@ -114,8 +110,7 @@ def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
     panels = (("reward", "reward"), ("entropy", "entropy (nats/token)"))
     figure, axes = draw.panel_grid(2, (8, 3.2))
     draw.metric_panels(axes, runs, panels, style.looks_of(runs))
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def detectable(sd: float, n: int, paired: bool, alpha: float = 0.05) -> float:

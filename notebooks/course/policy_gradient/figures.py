@@ -43,8 +43,7 @@ def logit_push(cases: dict, labels) -> Figure:
     for axis in axes[::2]:
         axis.set_ylabel("push on the logit")
     title = "Push a rare token up and the favourite pays; "
-    draw.finding(figure, title + "push it down and the favourite gains")
-    return figure
+    return draw.finding(figure, title + "push it down and the favourite gains")
 
 
 def push_bars(axis, gradient, token: int, labels):
@@ -119,8 +118,9 @@ def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
         at = draw.nearest(share, 0.5) if share[-1] < 0.5 else -20
         x, y = 1.2 * float(length[at]), float(share[at])
         right.text(x, y, f"sd {label}", color=FREE[0], fontsize=11, va="bottom")
-    draw.finding(figure, r"Only the product $\rho$ is exact, and length ruins it")
-    return figure
+    return draw.finding(
+        figure, r"Only the product $\rho$ is exact, and length ruins it"
+    )
 
 
 def gradients(projections: dict, noise: dict) -> Figure:
@@ -144,8 +144,7 @@ def gradients(projections: dict, noise: dict) -> Figure:
     title = "Adding 1 to all rewards more than doubles the noise, "
     draw.finding(figure, title + "unless a baseline absorbs it")
     one = len(next(iter(projections.values())))
-    draw.caption(figure, f"dots: {one} rollouts of one policy, bar: mean")
-    return figure
+    return draw.caption(figure, f"dots: {one} rollouts of one policy, bar: mean")
 
 
 def learned(histories: Sequence[History], title: str) -> Figure:
@@ -163,8 +162,7 @@ def learned(histories: Sequence[History], title: str) -> Figure:
     for axis in axes[:2]:
         axis.set_ylim(-0.02, 1.02)
     draw.rule(axes[2], y=0, dash="-", width=1)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def on_updates(axis, updates) -> None:
@@ -229,8 +227,7 @@ def promise(updates, surrogate, accuracy) -> Figure:
     right.set(title="true: held-out accuracy", ylim=(0, 1))
     for axis in (left, right):
         on_updates(axis, updates)
-    draw.finding(figure, "The promise keeps growing; the accuracy turns around")
-    return figure
+    return draw.finding(figure, "The promise keeps growing; the accuracy turns around")
 
 
 def age(fresh: Sequence[float], aged: dict, start: float, title: str) -> Figure:
@@ -249,5 +246,4 @@ def age(fresh: Sequence[float], aged: dict, start: float, title: str) -> Figure:
     axis.axvline(start, color=GREY, ls=":")
     axis.text(start, -0.62, "warm start", ha="center", va="bottom", fontsize=11)
     axis.set(xlim=(0, 1), xlabel="held-out accuracy after 48 updates")
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)

@@ -105,10 +105,9 @@ def six_cases(by_sign: dict[int, Curve], low: float = 0.2, high: float = 0.2) ->
         axis.set_title(rf"$\hat{{A}}{'>' if sign > 0 else '<'}0$: {ARROWS[sign]}")
         axis.grid(False)
     axes[0].set_ylabel("objective")
-    draw.finding(
+    return draw.finding(
         figure, "The clip is one-sided: only cases 3 and 4 lose their gradient"
     )
-    return figure
 
 
 def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> Figure:
@@ -133,8 +132,7 @@ def credit(responses: Sequence[tuple[str, Sequence, Sequence]], title: str) -> F
     axes[0].bar([0], [0], color=GOOD, label=r"$\hat{A}>0$")
     axes[0].bar([0], [0], color=BAD, label=r"$\hat{A}<0$")
     draw.legend_outside(figure, axes[0], 3, "lower", 11)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def clip_explorer() -> explorer.Explorer:
@@ -250,8 +248,7 @@ def kl_estimators(d, values: dict, slopes: dict) -> Figure:
         draw.rule(axis, y=0, colour=BLACK, dash="-", width=0.6)
         draw.rule(axis, x=0, colour=BLACK, dash="-", width=0.6)
         axis.set_xlabel(r"$d=\log\pi_\theta-\log\pi_{\mathrm{ref}}$")
-    draw.finding(figure, "As losses, k₁, k₂ and k₃ pull very differently")
-    return figure
+    return draw.finding(figure, "As losses, k₁, k₂ and k₃ pull very differently")
 
 
 def ladder(runs: Runs) -> Figure:
@@ -273,10 +270,9 @@ def ladder(runs: Runs) -> Figure:
             draw.plain_ticks(axis.xaxis, (1, 10, 100, 1_000, 10_000))
         else:
             axis.set(xlim=(0, 1.03), xticks=[0, 0.5, 1])
-    draw.finding(
+    return draw.finding(
         figure, "The clip keeps most of the skill, but less of it with a critic"
     )
-    return figure
 
 
 LISTING = """\
@@ -312,8 +308,7 @@ def find_the_bug(seeds: Sequence[int] = (0, 1, 2)) -> Figure:
     for axis in axes:
         draw.rollout_axis(axis)
     axes[0].legend(loc="lower right")
-    draw.finding(figure, "The reward looks healthy; what about V?")
-    return figure
+    return draw.finding(figure, "The reward looks healthy; what about V?")
 
 
 def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:

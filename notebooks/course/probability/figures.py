@@ -60,8 +60,7 @@ def moves(
         axis.set_xlabel("probability when sampled")
         axis.tick_params("x", labelsize=9)
     axes[0].set_ylabel("probability after the updates")
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 METHODS = {
@@ -146,8 +145,7 @@ def places(runs: Mapping[str, fork.Masked], title: str) -> Figure:
     axes[0].yaxis.set_major_formatter(lambda y, _: f"{abs(y):g}")
     axes[0].set_ylabel("tokens dropped")
     draw.heading(figure, axes[0], title)
-    draw.caption(figure, "1 run per panel, 16 rollouts of 256 answers")
-    return figure
+    return draw.caption(figure, "1 run per panel, 16 rollouts of 256 answers")
 
 
 def episode(
@@ -178,8 +176,7 @@ def episode(
     draw.heading(figure, left, title)
     told = "right: pairs of runs, 0.1 to 0.2; line, band: mean and 95 % interval"
     left_told = figure.get_supxlabel().partition(";")[0]
-    draw.caption(figure, f"{left_told}; line: median, band: range; {told}")
-    return figure
+    return draw.caption(figure, f"{left_told}; line: median, band: range; {told}")
 
 
 def pulls(tau: float, title: str) -> Figure:
@@ -199,8 +196,7 @@ def pulls(tau: float, title: str) -> Figure:
         axis.set(title=f"{names[name]}, τ = {tau:g}", xlabel=r"$z = \log r$")
         axis.set(ylim=(-3.4, 3.4), xticks=range(-3, 4))
     axes[0].set_ylabel(r"coefficient of $\nabla\log\pi$")
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def coefficient(name: str, z: Tensor, advantage: float, **given: float) -> Tensor:

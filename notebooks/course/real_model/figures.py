@@ -62,8 +62,7 @@ def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
     axis.set(ylabel=name)
     draw.rollout_axis(axis, 6)
     draw.legend_beside(axis)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def broken(right: History, other: History, title: str) -> Figure:
@@ -81,8 +80,7 @@ def broken(right: History, other: History, title: str) -> Figure:
         axis.set(xlabel="step", title=name, ylabel=unit)
         axis.set_ylim(bottom=0) if column == "loss" else axis.set_ylim(-0.03, 1.05)
     draw.heading(figure, axes[0], title)
-    draw.caption(figure, "one run each, the same seeds")
-    return figure
+    return draw.caption(figure, "one run each, the same seeds")
 
 
 ROOM = {8: "a small laptop", 24: "a card for games", 80: "one large card"}
@@ -164,5 +162,4 @@ def stored(runs: Runs, title: str, columns: int = 4) -> Figure:
             axis.set_xlabel("rollout")
             axis.xaxis.set_tick_params(labelbottom=True)
         draw.count_runs(axis, label, len(values), "lines: means of five rollouts")
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)

@@ -35,8 +35,7 @@ def gates(named: Mapping[str, Mapping[int, Curve]], title: str) -> Figure:
     axes[0, 0].set_ylabel("gate $g$")
     axes[1, 0].set_ylabel("coefficient $c = g\\,r$")
     draw.heading(figure, axes[0, 0], title, columns=2)
-    draw.caption(figure, "shaded: the side from which a token comes back to 1")
-    return figure
+    return draw.caption(figure, "shaded: the side from which a token comes back to 1")
 
 
 def kept(shares: Mapping[str, Mapping[str, float]], rest: float, title: str) -> Figure:
@@ -59,8 +58,7 @@ def kept(shares: Mapping[str, Mapping[str, float]], rest: float, title: str) -> 
     axis.grid(axis="y", visible=False)
     draw.heading(figure, axis, title)
     near = f"left out: tokens within 0.2 of ratio 1, which have {rest:.0%} of all push"
-    draw.caption(figure, near)
-    return figure
+    return draw.caption(figure, near)
 
 
 def differences(
@@ -87,8 +85,7 @@ def differences(
     draw.finding(figure, title)
     number = max(len(v) for rows in panels.values() for v in rows.values())
     told = f"dots: {number} warm starts; diamond and bar: mean and 95 % interval"
-    draw.caption(figure, told)
-    return figure
+    return draw.caption(figure, told)
 
 
 def openings(
@@ -102,8 +99,7 @@ def openings(
         axis.set_title(outcome, fontsize=12)
         axis.set_xlabel(unit)
     axes[-1].set_xlim(-0.03, 1.03)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def asymmetry(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
@@ -117,8 +113,7 @@ def asymmetry(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> 
     draw.finding(figure, title)
     counts = sorted({len(v) for by_arm in runs.values() for v in by_arm.values()})
     number = " or ".join(map(str, counts))
-    draw.caption(figure, f"dots: single runs ({number} per column), bar: median")
-    return figure
+    return draw.caption(figure, f"dots: single runs ({number} per column), bar: median")
 
 
 def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
@@ -128,5 +123,4 @@ def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
     draw.metric_panels(axes, runs, panels, looks_of(runs), from_zero=False)
     axes[0].set_ylim(0, 1)
     axes[1].set_yscale("log")
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)

@@ -46,8 +46,7 @@ def parts(title: str, rollouts: int = 4) -> Figure:
     cut(2.3, "each waits for the other", SAMPLER + LEARNER, behind=0)
     cut(0.85, "the sampler goes on", SAMPLER, behind=1)
     axis.text(left, 0.14, "time →", size=11, color=GREY)
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
 def _sub(n: int) -> str:
@@ -69,8 +68,7 @@ def ranks(lengths: Sequence[Sequence[int]], title: str) -> Figure:
         axis.set_xticks(range(1, 9), [n for of_rank in lengths for n in of_rank])
         axis.set(title=name, xlabel="tokens in the answer")
     axes[0].set_ylabel("weight of one token")
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def delays(
@@ -109,8 +107,7 @@ def distinct(counts: Mapping[str, Sequence[int]], title: str) -> Figure:
         ticks,
     )
     axis.set(xlabel="different answers in a group of eight", ylabel="groups")
-    draw.heading(figure, axis, title)
-    return figure
+    return draw.heading(figure, axis, title)
 
 
 def coefficient(

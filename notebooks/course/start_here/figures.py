@@ -350,8 +350,7 @@ def habit_bars(survey, title: str, footer: str) -> Figure:
     axis.set_xlabel("share of answers (filled: right)", loc="left")
     axis.grid(False)
     draw.finding(figure, title)
-    draw.caption(figure, footer)
-    return figure
+    return draw.caption(figure, footer)
 
 
 def sft_loss(losses: Sequence[float], skill_steps: int, title: str = "") -> Figure:
@@ -381,5 +380,4 @@ def hacking(history: History | Sequence[History], title: str = HACKED) -> Figure
     habit_shares(right, runs)
     for axis in (left, right):
         axis.legend(loc="best")
-    draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)

@@ -20,8 +20,7 @@ def broken_sft(right: list[float], broken: list[float]) -> Figure:
     axis.set(xlabel="step", ylabel="loss (nats/token)", ylim=(0, 3.1))
     axis.legend(loc="upper right")
     draw.finding(figure, "The broken run's loss is lower. Is it the better model?")
-    draw.caption(figure, "one run each, the same batches")
-    return figure
+    return draw.caption(figure, "one run each, the same batches")
 
 
 SHOWN = 7

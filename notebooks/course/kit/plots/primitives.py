@@ -110,8 +110,8 @@ def wrapped(text: str, width: float, size: float) -> str:
     return textwrap.fill(text, letters, break_on_hyphens=False)
 
 
-def finding(figure: Figure, text: str) -> None:
-    """The figure's title, from its left edge: a sentence that says what is seen.
+def finding(figure: Figure, text: str) -> Figure:
+    """The figure with its title, from its left edge: a sentence that says what is seen.
 
     Where the figure has a legend above its panels, the title stands on top of it.
     """
@@ -124,12 +124,14 @@ def finding(figure: Figure, text: str) -> None:
         legend.set_loc("outside upper left")
     else:
         figure.suptitle(text, x=0.01, ha="left", linespacing=1.15)
+    return figure
 
 
-def caption(figure: Figure, text: str) -> None:
-    """A small line at the lower right, below everything."""
+def caption(figure: Figure, text: str) -> Figure:
+    """The figure with a small line at the lower right, below everything."""
     size = mpl.rcParams["xtick.labelsize"] - 1
     figure.supxlabel(text, x=0.995, ha="right", fontsize=size, color="#555555")
+    return figure
 
 
 def how_many(counts: Mapping[str, int]) -> str:
@@ -342,8 +344,8 @@ def legend_outside(
     figure.legend(*shown, loc=where, ncols=columns, fontsize=fontsize)
 
 
-def heading(figure: Figure, axis, title: str = "", columns: int = 0) -> None:
-    """Above all panels: the finding, and a legend of what `axis` shows.
+def heading(figure: Figure, axis, title: str = "", columns: int = 0) -> Figure:
+    """The figure with its finding above all panels, and a legend of what `axis` shows.
 
     One label needs no legend. `columns` are as many as fit, unless given.
     """
@@ -356,3 +358,4 @@ def heading(figure: Figure, axis, title: str = "", columns: int = 0) -> None:
         figure.legend(handles, labels, loc="outside upper left", ncols=columns)
     if title:
         finding(figure, title)
+    return figure

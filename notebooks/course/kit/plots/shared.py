@@ -48,8 +48,7 @@ def curves(
         column[1].set_xlabel(r"ratio $r = \pi_\theta / \pi_{old}$")
     axes[0, 0].set_ylabel("objective")
     axes[1, 0].set_ylabel("coefficient $c = g\\,r$")
-    draw.heading(figure, axes[0, 0], title)
-    return figure
+    return draw.heading(figure, axes[0, 0], title)
 
 
 def _widths(count: int) -> list[float]:
@@ -74,8 +73,7 @@ def training(
     if rows > 1:
         for axis in axes[:-columns]:
             axis.set_xlabel("")
-    draw.heading(figure, axes[0], title)
-    return figure
+    return draw.heading(figure, axes[0], title)
 
 
 def rewards_and_clips(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
@@ -121,5 +119,4 @@ def habits(
     right.set_title(f"accuracy, where above {least:.0%} of answers")
     right.set_ylim(-0.02, 1.02)
     draw.rollout_axis(right, 6)
-    draw.heading(figure, left, title)
-    return figure
+    return draw.heading(figure, left, title)

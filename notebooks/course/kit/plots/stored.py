@@ -46,5 +46,4 @@ def panels(
     draw.finding(figure, title)
     number, made = (max(map(len, one.values())) for one in (stored, here))
     told = f"{number} stored runs per panel, {draw.BAND}; black: {made} made here"
-    draw.caption(figure, told)
-    return figure
+    return draw.caption(figure, told)
