@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from course.kit import explorer
 from course.kit.claims import measured
 from course.kit.plots import primitives as draw
+from course.kit.plots.shared import pairs_by_start
 from course.kit.plots.style import FREE, GREY, INK, PAPER, RIGHT, WRONG, looks_of
 from refimpl.lab.claims import BROKEN, PAPERS, Claim, Contrast
 from refimpl.lab.grid import OLD
@@ -146,13 +147,8 @@ def stories(
     """What each pair of runs says, by warm start: `panels[name]` is unit and pairs."""
     figure, axes = draw.panel_grid(len(panels), (8, 3.4))
     for axis, (name, (unit, by_start)) in zip(axes, panels.items()):
-        for start, values in by_start.items():
-            axis.plot([start] * len(values), values, "o", color=FREE[1], alpha=0.8)
-        made = estimate(by_start)
-        axis.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
-        axis.axhline(made.effect, color=INK, linewidth=1.6)
-        draw.rule(axis, y=0, colour=INK, dash=":", width=1.4)
-        axis.set(title=name, ylabel=unit, xlabel="warm start", xticks=range(5))
+        pairs_by_start(axis, by_start)
+        axis.set(title=name, ylabel=unit)
     draw.finding(figure, title)
     told = "dots: pairs of runs; line, band: mean over warm starts, 95 % interval"
     return draw.caption(figure, told)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from course.kit import explorer
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, look, looks_of
+from course.kit.plots.shared import pairs_by_start
+from course.kit.plots.style import BAD, GOOD, GREY, INK, look, looks_of
 from course.probability import fork
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.lab.statistics import estimate
 
 SIGNS = {1: GOOD, -1: BAD}
 LOW, HIGH = 3e-4, 1 - 3e-4
@@ -161,13 +161,8 @@ def episode(
     draw.rule(left, y=0.8, colour=INK, dash="--")
     draw.rollout_axis(left)
     left.set(ylim=(0, 1.02), title="reward")
-    for start, values in pairs.items():
-        right.plot([start] * len(values), values, "o", color=FREE[1], alpha=0.8)
-    made = estimate(pairs)
-    right.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
-    right.axhline(made.effect, color=INK, linewidth=1.6)
-    draw.rule(right, y=0, colour=INK, dash=":", width=1.4)
-    right.set(xlabel="warm start", xticks=range(5), title="rollouts to 0.8")
+    pairs_by_start(right, pairs)
+    right.set_title("rollouts to 0.8")
     every = [y for values in pairs.values() for y in values]
     low, high = min(0, *every) - 0.03, max(0, *every) + 0.03
     tenths = (x / 10 for x in range(5, 21))

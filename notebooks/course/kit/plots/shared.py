@@ -1,4 +1,4 @@
-"""Figures that several chapters draw: curves of a loss, a training run, its habits."""
+"""What several chapters draw: curves of a loss, a training run, its habits, pairs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,10 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import HABIT_COLOURS, looks_of
+from course.kit.plots.style import FREE, HABIT_COLOURS, INK, looks_of
 from refimpl.curves import Curve
 from refimpl.history import History
+from refimpl.lab.statistics import estimate
 
 PANELS = (
     ("reward", "reward (training)"),
@@ -120,3 +121,14 @@ def habits(
     right.set_ylim(-0.02, 1.02)
     draw.rollout_axis(right, 6)
     return draw.heading(figure, left, title)
+
+
+def pairs_by_start(axis, by_start: Mapping[int, Sequence[float]]) -> None:
+    """What each pair of runs says, by warm start; their mean and its 95 % interval."""
+    for start, values in by_start.items():
+        axis.plot([start] * len(values), values, "o", color=FREE[1], alpha=0.8)
+    made = estimate(by_start)
+    axis.axhspan(made.low, made.high, color=FREE[3], alpha=0.35, linewidth=0)
+    axis.axhline(made.effect, color=INK, linewidth=1.6)
+    draw.rule(axis, y=0, colour=INK, dash=":", width=1.4)
+    axis.set(xlabel="warm start", xticks=range(5))

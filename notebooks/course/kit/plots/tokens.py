@@ -108,32 +108,20 @@ def responses(
     *,
     title: str,
     k: int = 16,
-    advantages: Tensor | None = None,
-    weight: Tensor | None = None,
-    gamma: Tensor | None = None,
-    placement: str = "before_clip",
     rows: Sequence[str] = ("A", "r", "g", "w", "push"),
     answers: stale.Stale | None = None,
-    **hyperparameters,
+    **settings,
 ) -> Figure:
     """The two answers, a row for each quantity in `rows` (keys of `numbers`).
 
     A value that a whole row shares is written once; a ratio or a gate only where it is
-    not 1. An outline in the row of pushes is the push without the gate, w r Â.
+    not 1. An outline in the row of pushes is the push without the gate, w r Â. The
+    other `settings` are those of `numbers`.
     """
     answers = stale.example(k) if answers is None else answers
-    parts = numbers(
-        algorithm,
-        k=k,
-        advantages=advantages,
-        weight=weight,
-        gamma=gamma,
-        placement=placement,
-        answers=answers,
-        **hyperparameters,
-    )
+    parts = numbers(algorithm, k=k, answers=answers, **settings)
     rows = list(rows)
-    if gamma is not None and "gamma" not in rows:
+    if "gamma" in parts and "gamma" not in rows:
         rows.insert(rows.index("r") + 1 if "r" in rows else 0, "gamma")
     page = _Page(title, answers, k, sum(BARS if n == "push" else ROW for n in rows))
     for i in range(len(answers.tokens)):
