@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from transformers import AutoModelForTokenClassification
 
 from refimpl import UserError, models, sample
 from refimpl.models import (
@@ -145,6 +146,15 @@ def critic_with_opinions(policy):
     with torch.no_grad():
         critic.score.weight.normal_(generator=torch.Generator().manual_seed(0))
     return critic
+
+
+def test_a_critic_saves_and_loads_in_its_policys_dtype(tmp_path):
+    critic = critic_with_opinions(random_model().to(torch.float64))
+    assert {p.dtype for p in critic.parameters()} == {torch.float64}
+    critic.save_pretrained(tmp_path)
+    again = AutoModelForTokenClassification.from_pretrained(tmp_path).double()
+    assert critic(IDS).logits.abs().max() > 0.1
+    assert torch.equal(again(IDS).logits, critic(IDS).logits)
 
 
 def test_values_come_from_before_each_response_token():

@@ -317,9 +317,7 @@ LINES: dict[str, str] = {
     f"{GRPO} --rolouts 3": "Perhaps you meant: --rollouts … refimpl train --help",
     "settings --algorithm grpo": "--algorithm … run python -m refimpl settings --help",
     f"{GRPO} --set epsilon": "--set takes name=value … 'epsilon'",
-    f"{GRPO} --set epsilom=1": "mean 'epsilon'",
     f"{GRPO} --set hyperparameters={{}}": "'hyperparameters' is neither … grpo",
-    f"{GRPO} --set minibatches=1": "allow_on_policy=True",
     f"{GRPO} --set max_new_tokens=999": "128 positions … 999",
     **{
         f"{GRPO} --set {name}=1": f"{name} is no setting any more: {place}"
@@ -333,7 +331,6 @@ LINES: dict[str, str] = {
     f"{GRPO} --task chess": "task … chess",
     f"{GRPO} --task-set max_terms=99": "max_terms must be … got '99'",
     f"{GRPO} --task-set max_term=3": "no setting 'max_term', did you mean 'max_terms'",
-    f"{GRPO} --task-set max_terms": "--task-set takes name=value",
     f"{GRPO} --task-set habit_mix=0.3,0.3,0.5": "add up to 1, got '0.3,0.3,0.5'",
     f"{GRPO} --task-set habit_mix=0.5,0.5": "3 values … got '0.5,0.5'",
     f"{GRPO} --lora r=16": "give a --model",
@@ -343,7 +340,6 @@ LINES: dict[str, str] = {
     f"{RUN} --no-chat --system S": "--no-chat",
     f"{RUN} --lora rank=3": "no setting 'rank'",
     f"{RUN} --lora r=0": "r must be a whole number ≥ 1, got '0'",
-    f"{RUN} --lora r": "--lora takes name=value, as r=16, got 'r'",
     f"{RUN} --lora r=65": "r must be at most 64 here, got 65",
     **{
         f"{GRPO} --model {shlex.quote(name)}": f"no causal … {words}"
@@ -359,8 +355,6 @@ LINES: dict[str, str] = {
         }.items()
     },
     f"{CURVES} --set token_mask=3": "is neither … ; ppo has: ",
-    f"{RUN} --resume": "resume … checkpoint_dir",
-    f"{RUN} --resume --overwrite --checkpoint-dir c": "choose one",
     f"{RUN} --resume --checkpoint-dir empty": "nothing to resume … empty",
     **{
         f"{line} {place}": f"cannot write {what} to … {place}"
@@ -416,7 +410,6 @@ LINES: dict[str, str] = {
     f"{RUN} --history policy/model.safetensors": "--history … would be … --model",
     f"{RUN} --save policy": "--model … would be … --save",
     "warm-start --seed x": "--seed … 'x'",
-    f"{CURVES} --set epsilon=-1": "epsilon must be a number > 0 and ≤ 1, got '-1'",
     f"{CURVES} --set rollouts=3": "'rollouts' is neither a setting",
     "bench --algorithms": "--algorithms names none",
     "real --arms": "no arm or no setting is named",
@@ -425,9 +418,7 @@ LINES: dict[str, str] = {
     "evidence run --out new/h/": "a store needs a name",
     "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
     "gpu-check --device cpu --out new/b.json": "give --tiny too",
-    "bench --seeds 0": "seeds must be a whole number ≥ 1, got 0",
     "bench --chapters empty": "no notebooks in 'empty'",
-    "real --arms gropo": "gropo",
     "evidence run --claims stail": "unknown claim … mean 'stale'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers
