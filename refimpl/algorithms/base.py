@@ -7,7 +7,7 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -86,6 +86,11 @@ class Algorithm:
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
+
+    def child(self, *, name: str, title: str, changed: str, **replaced) -> "Algorithm":
+        """This method with something replaced, under a name of its own."""
+        own = {"name": name, "title": title, "changed": changed, **replaced}
+        return replace(self, parent=self.name, **own)
 
     @guarded
     def policy_loss(

@@ -17,7 +17,6 @@ framework's and our default per batch. The paper keeps DAPO's dynamic sampling a
 length penalty: switches of the trainer, off here, so that the loss is compared alone.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -53,12 +52,10 @@ def objective(
     return Objective(c * t.advantages * t.logp, low, high)
 
 
-CISPO = replace(
-    DAPO,
+CISPO = DAPO.child(
     name="cispo",
     title="CISPO",
     paper="MiniMax 2025, 2506.13585",
-    parent="dapo",
     changed="the ratio becomes a capped constant; no token is dropped",
     objective=objective,
     training={},

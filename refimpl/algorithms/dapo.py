@@ -17,18 +17,15 @@ framework, and our default, by those of the batch. The paper pays ±1 and we pay
 the punishment, at most 1, therefore weighs twice what it does there. No KL, as there.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from refimpl.algorithms.grpo import GRPO
 from refimpl.normalisers import token_mean
 
-DAPO = replace(
-    GRPO,
+DAPO = GRPO.child(
     name="dapo",
     title="DAPO",
     paper="Yu et al. 2025, 2503.14476",
-    parent="grpo",
     changed="clip-higher, token-level mean, dynamic sampling, overlong shaping",
     objective=partial(GRPO.objective, epsilon_high=0.28),
     normaliser=token_mean,

@@ -12,8 +12,6 @@ fall where Â < 0.
 either policy; verl adds 1e-8 to both.
 """
 
-from dataclasses import replace
-
 from jaxtyping import Float
 from torch import Tensor
 
@@ -42,11 +40,9 @@ def divergence(t: Tokens) -> Float[Tensor, "B T"]:
     return d * t.z.sign()
 
 
-DPPO_KL = replace(
-    DPPO_TV,
+DPPO_KL = DPPO_TV.child(
     name="dppo_kl",
     title="DPPO-KL",
-    parent="dppo_tv",
     changed="what is bounded is the KL of this token or another",
     objective=objective,
 )

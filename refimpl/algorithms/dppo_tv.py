@@ -17,8 +17,6 @@ parent's `group_relative` and `token_mean` stand, as in the stored runs:
 `advantage="dr_grpo"`, `normaliser="seq_mean_token_sum"` are the paper's.
 """
 
-from dataclasses import replace
-
 from jaxtyping import Float
 from torch import Tensor
 
@@ -58,12 +56,10 @@ def bounded(
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
 
 
-DPPO_TV = replace(
-    CISPO,
+DPPO_TV = CISPO.child(
     name="dppo_tv",
     title="DPPO-TV",
     paper="Qi et al. 2026, 2602.04879",
-    parent="cispo",
     changed="a token is dropped where its probability has moved on by more than δ",
     objective=objective,
     anchor="sampler",

@@ -12,18 +12,14 @@ trainer's limit by default), and so do we. β = 0, as there. The paper takes one
 per rollout; we take K > 1.
 """
 
-from dataclasses import replace
-
 from refimpl.advantages import group_centred
 from refimpl.algorithms.grpo import GRPO
 from refimpl.normalisers import constant
 
-DR_GRPO = replace(
-    GRPO,
+DR_GRPO = GRPO.child(
     name="dr_grpo",
     title="Dr. GRPO",
     paper="Liu et al. 2025, 2503.20783",
-    parent="grpo",
     changed="no division by |o|, none by the group's std",
     advantages=group_centred,
     normaliser=constant,

@@ -12,8 +12,6 @@ k1.5 (2501.12599, Eq. 3) takes R̄ for V and the last policy. verl 0.9.1's and T
 `dro` and ROLL's `kimi15` square each token's z, as we do. τ (`dro_beta`) is ROLL's.
 """
 
-from dataclasses import replace
-
 from refimpl.advantages import group_centred
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.reinforce import REINFORCE
@@ -26,12 +24,10 @@ def objective(t: Tokens, *, tau: Positive = 0.1) -> Objective:
     return Objective(t.advantages * t.logp - tau / 2 * t.z**2)
 
 
-DRO = replace(
-    REINFORCE,
+DRO = REINFORCE.child(
     name="dro",
     title="DRO",
     paper="Richemond et al. 2024, 2405.19107",
-    parent="reinforce",
     changed="a penalty on the squared log-ratio holds the policy back",
     objective=objective,
     advantages=group_centred,

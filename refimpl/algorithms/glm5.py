@@ -13,8 +13,6 @@ for reasoning, 0.8 and 3 for code, on one answer to a prompt and with a critic.
 `rollout_is` has. E_t is the mean over all tokens of a mini-batch.
 """
 
-from dataclasses import replace
-
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO
 from refimpl.algorithms.clip import EpsilonHigh, EpsilonLow
@@ -30,12 +28,10 @@ def objective(
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)
 
 
-GLM5 = replace(
-    CISPO,
+GLM5 = CISPO.child(
     name="glm5",
     title="GLM-5",
     paper="GLM-5 Team 2026, 2602.15763",
-    parent="cispo",
     changed="outside an interval a token is dropped, whatever the sign",
     objective=objective,
     anchor="sampler",

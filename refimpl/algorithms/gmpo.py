@@ -13,8 +13,6 @@ as PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
 **Departures.** None.
 """
 
-from dataclasses import replace
-
 import torch
 
 from refimpl.algorithms.base import Objective, Tokens
@@ -37,12 +35,10 @@ def objective(
     )
 
 
-GMPO = replace(
-    GRPO,
+GMPO = GRPO.child(
     name="gmpo",
     title="GMPO",
     paper="Zhao et al. 2025, 2507.20673",
-    parent="grpo",
     changed="geometric mean of clipped token ratios; bounds on the log-ratio",
     objective=objective,
     one_ratio=True,

@@ -11,18 +11,14 @@ where r = 1 and the clip is inert; we take K > 1. β = 0.04 there; here the trai
 `beta`, 0 by default, as in later work. The std is the sample std (`advantages`).
 """
 
-from dataclasses import replace
-
 from refimpl.advantages import group_relative
 from refimpl.algorithms.ppo import PPO
 from refimpl.normalisers import seq_mean_token_mean
 
-GRPO = replace(
-    PPO,
+GRPO = PPO.child(
     name="grpo",
     title="GRPO",
     paper="Shao et al. 2024, 2402.03300",
-    parent="ppo",
     changed="group baseline instead of a critic; mean per response",
     advantages=group_relative,
     normaliser=seq_mean_token_mean,

@@ -14,7 +14,6 @@ averages them away; GSPO-token is the one to use.
 """
 
 import warnings
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -52,12 +51,10 @@ def objective(
     return clipped(s, t.advantages, epsilon_low, epsilon_high, dual_clip)
 
 
-GSPO = replace(
-    GRPO,
+GSPO = GRPO.child(
     name="gspo",
     title="GSPO",
     paper="Zheng et al. 2025, 2507.18071",
-    parent="grpo",
     changed="one ratio per response: the geometric mean, clipped as a whole",
     objective=objective,
     one_ratio=True,

@@ -9,8 +9,6 @@ own token. With one Â per response the two are the same in value and in gradien
 **Departures.** None.
 """
 
-from dataclasses import replace
-
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.clip import DualClip, clipped
 from refimpl.algorithms.gspo import GSPO, NarrowHigh, NarrowLow
@@ -30,11 +28,9 @@ def objective(
     return clipped(s, t.advantages, epsilon_low, epsilon_high, dual_clip)
 
 
-GSPO_TOKEN = replace(
-    GSPO,
+GSPO_TOKEN = GSPO.child(
     name="gspo_token",
     title="GSPO-token",
-    parent="gspo",
     changed="the same value, but a token's own gradient and advantage",
     objective=objective,
 )

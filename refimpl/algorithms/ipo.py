@@ -16,8 +16,6 @@ default of March and, with δ 0.1 and τ 1e-3, again of August 2026 (#3418); sin
 the IPO of 2310.12036.
 """
 
-from dataclasses import replace
-
 from refimpl.advantages import group_centred
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import MaxRatio
@@ -37,12 +35,10 @@ def objective(
     return Objective(gain - tau * t.z**2, low, high)
 
 
-IPO = replace(
-    DPPO_TV,
+IPO = DPPO_TV.child(
     name="ipo",
     title="IPO",
     paper="Prime Intellect 2026, prime-rl#1930",
-    parent="dppo_tv",
     changed="the bound holds whatever the sign of the advantage",
     objective=objective,
     advantages=group_centred,

@@ -11,8 +11,6 @@ here. Constants are not published: log 5 is IcePop's band in prime-rl, τ was `k
 there, beside DPPO's mask. No engine has the whole of it.
 """
 
-from dataclasses import replace
-
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.dro import DRO
 from refimpl.checks import Positive, Weight
@@ -27,12 +25,10 @@ def objective(
     return Objective(value, t.z < -low, t.z > high)
 
 
-KIMI = replace(
-    DRO,
+KIMI = DRO.child(
     name="kimi",
     title="Kimi K2.5",
     paper="Kimi Team 2026, 2602.02276",
-    parent="dro",
     changed="the ratio, held outside a band, in place of log π",
     objective=objective,
     anchor="sampler",

@@ -11,18 +11,15 @@ gradient of its geometric mean was divided.
 those of its §5.1, as TRL cites it.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from refimpl.algorithms.gspo import GSPO
 from refimpl.normalisers import seq_mean_token_sum
 
-LUSPO = replace(
-    GSPO,
+LUSPO = GSPO.child(
     name="luspo",
     title="LUSPO",
     paper="Liu et al. 2026, 2602.05261",
-    parent="gspo",
     changed="an answer's term is multiplied by its length",
     objective=partial(GSPO.objective, epsilon_low=2e-3, epsilon_high=2.5e-3),
     normaliser=seq_mean_token_sum,

@@ -12,19 +12,16 @@ weight: `corrections={"token_truncate": 5}`, off unless you ask for it. R2 and R
 `replay`.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from refimpl.advantages import group_centred
 from refimpl.algorithms.grpo import GRPO
 from refimpl.normalisers import seq_mean_token_sum
 
-MINIRL = replace(
-    GRPO,
+MINIRL = GRPO.child(
     name="minirl",
     title="MiniRL",
     paper="Zheng et al. 2025, 2512.01374",
-    parent="grpo",
     changed="a plain sum over tokens; no division by the group's std",
     objective=partial(GRPO.objective, epsilon_high=0.27),
     advantages=group_centred,

@@ -20,16 +20,12 @@ the weight, and no loss sees it. What belongs to RSPO is to switch it on.
 is GMPO exactly.
 """
 
-from dataclasses import replace
-
 from refimpl.algorithms.gmpo import GMPO
 
-RSPO = replace(
-    GMPO,
+RSPO = GMPO.child(
     name="rspo",
     title="RSPO",
     paper="Zhang et al. 2025, 2510.23027",
-    parent="gmpo",
     changed="ratios shrink where the MoE's routers have drifted",
     training={"router_shift": True},
 )

@@ -12,8 +12,6 @@ no clip.
 |r − 1| = 1.76/τ.
 """
 
-from dataclasses import replace
-
 import torch
 
 from refimpl.algorithms.base import Objective, Tokens
@@ -31,12 +29,10 @@ def objective(
     return Objective(f * t.advantages)
 
 
-SAPO = replace(
-    GRPO,
+SAPO = GRPO.child(
     name="sapo",
     title="SAPO",
     paper="Gao et al. 2025, 2511.20347",
-    parent="grpo",
     changed="a soft gate on the ratio, narrower for negative advantages",
     objective=objective,
 )

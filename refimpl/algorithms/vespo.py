@@ -16,7 +16,6 @@ Where Â varies within an answer each token has the pair of its own sign, as in 
 """
 
 import math
-from dataclasses import replace
 
 import torch
 
@@ -44,12 +43,10 @@ def objective(
     return Objective(phi * t.advantages * t.logp)
 
 
-VESPO = replace(
-    CISPO,
+VESPO = CISPO.child(
     name="vespo",
     title="VESPO",
     paper="Shen et al. 2026, 2602.10693",
-    parent="cispo",
     changed="a smooth weight of the whole answer's ratio, falling on both sides of 1",
     objective=objective,
     one_ratio=True,
