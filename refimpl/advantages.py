@@ -21,8 +21,8 @@ class Scored(NamedTuple):
     `rewards`: (B,), one number per response, or (B, T), one per token, which a KL in
     the reward makes of it. `group`: rows with the same id answer the same prompt; ids
     are any integers, in any order, and groups may differ in size. `mask`: 1 on response
-    tokens. `values`: a critic's, in reward units. γ and λ are those of GAE. `parts`:
-    what the reward is made of, and their `weights` in it (None: 1 each).
+    tokens. `values`: a critic's, in reward units. γ and λ are those of GAE.
+    `components`: what the reward is made of, and their `weights` in it (None: 1 each).
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -31,7 +31,7 @@ class Scored(NamedTuple):
     values: Float[Tensor, "B T"] | None = None
     gamma: float = 1.0
     lam: float = 0.95
-    parts: Real[Tensor, "B K"] | None = None
+    components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
 
     @property
@@ -123,11 +123,13 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
 
     The std is over responses, as in the paper and TRL; verl's, over tokens. The mean
     that all three subtract is 0 already."""
-    if scored.parts is None:
+    if scored.components is None:
         raise UserError("gdpo needs a reward with components, as refimpl.real.rewards")
-    parts = scored.parts.unbind(-1)
-    each = [group_relative(scored._replace(rewards=part), eps) for part in parts]
-    weights = each[0].new_tensor(scored.weights or [1.0] * len(parts))
+    if scored.components.isnan().any():
+        raise UserError("gdpo compares every component, and one returned None")
+    every = scored.components.unbind(-1)
+    each = [group_relative(scored._replace(rewards=one), eps) for one in every]
+    weights = each[0].new_tensor(scored.weights or [1.0] * len(each))
     total = torch.stack(each, -1) @ weights
     return total / (total.std() + eps)
 

@@ -48,9 +48,9 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         rewards = rewards + overlong_punishment(rollout.length, limit, buffer)
     metrics = describe(drawn, run.task.habit, run.task.habits)
     rollout, old_logp, compared = old_policy(run, rollout)
-    components = list(drawn.components.values())
-    parts = torch.stack(components, -1)[rows] if components else None
-    batch, paid = advantages(run, rollout, old_logp, rewards, parts)
+    each = list(drawn.components.values())
+    components = torch.stack(each, -1)[rows] if each else None
+    batch, paid = advantages(run, rollout, old_logp, rewards, components)
     return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
 
 
@@ -72,19 +72,19 @@ class Drawn:
     logged: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def join(cls, parts: list["Drawn"]) -> "Drawn":
+    def join(cls, rounds: list["Drawn"]) -> "Drawn":
         """All of several rounds."""
-        names = parts[0].components
+        names = rounds[0].components
         return cls(
-            Rollout.join([part.rollout for part in parts]),
-            [text for part in parts for text in part.texts],
-            torch.cat([part.rewards for part in parts]),
-            torch.cat([part.correct for part in parts]),
-            parts[0].group_size,
-            {n: torch.cat([part.components[n] for part in parts]) for n in names},
+            Rollout.join([one.rollout for one in rounds]),
+            [text for one in rounds for text in one.texts],
+            torch.cat([one.rewards for one in rounds]),
+            torch.cat([one.correct for one in rounds]),
+            rounds[0].group_size,
+            {n: torch.cat([one.components[n] for one in rounds]) for n in names},
             {
-                name: [x for part in parts for x in part.logged.get(name, [])]
-                for name in dict.fromkeys(n for part in parts for n in part.logged)
+                name: [x for one in rounds for x in one.logged.get(name, [])]
+                for name in dict.fromkeys(n for one in rounds for n in one.logged)
             },
         )
 
@@ -113,11 +113,11 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
         "completion_ids": rollout.completion_ids(),
         "log_metric": lambda name, x: logged.setdefault(name, []).append(float(x)),
     }
-    known = offered | columns(rows)
-    rewards, parts = scored(run.reward, prompts, texts, known)
+    beside = offered | columns(rows)
+    rewards, components = scored(run.reward, prompts, texts, beside)
     correct = rewards
     if run.reward != run.task.reward:
-        correct = score(run.task.reward, prompts, texts, known)
+        correct = score(run.task.reward, prompts, texts, beside)
     if config.samples_every and step % config.samples_every == 0 and not again:
         kept = chosen(step, prompts, texts, rewards, size)
         run.history.samples += kept
@@ -127,9 +127,15 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
     wide = torch.float64 if large and device.type != "mps" else torch.float32
     tensor = partial(torch.tensor, dtype=wide, device=device)
-    components = {name: tensor(part) for name, part in parts.items()}
-    paid = tensor(rewards), tensor(correct)
-    return Drawn(rollout, texts, *paid, size, components, logged)
+    return Drawn(
+        rollout,
+        texts,
+        tensor(rewards),
+        tensor(correct),
+        size,
+        {name: tensor(numbers) for name, numbers in components.items()},
+        logged,
+    )
 
 
 def warn_if_never_right(drawn: Drawn) -> None:
@@ -216,7 +222,11 @@ def gap(rollout: Rollout, old_logp: Tensor, truncated: bool) -> dict[str, float]
 
 
 def advantages(
-    run: Run, rollout: Rollout, old_logp: Tensor, rewards: Tensor, parts: Tensor | None
+    run: Run,
+    rollout: Rollout,
+    old_logp: Tensor,
+    rewards: Tensor,
+    components: Tensor | None,
 ) -> tuple[Batch, dict]:
     """The batch of a rollout: what is paid, less the KL if that is in the reward, is
     turned into advantages by the method's estimator."""
@@ -230,8 +240,6 @@ def advantages(
         penalty = config.beta * moved if config.kl_in == "reward" else None
     if run.critic is not None:
         values = in_parts(run.values, rollout, size)
-    if config.advantage == "gdpo" and parts is not None and parts.isnan().any():
-        raise UserError("gdpo compares every component, and one returned None")
     seen = Scored(
         rewards=token_rewards(rewards, mask, penalty),
         group=rollout.group,
@@ -239,7 +247,7 @@ def advantages(
         values=values,
         gamma=config.gamma,
         lam=config.lam,
-        parts=parts,
+        components=components,
         weights=getattr(run.reward, "weights", None),
     )
     estimate = CRITIC_FREE.get(config.advantage, run.algorithm.advantages)(seen)
@@ -273,8 +281,8 @@ def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
         "length/correct": mean(length[right]),
         "length/wrong": mean(length[~right]),
     }
-    for name, part in drawn.components.items():
-        metrics[f"rewards/{name}/mean"] = mean(part[~part.isnan()])
+    for name, paid in drawn.components.items():
+        metrics[f"rewards/{name}/mean"] = mean(paid[~paid.isnan()])
     for name, numbers in drawn.logged.items():
         if name in metrics:
             raise UserError(f"log_metric: the history has a column {name!r} already")

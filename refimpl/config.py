@@ -33,15 +33,6 @@ DType = Literal["float32", "bfloat16", "float64"]
 Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 
 
-SCALERL: dict[str, object]
-SCALERL = {"advantage": "std_of_advantages", "normaliser": "group_token_mean"}
-SCALERL |= {"dynamic_sampling": True, "max_sampling_rounds": 1, "trust_sampler": True}
-"""ScaleRL (2510.13786), of `cispo`: no group of equal rewards, and none in its place;
-the ratio is that to the generator. Its logits are float32, as here; it has a
-`sampler_delay` of up to 8. Not here: prompts of which 90 % are solved leave for good
-(No-Positive-Resampling), and long answers are interrupted."""
-
-
 @checked
 class Rollouts:
     """Which problems, and how they are answered."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, corrections, models, reading, terms
+from refimpl import algorithms, corrections, models, reading
 from refimpl.algorithms import Algorithm
 from refimpl.checks import UserError, guarded, refuse_unknown, shown
 from refimpl.config import TrainConfig
@@ -19,11 +19,12 @@ from refimpl.normalisers import NORMALISERS
 from refimpl.rewards import check_rows
 from refimpl.routing import can_be_recorded, is_moe
 from refimpl.run import Run
-from refimpl.samplers import Delayed, Policy, Rounded
+from refimpl.samplers import sampler_of
 from refimpl.sampling import encode
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.tasks.rows import rows_of
+from refimpl.terms import corrections_of, terms_of
 
 
 @guarded
@@ -79,7 +80,7 @@ def prepare(
         model=model,
         critic=critic,
         reference=reference,
-        sampler=sampler(model, config, routers_known),
+        sampler=sampler_of(model, config, routers_known),
         log_probs=log_probs,
         optimizer=optimizer(model, critic, config),
         history=History(method.name, model=model),
@@ -87,41 +88,11 @@ def prepare(
         acts_everywhere=method.acts_without_advantage(**hyperparameters),
         whole_groups=getattr(log_probs, "whole_groups", False),
     )
-    add_physics(run, config)
-    return run
-
-
-def add_physics(run: Run, config: TrainConfig) -> None:
-    """Whatever is asked for beside the method: terms and corrections."""
-    if rules := config.corrections:
-        run.corrections.append(terms.corrected(rules, config.trust_sampler))
-    if config.router_shift:
-        one_ratio, detach = run.algorithm.one_ratio, config.detach_shift
-        shift = terms.router_shift(config.placement, one_ratio, detach)
-        run.corrections.append(shift)
-    if run.routers_known:
-        run.terms.append(terms.load_balance)
-    if config.beta > 0 and config.kl_in == "loss":
-        run.terms.append(terms.kl(config.beta, config.kl_estimator))
-    if config.entropy_bonus:
-        run.terms.append(terms.entropy(config.entropy_bonus))
-    if run.critic is not None:
-        run.terms.append(terms.value(run.values, config.value_clip))
+    run.terms = terms_of(config, routers_known, run.values if critic else None)
+    run.corrections = corrections_of(config, method.one_ratio)
     # The load balance alone is content with the rows that are passed anyway.
     run.acts_everywhere |= len(run.terms) > run.routers_known
-
-
-def sampler(model: Model, config: TrainConfig, records: bool) -> Policy:
-    """The policy itself, or what draws in its place."""
-    rounds = config.rollout_dtype == "int8"  # the weights alone
-    dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
-    drawing = Policy(model, dtype, config.router_noise, records)
-    if config.sampler_delay:
-        drawing = Delayed(drawing, config.sampler_delay)
-    if rounds:
-        drawing = Rounded(drawing)
-    drawing.sync()
-    return drawing
+    return run
 
 
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
@@ -147,7 +118,7 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
 
 def averaging(config: TrainConfig, method: Algorithm) -> Callable:
     """The normaliser that is asked for, else the method's own."""
-    return NORMALISERS.get(config.normaliser, method.normaliser)
+    return NORMALISERS[config.normaliser] if config.normaliser else method.normaliser
 
 
 def takes_length(config: TrainConfig, method: Algorithm) -> bool:

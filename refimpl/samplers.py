@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
+from refimpl.config import TrainConfig
 from refimpl.models import Model, frozen_copy, precision, weights
 from refimpl.routing import recorded, routed, routers
 from refimpl.sampling import sample
@@ -102,6 +103,19 @@ class Rounded(Wrapped):
         exact = self.sampler.model.named_parameters()
         for (name, p), copy in zip(exact, self.model.parameters(), strict=True):
             copy.data = rounded(p.detach()) if name in self.rounds else p.detach()
+
+
+def sampler_of(model: Model, config: TrainConfig, records: bool) -> Policy:
+    """The policy itself, or what draws in its place."""
+    rounds = config.rollout_dtype == "int8"  # the weights alone
+    dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
+    drawing = Policy(model, dtype, config.router_noise, records)
+    if config.sampler_delay:
+        drawing = Delayed(drawing, config.sampler_delay)
+    if rounds:
+        drawing = Rounded(drawing)
+    drawing.sync()
+    return drawing
 
 
 def _matrices(model: Model) -> set[str]:

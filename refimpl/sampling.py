@@ -119,7 +119,7 @@ def sample_ids(
         # 2. Draw a token for every row, and keep what was known of it.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
-        step = draw(prob, generator)
+        step = draw_token(prob, generator)
         entropy = -prob.mul_(log_prob).nansum(-1)  # 0 · log 0 is 0
         drawn.append((row, step, log_prob.gather(1, step), entropy))
         # 3. Drop the rows that have ended.
@@ -168,7 +168,7 @@ def written(
     return Rollout(ids, length, mask, logp, entropy, ~ended.any(-1), group)
 
 
-def draw(
+def draw_token(
     prob: Float[Tensor, "B V"], generator: torch.Generator | None = None
 ) -> Int[Tensor, "B 1"]:
     """One token per row, token v with probability `prob[:, v]`; never one of 0.

@@ -1,8 +1,8 @@
 """What may be added to a loss, and what may correct the ratio before it.
 
-Each is made once, by `prepare`, where a setting asks for it. `part` is a micro-batch,
-`reading` what the pass over it said, `weight` the (B, T) normaliser's of the whole
-mini-batch, cut to the part.
+Each is made once, where a setting asks for it (`terms_of`, `corrections_of`). `part` is
+a micro-batch, `reading` what the pass over it said, `weight` the (B, T) normaliser's of
+the whole mini-batch, cut to the part.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from refimpl import corrections, moe
 from refimpl import kl as estimators
 from refimpl.algorithms import value_loss
 from refimpl.batch import Batch
+from refimpl.config import TrainConfig
 from refimpl.reading import Reading
 
 DROPPED = "rollout_corr/rollout_rs"
@@ -71,6 +72,22 @@ def value(values: Callable, clip: float | None) -> Term:
     return term
 
 
+def terms_of(
+    config: TrainConfig, routers_known: bool, values: Callable | None
+) -> list[Term]:
+    """What is added to a loss; `values` is what reads a critic, if there is one."""
+    terms: list[Term] = []
+    if routers_known:
+        terms.append(load_balance)
+    if config.beta > 0 and config.kl_in == "loss":
+        terms.append(kl(config.beta, config.kl_estimator))
+    if config.entropy_bonus:
+        terms.append(entropy(config.entropy_bonus))
+    if values is not None:
+        terms.append(value(values, config.value_clip))
+    return terms
+
+
 class Given(NamedTuple):
     """What a loss is called with beside advantages and mask."""
 
@@ -89,8 +106,9 @@ def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
 
     def correct(part: Batch, reading: Reading, given: Given) -> Given:
         now, mask = reading.logp.detach(), part.mask
-        pair = now if two_policies else part.old_logp, part.rollout.logp
-        factor = corrections.factor(rules, *pair, mask, part.advantages, now)
+        logp, bad = now if two_policies else part.old_logp, part.advantages < 0
+        seen = corrections.Seen(logp, part.rollout.logp, now, mask, bad)
+        factor = corrections.product(rules, seen)
         dropped = (factor == 0) & mask.bool()
         given.metrics[f"{DROPPED}_masked_fraction"] = dropped.sum() / part.tokens
         rows = dropped.any(-1).sum() / part.responses
@@ -113,3 +131,13 @@ def router_shift(placement: moe.Placement, one_ratio: bool, detach: bool) -> Cor
         return given._replace(logp=logp, old_logp=old_logp, weight=weight)
 
     return correct
+
+
+def corrections_of(config: TrainConfig, one_ratio: bool) -> list[Correction]:
+    """What corrects the ratio, or the weight, before a loss sees them."""
+    asked = []
+    if config.corrections:
+        asked.append(corrected(config.corrections, config.trust_sampler))
+    if config.router_shift:
+        asked.append(router_shift(config.placement, one_ratio, config.detach_shift))
+    return asked

@@ -15,6 +15,13 @@ and does not publish the upper one; ScaleRL found 4, 5 and 8 alike.
 **Departures.** The printed 1/Σ|o_i| is per group (`group_token_mean`), every
 framework's and our default per batch. The paper keeps DAPO's dynamic sampling and
 length penalty: switches of the trainer, off here, so that the loss is compared alone.
+
+**ScaleRL** (2510.13786) is CISPO with `advantage="std_of_advantages"`,
+`normaliser="group_token_mean"`, `trust_sampler=True` (the ratio is that to the
+generator), and `dynamic_sampling=True` with `max_sampling_rounds=1`: no group of equal
+rewards, and none in its place. Its logits are float32, as here, and it has a
+`sampler_delay` of up to 8. Not here: prompts of which 90 % are solved leave for good
+(No-Positive-Resampling), and long answers are interrupted.
 """
 
 from typing import Annotated

@@ -174,7 +174,7 @@ def test_gdpo_normalises_each_reward_by_itself_as_in_trl():
     assert_close(found, wanted, rtol=0, atol=1e-11)
     two = tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     z = torch.stack([group_relative(one_group(part)) for part in two.T])
-    found = gdpo(one_group(two.sum(-1))._replace(parts=two))
+    found = gdpo(one_group(two.sum(-1))._replace(components=two))
     assert_close(found, (z[0] + z[1]) / ((z[0] + z[1]).std() + 1e-6), **EXACT)
     assert group_relative(one_group(two.sum(-1))).tolist() == [0.0] * 3
     with pytest.raises(UserError, match="gdpo needs a reward with components"):

@@ -95,7 +95,7 @@ def test_sampling_ignores_and_keeps_the_training_flag(monkeypatch):
     assert not model.training
     assert identical(mixed_rollout(model.train()), expected)
     assert model.training
-    monkeypatch.setattr("refimpl.sampling.draw", None)  # sampling fails half-way
+    monkeypatch.setattr("refimpl.sampling.draw_token", None)  # sampling fails half-way
     with pytest.raises(TypeError):
         mixed_rollout(model)
     assert model.training

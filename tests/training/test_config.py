@@ -16,7 +16,6 @@ import refimpl as rl
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
 from refimpl.advantages import CRITIC_FREE, gdpo, std_of_advantages
 from refimpl.checks import annotations
-from refimpl.config import SCALERL
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
@@ -141,6 +140,15 @@ def prompts_of(rollout):
     return TOKENIZER.batch_decode(ids)
 
 
+SCALERL = {
+    "advantage": "std_of_advantages",
+    "normaliser": "group_token_mean",
+    "dynamic_sampling": True,
+    "max_sampling_rounds": 1,
+    "trust_sampler": True,
+}
+
+
 def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
     run = prepared("cispo", reward=of_length, prompts_per_rollout=16, **SCALERL)
     assert run.normaliser is NORMALISERS["group_token_mean"]
@@ -180,7 +188,7 @@ def test_every_critic_free_method_takes_every_advantage(name):
     run = prepared("sapo", advantage=name, reward=Sum({"text": of_text}))
     rollout = (batch := collect(run, 0)[0]).rollout
     r = torch.tensor(of_text(None, rollout.texts(TOKENIZER)))
-    scored = Scored(r, rollout.group, rollout.mask, parts=r[:, None])
+    scored = Scored(r, rollout.group, rollout.mask, components=r[:, None])
     wanted = CRITIC_FREE[name](scored)
     assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
     assert (wanted - CRITIC_FREE["grpo"](scored)).abs().max() > 0.01 or name == "grpo"
