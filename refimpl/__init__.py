@@ -9,8 +9,8 @@ The path of the data is one line, and the rooms are named after its steps:
 lowest first:
 
 1. `checks` (what is asked of a user's input), `seeds`, `cache`.
-2. `importance`, `kl`, `corrections`, `advantages`, `normalisers`: the formulas of
-   every loss. `config`.
+2. `importance`, `metrics`, `kl`, `corrections`, `advantages`, `normalisers`: the
+   formulas of every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.
 4. `tasks`, `models`, `batch`, `moe`, `routing` (of a mixture of experts), `decoding`,
    `sampling`, `reading`, `samplers` (that are not the policy), `rewards`: world and

@@ -125,8 +125,6 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     that all three subtract is 0 already."""
     if scored.components is None:
         raise UserError("gdpo needs a reward with components, as refimpl.real.rewards")
-    if scored.components.isnan().any():
-        raise UserError("gdpo compares every component, and one returned None")
     every = scored.components.unbind(-1)
     each = [group_relative(scored._replace(rewards=one), eps) for one in every]
     weights = each[0].new_tensor(scored.weights or [1.0] * len(each))

@@ -240,6 +240,9 @@ def advantages(
         penalty = config.beta * moved if config.kl_in == "reward" else None
     if run.critic is not None:
         values = in_parts(run.values, rollout, size)
+    none = components is not None and components.isnan().any()
+    if config.advantage == "gdpo" and none:
+        raise UserError("gdpo compares every component, and one returned None")
     seen = Scored(
         rewards=token_rewards(rewards, mask, penalty),
         group=rollout.group,

@@ -11,6 +11,7 @@ from torch import Tensor
 from refimpl.batch import Batch
 from refimpl.checks import UserError, guarded
 from refimpl.importance import largest_deviation
+from refimpl.metrics import Mean, MeanOfPassed, Metrics, OwnLoss, Share
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -100,9 +101,8 @@ MAX_QUANTILE_INPUT = 2**24
 class Meter:
     """What the updates of one rollout measure; it stays on the device until `read`.
 
-    A metric is a mean over the tokens of a mini-batch: each micro-batch adds its value
-    times its share of them. Losses and what is dropped are shares of the whole, means
-    of routers are over what was passed, and the largest deviation is the largest.
+    What a metric is a mean of, it says itself (`refimpl.metrics`); the loss is a share
+    of the whole, and the largest deviation is the largest.
     """
 
     def __init__(self) -> None:
@@ -110,9 +110,10 @@ class Meter:
         self.log_ratios: list[Float[Tensor, " N"]] = []  # NaN outside the mask
         self.total: dict[str, Any] = {}
         self.passed: Any = 0.0  # share of the tokens that went through the model
+        self.of_passed: set[str] = set()  # metrics that are means over those
 
     @torch.no_grad()
-    def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: dict) -> None:
+    def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: Metrics) -> None:
         """A micro-batch of the update that is under way."""
         share = part.mask.sum().to(part.old_logp) / part.tokens
         self.passed = self.passed + share
@@ -121,24 +122,20 @@ class Meter:
         self.log_ratios.append(z.masked_fill(outside, torch.nan).flatten())
         largest = largest_deviation(torch.where(part.mask.bool(), z, 0.0))
         before = self.total.get("ratio/max_deviation", largest)
-        shares = {n: x for n, x in metrics.items() if n.startswith("rollout_corr/")}
-        shares["loss"] = loss.detach()
-        if "value_loss" in metrics:
-            shares["value_loss"] = metrics["value_loss"]
-            shares["loss"] = shares["loss"] - metrics["value_loss"]
-        for name, value in (metrics | shares).items():
-            added = value if name in shares else share * value
-            self.total[name] = self.total.get(name, 0.0) + added
+        named = {n: x if isinstance(x, Mean) else Mean(x) for n, x in metrics.items()}
+        apart = sum(x.value for x in named.values() if isinstance(x, OwnLoss))
+        named["loss"] = Share(loss.detach() - apart)
+        for name, metric in named.items():
+            self.total[name] = self.total.get(name, 0.0) + metric.counted(share)
+        self.of_passed = {n for n, x in named.items() if isinstance(x, MeanOfPassed)}
         self.total["ratio/max_deviation"] = torch.maximum(largest, before)
 
     def end_update(self, norm: Float[Tensor, ""]) -> None:
         """The step is taken; `norm` is the gradient's before it was clipped."""
-        routers = {
-            name: value / self.passed.clamp(min=torch.finfo(value.dtype).tiny)
-            for name, value in self.total.items()
-            if name.startswith("router/")
-        }
-        self.updates.append({**self.total, **routers, "grad_norm": norm})
+        for name in self.of_passed:
+            least = torch.finfo(self.total[name].dtype).tiny
+            self.total[name] = self.total[name] / self.passed.clamp(min=least)
+        self.updates.append({**self.total, "grad_norm": norm})
         self.total, self.passed = {}, 0.0
 
     def read(self) -> dict[str, float]:

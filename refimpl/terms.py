@@ -16,10 +16,11 @@ from refimpl import kl as estimators
 from refimpl.algorithms import value_loss
 from refimpl.batch import Batch
 from refimpl.config import TrainConfig
+from refimpl.metrics import MeanOfPassed, Metrics, OwnLoss, Share
 from refimpl.reading import Reading
 
 DROPPED = "rollout_corr/rollout_rs"
-Added = tuple[Float[Tensor, ""], dict[str, Tensor]]
+Added = tuple[Float[Tensor, ""], Metrics]
 Term = Callable[[Batch, Reading, Tensor], Added]
 
 BALANCE = 1e-3
@@ -50,12 +51,13 @@ def load_balance(part: Batch, reading: Reading, weight: Tensor) -> Added:
     """+ 1e-3 times the load-balancing loss, of each micro-batch by itself."""
     routers, mask = reading.routers, part.rollout.mask
     share, tokens = part.mask.sum() / part.tokens, mask.sum()
-    metrics = {
-        "router/expert_change": (routers.expert_change * mask).sum() / tokens,
-        "router/shift": (routers.gamma.detach() * mask).sum() / tokens,
-        "router/load_balance": routers.balance.detach(),
+    change = (routers.expert_change * mask).sum() / tokens
+    shift = (routers.gamma.detach() * mask).sum() / tokens
+    return BALANCE * share * routers.balance, {
+        "router/expert_change": MeanOfPassed(change),
+        "router/shift": MeanOfPassed(shift),
+        "router/load_balance": MeanOfPassed(routers.balance.detach()),
     }
-    return BALANCE * share * routers.balance, metrics
 
 
 def value(values: Callable, clip: float | None) -> Term:
@@ -67,7 +69,7 @@ def value(values: Callable, clip: float | None) -> Term:
         loss = value_loss(
             predicted, part.old_values, part.targets, part.mask, mean, epsilon=clip
         )
-        return loss, {"value_loss": loss.detach()}
+        return loss, {"value_loss": OwnLoss(loss.detach())}
 
     return term
 
@@ -94,7 +96,7 @@ class Given(NamedTuple):
     logp: Float[Tensor, "B T"]
     old_logp: Float[Tensor, "B T"]
     weight: Float[Tensor, "B T"]
-    metrics: dict[str, Tensor]  # of the corrections, which add theirs
+    metrics: Metrics  # of the corrections, which add theirs
 
 
 Correction = Callable[[Batch, Reading, Given], Given]
@@ -110,9 +112,10 @@ def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
         seen = corrections.Seen(logp, part.rollout.logp, now, mask, bad)
         factor = corrections.product(rules, seen)
         dropped = (factor == 0) & mask.bool()
-        given.metrics[f"{DROPPED}_masked_fraction"] = dropped.sum() / part.tokens
+        tokens = dropped.sum() / part.tokens
         rows = dropped.any(-1).sum() / part.responses
-        given.metrics[f"{DROPPED}_seq_masked_fraction"] = rows
+        given.metrics[f"{DROPPED}_masked_fraction"] = Share(tokens)
+        given.metrics[f"{DROPPED}_seq_masked_fraction"] = Share(rows)
         return given._replace(weight=given.weight * factor)
 
     return correct

@@ -18,6 +18,7 @@ from torch import Tensor
 from refimpl import normalisers
 from refimpl.checks import Keywords, UserError, checked, guarded
 from refimpl.importance import Mask, largest_deviation, log_ratio
+from refimpl.metrics import Metrics
 
 
 class Tokens(NamedTuple):
@@ -132,7 +133,7 @@ class Algorithm:
 
     def loss(
         self, logp, old_logp, advantages, mask, weight, **hyperparameters
-    ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
+    ) -> tuple[Float[Tensor, ""], Metrics]:
         """`policy_loss` behind the door: nothing is asked, metrics stay tensors."""
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
         return weighted(self.objective(tokens, **hyperparameters), tokens)

@@ -94,6 +94,6 @@ def test_verls_opo_and_gdpo():
             "attention_mask": torch.ones(12, 4).long(),
         },
     )
-    known = {"parts": rewards, "weights": (1.0, 0.5)}
+    known = {"components": rewards, "weights": (1.0, 0.5)}
     ours = gdpo(Scored(rewards.sum(-1), group, **known))
     assert_close(ours * ((12 - 1 / 3) / 11) ** 0.5, theirs[:, 0], rtol=1e-5, atol=1e-5)

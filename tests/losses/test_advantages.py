@@ -94,7 +94,7 @@ PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) /
 def test_a_reward_that_is_no_number_is_not_hidden(function, bad):
     """Its own response has no finite advantage; a run refuses that."""
     rewards, group = tensor([1.0, bad, 0.0, 1.0]), tensor([0, 0, 1, 1])
-    given = {"mask": mask_of([2, 1, 2, 1]), "parts": rewards[:, None]}
+    given = {"mask": mask_of([2, 1, 2, 1]), "components": rewards[:, None]}
     found = function(Scored(rewards, group, **given))
     assert not found[1].isfinite()
 
@@ -164,7 +164,7 @@ def test_gdpo_normalises_each_reward_by_itself_as_in_trl():
     dice = torch.Generator().manual_seed(1)
     parts = torch.rand(12, 3, generator=dice)
     parts[4:8, 1] = 0.7  # equal in a group
-    known = {"parts": parts, "weights": (1.0, 0.5, 2.0)}
+    known = {"components": parts, "weights": (1.0, 0.5, 2.0)}
     found = gdpo(Scored(parts.sum(-1), GROUP, **known), eps=1e-4)
     # TRL 1.16.0, multi_objective_aggregation="normalize_then_sum"
     grouped = parts.view(-1, 4, 3)

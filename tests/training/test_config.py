@@ -169,7 +169,7 @@ def test_gdpo_is_told_the_components_and_their_weights():
     rollout = (batch := collect(run, 0)[0]).rollout
     told = prompts_of(rollout), rollout.texts(TOKENIZER)
     paid = torch.tensor([of_length(*told), of_text(*told)]).T
-    known = {"parts": paid, "weights": (1.0, 0.5)}
+    known = {"components": paid, "weights": (1.0, 0.5)}
     wanted = gdpo(Scored(paid.sum(-1), rollout.group, **known))
     assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
     for given, words in (

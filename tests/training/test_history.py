@@ -16,6 +16,7 @@ from refimpl import history as measuring
 from refimpl.batch import Batch
 from refimpl.history import Meter
 from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
+from refimpl.metrics import MeanOfPassed, OwnLoss
 from refimpl.samples import chosen, line, show
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
@@ -140,6 +141,10 @@ def part_of(z, mask, tokens, passed=None):
     return Batch(rollout, mask, old_logp, 0 * z, tokens=tokens), z - 1
 
 
+def passed_mean(value) -> MeanOfPassed:
+    return MeanOfPassed(torch.tensor(value))
+
+
 def test_a_meter_by_hand():
     """Two updates; the first of two micro-batches with 3 and 1 of 8 tokens: 4 of the
     mini-batch's had no gradient and were not passed. What was passed and has no loss,
@@ -147,16 +152,17 @@ def test_a_meter_by_hand():
     meter, third = Meter(), torch.tensor(1 / 3)
     passed = torch.ones(2, 2)
     part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1, 1], [1.0, 0]], 8.0, passed)
-    metrics = {"clip_ratio/low_mean": third, "router/shift": torch.tensor(0.8)}
-    critic = {"value_loss": torch.tensor(0.25)}
+    metrics = {"clip_ratio/low_mean": third, "router/shift": passed_mean(0.8)}
+    critic = {"value_loss": OwnLoss(torch.tensor(0.25))}
     meter.add(part, logp, torch.tensor(1.0), metrics | critic)
     part, logp = part_of([[-0.7, 5.0]], [[1.0, 0.0]], 8.0)
-    metrics = {"clip_ratio/low_mean": 3 * third, "router/shift": torch.tensor(0.4)}
+    metrics = {"clip_ratio/low_mean": 3 * third, "router/shift": passed_mean(0.4)}
     meter.add(part, logp, torch.tensor(0.5), metrics | critic)
     meter.end_update(torch.tensor(2.0))
     part, logp = part_of([[0.0, 0.2]], [[1.0, 1.0]], 2.0)
-    metrics = {"clip_ratio/low_mean": 0 * third, "router/shift": torch.tensor(0.9)}
-    meter.add(part, logp, torch.tensor(-1.0), metrics | {"value_loss": 0 * third})
+    metrics = {"clip_ratio/low_mean": 0 * third, "router/shift": passed_mean(0.9)}
+    critic = {"value_loss": OwnLoss(0 * third)}
+    meter.add(part, logp, torch.tensor(-1.0), metrics | critic)
     meter.end_update(torch.tensor(4.0))
     low, middle, high = torch.tensor([0.1, -0.2, 0.3, 9.0, -0.7, 0.0, 0.2]).quantile(
         torch.tensor([0.01, 0.5, 0.99])
