@@ -47,8 +47,23 @@ def markdown(text: str) -> str:
 MATH = r"<math(?:(?!<math).)*?</math>"
 
 
+MESSAGES = ("verdict", "exact pays")
+"""Columns that say what a table is there for: they stay in sight where it scrolls."""
+
+
 def scrolling(match: re.Match) -> str:
-    return f'<div class="table" tabindex="0">{match[1]}</div>'
+    names = [text_of(name) for name in re.findall(r"<th\b.*?</th>", match[1], re.S)]
+    rows = re.split(r"(?=<tr>)", match[1])
+    for place in (names.index(one) for one in MESSAGES if one in names[2:]):
+        rows[1:] = [in_sight(row, place) for row in rows[1:]]
+    return f'<div class="table" tabindex="0">{"".join(rows)}</div>'
+
+
+def in_sight(row: str, place: int) -> str:
+    """A row whose cell at this place is the table's message."""
+    before, *cells = re.split(r"(?=<t[hd]\b)", row)
+    cells[place] = re.sub(r"^<t[hd]", r'\g<0> class="message"', cells[place])
+    return "".join([before, *cells])
 
 
 def from_markdown(path: Path, group: str) -> Page:

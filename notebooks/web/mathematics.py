@@ -45,7 +45,9 @@ def mathml(formula: str, display: str = "inline") -> str:
         found = re.sub(pattern, mended, found)
     if unknown := re.search(r">(\\[A-Za-z]+)<", found):
         raise ValueError(f"no formula: ${formula}$ (what is {unknown[1]}?)")
-    return in_line(found.replace("&#x000A0;", " ")) if display == "inline" else found
+    if display == "inline":
+        return in_line(found.replace("&#x000A0;", " "))
+    return in_rows(found)
 
 
 RELATION = re.compile(r"<mo>(?:=|≈|∝|&#x0003D;|&#x02248;|&#x0221D;)</mo>")
@@ -66,6 +68,43 @@ def in_line(found: str) -> str:
         if depth == 2 and RELATION.fullmatch("".join(parts[i - 2 : i + 1])):
             parts[i] += f"</mrow></math><wbr>{opening}<mrow>"
     return "".join(parts)
+
+
+COMPARES = re.compile("[=≈∝≤≥<>→⟺⇒⇔∈]")
+OPENING, CLOSING = tuple("([{"), tuple(")]}")
+SPACE = re.compile(r'<mspace width="[12]em" />')
+
+
+def in_rows(found: str) -> str:
+    """A displayed formula in parts of which each begins with a relation.
+
+    Where there is room they stand in one row, as if it had never been broken; on a
+    phone they go on in the next. No part ends within a bracket.
+    """
+    opening = re.match(r"<math[^>]*>", found)[0]
+    inside = found.removeprefix(opening).removesuffix("</math>")
+    parts, brackets = [""], 0
+    for child in children(inside.removeprefix("<mrow>").removesuffix("</mrow>")):
+        operator = re.match(r"(<msu[bp]\w*>)?<mo[^>]*>([^<]+)</mo>", child)
+        sign = html.unescape(operator[2]) if operator else ""
+        brackets += (sign in OPENING) - (sign in CLOSING)
+        compares = COMPARES.fullmatch(sign)
+        if parts[-1] and not brackets and (compares or SPACE.fullmatch(child)):
+            parts.append("")
+            child = child.replace("<mo>", '<mo form="infix">', 1)
+        parts[-1] += child
+    return "<wbr>".join(f"{opening}<mrow>{part}</mrow></math>" for part in parts)
+
+
+def children(row: str) -> list[str]:
+    """The elements that a row of MathML holds, each with all that it holds itself."""
+    found, depth = [""], 0
+    for tag in re.findall(r"<[^>]+>[^<]*", row):
+        found[-1] += tag
+        depth += -1 if tag.startswith("</") else not re.match(r"<[^>]*/>", tag)
+        if not depth:
+            found.append("")
+    return found[:-1]
 
 
 ITALIC = {"h": "ℎ"} | {

@@ -112,6 +112,24 @@ def test_a_root_and_names_in_italics_are_signs_that_the_browser_writes():
     assert {formula: signs(mathml(formula)) for formula in of} == of
 
 
+def test_a_displayed_formula_may_break_at_relations_outside_of_brackets():
+    two = mathml(r"J = a + b, \quad g(\{x < 1\}) \le c", "block").split("<wbr>")
+    assert ["".join(re.findall(">([^<]+)<", part)) for part in two] == [
+        "J",
+        "&#x0003D;a&#x0002B;b&#x0002C;",
+        "g&#x00028;&#x0007B;x&#x0003C;1&#x0007D;&#x00029;",
+        "&#x02264;c",
+    ]
+    powers = r"\operatorname{TV}\big(a = b\big)^2 = c"  # the bracket is a power's base
+    assert mathml(powers, "block").count("<wbr>") == 1
+
+
+def test_the_column_that_is_a_tables_message_is_marked():
+    table = markdown("| a | b | verdict |\n|---|---|---|\n| 1 | 2 | so |")
+    assert re.findall(r'<t[hd] class="message">(\w+)', table) == ["verdict", "so"]
+    assert "message" not in markdown("| a | verdict |\n|---|---|\n| 1 | so |")
+
+
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_the_font_has_every_sign_of_a_formula(formula):
     needed = signs(mathml(formula))

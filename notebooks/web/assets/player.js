@@ -341,9 +341,14 @@ async function play(figure, id, bundle) {
   follow();
   const picture = element("div", { className: "explorer-picture" }, [canvas]);
   picture.style.maxWidth = `${width}px`;
+  picture.style.setProperty("--designed", width);
+  const more = () => picture.toggleAttribute(
+    "data-more", picture.scrollLeft + picture.clientWidth < picture.scrollWidth - 2);
+  picture.addEventListener("scroll", more);
   figure.querySelector("img").hidden = true;
   figure.prepend(element("fieldset", {}, parts), picture, strip, live);
   new ResizeObserver(() => {
+    more();
     const dense = Math.min(2, window.devicePixelRatio || 1);
     const pixels = Math.round(canvas.clientWidth * dense);
     if (!pixels || pixels === canvas.width) return;
