@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, looks_of
 from refimpl.curves import curve
@@ -166,6 +166,14 @@ def cispo_explorer() -> explorer.Explorer:
             "PPO": {"max_ratio": 10.0, "mask": "both halves", "epsilon": 0.2},
             "low mask": {"max_ratio": 5.0, "mask": "lower half", "epsilon": 0.2},
         },
+        stakes=stakes.ended({"CISPO, cap 5,": "CISPO 5", "DAPO": "DAPO"}),
+        prediction=stakes.Prediction(
+            "A token of a good answer has risen to r = 8. Does CISPO with its cap at 5 "
+            "still push it?",
+            ("yes", "no"),
+            "yes",
+            "The cap bounds its weight at 5; the gradient of log π stays.",
+        ),
     )
 
 
@@ -209,7 +217,20 @@ def walk_explorer(
 
     count = len(next(iter(paths.values()))[0])
     control = explorer.slider("before update k", start, 1, count, 1)
-    return explorer.Explorer(figure, update, {"k": control})
+    both = {"CISPO": "CISPO 5", "DAPO": "DAPO"}
+    return explorer.Explorer(
+        figure,
+        update,
+        {"k": control},
+        stakes="Where careful answers are rare: "
+        + stakes.ended(both, rate=2e-4, world="rare"),
+        prediction=stakes.Prediction(
+            "How many of the eight good forks will CISPO have let go of at the end?",
+            ("none", "half of them", "all of them"),
+            "none",
+            "A cap bounds a fork's weight, and a clip sets it to 0.",
+        ),
+    )
 
 
 def training(

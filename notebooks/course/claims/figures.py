@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.claims import measured
 from course.kit.plots import primitives as draw
 from course.kit.plots.shared import pairs_by_start
@@ -363,7 +363,18 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         "starts": explorer.slider("warm starts", 5, 2, 5, 1),
         "seeds": explorer.slider("seeds of each, at most", most, 1, most, 1),
     }
-    return explorer.Explorer(figure, update, controls)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes="Every number here is of stored runs: what is at stake is the verdict.",
+        prediction=stakes.Prediction(
+            "Take two warm starts in place of five. What happens to the interval?",
+            ("it gets wider", "it gets narrower", "nothing"),
+            "it gets wider",
+            "Runs of one start resemble each other, so two starts are two numbers.",
+        ),
+    )
 
 
 def audited(

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import (
     BAD,
@@ -102,7 +102,26 @@ def room_explorer() -> explorer.Explorer:
     }
     both = {"p": 0.05, "epsilon_high": 0.28}
     presets = {"a rare token": both, "a common token": both | {"p": 0.85}}
-    return explorer.Explorer(figure, update, controls, presets)
+
+    def outcome(p: float, epsilon_high: float) -> str:
+        stored = {0.2: "DAPO 0.20", 0.28: "DAPO", 0.4: "DAPO 0.40"}
+        near = stakes.nearest(epsilon_high, stored)
+        return stakes.ended({f"DAPO, ε_high = {near:g},": stored[near]}, rate=1e-4)
+
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        presets,
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "Which good token has more room before the clip closes: one of probability "
+            "0.05, or one of 0.5?",
+            ("0.05", "0.5", "both as much"),
+            "0.5",
+            "The clip bounds a ratio, so the room is ε_high times the probability.",
+        ),
+    )
 
 
 def group_explorer(price_of: Callable) -> explorer.Explorer:
@@ -142,7 +161,23 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         "k": explorer.slider("right answers k, at most G", 1, 0, 16, 1),
         "size": explorer.slider("group size G", 8, 2, 16, 1),
     }
-    return explorer.Explorer(figure, update, controls)
+    common = {"rate": 2e-4, "updates": 4, "overlong_share": 0.2}
+    usual = stakes.ended({"DAPO without dynamic sampling": "DAPO"}, **common)
+    dynamic = stakes.ended({"with it": "DAPO"}, **common, dynamic_sampling=True)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=f"{usual[:-1]}; {dynamic.rpartition(': ')[2]}",
+        prediction=stakes.Prediction(
+            "What does a live group cost where nine answers in ten are right, beside "
+            "one where five in ten are?",
+            ("more", "as much", "less"),
+            "more",
+            "The surer the policy is of a prompt, the rarer is a group whose answers "
+            "differ, and the others are thrown away.",
+        ),
+    )
 
 
 def by_updates_and_samples(runs: Mapping[str, Sequence], updates: int) -> Figure:
@@ -210,7 +245,22 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
         "limit": explorer.slider("L_max", 48, 8, 56, 1),
         "cache": explorer.slider("L_cache", 10, 1, 48, 1),
     }
-    return explorer.Explorer(figure, update, controls)
+    at = {"rate": 2e-4, "updates": 4}
+    plain = stakes.ended({"DAPO without the ramp": "DAPO"}, **at)
+    ramp = stakes.ended({"with L_cache = 10": "DAPO"}, **at, overlong_share=0.2)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=f"{plain[:-1]}; {ramp.rpartition(': ')[2]}",
+        prediction=stakes.Prediction(
+            "Widen L_cache from 10 to 30. Whom does the ramp punish more often then?",
+            ("right answers", "wrong answers"),
+            "right answers",
+            "Careful answers write down their steps, so a wide ramp reaches them "
+            "before it reaches the short guesses.",
+        ),
+    )
 
 
 def entropy_at_reward(runs: Mapping[str, Sequence[History]]) -> Figure:

@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from course.distillation import distil
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BAD, BLACK, COLOURS, FREE, GOOD, GREY, INK, PAPER
 
@@ -180,7 +180,11 @@ def teacher_explorer() -> explorer.Explorer:
                     bar.set_color(GOOD if value > 0 else BAD)
         kl = -(own * advantage).sum().item()
         said.set_text(f"KL = {kl:.2f} nats")
-        return [*(bar for group in bars.values() for bar in group), said]
+        title = draw.say(
+            figure, f"The digit's advantage acts in {student:.0%} of the draws, no more"
+        )
+        every = [bar for group in bars.values() for bar in group]
+        return [*every, said, title]
 
     return explorer.Explorer(
         figure,
@@ -214,4 +218,22 @@ def teacher_explorer() -> explorer.Explorer:
                 "k": 1,
             },
         },
+        stakes=outcome(),
+        prediction=stakes.Prediction(
+            "The student hardly ever says a digit first, the teacher nearly always. Is "
+            "the expected push on the digit large?",
+            ("yes", "no"),
+            "no",
+            "The advantage is large, but the digit is rarely drawn.",
+        ),
     )
+
+
+def outcome() -> str:
+    """How the toy's stored students ended, beside those that reward trained."""
+    runs = distil.read()
+    said = [
+        f"{name} {stakes.right([run['accuracy'][-1] for run in runs[f'toy: {arm}']])}"
+        for name, arm in (("distilled", "distilled"), ("by reward alone", "RL"))
+    ]
+    return f"Stored runs of the toy, every token compared: {'; '.join(said)}."

@@ -7,7 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import (
     BAD,
@@ -137,7 +137,20 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
         return [*left.lines[:2], right.lines[1], figure._suptitle]
 
     size = explorer.stops("group size G", sizes, 8)
-    return explorer.Explorer(figure, update, {"size": size})
+    both = {"GRPO": "GRPO", "Dr. GRPO": "Dr. GRPO"}
+    return explorer.Explorer(
+        figure,
+        update,
+        {"size": size},
+        stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
+        prediction=stakes.Prediction(
+            "At which group size do both methods climb the same thing?",
+            ("2", "8", "64"),
+            "2",
+            "Where one of two answers is right, the std is the same number for every "
+            "prompt, and dividing by it changes nothing but the scale.",
+        ),
+    )
 
 
 def wrong_lengths(runs: Mapping[str, Sequence[History]]) -> Figure:
@@ -220,11 +233,25 @@ def push_explorer() -> explorer.Explorer:
             w = r"1/(4\,|o_i|)" if name == "GRPO" else rf"1/(4 \cdot {limit})"
             axis.set_title(f"{name}, $w = {w}$; numbers: sum over the answer")
             moved.append(axis.title)
-        return moved
+        said = f"GRPO pushes a short answer's token {long / short:.1f} times as hard as"
+        return [*moved, draw.say(figure, f"{said} a long one's, Dr. GRPO alike")]
 
     controls = {
         "short": explorer.slider("short answers (tokens)", 8, 4, 24, 1),
         "long": explorer.slider("long answers (tokens)", 32, 24, 48, 1),
         "limit": explorer.slider("L_max (tokens)", 48, 48, 200, 4),
     }
-    return explorer.Explorer(figure, update, controls)
+    both = {"divided by the length": "GRPO", "by L_max = 48": "Dr. GRPO"}
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=stakes.ended(both, rate=2e-4, updates=4),
+        prediction=stakes.Prediction(
+            "Make the long answers longer. What happens to the push on one token of a "
+            "long wrong answer, under GRPO?",
+            ("it grows", "it shrinks", "nothing"),
+            "it shrinks",
+            "The answer's push is shared by more tokens: rambling is punished less.",
+        ),
+    )

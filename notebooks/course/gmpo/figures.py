@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import COLOURS, GREY, looks_of
 from refimpl.algorithms import ALGORITHMS
@@ -79,7 +79,11 @@ def wild_token_explorer() -> explorer.Explorer:
             edge.set_xdata([x, x])
             side = "above" if sign > 0 else "below"
             axis.set_title(f"{draw.SIGNS[sign]}: clipped {side} {x:.2f}")
-        return [*mine, *edges, *(axis.title for axis in axes)]
+        title = draw.say(
+            figure,
+            f"One token of {length} moves, and GMPO follows up to r = {at[0]:.2f}",
+        )
+        return [*mine, *edges, *(axis.title for axis in axes), title]
 
     lengths = (1, 2, 4, 8, 16, 32, 64)
     return explorer.Explorer(
@@ -94,6 +98,16 @@ def wild_token_explorer() -> explorer.Explorer:
             "paper (0.4, 0.4)": {"epsilon_low": 0.4, "epsilon_high": 0.4},
             "as wide as PPO's": {"epsilon_low": 0.22, "epsilon_high": 0.18},
         },
+        stakes=stakes.ended(
+            {"GMPO": "GMPO", "GRPO with a clip as wide": "GRPO (0.67, 1.49)"}, rate=6e-4
+        ),
+        prediction=stakes.Prediction(
+            "Make the response longer. Does one token's ratio move its coefficient "
+            "under GMPO more, or less?",
+            ("more", "less"),
+            "less",
+            "The geometric mean of |o| ratios moves by the |o|-th root of one of them.",
+        ),
     )
 
 

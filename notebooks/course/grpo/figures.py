@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import (
     BAD,
@@ -150,18 +150,35 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
         else:
             values = f"right {scaled[0]:+.2f}, wrong {scaled[-1]:+.2f}"
             label.set_text(f"{k} of {size} right: {values}")
+        if k in (0, size):
+            said = f"{k} of {size} right: there is nothing to learn from"
+        else:
+            said = f"{k} of {size} right: each right answer is pushed {scaled[0]:+.2f}"
+        title = draw.say(figure, said)
         share = [n / size for n in range(size + 1)]
         for line, dot, side in zip(lines, dots, (1, 0)):
             pulls = [sum(map(abs, pair[side])) / size for pair in tables[size]]
             line.set_data(share, pulls)
             dot.set_data([share[k]], [pulls[k]])
-        return [*bars, *marks, label, *lines, *dots]
+        return [*bars, *marks, label, *lines, *dots, title]
 
     controls = {
         "k": explorer.slider("right answers k, at most G", 1, 0, most, 1),
         "size": explorer.slider("group size G", 8, 2, most, 1),
     }
-    return explorer.Explorer(figure, update, controls)
+    both = {"GRPO, with the std,": "GRPO", "Dr. GRPO, without,": "Dr. GRPO"}
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
+        prediction=stakes.Prediction(
+            "Is a right answer pushed harder when 1 of 8 is right, or when 4 are?",
+            ("when 1 is right", "when 4 are right", "as hard"),
+            "when 1 is right",
+            "It stands further from the mean of its group.",
+        ),
+    )
 
 
 def _push_panels(figure, axes) -> None:
@@ -195,13 +212,30 @@ def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
     def update(beta: float, lead: float) -> list:
         for line, sign in zip(lines, (1, -1)):
             line.set_ydata(push(beta, sign, lead))
-        return lines
+        middle = push(beta, 1, lead)[draw.nearest(ratio, 2.0)]
+        title = draw.say(
+            figure,
+            f"A good token at r = 2 is past the clip: the KL pushes {middle:+.2f}",
+        )
+        return [*lines, title]
 
     controls = {
         "beta": explorer.log_slider("β", 1.0, 0.01, 5.0),
         "lead": explorer.slider("log π_old − log π_ref", 0.0, -1.5, 1.5, 0.1),
     }
-    return explorer.Explorer(figure, update, controls)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes="No run with a KL is stored: the claims are about losses, and all of "
+        "them are compared at β = 0.",
+        prediction=stakes.Prediction(
+            "A good token at r = 2 is past the clip. Where does the KL push it?",
+            ("nowhere", "back to the reference", "further away"),
+            "back to the reference",
+            "The clip stops the reward's push, not the KL's.",
+        ),
+    )
 
 
 Answers = Sequence[tuple[str, Sequence[tuple[str, bool]]]]

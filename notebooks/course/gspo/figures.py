@@ -9,7 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES
 from course.kit.stale import Stale
@@ -141,6 +141,11 @@ def gspo_explorer() -> explorer.Explorer:
     def update(low: float, high: float, n: int, sigma: float, fork: float) -> list:
         return [artist for move in moves for artist in move(low, high, n, sigma, fork)]
 
+    def outcome(low: float, high: float, n: int, sigma: float, fork: float) -> str:
+        paper = stakes.nearest(high, (4e-4, 0.04)) == 4e-4
+        gspo = {"GSPO, paper's ε,": "GSPO 3e-4"} if paper else {"× 100,": "GSPO 0.03"}
+        return stakes.ended({**gspo, "GRPO": "GRPO"}, rate=8e-4, updates=4)
+
     return explorer.Explorer(
         figure,
         update,
@@ -157,6 +162,14 @@ def gspo_explorer() -> explorer.Explorer:
             "a chain of thought": {"n": LONGEST, "sigma": 0.01, "fork": 0.0},
             "a short guess": {"n": 4, "sigma": 0.05, "fork": 1.0},
         },
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "A chain of thought has 400 tokens of small noise. Which clip lets more of "
+            "it through?",
+            ("GRPO's, token by token", "GSPO's, answer by answer"),
+            "GRPO's, token by token",
+            "A mean over 400 tokens is quiet, and GSPO's bound is quieter still.",
+        ),
     )
 
 

@@ -9,6 +9,7 @@ import csv
 import html
 import json
 import math
+import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -54,11 +55,21 @@ def _ended() -> dict[tuple, str]:
         rows = list(csv.DictReader(file))
     return {
         (r["arm"], float(r["rate"]), int(r["updates"]), r["world"], r["changed"]): (
-            f"{float(r['median']):.0%} right at the end ({float(r['least']):.0%} to "
-            f"{float(r['most']):.0%} in {r['runs']} runs)".replace("%", " %")
+            _right(*(float(r[name]) for name in ("median", "least", "most")), r["runs"])
         )
         for r in rows
     }
+
+
+def _right(median: float, least: float, most: float, runs: int | str) -> str:
+    words = f"{median:.0%} right at the end ({least:.0%} to {most:.0%} in {runs} runs)"
+    return words.replace("%", " %")
+
+
+def right(accuracies: Collection[float]) -> str:
+    """The words of `ended` for these runs."""
+    ends = min(accuracies), max(accuracies)
+    return _right(statistics.median(accuracies), *ends, len(accuracies))
 
 
 def ended(
@@ -80,8 +91,10 @@ def ended(
         if key not in _ended():
             raise UserError(f"no run of {shown(key)} is stored")
         said.append(f"{label} {_ended()[key]}")
-    head = f"Stored runs of 30 rollouts × {updates} updates at a learning rate of"
-    return f"{head} {rate:g}".replace("e-0", "e-") + f": {'; '.join(said)}."
+    times = f"{updates} update{'s' * (updates > 1)}"
+    at = f"{rate:.0e}".replace("e-0", "e-")
+    head = f"Stored runs of 30 rollouts × {times} at a learning rate of {at}"
+    return f"{head}: {'; '.join(said)}."
 
 
 def nearest(at: float, stored: Collection[float]) -> float:

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course.kit import explorer, stale
+from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, looks_of
 from course.late_sampler import late
@@ -104,7 +104,10 @@ def kept_explorer() -> explorer.Explorer:
 
     axes[0, 0].set_ylabel("answers", fontsize=10)
     axes[1, 0].set_ylabel("answers", fontsize=10)
-    draw.finding(figure, "Coloured: kept; grey: dropped; blue: good, red: bad answers")
+    draw.finding(
+        figure, "16 updates late: the clip drops 100.0 % of tokens, OPSM 100 %"
+    )
+    draw.caption(figure, "blue: good, red: bad answers; grey: dropped")
 
     def update(lag: int, cap: float, kappa: float) -> list:
         z = few.z[lag] * mask
@@ -119,7 +122,22 @@ def kept_explorer() -> explorer.Explorer:
             share = (one * mask).sum() / mask.sum()
             some = left.any(-1).sum().item()
             label.set_text(f"{share:.0%} of tokens, {some} of 16 answers")
-        return [*(line for lines in tokens for line in lines), *labels]
+        clip, opsm = (
+            1 - ((rules[i] * mask).sum() / mask.sum()).item() for i in (1, -1)
+        )
+        title = draw.say(
+            figure,
+            f"{lag} updates late: the clip drops {clip:.1%} of tokens, OPSM {opsm:.0%}",
+        )
+        return [*(line for lines in tokens for line in lines), *labels, title]
+
+    def outcome(lag: int, cap: float, kappa: float) -> str:
+        delta = stakes.nearest(kappa, (0.003, 0.01, 0.03))
+        ended = late.accuracy("grpo")
+        shown = {"no rule": "none", f"OPSM, δ = {delta:g},": f"OPSM, {delta:g}"}
+        shown |= {"sequence mask, C = 3,": "sequence mask, 3"}
+        said = [f"{k} {stakes.right([*ended[v].values()])}" for k, v in shown.items()]
+        return f"Stored runs of GRPO, 4 rollouts late: {'; '.join(said)}."
 
     return explorer.Explorer(
         figure,
@@ -140,6 +158,13 @@ def kept_explorer() -> explorer.Explorer:
             ),
         },
         {f"{k} updates late": {"lag": k} for k in (0, 4, 16)},
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "Which rule drops tokens of bad answers only?",
+            ("IcePop", "the sequence mask", "OPSM"),
+            "OPSM",
+            "It looks at the sign of the advantage before it drops an answer.",
+        ),
     )
 
 

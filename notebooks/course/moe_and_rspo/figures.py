@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import COLOURS, FREE, GREY, PAPER, looks_of
 from refimpl import moe
@@ -153,7 +153,10 @@ def shift_explorer() -> explorer.Explorer:
         left.set_title(f"γ = {gamma:.3f}")
         for line, sign in zip(moving, draw.SIGNS):
             line.set_ydata(coefficients(gamma, sign).numpy())
-        return [mine, dot, left.title, *moving]
+        title = draw.say(
+            figure, f"One expert drifts by {drift:g} nats: its token counts {gamma:.0%}"
+        )
+        return [mine, dot, left.title, *moving, title]
 
     return explorer.Explorer(
         figure,
@@ -163,6 +166,16 @@ def shift_explorer() -> explorer.Explorer:
             "floor": explorer.slider("floor γ_min", 0.7, 0.05, 1.0, 0.05),
             "experts": explorer.slider("experts per token, k", 2, 1, 8, 1),
         },
+        stakes=stakes.ended(
+            {"RSPO": "RSPO", "GMPO, without γ,": "GMPO"}, rate=6e-4, world="moe"
+        ),
+        prediction=stakes.Prediction(
+            "With more experts per token, does the drift of one of them cost the token "
+            "more, or less?",
+            ("more", "less"),
+            "less",
+            "γ is a mean over the experts, and the others stand still.",
+        ),
     )
 
 
@@ -196,10 +209,38 @@ def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Expl
     def update(noise: float) -> list:
         for bars, values in zip(axis.patches, counts[noise]):
             bars.set_data(values)
-        return list(axis.patches)
+        own, replayed = (far(gap) for gap in gaps[noise])
+        title = draw.say(
+            figure,
+            f"Noise {noise:g}: {own:.1%} of tokens are off by more than 0.1 nats, with "
+            f"R3 {replayed:.1%}",
+        )
+        return [*axis.patches, title]
+
+    def far(gap: Tensor) -> float:
+        return (gap.abs() > 0.1).double().mean().item()
+
+    def outcome(noise: float) -> str:
+        both = {"GRPO": "GRPO", "with R3": "GRPO + R3"}
+        if noise < 0.1:
+            return f"Without noise: {stakes.ended(both, rate=6e-4, world='moe')}"
+        known = stakes.ended(both, rate=6e-4, world="moe", router_noise=0.2)
+        return f"With noise 0.2: {known}"
 
     control = explorer.stops("noise on the router logits", list(gaps), 0.5)
-    return explorer.Explorer(figure, update, {"noise": control})
+    return explorer.Explorer(
+        figure,
+        update,
+        {"noise": control},
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "The sampler's experts are replayed. Do both engines agree exactly then?",
+            ("yes", "no"),
+            "no",
+            "The choice of experts is the same, and the noisy weights with which they "
+            "are mixed still differ.",
+        ),
+    )
 
 
 def final_accuracies(

@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from scipy import special
 
-from course.kit import explorer, stale
+from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots import style, tokens
 from course.kit.plots.style import BAD, BLACK, FREE, GOOD, GREY, INK
@@ -151,7 +151,18 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             tokens.numbers(algorithm, answers=rollout, **given)["g"]
             for _, algorithm, given in chosen
         ]
-        return first(chosen, gates) + second(chosen, gates)
+        title = draw.say(figure, f"What {method} and {beside} leave of the stale push")
+        return [*first(chosen, gates), *second(chosen, gates), title]
+
+    def outcome(method, beside, epsilon, tau_pos, tau_neg) -> str:
+        stored = {
+            label: arm
+            for name in dict.fromkeys((method, beside))
+            for label, arm in _stored(name, tau_pos).items()
+        }
+        if not stored:
+            return "No run of a gate of your own is stored."
+        return stakes.ended(stored)
 
     return explorer.Explorer(
         figure,
@@ -173,7 +184,35 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
                 "tau_neg": 8.8,
             },
         },
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "Which leaves less of the push of tokens that moved on?",
+            ("GRPO", "SAPO as published"),
+            "GRPO",
+            "Its clip is shut beyond 1 ± ε, where SAPO's published gate is still wide.",
+        ),
     )
+
+
+ARMS = {
+    "grpo": {"GRPO": "GRPO"},
+    "dapo": {"DAPO": "DAPO"},
+    "gspo": {"GSPO, ε = 0.03,": "GSPO 0.03"},
+    "cispo": {"CISPO, cap 5,": "CISPO 5"},
+    "gmpo": {"GMPO": "GMPO"},
+    "yours": {},
+}
+
+
+def _stored(name: str, tau: float) -> dict[str, str]:
+    """The stored arm that is nearest to a method with this temperature."""
+    if name == "sapo":
+        near = stakes.nearest(tau, (1.0, 4.4, 8.8, 17.6))
+        return {f"SAPO, τ = {near:g},": f"SAPO {near}"}
+    if name == "one-sided":
+        near = stakes.nearest(tau, (4.4, 8.8, 17.6))
+        return {f"one-sided, τ = {near:g},": f"one-sided {near}"}
+    return ARMS[name]
 
 
 def _settings(method, epsilon: float, tau_pos: float, tau_neg: float):

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import (
     BAD,
@@ -93,10 +93,27 @@ def baseline_explorer(
         here.set_data([b], [noise[draw.nearest(grid, b)]])
         for dot, x in zip(dots, pushes(b)):
             dot.set_xdata([x])
-        return [here, *dots]
+        variance = noise[draw.nearest(grid, b)]
+        title = draw.say(
+            figure, f"b = {b:.2f}: the variance is {variance:.2f}, the mean unmoved"
+        )
+        return [here, *dots, title]
 
     controls = {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)}
-    return explorer.Explorer(figure, update, controls)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes="This is the exact noise of one draw, and no run is needed for it. All "
+        "stored runs have a baseline: the mean of a group, or a critic.",
+        prediction=stakes.Prediction(
+            "Which baseline gives the least noise?",
+            ("0", "the mean reward", "another one"),
+            "another one",
+            "The best baseline weighs each reward by how far its draw pushes. The "
+            "mean reward comes near it.",
+        ),
+    )
 
 
 def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
@@ -211,11 +228,31 @@ def wear_explorer(
         total = z.sum(-1)
         for chosen, line in dots.values():
             line.set_ydata(total[chosen].clamp(min=LOWEST))
-        right.set_title(f"{k} updates: effective share {share(total.exp()):.0%}")
-        return [*bars, *(line for _, line in dots.values()), right.title]
+        worth = share(total.exp())
+        right.set_title(f"{k} updates: effective share {worth:.0%}")
+        title = draw.say(
+            figure, f"After {k} updates the rollout is worth {worth:.0%} of its answers"
+        )
+        return [*bars, *(line for _, line in dots.values()), right.title, title]
+
+    def outcome(k: int) -> str:
+        updates = stakes.nearest(max(k, 1), (1, 4, 16))
+        return stakes.ended({"GRPO": "GRPO"}, rate=8e-4, updates=updates)
 
     controls = {"k": explorer.stops("updates on this rollout", updates, 8)}
-    return explorer.Explorer(figure, update, controls)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "After how many updates is the rollout worth half of its answers?",
+            ("about 8", "about 32", "never, within 64"),
+            "about 8",
+            "ρ multiplies the ratios of all tokens of an answer, so small movements "
+            "of single tokens add up.",
+        ),
+    )
 
 
 def promise(updates, surrogate, accuracy) -> Figure:

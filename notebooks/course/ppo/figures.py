@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.shared import curves
 from course.kit.plots.style import BAD, BLACK, FREE, GOOD, GREY, looks_of
@@ -165,14 +165,37 @@ def clip_explorer() -> explorer.Explorer:
         good, bad = figure.axes[:2]
         good.set_title(f"Â > 0: no gradient above {1 + epsilon_high:.2f}")
         bad.set_title(f"Â < 0: no gradient below {1 - epsilon_low:.2f}")
-        return [*moved, *rules, good.title, bad.title]
+        title = draw.say(
+            figure,
+            f"The clip stops a good token once it is {1 + epsilon_high:.2f} times as "
+            "likely",
+        )
+        return [*moved, *rules, good.title, bad.title, title]
+
+    def outcome(epsilon_low: float, epsilon_high: float, size: float) -> str:
+        narrow = stakes.nearest(1 + epsilon_high, (1.2, 1.49)) == 1.2
+        label = "GRPO with the clip 0.80 to 1.20" if narrow else "with 0.67 to 1.49"
+        arm = "GRPO" if narrow else "GRPO (0.67, 1.49)"
+        return stakes.ended({label: arm}, rate=6e-4)
 
     controls = {
         "epsilon_low": explorer.slider("ε low", 0.2, 0.02, 0.9, 0.02),
         "epsilon_high": explorer.slider("ε high", 0.2, 0.02, 1.5, 0.02),
         "size": explorer.slider("|advantage|", 1.0, 0.25, 2.0, 0.25),
     }
-    return explorer.Explorer(figure, update, controls)
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "Raise ε high alone. Whose curve changes?",
+            ("that of good tokens", "that of bad tokens", "both"),
+            "that of good tokens",
+            "PPO takes the minimum of two objectives, and for a bad token the upper "
+            "bound is never the smaller one.",
+        ),
+    )
 
 
 def ratio_explorer(
@@ -226,10 +249,32 @@ def ratio_explorer(
             dead = (ratios > high) if sign > 0 else (ratios < low)
             shares[i].set_text(f"no gradient (clip): {dead.float().mean():.0%}")
         axes[0].set_title(f"after {updates} updates")
-        return [*stairs, *shares, axes[0].title]
+        ours, theirs = (beyond(ratios[updates]) for ratios in (clipped, free))
+        title = draw.say(
+            figure,
+            f"{ours:.1%} of the tokens are outside the bounds, {theirs:.1%} without "
+            "the clip",
+        )
+        return [*stairs, *shares, axes[0].title, title]
+
+    def beyond(ratios: Tensor) -> float:
+        return ((ratios > high) | (ratios < low)).double().mean().item()
 
     controls = {"updates": explorer.slider("updates so far", 16, 0, 16, 1)}
-    return explorer.Explorer(figure, update, controls)
+    both = {"with PPO's clip": "PPO", "with a cap of 5 in its place": "CISPO 5"}
+    return explorer.Explorer(
+        figure,
+        update,
+        controls,
+        stakes=stakes.ended(both, rate=6e-4),
+        prediction=stakes.Prediction(
+            "Does the clip keep all ratios inside its bounds?",
+            ("yes", "no"),
+            "no",
+            "It only stops the push of a token that is outside. The other tokens' "
+            "gradients share its weights and move it all the same.",
+        ),
+    )
 
 
 def kl_estimators(d, values: dict, slopes: dict) -> Figure:

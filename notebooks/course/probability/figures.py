@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.shared import pairs_by_start
 from course.kit.plots.style import BAD, GOOD, GREY, INK, look, looks_of
@@ -111,7 +111,18 @@ def room_explorer() -> explorer.Explorer:
             bar.set_ydata(torch.where(open_, row, torch.nan).numpy())
         for rule in rules:
             rule.set_xdata([before, before])
-        return [*bars.values(), *rules]
+        end = min(1, before + delta)
+        title = draw.say(
+            figure, f"A good token of {before:g} may rise to {end:.2g} under DPPO-TV"
+        )
+        return [*bars.values(), *rules, title]
+
+    def outcome(before: float, epsilon: float, delta: float, kl: float) -> str:
+        stored = stakes.nearest(delta, (0.1, 0.2, 1.0))
+        label = {
+            f"DPPO-TV, δ = {stored:g}, weights 3 rollouts late,": f"DPPO-TV {stored:g}"
+        }
+        return stakes.ended(label, updates=1, sampler_delay=3)
 
     rare, even, sure = 0.001, 0.5, 0.99
     return explorer.Explorer(
@@ -126,6 +137,13 @@ def room_explorer() -> explorer.Explorer:
             "kl": explorer.slider("δ of the KL", 0.05, 0.01, 0.3, 0.01),
         },
         {f"p = {p:g}": {"before": p} for p in (rare, even, sure)},
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "A good token had probability 0.001. Which rule lets it rise to 0.1?",
+            ("GRPO's clip", "DPPO-TV with δ = 0.2", "neither"),
+            "DPPO-TV with δ = 0.2",
+            "0.1 is a hundred times 0.001, but only 0.099 more.",
+        ),
     )
 
 

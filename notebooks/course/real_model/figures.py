@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
 from course.kit.plots.style import colour as colour_of
@@ -140,6 +140,14 @@ def memory_explorer(config) -> explorer.Explorer:
             "small: a LoRA": {"r": "4", "max_new_tokens": 16, "micro_batch_size": 2},
             "long answers": {"max_new_tokens": 2048, "micro_batch_size": 8},
         },
+        stakes="These bytes are calculated. How a run ends does not depend on the "
+        "micro-batch: it changes memory, not results.",
+        prediction=stakes.Prediction(
+            "A LoRA in place of all weights: what nearly vanishes?",
+            ("the weights", "the state of Adam", "the activations"),
+            "the state of Adam",
+            "Adam keeps two numbers per trained weight, and a LoRA trains few.",
+        ),
     )
 
 

@@ -17,7 +17,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.kit import claims, explorer, stale
+from course.kit import claims, explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, LOOKS, Dash
 from refimpl.algorithms import Algorithm, from_gate
@@ -423,6 +423,13 @@ class Play(explorer.Explorer):
                 "one-sided 8.8": preset(8.8, 8.8, "one-sided"),
             },
             below=[self.train, self.status],
+            prediction=stakes.Prediction(
+                "At τ = 8.8, how much does SAPO keep of the push of tokens that come "
+                "back?",
+                ("all of it", "about a fifth", "nothing"),
+                "about a fifth",
+                "Its gate sees how far a ratio is from 1, and not which way it goes.",
+            ),
         )
 
     def run(self) -> None:

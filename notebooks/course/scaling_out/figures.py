@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, GREY, INK, PAPER
 from course.kit.plots.style import colour as colour_of
@@ -156,7 +156,17 @@ def newer_explorer() -> explorer.Explorer:
             if name == names[0]:  # no probability is above 1
                 y = y.masked_fill(ratio * old > 1, torch.nan)
             one.set_ydata(y)
-        return list(lines.values())
+        top = 1 + bound / old
+        dppo = f"up to r = {top:.2f}" if top * old < 1 else "without end"
+        title = draw.say(
+            figure, f"GRPO lets this good token rise to r = 1.20, DPPO {dppo}"
+        )
+        return [*lines.values(), title]
+
+    def outcome(old: float, bound: float, k: float, rate: float) -> str:
+        near = stakes.nearest(bound, (0.1, 0.2))
+        arms = {f"DPPO-TV, δ = {near:g},": f"DPPO-TV {near:g}", "GRPO": "GRPO"}
+        return stakes.ended(arms, rate=2e-4, updates=4)
 
     return explorer.Explorer(
         figure,
@@ -171,4 +181,11 @@ def newer_explorer() -> explorer.Explorer:
             "a rare token": {"old": 0.02, "bound": 0.2},
             "a likely token": {"old": 0.8, "bound": 0.2},
         },
+        stakes=outcome,
+        prediction=stakes.Prediction(
+            "A good token had probability 0.02. Which bound stops it first?",
+            ("GRPO's", "DPPO's"),
+            "GRPO's",
+            "A ratio of 1.2 is reached at 0.024; DPPO waits until 0.22.",
+        ),
     )

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from course.kit import explorer
+from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, GREY, HABIT_COLOURS, INK
 from refimpl.tasks.world import habit
@@ -61,7 +61,14 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
             prompt, response, paid = answer
             text.set_text(cut(f"{'✓' if paid else '✗'} {prompt}{response}"))
             text.set_color(HABIT_COLOURS.get(habit(response), GREY))
-        return [*lines, cursor, *texts]
+        now = surveys[temperature]
+        favourite = max(now.shares, key=now.shares.get)
+        title = draw.say(
+            figure,
+            f"At temperature {temperature:g} the favourite habit is {favourite} "
+            f"({now.shares[favourite]:.0%}); {now.right:.0%} are right",
+        )
+        return [*lines, cursor, *texts, title]
 
     return explorer.Explorer(
         figure,
@@ -70,6 +77,15 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
             "temperature": explorer.stops("temperature", grid, 1.0),
             "terms": explorer.stops("terms in the sum", list(table), 3),
         },
+        stakes="One policy is asked here at many temperatures, and nothing is trained. "
+        "Every stored run of the course samples at a temperature of 1.",
+        prediction=stakes.Prediction(
+            "Will a temperature of 0.2 bring more right answers than 1?",
+            ("yes, more", "no, fewer or as many"),
+            "no, fewer or as many",
+            "A low temperature sharpens what the policy prefers, and it prefers to "
+            "guess.",
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from itertools import cycle, zip_longest
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import PlaceHolderLayoutEngine
 from matplotlib.ticker import (
@@ -125,6 +126,18 @@ def finding(figure: Figure, text: str) -> Figure:
     else:
         figure.suptitle(text, x=0.01, ha="left", linespacing=1.15)
     return figure
+
+
+def say(figure: Figure, text: str) -> Artist:
+    """Another finding, in as many lines, for a picture that moves; the artist."""
+    size = mpl.rcParams["figure.titlesize"]
+    text = wrapped(text, figure.get_figwidth(), size)
+    if figure.legends:
+        (legend, *_) = figure.legends
+        legend.get_title().set_text(text)
+        return legend
+    figure._suptitle.set_text(text)
+    return figure._suptitle
 
 
 def caption(figure: Figure, text: str) -> Figure:
