@@ -140,6 +140,39 @@ def test_the_strip_is_tabulated_and_the_prediction_with_its_answers():
     assert bundle["prediction"]["said"]["down"] == "No: up. The slope is 1."
 
 
+def links(path) -> list[tuple[str, dict]]:
+    """Each value in the text that sets sliders, with the explorer that it sets."""
+    found, waiting, number = [], [], 0
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        waiting += re.findall(r'<a data-set="([^"]+)">', "".join(cell["source"]))
+        shown = json.dumps([o.get("data", {}) for o in cell.get("outputs", ())])
+        if '"Explorer(' in shown:
+            number += 1
+            found += [(one, BUNDLES[f"{path.stem}_{number}"]) for one in waiting]
+            waiting = []
+    assert not waiting, "no explorer comes after them"
+    return found
+
+
+def test_a_value_in_the_text_is_a_stop_of_the_next_explorer():
+    count = 0
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        for said, bundle in links(path):
+            labels = {c["name"]: c["labels"] for c in bundle["controls"]}
+            for one in said.split(";"):
+                name, _, stop = one.strip().partition("=")
+                assert stop in labels.get(name, ()), (path.stem, one)
+            count += 1
+    assert count > 20
+
+
+def test_every_explorer_has_a_strip_or_shows_its_runs_and_asks_first():
+    for name, bundle in BUNDLES.items():
+        kinds = [one["kind"] for one in bundle["artists"]]
+        assert kinds[-1] == "Strip" or "model" in bundle, name
+        assert len(bundle["prediction"]["said"]) > 1, name
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A page from the disk with all explorers on it."""
