@@ -52,9 +52,12 @@ def folded(cell: dict) -> bool:
 
 
 def words(path: Path) -> int:
-    """Of all prose: tables, mathematics and exercises are read, too."""
+    """Of all prose: tables, mathematics and exercises are read, too.
+
+    What a link of the site sets is no word.
+    """
     prose = [source(c) for c in cells(path) if c["cell_type"] == "markdown"]
-    return sum(len(text.split()) for text in prose)
+    return sum(len(re.sub(r'<a data-set="[^"]+">', "", t).split()) for t in prose)
 
 
 def visible(path: Path) -> int:
