@@ -121,6 +121,9 @@ class Site:
             lambda found: self.element(page, *found.groups()),
             page.body,
         )
+        if self.repository:
+            link = rf'<a href="{self.repository}/blob/main/\1">\g<0></a>'
+            body = re.sub(r'<code class="notebook">(.*?)</code>', link, body)
         return replace(page, body=body)
 
     def element(self, page: Page, tag, before, kind, address, after) -> str:

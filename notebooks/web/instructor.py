@@ -4,30 +4,19 @@ import html
 import re
 from collections.abc import Iterable
 from functools import cache
-from inspect import getsource
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
 
 from course.exercises import exercises
 from course.kit.exercise import Exercise
-from web.markdown import markdown
+from web.exercises import HEAD, solution
 from web.page import NOTEBOOKS, Page, table
 from web.slides import file_of
 
 PACE = 130
 """Words of technical prose that one reads in a minute, formulas and plots looked at."""
-HEAD = re.compile(
-    r"^\*\*(?P<key>\d+b?\.\d+) · (?P<title>.+?)\*\* · (?P<kind>.+?) · "
-    r"difficulty (?P<difficulty>\d) of 5 · (?P<minutes>\d+) minutes",
-    re.M,
-)
-
-
 OPEN = "open experiment"
 """Has a rubric and no check."""
 KINDS = (
@@ -180,10 +169,12 @@ def grading(every: list[Asked]) -> str:
     known = exercises().values()
     mistakes = sum(len(one.mistakes) for one in known)
     free = sum(one.kind == OPEN for one in every)
+    here = sum(not one.cases for one in known)
     return f"""<p>{len(known)} exercises are graded by <code>check(key, answer)</code>
 in the notebook, without a network. A function is called with a few cases, a number or
 a word is compared as it is. Numbers agree within a relative 1e-4, words whatever their
-case. The reply is one of four:</p>
+case. {here} of them ask for no code: they are answered in the chapter's page, too, and
+the replies are the same. The reply is one of four:</p>
 <ul>
 <li>The answer agrees with the solution: it is right.</li>
 <li>It agrees with one of {mistakes} known mistakes: the reply names that mistake.</li>
@@ -193,8 +184,8 @@ there is no case, it says only that the answer is wrong.</li>
 </ul>
 <p>{free} open experiments have a rubric in the chapter instead of a check: a prediction
 made before the runs, equal conditions for all arms, and an explanation.
-<a href="solutions.html">The solutions</a> stand on a page of their own, and each
-exercise leads there.</p>"""
+<a href="solutions.html">The solutions</a> stand on a page of their own, and behind a
+fold below each exercise.</p>"""
 
 
 def solutions(chapters: list[Page]) -> Page:
@@ -214,10 +205,4 @@ def solutions(chapters: list[Page]) -> Page:
 
 
 def solved(one: Asked, exercise: Exercise) -> str:
-    """A function's code, or a value and why."""
-    function = callable(exercise.solution)
-    code = getsource(exercise.solution) if function else repr(exercise.solution)
-    shown = highlight(code, PythonLexer(), HtmlFormatter())
-    shown = shown.replace("<pre>", '<pre tabindex="0">', 1)
-    head = f"<h3>{one.key} {html.escape(one.title)}</h3>"
-    return f"{head}{shown}{markdown(exercise.why)}"
+    return f"<h3>{one.key} {html.escape(one.title)}</h3>{solution(exercise)}"

@@ -79,7 +79,10 @@ def from_markdown(path: Path, group: str) -> Page:
 
 
 PARTS = re.compile(r"(<[^>]+>)")
-QUIET = ("a", "code", "pre", "math", "h1", "h2", "h3", "summary", "script", "figure")
+QUIET = (
+    *("a", "code", "pre", "math", "h1", "h2", "h3", "summary", "script", "figure"),
+    "form",
+)
 """Elements whose text is left alone."""
 
 

@@ -12,6 +12,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from web import exercises
+from web.exercises import IN_A_NOTEBOOK, IN_THE_PAGE, Part
 from web.markdown import markdown
 from web.page import Page, SiteError, enlarged, size_of, sized, text_of
 from web.tables import still
@@ -42,12 +44,14 @@ class Chapter:
         parts = []
         for self.cell, cell in enumerate(cells):
             if cell.cell_type == "markdown":
-                parts.append(self.prose(cell.source))
+                parts.append(Part(cell, self.prose(cell.source)))
             elif cell.cell_type == "code" and cell.source.strip():
-                parts.append(self.code(cell))
+                parts.append(Part(cell, self.code(cell)))
         if not any(cell.get("outputs") for cell in cells):
             raise SiteError(f"{self.path.name} has no outputs; {self.again}")
-        body = "\n".join(parts)
+        notebook = f"notebooks/{self.path.name}"
+        body = "\n".join(exercises.gathered(parts, notebook))
+        asks = 'class="exercise"' in body
         found = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.S)
         if not found:
             raise SiteError(f"{self.path.name} has no title")
@@ -58,14 +62,15 @@ class Chapter:
             body,
             group,
             self.path,
-            tuple(self.scripts),
+            (*self.scripts, *["assets/exercises.js"] * asks),
             self.files,
             text_of(lead[1]) if lead else "",
+            ("exercises.css",) * asks,
         )
 
     def prose(self, source: str) -> str:
         try:
-            return markdown(STILL.sub("", source))
+            return markdown(IN_A_NOTEBOOK.sub(IN_THE_PAGE, STILL.sub("", source)))
         except ValueError as error:
             raise self.wrong(str(error)) from error
 
@@ -86,12 +91,6 @@ class Chapter:
 
     def output(self, output) -> str:
         if output.output_type == "stream":
-            if re.match(
-                r"… \S+  Not attempted yet", output.text
-            ):  # it can be there only
-                chapter = self.path.stem.partition("_")[0]
-                solution = f"solutions.html#chapter-{chapter}"
-                return f'<p><a href="{solution}">A solution</a></p>'
             text = html.escape(output.text)
             return f'<pre class="out" tabindex="0">{text}</pre>'
         data = output.get("data", {})

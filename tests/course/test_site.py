@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from course.exercises import exercises, verdict
 from web.browser import MISSING, chromium, wait
 from web.build import build
 from web.page import NOTEBOOKS as FOLDER
@@ -83,13 +84,98 @@ def test_every_page_is_whole_without_a_network(site, browser):
     assert len(links) > 30 and wrong == []
 
 
-def test_an_exercise_leads_to_its_solution_and_shows_no_empty_check(site):
-    there = set(re.findall(r'id="(chapter-\d+)"', text(site, "solutions")))
+FORM = '<form class="answer">'
+WAY = '<code class="notebook">notebooks/'
+
+
+def test_an_exercise_is_answered_in_the_page_or_shows_the_way_to_the_notebook(site):
+    """One of both, with a solution behind a fold, and never an empty check."""
+    seen = {}
     for path in NOTEBOOKS:
         page = text(site, path.stem)
-        led = set(re.findall(r'href="solutions.html#([^"]+)"', page))
-        assert led <= there and (led or path.stem == "10b_evidence"), path.stem
-        assert "Not attempted" not in page, path.stem
+        assert "Not attempted" not in page and "check(" not in page, path.stem
+        for one in re.findall(r'<section class="exercise".*?</section>', page, re.S):
+            key = re.search('data-key="([^"]+)"', one)[1]
+            seen[key] = (FORM in one, WAY + path.name in one, "Solution" in one)
+            assert ("find the bug in this run" in one) == ('"listing"' in one), key
+    known = exercises()
+    assert set(known) < set(seen)
+    for key, found in seen.items():
+        here = key in known and not known[key].cases
+        assert found == (here, not here, key in known), key
+
+
+ANSWER = """
+    const section = document.getElementById('exercise-' + arguments[0]);
+    const button = [...section.querySelectorAll('button[value]')]
+        .find(one => one.value === arguments[1]);
+    if (button) button.click();
+    else {
+        const form = section.querySelector('form.answer');
+        const fields = form.querySelectorAll('input, select');
+        arguments[1].split(', ').forEach((one, i) => fields[i].value = one);
+        form.requestSubmit();
+    }
+    return [section.querySelector('output').textContent, section.dataset.answer,
+            localStorage.getItem('refimpl:exercise:' + arguments[0])];
+"""
+DONE = "return [...document.querySelectorAll('.exercise.done')].map(x => x.dataset.key)"
+
+
+def written(answer) -> str:
+    """As a reader picks or types it."""
+    return (
+        ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else f"{answer}"
+    )
+
+
+def offered(exercise) -> list:
+    """A wrong answer that the page takes, and then the right one."""
+    wrong = exercise.mistakes.values()
+    return [
+        next(x for x in wrong if not exercise.choices or x in exercise.choices),
+        exercise.solution,
+    ]
+
+
+def test_what_an_exercise_replies_is_what_the_checker_says(site, browser):
+    """Wrongly and rightly, on every page; right answers are known when one returns."""
+    for path in NOTEBOOKS:
+        browser.get((site / f"{path.stem}.html").as_uri())
+        browser.execute_script("localStorage.clear()")
+        number = path.stem.partition("_")[0].removeprefix("0")
+        own = [e for key, e in exercises().items() if key.startswith(f"{number}.")]
+        asked = [one for one in own if not one.cases]
+        for exercise in asked:
+            key = exercise.key
+            for answer in offered(exercise):
+                said, how, kept = browser.execute_script(ANSWER, key, written(answer))
+                reply = verdict(key, answer).replace(f" {key}  ", " ").replace("`", "")
+                right = answer is exercise.solution
+                assert said == reply and how == ("right" if right else "wrong"), key
+                assert kept == ("right" if right else None), key
+        browser.refresh()
+        assert set(browser.execute_script(DONE)) == {one.key for one in asked}
+
+
+NO_STORAGE = "Storage.prototype.setItem = () => { throw new Error('full'); }"
+
+
+def test_a_line_is_picked_by_keyboard_and_the_reply_is_announced(site, browser):
+    """Also where the browser keeps nothing."""
+    browser.get((site / "03_grpo.html").as_uri())
+    browser.execute_script(NO_STORAGE)
+    line = browser.find_element("css selector", "#exercise-3\\.7 .listing button")
+    browser.execute_script("arguments[0].focus()", line)
+    browser.switch_to.active_element.send_keys("\ue004" * 3)  # Tab
+    fourth = browser.switch_to.active_element
+    assert fourth.text.split()[0] == "4"
+    fourth.send_keys("\ue007")  # Enter
+    assert fourth.get_attribute("aria-pressed") == "true"
+    output = browser.find_element("css selector", "#exercise-3\\.7 output")
+    assert output.text == "✓ Right." and output.aria_role == "status"
+    assert "3.7" in browser.execute_script(DONE)
+    assert browser.get_log("browser") == []
 
 
 def text(site, name: str) -> str:

@@ -178,6 +178,7 @@ EXERCISES = (
         solution="between",
         why="A coefficient of 1 is more than DAPO's 0, and less than a ratio of up to "
         "5.",
+        choices=("like DAPO or below", "between", "like CISPO or above"),
         mistakes=_CAP_OF_ONE,
     ),
     Exercise(
@@ -185,6 +186,7 @@ EXERCISES = (
         minutes=5,
         solution="DAPO",
         why="A correction has c = r = 3 under DAPO; the cap holds the other two at 2.",
+        choices=("DAPO", "CISPO", "CISPO, mask on"),
         mistakes={
             "The cap holds it at 2. Look for a line above, in the right panel.": (
                 "CISPO"

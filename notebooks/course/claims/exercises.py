@@ -111,6 +111,7 @@ EXERCISES = (
         solution=3,
         why="Five warm starts, the outcome of the abstract, an interval beyond the "
         "threshold.",
+        choices=(1, 2, 3, 4, 5),
         mistakes={
             "Row 1: one warm start is one observation, however many seeds it has.": 1,
             "Row 2: the best of nine outcomes was chosen after the runs.": 2,

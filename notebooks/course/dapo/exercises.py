@@ -53,6 +53,7 @@ EXERCISES = (
         solution=0.83,
         why="1/1.2: from there on even GRPO's clip lies beyond probability 1, so both "
         "tokens are limited by 1 alone.",
+        choices=(0.2, 0.5, 0.78, 0.83),
         mistakes={
             "That is ε, the bound on the ratio. Read where the curves meet.": 0.2,
             "At 0.5 the room is 0.10 for GRPO and 0.14 for DAPO.": 0.5,
@@ -165,6 +166,7 @@ EXERCISES = (
         solution="an eighth",
         why="A group of 16 is live with probability 1.00 at p = 0.5, and 0.149 at p = "
         "0.99. So the easy prompts are 0.149/(1.00 + 0.149) = 13 % of the batch.",
+        choices=("half", "an eighth", "none"),
         mistakes={
             "Half of what is drawn; but at 0.99 most groups are all right: dead.": (
                 "half"

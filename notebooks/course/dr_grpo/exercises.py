@@ -24,6 +24,7 @@ EXERCISES = (
         solution="twice as much",
         why="(2/π)(arcsin √0.11 − arcsin √0.01) = 0.15, and 0.06 for 0.45 to 0.55: 2.4 "
         "times.",
+        choices=("as much", "twice as much", "ten times as much"),
         mistakes={
             "That is Dr. GRPO's straight line. GRPO's curve is steeper near p = 0.": (
                 "as much"
@@ -76,6 +77,7 @@ EXERCISES = (
         why="The divisor holds the response's own length, so a token of a long "
         "response is divided by more. The pull is GRPO's, weaker; in a large batch one "
         "length hardly matters, and it is then near none.",
+        parts=("the right response", "the wrong response"),
         mistakes={
             "Within a batch the weights are equal, but the divisor holds the "
             "response's own length: a long response makes all tokens weigh less.": (

@@ -165,6 +165,7 @@ EXERCISES = (
         minutes=5,
         solution=4,
         why="0.2^(1/8) = 0.82 in GMPO, 0.2 in GRPO.",
+        choices=(1, 2, 4, 8),
         mistakes={
             "They are equal at r = 1 only; at 0.2 the lines are far apart.": 1,
             "That is |o| = 2, the other line of GMPO.": 2,
@@ -180,6 +181,8 @@ EXERCISES = (
         "response is below the lower bound, 0.67, already on policy: bad responses "
         "have no gradient.",
         mistakes={
+            "Line 1 is right: it only counts the rollouts.": 1,
+            "Line 2 is right: the policy as it is now samples the rollout.": 2,
             "Line 3 is right: GRPO's advantages, one per response.": 3,
             "Line 4 is right: four mini-batches, four passes, K = 16.": 4,
             "Line 5 is right: z is the log-ratio, log π_θ − log π_old.": 5,

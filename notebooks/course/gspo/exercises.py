@@ -244,6 +244,7 @@ EXERCISES = (
         solution="none",
         why="At 64 tokens: product 1.000 ± 3.4, one token 1.000 ± 0.2, s 0.980 ± "
         "0.025.",
+        choices=("product", "token", "mean", "none"),
         mistakes={
             "Its mean is 1, but its standard deviation at 64 tokens is above 3.": (
                 "product"

@@ -22,8 +22,9 @@ class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
     `mistakes` maps what to say to the wrong function (or value) that deserves it.
-    `also` are right answers written another way, which must pass. Title, kind and
-    difficulty stand in the chapter, above the cell.
+    `also` are right answers written another way, which must pass. `choices` are the
+    answers that the task names, if it does; of two answers `parts` says what each is
+    to. Title, kind and difficulty stand in the chapter, above the cell.
     """
 
     key: str
@@ -33,6 +34,8 @@ class Exercise:
     cases: tuple[tuple, ...] = ()
     mistakes: dict[str, Any] = field(default_factory=dict)
     also: tuple = ()
+    choices: tuple = ()
+    parts: tuple[str, ...] = ()
 
 
 def judged(exercise: Exercise, attempt: Any) -> str:
@@ -63,6 +66,8 @@ def judged(exercise: Exercise, attempt: Any) -> str:
     )
 
 
+RELATIVE, ABSOLUTE = 1e-4, 1e-6
+"""How far a number may be from the answer that it is taken for."""
 SWITCHES: tuple[tuple[Callable, Callable], ...] = (
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.get_default_dtype, torch.set_default_dtype),
@@ -113,7 +118,7 @@ def _answers(exercise: Exercise, attempt: Any) -> list:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal up to 1e-4 relative (1e-6 absolute), through lists, tuples and tensors.
+    """Equal up to `RELATIVE` or `ABSOLUTE`, through lists, tuples and tensors.
 
     Words are equal whatever their case.
     """
@@ -127,7 +132,7 @@ def _same(a: Any, b: Any) -> bool:
         if isinstance(a, list | tuple) and isinstance(b, list | tuple):
             return len(a) == len(b) and all(map(_same, a, b))
         a, b = _real(a), _real(b)
-        close = torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+        close = torch.allclose(a, b, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)
     except Exception:  # of an answer that is no number, too large, or holds itself
         return False
     return a.shape == b.shape and close

@@ -218,6 +218,8 @@ EXERCISES = (
         "r is 1 at K = 1; the sampler is corrected by a weight, if at all. (A clip "
         "that is meant to see a late sampler, with two policies, is chapter 15's.)",
         mistakes={
+            "Line 1 is right: it only counts the rollouts.": 1,
+            "Line 2 is right: sixteen new problems for every rollout.": 2,
             "Line 3 is right: the noise is the other engine, and was intended.": 3,
             "Line 4 is right: the sampler draws, and returns its own log-probs.": 4,
             "Line 5 is right: rewards against the mean of their group.": 5,

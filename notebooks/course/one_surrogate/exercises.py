@@ -237,6 +237,7 @@ EXERCISES = (
         minutes=5,
         solution=50,
         why="At the medium rate pairs show 0.1 from 47 warm starts on.",
+        choices=(5, 10, 20, 50, 100),
         mistakes={
             "With 5 warm starts the medium rate shows effects of about 0.4.": 5,
             "With 10 warm starts the smallest effect is near 0.24.": 10,
@@ -252,6 +253,9 @@ EXERCISES = (
         why="Gate and ratio are not detached: at r = 1 the slope is 1 + log π, and not "
         "1.",
         mistakes={
+            "Line 1 is right: it only counts the rollouts.": 1,
+            "Line 2 is right: the policy as it is now samples the rollout.": 2,
+            "Line 4 is right: four mini-batches of one rollout, an update for each.": 4,
             "Line 3 is right: these are GRPO's advantages, group by group.": 3,
             "Line 5 is right: the log-probs of the policy as it is now, with their "
             "gradient. Where else does that gradient pass?": 5,

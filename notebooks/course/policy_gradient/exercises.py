@@ -62,6 +62,7 @@ EXERCISES = (
         "1.1",
         minutes=5,
         solution="guess",
+        choices=("careful", "guess", "ramble"),
         mistakes={
             "The update does not know that 'careful' is better: nobody rewarded it. "
             "What is taken from 'ramble' goes where the policy already is.": "careful",
@@ -110,6 +111,7 @@ EXERCISES = (
         "1.3",
         minutes=5,
         solution=70,
+        choices=(8, 70, 230, 1700),
         mistakes={
             "That is the curve for 30 %.": 8,
             "At 230 tokens a tenth is left. Half is higher up on the same curve.": 230,

@@ -163,6 +163,7 @@ EXERCISES = (
         solution=(0.0, 0.5),
         why="λ = 0: its own δ, where nothing changes. λ = 1: the return minus V, 1 − "
         "0.5.",
+        parts=("with λ = 0", "with λ = 1"),
         mistakes={
             "With λ = 0 the first token gets its own δ alone. V does not change there "
             "and nothing is paid, so δ is 0: only the last token is praised.": (
@@ -221,6 +222,7 @@ EXERCISES = (
         minutes=5,
         solution=("k3", "k1"),
         why="At d = −2 the slopes are 1 (k1), −2 (k2) and 1 − e² = −6.4 (k3).",
+        parts=("pulls back hardest", "pushes further away"),
         mistakes={
             "The first is right. k2 pulls back too, only less hard: its slope at d = "
             "−2 is −2. Look for a slope above 0.": ("k3", "k2"),

@@ -71,6 +71,7 @@ EXERCISES = (
         "with itself. The mask has to compare with the sampler: `(logp.exp() - "
         "mu.exp()).detach()`.",
         mistakes={
+            "Line 10 is right: one update for each rollout.": 10,
             "Line 1 is right: a late sampler is what the mask is for.": 1,
             "Line 2 is right: the sampler's log-probs came with the answers.": 2,
             "Line 3 is harmless by itself. Who uses it?": 3,

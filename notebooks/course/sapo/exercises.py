@@ -164,6 +164,7 @@ EXERCISES = (
         solution="equal",
         why="Before the first update every ratio is 1, where the gate is 1 for every "
         "τ.",
+        choices=("none", "smaller", "equal"),
         mistakes={
             "Narrow, but not closed: at r = 1 the gate is 1 for every τ.": "none",
             "It becomes smaller with the first update. Before it, every r is 1.": (
@@ -177,6 +178,7 @@ EXERCISES = (
         minutes=5,
         solution=2,
         why="The lower right panel: c = g r has its top near r = 2.",
+        choices=(1, 1.5, 2, 3),
         mistakes={
             "There the gate is widest open. The push goes with c = g r.": 1,
             "Its coefficient is still rising there.": 1.5,
@@ -189,6 +191,9 @@ EXERCISES = (
         solution=7,
         why="The gate is centred at r = 1, and z − 1 is not r − 1: exp is missing.",
         mistakes={
+            "Line 1 is right: it only counts the rollouts.": 1,
+            "Line 2 is right: the policy as it is now samples the rollout.": 2,
+            "Line 4 is right: four mini-batches of one rollout, an update for each.": 4,
             "Line 3 is right: these are GRPO's advantages, group by group.": 3,
             "Line 5 is right: the log-probs of the policy as it is now.": 5,
             "Line 6 is right: z is the log-ratio. Where does its ratio come in?": 6,

@@ -85,6 +85,7 @@ EXERCISES = (
         "0.2",
         minutes=5,
         solution="guess",
+        choices=("careful", "guess", "ramble"),
         mistakes={
             "Careful is the best habit, not the favourite one. A temperature sharpens "
             "what the policy prefers, and knows nothing of rewards.": "careful",
@@ -143,6 +144,7 @@ EXERCISES = (
         "0.5",
         minutes=5,
         solution="CISPO",
+        choices=("GRPO", "CISPO", "SAPO"),
         mistakes={
             "GRPO's blue line is at 0 there: the clip has cut the token off.": "GRPO",
             "SAPO's soft gate has faded the token: its line bends down again.": "SAPO",

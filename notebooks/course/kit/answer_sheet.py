@@ -1,0 +1,62 @@
+"""What a page without Python needs to judge an answer: the checker, asked beforehand.
+
+A reader of the web edition picks a line of a listing, a word, a pair of words, or types
+a number. Whatever can be picked is put to the checker here, and its reply is written
+down; of numbers the sheet says within which bounds each reply holds.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from course.kit.exercise import ABSOLUTE, RELATIVE, Exercise, judged
+
+
+def answer_sheet(exercise: Exercise, lines: int = 0) -> dict[str, Any] | None:
+    """The replies to every answer, as JSON can hold them; None where code is asked for.
+
+    `lines` is the length of the listing, if one of its lines is wanted.
+    `choices` has a list of answers for each part of the answer, and `replies` maps the
+    answers, joined by commas, to what is said. Where a number is typed there are no
+    choices: then `replies` has rows of lowest and highest number and what is said, of
+    which the first counts, and `otherwise` says the rest, with {} for the number.
+    """
+    if exercise.cases:
+        return None
+    if lines:
+        return _chosen(exercise, [range(1, lines + 1)])
+    if exercise.parts:
+        return _chosen(exercise, _of_each_part(exercise))
+    if exercise.choices:
+        return _chosen(exercise, [exercise.choices])
+    numbers = (exercise.solution, *exercise.mistakes.values())
+    nothing = reply(exercise, float("nan"))  # agrees with no number
+    return {
+        "replies": [[*_bounds(x), reply(exercise, x)] for x in numbers],
+        "otherwise": nothing.replace("nan", "{}"),
+    }
+
+
+def reply(exercise: Exercise, answer: Any) -> str:
+    """What the checker says, without the exercise's number."""
+    return judged(exercise, answer).replace(f" {exercise.key}  ", " ", 1)
+
+
+def _chosen(exercise: Exercise, choices: Sequence[Sequence]) -> dict[str, Any]:
+    replies = {}
+    for answer in itertools.product(*choices):
+        one = answer if len(answer) > 1 else answer[0]
+        replies[", ".join(map(str, answer))] = reply(exercise, one)
+    return {"choices": [[*map(str, part)] for part in choices], "replies": replies}
+
+
+def _of_each_part(exercise: Exercise) -> list[list]:
+    """All that stands in an answer may be the answer to each of its parts."""
+    answers = (exercise.solution, *exercise.mistakes.values())
+    known = sorted({one for answer in answers for one in answer})
+    return [known for _ in exercise.parts]
+
+
+def _bounds(x: float) -> tuple[float, float]:
+    reach = ABSOLUTE + RELATIVE * abs(x)
+    return x - reach, x + reach
