@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from refimpl.algorithms import ALGORITHMS
 from web import (
     bibliography,
     cheat_sheet,
+    closing,
     flags,
     instructor,
     ledger,
@@ -76,6 +77,7 @@ def guide() -> list[Page]:
 def made(chapters: list[Page]) -> list[Page]:
     """The pages that no file holds, made from the code and from the chapters."""
     return [
+        closing.after(CHAPTERS, chapters),
         cheat_sheet.page(LOOK_UP),
         Page(
             "flags.html",
@@ -86,6 +88,7 @@ def made(chapters: list[Page]) -> list[Page]:
         ),
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),
+        closing.run(USE),
         *instructor.pages(TEACH, chapters),
         *slides.pages(chapters),
     ]
@@ -192,11 +195,14 @@ def place(source: Path, said: str) -> str:
     return source.name
 
 
+GLOSSARY = re.compile(r'<tr>\s*<td id="([^"]+)">(.*?)</td>\s*<td>(.*?)</td>', re.S)
+"""Anchor, term and meaning, in the page of notation."""
+
+
 def glossary(pages: dict[str, Page]) -> dict[str, str]:
     """Term → address, from the rows of the page of notation."""
-    page = pages["notation.html"]
-    rows = re.findall(r'<tr>\s*<td id="([^"]+)">(.*?)</td>', page.body, re.S)
-    terms = {term_of(cell): f"notation.html#{anchor}" for anchor, cell in rows}
+    rows = GLOSSARY.findall(pages["notation.html"].body)
+    terms = {term_of(cell): f"notation.html#{anchor}" for anchor, cell, _ in rows}
     return {term: terms[term] for term in terms if term and term not in ORDINARY}
 
 
@@ -222,22 +228,30 @@ def with_anchors(page: Page) -> Page:
 
 
 def sections(page: Page) -> list[tuple[str, str, str]]:
-    """(anchor, heading, words) of each part of a page, for the menu and the search."""
-    body = re.sub(
-        r"<(pre|script|math|figcaption)\b.*?</\1>", " ", page.body, flags=re.S
-    )
+    """(anchor, heading, words) of each part of a page, for the menu and the search.
+
+    Formulas within a line are read as their letters: a sentence has no holes then.
+    """
+    left_out = r'<(pre|script|figcaption)\b.*?</\1>|<math[^>]*display="block".*?</math>'
+    body = re.sub(left_out, " ", page.body, flags=re.S)
     parts = re.split(r'<h[123] id="([^"]*)"[^>]*>(.*?)</h[123]>', body, flags=re.S)
     triples = zip(parts[1::3], parts[2::3], parts[3::3])
     return [(anchor, text_of(head), text_of(text)) for anchor, head, text in triples]
 
 
-def index(pages: Iterable[Page]) -> bytes:
+def index(pages: Collection[Page]) -> bytes:
     """What the search looks through: page, title, anchor, heading, words."""
     rows = [
         (page.file, page.title, *section)
         for page in pages
         if page.group
         for section in sections(page)
+    ]
+    rows += [
+        ("notation.html", "Glossary", anchor, text_of(term), text_of(meaning))
+        for page in pages
+        if page.file == "notation.html"
+        for anchor, term, meaning in GLOSSARY.findall(page.body)
     ]
     return f"searchIndex({json.dumps(rows, ensure_ascii=False)});".encode()
 

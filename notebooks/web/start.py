@@ -81,7 +81,7 @@ def duration(minutes: int) -> str:
 
 
 def page(pages: Sequence[Page]) -> Page:
-    chapters = [one for one in pages if one.group == "Chapters"]
+    chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
     runs = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True

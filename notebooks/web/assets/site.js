@@ -1,4 +1,4 @@
-// The menu, the theme, copy buttons and the search. Nothing here needs a network.
+// The menu, the theme and copy buttons. Nothing here needs a network.
 (() => {
   const root = document.documentElement;
   const make = (name, settings = {}) =>
@@ -75,87 +75,4 @@
     document.execCommand("copy");
     area.remove();
   }
-
-  // The index is read when somebody first searches.
-  const query = document.getElementById("query");
-  const results = document.getElementById("results");
-  let sections = null;
-  let loading = false;
-
-  window.searchIndex = (rows) => {
-    sections = rows.map(([file, page, anchor, heading, text]) => ({
-      file, page, anchor, heading, text,
-      low: [page, heading, text].map((part) => part.toLowerCase()),
-    }));
-    show();
-  };
-
-  function load() {
-    if (sections || loading) return;
-    loading = true;
-    document.head.append(make("script", { src: "search-index.js" }));
-  }
-
-  function points(section, words) {
-    // The words side by side count more, and a chapter explains what others list.
-    let sum = 10 * section.low[2].includes(words.join(" ")) + 8 * /^\d/.test(section.file);
-    for (const word of words) {
-      const [page, heading, text] = section.low;
-      const times = text.split(word).length - 1;
-      const one = 8 * page.includes(word) + 12 * heading.includes(word) + Math.min(times, 6);
-      if (!one) return 0; // every word must occur
-      sum += one;
-    }
-    return sum;
-  }
-
-  function excerpt(section, word) {
-    const at = section.low[2].indexOf(word);
-    const from = Math.max(0, at - 60);
-    return (from ? "… " : "") + section.text.slice(from, from + 160) + " …";
-  }
-
-  function show() {
-    const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
-    results.hidden = !words.length;
-    if (!words.length || !sections) return;
-    const found = sections
-      .map((section) => [points(section, words), section])
-      .filter(([sum]) => sum)
-      .sort(([a], [b]) => b - a)
-      .slice(0, 20);
-    const list = make("ul");
-    for (const [, section] of found) {
-      const item = make("li");
-      item.append(
-        make("a", {
-          href: `${section.file}#${section.anchor}`,
-          textContent: `${section.page} › ${section.heading}`,
-        }),
-        make("p", { textContent: excerpt(section, words[0]) }),
-      );
-      list.append(item);
-    }
-    const count = found.length === 20 ? "The best 20" : found.length || "Nothing";
-    results.replaceChildren(make("p", { textContent: `${count} found` }), list);
-  }
-
-  query.addEventListener("focus", load);
-  query.addEventListener("input", () => {
-    load();
-    show();
-  });
-  query.form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    results.querySelector("a")?.click();
-  });
-  addEventListener("keydown", (event) => {
-    if (event.key === "Escape") {
-      query.value = "";
-      show();
-    } else if (event.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) {
-      event.preventDefault();
-      query.focus();
-    }
-  });
 })();
