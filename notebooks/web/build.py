@@ -12,12 +12,14 @@ from pathlib import Path
 import jinja2
 import nbformat
 
+import refimpl
 from refimpl.algorithms import ALGORITHMS
 from web import (
     bibliography,
     cheat_sheet,
     closing,
     flags,
+    glossary,
     instructor,
     ledger,
     llms,
@@ -48,6 +50,7 @@ CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
     "Use it",
     "Teach with it",
 )
+LICENSE = ROOT / "LICENSE"
 LOOKED_UP = ("notation", "methods")
 """The guide's pages that one opens beside a chapter; the others say how to use it."""
 
@@ -105,7 +108,7 @@ class Site:
         self.files: dict[str, bytes] = {}
         self.code: dict[Path, Page] = {}
         self.anchors = {page.file: anchors(page.body) for page in self.pages.values()}
-        terms = glossary(self.pages)
+        terms = glossary.addresses(self.pages)
         for name, page in list(self.pages.items()):
             if page.group == CHAPTERS:
                 page = replace(page, body=markdown.linked(page.body, terms))
@@ -195,33 +198,12 @@ def place(source: Path, said: str) -> str:
     return source.name
 
 
-GLOSSARY = re.compile(r'<tr>\s*<td id="([^"]+)">(.*?)</td>\s*<td>(.*?)</td>', re.S)
-"""Anchor, term and meaning, in the page of notation."""
-
-
-def glossary(pages: dict[str, Page]) -> dict[str, str]:
-    """Term → address, from the rows of the page of notation."""
-    rows = GLOSSARY.findall(pages["notation.html"].body)
-    terms = {term_of(cell): f"notation.html#{anchor}" for anchor, cell, _ in rows}
-    return {term: terms[term] for term in terms if term and term not in ORDINARY}
-
-
-ORDINARY = ("K", "default", "group", "update")
-"""Terms that are everyday words, too, or letters: their first use says nothing."""
-
-
-def term_of(cell: str) -> str:
-    """The words of a glossary's first cell, without symbols and second names."""
-    words = re.sub(r"<math.*?</math>|\(.*?\)", "", cell, flags=re.S)
-    return text_of(words).split(",")[0]
-
-
 def with_anchors(page: Page) -> Page:
     """The page of notation, with an anchor for each term of its glossary."""
     head, heading, terms = page.body.partition('<h2 id="glossary">')
 
     def anchored(found: re.Match) -> str:
-        return f'<tr>\n  <td id="{slug(term_of(found[1]))}">{found[1]}</td>'
+        return f'<tr>\n  <td id="{slug(glossary.term_of(found[1]))}">{found[1]}</td>'
 
     terms = re.sub(r"<tr>\s*<td>(.*?)</td>", anchored, terms, flags=re.S)
     return replace(page, body=head + heading + terms)
@@ -251,7 +233,7 @@ def index(pages: Collection[Page]) -> bytes:
         ("notation.html", "Glossary", anchor, text_of(term), text_of(meaning))
         for page in pages
         if page.file == "notation.html"
-        for anchor, term, meaning in GLOSSARY.findall(page.body)
+        for anchor, term, meaning in glossary.TERMS.findall(page.body)
     ]
     return f"searchIndex({json.dumps(rows, ensure_ascii=False)});".encode()
 
@@ -280,8 +262,11 @@ def render(site: Site) -> dict[str, bytes]:
             previous=order[at - 1] if at else None,
             following=order[at + 1] if at is not None and order[at + 1 :] else None,
             notebook=notebook(site, page),
+            minutes=minutes(page),
+            foot=foot(site, page),
         ).encode()
     files |= llms.files(in_menu)
+    files["glossary.js"] = glossary.script(site.pages["notation.html"])
     files["search-index.js"] = index(site.pages.values())
     formulas = re.findall(r"<math.*?</math>", bodies(site), re.S)
     files["assets/math.woff"] = font(set().union(*map(signs, formulas)))
@@ -294,11 +279,42 @@ def bodies(site: Site) -> str:
     return "".join(page.body for page in site.pages.values())
 
 
+def in_repository(page: Page) -> str:
+    """Where the page comes from: a file's path in the repository, if it is of one."""
+    source = page.source
+    if not source or source == start.FIRST or not source.is_relative_to(ROOT):
+        return ""
+    return source.relative_to(ROOT).as_posix()
+
+
 def notebook(site: Site, page: Page) -> str:
     """The notebook's address in the repository, if that is known."""
-    if not site.repository or not page.source or page.source.suffix != ".ipynb":
+    path = in_repository(page)
+    if not site.repository or not path.endswith(".ipynb"):
         return ""
-    return f"{site.repository}/blob/main/{page.source.relative_to(ROOT)}"
+    return f"{site.repository}/blob/main/{path}"
+
+
+def minutes(page: Page) -> str:
+    """Of a chapter: how long it takes to read, and its exercises on top."""
+    if not in_repository(page).endswith(".ipynb"):
+        return ""
+    more = start.exercises(page)
+    exercises = f", {more} of exercises" if more else ""
+    return f"{instructor.reading(page)} minutes to read{exercises}"
+
+
+def foot(site: Site, page: Page) -> dict[str, str]:
+    """What stands at the foot of a page; addresses only if the repository is known."""
+    source = in_repository(page)
+    known = site.repository
+    return {
+        "source": source,
+        "address": f"{known}/blob/main/{source}" if known and source else "",
+        "licence": site.code[LICENSE].file if LICENSE in site.code else "",
+        "version": refimpl.__version__,
+        "error": f"{known}/issues" if known else "after.html#error",
+    }
 
 
 def check(files: dict[str, bytes]) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
+import refimpl
 from course.exercises import exercises, verdict
 from web.browser import MISSING, chromium, wait
 from web.build import build
@@ -411,6 +412,83 @@ def test_arrows_lead_through_the_hits_and_the_words_are_marked(site, browser):
     assert browser.switch_to.active_element.get_attribute("href").endswith(found[1])
     browser.switch_to.active_element.send_keys(enter)
     wait(lambda: browser.current_url.endswith(found[1]), found[1])
+
+
+NOTE = """
+    const note = document.getElementById('note');
+    return note.hidden ? '' : note.innerText;
+"""
+KEPT = "return JSON.parse(localStorage.getItem('course'))"
+
+
+def marked(browser) -> list[str]:
+    script = "[...document.querySelectorAll('.menu [aria-current]')]"
+    return browser.execute_script(f"return {script}.map(one => one.textContent)")
+
+
+def test_the_page_remembers_where_a_reader_was(site, browser):
+    """The section in view, a half tick, a whole one, and "continue"; then forgotten."""
+    browser.get((site / "03_grpo.html").as_uri())
+    ask(browser, 1440, "localStorage.removeItem('course')")
+    browser.execute_script("document.getElementById('the-code').scrollIntoView()")
+    wait(lambda: marked(browser) == ["03 · GRPO ½", "The code"], "the section")
+    browser.get((site / "index.html").as_uri())
+    browser.find_element("partial link text", "Continue with 03").click()
+    wait(lambda: browser.current_url.endswith("03_grpo.html#the-code"), "the section")
+    browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
+    wait(lambda: marked(browser) == ["03 · GRPO ✓", "Summary"], "the end")
+    browser.get((site / "index.html").as_uri())
+    assert "Continue with 04" in browser.find_element("class name", "resume").text
+    browser.find_element("css selector", ".resume button").click()
+    assert browser.execute_script(KEPT)["read"] == {}
+    assert browser.find_elements("css selector", ".tick, .resume") == []
+
+
+NO_STORAGE = """
+    Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }});
+"""
+
+
+def test_without_a_storage_nothing_is_missing_but_memory(site, browser):
+    """Some browsers keep nothing for pages from a folder."""
+    told = {"source": NO_STORAGE}
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", told)
+    try:
+        browser.get((site / "03_grpo.html").as_uri())
+        browser.execute_script("document.getElementById('the-code').scrollIntoView()")
+        wait(lambda: marked(browser) == ["03 · GRPO", "The code"], "the section")
+        assert browser.get_log("browser") == []
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+def test_words_and_symbols_are_explained_where_they_stand(site, browser):
+    browser.get((site / "03_grpo.html").as_uri())
+    ask(browser, 1440, "document.querySelector('main a.term').focus()")
+    browser.switch_to.active_element.send_keys("\ue008")  # a key: focus is visible
+    browser.execute_script("document.activeElement.blur()")
+    browser.execute_script("document.querySelector('main a.term').focus()")
+    term = browser.switch_to.active_element
+    wait(lambda: browser.execute_script(NOTE).startswith(term.text + ":"), "the word")
+    assert term.get_attribute("aria-describedby") == "note"
+    term.send_keys("\ue00c")  # Escape
+    assert browser.execute_script(NOTE) == ""
+    symbols = browser.find_elements("css selector", "main math[tabindex]")
+    first = next(one for one in symbols if one.text == "G")
+    browser.execute_script("arguments[0].focus()", first)
+    wait(lambda: "responses to each prompt" in browser.execute_script(NOTE), "G")
+
+
+def test_every_page_says_where_it_comes_from_and_where_to_report_an_error(site):
+    for path in site.glob("*.html"):
+        if 'class="foot"' not in text(site, path.stem):
+            assert path.stem.startswith("slides"), path.stem
+            continue
+        foot = text(site, path.stem).rpartition('<footer class="foot">')[2]
+        assert "code-LICENSE.html" in foot and "after.html#error" in foot
+        assert refimpl.__version__ in foot
+        notebook = FOLDER / f"{path.stem}.ipynb"
+        assert (f"notebooks/{notebook.name}" in foot) == notebook.exists(), path.stem
 
 
 def test_what_is_typed_is_text(site, browser):

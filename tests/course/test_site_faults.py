@@ -26,6 +26,12 @@ SHOWN = nbformat.v4.new_output(
     metadata={"image/png": {"alt": "a gate"}},
 )
 
+AT_THE_FOOT = [
+    Page("after.html", "After", '<h2 id="cite">1</h2><h2 id="error">2</h2>'),
+    Page("run.html", "Run", ""),
+]
+"""The pages to which every page's last line leads."""
+
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
@@ -45,7 +51,7 @@ def course(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "10_gate.ipynb")
     monkeypatch.setattr(build, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(build, "TABLES", tmp_path)
-    monkeypatch.setattr(build, "made", list)
+    monkeypatch.setattr(build, "made", lambda _: AT_THE_FOOT)
     monkeypatch.setattr(start, "page", lambda _: Page("index.html", "Start", ""))
     monkeypatch.setattr(sys, "argv", ["web", str(tmp_path / "site")])
     __main__.main()

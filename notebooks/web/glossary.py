@@ -1,0 +1,56 @@
+"""What the page of notation says of words and symbols, for the places of their use."""
+
+import html
+import json
+import re
+from collections.abc import Mapping
+
+from web.page import Page, text_of
+
+TERMS = re.compile(r'<tr>\s*<td id="([^"]+)">(.*?)</td>\s*<td>(.*?)</td>', re.S)
+"""Anchor, term and meaning, in the page of notation."""
+SYMBOLS = re.compile(r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", re.S)
+TOLD_BELOW = {
+    "ε": "a clip's range on the ratio",
+    "τ": "a temperature of SAPO's gate; in IPO, DRO and Kimi K2.5 a penalty's weight",
+    "b": "a baseline",
+    "μ": "the policy of a sampler that is late, rounds, or is another program",
+    "δ": "a bound on how far a probability moves",
+    "P": "the number of prompts in a rollout",
+    "G": "the number of responses to each prompt",
+    "B": "the number of rows, P times G",
+}
+"""Symbols that the page explains in a sentence below its table."""
+ORDINARY = ("K", "default", "group", "update")
+"""Terms that are everyday words, too, or letters: their first use says nothing."""
+
+
+def addresses(pages: Mapping[str, Page]) -> dict[str, str]:
+    """Term → address, from the rows of the page of notation."""
+    rows = TERMS.findall(pages["notation.html"].body)
+    terms = {term_of(cell): f"notation.html#{anchor}" for anchor, cell, _ in rows}
+    return {term: terms[term] for term in terms if term and term not in ORDINARY}
+
+
+def term_of(cell: str) -> str:
+    """The words of a glossary's first cell, without symbols and second names."""
+    words = re.sub(r"<math.*?</math>|\(.*?\)", "", cell, flags=re.S)
+    return text_of(words).split(",")[0]
+
+
+def script(page: Page) -> bytes:
+    """The page of notation as data: terms by anchor, symbols by their letters."""
+    terms = {
+        anchor: [term, meaning] for anchor, term, meaning in TERMS.findall(page.body)
+    }
+    table = page.body.partition('<h2 id="glossary">')[0]
+    symbols = {letters(cell): [cell, said] for cell, said in SYMBOLS.findall(table)}
+    symbols |= {one: [html.escape(one), said] for one, said in TOLD_BELOW.items()}
+    told = json.dumps({"terms": terms, "symbols": symbols}, ensure_ascii=False)
+    return f"courseGlossary({told});".encode()
+
+
+def letters(cell: str) -> str:
+    """What a symbol is in a formula: a letter, or π with its index, or Â as A^."""
+    text = text_of(cell)
+    return text if text.startswith("π") or text == "A^" else text[:1]
