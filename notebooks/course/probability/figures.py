@@ -36,14 +36,17 @@ def moves(
     epsilon: float = 0.2,
     delta: float = 0.2,
 ) -> Figure:
-    """Tokens by probability before and after, with a clip's bounds and DPPO's."""
+    """Tokens by probability before and after, with a clip's bounds and DPPO's; what
+    the clip drops has the colour of its sign."""
     figure, axes = draw.panel_grid(2, (8, 4.4), sharey=True)
     line = torch.linspace(-8.2, 8.2, 500).double().sigmoid()
     for axis, (sign, colour) in zip(axes, SIGNS.items()):
         chosen = signs == sign
-        dots = {"ms": 3, "alpha": 0.45, "color": colour, "mew": 0}
         x, y = (p[chosen].clamp(LOW, HIGH) for p in (before, after))
-        axis.plot(x, y, "o", **dots, label="_")
+        dropped = sign * (y - x * (1 + sign * epsilon)) > 0
+        for part, ink in ((~dropped, GREY), (dropped, colour)):
+            dots = {"ms": 3.5, "alpha": 0.6, "color": ink, "mew": 0}
+            axis.plot(x[part], y[part], "o", **dots, label="_")
         for name, bound in (
             ("GRPO: ratio 1 ± 0.2", line * (1 + sign * epsilon)),
             (f"DPPO-TV: probability ± {delta:g}", line + sign * delta),
