@@ -24,7 +24,7 @@ from matplotlib.collections import Collection
 from PIL import Image
 
 from course.kit.explorer import Explorer
-from course.kit.stakes import Prediction
+from course.kit.stakes import NOW_DRAG, Prediction
 from web import sapo
 from web.recorder import Recorder
 
@@ -428,11 +428,7 @@ def asked(prediction: Prediction | None) -> dict | None:
     if prediction is None:
         return None
     said = {option: prediction.verdict(option) for option in prediction.options}
-    return {
-        "question": prediction.question,
-        "said": said,
-        "unasked": prediction.verdict(None),
-    }
+    return {"question": prediction.question, "now": NOW_DRAG, "said": said}
 
 
 class Computed(Tables):

@@ -195,7 +195,7 @@ def test_the_strip_follows_and_a_prediction_is_answered_by_the_first_drag():
     panel = play.panel
     assert panel.strip.value == "a is 1" and panel.said.value == ""
     panel.chosen.value = "down"
-    assert panel.said.value == "", "not before the drag"
+    assert panel.said.value == stakes.NOW_DRAG, "not before the drag"
     play.controls["a"].value = 2.0
     assert panel.strip.value == "a is 2"
     assert panel.said.value == "No: up. The slope is 1."
@@ -206,7 +206,9 @@ def test_the_strip_follows_and_a_prediction_is_answered_by_the_first_drag():
     assert guessed.panel.said.value.startswith("As you predicted: up.")
     idle = seesaw(prediction=right)
     idle.controls["b"].value += 1
-    assert idle.panel.said.value == "The answer: up. The slope is 1."
+    assert idle.panel.said.value == "", "the question stays open"
+    idle.panel.chosen.value = "up"
+    assert idle.panel.said.value == "As you predicted: up. The slope is 1."
     with pytest.raises(ValueError, match=r"the answer must be one of .* got 'left'"):
         stakes.Prediction("Which way?", ("up", "down"), "left", "")
 

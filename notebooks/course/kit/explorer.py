@@ -119,7 +119,7 @@ class Explorer(widgets.HBox):
 
     def drag(self, _) -> None:
         self.redraw()
-        self.panel.answer()
+        self.panel.drag()
 
     def redraw(self, _=None) -> None:
         moved = sorted(self.update(**self.values), key=Artist.get_zorder)
@@ -172,7 +172,7 @@ class Explorer(widgets.HBox):
 
     def press(self, values: Mapping) -> None:
         self.set(**values)
-        self.panel.answer()
+        self.panel.drag()
 
     def moves(self, name: str, value) -> bool:
         """Whether a reader sees it when a control is set to `value`; sets it back."""

@@ -22,7 +22,7 @@ from refimpl.checks import UserError, shown
 
 @dataclass(frozen=True)
 class Prediction:
-    """A question that is asked before the first drag, and answered after it.
+    """A question for before the first drag, answered after it to who has predicted.
 
     Raises `UserError` unless `answer` is one of `options`.
     """
@@ -39,12 +39,9 @@ class Prediction:
                 f"{shown(self.answer)}"
             )
 
-    def verdict(self, chosen: str | None) -> str:
-        """What is said after the drag; `chosen` is None where nobody predicted."""
-        if chosen is None:
-            begins = "The answer: "
-        else:
-            begins = "As you predicted: " if chosen == self.answer else "No: "
+    def verdict(self, chosen: str) -> str:
+        """What is said of a prediction, after a drag."""
+        begins = "As you predicted: " if chosen == self.answer else "No: "
         return f"{begins}{self.answer}. {self.because}"
 
 
@@ -102,11 +99,14 @@ def nearest(at: float, stored: Collection[float]) -> float:
     return min(stored, key=lambda one: abs(math.log(one / at)))
 
 
+NOW_DRAG = "Now drag, and see."
+
+
 class Panel:
     """Both as widgets: `ask` above the controls, `strip` under the picture."""
 
     def __init__(self, prediction: Prediction | None):
-        self.prediction = prediction
+        self.prediction, self.dragged = prediction, False
         self.strip = widgets.HTML()
         self.said = widgets.HTML()
         self.chosen = widgets.RadioButtons(
@@ -114,6 +114,7 @@ class Panel:
             value=None,
             layout={"width": "auto"},
         )
+        self.chosen.observe(self.answer, names="value")
 
     @property
     def ask(self) -> list[widgets.Widget]:
@@ -127,8 +128,17 @@ class Panel:
         if self.strip.value != (words := html.escape(outcome)):
             self.strip.value = words
 
-    def answer(self) -> None:
-        """A control was moved: say what happened."""
-        if self.prediction and not self.said.value:
-            verdict = self.prediction.verdict(self.chosen.value)
-            self.said.value, self.chosen.disabled = html.escape(verdict), True
+    def drag(self) -> None:
+        """A control was moved: say whether that was predicted."""
+        self.dragged = True
+        self.answer()
+
+    def answer(self, _=None) -> None:
+        """Of a prediction; without one the question stays open."""
+        if self.prediction is None or self.chosen.value is None:
+            return
+        if not self.dragged:
+            self.said.value = NOW_DRAG
+            return
+        verdict = self.prediction.verdict(self.chosen.value)
+        self.said.value, self.chosen.disabled = html.escape(verdict), True

@@ -19,9 +19,9 @@
         button.setAttribute("aria-pressed", button.value === given);
       }
       section.dataset.answer = right ? "right" : "wrong";
+      section.classList.toggle("done", right);
       if (!right) return;
       section.querySelectorAll(".answered").forEach((fold) => (fold.open = true));
-      section.classList.add("done");
       remember(name);
     }
 

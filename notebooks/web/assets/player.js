@@ -230,9 +230,9 @@ function loaded(address) {
   });
 }
 
-/* A question before the first drag; `answer()` says what was right. */
+/* A question before the first drag; after it a prediction is judged. */
 function prediction(id, asked) {
-  if (!asked) return { row: "", answer: () => {} };
+  if (!asked) return { row: "", drag: () => {} };
   const said = element("p", { className: "explorer-answer" });
   said.setAttribute("aria-live", "polite");
   const choices = Object.keys(asked.said).map((option) => {
@@ -242,13 +242,19 @@ function prediction(id, asked) {
   const question = element("p", {}, [element("b", { textContent: "Predict, then drag. " })]);
   question.append(asked.question);
   const row = element("div", { className: "explorer-prediction" }, [question, ...choices, said]);
+  let dragged = false;
   const answer = () => {
-    if (said.textContent) return;
     const chosen = row.querySelector("input:checked");
-    said.textContent = chosen ? asked.said[chosen.value] : asked.unasked;
-    row.querySelectorAll("input").forEach((input) => (input.disabled = true));
+    if (!chosen) return; // the question stays open
+    said.textContent = dragged ? asked.said[chosen.value] : asked.now;
+    row.querySelectorAll("input").forEach((input) => (input.disabled = dragged));
   };
-  return { row, answer };
+  row.addEventListener("change", answer);
+  const drag = () => {
+    dragged = true;
+    answer();
+  };
+  return { row, drag };
 }
 
 const FOLDER = document.currentScript.src.replace(/[^/]*$/, "");
@@ -321,7 +327,7 @@ async function play(figure, id, bundle) {
   const set = (chosen) => {
     controls.forEach((c, i) => (stops[i] = chosen[c.name] ?? stops[i]));
     moved();
-    question.answer();
+    question.drag();
   };
   const question = prediction(id, bundle.prediction);
   const rows = controls.map((c) => control(id, c, (stop) => set({ [c.name]: stop })));

@@ -109,7 +109,7 @@
       href: `${place.file}${place.anchor}`,
       textContent: `Continue with ${place.title.trim()}`,
     });
-    const said = make("small", { textContent: `${done} of ${chapters.length} read. ` }, [forget]);
+    const said = make("small", { textContent: `${done} of ${chapters.length} chapters read. ` }, [forget]);
     const box = make("p", { className: "resume" }, [more, " ", said]);
     forget.addEventListener("click", () => {
       keep({ read: {}, last: null });
