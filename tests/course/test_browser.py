@@ -60,8 +60,8 @@ PIXELS = """
 RECTANGLES = """
     const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]];
     const image = cell.node.querySelector('img.widget-image');
-    const column = image.parentElement.firstElementChild;
-    const page = image.parentElement.parentElement;
+    const play = image.parentElement.parentElement;  // the strip is under the image
+    const column = play.firstElementChild, page = play.parentElement;
     const place = one => one.getBoundingClientRect().toJSON();
     return {image: place(image), column: place(column), page: place(page)};
 """

@@ -42,7 +42,7 @@ class Explorer(widgets.HBox):
 
     `stakes` says, of the controls' values, how the stored runs nearest to them ended;
     it stands under the picture. A text says instead why there are none. `prediction` is
-    asked above the controls, and answered when one of them was moved.
+    asked under that, and judged when a control was moved.
 
     What `update` changes and does not return is drawn too, but then the whole figure
     is drawn again, which takes several times as long.
@@ -75,7 +75,8 @@ class Explorer(widgets.HBox):
         width = round(figure.bbox.width)  # not drawn larger than it is: that blurs it
         beside = {"flex": f"1 1 {min(width, PICTURE)}px", "max_width": f"{width}px"}
         self.image = widgets.Image(
-            format="png", layout={"width": "100%", "object_fit": "contain"}
+            format="png",
+            layout={"width": "100%", "margin": "0", "object_fit": "contain"},
         )
         moving = list(update(**self.values))
         figure.draw_without_rendering()  # the layout makes room for all artists
@@ -95,9 +96,11 @@ class Explorer(widgets.HBox):
             name: self.button(name, values) for name, values in self.presets.items()
         }
         sliders = map(labelled, self.controls.values())
-        rows = [*self.panel.ask, *self.buttons.values(), *sliders, *below]
+        rows = [*self.buttons.values(), *sliders, *below]
         column = {"flex": f"0 0 {CONTROLS}px", "padding": "0 12px 0 0"}
-        picture = widgets.VBox([self.image, self.panel.strip], layout=beside)
+        narrow = {"min_width": "0", **beside}  # it may shrink, or it would go below
+        parts = [self.image, self.panel.strip, *self.panel.ask]
+        picture = widgets.VBox(parts, layout=narrow)
         super().__init__(
             [widgets.VBox(rows, layout=column), picture],
             layout={"flex_flow": "row wrap", "align_items": "flex-start"},

@@ -103,7 +103,7 @@ NOW_DRAG = "Now drag, and see."
 
 
 class Panel:
-    """Both as widgets: `ask` above the controls, `strip` under the picture."""
+    """Both as widgets, to stand under the picture: `strip`, then `ask`."""
 
     def __init__(self, prediction: Prediction | None):
         self.prediction, self.dragged = prediction, False
