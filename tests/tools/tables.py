@@ -7,11 +7,15 @@ python -m tests.tools.tables
 import json
 import re
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tabulate import tabulate
+
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.lab import bench
+from refimpl.lab.gpu import check
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notebooks"))
@@ -42,10 +46,33 @@ def speeds(file: str) -> str:
     return bench.table(json.loads(path.read_text("utf-8")))
 
 
+def on_gpu(part: str) -> str:
+    """What `gpu-check` has a column for, or all figures of another part, by row."""
+    rows = json.loads((ROOT / GPU).read_text("utf-8"))[part]
+    columns = check.COLUMNS if part == "gpu-check" else next(iter(rows.values()))
+    table = [
+        [name, *(figure(row.get(c)) for c in columns)] for name, row in rows.items()
+    ]
+    heads = ["", *(check.COLUMNS.get(c, c) for c in columns)]
+    right = ("left", *["right"] * len(columns))
+    return (
+        tabulate(table, heads, "github", disable_numparse=True, colalign=right) + "\n"
+    )
+
+
+def figure(x: float | None) -> str:
+    if x is None:
+        return "–"
+    return f"{float(f'{x:.3g}'):,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+GPU = "figures/data/gpu.json"
 MEASURED = "figures/data/bench.json", "figures/data/bench_smollm2.json"
-MADE = {
+TABLES = "gpu-check", "decode steps, seconds per rollout"
+MADE: dict[str, dict[str, Callable[[], str]]] = {
     "methods": {"the registry": methods},
     "measured": {file: partial(speeds, file) for file in MEASURED},
+    "machines": {f"{part} in {GPU}": partial(on_gpu, part) for part in TABLES},
 }
 """Of a page of the guide: what each made table is from."""
 
@@ -70,8 +97,8 @@ def written(page: str) -> tuple[Path, str, str]:
     for source, made in MADE[page].items():
         mark = f"<!-- made by `python -m tests.tools.tables` from {source} -->\n"
         place = re.compile(f"({re.escape(mark)}).*?(<!-- /made -->)", re.DOTALL)
-        table = made()
-        now, count = place.subn(lambda m, table=table: m[1] + table + m[2], now)
+        table = made().replace("\\", r"\\")
+        now, count = place.subn(rf"\1{table}\2", now)
         if count != 1:
             raise ValueError(f"{page}.md must have one place for what is from {source}")
     return path, text, now

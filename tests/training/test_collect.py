@@ -73,6 +73,15 @@ def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16():
     assert near < (batch.old_values - exact).abs().max() / 2
 
 
+def test_no_attention_is_used_that_plans_for_every_length():
+    """cuDNN's, which some GPUs take first; it is allowed again afterwards."""
+    run, allowed = prepared(), torch.backends.cuda.cudnn_sdp_enabled
+    assert allowed()
+    with precision(run.model, "bfloat16"):
+        assert not allowed() and torch.is_autocast_enabled("cpu")
+    assert allowed()
+
+
 def test_the_reward_receives_the_columns_of_the_task_once():
     """Also where it is a method, which is another object at every access."""
     seen = []

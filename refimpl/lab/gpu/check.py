@@ -303,8 +303,7 @@ def gpu_check(
         figures[name] = _show(over if late else _measured(part, here))
         seconds = round(time.perf_counter() - start, 1)
         figures["machine"]["seconds in all"] = seconds
-        text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
-        write(out, text)
+        write(out, json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
     print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
     return figures
 

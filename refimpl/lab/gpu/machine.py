@@ -108,7 +108,7 @@ def cost(work: Callable, device: str, repeats: int, profiled: bool = True) -> Co
     known = device.startswith("cuda") and gpu in torch.profiler.supported_activities()
     if not (profiled and known):
         return Cost(seconds, None, None)
-    with torch.profiler.profile(activities=[gpu]) as p:
+    with torch.profiler.profile(activities=[gpu], acc_events=True) as p:
         longer = _seconds(work, device)
     return Cost(seconds, *seen(p.key_averages(), longer))
 
