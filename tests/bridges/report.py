@@ -1,4 +1,4 @@
-"""Write CONFORMANCE.md, what TRL, verl and Liger answer to the cases, and
+"""Write CONFORMANCE.md, what six engines answer to the cases, and
 references.json, TRL's and verl's numbers, which tests/losses holds ours against.
 
 `python tests/bridges/report.py` asks them again. Why they differ is written by hand, at
@@ -19,6 +19,7 @@ import refimpl
 from refimpl.interop.conformance import cases, table
 
 HERE = Path(__file__).parent
+ENGINES = "trl", "verl", "liger", "openrlhf", "skyrl", "areal"
 PAGE, FROZEN = HERE / "CONFORMANCE.md", HERE.parent / "losses" / "references.json"
 BEFORE, HEAD, WHY = PAGE.read_text(encoding="utf-8").partition("## Why they differ\n")
 EXPLAINED = re.findall(r"^- \*\*(.*)\.\*\*", WHY, re.MULTILINE)
@@ -61,7 +62,7 @@ def references(name: str) -> list[dict]:
 def page(frameworks: dict[str, list[table.Compared]]) -> str:
     """All of it as Markdown."""
     text = [
-        "# The cases in TRL, verl and Liger\n",
+        "# The cases in six engines\n",
         f"Asked on {datetime.date.today()} with refimpl {refimpl.__version__}, torch "
         f"{torch.__version__.split('+')[0]}, in float64. *Agrees* means: loss and "
         "gradient are equal to\n1e-6 of their size. `python tests/bridges/report.py` "
@@ -76,7 +77,7 @@ def page(frameworks: dict[str, list[table.Compared]]) -> str:
 
 
 if __name__ == "__main__":
-    frameworks = dict(answers(name) for name in ("trl", "verl", "liger"))
+    frameworks = dict(map(answers, ENGINES))
     PAGE.write_text(page(frameworks), encoding="utf-8")
     FROZEN.write_text(json.dumps(references("trl") + references("verl")) + "\n")
     unknown = [case for each in frameworks.values() for case in unexplained(each)]

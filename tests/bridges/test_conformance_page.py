@@ -11,10 +11,10 @@ pytest.importorskip(
 import report
 
 
-@pytest.mark.parametrize("name", ["trl", "verl", "liger"])
+@pytest.mark.parametrize("name", report.ENGINES)
 def test_every_difference_is_explained_on_the_page(name):
     title, answers = report.answers(name)
-    assert sum(a.outcome == "agrees" for a in answers) > 80
+    assert sum(a.outcome == "agrees" for a in answers) > 20
     assert report.unexplained(answers) == []
     on_page = [line.split()[:3] for line in report.BEFORE.splitlines()]
     for line in [f"## {title}", *report.table.shown(answers, title).splitlines()]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -237,3 +239,38 @@ def test_the_adapters_to_fill_in_answer_nothing(capsys):
     assert main(["conformance", "--against", adapters.__file__]) == 0
     shown = capsys.readouterr().out
     assert "mine 0.1" in shown and "agrees" not in shown
+
+
+SUITE = (
+    """
+EXPECTED = {{"there is no truncated weight": "no sampler of its own", {more}}}
+SCHEMA = {schema}
+"""
+    + OURS
+)
+
+
+def suite(tmp_path, more="", schema=1, first=NO_CAP):
+    """Somebody's own repository, and their pytest."""
+    source = SUITE.format(name="dapo", first=first, then="", more=more, schema=schema)
+    (tmp_path / "refimpl_mine.py").write_text(source)
+    command = [sys.executable, "-m", "pytest", "-q", "-rxfE", "refimpl_mine.py"]
+    command += ["-p", "refimpl.interop.conformance.plugin", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def test_the_cases_are_tests_of_somebody_elses_suite(tmp_path):
+    """What differs on purpose is expected, and red where it does so no longer."""
+    code, said = suite(tmp_path)
+    assert code == 0 and re.search(r"\d+ passed, 2 xfailed", said), said
+    assert "no sampler of its own" in said and "dapo | TIS, cap 2 | typical" in said
+    code, said = suite(tmp_path, more="'the KL is k1': 'ours is'", first="pass")
+    assert code == 1 and "2 failed" in said and "no case differs so: drop it" in said
+    code, said = suite(tmp_path, first="settings['kl'] = None")
+    assert code == 1 and "it matches: there is no KL" in said
+
+
+def test_adapters_for_other_cases_are_refused(tmp_path):
+    code, said = suite(tmp_path, schema=0)
+    assert code != 0 and "is for cases of schema 0, this refimpl has schema 1" in said

@@ -32,6 +32,18 @@ class Compared(NamedTuple):
     """of the differences in loss and gradient"""
     reading: str | None = None
 
+    @property
+    def said(self) -> str:
+        """A difference, or an error, in a sentence."""
+        if self.outcome != "differs":
+            return self.outcome
+        why = self.reading or "no reading that is known here"
+        return f"loss or gradient is {self.largest:.1e} off; it matches: {why}"
+
+
+class Differs(AssertionError):
+    """What a test of a case raises."""
+
 
 def adapters(path: str | Path) -> ModuleType:
     """The file at `path`, run as code, as any file that is imported.
