@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 def losses(address: str, *absent: str) -> ModuleType:
     """The module of this address, with stand-ins for those that are absent.
 
-    None of these may have been imported. Its top package is looked for where Python looks; a checkout is found with
+    Its top package is looked for where Python looks; a checkout is found with
     PYTHONPATH, a wheel after `pip install --no-deps`.
     """
     top, *_ = address.split(".")
@@ -29,9 +29,11 @@ def losses(address: str, *absent: str) -> ModuleType:
         package.__spec__ = ModuleSpec(name, None, is_package=True)
     alone = {"is_initialized.return_value": False}  # as Ray says where none runs
     packages |= {name: MagicMock(name=name, **alone) for name in absent}
+    there = {name: sys.modules[name] for name in packages if name in sys.modules}
     sys.modules.update(packages)
     try:
         return importlib.import_module(address)
     finally:  # what it imported besides stays: torch cannot be imported twice
         for name in packages:
             del sys.modules[name]
+        sys.modules.update(there)
