@@ -82,9 +82,8 @@ def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
 
     Raises `UserError` if a group has fewer than two responses.
     """
-    centred = group_centred(scored)
-    size = group_size(scored.group).to(centred.dtype)
-    return centred * (size / (size - 1))
+    size = group_size(scored.group).to(scored.total)
+    return group_centred(scored) * (size / (size - 1))
 
 
 def opo(scored: Scored) -> Float[Tensor, " B"]:
@@ -106,6 +105,27 @@ def std_of_advantages(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     §4: smaller than `batch_std`'s std wherever groups differ. ddof and eps are ours."""
     centred = group_centred(scored)
     return centred / (centred.std() + eps)
+
+
+def reinforce_plus_plus(scored: Scored) -> Float[Tensor, "B T"]:
+    """Â_t = whiten(Σ_{u≥t} r_u), over all response tokens of the batch. REINFORCE++
+    (2501.03262, Eq. 8–10), for one response to a prompt or more. A KL in the reward
+    counts from its token on, as there. See `whiten`: ddof 0, 1e-8 beside the variance;
+    verl 0.9.1 has ddof 1, which gives 1.6583, −0.5528 where here 1.7321, −0.5774 come
+    of R = 1, 0, 0, 0 with three tokens each."""
+    paid = scored.rewards.to(scored.total).view(len(scored.rewards), -1)
+    to_go = paid.flip(-1).cumsum(-1).flip(-1)  # less one of them: equal ones give 0
+    return whiten(to_go - to_go[0, 0], needed(scored, "mask"))
+
+
+def reinforce_plus_plus_baseline(scored: Scored) -> Float[Tensor, "B T"]:
+    """Â = whiten(R − mean_group R), over all response tokens of the batch. REINFORCE++
+    with a baseline (2501.03262), whose KL is k2 in the loss. Where answers differ in
+    length the whitening's mean is not 0: a group of equal rewards is pushed, too.
+
+    Raises `UserError` if a group has fewer than two responses.
+    """
+    return whiten(group_centred(scored)[:, None], needed(scored, "mask"))
 
 
 def maxrl(scored: Scored) -> Float[Tensor, " B"]:
@@ -177,7 +197,7 @@ def check(estimate: Any, mask: Mask, whose: str) -> None:
         )
 
 
-def whiten(advantages: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, "B T"]:
+def whiten(advantages: Float[Tensor, "B _"], mask: Mask) -> Float[Tensor, "B T"]:
     """Mean 0 and standard deviation 1 over all response tokens; 0 elsewhere.
 
     The RLHF form of PPO whitens over the batch (openai/lm-human-preferences).
@@ -202,9 +222,8 @@ def group_size(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:
     """(B,): whether `x` is one number throughout a row's group."""
     ids, index = group.unique(return_inverse=True)
-    low = x.new_full((len(ids),), torch.inf).scatter_reduce(0, index, x, "amin")
-    high = x.new_full((len(ids),), -torch.inf).scatter_reduce(0, index, x, "amax")
-    return (low == high)[index]
+    one = x.new_zeros(len(ids)).scatter(0, index, x)[index]  # any of the group's
+    return group_sum((x != one).int(), group) == 0
 
 
 CRITIC_FREE: dict[str | None, Callable] = {
@@ -212,5 +231,7 @@ CRITIC_FREE: dict[str | None, Callable] = {
     "dr_grpo": group_centred,
     "rloo": leave_one_out,
     **{f.__name__: f for f in (opo, batch_std, std_of_advantages, maxrl, gdpo)},
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
 }
 """What `TrainConfig.advantage` may ask for, by the method that is known for it."""

@@ -19,16 +19,10 @@ Normaliser = Literal[
     "constant",
     "seq_mean_token_sum",
 ]
-Advantage = Literal[
-    "grpo",
-    "dr_grpo",
-    "rloo",
-    "opo",
-    "batch_std",
-    "std_of_advantages",
-    "maxrl",
-    "gdpo",
-]
+Advantage = (
+    Literal["grpo", "dr_grpo", "rloo", "opo", "batch_std", "std_of_advantages"]
+    | Literal["maxrl", "gdpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
+)
 DType = Literal["float32", "bfloat16", "float64"]
 Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 

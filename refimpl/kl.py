@@ -96,9 +96,7 @@ ESTIMATORS = {
 
 
 def token_rewards(
-    paid: Real[Tensor, " B"],
-    mask: Mask,
-    penalty: Float[Tensor, "B T"] | None = None,
+    paid: Real[Tensor, " B"], mask: Mask, penalty: Float[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B T"]:
     """r_t = 1[t = last] · paid − penalty_t, detached; an empty row is paid nothing.
 

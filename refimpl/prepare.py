@@ -134,18 +134,16 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     ),
     "placement": (lambda c, m: c.router_shift, "router_shift"),
     "kl_in": (lambda c, m: c.beta > 0, "beta > 0"),
-    "kl_estimator": (
-        lambda c, m: c.beta > 0 and c.kl_in == "loss",
-        "a KL in the loss",
-    ),
+    "kl_estimator": (lambda c, m: c.beta > 0 and c.kl_in == "loss", "a KL in the loss"),
 }
 """Settings that do nothing by themselves: when they act, and what that asks for."""
 
 
 def check_sizes(config: TrainConfig, method: Algorithm) -> None:
     """Raise `UserError` on a group, or a number of updates, that is too small."""
-    if config.group_size < 2 and (config.dynamic_sampling or not method.critic):
-        name = "dynamic_sampling" if method.critic else method.name
+    alone = method.critic or config.advantage == "reinforce_plus_plus"
+    if config.group_size < 2 and (config.dynamic_sampling or not alone):
+        name = "dynamic_sampling" if alone else method.name
         raise UserError(
             f"{name} compares the responses to one prompt: group_size must be ≥ 2, got "
             f"{config.group_size}"

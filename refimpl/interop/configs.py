@@ -38,13 +38,13 @@ actor_rollout_ref:
     ppo_mini_batch_size: 64
     use_kl_loss: false
 """
+SAME = "opo", "gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
 ESTIMATORS = {
     advantages.group_relative: "grpo\n",
     advantages.group_centred: "grpo\n"
     "  norm_adv_by_std_in_grpo: False  # the other half of the method\n",
     advantages.leave_one_out: "rloo\n",
-    advantages.opo: "opo\n",
-    advantages.gae: "gae\n",
+    **{getattr(advantages, name): f"{name}\n" for name in SAME},
 }
 """verl's names for advantages, with what must stand beside them."""
 

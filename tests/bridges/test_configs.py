@@ -8,7 +8,7 @@ import yaml
 
 from refimpl import UserError
 from refimpl.__main__ import main
-from refimpl.advantages import group_centred, maxrl
+from refimpl.advantages import group_centred, maxrl, reinforce_plus_plus
 from refimpl.algorithms import ALGORITHMS, DAPO
 from refimpl.interop.configs import missing, yaml_of
 from refimpl.interop.scored import advantages_of
@@ -27,6 +27,8 @@ def test_the_command_prints_the_file(capsys):
 def test_a_method_of_ones_own_has_a_file_if_verl_can_average_it():
     mine = replace(DAPO, name="mine", title="Mine", advantages=maxrl)
     settings = yaml.safe_load(yaml_of(mine))["algorithm"]
+    theirs = yaml_of(replace(mine, advantages=reinforce_plus_plus))
+    assert "adv_estimator: reinforce_plus_plus\n" in theirs and "yours" not in theirs
     assert "loss_scale_factor: ${data.max" in yaml_of("dr_grpo")  # its constant
     assert settings["adv_estimator"] == "maxrl" and settings["filter_groups"]["enable"]
     assert "seq-mean-token-sum\n" in yaml_of("luspo")

@@ -208,6 +208,11 @@ LOGITS = f64(0.5, 0.3, 0.15, 0.05).log()
 # A student (½, ½) of a teacher (0.2, 0.8): ½ (log 0.4 − log 0.8), and the other way
 COIN, PUSH = f64([0.5, 0.5], [0.2, 0.8]).log(), [-math.log(2) / 2, math.log(2) / 2]
 VALUES = [
+    (
+        "whitening_spares_solved_prompts",
+        f64([1, 1], [1, 0]),
+        ([[0, 0], [2**0.5, -(2**0.5)]], [[3**-0.5] * 2, [3**-0.5, -(3**0.5)]]),
+    ),
     # the boost is larger for an uneven group, the weight for an even one
     ("std_upweights_extremes", 0, 8, (math.inf, 0)),
     ("std_upweights_extremes", 1, 8, (8 / 7**0.5, 24.5**0.5)),

@@ -20,6 +20,8 @@ from refimpl.advantages import (
     leave_one_out,
     maxrl,
     opo,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
     std_of_advantages,
     whiten,
 )
@@ -96,7 +98,7 @@ def test_a_reward_that_is_no_number_is_not_hidden(function, bad):
     rewards, group = tensor([1.0, bad, 0.0, 1.0]), tensor([0, 0, 1, 1])
     given = {"mask": mask_of([2, 1, 2, 1]), "components": rewards[:, None]}
     found = function(Scored(rewards, group, **given))
-    assert not found[1].isfinite()
+    assert not found[1].isfinite().any()
 
 
 def test_maxrl_by_hand_and_as_in_prime_rl():
@@ -146,6 +148,49 @@ def test_std_of_advantages_by_hand():
     assert batch_std(Scored(paid, group)).abs().max().item() == pytest.approx(1.40312)
     same = torch.full((4,), 0.1)
     assert std_of_advantages(Scored(same, group[2:6])).tolist() == [0.0] * 4
+
+
+def whitened(function, rewards, groups, lengths):
+    """Of responses of these lengths, as a list of rows."""
+    scored = Scored(tensor(rewards), tensor(groups), mask_of(lengths))
+    return function(scored).tolist()
+
+
+def test_reinforce_plus_plus_by_hand():
+    """R = 1, 0, 0, 0, three tokens each: ¾ and −¼ over √(3/16) are √3 and −1/√3. Over
+    the std of verl 0.9.1, with ddof 1 over the 12 tokens, they are 1.6583 and −0.5528.
+    """
+    third, both = 3**-0.5, (reinforce_plus_plus, reinforce_plus_plus_baseline)
+    for function in both:
+        found = tensor(whitened(function, [1, 0, 0, 0], [0] * 4, [3] * 4))
+        wanted = tensor([3**0.5, -third, -third, -third])[:, None].expand(4, 3)
+        assert_close(found.double(), wanted, rtol=1e-6, atol=0)
+        verl = found[:2, 0].double() * math.sqrt(11 / 12)
+        assert_close(verl, tensor([1.6583, -0.5528]), rtol=0, atol=5e-5)
+        assert whitened(function, [0.1] * 3, [0] * 3, [3, 1, 2]) == [[0.0] * 3] * 3
+    # Beside a prompt that is solved: mean ¾, std √(3/16); with the baseline 0 and √⅛
+    plain, own = (whitened(f, [1.0, 1, 1, 0], [0, 0, 1, 1], [1] * 4) for f in both)
+    wanted = tensor([[third] * 3 + [-(3**0.5)], [0, 0, 2**0.5, -(2**0.5)]])
+    assert_close(tensor([plain, own])[:, :, 0], wanted, rtol=1e-6, atol=0)
+    assert whitened(both[0], [1.0, 0.0], [0, 1], [1, 1])[0] == pytest.approx([1])
+    with pytest.raises(UserError, match="at least 2 responses"):
+        whitened(both[1], [1.0, 0.0], [0, 1], [1, 1])
+
+
+def test_whitening_over_tokens_pushes_a_group_of_equal_rewards():
+    """½ once, −½ three times and 0 four times: mean −⅛, variance 7/64."""
+    given = [1.0, 0, 1, 1], [0, 0, 1, 1], [1, 3, 2, 2]
+    found = whitened(reinforce_plus_plus_baseline, *given)
+    wanted = [5 / 7**0.5, 0, 0], [-3 / 7**0.5] * 3, *([[7**-0.5] * 2 + [0]] * 2)
+    assert_close(tensor(found), tensor([*wanted]), rtol=1e-6, atol=1e-6)
+
+
+def test_a_kl_in_the_reward_counts_from_its_token_on():
+    """r = −½, 1 and 0, 0: ½ and 1 to go; mean ⅜, variance 11/64."""
+    scored = Scored(tensor([[-0.5, 1.0], [0, 0]]), tensor([0, 1]), torch.ones(2, 2))
+    found = reinforce_plus_plus(scored)
+    wanted = tensor([[1.0, 5], [-3, -3]]) / 11**0.5
+    assert_close(found, wanted, rtol=1e-6, atol=0)
 
 
 def test_opo_weighs_a_reward_by_its_length():

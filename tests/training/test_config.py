@@ -183,12 +183,19 @@ def test_gdpo_is_told_the_components_and_their_weights():
         collect(prepared(advantage="gdpo"), 0)
 
 
+def test_reinforce_plus_plus_needs_no_second_answer():
+    one = {"advantage": "reinforce_plus_plus", "group_size": 1}
+    batch, _ = collect(prepared("sapo", reward=of_text, **one), 0)
+    assert len(batch.rollout.group.unique()) == len(batch)
+    assert batch.advantages.any(-1).all()
+
+
 @pytest.mark.parametrize("name", CRITIC_FREE)
 def test_every_critic_free_method_takes_every_advantage(name):
     run = prepared("sapo", advantage=name, reward=Sum({"text": of_text}))
     rollout = (batch := collect(run, 0)[0]).rollout
     r = torch.tensor(of_text(None, rollout.texts(TOKENIZER)))
     scored = Scored(r, rollout.group, rollout.mask, components=r[:, None])
-    wanted = CRITIC_FREE[name](scored)
-    assert torch.allclose(batch.advantages[:, 0], wanted, atol=1e-5)
-    assert (wanted - CRITIC_FREE["grpo"](scored)).abs().max() > 0.01 or name == "grpo"
+    wanted, usual = (CRITIC_FREE[n](scored).view(len(r), -1) for n in (name, "grpo"))
+    assert torch.allclose(batch.advantages, wanted.expand_as(rollout.mask), atol=1e-5)
+    assert (wanted - usual).abs().max() > 0.01 or name == "grpo"

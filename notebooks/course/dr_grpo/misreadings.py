@@ -40,6 +40,17 @@ def loss_without_std(logp, old_logp, rewards, mask, max_length):
     return loss_over_constant(logp, old_logp, advantages, mask, max_length)
 
 
+def whitened_by_group(rewards):
+    """(prompts, G): each group's own mean, and the std of all that is left."""
+    centred = rewards - rewards.mean(-1, keepdim=True)
+    return centred / (centred**2).mean().sqrt()
+
+
+def whitened(rewards):
+    """REINFORCE++ (2501.03262) of answers of one length: mean and std of the batch."""
+    return (rewards - rewards.mean()) / rewards.std(correction=0)
+
+
 MISREADINGS = [
     Misreading(
         "constant_is_longest",
@@ -65,5 +76,13 @@ MISREADINGS = [
         "TRL and verl leave the std on unless told otherwise.",
         loss_with_std,
         loss_without_std,
+    ),
+    Misreading(
+        "whitening_spares_solved_prompts",
+        "Under REINFORCE++, too, a prompt whose answers are all right is silent.",
+        "The batch's mean is its baseline, so they are all pushed up, and those of a "
+        "hard prompt down. The form with a baseline takes the group's mean off first.",
+        whitened_by_group,
+        whitened,
     ),
 ]
