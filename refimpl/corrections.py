@@ -14,6 +14,8 @@ A rule looks at w = π_old / μ, μ the sampler's, or at π_θ / μ, where μ st
 
 `sequence_…` has the product of w over a response for w (of k3 the sum), `mean_…` the
 geometric mean: TRL's default is `sequence_mask` at 3, verl's Geo-RS `mean_reject`.
+`max_reject` and `max_k3` drop a response for its worst token, wherever `token_…` drops
+one: SkyRL's outlier mask (it suggests 1e-4 to 100), verl's `seq_max_k3`.
 KPop's KLs are binary: of this token against all others. **Where engines differ:**
 bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has its `…_k1` on 1/w. OPSM goes
 from the sampler to π_θ, as DeepSeek's and TRL's; slime's from π_old. A dropped token
@@ -58,15 +60,14 @@ class Rule(NamedTuple):
     weighs: bool = False  # it multiplies by w; the others only drop
 
 
-Level = Callable[[Tensor, Mask], Tensor]
-LEVELS: dict[str, Level] = {
+LEVELS: dict[str, Callable[[Tensor, Mask], Tensor]] = {
     "token": lambda x, mask: x,
     "sequence": lambda x, mask: x.sum(-1, keepdim=True),
     "mean": lambda x, mask: sequence_log_ratio(x, mask)[:, None],
 }
 
 
-def rules_of(level: Level) -> dict[str, Rule]:
+def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
     """What there is for each token, or for a response as a whole."""
 
     def w(seen: Seen) -> Tensor:
@@ -81,6 +82,15 @@ def rules_of(level: Level) -> dict[str, Rule]:
         "reject": Rule(lambda x, bound: inside(w(x), bound)),
         "k3": Rule(lambda x, bound: inside(k3(x), bound), Positive),
     }
+
+
+def by_worst(rule: Rule) -> Rule:
+    """A rule of tokens, for whole responses: 0 where one token has 0."""
+
+    def least(seen: Seen, bound: Any) -> Tensor:
+        return rule.factor(seen, bound).where(seen.mask.bool(), 1.0).amin(-1, True)
+
+    return rule._replace(factor=least)
 
 
 def kpop(seen: Seen, bound: float) -> Tensor:
@@ -114,6 +124,7 @@ RULES = {
     for name, level in LEVELS.items()
     for action, rule in rules_of(level).items()
 }
+RULES |= {f"max_{act}": by_worst(RULES[f"token_{act}"]) for act in ("reject", "k3")}
 RULES |= {"kpop": Rule(kpop, Positive, weighs=True), "opsm": Rule(opsm, Positive)}
 CHECKS = {name: checker(name, rule.bound) for name, rule in RULES.items()}
 WEIGHING = {name for name, rule in RULES.items() if rule.weighs}

@@ -24,6 +24,7 @@ RS = {
     "token_k3": ("token_k3", 0.05, 0.05),
     "sequence_k3": ("seq_sum_k3", 0.2, 0.2),
     "mean_k3": ("seq_mean_k3", 0.04, 0.04),
+    "max_k3": ("seq_max_k3", 0.1, 0.1),
 }
 
 

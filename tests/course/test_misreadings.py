@@ -265,6 +265,7 @@ VALUES = [
         2,
         ([0.75, 0.25], [2 / 3, 1 / 3]),
     ),
+    ("late_mean_sees_every_token", f64(1, 1, 30).log(), 10, (True, False)),
     ("late_small_tokens_small_answer", f64(0.5, 0.5, 0.5), 3, (True, False)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),
     ("scale_mean_of_means", [torch.arange(4.0), torch.ones(4)], (1.25, 1.25)),

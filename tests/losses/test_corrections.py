@@ -39,6 +39,10 @@ BY_HAND = [
     ({"sequence_k3": 1}, [[0] * 3, [1] * 4]),
     ({"mean_k3": 0.6}, [[0] * 3, [1] * 4]),
     ({"mean_k3": 0.61}, [[1] * 3, [1] * 4]),
+    ({"max_reject": 3.9}, [[0] * 3, [1] * 4]),
+    ({"max_reject": (0.4, 4.1)}, [[1] * 3, [0] * 4]),
+    ({"max_k3": 0.65}, [[0] * 3, [1] * 4]),
+    ({"max_k3": 0.63}, [[0] * 3, [0] * 4]),
     # mean log μ/π is −0.23 and 0.173; the second response is bad
     ({"opsm": 0.17}, [[1] * 3, [0] * 4]),
     ({"opsm": 0.18}, [[1] * 3, [1] * 4]),
@@ -58,6 +62,15 @@ def test_by_hand(rules, wanted):
     found = factor_of(rules) * MASK
     padded = [row + [0] * (4 - len(row)) for row in wanted]
     assert_close(found, tensor(padded, dtype=torch.float64), **EXACT)
+
+
+def test_one_token_drops_a_response_whose_mean_is_kept():
+    """w = 1, 1, 30: the geometric mean is 3.1."""
+    w, every = tensor([[1.0, 1.0, 30.0]]), torch.ones(1, 3)
+    rules = {"max_reject": 10.0}, {"token_reject": 10.0}, {"mean_reject": 10.0}
+    found = [factor_of(rule, w, every, BAD[:1]).expand(1, 3).tolist() for rule in rules]
+    assert found == [[[0, 0, 0]], [[1, 1, 0]], [[1, 1, 1]]]
+    assert factor_of({"max_reject": 0.9}, w / 2, tensor([[1, 1, 0]]), BAD[:1]).all()
 
 
 def test_opsm_drops_bad_tokens_by_how_far_the_learner_is_from_the_sampler():
@@ -104,6 +117,13 @@ def skyrl(logp, mu, mask, metric, low, high):
     return (~(ratio > high) & ~(ratio < low)).double()
 
 
+def skyrl_outlier(logp, mu, mask, low, high):
+    """SkyRL at a956457, `compute_outlier_token_mask`."""
+    w = (logp - mu).exp()
+    inside = (w >= low) & (w <= high) | ~mask.bool()
+    return inside.all(-1, keepdim=True).double()
+
+
 def trl(logp, mu, mask, mode, low, high):
     """TRL 1.16.0, the ratio in `_generate_and_score_completions`."""
     difference = (logp - mu) * mask
@@ -135,6 +155,7 @@ def test_the_formulas_of_engines():
         ({"kpop": 0.02}, areal(*seen, 0.02)),
         ({"sequence_reject": band}, skyrl(*seen, "product", *band)),
         ({"mean_reject": band}, skyrl(*seen, "geometric", *band)),
+        ({"max_reject": (0.5, 1.6)}, skyrl_outlier(*seen, 0.5, 1.6)),
         ({"opsm": 0.05}, slime(*seen, paid, 0.05)),
     ]
     for rules, wanted in engines:
@@ -149,7 +170,7 @@ ACTS = ("truncate", "mask")
 
 DTYPES = torch.float64, torch.int64, torch.bool
 BOUNDS = {"opsm": 0.02, "kpop": 0.02, "token_k3": 0.05, "mean_k3": 0.1}
-BOUNDS["sequence_k3"] = 0.2
+BOUNDS |= {"sequence_k3": 0.2, "max_k3": 0.2, "max_reject": 1.5}
 pad = lambda x, value: torch.nn.functional.pad(x, (0, 3), value=value)  # noqa: E731
 
 

@@ -36,6 +36,11 @@ def by_the_product(z, cap):
     return z.sum().exp() <= cap
 
 
+def by_the_mean(z, cap):
+    """Kept, if the geometric mean of the weights is not above the cap."""
+    return z.mean().exp() <= cap
+
+
 MISREADINGS = [
     Misreading(
         "late_clip_shows_nothing",
@@ -59,5 +64,13 @@ MISREADINGS = [
         "The weights of an answer's tokens are multiplied, and they need not cancel.",
         by_each_token,
         by_the_product,
+    ),
+    Misreading(
+        "late_mean_sees_every_token",
+        "The mean of the answer's weights is inside the band, so all its tokens are.",
+        "One weight of 30 among ones of 1 hardly moves the mean of a long answer. A "
+        "rule on the worst token drops the answer for it.",
+        by_the_mean,
+        by_each_token,
     ),
 ]
