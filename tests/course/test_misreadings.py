@@ -265,6 +265,11 @@ VALUES = [
         2,
         ([0.75, 0.25], [2 / 3, 1 / 3]),
     ),
+    (
+        "late_any_baseline_will_do",  # μ w is ½ and ⅓, μ's mean reward ⅓
+        *(f64(0.5, 0.5).log(), f64(2 / 3, 1 / 3), f64(0, 1), 1.0, 1.0),
+        ([-0.25, 0.25], [-7 / 36, 7 / 36]),
+    ),
     ("late_mean_sees_every_token", f64(1, 1, 30).log(), 10, (True, False)),
     ("late_small_tokens_small_answer", f64(0.5, 0.5, 0.5), 3, (True, False)),
     ("scale_mean_of_means", [ones(8), 6 * ones(2)], (3.5, 2)),

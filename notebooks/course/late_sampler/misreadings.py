@@ -41,6 +41,22 @@ def by_the_mean(z, cap):
     return z.mean().exp() <= cap
 
 
+def capped(logits, mu, rewards, baseline, cap):
+    """E_μ[min(w, C) (R − b) ∇log π], w = π/μ, in the logits; all of them (V,)."""
+    pi = logits.softmax(-1)
+    push = mu * (pi / mu).clamp(max=cap) * (rewards - baseline)
+    return push - pi * push.sum()
+
+
+def centred(logits, mu, rewards, baseline, cap):
+    """The same with each token's score less the weighted score's own mean, E_μ[w ∇log
+    π], which is not 0 under a cap. Score centering (2609.20807): over tokens drawn from
+    μ that is what the mean of μ does as a baseline, and nobody has to know it."""
+    drift = capped(logits, mu, torch.ones_like(mu), 0.0, cap)
+    advantages = rewards - baseline
+    return capped(logits, mu, advantages, 0.0, cap) - (mu @ advantages) * drift
+
+
 MISREADINGS = [
     Misreading(
         "late_clip_shows_nothing",
@@ -72,5 +88,13 @@ MISREADINGS = [
         "rule on the worst token drops the answer for it.",
         by_the_mean,
         by_each_token,
+    ),
+    Misreading(
+        "late_any_baseline_will_do",
+        "A baseline adds no bias, so with a capped weight, too, any will do.",
+        "Under a cap the weighted score has a mean that is not 0, and the baseline "
+        "multiplies it. Score centering takes that mean off first.",
+        capped,
+        centred,
     ),
 ]
