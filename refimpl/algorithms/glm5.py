@@ -6,8 +6,14 @@
 **Changed against CISPO:** outside the interval a token is dropped, whatever the sign.
 
 **Bounds.** ε, as a ratio's distance from 1. The report gives none; 0.2 is SkyRL's
-`rollout_is`. The same group's later SAO (read of second hand) has 0.3 below and 5 above
-for reasoning, 0.8 and 3 for code, on one answer to a prompt and with a critic.
+`rollout_is`. The same group's later SAO (2607.07508; its ε are read of second hand) is
+this loss on one answer to a prompt and with a critic, `replace(GLM5, critic=True,
+advantages=gae)`:
+
+| settings of SAO | ratios that are kept | for |
+|---|---|---|
+| `epsilon_low=0.3`, `epsilon_high=5.0` | 0.7 to 6 | reasoning |
+| `epsilon_low=0.8`, `epsilon_high=3.0` | 0.2 to 4 | code |
 
 **Departures.** `old_logp` is the sampler's, μ. Eq. 3 has no stop-gradient; SkyRL's
 `rollout_is` has. E_t is the mean over all tokens of a mini-batch.

@@ -279,6 +279,12 @@ VALUES = [
     # 0.2 at the sampler, 0.3 at π_old, before any update; then the cap, on one factor
     ("scale_corrected_twice", *f64(0.3, 0.3, 0.2).log(), 2.0, (2.25, 1.5)),
     ("scale_corrected_twice", *f64(0.6, 0.5, 0.1).log(), 2.0, (2 * 6.0, 2 * 1.2)),
+    (
+        "distil_gate_on_the_teacher",  # π_T/π is 8 and 2, w is 2 and 10
+        *(f64([0.1, 0.1], [0.05, 0.01], [0.8, 0.2]).log()),
+        *(0.5, 5.0, ([0, 10 * math.log(2)], [2 * math.log(8), 0])),
+    ),
+    ("sao_epsilon_is_a_ratio", f64(0.5, 5.5), 0.3, 5.0, ([1, 0], [0, 1])),
     ("distil_penalty_of_the_state", *COIN, ([0, 0], PUSH)),
     ("distil_k1_as_a_loss", *COIN, ([0, 0], PUSH)),
     ("distil_forward_for_reverse", *COIN, ([-0.3, 0.3], PUSH)),

@@ -144,6 +144,19 @@ def test_a_loss_after_sapo_by_hand(name, settings, objective, slope):
     assert_close(gradient, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "edges"), [(0.3, 5, (0.7, 6)), (0.8, 3, (0.2, 4))]
+)
+def test_saos_bounds_are_settings_of_glm5(low, high, edges):
+    """2607.07508: c Â is r between the edges, and 0 at a hundredth beyond them."""
+    r = tensor([[edge + step for edge in edges for step in (-0.01, 0.01)]])
+    logp, one = r.log().requires_grad_(), torch.ones(1, 4)
+    given = logp, 0 * one, tensor([1.0]), one
+    bounds = {"epsilon_low": low, "epsilon_high": high}
+    _, gradient = loss_and_slope(ALGORITHMS["glm5"], *given, **bounds)
+    assert_close(gradient, -r * tensor([[0, 1, 1, 0]]) / 4, **EXACT)
+
+
 # One token
 
 TWO = {"epsilon_low": 0.2, "epsilon_high": 0.3}

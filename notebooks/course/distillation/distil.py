@@ -44,7 +44,12 @@ TOY = rl.TrainConfig(
     eval_every=2,
     hyperparameters={"correct": True},
 )
-"""REINFORCE with the token's ratio: Tinker's `importance_sampling` loss."""
+"""REINFORCE with the token's ratio: Tinker's `importance_sampling` loss.
+
+MOPD (2601.02780, 2606.30406) is this with `corrections={"token_mask": (low, high)}`: a
+token's Â = sg[log π_T − log π_old] is multiplied by w = π_old/μ, or by 0 where w is
+outside the band. (There it is π_θ in both. Here the ratio makes w to π_θ/μ, but gate
+and Â stay what they were at the rollout's first update.)"""
 
 
 def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:

@@ -34,6 +34,18 @@ def forward(own, teacher):
     return teacher.exp() - own.exp()
 
 
+def gate_on_the_teacher(own, sampler, teacher, low, high):
+    """w Â of sampled tokens, 0 where π_T/π is outside the band."""
+    r = (teacher - own).exp()
+    return ((r >= low) & (r <= high)) * (own - sampler).exp() * (teacher - own)
+
+
+def gate_on_the_sampler(own, sampler, teacher, low, high):
+    """The same where w = π/μ is: MOPD (2601.02780, 2606.30406)."""
+    w = (own - sampler).exp()
+    return ((w >= low) & (w <= high)) * w * (teacher - own)
+
+
 MISREADINGS = [
     Misreading(
         "distil_penalty_of_the_state",
@@ -59,5 +71,13 @@ MISREADINGS = [
         "the teacher may write. The advantage descends KL(π ‖ π_T).",
         forward,
         penalty_of_the_token,
+    ),
+    Misreading(
+        "distil_gate_on_the_teacher",
+        "MOPD's band drops the tokens on which teacher and student differ too much.",
+        "It looks at learner and sampler, as IcePop's does. Where the teacher is far "
+        "off, there is most to learn.",
+        gate_on_the_teacher,
+        gate_on_the_sampler,
     ),
 ]

@@ -76,6 +76,16 @@ def tokens_outside_dropped(logp, old_logp, advantages, mask):
     return _masked(kept, logp, old_logp, advantages, mask)
 
 
+def from_epsilon_to_epsilon(ratio, low, high):
+    """Kept, with SAO's ε taken for ratios."""
+    return (ratio > low) & (ratio < high)
+
+
+def within_epsilon_of_one(ratio, low, high):
+    """Kept, with ε as the distance from 1 (2607.07508, 2602.15763)."""
+    return (ratio > 1 - low) & (ratio < 1 + high)
+
+
 def ratio_and_leash(logp, old_logp, advantages, mask):
     z = logp - old_logp
     return -token_mean(z.exp() * advantages[:, None] - 0.05 * z**2, mask)
@@ -136,6 +146,14 @@ MISREADINGS = [
         "It is 0 there: the token is dropped, whatever the sign of Â.",
         ratio_held,
         tokens_outside_dropped,
+    ),
+    Misreading(
+        "sao_epsilon_is_a_ratio",
+        "SAO's 0.3 and 5 keep ratios from 0.3 to 5.",
+        "They are distances from 1: 0.7 to 6, for reasoning. For code, 0.8 and 3 keep "
+        "ratios from 0.2 to 4.",
+        from_epsilon_to_epsilon,
+        within_epsilon_of_one,
     ),
     Misreading(
         "dro_weighs_by_the_ratio",
