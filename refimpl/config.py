@@ -172,7 +172,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
 
         In bfloat16 decoding and reading round differently, by more than GSPO's clip.
         A sampler that leaves tokens out gives the others more than the policy does:
-        π_old / π_rollout ≤ 1, the probability of those that it kept.
+        π_old / μ ≤ 1, the probability of those that it kept.
         """
         rounded = self.rollout_dtype not in (None, self.dtype)
         if rounded or self.dtype == "bfloat16" or self.router_noise > 0:

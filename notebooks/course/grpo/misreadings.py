@@ -84,7 +84,7 @@ MISREADINGS = [
     Misreading(
         "recomputed_old_logp",
         "π_old is the model at the start of each update.",
-        "π_old is the model that sampled. Recomputed in the mini-batch loop it makes "
+        "π_old is the policy before the first update. Recomputed in the loop it makes "
         "every ratio 1, the clip inert, and stale data silently on-policy.",
         loss_with_recomputed_old_logp,
         loss_with_stored_old_logp,

@@ -57,14 +57,14 @@ def _gmpo(z, advantage):
 
 
 def anchored_at(anchor: str, model, tokenizer, rollouts: int = 8) -> History:
-    """GRPO with K = 1 and a noisy sampler; the ratio is over π_old or π_rollout."""
+    """GRPO with K = 1 and a noisy sampler; the ratio is over π_old or μ."""
     config = TrainConfig(
         epochs=1, minibatches=1, allow_on_policy=True, router_noise=0.5
     )
     run, history = prepare("grpo", config, model, tokenizer), History("grpo")
     for step in range(rollouts):
         batch, metrics = collect(run, step)
-        if anchor == "π_rollout":
+        if anchor == "μ":
             batch = replace(batch, old_logp=batch.rollout.logp)
         history.rows.append({**metrics, **updates(run, batch, step)})
     return history

@@ -189,7 +189,7 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 
 def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Explorer:
-    """`gaps[noise]`: log π_old − log π_rollout of every token, free and with R3."""
+    """`gaps[noise]`: log π_old − log μ of every token, free and with R3."""
     figure, axis = plt.subplots(figsize=(8, 3.6))
     counts = {noise: [histogram(g) for g in pair] for noise, pair in gaps.items()}
     for values, label, look in zip(

@@ -36,7 +36,7 @@ def both_corrections(logp, old_logp, sampler_logp, cap):
 
 
 def one_correction(logp, old_logp, sampler_logp, cap):
-    """π_θ / π_old, times min(π_old / π_sampler, cap)."""
+    """π_θ / π_old, times min(π_old / μ, cap)."""
     weight = (old_logp - sampler_logp).exp().clamp(max=cap)
     return weight * (logp - old_logp).exp()
 
@@ -103,7 +103,7 @@ MISREADINGS = [
     Misreading(
         "scale_corrected_twice",
         "The sampler is old: take its log-probs for old_logp, and weigh the tokens.",
-        "Either is a correction. With both, a token's factor holds π_old / π_sampler "
+        "Either is a correction. With both, a token's factor holds π_old / μ "
         "twice.",
         both_corrections,
         one_correction,

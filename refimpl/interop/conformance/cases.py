@@ -4,7 +4,7 @@ A case is plain data. Its loss is
 
     − Σ weight · objective  (+ β Σ weight · KL)
 
-with the weight of `settings["normaliser"]`, times min(π_old/π_rollout, `cap`) where
+with the weight of `settings["normaliser"]`, times min(π_old/μ, `cap`) where
 there is a cap (TIS), and RSPO's γ where there is a `placement`. The gradient is that
 with respect to `logp`. All log-probs in nats, all numbers float64.
 """
