@@ -29,7 +29,7 @@ HEAD = re.compile(
     r"difficulty (?P<difficulty>\d) of 5 · (?P<minutes>\d+) minutes",
     re.M,
 )
-IN_A_NOTEBOOK = re.compile(r"Replace `\.\.\.` and run the cell\.[^#]*?\.py`\.")
+IN_A_NOTEBOOK = re.compile(r"(?:In every [^#]*?)?Solutions: `[^`]*\.py`\.")
 """How an exercise is done there. On the page this is said instead:"""
 IN_THE_PAGE = "Answer in the page; what asks for code is checked in the notebook."
 LISTING = re.compile(
