@@ -103,8 +103,7 @@ MISREADINGS = [
     Misreading(
         "scale_corrected_twice",
         "The sampler is old: take its log-probs for old_logp, and weigh the tokens.",
-        "Either is a correction. With both, a token's factor holds π_old / μ "
-        "twice.",
+        "Either is a correction. With both, a token's factor holds π_old / μ twice.",
         both_corrections,
         one_correction,
     ),
