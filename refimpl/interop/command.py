@@ -1,13 +1,14 @@
-"""`python -m refimpl conformance`, and verl's configuration for a method."""
+"""Conformance, verl's configuration for a method, and a reader of logs."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from refimpl.interop import configs
-from refimpl.interop.conformance import cases, table
-from refimpl.shell.flags import Method
+import tyro
+
+from refimpl.shell.flags import File, Method
+from refimpl.shell.rooms import loading
 
 
 def conformance(*, against: Path | None = None) -> int:
@@ -18,6 +19,8 @@ def conformance(*, against: Path | None = None) -> int:
             fill in), which is run as code: prints how its losses compare instead;
             exits with 1 if one of them differs or fails.
     """
+    with loading():
+        from refimpl.interop.conformance import cases, table
     if against is None:
         print(json.dumps(cases.as_json(list(cases.cases()))))
         return 0
@@ -31,11 +34,31 @@ def conformance(*, against: Path | None = None) -> int:
 
 def verl_config(algorithm: Method, /) -> int:
     """Print verl's configuration for a method: > sapo.yaml."""
+    with loading():
+        from refimpl.interop import configs
     print(configs.yaml_of(algorithm), end="")
+    return 0
+
+
+def read_log(log: tyro.conf.Positional[File], /, *, figure: File | None = None) -> int:
+    """Name the rows of "From symptom to cause" (chapter 11) that fit a run's log.
+
+    Args:
+        log: TRL's trainer_state.json, verl's metrics as JSON lines, or a CSV.
+        figure: write the six curves that decide to this PNG.
+    """
+    from refimpl.interop import logs, six_curves, symptoms
+
+    known = logs.read(log)
+    print(symptoms.report(known))
+    if figure is not None:
+        six_curves.draw(known, symptoms.findings(known), figure)
+        print(f"wrote {figure}")
     return 0
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "conformance": conformance,
+    "read-log": read_log,
     "verl-config": verl_config,
 }

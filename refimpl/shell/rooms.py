@@ -14,6 +14,7 @@ HERE = ("train", "settings", "warm-start", "curves")
 ELSEWHERE = {
     "fetch": "real",
     "conformance": "interop",
+    "read-log": "interop",
     "verl-config": "interop",
     "bench": "lab",
     "real": "lab",

@@ -1,0 +1,57 @@
+"""The six pictures of a log that decide, as a PNG.
+
+They are those that most rows of "From symptom to cause" look at: sampler against
+trainer (5 rows), the ratio and its clip (4), length and truncation (3), reward and
+accuracy, the spread within groups, entropy (2 each). The gradient's norm (1 row) stands
+beside the sampler's gap, whose panel most logs leave empty; KL to the reference, which
+grows where the policy learns, is left to the report.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from refimpl.checks import UserError
+from refimpl.interop.logs import DATA, Log
+from refimpl.interop.symptoms import Finding
+from refimpl.keep import files
+
+
+def draw(log: Log, found: list[Finding], path: str | Path) -> None:
+    """Write the panels of `symptoms.toml`, dotted where the first finding began.
+
+    Raises `UserError` if matplotlib is missing, or `path` cannot be written to.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise UserError("--figure needs matplotlib: pip install matplotlib") from None
+    place = files.writable_file(path, "the figure")
+    figure = Figure(figsize=(11, 6), dpi=110, layout="constrained")
+    for axis, panel in zip(figure.subplots(2, 3).flat, DATA["panel"]):
+        axis.set_title(panel["title"], fontsize=10)
+        lines = curves(axis, log, panel["left"], ".-", 0)
+        missing = (
+            "" if lines else f" (not in this log: {panel['title'].split(' | ')[0]})"
+        )
+        axis.set_xlabel(f"step{missing}", fontsize=8)
+        if any(name in log.columns for name in panel.get("right", [])):
+            lines += curves(axis.twinx(), log, panel["right"], ".--", 3)
+        if lines:
+            axis.legend(handles=lines, fontsize=7)
+            for one in found[:1]:
+                axis.axvline(log.steps[one.since], color="0.6", lw=1, ls=":")
+    first = [f"{f.row['symptom']} (step {log.steps[f.since]:g})" for f in found[:2]]
+    named = ", then ".join(first) or "no row of the table fits"
+    figure.suptitle(f"{Path(log.path).name}: {named}", fontsize=11)
+    files.write(place, lambda file: figure.savefig(file, format="png"), "wb")
+
+
+def curves(axis: Any, log: Log, names: list[str], dash: str, colour: int) -> list:
+    """Draw the columns that the log has, in colours from this one on."""
+    lines: list[Any] = []
+    for name in names:
+        if seen := log.seen(name):
+            x, y = [log.steps[i] for i, _ in seen], [value for _, value in seen]
+            style = {"color": f"C{colour + len(lines)}", "label": log.called[name]}
+            lines += axis.plot(x, y, dash, ms=3, **style)
+    return lines

@@ -1,0 +1,166 @@
+"""Which rows of chapter 11's table "From symptom to cause" fit a log, by rules as data.
+
+A rule (`symptoms.toml`) reads a number off a column and compares it with a limit. How
+strongly a row fits goes from 0, at the limit, to 1: the share of the way to the worst
+that can be where there is a worst, else 1 − limit / number. What began first is named
+first, since a cause comes before its consequences; of what began together, the
+stronger. A rule whose columns are not in the log is not judged, and said to be so.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+from refimpl.interop.logs import DATA, Log, Row
+
+Series = list[float]
+
+TOGETHER = 20
+"""What begins in the same twentieth of a run began together."""
+UNSEEN = (
+    "No log shows what the answers say: read ten beside their rewards. Nor where in an "
+    "answer sampler and trainer differ, nor what a mixture of experts' routers do."
+)
+
+
+class Finding(NamedTuple):
+    """A row that fits, how strongly (0 to 1), from which row of the log on, and why."""
+
+    row: Row
+    strength: float
+    since: int
+    words: str
+
+    @property
+    def harmless(self) -> bool:
+        """Right if it is meant."""
+        return self.row.get("harmless", False)
+
+
+def early(x: Series) -> float:
+    """The mean of the first quarter."""
+    return fmean(x[: max(1, len(x) // 4)])
+
+
+def late(x: Series) -> float:
+    """The mean of the last quarter."""
+    return early(x[::-1])
+
+
+def times(x: Series, base: float) -> Series:
+    """In multiples of `base`; anything is infinitely more than 0."""
+    return [v / base if base > 0 else math.inf if v > base else 1.0 for v in x]
+
+
+def in_noise(x: Series) -> Series:
+    """How far from the first quarter's mean, in standard errors of the difference of
+    two such means. The noise of a row is what neighbours usually differ by: half of
+    them by 0.6745 √2 σ, so that the error σ √(2/k) is that median times 1.483 / √k."""
+    usual = median(abs(b - a) for a, b in pairwise(x))
+    error, begin = 1.483 * usual / math.sqrt(max(1, len(x) // 4)), early(x)
+    change = [v - begin for v in x]
+    return [c / error if error else c * math.inf if c else 0.0 for c in change]
+
+
+def spikes(x: Series) -> Series:
+    """In multiples of the median of all rows before, of which there are to be three."""
+    return [times([v], median(x[:i]))[0] if i > 2 else 1.0 for i, v in enumerate(x)]
+
+
+FROM_TO = "goes from {early:.3g} to {late:.3g}"
+READ: dict[str, tuple[Callable[[Series], Series], Callable[[Series], float], str]] = {
+    "first": (list, lambda x: x[0], "is {q:.3g} in the first row"),
+    "early": (list, early, "is {q:.3g} in the first quarter"),
+    "late": (list, late, "is {q:.3g} in the last quarter"),
+    "largest": (lambda x: [*map(abs, x)], max, "reaches {top:.3g} at step {step:g}"),
+    "factor": (lambda x: times(x, early(x)), late, FROM_TO),
+    "since first": (lambda x: times(x, x[0]), late, "was {x[0]:.3g} first, " + FROM_TO),
+    "rise": (in_noise, late, FROM_TO + ", {q:.1f} standard errors"),
+    "move": (in_noise, lambda x: abs(late(x)), FROM_TO + ", {q:.1f} standard errors"),
+    "spike": (spikes, max, "is {q:.3g} times its median before, at step {step:g}"),
+    "broken": (list, fmean, "is no finite number in {q:.0%} of the rows"),
+}
+"""How a column is read: row by row, as one number of all rows, and in words."""
+
+
+def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
+    """Strength (0: it does not fit), first row and words; None if it is not judged."""
+    cells = log.seen(check["of"])
+    if check["read"] == "broken":
+        given = enumerate(log.columns.get(check["of"], []))
+        cells = [(i, float(not math.isfinite(v))) for i, v in given if v is not None]
+    only = "only" not in check or fact(log, check["only"])
+    if len(cells) < 2 or only is None:
+        return None
+    rows, x = [i for i, _ in cells], [v for _, v in cells]
+    by_row, as_one, words = READ[check["read"]]
+    series, sign = by_row(x), 1 if "over" in check else -1
+    q, limit = as_one(series), check.get("over", check.get("under"))
+    excused = "unless" in check and fact(log, check["unless"])
+    if not (sign * (q - limit) > 0 and only) or excused:
+        return 0.0, 0, ""
+    least, most = sorted((abs(q), abs(limit)))
+    strength = 1.0 if q * limit < 0 else 1 - least / most
+    if "worst" in check:
+        strength = (q - limit) / (check["worst"] - limit)
+    beyond = [sign * (v - limit) > 0 for v in series]
+    # A trend begins, later than the first row, where most rows from there on are beyond
+    stays = [b and 2 * sum(beyond[i:]) >= len(x) - i for i, b in enumerate(beyond)]
+    stays[0] &= check["read"] == "late"
+    since = (stays if as_one is late and any(stays) else beyond).index(True)
+    _, top, row = max(zip(series, x, rows))
+    said = {"q": q, "x": x, "early": early(x), "late": late(x), "top": top}
+    name = log.called.get(check["of"], check["of"])
+    words = words.format(step=log.steps[row], **said)
+    return strength, rows[since], f"{name} {words}"
+
+
+def fact(log: Log, name: str) -> bool | None:
+    """Whether it holds; None if that is not in the log."""
+    judged = fits(log, DATA["facts"][name])
+    return None if judged is None else judged[0] > 0
+
+
+def findings(log: Log) -> list[Finding]:
+    """The rows that fit, in order; those that are right if meant come last."""
+    found, span = [], len(log.steps) / TOGETHER
+    for row in DATA["row"]:
+        judged = [
+            one for check in row["checks"] if (one := fits(log, check)) and one[0]
+        ]
+        if judged:
+            strengths, since, words = zip(*judged)
+            found.append(Finding(row, max(strengths), min(since), "; ".join(words)))
+    return sorted(found, key=lambda f: (f.harmless, int(f.since / span), -f.strength))
+
+
+def unjudged(log: Log) -> dict[str, list[str]]:
+    """The rows that the log cannot speak about, with the columns that they look at."""
+    return {
+        row["symptom"]: list(dict.fromkeys(check["of"] for check in row["checks"]))
+        for row in DATA["row"]
+        if all(fits(log, check) is None for check in row["checks"])
+    }
+
+
+def report(log: Log) -> str:
+    """All of it for the terminal."""
+    steps, found = log.steps, findings(log)
+    lines = [f"{log.path}: {len(steps)} rows, steps {steps[0]:g} to {steps[-1]:g}"]
+    if all(one.harmless for one in found):
+        lines.append("Nothing is named as wrong, which is no proof that all is well.")
+    for place, one in enumerate(found, 1):
+        how = "right if meant" if one.harmless else f"strength {one.strength:.2f}"
+        lines += [
+            f"{place}. {one.row['symptom']}  ({how}, from step {steps[one.since]:g})",
+            f"   seen:   {one.words}",
+            f"   likely: {one.row['cause']} (chapter {one.row['chapter']})",
+            f"   first:  {one.row['first']}",
+            f"   then measure: {one.row['next']}",
+        ]
+    if missing := unjudged(log):
+        lines.append("Not judged, because it is not in this log:")
+        lines += [f"   {symptom}: {', '.join(of)}" for symptom, of in missing.items()]
+    return "\n".join([*lines, UNSEEN])
