@@ -77,8 +77,8 @@ READ: dict[str, tuple[Callable[[Series], Series], Callable[[Series], float], str
     "largest": (lambda x: [*map(abs, x)], max, "reaches {top:.3g} at step {step:g}"),
     "factor": (lambda x: times(x, early(x)), late, FROM_TO),
     "since first": (lambda x: times(x, x[0]), late, "was {x[0]:.3g} first, " + FROM_TO),
-    "rise": (in_noise, late, FROM_TO + ", {q:.1f} standard errors"),
-    "move": (in_noise, lambda x: abs(late(x)), FROM_TO + ", {q:.1f} standard errors"),
+    "rise": (in_noise, late, FROM_TO + ", {errors}"),
+    "move": (in_noise, lambda x: abs(late(x)), FROM_TO + ", {errors}"),
     "spike": (spikes, max, "is {q:.3g} times its median before, at step {step:g}"),
     "broken": (list, fmean, "is no finite number in {q:.0%} of the rows"),
 }
@@ -112,8 +112,9 @@ def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
     since = (stays if as_one is late and any(stays) else beyond).index(True)
     _, top, row = max(zip(series, x, rows))
     said = {"q": q, "x": x, "early": early(x), "late": late(x), "top": top}
+    noise = f"{q:.1f} standard errors" if math.isfinite(q) else "where nothing varied"
     name = log.called.get(check["of"], check["of"])
-    words = words.format(step=log.steps[row], **said)
+    words = words.format(step=log.steps[row], errors=noise, **said)
     return strength, rows[since], f"{name} {words}"
 
 
