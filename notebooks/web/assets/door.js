@@ -13,6 +13,10 @@
 
   const HABITS = { "#": "a guess", "?": "rambling" };
   const habit = (text) => HABITS[text[0]] ?? "worked out";
+  const counted = (text) => {
+    const steps = text.split(";").length - 1; // the pay is a sixth for each, up to six
+    return steps === 1 ? "1 step" : `${steps} steps`;
+  };
   const hundred = (share) => `${Math.round(100 * share)} of 100`;
 
   const chart = door.querySelector(".door-chart");
@@ -43,7 +47,7 @@
       return `What is paid is what was meant: ${hundred(right)} answers are right.${wobble}`;
     }
     if (paid > 0.9 && right < 0.03)
-      return "It earns nearly all that can be paid, and almost nothing is right: it learned what is paid, not what was meant.";
+      return "You meant right answers and paid for steps. It earns nearly all that can be paid, and almost nothing is right: it learned what is paid, not what was meant.";
     if (right < stops[0].right)
       return `It earns more and more, and fewer answers are right than before training: ${hundred(right)}.`;
     if (best - right > 0.05) return "It still earns more with every round. But look at the right answers.";
@@ -63,7 +67,8 @@
       const [text, worth, isRight] = answers[i];
       item.dataset.right = isRight;
       item.querySelector("span").textContent = text;
-      const about = `${isRight ? "✓" : "✗"} ${habit(text)}, paid ${worth.toFixed(2)}`;
+      const steps = pay === "steps" ? `, ${counted(text)}` : "";
+      const about = `${isRight ? "✓" : "✗"} ${habit(text)}${steps}: paid ${worth.toFixed(2)}`;
       item.querySelector("small").textContent = about;
     });
     const sentence = said(pay, stops);
