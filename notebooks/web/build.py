@@ -27,7 +27,7 @@ from web import (
     slides,
     start,
 )
-from web.mathematics import font, signs
+from web.mathematics import font, on_a_line, signs
 from web.notebook import Chapter
 from web.page import (
     ASSETS,
@@ -216,6 +216,7 @@ def sections(page: Page) -> list[tuple[str, str, str]]:
     """
     left_out = r'<(pre|script|figcaption)\b.*?</\1>|<math[^>]*display="block".*?</math>'
     body = re.sub(left_out, " ", page.body, flags=re.S)
+    body = re.sub(r"<math\b.*?</math>", lambda one: on_a_line(one[0]), body, flags=re.S)
     parts = re.split(r'<h[123] id="([^"]*)"[^>]*>(.*?)</h[123]>', body, flags=re.S)
     triples = zip(parts[1::3], parts[2::3], parts[3::3])
     return [(anchor, text_of(head), text_of(text)) for anchor, head, text in triples]

@@ -10,6 +10,7 @@ import io
 import re
 import unicodedata
 from pathlib import Path
+from xml.etree import ElementTree
 
 import ziamath
 from fontTools import subset
@@ -48,6 +49,34 @@ def mathml(formula: str, display: str = "inline") -> str:
     if display == "inline":
         return in_line(found.replace("&#x000A0;", " "))
     return in_rows(found)
+
+
+ON_A_LINE = {
+    "msub": "{}_{}",
+    "msup": "{}^{}",
+    "msubsup": "{}_{}^{}",
+    "mfrac": "{}/{}",
+    "msqrt": "√{}",
+}
+BRACKETS = {"mfrac": 0, "msqrt": 0, "msup": 1, "msubsup": 2}
+"""From which of its parts on a formula on a line needs brackets."""
+
+
+def on_a_line(found: str) -> str:
+    """A formula's letters where only text can stand: o_i, p^G, (G−1)/G."""
+
+    def said(node: ElementTree.Element) -> str:
+        tag = node.tag.rpartition("}")[2]
+        inner = [said(one) for one in node]
+        if tag == "mover" and inner[1] in "^ˆ":
+            return unicodedata.normalize("NFC", f"{inner[0]}\u0302")
+        for i in range(BRACKETS.get(tag, len(inner)), len(inner)):
+            if re.search(r"\w\W", inner[i]):
+                inner[i] = f"({inner[i]})"
+        whole = ON_A_LINE.get(tag, "{}" * len(inner)).format(*inner)
+        return (node.text or "").strip() + whole
+
+    return html.escape(said(ElementTree.fromstring(found)))
 
 
 RELATION = re.compile(r"<mo>(?:=|≈|∝|&#x0003D;|&#x02248;|&#x0221D;)</mo>")

@@ -26,6 +26,7 @@ from PIL import Image
 from course.kit.explorer import Explorer
 from course.kit.stakes import NOW_DRAG, Prediction
 from web import sapo
+from web.pieces import pieces
 from web.recorder import Recorder
 
 SCALE = 20
@@ -224,6 +225,7 @@ class Tables:
         self.start = tuple(c.start for c in self.controls)
         self.menus = [i for i, c in enumerate(self.controls) if c.kind == "menu"]
         self.sliders = [i for i, c in enumerate(self.controls) if c.kind == "slider"]
+        self.phone = pieces(explorer)
         self.states = States(explorer, self.controls)
         self.chance = random.Random(0)
         self.found: list[tuple[Position, int, Iterable[int]]] = []
@@ -387,6 +389,7 @@ class Tables:
             ],
             "artists": artists,
             "prediction": asked(explorer.prediction),
+            "phone": self.phone,
             **self.more(pack),
             "data": pack.data(),
         }

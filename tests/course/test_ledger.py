@@ -170,10 +170,10 @@ def test_the_audit_begins_with_what_the_ledger_says(play):
         if BY_NUMBER[number] not in pictures.AUDITED:
             continue
         play.set(number=number)
-        text = play.figure.axes[0].get_title(loc="left")
         if stored["why"] == "":
-            assert text.endswith(stored["verdict"])
-        shown = float(text.splitlines()[1].split()[0])  # three digits of four
+            assert play.figure.get_suptitle().endswith(stored["verdict"])
+        text = play.figure.axes[0].get_title(loc="left")
+        shown = float(text.split()[0])  # three digits of four
         assert shown == pytest.approx(float(stored["effect"]), rel=0.01)
 
 
@@ -181,10 +181,10 @@ def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
     """And every control of the audit moves the picture."""
     play.set(number=5, outcome="reward", threshold=2.0)
     axis = play.figure.axes[0]
-    text = axis.get_title(loc="left")
-    assert text.endswith("an outcome that nobody declared")
+    title = play.figure.get_suptitle
+    assert title().endswith("an outcome that nobody declared")
     assert list(axis.lines[3].get_xdata()) == [-2.0, -2.0]  # on the side claimed
     play.set(outcome="as declared", threshold=5.0)
-    assert axis.get_title(loc="left").endswith("none that matters")  # of that size
+    assert title().endswith("none that matters")  # of that size
     play.set(threshold=1.0)
     assert play.idle() == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import refimpl
 from tests.tools import front_door, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,11 @@ def test_nothing_lies_about_at_the_top():
         pytest.skip("not a checkout: git does not list its files")
     tracked = {line.split("/")[0] for line in listed.stdout.decode().splitlines()}
     assert tracked == set(TOP)
+
+
+def test_who_cites_the_course_cites_the_version_that_is_here():
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {refimpl.__version__}" in cited
 
 
 def test_the_readme_has_the_two_commands_that_ci_runs():

@@ -38,8 +38,8 @@ def test_the_explorer_draws_dppo_at_the_readers_token():
     """π_old = 0.02, δ = 0.04: up to a ratio of 3."""
     play = scaling.newer_explorer()
     play.set(old=0.02, bound=0.04)
-    drawn = torch.as_tensor(play.figure.axes[0].lines[1].get_ydata())
+    drawn = torch.as_tensor(play.figure.axes[1].lines[1].get_ydata())
     assert 2.95 < drawn.max() <= 3
     play.set(old=0.8)
-    drawn = torch.as_tensor(play.figure.axes[0].lines[1].get_ydata())
+    drawn = torch.as_tensor(play.figure.axes[1].lines[1].get_ydata())
     assert drawn.isnan().any() and drawn.nan_to_num().max() < 1.06

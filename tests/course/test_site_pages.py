@@ -51,6 +51,21 @@ def made(chapters) -> dict[str, Page]:
     return {page.file: page for page in build.made(chapters)}
 
 
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        (r"o_{i,t}", "o_i,t"),
+        (r"p^G+(1-p)^G", "p^G+(1−p)^G"),
+        (r"\frac{G-1}{G}", "(G−1)/G"),
+        (r"\hat A_i<\frac13", "Â_i<1/3"),
+        (r"e^{x/2}\sqrt{n+1}", "e^(x/2)√(n+1)"),
+    ],
+)
+def test_a_formula_is_not_flattened_where_the_search_shows_it(formula, said):
+    page = Page("x.html", "x", f'<h1 id="x">x</h1> Let {mathml(formula)} be')
+    assert build.sections(page) == [("x", "x", f"Let {said} be")]
+
+
 def test_no_cell_is_empty_and_every_page_has_a_title(made):
     for name, page in made.items():
         empty = re.findall(r"<(t[dh]|d[dt]|li|h[1-3])\b[^>]*>\s*</\1>", page.body)

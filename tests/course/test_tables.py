@@ -11,6 +11,7 @@ import pytest
 from matplotlib.artist import Artist
 
 from course.kit import explorer, stakes
+from course.kit.plots import primitives
 from course.sapo import explorer as sapo_explorer
 from tests.tools.execute import NOTEBOOKS, TABLES
 from tests.tools.sliders import explorers
@@ -138,6 +139,55 @@ def test_the_strip_is_tabulated_and_the_prediction_with_its_answers():
     said = [held(bundle, [stop])[1]["text"] for stop in range(4)]
     assert list(map(words, said)) == [["run 0"], ["run 0"], ["run 1"], ["run 1"]]
     assert bundle["prediction"]["said"]["down"] == "No: up. The slope is 1."
+
+
+def test_a_picture_comes_in_pieces_and_a_panel_without_numbers_borrows_them():
+    """Two panels over one y-axis; the legend has the title, which a slider moves."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), sharey=True)
+    (line,), _ = left.plot([0, 1], [0, 1], label="a"), left.plot([1], [1], label="b")
+    right.plot([0, 1], [1, 0])
+    primitives.heading(figure, left, "slope 1")
+
+    def update(a):
+        line.set_ydata([0, a])
+        return [line, primitives.say(figure, f"slope {a}")]
+
+    play = explorer.Explorer(figure, update, {"a": explorer.slider("a", 1, 0, 3, 1)})
+    made = tables.tables(play)
+    phone = made["phone"]
+    texts = [words(one["text"]) for one in held(made, [3])]
+    assert "slope 3" in texts[phone["title"]]
+    *entries, first, second = phone["pieces"]
+    assert len(entries) == 2 and entries[0][2] < entries[1][0]
+    assert phone["top"] <= entries[0][1] + 3 < entries[0][3] <= first[1] + 3
+    assert len(first) == 4 and first[2] < second[0]
+    assert second[4] == first[0] < second[5] <= round(left.bbox.x0)
+
+
+def test_every_text_of_every_explorer_is_within_the_picture():
+    """Of each control at its first, last and two middle stops: no title is cut."""
+    cut = []
+    for name in DRAWN:
+        bundle = BUNDLES[name]
+        assert bundle["phone"]["title"] != "", name
+        for stops in places(bundle):
+            for one in held(bundle, stops):
+                cut += [(name, stops, text) for text in outside(one, bundle["width"])]
+    assert cut == []
+
+
+def outside(one: dict, width: int) -> list[str]:
+    """Texts of an artist that do not end inside a picture so wide."""
+    at, found, texts = 0, [], iter(json.loads(one["text"]))
+    for look in json.loads(one["look"]):
+        said, wide = next(texts) if "size" in look else ("", 0)
+        left = one["x"][at] - {"center": wide / 2, "right": wide}.get(
+            look.get("align"), 0
+        )
+        if said.strip() and not look.get("angle"):
+            found += [said] if left < -1 or left + wide > width + 1 else []
+        at += look["n"]
+    return found
 
 
 def links(path) -> list[tuple[str, dict]]:

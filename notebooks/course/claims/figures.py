@@ -333,7 +333,8 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     axis.set(ylim=(-0.6, 1.0), yticks=(), xlim=(-1, 1))
-    title = axis.set_title("\n", loc="left", fontsize=12, weight="bold")
+    title = figure.suptitle("\n", x=0.01, ha="left", linespacing=1.15)
+    axis.set_title(" ", loc="left")
     told = "dots: warm starts, bar: 95 % interval of their mean, dashed: your threshold"
     draw.caption(figure, told)
 
@@ -349,10 +350,13 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         known = [x for x in (*means, made.low, made.high, at) if math.isfinite(x)]
         far = 1.15 * max(map(abs, known), default=1.0) or 1.0
         axis.set_xlim(-far, far)
-        title.set_text(f"{claim.title}\n{_said(claim, made, outcome, threshold)}")
+        title.set_text(f"{claim.title}:\n{_said(claim, made, outcome, threshold)}")
+        numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
+        pairs = f"{made.runs} pairs from {made.starts} warm starts"
+        axis.set_title(f"{numbers}, {pairs}", loc="left")
         shown = next(name for name, column in OUTCOMES.items() if column == outcome)
         axis.set_xlabel(unit(claim) if outcome == DECLARED else shown)
-        return [axis]  # its scale moves, too
+        return [axis, title]  # its scale moves, too
 
     numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
     most = int(table["seed"].max()) + 1
@@ -390,9 +394,7 @@ def audited(
 
 
 def _said(claim: Claim, made: Estimate, outcome: str, threshold: float) -> str:
-    numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
-    pairs = f"{made.runs} pairs from {made.starts} warm starts"
+    """The verdict, where there is one."""
     if outcome != DECLARED:
-        return f"{numbers}, {pairs}: an outcome that nobody declared"
-    asked = replace(claim, smallest=threshold * claim.smallest)
-    return f"{numbers}, {pairs}: {asked.decide(made)}"
+        return "an outcome that nobody declared"
+    return replace(claim, smallest=threshold * claim.smallest).decide(made)

@@ -79,7 +79,7 @@ def room_explorer() -> explorer.Explorer:
     (line,) = axis.plot(grid, grid, color=DAPO)
     here = axis.axvline(0, color=INK, linewidth=1.2)
     name = axis.text(0, 2.32, r"$\pi_{\mathrm{old}}$")
-    axis.set_title("from 0.000 to 0.000: a room of 0.000, then the clip closes")
+    draw.finding(figure, "From 0.00 to 0.000: a room of 0.000, then the clip closes")
     axis.set_xlabel("probability of the token now (its advantage is positive)")
     axis.set_ylabel("gradient coefficient  c = g·r")
     axis.set(xlim=(0, 1), ylim=(0, 2.6))
@@ -93,8 +93,8 @@ def room_explorer() -> explorer.Explorer:
         here.set_xdata([p, p])
         name.set_x(p + 0.01)
         end = "then the clip closes" if top < 1 else "never clipped"
-        axis.set_title(f"from {p:.2f} to {top:.3f}: a room of {top - p:.3f}, {end}")
-        return [band, line, here, name, axis.title]
+        room = f"From {p:.2f} to {top:.3f}: a room of {top - p:.3f}, {end}"
+        return [band, line, here, name, draw.say(figure, room)]
 
     controls = {
         "p": explorer.slider("π_old of the token", 0.3, 0.01, 0.95, 0.01),

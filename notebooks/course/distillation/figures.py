@@ -30,9 +30,11 @@ def learning(
     title: str,
     lines: Mapping[str, Mapping[str, float]],
     here: Mapping | None = None,
+    low: float = 0.0,
 ) -> Figure:
-    """Accuracy over sampled tokens: a panel per group, thin runs and thick medians;
-    `lines` are accuracies to compare with, by group; `here` a run of the first."""
+    """Accuracy, from `low` on, over sampled tokens: a panel per group, thin runs and
+    thick medians; `lines` are accuracies to compare with, by group; `here` a run of
+    the first."""
     figure, axes = draw.panel_grid(len(groups), (8, 3.6))
     for axis, (group, arms) in zip(axes, groups.items()):
         for label, runs in arms.items():
@@ -53,7 +55,7 @@ def learning(
                 ha="right",
                 color=INK,
             )
-        axis.set(title=group, ylim=(0, 1.06), xlabel="sampled tokens, thousands")
+        axis.set(title=group, ylim=(low, 1.06), xlabel="sampled tokens, thousands")
     if here:
         axes[0].plot(*known(here), color=BLACK, linewidth=1.6, label="made here")
     axes[0].set_ylabel("held-out accuracy")

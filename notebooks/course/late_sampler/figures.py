@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, looks_of
+from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
 from course.late_sampler import late
 from refimpl.corrections import factor
 
@@ -31,15 +31,28 @@ def clip_sees(seen: Sequence[late.Shares], title: str) -> Figure:
 
 
 LENGTHS = tuple(2**k for k in range(2, 11))
+WEIGHTS = (
+    ("geometric mean", FREE[3], "-", 6.0),
+    ("none", FREE[1], "-", 2.2),
+    ("token", FREE[1], "--", 2.2),
+    ("sequence", INK, "-", 2.6),
+    ("sequence, min(W, 3)", INK, "--", 2.2),
+    ("sequence, 0 above 3", INK, ":", 2.2),
+)
+"""What `by_length` draws, from below: name, colour, dash, width."""
 
 
 def by_length(title: str) -> Figure:
-    """Bias and standard deviation of six weights, by the answer's length."""
+    """Bias and standard deviation of six weights, by the answer's length.
+
+    Black is a whole answer's weight, in three forms; the geometric mean is a broad
+    line, because it lies where no weight at all does.
+    """
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.9))
-    for name, (colour, dash) in zip(late.WEIGHTS, looks_of(late.WEIGHTS)):
+    for name, colour, dash, width in WEIGHTS:
         both = zip(*(late.toy_gradient(T, name) for T in LENGTHS))
         for axis, y in zip(axes, both):
-            draw.line(axis, LENGTHS, y, colour, dash, name)
+            draw.line(axis, LENGTHS, y, colour, dash, name, linewidth=width)
     for axis in axes:
         axis.set_xscale("log", base=2)
         draw.plain_ticks(axis.xaxis, (4, 16, 64, 256, 1024))

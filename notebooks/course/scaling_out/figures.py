@@ -128,40 +128,30 @@ def coefficient(
 
 
 def newer_explorer() -> explorer.Explorer:
-    """Coefficients of GRPO, DPPO and VESPO at the reader's bound and token."""
-    figure, axes = draw.panel_grid(2, (8, 3.6))
+    """Coefficients of a good token: of VESPO, and of DPPO beside GRPO's."""
+    figure, (left, right) = draw.panel_grid(2, (8, 3.6), sharey=True)
     ratio = torch.linspace(0.02, 3.5, 300, dtype=torch.float64)
-    signs = (1, -1)
-    lines = {}
-    names = ("DPPO, your token", "VESPO, one token")
-    for axis, sign in zip(axes, signs):
-        fixed = coefficient(ALGORITHMS["grpo"], ratio, sign=sign)
-        draw.line(axis, ratio, fixed, colour_of("grpo"), "-", "GRPO")
-        for name, colour, dash in zip(names, (FREE[0], FREE[2]), ("--", ":")):
-            draw.line(axis, ratio, fixed, colour, dash, name)
-            lines[name, sign] = axis.lines[-1]
-        axis.set(xlabel="ratio r", title=draw.SIGNS[sign])
-        axis.set_ylim(*((0, 3.6) if sign > 0 else (-3.6, 0)))
-    axes[0].set_ylabel(r"coefficient × sign of $\hat{A}$")
-    draw.heading(figure, axes[0], "GRPO stops at a ratio, DPPO at a probability")
+    fixed = coefficient(ALGORITHMS["grpo"], ratio)
+    (vespo,) = left.plot(ratio, fixed, color=FREE[2])
+    right.plot(ratio, fixed, color=colour_of("grpo"), label="GRPO")
+    (dppo,) = right.plot(ratio, fixed, "--", color=FREE[0], label="DPPO")
+    draw.rule(left, x=1)
+    left.set(xlabel="ratio r of an answer", ylabel="coefficient, Â = 1", ylim=(0, 3.6))
+    right.set(xlabel="ratio r of a token", title="DPPO: a bound on the probability")
+    right.legend(loc="upper left")
+    draw.finding(figure, "GRPO lets a good token rise to r = 1.20, DPPO without end")
 
     def update(old: float, bound: float, k: float, rate: float) -> list:
         kernel = {"k_pos": k, "k_neg": k, "lambda_pos": rate, "lambda_neg": rate}
+        vespo.set_ydata(coefficient(ALGORITHMS["vespo"], ratio, old, **kernel))
+        left.set_title(f"VESPO: its peak is at r = {k / rate:.2f}")
         bounds = {"delta_low": bound, "delta_high": bound}
-        bent = ("dppo_tv", bounds), ("vespo", kernel)
-        methods = dict(zip(names, bent))
-        for (name, sign), one in lines.items():
-            method, given = methods[name]
-            y = coefficient(ALGORITHMS[method], ratio, old, sign, **given)
-            if name == names[0]:  # no probability is above 1
-                y = y.masked_fill(ratio * old > 1, torch.nan)
-            one.set_ydata(y)
+        y = coefficient(ALGORITHMS["dppo_tv"], ratio, old, **bounds)
+        dppo.set_ydata(y.masked_fill(ratio * old > 1, torch.nan))  # no such probability
         top = 1 + bound / old
-        dppo = f"up to r = {top:.2f}" if top * old < 1 else "without end"
-        title = draw.say(
-            figure, f"GRPO lets this good token rise to r = 1.20, DPPO {dppo}"
-        )
-        return [*lines.values(), title]
+        end = f"up to {top:.2f}" if top * old < 1 else "without end"
+        title = draw.say(figure, f"GRPO lets a good token rise to r = 1.20, DPPO {end}")
+        return [vespo, dppo, left.title, title]
 
     def outcome(old: float, bound: float, k: float, rate: float) -> str:
         near = stakes.nearest(bound, (0.1, 0.2))

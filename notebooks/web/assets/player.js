@@ -13,6 +13,11 @@ const GAP = -32768; // the line is interrupted
 const SANS = '"DejaVu Sans", Verdana, "Bitstream Vera Sans", sans-serif';
 const MONO = '"DejaVu Sans Mono", Menlo, Consolas, monospace';
 const SAID_AFTER = 400; // ms without a movement
+const NARROW = matchMedia("(max-width: 600px)");
+const LEAST = 0.6; // of a panel: its letters of 10 points are then 9 pixels high
+const WHOLE = 0.655; // and those of 9 points in a picture that is not cut
+const TALLEST = 0.66; // of the screen: the rest is for the controls
+const APART = 6;
 const MOVE = 1, LINE = 2, QUADRATIC = 3, CUBIC = 4, CLOSE = 79;
 
 /* Decoding */
@@ -166,6 +171,14 @@ function letters(ctx, look, [text, width], x, y) {
   ctx.restore();
 }
 
+/* The title in words: they are given, or those in bold of the artist with this number. */
+function told(title, drawn) {
+  if (typeof title === "string") return title;
+  const { look, text } = drawn[title];
+  const bold = look.filter((one) => one.size).map((one) => one.weight === "bold");
+  return text.filter((_, i) => bold[i]).map(([words]) => words).join(" ");
+}
+
 function artist(ctx, { x, y, look: looks, text, paint: own }) {
   if (own) return own(ctx);
   let at = 0;
@@ -188,6 +201,30 @@ function artist(ctx, { x, y, look: looks, text, paint: own }) {
     ctx.restore();
     at += look.n;
   }
+}
+
+/* Which parts of the picture stand where. Where a screen is narrow its title is told
+   above it, and its pieces stand in rows; what is too large for that goes on to the right. */
+function arranged({ width, height, phone }, room) {
+  const whole = (top) => [{ from: [0, top, width, height], x: 0, y: 0 }];
+  if (!NARROW.matches) return { width, height, places: whole(0) };
+  const places = [];
+  let [x, y, high, wide] = [0, 0, 0, 0];
+  for (const [left, top, right, bottom, ...strip] of phone.pieces) {
+    if (x && x + right - left > room / LEAST) [x, y, high] = [0, y + high + APART, 0];
+    const cuts = x || !strip.length ? [[left, right]] : [strip, [left, right]];
+    for (const [from, to] of cuts) {
+      places.push({ from: [from, top, to, bottom], x, y });
+      x += to - from;
+    }
+    wide = Math.max(wide, x);
+    x += APART;
+    high = Math.max(high, bottom - top);
+  }
+  const tall = y + high;
+  const scale = Math.min(room / wide, (TALLEST * innerHeight) / tall, 1);
+  if (wide && scale >= LEAST) return { width: wide, height: tall, places, scale };
+  return { width, height: height - phone.top, places: whole(phone.top), scale: WHOLE };
 }
 
 /* The page */
@@ -232,7 +269,7 @@ function loaded(address) {
 
 /* A question before the first drag; after it a prediction is judged. */
 function prediction(id, asked) {
-  if (!asked) return { row: "", drag: () => {} };
+  if (!asked) return { row: "", said: "", drag: () => {} };
   const said = element("p", { className: "explorer-answer" });
   said.setAttribute("aria-live", "polite");
   const choices = Object.keys(asked.said).map((option) => {
@@ -241,7 +278,9 @@ function prediction(id, asked) {
   });
   const question = element("p", {}, [element("b", { textContent: "Predict, then drag. " })]);
   question.append(asked.question);
-  const row = element("div", { className: "explorer-prediction" }, [question, ...choices, said]);
+  const row = element("div", { className: "explorer-prediction" }, [question, ...choices]);
+  row.setAttribute("role", "group");
+  row.setAttribute("aria-label", "A prediction");
   let dragged = false;
   const answer = () => {
     const chosen = row.querySelector("input:checked");
@@ -254,13 +293,14 @@ function prediction(id, asked) {
     dragged = true;
     answer();
   };
-  return { row, drag };
+  return { row, said, drag };
 }
 
 const FOLDER = document.currentScript.src.replace(/[^/]*$/, "");
 
 async function play(figure, id, bundle) {
-  const { width, height, controls } = bundle;
+  const { controls } = bundle;
+  let shape = arranged(bundle, 0);
   const data = await unpacked(bundle.data);
   const ways = artists(bundle, data);
   let model = null;
@@ -281,19 +321,32 @@ async function play(figure, id, bundle) {
     if (model) computed = model(stops, drawn);
   };
 
+  const { width, height } = bundle;
   const canvas = element("canvas", { width, height });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", bundle.alt);
   const ctx = canvas.getContext("2d");
   const strip = element("p", { className: "explorer-strip" });
   const stakes = bundle.artists.findIndex((one) => one.kind === "Strip");
+  const title = element("p", { className: "explorer-title" });
   const draw = () => {
     compute();
     if (stakes >= 0) strip.textContent = drawn[stakes].text[0][0];
-    const scale = canvas.width / width;
+    title.textContent = told(bundle.phone.title, drawn);
+    const scale = canvas.width / shape.width;
     ctx.setTransform(scale, 0, 0, scale, 0, 0);
-    ctx.drawImage(background, 0, 0, width, height);
-    for (const one of drawn) artist(ctx, one);
+    ctx.fillStyle = "#fff";
+    ctx.fillRect(0, 0, shape.width, shape.height);
+    for (const { from: [left, top, right, bottom], x, y } of shape.places) {
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(x, y, right - left, bottom - top);
+      ctx.clip();
+      ctx.translate(x - left, y - top);
+      ctx.drawImage(background, 0, 0, width, height);
+      for (const one of drawn) artist(ctx, one);
+      ctx.restore();
+    }
   };
   let waiting = false;
   const redraw = () => {
@@ -339,29 +392,33 @@ async function play(figure, id, bundle) {
   const legend = element("legend", { textContent: "Controls of the picture" });
   const chips = element("div", { className: "explorer-presets" }, buttons);
   const presets = buttons.length ? [chips] : [];
-  const parts = [legend, question.row, ...presets, ...rows.map((row) => row.row)];
+  const parts = [legend, ...presets, ...rows.map((row) => row.row)];
   if (bundle.note) parts.push(element("p", { textContent: bundle.note }));
 
   draw();
   before = [...named(), ...texts()];
   follow();
   const picture = element("div", { className: "explorer-picture" }, [canvas]);
-  picture.style.maxWidth = `${width}px`;
-  picture.style.setProperty("--designed", width);
+  const view = element("div", { className: "explorer-view" }, [title, picture]);
   const more = () => picture.toggleAttribute(
     "data-more", picture.scrollLeft + picture.clientWidth < picture.scrollWidth - 2);
   picture.addEventListener("scroll", more);
   figure.querySelector("img").hidden = true;
-  figure.prepend(element("fieldset", {}, parts), picture, strip, live);
+  figure.prepend(question.row, view, strip, question.said, element("fieldset", {}, parts), live);
   new ResizeObserver(() => {
+    const room = view.clientWidth;
+    if (!room) return;
+    shape = arranged(bundle, room);
+    picture.style.maxWidth = `${shape.width}px`;
+    canvas.style.width = shape.scale ? `${shape.width * shape.scale}px` : "";
     more();
     const dense = Math.min(2, window.devicePixelRatio || 1);
     const pixels = Math.round(canvas.clientWidth * dense);
-    if (!pixels || pixels === canvas.width) return;
+    if (pixels === canvas.width) return;
     canvas.width = pixels;
-    canvas.height = Math.round((pixels * height) / width);
+    canvas.height = Math.round((pixels * shape.height) / shape.width);
     draw();
-  }).observe(canvas);
+  }).observe(view);
 
   const values = () =>
     Object.fromEntries(controls.map((c, i) => [c.name, c.stops[stops[i]]]));

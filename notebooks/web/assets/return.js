@@ -35,19 +35,39 @@
   const fileOf = (link) => link.getAttribute("href");
   const chapters = links.filter((link) => /^\d/.test(fileOf(link)));
 
+  const ofExercise = (key) => key.startsWith("refimpl:exercise:");
+  /* How many exercises are done, by the chapter's number: "refimpl:exercise:3.7" is one. */
+  function solved() {
+    const found = {};
+    try {
+      for (const key of Object.keys(localStorage)) {
+        const number = /^refimpl:exercise:(\w+)\./.exec(key)?.[1];
+        if (number) found[number] = (found[number] ?? 0) + 1;
+      }
+    } catch {
+      // Nothing is kept here.
+    }
+    return found;
+  }
+
   function tick() {
     const { read } = kept();
+    const done = solved();
     for (const link of chapters) {
       link.querySelector(".tick")?.remove();
       const state = read[fileOf(link)];
-      if (!state) continue;
-      const [sign, said] = state === END ? [" ✓", "read"] : [" ½", "begun"];
-      const mark = make("span", { className: "tick", textContent: sign });
+      const count = done[/^0?(\w+?)_/.exec(fileOf(link))[1]];
+      const [sign, said] = state === END ? [" ✓", ["read"]] : state ? [" ½", ["begun"]] : ["", []];
+      if (count) said.push(count === 1 ? "1 exercise done" : `${count} exercises done`);
+      if (!said.length) continue;
+      const mark = make("span", { className: "tick", textContent: sign + (count ? ` · ${count}` : "") });
       mark.setAttribute("role", "img");
-      mark.setAttribute("aria-label", `, ${said}`);
+      mark.setAttribute("aria-label", `, ${said.join(", ")}`);
+      mark.title = said.join(", ");
       link.append(mark);
     }
   }
+  addEventListener("exercise", tick);
 
   function reached(state) {
     const file = fileOf(here);
@@ -113,6 +133,7 @@
     const box = make("p", { className: "resume" }, [more, " ", said]);
     forget.addEventListener("click", () => {
       keep({ read: {}, last: null });
+      Object.keys(localStorage).filter(ofExercise).forEach((key) => localStorage.removeItem(key));
       box.remove();
       tick();
     });

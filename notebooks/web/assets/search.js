@@ -222,7 +222,9 @@
     const { hits, meant } = find(asked);
     const count = document.createElement("p");
     const number = hits.length === SHOWN ? `The best ${SHOWN}` : hits.length || "Nothing";
-    count.textContent = `${number} found` + (hits.length ? ". ↓ ↑ choose, Enter opens" : "");
+    const keys = document.createElement("span");
+    keys.textContent = hits.length ? ". ↓ ↑ choose, Enter opens" : "";
+    count.append(`${number} found`, keys);
     const list = document.createElement("ul");
     list.append(...hits.map((section) => item(section, meant)));
     results.replaceChildren(count, list);

@@ -1,0 +1,91 @@
+"""A picture in pieces, for a screen that is too narrow for it.
+
+Its title is told in words, and the player puts what else there is one below the other:
+the columns of the legend, the panels, the footer. A panel whose neighbour has the
+numbers of its y-axis brings that strip along. What has more words around its panels
+than a footer stays whole.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from matplotlib.artist import Artist
+from matplotlib.transforms import Bbox
+
+from course.kit.explorer import Explorer, reach
+from course.kit.plots.words import plain
+
+AIR = 3
+"""Pixels around a piece."""
+
+
+def pieces(explorer: Explorer) -> dict:
+    """Title (words, or the number of the artist that says it), where it ends, pieces.
+
+    A piece is left, top, right, bottom in pixels, and left and right of its strip.
+    """
+    figure = explorer.figure
+    moving = sorted(explorer.update(**explorer.values), key=Artist.get_zorder)
+    panels = [one for one in figure.axes if one.get_visible()]
+    panels.sort(key=lambda one: (round(one.get_position().x0, 2), one.bbox.y0 * -1))
+    found = [figure._suptitle, *(one.get_title() for one in figure.legends)]
+    titles = [one for one in found if one and one.get_text().strip()]
+    footers = [one for one in figure.texts if one not in titles]
+    boxes = [Bbox.union(one) for one in zip(*extents(explorer, [*panels, *footers]))]
+    entries = [cut(explorer, box) for one in figure.legends for box in columns(one)]
+    strips = [strip(one, panels, boxes) for one in panels] + [[] for _ in footers]
+    air = [0] * len(panels) + [2 * AIR] * len(footers)  # words are drawn twice as fine
+    every = zip(boxes, air, strips)
+    parts = [cut(explorer, box.padded(more, 0)) + strip for box, more, strip in every]
+    ends = [cut(explorer, one.get_window_extent())[3] for one in titles]
+    return {
+        "title": said(titles, figure.legends, moving),
+        "top": max(ends, default=0),
+        "pieces": [*entries, *parts] if len(footers) < 2 else [],
+    }
+
+
+def said(titles: Sequence, legends: Sequence, moving: Sequence[Artist]) -> str | int:
+    """The title's words, or the number of the moving artist that holds it."""
+    for i, one in enumerate(moving):
+        if one in titles or one in legends:
+            return i
+    return plain(" ".join(one.get_text() for one in titles))
+
+
+def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]:
+    """What these take up where every control stands at one of its ends."""
+    usual = explorer.values
+    ends = [[{name: x} for x in reach(c)] for name, c in explorer.controls.items()]
+    for other in [*explorer.presets.values(), *itertools.chain(*ends), {}]:
+        explorer.update(**(usual | other))
+        yield [one.get_tightbbox(explorer.canvas.get_renderer()) for one in whole]
+
+
+def columns(legend) -> list[Bbox]:
+    """A legend's entries, those that stand below each other in one box."""
+    found: list[Bbox] = []
+    for handle, text in zip(legend.legend_handles, legend.get_texts()):
+        own = Bbox.union([handle.get_window_extent(), text.get_window_extent()])
+        if found and own.x0 < found[-1].x1:
+            own = Bbox.union([own, found.pop()])
+        found.append(own)
+    return found
+
+
+def strip(panel, panels: Sequence, boxes: Sequence[Bbox]) -> list[int]:
+    """Left and right of the y-axis' numbers, where the panel has none of its own."""
+    for one, box in zip(panels, boxes):
+        joined = panel.get_shared_y_axes().joined(panel, one)
+        own = panel.yaxis.get_tick_params().get("labelleft", True)
+        if joined and not own and one.bbox.y0 == panel.bbox.y0:
+            return [round(box.x0) - AIR, round(one.bbox.x0)]
+    return []
+
+
+def cut(explorer: Explorer, box: Bbox) -> list[int]:
+    """The box with air, from the picture's upper left corner."""
+    width, height = explorer.figure.bbox.size
+    left, right = max(box.x0 - AIR, 0), min(box.x1 + AIR, width)
+    top, bottom = max(height - box.y1 - AIR, 0), min(height - box.y0 + AIR, height)
+    return [round(one) for one in (left, top, right, bottom)]
