@@ -49,7 +49,7 @@ def read(path: str | Path) -> Log:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}); {EXPECTED}") from None
     called: dict[str, str] = {}
-    names = dict.fromkeys(name for row in logged for name in row)
+    names = dict.fromkeys(name for row in logged for name in row if name)
     for name in sorted(names, key=lambda name: ours(name) != name):  # its own first
         called.setdefault(ours(name), name)
     rows = [row for row in logged if number(row.get(called.get("reward"))) is not None]
@@ -110,5 +110,5 @@ def number(value: Any) -> float | None:
     """A cell as a number; None where there is none."""
     try:
         return None if value in (None, "") else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -40,8 +40,9 @@ class Finding(NamedTuple):
 
 
 def early(x: Series) -> float:
-    """The mean of the first quarter."""
-    return fmean(x[: max(1, len(x) // 4)])
+    """The mean of the first quarter; NaN if it is infinite in both directions."""
+    quarter = x[: max(1, len(x) // 4)]
+    return math.nan if {math.inf, -math.inf} <= {*quarter} else fmean(quarter)
 
 
 def late(x: Series) -> float:
@@ -128,9 +129,7 @@ def findings(log: Log) -> list[Finding]:
     """The rows that fit, in order; those that are right if meant come last."""
     found, span = [], len(log.steps) / TOGETHER
     for row in DATA["row"]:
-        judged = [
-            one for check in row["checks"] if (one := fits(log, check)) and one[0]
-        ]
+        judged = [one for c in row["checks"] if (one := fits(log, c)) and one[0]]
         if judged:
             strengths, since, words = zip(*judged)
             found.append(Finding(row, max(strengths), min(since), "; ".join(words)))

@@ -156,6 +156,10 @@ def test_strength_and_noise_are_these_by_hand():
     assert "reaches -4 at step 2" in ratio.words
 
 
+def test_what_leaves_a_constant_in_both_directions_neither_rises_nor_stays():
+    assert named(log_of(reward=[0.5] * 12 + [0.6, 0.4, 0.5, 0.5])) == []
+
+
 def test_what_began_first_is_named_first_and_what_is_missing_is_said():
     log = log_of(
         frac_reward_zero_std=[0, 0, 0, 1, 1, 1, 1, 1], log_ratio__q99=[3.0] * 8
@@ -207,6 +211,8 @@ def test_verls_names_are_read(tmp_path):
         ('{"log_history": [{"loss": 1.0, "step": 1}]}', "of 1 (with loss, step)"),
         ("step,reward\n0,1\n1,1\n", "has 2 rows with a reward"),
         ("[1, 2]", "trainer_state.json"),
+        ("a letter\nwith, a comma\n", "0 rows with a reward, of 1 (with a letter)"),
+        ('{"reward": 1' + "0" * 400 + "}", "0 rows with a reward, of 1 (with reward)"),
     ],
 )
 def test_what_is_no_log_is_refused_in_a_sentence(tmp_path, text, said):
