@@ -24,6 +24,7 @@ from web import (
     ledger,
     llms,
     markdown,
+    read_log,
     slides,
     start,
 )
@@ -57,7 +58,8 @@ LOOKED_UP = ("notation", "methods")
 
 def chapters() -> list[Page]:
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
-    return [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
+    pages = [with_flags(Chapter(path, TABLES).page(CHAPTERS)) for path in paths]
+    return [with_reader(page) for page in pages]
 
 
 def with_flags(page: Page) -> Page:
@@ -69,6 +71,13 @@ def with_flags(page: Page) -> Page:
     return replace(
         page, body=re.sub(heading, rf"\1<p>In ten engines: {link}</p>", page.body)
     )
+
+
+def with_reader(page: Page) -> Page:
+    """Behind the paragraph on `read-log`, the way to the page that does the same."""
+    said = r'<h2 id="(?:from-symptom-to-cause|read-your-own-log)">.*?</p>'
+    link = rf"\g<0>{read_log.LINK}"
+    return replace(page, body=re.sub(said, link, page.body, flags=re.S))
 
 
 def guide() -> list[Page]:
@@ -92,6 +101,7 @@ def made(chapters: list[Page]) -> list[Page]:
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),
         closing.run(USE),
+        read_log.page(USE, chapters),
         *instructor.pages(TEACH, chapters),
         *slides.pages(chapters),
     ]
@@ -375,7 +385,7 @@ def build(folder: Path, repository: str = "", say: Callable = print) -> Path:
     Raises `SiteError`, and leaves what was there, where a page cannot be made.
     """
     check_place(folder)  # before ten seconds of work
-    guides = {page.file: page for page in guide()}
+    guides = {page.file: with_reader(page) for page in guide()}
     guides["notation.html"] = with_anchors(guides["notation.html"])
     first = chapters()
     every = [*first, *made(first), *guides.values()]
