@@ -52,6 +52,7 @@ settings as thin lines. A heading sorts.</p>
 <p><button type="button" id="more">Show more runs</button></p>
 </section>
 <noscript><p>The table of the stored runs needs JavaScript.</p></noscript>
+<script defer src="assets/elements.js"></script>
 <script defer src="assets/ledger.js"></script>
 <script defer src="ledger-data.js"></script>"""
 

@@ -1,12 +1,15 @@
 """Chapters under test refuse an explorer of which a control moves nothing.
 
 It is set here and not in the chapters: a reader's own gate may well move nothing.
+And the browser that pages are opened in.
 """
 
 import os
 
 import matplotlib.pyplot as plt
 import pytest
+
+from web.browser import chromium
 
 os.environ.setdefault("REFIMPL_CHECK_SLIDERS", "1")
 
@@ -15,3 +18,17 @@ os.environ.setdefault("REFIMPL_CHECK_SLIDERS", "1")
 def _closed_figures():
     yield
     plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, cut off from every network."""
+    pytest.importorskip("selenium.webdriver")
+    off = {"offline": True, "latency": 0, "downloadThroughput": 0}
+    with chromium(1440, 900) as opened:
+        opened.execute_cdp_cmd("Network.enable", {})
+        opened.execute_cdp_cmd(
+            "Network.emulateNetworkConditions", off | {"uploadThroughput": 0}
+        )
+        opened.set_script_timeout(60)
+        yield opened

@@ -10,7 +10,7 @@ import pytest
 from refimpl.checks import UserError
 from refimpl.interop import logs, symptoms
 from web import build, read_log
-from web.browser import MISSING, chromium, wait
+from web.browser import MISSING, wait
 from web.page import NOTEBOOKS, Page
 
 LOGS = sorted((Path(__file__).parents[1] / "evidence" / "logs").iterdir())
@@ -22,21 +22,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """The page by itself, opened from its folder, cut off from every network."""
-    pytest.importorskip("selenium.webdriver")
+def browser(browser, tmp_path_factory):
+    """The page by itself, opened from its folder."""
     folder = tmp_path_factory.mktemp("web") / "site"
     made = read_log.page("Use it", CHAPTERS)
     build.write(build.render(build.Site([made, *build.guide()])), folder)
-    off = {"offline": True, "latency": 0, "downloadThroughput": 0}
-    with chromium(1440, 900) as opened:
-        opened.execute_cdp_cmd("Network.enable", {})
-        opened.execute_cdp_cmd(
-            "Network.emulateNetworkConditions", off | {"uploadThroughput": 0}
-        )
-        opened.set_script_timeout(60)
-        opened.get((folder / "read_log.html").as_uri())
-        yield opened
+    browser.get((folder / "read_log.html").as_uri())
+    return browser
 
 
 SAID = "return [...document.querySelectorAll('#report p')].map(one => one.textContent)"

@@ -11,7 +11,7 @@ import pytest
 
 import refimpl
 from course.exercises import exercises, verdict
-from web.browser import MISSING, chromium, wait
+from web.browser import MISSING, wait
 from web.build import build
 from web.page import NOTEBOOKS as FOLDER
 
@@ -26,20 +26,6 @@ pytestmark = [
 def site(tmp_path_factory):
     """The folder of the whole site."""
     return build(tmp_path_factory.mktemp("web") / "site").parent
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium, cut off from every network."""
-    pytest.importorskip("selenium.webdriver")
-    off = {"offline": True, "latency": 0, "downloadThroughput": 0}
-    with chromium(1440, 900) as opened:
-        opened.execute_cdp_cmd("Network.enable", {})
-        opened.execute_cdp_cmd(
-            "Network.emulateNetworkConditions", off | {"uploadThroughput": 0}
-        )
-        opened.set_script_timeout(60)
-        yield opened
 
 
 PICTURES = """

@@ -1,17 +1,7 @@
 // The ledger's filters, and a sortable table over the stored runs with their curves.
 window.ledger = (cells) => {
   const at = (id) => document.getElementById(id);
-  const make = (name, settings = {}, ...inside) => {
-    const element = Object.assign(document.createElement(name), settings);
-    element.append(...inside);
-    return element;
-  };
-  const draw = (name, settings, text = "") => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(settings)) element.setAttribute(key, value);
-    element.textContent = text;
-    return element;
-  };
+  const { make, draw } = window.elements;
   const STEP = 100;
   const runs = cells.flatMap((cell) =>
     cell.runs.map(([start, seed, reward, accuracy, bytes]) => ({

@@ -324,17 +324,7 @@
 
   // The page
 
-  const make = (name, settings = {}, ...inside) => {
-    const element = Object.assign(document.createElement(name), settings);
-    element.append(...inside);
-    return element;
-  };
-  const draw = (name, settings, text = "") => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(settings)) element.setAttribute(key, value);
-    element.textContent = text;
-    return element;
-  };
+  const { make, draw } = window.elements;
 
   /** A line of the report; its label stands back, its chapters are links. */
   function shown([kind, text]) {
