@@ -5,7 +5,7 @@ property away from a method, or add one, to find out which of them does it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -76,11 +76,15 @@ GATES: dict[str, Callable[..., Callable]] = {
 
 @dataclass(frozen=True)
 class Arm:
-    """A method, its hyperparameters, and its settings of `TrainConfig`."""
+    """A method, its hyperparameters, and its settings of `TrainConfig`.
+
+    `pace`: the arm that it moves as far as, rollout by rollout (`drift.Pace`).
+    """
 
     algorithm: str
     hyperparameters: tuple[tuple[str, float | bool], ...] = ()
     training: tuple[tuple[str, object], ...] = ()
+    pace: str = ""
 
     def build(self) -> tuple[Algorithm, dict]:
         settings: dict[str, Any] = dict(self.hyperparameters)
@@ -142,6 +146,14 @@ ARMS = {
     "RSPO": Arm("rspo"),
     "RSPO, gradient through γ": Arm("rspo", training=(("detach_shift", False),)),
 }
+AT_PACE = {
+    arm: f"{arm}, at GRPO's pace"
+    for arm in (
+        *("two-sided clip", "one-sided 8.8", "SAPO 8.8"),
+        *("one-sided 1.0", "SAPO 1.0"),
+    )
+}
+ARMS |= {name: replace(ARMS[arm], pace="GRPO") for arm, name in AT_PACE.items()}
 
 
 def _needs_moe(arm: Arm) -> bool:

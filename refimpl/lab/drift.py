@@ -1,7 +1,10 @@
-"""How far the K updates of a rollout went from the policy that sampled it: a hook.
+"""How far the K updates of a rollout went from the policy that sampled it: hooks.
 
 train("grpo", config=config, model=model, ..., hooks=[Drift(model)])
+train("sapo", ..., hooks=[Drift(model), Pace(another_history["drift/step"])])
 """
+
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -30,6 +33,25 @@ class Drift:
         moved = (now - self.before.to(now.device)).norm().item()
         row["drift/step"] = moved if step == self.step else None
         self.before, self.step = now, step + 1
+
+
+class Pace:
+    """Sets the learning rate after every rollout so that the next one moves the weights
+    about as far as `steps` say, ‖Δθ‖ by rollout, as another run measured them.
+
+    lr ← lr · steps[t] / ‖Δθ_t‖: whatever made this rollout's steps longer or shorter
+    than the other's is taken to last for one more. Stands behind `Drift`, which
+    measures; where nothing moved, or the other run had ended, the rate stays.
+    """
+
+    def __init__(self, steps: Sequence[float]):
+        self.steps = steps
+
+    def __call__(self, run: Run, step: int) -> None:
+        moved = run.history.rows[-1]["drift/step"]
+        if moved and step < len(self.steps):
+            for group in run.optimizer.param_groups:
+                group["lr"] *= self.steps[step] / moved
 
 
 def drift(run: Run, batch: Batch) -> dict[str, float | None]:

@@ -118,6 +118,23 @@ class Best(NamedTuple):
         return _by_start((both[0] - both[1]).dropna())
 
 
+class Average(NamedTuple):
+    """The mean of several contrasts, by warm start; of starts that have them all."""
+
+    parts: tuple[Contrast, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(cell for part in self.parts for cell in part.cells)
+
+    def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
+        means = [_means(part.pairs(table)) for part in self.parts]
+        both = set.intersection(*map(set, means))
+        return {
+            start: [math.fsum(m[start] for m in means) / len(means)] for start in both
+        }
+
+
 BROKEN = 0.5
 """Mean reward of the last ten rollouts below which a method is called broken."""
 
@@ -129,6 +146,9 @@ class Breaking(NamedTuple):
     seeds of `reward` is BROKEN or more; between it and the next, by straight line in
     log2 of the rate. A method that stands everywhere gets the highest rate, one that
     stands nowhere half the lowest.
+
+    `rates`: others than those of the central figure. `along`: an outcome that is read
+    in place of the rate, as `step_early`: how far the weights had moved.
     """
 
     arm: str
@@ -136,13 +156,15 @@ class Breaking(NamedTuple):
     updates: int
     world: World = "sums"
     optimizer: str = "adamw"
+    rates: tuple[float, ...] = ()
+    along: str = "rate"
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(
             cell
             for arm in (self.arm, self.control)
-            for cell in sweep(arm, *self[2:]).values()
+            for cell in sweep(arm, *self[2:6]).values()
         )
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
@@ -155,12 +177,16 @@ class Breaking(NamedTuple):
 
 
 def sweep(
-    arm: str, updates: int, world: World = "sums", optimizer: str = "adamw"
+    arm: str,
+    updates: int,
+    world: World = "sums",
+    optimizer: str = "adamw",
+    rates: tuple[float, ...] = (),
 ) -> dict[float, Cell]:
-    """An arm at every rate, as the central figure shows it."""
+    """An arm at every rate, as the central figure shows it, or at these."""
     sgd = optimizer == "sgd"
     changed = (("optimizer", optimizer),) if sgd else ()
-    rates = SGD_RATES if sgd else RATES[updates]
+    rates = rates or (SGD_RATES if sgd else RATES[updates])
     return {rate: Cell(arm, rate, updates, world, changed) for rate in rates}
 
 
@@ -170,18 +196,22 @@ def breaking_rates(
     updates: int,
     world: World = "sums",
     optimizer: str = "adamw",
+    rates: tuple[float, ...] = (),
+    along: str = "rate",
 ) -> dict[int, float]:
-    """The rate at which `arm` breaks, by warm start; see `Breaking`.
+    """The rate at which `arm` breaks, by warm start, or what stands `along` it; see
+    `Breaking`.
 
     Only of starts that were tried at every rate.
     """
-    reward: dict[int, list[tuple[float, float]]] = {}
-    cells = sweep(arm, updates, world, optimizer)
+    found: dict[int, list[tuple[float, float]]] = {}
+    cells = sweep(arm, updates, world, optimizer, rates)
     for rate, cell in cells.items():
-        runs = of_cell(table, cell)["reward"]
-        for start, mean in _means(_by_start(runs)).items():
-            reward.setdefault(start, []).append((rate, mean))
-    whole = {start: x for start, x in reward.items() if len(x) == len(cells)}
+        runs = of_cell(table, cell).assign(rate=rate)
+        where = _means(_by_start(runs[along]))
+        for start, mean in _means(_by_start(runs["reward"])).items():
+            found.setdefault(start, []).append((where[start], mean))
+    whole = {start: x for start, x in found.items() if len(x) == len(cells)}
     return {start: _crossing(points) for start, points in whole.items()}
 
 
@@ -196,7 +226,7 @@ def _crossing(points: list[tuple[float, float]]) -> float:
     return points[0][0] / 2
 
 
-Effect = Contrast | Swap | Mean | Best | Breaking
+Effect = Contrast | Swap | Average | Mean | Best | Breaking
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from refimpl.lab.effects import (
     Study,
     Swap,
 )
+from refimpl.lab.finding import STAGES
 from refimpl.lab.grid import (
     COLUMNS,
     WORLDS,
@@ -55,8 +57,9 @@ from refimpl.starts import WarmStart, warm_start, weights_digest
 
 Job = tuple[Cell, int, int]
 EVERY = (*CLAIMS, *SECOND)
-NAMES: dict[str, Claim | Study] = {str(c.number): c for c in EVERY} | STUDIES
-if len(NAMES) < len(EVERY) + len(STUDIES):
+NAMES: dict[str, Claim | Study] = {str(c.number): c for c in EVERY}
+NAMES |= STUDIES | STAGES
+if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES):
     raise UserError("two claims or studies have one number or name: give a new one")
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
 """A run on one core, by K, where none is stored to tell."""
@@ -189,7 +192,11 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     columns = [name for name in rows.columns[1:] if name != "step_time"]
     stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
     stored = stored.dropna(axis=1, how="all")
-    again = pd.DataFrame(run(*job)[0]).reindex(columns=stored.columns).astype(float)
+    again = (
+        pd.DataFrame(run(*job, followed(runs, rows, *job))[0])
+        .reindex(columns=stored.columns)
+        .astype(float)
+    )
     return stored, again.map(lambda x: float(f"{x:.6g}"))
 
 
@@ -274,7 +281,7 @@ def run_all(
                     for what in opened.dropped:
                         warnings.warn(f"{what}; that run is made again", stacklevel=3)
                     jobs = missing(done(out), [name], few)
-                    _make(jobs, f"{name}: {title}", opened, workers)
+                    _make(paced(out, jobs), f"{name}: {title}", opened, workers)
 
 
 def parts(out: str | Path) -> list[Path]:
@@ -298,11 +305,37 @@ def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.concat(runs, ignore_index=True), pd.concat(rows, ignore_index=True)
 
 
-def _make(jobs: list[Job], title: str, opened: store.Store, workers: int) -> None:
-    for world, start in sorted({(cell.world, start) for cell, start, _ in jobs}):
+def paced(out: str | Path, jobs: list[Job]) -> list[tuple]:
+    """Each job with what it follows; see `followed`."""
+    if not any(ARMS[cell.arm].pace for cell, *_ in jobs):
+        return list(jobs)
+    runs, rows = read(out)
+    return [(*job, followed(runs, rows, *job)) for job in jobs]
+
+
+def followed(
+    runs: pd.DataFrame, rows: pd.DataFrame, cell: Cell, start: int, seed: int
+) -> list[float]:
+    """‖Δθ‖ of every rollout of the run that this one keeps pace with; [] if with none.
+
+    Raises `UserError` where that run is not stored.
+    """
+    if not (leader := ARMS[cell.arm].pace):
+        return []
+    named = store.key(spec(replace(cell, arm=leader), start, seed))
+    if named not in set(runs["run"]):
+        raise UserError(
+            f"{cell.arm} follows {leader}'s run from start {start} at {cell.rate:g}, "
+            "which is not stored: make the runs that keep their own pace first"
+        )
+    return rows.loc[rows["run"] == named, "drift/step"].tolist()
+
+
+def _make(jobs: list[tuple], title: str, opened: store.Store, workers: int) -> None:
+    for world, start in sorted({(cell.world, start) for cell, start, *_ in jobs}):
         check_start(world, start)
     for job, result in tqdm(finished(run, jobs, workers), total=len(jobs), desc=title):
-        opened.add(spec(*job), *result)
+        opened.add(spec(*job[:3]), *result)
 
 
 @guarded

@@ -18,9 +18,10 @@ from torch import Tensor
 from refimpl.checks import UserError, nearest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
+from refimpl.history import History
 from refimpl.lab.arms import ARMS, NEED_MOE
 from refimpl.lab.behaviour import behaviour
-from refimpl.lab.drift import Drift
+from refimpl.lab.drift import Drift, Pace
 from refimpl.lab.pool import about, trained
 from refimpl.sampling import sample
 from refimpl.shell.flags import gathered
@@ -175,20 +176,34 @@ def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
     return behaviour(algorithm, replace(BASE, **chosen | gathered(dict(changed))))
 
 
-def run(cell: Cell, start: int, seed: int) -> tuple[list[dict], dict[str, str]]:
-    """A run's rows, and what else is to be known of it."""
+def run(
+    cell: Cell, start: int, seed: int, pace: Sequence[float] = ()
+) -> tuple[list[dict], dict[str, str]]:
+    """A run's rows, and what else is to be known of it.
+
+    `pace`: ‖Δθ‖ of every rollout of the run that it follows. What the first rollout
+    would move is tried before, and thrown away.
+    """
     begun = time.perf_counter()
     origin = WORLDS[cell.world](seed=start)
     model, tokenizer, _ = warm_start(origin)
     algorithm, _ = ARMS[cell.arm].build()
-    history = trained(
-        algorithm,
-        config=cell.config(seed),
-        model=model,
-        tokenizer=tokenizer,
-        task=origin.world,
-        hooks=[Drift(model)],
-    )
+
+    def made(config: TrainConfig) -> History:
+        return trained(
+            algorithm,
+            config=config,
+            model=model,
+            tokenizer=tokenizer,
+            task=origin.world,
+            hooks=[Drift(model), *([Pace(pace)] if pace else [])],
+        )
+
+    config = cell.config(seed)
+    if pace:
+        tried = made(replace(config, rollouts=1, eval_problems=1))["drift/step"][0]
+        config = replace(config, learning_rate=cell.rate * pace[0] / tried)
+    history = made(config)
     rows = history.rows
     if cell.answers:
         for when, policy in (("before", model), ("after", history.model)):

@@ -4,6 +4,7 @@
                 fewer: the primary outcome
     accuracy    held-out, after the last rollout, 1,024 problems
     to_80       rollouts until three in a row have a mean reward of 0.8 or more
+    step_early  ‖Δθ‖ of a rollout, mean of the second to the fifth
     samples_80  answers sampled until then; `to_95` and `samples_95` likewise
 
 A run that ended early earned nothing in the rollouts that it lacks. Where 0.8 was never
@@ -76,6 +77,7 @@ def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
     last, first = slice(-TEN, None), slice(TEN)
     for part, names in ((last, MEANS), (slice(None), WHOLE), (first, EARLY)):
         result |= {name: _mean(rows[column][part]) for name, column in names.items()}
+    result["step_early"] = _mean(rows["drift/step"][1:5])  # rollouts 2 to 5
     result["spread"] = _mean((rows["log_ratio/q99"] - rows["log_ratio/q01"])[last])
     result |= {name: rows[column][-1] for name, column in LATEST.items()}
     for what in AROUND:

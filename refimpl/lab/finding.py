@@ -1,0 +1,107 @@
+"""The finding, asked again at equal movement. Declared before the first of its runs.
+
+**The finding.** With sixteen updates per rollout (Adam, 0.1 M parameters), a gate that
+also closes on the way back breaks at a lower learning rate than one that closes only
+where a token moves on.
+
+**Three objections.** (1) It is only a margin: at each gate's best rate nothing is seen.
+(2) The rate is no common scale: a gate that removes returning gradients lets Adam's K
+steps line up, so that the weights move further at the same rate. (3) It does not
+explain SAPO as published, whose gate (τ = 1) hardly closes.
+
+**The runs.** K = 16, the ten shipped starts, one seed of each, half-octave rates from
+2e-4 to 11e-4, six arms; then the same without GRPO at *its pace*: after every rollout
+the rate is set so that ‖Δθ‖ is what GRPO's run from the same start, with the same dice,
+at the same nominal rate had in that rollout (`drift.Pace`). In the order of `STAGES`.
+
+**Outcomes.** The mean reward over all 30 rollouts (`area`), averaged over the six
+rates; 0.03 of it matters. And the breaking point, in octaves of the rate and of ‖Δθ‖ in
+rollouts 2 to 5; a quarter of an octave matters. Positive: one side is better.
+
+**The stopping rule.** Every cell gets its ten runs; none is added after a look. A stage
+that was not finished is judged on no start that lacks a run of it.
+
+**What would refute it.** At GRPO's pace both areas, hard and soft, inside ± 0.03 (*none
+that matters*), or one of them below: then not sidedness costs, but that returning
+gradients shorten Adam's step. *Reproduced* for both: sidedness itself does. Objection 3
+stands unless `one-sided 1.0` against `SAPO 1.0` is reproduced, too.
+"""
+
+from refimpl.lab.arms import AT_PACE
+from refimpl.lab.effects import Average, Best, Breaking, Claim, Contrast, Effect, Study
+from refimpl.lab.grid import TEN, Cell
+
+HALF_OCTAVES = (2e-4, 2.8e-4, 4e-4, 5.7e-4, 8e-4, 1.1e-3)
+PAIRS = {
+    "hard": ("GRPO", "two-sided clip"),
+    "soft, τ = 8.8": ("one-sided 8.8", "SAPO 8.8"),
+    "soft, τ = 1": ("one-sided 1.0", "SAPO 1.0"),
+}
+"""One side, then two."""
+AREA, OCTAVES = 0.03, 0.25
+"""The smallest effects that matter."""
+
+
+def _cells(arm: str) -> tuple[Cell, ...]:
+    return tuple(Cell(arm, rate, 16) for rate in HALF_OCTAVES)
+
+
+def _breaking(pair: tuple[str, str], along: str = "rate") -> Breaking:
+    return Breaking(*pair, 16, rates=HALF_OCTAVES, along=along)
+
+
+def _area(pair: tuple[str, str]) -> Average:
+    pairs = zip(*map(_cells, pair))
+    return Average(tuple(Contrast("area", *pair) for pair in pairs))
+
+
+def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:
+    """GRPO keeps its own."""
+    one, two = pair
+    return AT_PACE.get(one, one), AT_PACE.get(two, two)
+
+
+def _asked(pair: str) -> dict[str, Effect]:
+    """What is asked of a pair of gates, by the name of the question."""
+    own, paced = PAIRS[pair], _at_pace(PAIRS[pair])
+    one, two = map(_cells, own)
+    return {
+        "octaves of the rate": _breaking(own),
+        "area": _area(own),
+        "area, each at its best rate": Best("area", one, two),
+        "octaves of ‖Δθ‖": _breaking(own, "step_early"),
+        "area at GRPO's pace": _area(paced),
+        "octaves at GRPO's pace": _breaking(paced),
+    }
+
+
+FINDING = tuple(
+    Claim(
+        f"{pair}: {asked}",
+        "One side keeps a skill where two lose it",
+        f"Is {PAIRS[pair][0]} ahead of {PAIRS[pair][1]}?",
+        "chapter 10b",
+        effect,
+        asked,
+        smallest=OCTAVES if asked.startswith("octaves") else AREA,
+        seeds=1,
+        starts=TEN,
+    )
+    for pair in PAIRS
+    for asked, effect in _asked(pair).items()
+)
+
+
+def _stage(title: str, *pairs: str, paced: bool = False) -> Study:
+    arms = [_at_pace(PAIRS[pair]) if paced else PAIRS[pair] for pair in pairs]
+    effects: dict[str, Effect] = dict(zip(pairs, map(_breaking, arms)))
+    return Study(title, effects, seeds=1, starts=TEN)
+
+
+STAGES = {
+    "pace-1": _stage("Four gates at their own pace", "hard", "soft, τ = 8.8"),
+    "pace-2": _stage("Three of them at GRPO's", "hard", "soft, τ = 8.8", paced=True),
+    "pace-3": _stage("τ as published, at its own pace", "soft, τ = 1"),
+    "pace-4": _stage("τ as published, at GRPO's", "soft, τ = 1", paced=True),
+}
+"""The runs, in the order in which they are made."""
