@@ -7,9 +7,19 @@ import pandas as pd
 import pytest
 
 from refimpl.lab import effects
-from refimpl.lab.arms import ARMS, ON_DENSE
+from refimpl.lab.arms import ARMS, AT_PACE, ON_DENSE
 from refimpl.lab.claims import CLAIMS, SECOND, STUDIES
-from refimpl.lab.effects import RATES, Best, Breaking, Claim, Contrast, Mean, Swap
+from refimpl.lab.effects import (
+    RATES,
+    Average,
+    Best,
+    Breaking,
+    Claim,
+    Contrast,
+    Mean,
+    Swap,
+)
+from refimpl.lab.finding import FINDING, STAGES
 from refimpl.lab.grid import STALE, Cell, formula, settings
 from refimpl.lab.statistics import Estimate
 from refimpl.prepare import check_fit
@@ -196,9 +206,70 @@ def test_breaking_is_compared_in_octaves():
     assert effect.pairs(runs) == {0: pytest.approx([-1])}
 
 
+def test_breaking_is_read_along_another_outcome():
+    """Both break half-way between 2e-4 and 4e-4. The arm had moved by 0.2 and 0.8
+    there, its control by 0.1 and 0.4: an octave further."""
+    steps = {"GRPO": (0.1, 0.1, 0.4, 0.4, 0.4), "SAPO 1.0": (0.2, 0.2, 0.8, 0.8, 0.8)}
+    runs = table(
+        *(
+            {**row, "step_early": step}
+            for arm, moved in steps.items()
+            for row, step in zip(
+                rates_of([0.9], [0.8], [0.2], [0.0], [0.0], arm=arm), moved
+            )
+        )
+    )
+    assert Breaking("SAPO 1.0", "GRPO", 16).pairs(runs) == {0: [pytest.approx(0)]}
+    along = Breaking("SAPO 1.0", "GRPO", 16, along="step_early")
+    assert effects.breaking_rates(runs, *along[1:]) == {0: pytest.approx(0.2)}
+    assert along.pairs(runs) == {0: [pytest.approx(1)]}
+
+
+def test_breaking_and_average_take_the_rates_they_are_given():
+    """Of the central figure's rates only 4e-4 is among these two."""
+    effect = Breaking("SAPO 1.0", "GRPO", 16, rates=(4e-4, 5.7e-4))
+    assert [cell.rate for cell in effect.cells] == [4e-4, 5.7e-4] * 2
+    runs = [
+        line(cell, start, reward=reward, area=reward)
+        for start in range(2)
+        for cell, reward in zip(effect.cells, (0.9, 0.8, 0.7, 0.3 - start / 10))
+    ]
+    octaves = math.log2(5.7 / 4)
+    pairs = effect.pairs(table(*runs))
+    assert pairs == {
+        0: [pytest.approx(octaves * 0.5)],  # 0.7 at 4e-4, 0.3 at 5.7e-4
+        1: [pytest.approx(octaves * 0.6)],
+    }
+    arm, control = effect.cells[:2], effect.cells[2:]
+    mean = Average(tuple(Contrast("area", *pair) for pair in zip(arm, control)))
+    assert mean.cells == (arm[0], control[0], arm[1], control[1])
+    found = mean.pairs(table(*runs))
+    assert found == {0: [pytest.approx(0.35)], 1: [pytest.approx(0.4)]}
+    assert mean.pairs(table(*runs[:-1])).keys() == {0}, "a start that lacks a rate"
+
+
+def test_the_finding_is_declared_for_the_starts_that_everybody_has():
+    """Six effects of three pairs, from 660 runs; GRPO keeps its own pace."""
+    assert len(FINDING) == len({claim.number for claim in FINDING}) == 18
+    jobs = {
+        (cell, start)
+        for stage in STAGES.values()
+        for start in stage.starts
+        for cell in stage.cells
+    }
+    asked = {(cell, start) for c in FINDING for cell in c.cells for start in c.starts}
+    assert asked == jobs and len(jobs) == 660
+    arms = {cell.arm for cell, _ in jobs}
+    assert len(arms) == 6 + 5 and {ARMS[arm].pace for arm in arms} == {"", "GRPO"}
+    for own, paced in AT_PACE.items():
+        assert replace(ARMS[paced], pace="") == ARMS[own]
+        assert formula(paced) == formula(own)
+
+
 def test_seventeen_claims_are_declared_and_every_cell_can_run():
     assert [c.number for c in CLAIMS] == list(range(1, 18))
-    cells = {cell for named in (*CLAIMS, *STUDIES.values()) for cell in named.cells}
+    declared = (*CLAIMS, *STUDIES.values(), *FINDING)
+    cells = {cell for named in declared for cell in named.cells}
     cells |= {Cell(arm, world="sums" if arm in ON_DENSE else "moe") for arm in ARMS}
     for cell in cells:
         config, _ = check_fit(cell.config(seed=3), ARMS[cell.arm].build()[0])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from refimpl import collect, log_probs, updates
-from refimpl.lab.drift import Drift, shared
+from refimpl.lab.drift import Drift, Pace, shared
 from refimpl.models import weights
 from refimpl.routing import routed
 from tests.worlds import fixed_noise, prepared, random_moe, small_run, warm_model
@@ -71,6 +71,37 @@ def test_a_step_begins_where_the_one_before_ended_and_nothing_else_changes(tmp_p
     later = small_run(hooks=[Drift(warm_model())], **settings)
     found = [row.get("drift/step") for row in later.rows]
     assert found == [None, None, pytest.approx(steps[2])]
+
+
+@pytest.mark.parametrize(
+    ("moved", "step", "rate"),
+    [
+        (0.5, 0, 2e-4),  # twice as far as the other run: half the rate
+        (0.5, 1, 8e-4),  # half as far
+        (0.0, 0, 4e-4),  # nothing moved, nothing to compare
+        (None, 0, 4e-4),  # nobody measured it
+        (0.5, 2, 4e-4),  # the other run had ended
+    ],
+)
+def test_the_rate_follows_how_far_another_run_went(moved, step, rate):
+    groups = [{"lr": 4e-4}, {"lr": 4e-4}]
+    history = SimpleNamespace(rows=[{"drift/step": moved}])
+    run = SimpleNamespace(
+        history=history, optimizer=SimpleNamespace(param_groups=groups)
+    )
+    Pace([0.25, 1.0])(run, step)
+    assert [group["lr"] for group in groups] == [pytest.approx(rate)] * 2
+
+
+def test_a_run_goes_as_far_as_the_one_whose_pace_it_keeps():
+    """At eight times the rate it goes eight times as far, and comes back to it."""
+    slow, fast = ({"learning_rate": rate, "rollouts": 5} for rate in (1e-5, 8e-5))
+    leader = small_run(hooks=[Drift(warm_model())], **slow)["drift/step"]
+    own = small_run(hooks=[Drift(warm_model())], **fast)["drift/step"]
+    hooks = [Drift(warm_model()), Pace(leader)]
+    paced = small_run(hooks=hooks, **fast)["drift/step"]
+    assert own[0] == paced[0] and all(a > 5 * b for a, b in zip(own, leader))
+    assert paced[1:] == pytest.approx(leader[1:], rel=0.5)
 
 
 @pytest.mark.parametrize(

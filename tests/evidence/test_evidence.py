@@ -14,6 +14,7 @@ from refimpl import ALGORITHMS, UserError, WarmStart
 from refimpl.__main__ import main
 from refimpl.cache import digest
 from refimpl.lab import evidence, grid, store
+from refimpl.lab.arms import AT_PACE
 from refimpl.lab.claims import CLAIMS
 from refimpl.lab.effects import STARTS
 from refimpl.lab.grid import COLUMNS, Cell, spec
@@ -266,6 +267,33 @@ def test_some_runs_are_drawn_and_made_again(repeatable, tmp_path):
     other = one._replace(processor="another")
     assert "within 0.05" in evidence.expected(other)
     assert "parts" in evidence.expected(other._replace(updates=16, rate=6e-4))
+
+
+def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeypatch):
+    """Of other dice, or of another arm, it is not the one; and it is repeated so."""
+    small = {"rollouts": 3, "prompts_per_rollout": 4, "group_size": 4}
+    monkeypatch.setattr(grid, "BASE", replace(grid.BASE, **small, eval_problems=8))
+    leader, cell = (Cell(arm, 4e-4) for arm in ("GRPO", AT_PACE["SAPO 8.8"]))
+    out, job = tmp_path / "e", (cell, 10, 1000)
+    steps = {"drift/step": 0.125}
+    filled(
+        tmp_path,
+        (leader, 10, 1001, rows(n=3)),
+        (Cell("SAPO 8.8", 4e-4), 10, 1000, rows(n=3, **steps)),
+    )
+    with pytest.raises(UserError, match="follows GRPO's run from start 10"):
+        evidence.paced(out, [job])
+    filled(tmp_path, (leader, 10, 1000, rows(n=3, **steps)))
+    assert evidence.paced(out, [(leader, 10, 1000)]) == [(leader, 10, 1000)]
+    (paced,) = evidence.paced(out, [job])
+    assert paced == (*job, [0.125] * 3)
+    (own, _), (kept, about_it) = grid.run(*job), grid.run(*paced)
+    moved = [[row["drift/step"] for row in found] for found in (own, kept)]
+    assert all(abs(x - 0.125) < 0.04 for x in moved[1]) and min(moved[0]) > 0.2
+    with store.Store(out, COLUMNS) as opened:
+        opened.add(spec(*job), kept, about_it)
+    stored, again = evidence.repeat(out, store.key(spec(*job)))
+    pd.testing.assert_frame_equal(stored, again, check_dtype=False)
 
 
 def test_a_run_in_which_nothing_moves_is_stored_with_the_reason():
