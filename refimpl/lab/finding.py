@@ -100,13 +100,16 @@ def _stage(title: str, starts: range, *pairs: str, paced: bool = False) -> Study
 
 
 FIRST, THEN = TEN[:5], TEN[5:]
-EIGHT = ("hard", "soft, τ = 8.8")
+EIGHT, ONE = ("hard", "soft, τ = 8.8"), ("soft, τ = 1",)
 STAGES = {
     "pace-1": _stage("Four gates at their own pace", FIRST, *EIGHT),
     "pace-2": _stage("Three of them at GRPO's", FIRST, *EIGHT, paced=True),
-    "pace-3": _stage("Four gates, five more starts", THEN, *EIGHT),
-    "pace-4": _stage("At GRPO's, five more starts", THEN, *EIGHT, paced=True),
-    "pace-5": _stage("τ as published, at its own pace", TEN, "soft, τ = 1"),
-    "pace-6": _stage("τ as published, at GRPO's", TEN, "soft, τ = 1", paced=True),
+    "pace-3": _stage("τ as published, at its own pace", FIRST, *ONE),
+    "pace-4": _stage("τ as published, at GRPO's", FIRST, *ONE, paced=True),
+    "pace-5": _stage("Four gates, five more starts", THEN, *EIGHT),
+    "pace-6": _stage("At GRPO's, five more starts", THEN, *EIGHT, paced=True),
+    "pace-7": _stage("τ as published, five more starts", THEN, *ONE),
+    "pace-8": _stage("At GRPO's, five more starts", THEN, *ONE, paced=True),
 }
-"""The runs, in the order in which they are made."""
+"""The runs, in the order in which they are made. It was changed once, after the first
+stage and some of the second: τ = 1 comes before five more starts of the others."""
