@@ -10,7 +10,7 @@ from torch import Tensor
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import COLOURS, GREY, looks_of
+from course.kit.plots.style import COLOURS, GREY, INK, looks_of, shade
 from refimpl.algorithms import ALGORITHMS
 
 GRPO, GMPO = COLOURS["grpo"], COLOURS["gmpo"]
@@ -18,27 +18,38 @@ RATIOS = torch.linspace(0.02, 2.5, 249, dtype=torch.float64)
 WIDE = {"epsilon_low": 0.33, "epsilon_high": 0.49}
 
 
-def wild_tokens(largest: Tensor, arithmetic: Tensor, geometric: Tensor) -> Figure:
-    """Left: both means against a response's largest ratio. Right: largest / mean."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
-    shares = (largest / arithmetic).sort(descending=True).values
-    for label, means, heavy, colour, mark, dash in (
-        ("arithmetic mean: GRPO, unclipped", arithmetic, shares, GRPO, "o", "-"),
-        ("geometric mean: GMPO", geometric, torch.ones_like(shares), GMPO, "s", "--"),
-    ):
-        style = {"s": 26, "alpha": 0.75, "linewidths": 0, "marker": mark}
-        left.scatter(largest, means, color=colour, label=label, **style)
-        draw.line(right, draw.steps(heavy), heavy, colour, dash)
-    left.vlines(largest, geometric, arithmetic, colors=GREY, linewidth=1, zorder=0)
-    draw.rule(left, y=1)
-    left.set(xlabel="largest token ratio", ylabel="mean of the token ratios")
-    right.set(xlabel="responses, sorted", ylabel="heaviest / mean coefficient")
-    right.set_ylim(0, None)
-    draw.heading(figure, left, "In GRPO one token weighs up to three times the mean")
-    note = (
-        f"{len(largest)} responses of one stored rollout; a line joins each one's means"
-    )
-    return draw.caption(figure, note)
+def wild_tokens(
+    answer: Sequence[str],
+    coefficients: Sequence[Sequence[float]],
+    heaviest: Mapping[str, Sequence[float]],
+    title: str,
+) -> Figure:
+    """Above: GRPO's and GMPO's coefficient of each token of one answer.
+
+    Below: the largest ratio of each answer over its mean ratio, in two blocks.
+    """
+    figure, (above, below) = plt.subplots(2, 1, figsize=(5.5, 6))
+    grpo, gmpo = coefficients
+    above.bar(range(len(answer)), grpo, color=GRPO)
+    above.plot(gmpo, "_", color=GMPO, markersize=9, markeredgewidth=3)
+    look = {"weight": "bold", "va": "center"}
+    above.text(1, 3, f"GRPO: its ratio, {max(grpo):.1f}", color=GRPO, **look)
+    said = f"GMPO: {max(gmpo):.1f} where not clipped"
+    above.text(1, 2.5, said, color=GMPO, **look)
+    above.set_xticks(range(len(answer)), answer, family="monospace")
+    above.grid(False, axis="x")
+    above.set_title("coefficient of each token of one wrong answer")
+    start = 0
+    for (label, values), colour in zip(heaviest.items(), (shade(GRPO, 1), GRPO)):
+        where = range(start, start + len(values))
+        below.bar(where, sorted(values, reverse=True), color=colour)
+        below.text(start - 0.4, 3.3, f"{len(values)} {label}", va="bottom")
+        start += len(values) + 2
+    draw.rule(below, y=1, colour=INK, dash="--")
+    below.set(xticks=[], ylim=(0, 4.2), yticks=range(4))
+    below.set_title("each answer's largest ratio over the mean (dashed)")
+    told = f"{start - 4} answers of one stored rollout, after 16 updates"
+    return draw.caption(draw.finding(figure, title), told)
 
 
 def alone(name: str, length: int, sign: int, **settings) -> Tensor:
@@ -113,33 +124,32 @@ def wild_token_explorer() -> explorer.Explorer:
 
 def sign_trap(grpo: Sequence[float], gmpo: Sequence[float]) -> Figure:
     """Two responses and the mean of their objectives, under both means of ratios."""
-    figure, axis = plt.subplots(figsize=(7.5, 3.4))
+    figure, axis = plt.subplots(figsize=(5.5, 4))
     ticks = [
-        "$\\hat{A} = +1$\n$r = 2, \\frac{1}{2}$",
-        "$\\hat{A} = -1$\n$r = 1\\frac{1}{4}, 1\\frac{1}{4}$",
-        "batch:\nmean of both",
+        "good answer,\nratios 2 and ½",
+        "bad answer,\nratios 1¼ and 1¼",
+        "mean\nof both",
     ]
-    named = {"arithmetic mean (GRPO)": grpo, "geometric mean (GMPO)": gmpo}
-    draw.grouped_bars(axis, named, (GRPO, GMPO), ticks)
-    axis.set_ylabel("objective $J$")
-    for x, value in ((1.8, grpo[-1]), (2.2, gmpo[-1])):
-        side = {"va": "bottom"} if value >= 0 else {"va": "top"}
-        place = value + (0.03 if value >= 0 else -0.05)
-        axis.text(x, place, f"{value:g}".replace("-", "−"), ha="center", **side)
-    return draw.heading(figure, axis, "Two responses cancel in GRPO, but not in GMPO")
+    draw.grouped_bars(axis, {"GRPO": grpo, "GMPO": gmpo}, (GRPO, GMPO), ticks)
+    for bars, name in zip(axis.containers, ("GRPO", "GMPO")):
+        said = [f"{name}\n{bar.get_height():g}".replace("-", "−") for bar in bars]
+        axis.bar_label(bars, said, padding=3, fontsize=11)
+    axis.set(ylabel="objective $J$", ylim=(-1.9, 1.9), yticks=[-1, 0, 1])
+    title = "Two answers cancel in GRPO's arithmetic mean, not in GMPO's geometric mean"
+    return draw.finding(figure, title)
 
 
 def at_equal_width(
-    spread: Mapping[str, Sequence[float]], accuracy: Mapping[str, Sequence[float]]
+    panels: Mapping[str, Mapping[str, Sequence[float]]], title: str
 ) -> Figure:
-    """Stored runs: how far log-ratios spread, and the accuracy at the end."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
-    for axis, rows in zip(axes, (spread, accuracy)):
-        draw.dots(axis, rows, [colour for colour, _ in looks_of(rows)])
+    """Stored runs by arm; those of each arm begin at the same warm starts, in order."""
+    figure, axes = plt.subplots(2, 1, figsize=(5.5, 5.6))
+    for axis, (name, rows) in zip(axes, panels.items()):
+        for one in zip(*rows.values()):
+            axis.plot(one, range(len(one)), color=GREY, linewidth=0.8)
+        draw.dots(axis, rows, [colour for colour, _ in looks_of(rows)], what="")
         axis.set_xlim(left=0)
-    axes[0].set_xlabel("range of log-ratios (nats)")
-    axes[1].set_xlabel("accuracy after 30 rollouts")
+        axis.set_title(name)
     axes[1].set_xlim(right=1)
-    return draw.finding(
-        figure, "At equal width, GMPO's log-ratios stay closer together"
-    )
+    told = f"5 runs; {draw.DOTS};\ngrey: one warm start"
+    return draw.caption(draw.finding(figure, title), told)
