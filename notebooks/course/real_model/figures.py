@@ -9,7 +9,6 @@ from matplotlib.patches import Rectangle
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
-from course.kit.plots.style import colour as colour_of
 from refimpl.history import History
 from refimpl.real.memory import memory
 
@@ -149,25 +148,3 @@ def memory_explorer(config) -> explorer.Explorer:
             "Adam keeps two numbers per trained weight, and a LoRA trains few.",
         ),
     )
-
-
-def stored(runs: Runs, title: str, columns: int = 4) -> Figure:
-    """Reward by rollout, one panel per arm, one line per run, smoothed over five.
-
-    A rollout has eight problems, so its own mean jumps.
-    """
-    size = (8, 1.9 * -(-len(runs) // columns) + 0.9)
-    figure, axes = draw.panel_grid(len(runs), size, columns, sharex=True, sharey=True)
-    for i, (axis, (label, values)) in enumerate(zip(axes, runs.items())):
-        colour = colour_of(label, default=FREE[0])
-        for run in values:
-            means = [sum(run[max(0, n - 5) : n]) / min(n, 5) for n in draw.steps(run)]
-            axis.plot(draw.steps(run), means, color=colour, lw=1.7, alpha=0.8)
-        axis.set(title=label, ylim=(-0.03, 1.02))
-        if i % columns == 0:
-            axis.set_ylabel("reward")
-        if i + columns >= len(runs):
-            axis.set_xlabel("rollout")
-            axis.xaxis.set_tick_params(labelbottom=True)
-        draw.count_runs(axis, label, len(values), "lines: means of five rollouts")
-    return draw.finding(figure, title)
