@@ -95,8 +95,8 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
             points = [float(line[k] or "nan") / unit for k in ("low", "effect", "high")]
             bar(axis, row, points, verdict)
             effect, _, unit_name, *_ = measured(line)
-            said = f"{effect} {UNITS.get(unit_name, unit_name)}"
-            axis.text(EDGE * 1.25, row, said, va="center", size=10)
+            said = f"{effect} {UNITS.get(unit_name, unit_name.partition(',')[0])}"
+            axis.text(EDGE * 1.6, row, said, va="center", size=10)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     axis.set_xscale("symlog", linthresh=1, linscale=0.7)
     axis.set(xlim=(-EDGE, EDGE), ylim=(row + 0.7, 0.3))
@@ -113,7 +113,6 @@ def ledger(lines: Sequence[Mapping[str, str]], title: str) -> Figure:
 
 
 UNITS = {
-    "entropy, nats": "entropy",
     "rollouts to 0.95": "rollouts",
     "rollouts to 0.8": "rollouts",
     "answers to 0.95": "answers",
@@ -250,27 +249,34 @@ def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
 
 
 def effects(
-    rows: Mapping[str, Mapping[int, Sequence[float]]],
-    what: str,
-    title: str,
-    beside: Mapping[str, Estimate],
-    told: str,
+    blocks: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
 ) -> Figure:
-    """Effects by warm start, with their intervals, one row each; `beside`, hollow, the
-    same comparison in another measure."""
-    figure, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.7))
-    for row, by_start in enumerate(rows.values()):
-        dots = [value for values in by_start.values() for value in values]
-        _interval(axis, row, dots, estimate(by_start)[:3], INK)
-    for name, made in beside.items():
-        row = [*rows].index(name) + 0.3
-        axis.plot([made.low, made.high], [row, row], color=FREE[1], linewidth=2)
-        axis.plot(made.effect, row, "o", mfc=PAPER, mec=FREE[1], mew=1.8, ms=8)
+    """Octaves by warm start, with intervals: `blocks[block][row]`. A mean is hollow if
+    its interval holds 0."""
+    figure, axis = plt.subplots(figsize=(5.5, 7))
+    labels, said, start = {}, [], 0
+    for block, own in blocks.items():
+        look = {"weight": "bold", "backgroundcolor": PAPER, "va": "center"}
+        axis.text(-0.69, start, block, **look)
+        for row, (label, by_start) in enumerate(own.items(), start + 1):
+            labels[row], made = label, estimate(by_start)
+            dots = [value for values in by_start.values() for value in values]
+            _interval(axis, row, dots, made[:3], INK)
+            if made.low <= 0 <= made.high:
+                axis.plot(made.effect, row - 0.12, "o", mfc=PAPER, mec=INK, ms=8)
+            factor = f"×{2**made.effect:.2f}"
+            axis.text(1.18, row - 0.12, factor, ha="right", va="center")
+            said.append(f"{block}, {label} {factor}")
+        start += len(own) + 1
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
-    draw.row_labels(axis, rows)
-    axis.set_xlabel(what)
+    axis.set_yticks([*labels], labels.values())
+    axis.set(xlim=(-0.7, 1.2), ylim=(start - 0.4, -0.5), xticks=[-0.5, 0, 0.5, 1])
+    axis.spines.left.set_visible(False)
+    axis.set_ylabel("; ".join(said), visible=False)  # for the picture's words
+    axis.set_xlabel("← breaks earlier     survives more →\noctaves of the rate")
     draw.finding(figure, title)
-    return draw.caption(figure, f"{BY_START}; {told}")
+    told = f"{BY_START};\nhollow: it holds 0; ×: the factor of the rate"
+    return draw.caption(figure, told)
 
 
 def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
