@@ -198,7 +198,7 @@ def gains(title: str) -> Figure:
             axis.plot([made.low, made.high], [row, row], color=INK, linewidth=1.6)
             axis.plot([made.effect] * 2, [row - 0.25, row + 0.25], color=INK, lw=2.4)
         draw.rule(axis, x=0, colour=INK, dash=":", width=1.4)
-        axis.set(title=method.upper(), xlabel="accuracy, minus that without a rule")
+        axis.set(title=method.upper(), xlabel="gain in accuracy over no rule")
     draw.row_labels(axes[0], rules)
     draw.heading(figure, axes[0], title)
     told = f"dots: pairs of runs from one start, n = {count}"
