@@ -3,7 +3,7 @@
 Its title is told in words, and the player puts what else there is one below the other:
 the columns of the legend, the panels, the footer. A panel whose neighbour has the
 numbers of its y-axis brings that strip along. What has more words around its panels
-than a footer stays whole.
+than a footer is one piece.
 """
 
 import itertools
@@ -22,7 +22,7 @@ AIR = 3
 def pieces(explorer: Explorer) -> dict:
     """Title (words, or the number of the artist that says it), where it ends, pieces.
 
-    A piece is left, top, right, bottom in pixels, and left and right of its strip.
+    A piece is left, top, right, bottom in pixels, and left, right, bottom of its strip.
     """
     figure = explorer.figure
     moving = sorted(explorer.update(**explorer.values), key=Artist.get_zorder)
@@ -32,25 +32,24 @@ def pieces(explorer: Explorer) -> dict:
     titles = [one for one in found if one and one.get_text().strip()]
     footers = [one for one in figure.texts if one not in titles]
     boxes = [Bbox.union(one) for one in zip(*extents(explorer, [*panels, *footers]))]
-    entries = [cut(explorer, box) for one in figure.legends for box in columns(one)]
+    entries = [cut(explorer, b) for one in figure.legends for b in columns(one)]
     strips = [strip(one, panels, boxes) for one in panels] + [[] for _ in footers]
     air = [0] * len(panels) + [2 * AIR] * len(footers)  # words are drawn twice as fine
     every = zip(boxes, air, strips)
     parts = [cut(explorer, box.padded(more, 0)) + strip for box, more, strip in every]
     ends = [cut(explorer, one.get_window_extent())[3] for one in titles]
+    whole = [0, top := max(ends, default=0), *map(round, figure.bbox.size)]
     return {
         "title": said(titles, figure.legends, moving),
-        "top": max(ends, default=0),
-        "pieces": [*entries, *parts] if len(footers) < 2 else [],
+        "top": top,
+        "pieces": [*entries, *parts] if len(footers) < 2 else [whole],
     }
 
 
 def said(titles: Sequence, legends: Sequence, moving: Sequence[Artist]) -> str | int:
     """The title's words, or the number of the moving artist that holds it."""
-    for i, one in enumerate(moving):
-        if one in titles or one in legends:
-            return i
-    return plain(" ".join(one.get_text() for one in titles))
+    known = [i for i, one in enumerate(moving) if one in titles or one in legends]
+    return known[0] if known else plain(" ".join(one.get_text() for one in titles))
 
 
 def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]:
@@ -70,16 +69,17 @@ def columns(legend) -> list[Bbox]:
         if found and own.x0 < found[-1].x1:
             own = Bbox.union([own, found.pop()])
         found.append(own)
-    return found
+    return [one.padded(AIR, 0) for one in found]  # letters are drawn twice as fine
 
 
 def strip(panel, panels: Sequence, boxes: Sequence[Bbox]) -> list[int]:
-    """Left and right of the y-axis' numbers, where the panel has none of its own."""
+    """Where the y-axis' numbers are, if the panel has none of its own."""
     for one, box in zip(panels, boxes):
         joined = panel.get_shared_y_axes().joined(panel, one)
         own = panel.yaxis.get_tick_params().get("labelleft", True)
         if joined and not own and one.bbox.y0 == panel.bbox.y0:
-            return [round(box.x0) - AIR, round(one.bbox.x0)]
+            under = panel.figure.bbox.height - one.bbox.y0 + 3 * AIR  # half a number
+            return [round(box.x0) - AIR, round(one.bbox.x0), round(under)]
     return []
 
 

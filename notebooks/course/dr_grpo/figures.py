@@ -194,28 +194,27 @@ def push_explorer() -> explorer.Explorer:
     tops = {"GRPO": 0.062, "Dr. GRPO": 0.0031}
     scored = Scored(paid, one)
     values = {"GRPO": group_relative(scored), "Dr. GRPO": group_centred(scored)}
-    figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), sharex=True)
+    figure, axes = plt.subplots(2, 1, figsize=(draw.NARROW, 5), sharex=True)
     blocks, texts = {}, {}
     for axis, (name, top) in zip(axes, tops.items()):
         shades = [GOOD if kind == "right" else BAD for kind in KINDS]
         blocks[name] = axis.bar([0] * 4, [0.0] * 4, 1.0, color=shades, align="edge")
-        look = {"ha": "center", "fontsize": 11}
-        texts[name] = [axis.text(0, 0, "", **look) for _ in KINDS]
+        sides = "right", "center", "right", "center"
+        texts[name] = [axis.text(0, 0, "", ha=side, fontsize=11) for side in sides]
         draw.rule(axis, y=0, colour=INK, dash="-")
-        axis.set(xlim=(0, 150), ylim=(-1.5 * top, 1.5 * top), ylabel="push on a token")
+        axis.set(xlim=(0, 165), ylim=(-1.5 * top, 1.5 * top), ylabel="push on a token")
         axis.grid(False)
         axis.yaxis.set_major_locator(MaxNLocator(5))
         axis.set_title("GRPO", color=INK)
     axes[1].set_xlabel("tokens of the four answers, side by side")
-    draw.finding(
-        figure, "GRPO: equal areas (answers). Dr. GRPO: equal heights (tokens)"
-    )
+    draw.finding(figure, "GRPO: equal areas. Dr. GRPO: equal heights")
+    draw.caption(figure, "numbers: sum over the answer's tokens")
 
     def update(short: int, long: int, limit: int) -> list:
         lengths = (short, long, short, long)
         moved = []
         for axis, name in zip(axes, tops):
-            place = 4.0
+            place = 16.0
             for i, n in enumerate(lengths):
                 divisor = 4 * (n if name == "GRPO" else limit)
                 push = values[name][i].item() / divisor
@@ -225,23 +224,23 @@ def push_explorer() -> explorer.Explorer:
                 block.set_height(push)
                 above = push > 0
                 gap = 0.06 * tops[name] * (1 if above else -1)
-                text.set_position((place + n / 2, push + gap))
+                text.set_position((place + n / (1 + i % 2), push + gap))
                 text.set_verticalalignment("bottom" if above else "top")
                 text.set_text(f"{n * push:+.2f}".replace("-", "−"))
                 place += n + 1
                 moved += [block, text]
             w = r"1/(4\,|o_i|)" if name == "GRPO" else rf"1/(4 \cdot {limit})"
-            axis.set_title(f"{name}, $w = {w}$; numbers: sum over the answer")
+            axis.set_title(f"{name}, $w = {w}$")
             moved.append(axis.title)
-        said = f"GRPO pushes a short answer's token {long / short:.1f} times as hard as"
-        return [*moved, draw.say(figure, f"{said} a long one's, Dr. GRPO alike")]
+        said = f"A short answer's token: pushed {long / short:.1f} times as hard"
+        return [*moved, draw.say(figure, f"{said} by GRPO, alike by Dr. GRPO")]
 
     controls = {
         "short": explorer.slider("short answers (tokens)", 8, 4, 24, 1),
         "long": explorer.slider("long answers (tokens)", 32, 24, 48, 1),
         "limit": explorer.slider("L_max (tokens)", 48, 48, 200, 4),
     }
-    both = {"divided by the length": "GRPO", "by L_max = 48": "Dr. GRPO"}
+    both = {"divided by the length": "GRPO", "by L_max = 48,": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
         update,

@@ -208,13 +208,13 @@ function artist(ctx, { x, y, look: looks, text, paint: own }) {
 function arranged({ width, height, phone }, room) {
   const whole = (top) => [{ from: [0, top, width, height], x: 0, y: 0 }];
   if (!NARROW.matches) return { width, height, places: whole(0) };
-  const places = [];
-  let [x, y, high, wide] = [0, 0, 0, 0];
+  let [places, x, y, high, wide] = [[], 0, 0, 0, 0];
   for (const [left, top, right, bottom, ...strip] of phone.pieces) {
-    if (x && x + right - left > room / LEAST) [x, y, high] = [0, y + high + APART, 0];
-    const cuts = x || !strip.length ? [[left, right]] : [strip, [left, right]];
-    for (const [from, to] of cuts) {
-      places.push({ from: [from, top, to, bottom], x, y });
+    const full = x + right - left > room / LEAST || bottom - top > 2 * high; // or a legend
+    if (x && full) [x, y, high] = [0, y + high + APART, 0];
+    const cuts = [...(x || !strip.length ? [] : [strip]), [left, right, bottom]];
+    for (const [from, to, end] of cuts) {
+      places.push({ from: [from, top, to, end], x, y });
       x += to - from;
     }
     wide = Math.max(wide, x);
@@ -223,7 +223,7 @@ function arranged({ width, height, phone }, room) {
   }
   const tall = y + high;
   const scale = Math.min(room / wide, (TALLEST * innerHeight) / tall, 1);
-  if (wide && scale >= LEAST) return { width: wide, height: tall, places, scale };
+  if (scale >= LEAST) return { width: wide, height: tall, places, scale };
   return { width, height: height - phone.top, places: whole(phone.top), scale: WHOLE };
 }
 
@@ -331,7 +331,7 @@ async function play(figure, id, bundle) {
   const title = element("p", { className: "explorer-title" });
   const draw = () => {
     compute();
-    if (stakes >= 0) strip.textContent = drawn[stakes].text[0][0];
+    if (stakes >= 0) strip.textContent = drawn[stakes].text[0][0].replaceAll(" %", "\u00a0%");
     title.textContent = told(bundle.phone.title, drawn);
     const scale = canvas.width / shape.width;
     ctx.setTransform(scale, 0, 0, scale, 0, 0);

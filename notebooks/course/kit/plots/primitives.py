@@ -32,6 +32,9 @@ from course.kit.plots.style import BLACK, FREE, GREY, Dash
 from course.kit.plots.style import colour as colour_of
 from refimpl.history import History
 
+NARROW = 5.3
+"""Inches: a picture, or a panel, of this width stands on a phone in letters that can be
+read."""
 SIGNS = {1: r"$\hat{A} > 0$", -1: r"$\hat{A} < 0$"}
 LOG_METRICS = ("ratio/max_deviation",)
 """Metrics on a log scale: one wild token would flatten the rest."""
@@ -105,9 +108,10 @@ def line(axis, x, y, colour: str, dash: Dash = "-", label=None, **style) -> None
         axis.plot(x, y, linestyle=dash, **style)
 
 
-def wrapped(text: str, width: float, size: float) -> str:
-    """The text in lines of at most `width` inches of bold letters of `size` points."""
-    letters = int(width * 72 / (0.6 * size))  # a bold letter is about 0.6 em wide
+def wrapped(text: str, width: float) -> str:
+    """The text in lines of at most `width` inches of a title's bold letters."""
+    # A bold letter is about 0.6 em wide.
+    letters = int(width * 72 / (0.6 * mpl.rcParams["figure.titlesize"]))
     return textwrap.fill(text, letters, break_on_hyphens=False)
 
 
@@ -117,7 +121,7 @@ def finding(figure: Figure, text: str) -> Figure:
     Where the figure has a legend above its panels, the title stands on top of it.
     """
     size = mpl.rcParams["figure.titlesize"]
-    text = wrapped(text, figure.get_figwidth(), size)
+    text = wrapped(text, figure.get_figwidth())
     if figure.legends:
         (legend, *_) = figure.legends
         legend.set_title(text, {"size": size, "weight": "bold"})
@@ -130,8 +134,7 @@ def finding(figure: Figure, text: str) -> Figure:
 
 def say(figure: Figure, text: str) -> Artist:
     """Another finding, in as many lines, for a picture that moves; the artist."""
-    size = mpl.rcParams["figure.titlesize"]
-    text = wrapped(text, figure.get_figwidth(), size)
+    text = wrapped(text, figure.get_figwidth())
     if figure.legends:
         (legend, *_) = figure.legends
         legend.get_title().set_text(text)
