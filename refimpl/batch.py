@@ -196,12 +196,12 @@ class Batch:
         weight: Float[Tensor, "B T"],
         rows: Int[Tensor, " b"],
         size: int,
-        whole_groups: bool = False,
+        by_group: bool = False,
     ) -> Iterator[tuple["Batch", Float[Tensor, "b t"]]]:
         """Slices of `rows` with their weights, sorted by length so that little of each
-        is padding; `whole_groups`: by the longest of a group, which stays together."""
+        is padding; `by_group`: by the longest of a group, which stays together."""
         length = self.rollout.end
-        if whole_groups:
+        if by_group:
             same = self.rollout.group[:, None] == self.rollout.group
             longest = torch.where(same, length, 0).amax(1)
             length = longest * len(self) + same.int().argmax(1)

@@ -86,7 +86,7 @@ def prepare(
         history=History(method.name, model=model),
         routers_known=routers_known,
         acts_everywhere=method.acts_without_advantage(**hyperparameters),
-        whole_groups=getattr(log_probs, "whole_groups", False),
+        by_group=getattr(log_probs, "by_group", False),
     )
     run.terms = terms_of(config, routers_known, run.values if critic else None)
     run.corrections = corrections_of(config, method.one_ratio)

@@ -44,11 +44,11 @@ class Run:
     history: History
     routers_known: bool  # a mixture of experts whose routing can be recorded
     acts_everywhere: bool  # something has a gradient also where the advantage is 0
-    whole_groups: bool = False  # `log_probs` reads a group's prompt once
+    by_group: bool = False  # `log_probs` reads a group's prompt once
     corrections: list[Correction] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
     stopping: int = 0  # the signal that asked the run to end
-    whole: bool = True  # the weights are those after a complete rollout
+    complete: bool = True  # all updates of the latest rollout are made
     batch: Batch | None = None  # of the latest rollout
     progress: bool = False  # samples are printed as they come
 

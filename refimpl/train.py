@@ -94,10 +94,10 @@ def loop(run: Run, hooks: Collection[Callable]) -> None:
     for step in range(len(run.history), run.config.rollouts):
         began = time.perf_counter()
         run.batch, described = collect(run, step)
-        run.whole = False
+        run.complete = False
         measured = updates(run, run.batch, step)
         run.history.add(step, described | measured, time.perf_counter() - began)
-        run.whole = True
+        run.complete = True
         for hook in hooks:
             hook(run, step)
 
@@ -123,8 +123,8 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     """
     weight = run.weight(mini)  # made once for the mini-batch
     rows = mini.rows_with_gradient(run.acts_everywhere)
-    size, whole_groups = run.config.micro_batch_size, run.whole_groups
-    for part, w in mini.micro_batches(weight, rows, size, whole_groups):
+    size = run.config.micro_batch_size
+    for part, w in mini.micro_batches(weight, rows, size, run.by_group):
         reading = run.read(part.rollout)
         given = Given(reading.logp, part.old_logp, w, {})
         for correct in run.corrections:

@@ -101,7 +101,7 @@ def save_last(run: Run, folder: Path | None, reason: BaseException) -> str:
     who will not wait for it.
     """
     hopeless = KeyboardInterrupt | checkpoint.CheckpointError | FloatingPointError
-    if folder is not None and run.whole and not isinstance(reason, hopeless):
+    if folder is not None and run.complete and not isinstance(reason, hopeless):
         try:
             checkpoint.save(folder, checkpoint.state(run))
         except checkpoint.CheckpointError as error:

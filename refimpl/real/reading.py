@@ -59,7 +59,7 @@ def log_probs(
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 
 
-log_probs.whole_groups = True  # type: ignore[attr-defined] # per micro-batch
+log_probs.by_group = True  # type: ignore[attr-defined] # per micro-batch
 
 
 def shares(model: Model) -> bool:

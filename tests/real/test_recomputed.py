@@ -84,8 +84,8 @@ def test_a_run_is_the_same_bit_for_bit_and_may_go_on_so(dtype, tmp_path):
 
 
 def test_what_it_wraps_says_whether_it_needs_whole_groups():
-    assert recomputed(log_probs).whole_groups
-    assert not hasattr(recomputed(reading.log_probs), "whole_groups")
+    assert recomputed(log_probs).by_group
+    assert not hasattr(recomputed(reading.log_probs), "by_group")
 
 
 def test_what_cannot_be_computed_again_is_refused():
