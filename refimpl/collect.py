@@ -14,10 +14,10 @@ from torch import Tensor
 
 from refimpl import seeds
 from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
-from refimpl.batch import Batch, Rollout, widened
+from refimpl.batch import Batch, Rollout
 from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
-from refimpl.reading import in_parts
+from refimpl.reading import Known, in_parts
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.routing import visited_again
 from refimpl.run import Run
@@ -46,11 +46,12 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         limit = config.max_new_tokens
         buffer = config.overlong_share * limit
         rewards = rewards + overlong_punishment(rollout.length, limit, buffer)
-    metrics = describe(drawn, run.task.habit, run.task.habits)
-    rollout, old_logp, compared = old_policy(run, rollout)
     each = list(drawn.components.values())
     components = torch.stack(each, -1)[rows] if each else None
-    batch, paid = advantages(run, rollout, old_logp, rewards, components)
+    known = in_parts(run.known, rollout, config.micro_batch_size)
+    rollout, compared = compare(rollout, known, config.truncated)
+    metrics = describe(drawn, run.task.habit, run.task.habits)
+    batch, paid = advantages(run, rollout, known, rewards, components)
     return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
 
 
@@ -180,66 +181,43 @@ def refill(
     return drawn, learned.nonzero()[:, 0], done
 
 
-@torch.no_grad()
-def old_policy(run: Run, rollout: Rollout) -> tuple[Rollout, Tensor, dict]:
-    """π_old's log-probs of the rollout, and the experts that it visits.
-
-    The sampler's own, if the sampler is π_old or is taken for it. Else, or where the
-    experts are to be those of a training pass (R2), one teacher-forced pass finds them.
-    """
-    config, width = run.config, rollout.mask.shape[1]
-    differs = config.mismatch and not config.trust_sampler
-    if not (differs or config.replay == "R2"):
-        return rollout, rollout.logp, {}
-    logps, visits = [], []
-    for part in rollout.split(config.micro_batch_size):
-        experts = part.experts if config.replay == "R3" else None
-        logp, _, routing = run.routed(part, experts)
-        logps.append(widened(logp, width))
-        visits += [routing.visits(len(part))] if routing else []
-    old_logp = torch.cat(logps)
-    metrics = gap(rollout, old_logp, config.truncated)
-    if visits:
-        rollout, change = visited_again(rollout, visits)
-        metrics["sampling/expert_change"] = mean_over(change, rollout.mask)
-    return rollout, old_logp, metrics
-
-
-def gap(rollout: Rollout, old_logp: Tensor, truncated: bool) -> dict[str, float]:
-    """How far the sampler's log-probs are from π_old's, under TRL's names, and the KL.
+def compare(rollout: Rollout, known: Known, truncated: bool) -> tuple[Rollout, dict]:
+    """The rollout with the experts that π_old visits, and how far the sampler is from
+    π_old, under TRL's names; both only where a pass of π_old was asked for.
 
     A sampler that leaves tokens out has a smaller support: there k3, which is never
     negative, expects too little, by the probability that it leaves out.
     """
-    mask = rollout.mask
+    if "old_logp" not in known:
+        return rollout, {}
+    old_logp, mask = known["old_logp"], rollout.mask
     apart = ((rollout.logp - old_logp) * mask).abs()
     kl = (k1 if truncated else k3)(rollout.logp, old_logp)
-    return {
+    metrics = {
         "sampling/sampling_logp_difference/mean": mean_over(apart, mask),
         "sampling/sampling_logp_difference/max": apart.max().item(),
         "sampling/kl": mean_over(kl * mask, mask),
     }
+    if "experts" in known:
+        experts, router_logp = known["experts"], known["router_logp"]
+        rollout, change = visited_again(rollout, experts, router_logp)
+        metrics["sampling/expert_change"] = mean_over(change, mask)
+    return rollout, metrics
 
 
 def advantages(
-    run: Run,
-    rollout: Rollout,
-    old_logp: Tensor,
-    rewards: Tensor,
-    components: Tensor | None,
+    run: Run, rollout: Rollout, known: Known, rewards: Tensor, components: Tensor | None
 ) -> tuple[Batch, dict]:
     """The batch of a rollout: what is paid, less the KL if that is in the reward, is
     turned into advantages by the method's estimator."""
-    config, mask = run.config, rollout.mask
-    size, metrics = config.micro_batch_size, {}
-    ref_logp = values = targets = penalty = None
-    if config.beta > 0:
-        ref_logp = in_parts(run.reference_logp, rollout, size)
+    config, mask, metrics = run.config, rollout.mask, {}
+    old_logp = known.get("old_logp", rollout.logp)
+    ref_logp, values = known.get("ref_logp"), known.get("old_values")
+    penalty = targets = None
+    if ref_logp is not None:
         moved = k1(old_logp, ref_logp)
         metrics["kl"] = mean_over(moved * mask, mask)
         penalty = config.beta * moved if config.kl_in == "reward" else None
-    if run.critic is not None:
-        values = in_parts(run.values, rollout, size)
     none = components is not None and components.isnan().any()
     if config.advantage == "gdpo" and none:
         raise UserError("gdpo compares every component, and one returned None")

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from refimpl.checks import UserError, sentence
+from refimpl.checks import UserError
 from refimpl.importance import Mask, sequence_log_ratio
 
 
@@ -75,7 +75,8 @@ def shifted(
     (`Algorithm.one_ratio`), by the geometric mean of its tokens' γ. γ is a constant.
     """
     if placement not in PLACEMENTS:
-        raise UserError(sentence("placement", Placement, placement))
+        allowed = " or ".join(map(repr, PLACEMENTS))
+        raise UserError(f"placement must be {allowed}, got {placement!r}")
     shift = torch.where(mask.bool(), gamma.detach(), 1.0).log()
     if placement == "before_clip":
         return old_logp - shift, weight

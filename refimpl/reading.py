@@ -28,6 +28,11 @@ class Reading(NamedTuple):
     routers: Drift | None = None
 
 
+Known = dict[str, Tensor]
+"""By name what is known of a rollout: of its response tokens, (B, T), or of all tokens
+in each layer of routers, (B, L, layers, k)."""
+
+
 @guarded
 def log_probs(
     model: Model, rollout: Rollout, temperature: Positive = 1.0
@@ -72,12 +77,14 @@ def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
 
 
 @torch.no_grad()
-def in_parts(
-    read: Callable[[Rollout], Tensor], rollout: Rollout, size: int
-) -> Float[Tensor, "B T"]:
-    """`read` over micro-batches of so many rows, put together again."""
-    width = rollout.mask.shape[1]
-    return torch.cat([widened(read(part), width) for part in rollout.split(size)])
+def in_parts(read: Callable[[Rollout], Known], rollout: Rollout, size: int) -> Known:
+    """What `read` finds in micro-batches of so many rows, put together again."""
+    found = [read(part) for part in rollout.split(size)]
+    width = {2: rollout.mask.shape[1], 4: rollout.ids.shape[1]}
+    return {
+        name: torch.cat([widened(part[name], width[x.ndim]) for part in found])
+        for name, x in found[0].items()
+    }
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from refimpl.checks import UserError, shown
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, precision
-from refimpl.reading import Reading
+from refimpl.reading import Known, Reading
 from refimpl.routing import Routing, drift, routed
 from refimpl.samplers import Policy
 from refimpl.terms import Correction, Term
@@ -100,6 +100,21 @@ class Run:
         with precision(self.model, self.config.dtype):
             return reading.values(self.critic, rollout)
 
-    def reference_logp(self, rollout: Rollout) -> Float[Tensor, "B T"]:
-        """log π_ref in this run's precision."""
-        return self.log_probs_of(self.reference, rollout)[0]
+    def known(self, rollout: Rollout) -> Known:
+        """What stays constant during the updates, by its name in `Batch` or `Rollout`.
+
+        log π_old, with the experts that it visits, if the sampler's log-probs are not
+        to stand for it, or if the experts are to be those of a training pass (R2);
+        log π_ref and a critic's values, if there are these models.
+        """
+        config, replay, found = self.config, self.config.replay, Known()
+        if (config.mismatch and not config.trust_sampler) or replay == "R2":
+            experts = rollout.experts if replay == "R3" else None
+            found["old_logp"], _, routing = self.routed(rollout, experts)
+            if routing:
+                found |= routing.visits(len(rollout))._asdict()
+        if self.reference is not None:
+            found["ref_logp"], _ = self.log_probs_of(self.reference, rollout)
+        if self.critic is not None:
+            found["old_values"] = self.values(rollout)
+        return found

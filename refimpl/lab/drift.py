@@ -70,11 +70,9 @@ def drift(run: Run, batch: Batch) -> dict[str, float | None]:
     The last three are None where there is no such token.
     """
     rollout, mask = batch.rollout, batch.rollout.mask
-
-    def read(part: Rollout) -> Tensor:
-        return run.read(part).logp
-
-    z = (in_parts(read, rollout, run.config.micro_batch_size) - batch.old_logp) * mask
+    size = run.config.micro_batch_size
+    now = in_parts(lambda part: {"logp": run.read(part).logp}, rollout, size)
+    z = (now["logp"] - batch.old_logp) * mask
     length = mask.sum(-1).clamp(min=1)
     of_response = z.sum(-1) / length
     within = (((z - of_response[:, None]) ** 2) * mask).sum(-1) / length

@@ -1,6 +1,5 @@
 """The experts that a rollout visited: as they were sampled, visited again, and now."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from refimpl.batch import FREE, Rollout, widened
+from refimpl.batch import FREE, Rollout
 from refimpl.models import wide
 from refimpl.moe import overlap, router_shift
-from refimpl.routing.recorder import Routing, Visits
+from refimpl.routing.recorder import Routing
 
 
 def recorded(rollout: Rollout, routing: Routing) -> Rollout:
@@ -29,28 +28,26 @@ def recorded(rollout: Rollout, routing: Routing) -> Rollout:
     in_prompt = (columns < length)[:, :, None, None]
     where = rollout.group[:, None], source
     experts = torch.where(in_prompt, prompts.experts[where], FREE)
-    logp = torch.where(in_prompt, prompts.logp[where], 0.0)
+    logp = torch.where(in_prompt, prompts.router_logp[where], 0.0)
     if later:
         t, row = rollout.mask[:, 1:].T.nonzero(as_tuple=True)
         at = rollout.prompt_length[row] + t
         experts[row, at] = torch.cat([v.experts[:, 0] for v in later])
-        logp[row, at] = torch.cat([v.logp[:, 0] for v in later])
+        logp[row, at] = torch.cat([v.router_logp[:, 0] for v in later])
     return replace(rollout, experts=experts, router_logp=logp)
 
 
 def visited_again(
-    rollout: Rollout, visits: Sequence[Visits]
+    rollout: Rollout, experts: Tensor, router_logp: Tensor
 ) -> tuple[Rollout, Float[Tensor, "B T"]]:
-    """The rollout with the experts of another pass over it, given by parts; and the
-    share of each token's experts that this changed, 0 outside the mask."""
-    width, unread = rollout.ids.shape[1], rollout.experts == FREE
-    experts = torch.cat([widened(v.experts, width) for v in visits])
-    logp = torch.cat([widened(v.logp, width) for v in visits])
+    """The rollout with the experts of another pass over it; and the share of each
+    token's experts that this changed, 0 outside the mask."""
+    unread = rollout.experts == FREE
     experts = experts.masked_fill(unread, FREE)
+    router_logp = router_logp.masked_fill(unread, 0.0)
     change = (1 - overlap(rollout.experts, experts)).mean(-1)
     change = change.gather(1, rollout.positions - 1) * rollout.mask
-    logp = logp.masked_fill(unread, 0.0)
-    return replace(rollout, experts=experts, router_logp=logp), change
+    return replace(rollout, experts=experts, router_logp=router_logp), change
 
 
 def load_balance(

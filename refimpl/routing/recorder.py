@@ -30,7 +30,7 @@ class Visits(NamedTuple):
     """The experts of a pass, and the router's log-probs of them, nats."""
 
     experts: Int[Tensor, "B L layers k"]
-    logp: Float[Tensor, "B L layers k"]
+    router_logp: Float[Tensor, "B L layers k"]
 
 
 @dataclass

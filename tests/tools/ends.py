@@ -146,7 +146,7 @@ WAYS: dict[str, Way] = {
     "the reward raises": Failing(WORLD, "reward", away),
     "the reward is NaN": Failing(WORLD, "reward", nan),
     "the task raises": Failing(WORLD, "sample", away),
-    "a fault of ours": Failing(COLLECT, "old_policy", bug, status=1),
+    "a fault of ours": Failing(COLLECT, "compare", bug, status=1),
     "weights not finite": Failing(TRAIN, "descend", diverge, whole=False),
     "full disk": Failing(COLLECT, "show", full, whole=False),
 }

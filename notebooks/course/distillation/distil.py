@@ -29,7 +29,7 @@ from refimpl.checks import checked
 from refimpl.hooks import evaluate
 from refimpl.lab import store
 from refimpl.lab.behaviour import behaviour
-from refimpl.reading import in_parts
+from refimpl.reading import Known, in_parts
 from refimpl.run import Run
 from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
@@ -54,8 +54,11 @@ and Â stay what they were at the rollout's first update.)"""
 
 def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
     """A teacher's log-probs of a rollout, in the run's precision."""
-    size = run.config.micro_batch_size
-    return in_parts(lambda part: run.log_probs_of(model, part)[0], rollout, size)
+
+    def read(part: Rollout) -> Known:
+        return {"logp": run.log_probs_of(model, part)[0]}
+
+    return in_parts(read, rollout, run.config.micro_batch_size)["logp"]
 
 
 Says = Callable[[Run, int, Batch], Tensor]
@@ -148,8 +151,7 @@ def told(teacher) -> Says:
         rows = run.task.sample(run.config.prompts_per_rollout, seed)
         with_answer = [hint(row) for row in rows]
         longer = asked(run.tokenizer, batch.rollout, with_answer)
-        width = batch.mask.shape[1]
-        return widened(read_by(teacher, run, longer), width)
+        return widened(read_by(teacher, run, longer), batch.mask.shape[1])
 
     return says
 
