@@ -4,9 +4,11 @@
 
 from course.kit import claims, plots
 from course.kit.plots import stored
-from course.kit.runs import of_runs
 from course.kit.tables import as_table
 from course.sapo import figures as pictures
 from refimpl.lab import grid
-from refimpl.lab.arms import ARMS
+from refimpl.lab.arms import ARMS, AT_PACE
 from refimpl.lab.claims import LOSING
+from refimpl.lab.effects import Mean
+from refimpl.lab.finding import FINDING, HALF_OCTAVES
+from refimpl.lab.statistics import estimate

@@ -52,7 +52,7 @@ CHAPTERS, LOOK_UP, USE, TEACH = GROUPS = (
     "Teach with it",
 )
 LICENSE = ROOT / "LICENSE"
-LOOKED_UP = ("notation", "methods")
+LOOKED_UP = ("notation", "methods", "finding")
 """The guide's pages that one opens beside a chapter; the others say how to use it."""
 
 

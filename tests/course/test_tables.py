@@ -163,7 +163,7 @@ def test_a_picture_comes_in_pieces_and_a_panel_without_numbers_borrows_them():
     assert phone["top"] <= entries[0][1] + 3 < entries[0][3] <= first[1] + 3
     assert len(first) == 4 and first[2] < second[0]
     assert second[4] == first[0] < second[5] <= round(left.bbox.x0)
-    assert second[6] < second[3] - 30  # without the numbers of the x-axis
+    assert second[6] < second[3] - 15  # without the numbers of the x-axis
     figure.text(0, 0, "more words"), figure.text(0.5, 0, "than a footer")
     assert pieces(play)["pieces"] == [[0, phone["top"], *figure.bbox.size.astype(int)]]
 

@@ -53,7 +53,7 @@ def table() -> pd.DataFrame:
 
 
 @cache
-def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+def read() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """The runs, and the rows of each."""
     runs, rows = evidence.read(STORE)
     changed = runs["changed"].map(lambda settings: tuple(sorted(settings.items())))
@@ -63,7 +63,7 @@ def _stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
 
 def _of(cell: Cell) -> pd.DataFrame:
     """A cell's runs from the first five starts."""
-    runs = _stored()[0]
+    runs = read()[0]
     return of_cell(runs[runs["start"].isin(OLD)], cell)
 
 
@@ -72,7 +72,7 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
 
     NaN where nothing was measured. Raises `ValueError` if no such run is stored.
     """
-    rows = _stored()[1]
+    rows = read()[1]
     chosen = _of(cell).sort_index()
     chosen = chosen[chosen.index.get_level_values("seed") < seeds]
     if chosen.empty:
@@ -82,7 +82,7 @@ def column(name: str, cell: Cell, seeds: int = 1) -> list[list[float]]:
 
 def early(name: str, cell: Cell, first: int, last: int) -> dict[int, float]:
     """A column's mean over rollouts `first` to `last`, by warm start."""
-    rows = _stored()[1]
+    rows = read()[1]
     each = _of(cell)["run"].map(lambda run: rows[run][name][first - 1 : last].mean())
     return each.groupby("start").mean().to_dict()
 
@@ -121,7 +121,7 @@ def at_best_rate(arm: str, updates: int) -> dict[int, float]:
 
 def rows_of(run: str) -> pd.DataFrame:
     """What every rollout of a stored run gave."""
-    return _stored()[1][run]
+    return read()[1][run]
 
 
 def final(cells: Mapping[str, Cell]) -> dict[str, list[float]]:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BLACK, FREE, INK, colour, looks_of
+from course.kit.plots.style import BLACK, FREE, INK, looks_of
 from refimpl.curves import Curve
 from refimpl.history import History
 from refimpl.lab.statistics import Estimate
@@ -102,18 +102,23 @@ def openings(
     return draw.finding(figure, title)
 
 
-def asymmetry(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
-    """Final accuracy by arm, one panel per setting."""
-    figure, axes = draw.panel_grid(len(runs), (8, 3.2), sharey=True)
-    for axis, (setting, by_arm) in zip(axes, runs.items()):
-        draw.dots(axis, by_arm, [colour("SAPO, τ = 8.8")], vertical=True, what="")
-        axis.set(title=setting, ylim=(-0.03, 1.03))
-        axis.set_xlabel(r"$\tau_{neg}$ as a multiple of $\tau_{pos}$")
-    axes[0].set_ylabel("held-out accuracy")
-    draw.finding(figure, title)
-    counts = sorted({len(v) for by_arm in runs.values() for v in by_arm.values()})
-    number = " or ".join(map(str, counts))
-    return draw.caption(figure, f"dots: single runs ({number} per column), bar: median")
+def paces(
+    panels: Mapping[str, Mapping[str, Mapping[float, Estimate]]], title: str
+) -> Figure:
+    """Reward by learning rate, mean and interval: `panels[name][arm][rate]`."""
+    figure, axes = draw.panel_grid(len(panels), (8, 3.8), sharey=True)
+    for axis, (name, arms) in zip(axes, panels.items()):
+        for (arm, by_rate), (ink, dash) in zip(arms.items(), looks_of(arms)):
+            every = list(by_rate.values())
+            middle, low, high = zip(*(one[:3] for one in every))
+            draw.line(axis, list(by_rate), middle, ink, dash, arm)
+            axis.fill_between(list(by_rate), low, high, color=ink, alpha=0.14, lw=0)
+        axis.set(title=name, xscale="log", xlabel="learning rate", ylim=(0, 1))
+        draw.plain_ticks(axis.xaxis, [*by_rate][::2])
+    axes[0].set_ylabel("reward, mean of 30 rollouts")
+    draw.heading(figure, axes[0], title)
+    told = f"{every[0].starts} warm starts, a run each; band: 95 % interval of the mean"
+    return draw.caption(figure, told)
 
 
 def debug(runs: Mapping[str, Sequence[History]], title: str) -> Figure:

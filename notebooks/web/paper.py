@@ -1,0 +1,118 @@
+"""The finding as a short paper: every number in it comes from the store by its name.
+
+    python -m web.paper [FILE.pdf]
+
+writes `guide/finding.md`, a page of the site, from `assets/finding.md.j2`; with a name
+it prints that page, too, which takes a Chromium and no network.
+"""
+
+import argparse
+import base64
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from course.kit import claims
+from refimpl.keep.files import write
+from refimpl.lab import evidence, store
+from refimpl.lab.arms import ARMS
+from refimpl.lab.effects import breaking_rates
+from refimpl.lab.finding import FINDING, HALF_OCTAVES, PAIRS, STAGES
+from refimpl.lab.grid import TEN, spec
+from web.browser import chromium
+from web.build import build
+from web.page import ASSETS, NOTEBOOKS
+
+ALIVE = 0.1
+"""Reward below which a policy has collapsed: it hardly moves any more."""
+PAGE = NOTEBOOKS / "guide" / "finding.md"
+
+
+def text() -> str:
+    """The paper. Raises jinja2's `UndefinedError` for a number that nobody has."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("finding.md.j2").render(numbers())
+
+
+def numbers() -> dict[str, Any]:
+    """Effects, verdicts and their starts by the name of their question; where gates
+    break; how well the pace was kept; and what the runs cost."""
+    table, runs = claims.everything(), ran()
+    asked = [c for c in FINDING if c.effect.pairs(c.own(table))]
+    made = {str(claim.number): claim.judge(table) for claim in asked}
+    return {
+        "effect": {name: claims.shown(one.estimate) for name, one in made.items()},
+        "verdict": {name: one.verdict for name, one in made.items()},
+        "starts": {name: one.estimate.starts for name, one in made.items()},
+        "breaks": {arm: breaks(table, arm) for pair in PAIRS.values() for arm in pair},
+        "pace": off_pace(runs),
+        "stages": " ".join(STAGES),
+        "declared": len(evidence.wanted(tuple(STAGES))),
+        "runs": len(runs),
+        "hours": f"{runs['seconds'].sum() / 3600:.1f}",
+        "seconds": f"{runs['seconds'].median():.0f}",
+    }
+
+
+def ran() -> pd.DataFrame:
+    """The runs of the sweep that are stored."""
+    keys = {store.key(spec(*job)) for job in evidence.wanted(tuple(STAGES))}
+    runs, _ = claims.read()
+    return runs[runs["run"].isin(keys)]
+
+
+def breaks(table: pd.DataFrame, arm: str) -> str:
+    """The rate at which an arm breaks, the geometric mean over starts; "" unknown."""
+    new = table[table["start"].isin(TEN)]
+    found = breaking_rates(new, arm, 16, rates=HALF_OCTAVES)
+    return f"{statistics.geometric_mean(found.values()) * 1e4:.1f}e-4" if found else ""
+
+
+def off_pace(runs: pd.DataFrame) -> str:
+    """‖Δθ‖ of the runs at GRPO's pace over that of GRPO's own, in rollouts that still
+    earn ALIVE: the median, and from the tenth to the ninetieth of a hundred."""
+    named = {(r.arm, r.start, r.rate): r.run for r in runs.itertuples()}
+    rows = {run: claims.rows_of(run).set_index("step") for run in named.values()}
+    every = [
+        (rows[run], rows[named[leader, start, rate]]["drift/step"])
+        for (arm, start, rate), run in named.items()
+        if (leader := ARMS[arm].pace)
+    ]
+    shares = [(own["drift/step"] / led)[own["reward"] >= ALIVE] for own, led in every]
+    low, middle, high = np.quantile(np.concatenate(shares), (0.1, 0.5, 0.9))
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def printed(path: Path) -> None:
+    """The page as PDF, from a site that is made for it."""
+    from selenium.webdriver.common.print_page_options import PrintOptions
+
+    with tempfile.TemporaryDirectory() as folder, chromium(1000, 1400) as browser:
+        site = build(Path(folder) / "site", say=lambda _: None).parent
+        browser.get((site / "finding.html").as_uri())
+        smaller = PrintOptions()
+        smaller.scale = 0.85
+        path.write_bytes(base64.b64decode(browser.print_page(smaller)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m web.paper", description=__doc__)
+    parser.add_argument("pdf", nargs="?", type=Path)
+    given = parser.parse_args()
+    write(PAGE, lambda file: file.write(text()))
+    if given.pdf:
+        printed(given.pdf)
+
+
+if __name__ == "__main__":
+    main()
