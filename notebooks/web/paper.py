@@ -48,7 +48,7 @@ def numbers() -> dict[str, Any]:
     """Effects, verdicts and their starts by the name of their question; where gates
     break; how well the pace was kept; and what the runs cost."""
     table, runs = claims.everything(), ran()
-    asked = [c for c in FINDING if c.effect.pairs(c.own(table))]
+    asked = [c for c in FINDING if len(c.effect.pairs(c.own(table))) > 1]
     made = {str(claim.number): claim.judge(table) for claim in asked}
     return {
         "effect": {name: claims.shown(one.estimate) for name, one in made.items()},
