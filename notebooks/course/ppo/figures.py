@@ -296,28 +296,20 @@ def kl_estimators(d, values: dict, slopes: dict) -> Figure:
     return draw.finding(figure, "As losses, k₁, k₂ and k₃ pull very differently")
 
 
-def ladder(runs: Runs) -> Figure:
-    """What each part of PPO keeps of the skill, and what it takes in speed."""
-    panels = ("skill", "at once", "largest")
-    titles = {
-        "skill": "careful answers\nthat are right, at the end",
-        "at once": "careful answers\nin rollout 2",
-        "largest": "largest $|r-1|$\n(log scale)",
-    }
-    figure, axes = draw.panel_grid(3, (8, 3.3), sharey=True)
-    colours = [colour for colour, _ in looks_of(runs)]
-    for axis, name in zip(axes, panels):
-        rows = {titled(label): measured(name, h) for label, h in runs.items()}
-        draw.dots(axis, rows, colours)
-        axis.set_title(titles[name])
-        if name == "largest":
-            axis.set(xscale="log")
-            draw.plain_ticks(axis.xaxis, (1, 10, 100, 1_000, 10_000))
-        else:
-            axis.set(xlim=(0, 1.03), xticks=[0, 0.5, 1])
-    return draw.finding(
-        figure, "The clip keeps most of the skill, but less of it with a critic"
-    )
+def ladder(skill: Mapping[str, Sequence[float]], before: float, title: str) -> Figure:
+    """The share of careful answers that are right at the end, and `before`."""
+    figure, axis = plt.subplots(figsize=(5.5, 4))
+    draw.dots(axis, skill, [colour for colour, _ in looks_of(skill)], what="")
+    kept = {label: draw.median(values) for label, values in skill.items()}
+    for row, share in enumerate(kept.values()):
+        axis.text(share, row - 0.34, f"{share:.0%}", ha="center", va="bottom")
+    said = [f"{label} {share:.0%}" for label, share in kept.items()]
+    axis.set_ylabel("; ".join(said), visible=False)  # for the picture's words
+    draw.rule(axis, x=before, colour=BLACK, dash="--", width=1.2)
+    axis.text(before - 0.02, 0, "before the\nfirst update", ha="right", va="center")
+    axis.set(xlim=(0, 1.03), xticks=[0, 0.25, 0.5, 0.75, 1])
+    axis.set_xlabel("share of careful answers that are right,\nlast three rollouts")
+    return draw.caption(draw.finding(figure, title), draw.DOTS)
 
 
 LISTING = """\
