@@ -17,6 +17,7 @@ from refimpl.lab.claims import (
 from refimpl.lab.claims import (
     RATES,
     STUDIES,
+    Best,
     Breaking,
     Contrast,
     breaking_rates,

@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-import numpy as np
 import pandas as pd
 from IPython.display import Markdown
 
@@ -16,11 +15,9 @@ from refimpl.lab.claims import (
     CLAIMS,
     PAPERS,
     SECOND,
-    breaking_rates,
     of_cell,
-    sweep,
 )
-from refimpl.lab.grid import OLD, Cell, World
+from refimpl.lab.grid import OLD, Cell
 from refimpl.lab.statistics import Estimate, estimate
 
 STORE = DATA / "evidence"
@@ -91,32 +88,6 @@ def octaves(values: Mapping[int, float], others: Mapping[int, float]) -> Estimat
     """log2 of the quotient, start by start: the mean and its 95 % interval."""
     both = values.keys() & others.keys()
     return estimate({s: [math.log2(values[s] / others[s])] for s in both})
-
-
-def moved_at_breaking(
-    arm: str, updates: int, world: World = "sums"
-) -> dict[int, float]:
-    """How far a rollout moves the weights, ‖Δθ‖, where an arm breaks, by warm start.
-
-    The mean of rollouts 2 to 5, between two rates by a straight line in octaves.
-    """
-    cells = sweep(arm, updates, world)
-    moved = {rate: early("drift/step", cell, 2, 5) for rate, cell in cells.items()}
-    rates = [math.log2(rate) for rate in cells]
-    return {
-        start: 2.0
-        ** np.interp(
-            math.log2(breaks), rates, [math.log2(at[start]) for at in moved.values()]
-        )
-        for start, breaks in breaking_rates(table(), arm, updates, world).items()
-    }
-
-
-def at_best_rate(arm: str, updates: int) -> dict[int, float]:
-    """Reward at the rate, of the five, at which an arm earns most, by warm start."""
-    runs = [of_cell(table(), cell)["reward"] for cell in sweep(arm, updates).values()]
-    best = max(runs, key=lambda reward: reward.mean())
-    return best.groupby("start").mean().to_dict()
 
 
 def rows_of(run: str) -> pd.DataFrame:
