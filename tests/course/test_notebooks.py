@@ -51,6 +51,17 @@ def test_every_chapter_is_there_and_in_the_readme():
     assert [p.name for p in NOTEBOOKS if f"(notebooks/{p.name})" not in readme] == []
 
 
+def test_a_listing_shows_the_code_of_today():
+    """nbval compares them too, but only where all of a chapter is run."""
+    library = "\n".join(p.read_text("utf-8") for p in (ROOT / "refimpl").rglob("*.py"))
+    today = {line.strip() for line in library.splitlines()}
+    every = [(path.stem, cell) for path in NOTEBOOKS for cell in code(path)]
+    listings = [one for one in every if "inspect.getsource" in source(one[1])]
+    shown = [(name, x) for name, cell in listings for x in printed(cell).splitlines()]
+    assert len(shown) > 100
+    assert [(name, x) for name, x in shown if x.strip() not in today] == []
+
+
 @each
 def test_every_cell_was_run_in_order_from_a_fresh_kernel_and_none_failed(path):
     """nbval passes a cell that was never run; this does not."""
