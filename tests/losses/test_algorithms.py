@@ -18,8 +18,10 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+from refimpl.corrections import RULES
 from refimpl.curves import curve
 from refimpl.normalisers import NORMALISERS
+from refimpl.shell.flags import FIELDS
 from tests.losses.batches import (
     EXACT,
     FLOAT64,
@@ -482,6 +484,12 @@ def leashed(t, *, leash: float = 0.1):
 )
 def test_a_term_free_of_the_advantage_is_noticed(algorithm, chosen, acts):
     assert algorithm.acts_without_advantage(**chosen) is acts
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_hyperparameter_has_a_settings_name(name):
+    """`--set` would take it for the setting, without a word."""
+    assert {*ALGORITHMS[name].annotations}.isdisjoint({*FIELDS, *RULES})
 
 
 # What is refused

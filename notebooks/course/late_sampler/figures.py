@@ -190,6 +190,7 @@ def gains(title: str) -> Figure:
         every = late.accuracy(method)
         for row, rule in enumerate(rules):
             if rule not in every:
+                axis.text(0, row, " no run", va="center")
                 continue
             made = late.against(method, rule)
             count = max(count, made.starts)

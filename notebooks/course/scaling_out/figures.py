@@ -107,7 +107,9 @@ def distinct(counts: Mapping[str, Sequence[int]], title: str) -> Figure:
         ticks,
     )
     axis.set(xlabel="different answers in a group of eight", ylabel="groups")
-    return draw.heading(figure, axis, title)
+    draw.heading(figure, axis, title)
+    groups = len(next(iter(counts.values())))
+    return draw.caption(figure, f"1 rollout of {groups} groups each")
 
 
 def coefficient(
