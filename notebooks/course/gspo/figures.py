@@ -1,5 +1,6 @@
 """Figures of chapter 05: token ratios against sequence ratios, and what is clipped."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -135,11 +136,12 @@ def gspo_explorer() -> explorer.Explorer:
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
     moves = [_side(*side) for side in zip(axes, (1, -1), noise)]
     axes[0].set_ylabel("share per bin")
-    title = "GRPO's clip looks at single tokens, GSPO's at whole responses"
-    draw.heading(figure, axes[0], title, columns=2)
+    draw.heading(figure, axes[0], _said(1, 1), columns=2)
 
     def update(low: float, high: float, n: int, sigma: float, fork: float) -> list:
-        return [artist for move in moves for artist in move(low, high, n, sigma, fork)]
+        moved, clipped = zip(*(move(low, high, n, sigma, fork) for move in moves))
+        grpo, gspo = (sum(shares) / 2 for shares in zip(*clipped))
+        return [*itertools.chain(*moved), draw.say(figure, _said(grpo, gspo))]
 
     def outcome(low: float, high: float, n: int, sigma: float, fork: float) -> str:
         paper = stakes.nearest(high, (4e-4, 0.04)) == 4e-4
@@ -177,8 +179,13 @@ def gspo_explorer() -> explorer.Explorer:
     )
 
 
+def _said(grpo: float, gspo: float) -> str:
+    """The title: how much either clip leaves without a gradient."""
+    return f"GRPO's clip stops {grpo:.1%} of tokens, GSPO's {gspo:.0%} of responses"
+
+
 def _side(axis, sign: int, noise: Tensor):
-    """One sign's panel; returns what moves it."""
+    """One sign's panel; returns what moves it, and the shares that are clipped."""
     names = {"log r of tokens": TOKEN, "log s of responses": SEQUENCE}
     empty, edges = torch.zeros(len(EDGES) - 1), EDGES.tolist()
     steps = [
@@ -197,7 +204,7 @@ def _side(axis, sign: int, noise: Tensor):
     axis.minorticks_off()
     axis.set_title(f"{draw.SIGNS[sign]}\nclipped: GRPO 100.0 %, GSPO 100 %")
 
-    def move(low: float, high: float, n: int, sigma: float, fork: float) -> list:
+    def move(low: float, high: float, n: int, sigma: float, fork: float) -> tuple:
         z = noise[:, :n] * sigma
         z[:, 0] += sign * fork
         log_s = z.mean(-1)
@@ -211,6 +218,6 @@ def _side(axis, sign: int, noise: Tensor):
         gspo = (sign * log_s > sign * bound).double().mean().item()
         text = f"clipped: GRPO {grpo:.1%}, GSPO {gspo:.0%}"
         axis.set_title(f"{draw.SIGNS[sign]}\n{text}")
-        return [*steps, far, axis.title]
+        return [*steps, far, axis.title], (grpo, gspo)
 
     return move
