@@ -148,10 +148,11 @@ def clip_explorer() -> explorer.Explorer:
 
     title = "Only one bound acts for each sign of the advantage"
     figure = curves(named(1.0), title=title)
+    figure.set_size_inches(8, 4.6)  # all four panels fit on a phone, in a column
     signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
     rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
     for axis in figure.axes[:2]:
-        axis.set_ylim(-4.2, 4.2)
+        axis.set(ylim=(-4.2, 4.2), yticks=[-4, -2, 0, 2, 4])
 
     def update(epsilon_low: float, epsilon_high: float, size: float) -> list:
         drawn = named(size, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
@@ -216,8 +217,10 @@ def ratio_explorer(
     held = [[counts(r, sign) for r in clipped] for sign, *_ in signs]
     wild = [[counts(r, sign) for r in free] for sign, *_ in signs]
 
-    figure, axes = plt.subplots(2, 1, figsize=(8, 5), sharex=True)
-    stairs, shares = [], []
+    figure, axes = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True)
+    ticks = [0.125, 0.25, 0.5, low, high, 2, 4, 8]
+    names = ["≤⅛", "¼", "½", f"{low:.1f}", f"{high:.1f}", "2", "4", "≥8"]
+    stairs = []
     for axis, (sign, colour, beyond), ours, theirs in zip(axes, signs, held, wild):
         axis.axvspan(*beyond, color=GREY, alpha=0.22, linewidth=0)
         filled = {"fill": True, "color": colour, "alpha": 0.85, "baseline": 0.5}
@@ -225,18 +228,15 @@ def ratio_explorer(
         outline = {"color": BLACK, "linewidth": 1.2, "baseline": 0.5}
         stairs.append(axis.stairs(theirs[0], edges, label="without", **outline))
         axis.set(xscale="log", yscale="log", ylim=(0.5, 4000), xlim=(1 / top, top))
-        axis.set_ylabel(rf"tokens, $\hat{{A}}{'>' if sign > 0 else '<'}0$")
-        x, side = (0.98, "right") if sign > 0 else (0.02, "left")
-        place = {"transform": axis.transAxes, "ha": side, "va": "top"}
-        shares.append(axis.text(x, 0.93, "no gradient (clip): 88%", **place))
-        axis.legend(loc="upper left" if sign > 0 else "upper right")
-    ticks = [0.125, 0.25, 0.5, low, high, 2, 4, 8]
-    names = ["≤⅛", "¼", "½", f"{low:.1f}", f"{high:.1f}", "2", "4", "≥8"]
-    axes[1].set_xticks(ticks, names)
-    axes[1].set_xticks([], minor=True)
-    axes[1].set_xlabel("ratio $r$ (grey: no gradient)")
-    axes[0].set_title("after 16 updates")
-    draw.caption(figure, "1 rollout")
+        first, *_, last = axis.set_xticks(ticks, names)
+        first.label1.set_ha("left")  # not into the other panel
+        last.label1.set_ha("right")
+        axis.set_xticks([], minor=True)
+        axis.set_xlabel("ratio $r$ (grey: no gradient)")
+        corner = "upper left" if sign > 0 else "upper right"
+        axis.legend(loc=corner, handlelength=1.6)
+    axes[0].set_ylabel("tokens")
+    draw.caption(figure, "all tokens of one rollout")
     draw.finding(
         figure, "Ratios go far beyond the bounds, and without the clip further"
     )
@@ -247,15 +247,15 @@ def ratio_explorer(
             stairs[2 * i + 1].set_data(wild[i][updates])
             ratios = clipped[updates][advantages * sign > 0]
             dead = (ratios > high) if sign > 0 else (ratios < low)
-            shares[i].set_text(f"no gradient (clip): {dead.float().mean():.0%}")
-        axes[0].set_title(f"after {updates} updates")
+            stopped = f"no gradient for {dead.float().mean():.0%}"
+            axes[i].set_title(f"{draw.SIGNS[sign]}: {stopped}")
         ours, theirs = (beyond(ratios[updates]) for ratios in (clipped, free))
         title = draw.say(
             figure,
-            f"{ours:.1%} of the tokens are outside the bounds, {theirs:.1%} without "
-            "the clip",
+            f"Tokens out of bounds after {updates} update{'s' * (updates != 1)}: "
+            f"{ours:.1%}, without the clip {theirs:.1%}",
         )
-        return [*stairs, *shares, axes[0].title, title]
+        return [*stairs, *(axis.title for axis in axes), title]
 
     def beyond(ratios: Tensor) -> float:
         return ((ratios > high) | (ratios < low)).double().mean().item()
