@@ -14,6 +14,7 @@ from course.kit.plots.style import (
     COLOURS,
     FREE,
     GOOD,
+    GREY,
     INK,
     METHOD_DASHES,
     RIGHT,
@@ -29,7 +30,6 @@ from refimpl.rewards import overlong_punishment
 GRPO, DAPO = COLOURS["grpo"], COLOURS["dapo"]
 WIDTHS = (GRPO, DAPO, shade(DAPO, 1), FREE[0])
 """ε_high = 0.2 (GRPO's), 0.28 (DAPO's), 0.4 and none, in every figure."""
-MARKS = "osx^"
 STYLES = tuple(zip(WIDTHS, ("-", METHOD_DASHES["dapo"], "-.", ":")))
 EPSILON = r"$\varepsilon_{\mathrm{high}}$"
 
@@ -74,15 +74,21 @@ def headroom(
 def room_explorer() -> explorer.Explorer:
     """The gradient coefficient of a good token, as its probability rises."""
     grid = torch.linspace(0.0005, 0.9995, 1999, dtype=torch.float64)
-    figure, axis = plt.subplots(figsize=(8, 3.6))
-    band = axis.axvspan(0, 1, color=DAPO, alpha=0.3, linewidth=0)
-    (line,) = axis.plot(grid, grid, color=DAPO)
-    here = axis.axvline(0, color=INK, linewidth=1.2)
-    name = axis.text(0, 2.32, r"$\pi_{\mathrm{old}}$")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.1))
+    band = left.axvspan(0, 1, color=DAPO, alpha=0.3, linewidth=0)
+    (line,) = left.plot(grid, grid, color=DAPO)
+    here = left.axvline(0, color=INK, linewidth=1.2)
+    name = left.text(0, 2.32, r"$\pi_{\mathrm{old}}$")
+    left.set(xlabel="probability of the token now", ylim=(0, 2.6), xlim=(0, 1))
+    left.set_title(r"coefficient $c = g\,r$, for $\hat{A} > 0$")
+    right.plot(grid, 1 - grid, ":", color=FREE[1])
+    right.text(0.53, 0.53, r"at most $1-\pi_{\mathrm{old}}$", color=FREE[1])
+    (room,) = right.plot(grid, grid, color=DAPO)
+    (dot,) = right.plot([0], [0], "o", color=DAPO, ms=10, mec=INK, clip_on=False)
+    right.set(title="room to rise", ylim=(0, 0.8), xlim=(0, 1))
+    right.set_xlabel(r"probability $\pi_{\mathrm{old}}$ of the token")
+    right.set_yticks([0, 0.2, 0.4, 0.6, 0.8])
     draw.finding(figure, "From 0.00 to 0.000: a room of 0.000, then the clip closes")
-    axis.set_xlabel("probability of the token now (its advantage is positive)")
-    axis.set_ylabel("gradient coefficient  c = g·r")
-    axis.set(xlim=(0, 1), ylim=(0, 2.6))
 
     def update(p: float, epsilon_high: float) -> list:
         # a hair beside p, so that no grid point sits exactly on the bound
@@ -91,10 +97,13 @@ def room_explorer() -> explorer.Explorer:
         top = min(1.0, p * (1 + epsilon_high))
         band.set(x=p, width=top - p)
         here.set_xdata([p, p])
-        name.set_x(p + 0.01)
+        beside = (p + 0.015, "left") if p < 0.5 else (p - 0.015, "right")
+        name.set(x=beside[0], ha=beside[1])
+        room.set_ydata(torch.minimum(epsilon_high * grid, 1 - grid))
+        dot.set_data([p], [top - p])
         end = "then the clip closes" if top < 1 else "never clipped"
-        room = f"From {p:.2f} to {top:.3f}: a room of {top - p:.3f}, {end}"
-        return [band, line, here, name, draw.say(figure, room)]
+        said = f"From {p:.2f} to {top:.3f}: a room of {top - p:.3f}, {end}"
+        return [band, line, here, name, room, dot, draw.say(figure, said)]
 
     controls = {
         "p": explorer.slider("π_old of the token", 0.3, 0.01, 0.95, 0.01),
@@ -200,32 +209,34 @@ def by_updates_and_samples(runs: Mapping[str, Sequence], updates: int) -> Figure
 
 def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explorer:
     """Eq. 13 with the reader's L_max and L_cache, over the lengths of answers."""
-    figure, (upper, lower) = plt.subplots(2, 1, figsize=(8, 5), sharex=True)
+    figure, axes = plt.subplots(1, 2, figsize=(8, 4.2))
+    added, reached = axes
     lengths = torch.linspace(0, 60, 241)
-    (line,) = upper.plot(lengths, lengths, color=DAPO)
-    upper.set(ylabel="added to the reward", ylim=(-1.1, 0.35))
-    name = upper.text(0, 0.12, r"$L_{\max}$")
-    over = upper.text(0, 0.12, "ramp", ha="center")
-    for label, held, colour, dash in (
-        ("right answers", right, RIGHT, "-"),
-        ("wrong answers", wrong, WRONG, "--"),
+    (line,) = added.plot(lengths, lengths, color=DAPO)
+    added.set(title="added to the reward", ylim=(-1.1, 0.4))
+    name = added.text(0, 0.24, r"$L_{\max}$", ha="right")
+    over = added.text(0, 0.07, "ramp", ha="center")
+    for label, held, colour, dash, place in (
+        ("right answers", right, RIGHT, "-", (13, 0.68)),
+        ("wrong answers", wrong, WRONG, "--", (2, 0.13)),
     ):
         share = [sum(n >= x for n in held) / len(held) for x in range(61)]
-        lower.plot(range(61), share, dash, color=colour, label=label, ds="steps-pre")
-    lower.set(ylabel="share at least as long", ylim=(0, 1.03))
-    lower.set_xlabel("length of the response (tokens)")
-    lower.legend(loc="upper right", bbox_to_anchor=(0.62, 1))  # beside the ramp
+        reached.plot(range(61), share, dash, color=colour, ds="steps-pre")
+        reached.text(*place, label, color=colour)
+    reached.set(title="share at least as long", ylim=(0, 1.03))
+    for axis in axes:
+        axis.set_xlabel("length of the response (tokens)")
     look = {"color": DAPO, "alpha": 0.2, "linewidth": 0}
-    spans = [axis.axvspan(0, 1, **look) for axis in (upper, lower)]
-    rules = [axis.axvline(0, color=INK, ls=":", lw=1) for axis in (upper, lower)]
-    draw.finding(figure, "punished: 100 % of right answers, 100 % of wrong ones")
+    spans = [axis.axvspan(0, 1, **look) for axis in axes]
+    rules = [axis.axvline(0, color=INK, ls=":", lw=1) for axis in axes]
+    draw.finding(figure, "Punished: 100 % of right answers, 100 % of wrong ones")
     number = len(right) + len(wrong)
     draw.caption(figure, f"{number} answers of the hasty policy and the warm start")
 
     def update(limit: int, cache: int) -> list:
         cache = min(cache, limit)
         line.set_ydata(overlong_punishment(lengths, limit, cache))
-        name.set_x(limit + 0.4)
+        name.set_x(limit - 0.6)
         over.set_x(limit - cache / 2)
         for span in spans:
             span.set(x=limit - cache, width=cache)
@@ -236,7 +247,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
             for held in (right, wrong)
         ]
         text = (
-            f"punished: {hit[0]:.1f} % of right answers, {hit[1]:.1f} % of wrong ones"
+            f"Punished: {hit[0]:.1f} % of right answers, {hit[1]:.1f} % of wrong ones"
         )
         figure._suptitle.set_text(text)
         return [line, name, over, *spans, *rules, figure._suptitle]
@@ -263,18 +274,30 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
     )
 
 
+EQUAL = 0.15, 0.45
+"""Between these rewards, which all runs pass, entropies are compared."""
+
+
+def at_equal_reward(histories: Sequence[History]) -> float:
+    """The mean entropy of the rollouts whose reward is in `EQUAL`."""
+    pairs = [pair for h in histories for pair in zip(h["reward"], h["entropy"])]
+    return statistics.fmean(e for r, e in pairs if EQUAL[0] < r < EQUAL[1])
+
+
 def entropy_at_reward(runs: Mapping[str, Sequence[History]]) -> Figure:
     """Entropy against reward, one mark for each rollout of each run."""
     figure, axis = plt.subplots(figsize=(8, 4.6))
-    for (label, histories), colour, mark in zip(runs.items(), WIDTHS, MARKS):
+    axis.axvspan(*EQUAL, color=GREY, alpha=0.16, linewidth=0)
+    for (label, histories), colour in zip(runs.items(), WIDTHS):
         x = [r for h in histories for r in h["reward"]]
         y = [e for h in histories for e in h["entropy"]]
-        style = {"color": colour, "alpha": 0.8, "markersize": 7, "linestyle": ""}
-        axis.plot(x, y, marker=mark, label=label, **style)
+        named = f"{label}: {at_equal_reward(histories):.2f}"
+        axis.plot(x, y, "o", color=colour, alpha=0.8, markersize=7, label=named)
     axis.set(xlabel="reward (training)", ylabel="entropy (nats/token)")
     axis.set_ylim(bottom=0)
+    axis.legend(title="mean entropy in the grey band", alignment="left")
     title = "At equal reward the entropy is about equal, whatever the upper bound"
-    draw.heading(figure, axis, title, columns=4)
+    draw.finding(figure, title)
     (count,) = {len(histories) for histories in runs.values()}
     return draw.caption(
         figure, f"{count} runs per bound, a mark for each of their rollouts"
