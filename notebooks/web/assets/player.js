@@ -331,8 +331,9 @@ async function play(figure, id, bundle) {
   const title = element("p", { className: "explorer-title" });
   const draw = () => {
     compute();
-    if (stakes >= 0) strip.textContent = drawn[stakes].text[0][0].replaceAll(" %", "\u00a0%");
-    title.textContent = told(bundle.phone.title, drawn);
+    const unparted = (text) => text.replaceAll(" %", "\u00a0%");
+    if (stakes >= 0) strip.textContent = unparted(drawn[stakes].text[0][0]);
+    title.textContent = unparted(told(bundle.phone.title, drawn));
     const scale = canvas.width / shape.width;
     ctx.setTransform(scale, 0, 0, scale, 0, 0);
     ctx.fillStyle = "#fff";
