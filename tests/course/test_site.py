@@ -579,8 +579,7 @@ EXPLORERS = """
 """
 
 
-WIDE = "09_moe_and_rspo_2 10_sapo_1".split()
-WIDE += "11_one_surrogate_1 12_claims_1 13_real_model_1".split()
+WIDE = ["10_sapo_1", "12_claims_1"]
 """Explorers with a panel that is wider than a phone, or with too many: they go on to
 the right. Of all others the panels stand one below the other."""
 

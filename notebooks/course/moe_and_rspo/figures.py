@@ -190,7 +190,7 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Explorer:
     """`gaps[noise]`: log π_old − log μ of every token, free and with R3."""
-    figure, axis = plt.subplots(figsize=(8, 3.6))
+    figure, axis = plt.subplots(figsize=(draw.NARROW, 4.2))
     counts = {noise: [histogram(g) for g in pair] for noise, pair in gaps.items()}
     for values, label, look in zip(
         counts[0.5],
@@ -199,9 +199,9 @@ def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Expl
     ):
         axis.stairs(values, EDGES, label=label, linewidth=2, baseline=0.7, **look)
     axis.set(yscale="log", ylabel="tokens", ylim=(0.7, 2e4))
-    axis.set_xlabel(
-        r"$\log\pi_{\rm old} - \log\pi_{\rm rollout}$, nats (end bins: beyond)"
-    )
+    axis.set_xticks((-1, -0.5, 0, 0.5, 1))
+    draw.plain_ticks(axis.yaxis, (1, 10, 100, 1000, 10_000))
+    axis.set_xlabel(r"$\log\pi_{\rm old} - \log\mu$, nats (end bins: beyond)")
     title = "With the sampler's experts replayed, the two engines agree more"
     draw.heading(figure, axis, title)
     draw.caption(figure, "all tokens of 1 rollout for each noise")

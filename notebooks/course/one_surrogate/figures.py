@@ -129,17 +129,15 @@ METHODS = ("grpo", "dapo", "gspo", "cispo", "gmpo", "sapo", "one-sided", "yours"
 
 
 def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
-    """Two methods side by side, both signs: gates above, the stale tokens below.
+    """Two methods, a row for each sign: gates left, the stale tokens right.
 
     The histograms hold the tokens of `stale.load()` after 16 updates; the percentages
     are the shares of the tokens' push, Σ |w g r Â| / Σ |w r Â|, with w = 1/|o|.
     """
     rollout = stale.load()
-    figure, axes = plt.subplots(2, 2, figsize=(8, 6.2), sharey="row")
-    first, second = (_column(axes[:, i], (1, -1)[i], rollout) for i in (0, 1))
-    axes[0, 0].set_ylabel("gate $g$")
-    axes[1, 0].set_ylabel("tokens")
-    draw.finding(figure, "What two gates leave of the stale tokens' push")
+    figure, axes = plt.subplots(2, 2, figsize=(draw.NARROW, 6.2))
+    first, second = (_row(*one, rollout) for one in zip(axes, (1, -1)))
+    draw.finding(figure, "What two gates leave of the push")
     known = dict(zip(METHODS, METHODS)) | {"yours": yours}
 
     def update(method, beside, epsilon, tau_pos, tau_neg) -> list:
@@ -151,7 +149,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             tokens.numbers(algorithm, answers=rollout, **given)["g"]
             for _, algorithm, given in chosen
         ]
-        title = draw.say(figure, f"What {method} and {beside} leave of the stale push")
+        title = draw.say(figure, f"What {method} and {beside} leave of the push")
         return [*first(chosen, gates), *second(chosen, gates), title]
 
     def outcome(method, beside, epsilon, tau_pos, tau_neg) -> str:
@@ -237,9 +235,9 @@ EDGES = np.linspace(-1.225, 1.225, 50)
 RATIOS = np.linspace(0.0043, 3, 400)
 
 
-def _column(axes, sign: int, rollout: stale.Stale):
+def _row(axes, sign: int, rollout: stale.Stale):
     """Draw the panels of one sign; returns what moves them."""
-    upper, lower = axes
+    left, right = axes
     grid = torch.from_numpy(RATIOS)
     ours = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
     z = rollout.z[16][ours].double().numpy()
@@ -249,38 +247,34 @@ def _column(axes, sign: int, rollout: stale.Stale):
     place = np.clip(z, -1.2, 1.2)
     middle = (EDGES[1:] + EDGES[:-1]) / 2
     every, _ = np.histogram(place, EDGES)
-    lower.stairs(every, EDGES, fill=True, color="#E3E3DF")
+    right.stairs(every, EDGES, fill=True, color="#E3E3DF")
     lines, steps = [], []
     for dash, width in (("-", 2.6), ("--", 2.2)):
-        lines += upper.plot(RATIOS, RATIOS, dash, lw=width)
-        steps += lower.plot(middle, every, dash, lw=width, drawstyle="steps-mid")
-    draw.rule(upper, x=1)
-    draw.rule(lower, x=0)
-    upper.set(
-        title=draw.SIGNS[sign], xlim=(0, 3), ylim=(-0.06, 1.75), xlabel="ratio $r$"
-    )
-    upper.set_yticks((0, 0.5, 1))
-    lower.set(yscale="log", ylim=(0.4, 900), xlabel="$\\log r$ of the stale tokens")
-    lower.minorticks_off()
-    head = f"push kept by {len(z)} tokens"
-    upper.text(0.04, 0.95, head, transform=upper.transAxes, va="top")
-    shares = [
-        upper.text(0.04, y, "", transform=upper.transAxes, va="top", weight="bold")
-        for y in (0.85, 0.75)
-    ]
+        lines += left.plot(RATIOS, RATIOS, dash, lw=width)
+        steps += right.plot(middle, every, dash, lw=width, drawstyle="steps-mid")
+    draw.rule(left, x=1)
+    draw.rule(right, x=0)
+    left.set(title=f"{draw.SIGNS[sign]}: gate $g$", xlabel="ratio $r$")
+    left.set(xlim=(0, 3), ylim=(-0.06, 1.75), yticks=(0, 0.5, 1))
+    right.set(title=f"{draw.SIGNS[sign]}: {len(z)} tokens", xlabel="$\\log r$")
+    right.set(yscale="log", ylim=(0.4, 900))
+    draw.plain_ticks(right.yaxis, (1, 10, 100))
+    at = {"x": 0.04, "va": "top", "transform": left.transAxes}
+    left.text(y=0.98, s="push kept", **at)
+    shares = [left.text(y=y, s="", weight="bold", **at) for y in (0.87, 0.77)]
 
     def move(chosen, gates) -> list:
         for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
             wide = name != "sapo" or given["tau_pos"] < 4
             shade = style.look(name)[0] if wide else style.SAPO_NARROW[0]
-            left = g[ours].numpy().clip(0, 1)
+            kept = g[ours].numpy().clip(0, 1)
             one = curve(algorithm, sign, grid, **given)
             lines[i].set_ydata(one.gate.numpy())
-            counts, _ = np.histogram(place, EDGES, weights=left)
+            counts, _ = np.histogram(place, EDGES, weights=kept)
             steps[i].set_ydata(np.maximum(counts, 1e-3))
             for artist in (lines[i], steps[i], shares[i]):
                 artist.set_color(shade)
-            share = (push * left).sum() / push.sum()
+            share = (push * kept).sum() / push.sum()
             title = ALGORITHMS[name].title if name in ALGORITHMS else name
             shares[i].set_text(f"{share * 100:\u2007>3.0f} %  {title}")
         return [*lines, *steps, *shares]

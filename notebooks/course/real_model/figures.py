@@ -1,5 +1,6 @@
 """Figures of chapter 13: packed rows, and runs of a pretrained model."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -8,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import FREE, GREY, INK, PAPER, looks_of, shade
+from course.kit.plots.style import FREE, GREY, PAPER, looks_of, shade
 from refimpl.history import History
 from refimpl.real.memory import memory
 
@@ -98,15 +99,23 @@ def fits(size: float) -> str:
 def memory_explorer(config) -> explorer.Explorer:
     """Where the bytes are, for the reader's prompts, answers and way to train."""
     parts = [name for name in memory(config) if name != "peak"]
-    figure, axis = plt.subplots(figsize=(8, 3.6))
-    bars = axis.barh(range(len(parts)), [1.0] * len(parts), color=FREE[1])
-    draw.row_labels(axis, parts)
-    axis.set(xscale="log", xlim=(0.01, 1e5), xlabel="GB (10⁹ bytes), log scale")
-    draw.plain_ticks(axis.xaxis, (0.01, 0.1, 1, 10, 100, 1000, 10_000))
-    for limit in ROOM:
-        draw.rule(axis, x=limit, colour=INK, dash=":")
+    ratios = {"width_ratios": (3, 4)}
+    figure, (left, right) = draw.panel_grid(2, (8, 3.8), sharex=True, **ratios)
+    bars = left.barh(range(len(parts)), 1.0, color=FREE[1])
+    draw.row_labels(left, [textwrap.fill(part, 17) for part in parts])
+    left.set(xscale="log", xlim=(0.01, 1e5), title="each part")
+    draw.plain_ticks(left.xaxis, (0.01, 1, 100, 10_000))
+    look = {"height": 0.4, "color": FREE[3], "edgecolor": FREE[2]}
+    whole, *rooms = right.barh(range(4), [1, *ROOM], **look)
+    whole.set_color(FREE[1])
+    named = ("all together", *(f"{room}: {limit} GB" for limit, room in ROOM.items()))
+    for row, name in enumerate(named):
+        right.text(0.012, row - 0.39, name, va="center")
+    right.set(ylim=(3.4, -0.7), yticks=(), title="their sum; filled: it fits")
+    for axis in (left, right):
+        axis.set_xlabel("GB (10⁹ bytes), log scale")
+        axis.grid(axis="y", visible=False)
     draw.finding(figure, "000.00 GB in all: more than the 80 GB of one large card")
-    draw.caption(figure, "dotted: 8, 24 and 80 GB")
 
     def update(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
         sizes = memory(
@@ -119,8 +128,11 @@ def memory_explorer(config) -> explorer.Explorer:
         )
         for bar, part in zip(bars, parts):
             bar.set_width(max(sizes[part] / 1e9, 1e-3))
-        figure._suptitle.set_text(fits(sizes["peak"] / 1e9))
-        return [*bars, figure._suptitle]
+        total = sizes["peak"] / 1e9
+        whole.set_width(total)
+        for limit, room in zip(ROOM, rooms):
+            room.set_fill(total <= limit)
+        return [*bars, whole, *rooms, draw.say(figure, fits(total))]
 
     powers = [2**n for n in range(1, 13)]
     trained = [("all weights", "full")]
