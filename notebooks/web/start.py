@@ -22,9 +22,9 @@ SENTENCE = (
 CARDS = {
     "10_sapo": '<img src="figures/card_clip_or_fade.png" width="440" alt="GRPO\'s clip '
     "drops a token at once, SAPO's soft gate fades it out.\">",
-    "10b_evidence": '<img src="figures/card_stale_updates.png" width="440" alt="Reward '
-    "of stored stale runs: GRPO and a one-sided gate keep most of it, SAPO at τ = 8.8 "
-    'loses it.">',
+    "10b_evidence": '<img src="figures/card_way_back.png" width="440" alt="Reward '
+    "by learning rate, all gates at GRPO's pace: those that close on the way back fall "
+    'at lower rates.">',
 }
 """Where a chapter opens with something that moves, or with no picture."""
 

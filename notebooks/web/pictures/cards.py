@@ -28,7 +28,6 @@ from course.kit.plots.style import (
     PAPER,
     RIGHT,
     WRONG,
-    looks_of,
 )
 from course.late_sampler import late
 from course.scaling_out import ranks
@@ -36,7 +35,10 @@ from refimpl import normalisers
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.lab import grid, store
+from refimpl.lab import finding, grid, store
+from refimpl.lab.arms import AT_PACE
+from refimpl.lab.effects import Mean
+from refimpl.lab.statistics import estimate
 from refimpl.tasks import Arithmetic, verify
 from refimpl.tasks.world import HABITS, habit
 
@@ -182,22 +184,31 @@ def capped() -> Figure:
     return figure
 
 
-def stale_updates() -> Figure:
-    """Reward by rollout of the stored runs at the hard setting."""
-    figure, axis = blank("Stale data, hard setting: the\ntwo-sided soft gate falls")
-    labels = ("GRPO", "one-sided 8.8", "SAPO 8.8")
-    looks, counts = looks_of(labels), {}
-    for label, (ink, dash) in zip(labels, looks):
-        cell = grid.Cell(label, grid.STALE["hard"])
-        runs = claims.column("reward", cell)
-        draw.band(axis, runs, ink, label, dash, what="", linewidth=2.8)
-        counts[label] = len(runs)
-    say(axis, 30, 0.97, "GRPO", looks[0][0], ha="right", weight="bold")
-    say(axis, 4.5, 0.97, "one-sided 8.8", looks[1][0], weight="bold")
-    say(axis, 17, 0.15, "SAPO 8.8", looks[2][0], weight="bold")
-    axis.set(xlim=(0, 30.5), ylim=(-0.03, 1.06), xticks=[1, 15, 30], yticks=[0, 0.5, 1])
+COMPARED = "soft, τ = 8.8: area at GRPO's pace"
+
+
+def way_back() -> Figure:
+    """Mean reward by learning rate, where each gate moves the weights as GRPO does."""
+    title = "Moved equally far, gates that\nclose on the way back fall first"
+    figure, axis = blank(title)
+    every, rates = claims.everything(), finding.HALF_OCTAVES
+    (asked,) = [one for one in finding.FINDING if str(one.number) == COMPARED]
+    whole = asked.effect.pairs(every).keys()  # starts that have all of its runs
+    every = every[every["start"].isin(whole)]
+    for pair, ink in zip(("hard", "soft, τ = 8.8"), FREE):
+        for arm, dash in zip(finding.PAIRS[pair], ("-", "--")):
+            cells = [grid.Cell(AT_PACE.get(arm, arm), rate, 16) for rate in rates]
+            found = [estimate(Mean("area", cell).pairs(every)) for cell in cells]
+            means = [one.effect for one in found]
+            axis.plot(rates, means, color=ink, linestyle=dash, linewidth=2.8)
+    say(axis, 6.3e-4, 0.74, "open", weight="bold")
+    say(axis, 4.1e-4, 0.46, "closed", weight="bold", ha="right")
+    say(axis, 2e-4, 0.1, "clip", FREE[0], weight="bold")
+    say(axis, 2.8e-4, 0.1, "soft", FREE[1], weight="bold")
+    axis.set(xscale="log", ylim=(0, 1), yticks=[0, 0.5, 1])
+    draw.plain_ticks(axis.xaxis, rates[::2])
     axis.set_ylabel("reward")
-    axis.set_xlabel(f"rollout  ({draw.how_many(counts)}: median and range)")
+    axis.set_xlabel(f"learning rate  (mean of {found[0].starts} runs)")
     return figure
 
 
@@ -550,7 +561,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         weight_by_length,
         one_ratio,
         capped,
-        stale_updates,
+        way_back,
         far_enough,
         group_judges,
         hacking,
