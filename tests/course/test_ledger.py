@@ -164,6 +164,11 @@ def play(table):
     return pictures.audit_explorer(table)
 
 
+def said(play) -> str:
+    """The claim and its verdict, on one line."""
+    return play.figure.get_suptitle().replace("\n", " ")
+
+
 def test_the_audit_begins_with_what_the_ledger_says(play):
     for stored in claims.claimed():
         number = int(stored["claim"])
@@ -171,7 +176,7 @@ def test_the_audit_begins_with_what_the_ledger_says(play):
             continue
         play.set(number=number)
         if stored["why"] == "":
-            assert play.figure.get_suptitle().endswith(stored["verdict"])
+            assert said(play).endswith(stored["verdict"])
         text = play.figure.axes[0].get_title(loc="left")
         shown = float(text.split()[0])  # three digits of four
         assert shown == pytest.approx(float(stored["effect"]), rel=0.01)
@@ -181,10 +186,9 @@ def test_an_outcome_that_nobody_declared_gets_no_verdict(play):
     """And every control of the audit moves the picture."""
     play.set(number=5, outcome="reward", threshold=2.0)
     axis = play.figure.axes[0]
-    title = play.figure.get_suptitle
-    assert title().endswith("an outcome that nobody declared")
+    assert said(play).endswith("an outcome that nobody declared")
     assert list(axis.lines[3].get_xdata()) == [-2.0, -2.0]  # on the side claimed
     play.set(outcome="as declared", threshold=5.0)
-    assert title().endswith("none that matters")  # of that size
+    assert said(play).endswith("none that matters")  # of that size
     play.set(threshold=1.0)
     assert play.idle() == []

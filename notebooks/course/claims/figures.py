@@ -1,5 +1,6 @@
 """Figures of chapter 12: clusters, the ledger, breaking rates, the audit."""
 
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -332,37 +333,49 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         claim.number: table[table["arm"].isin({c.arm for c in claim.effect.cells})]
         for claim in AUDITED
     }
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    (band,) = axis.plot([0, 0], [0, 0], color=INK, linewidth=3)
-    (middle,) = axis.plot(0, 0, "o", color=INK, ms=9)
+    figure, axis = plt.subplots(figsize=(draw.NARROW, 4.2))
+    (band,) = axis.plot([0, 0], [len(OLD)] * 2, color=INK, linewidth=4)
+    (middle,) = axis.plot(0, len(OLD), "o", color=INK, ms=9)
     (dots,) = axis.plot([], [], "o", color=FREE[1], alpha=0.8)
-    (limit,) = axis.plot([0, 0], [-0.6, 1], "--", color=GREY)
+    (limit,) = axis.plot([0, 0], [-1, 6], "--", color=GREY)
+    (marks,) = axis.plot([], [], "|", color=INK, ms=15, mew=2)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
-    axis.set(ylim=(-0.6, 1.0), yticks=(), xlim=(-1, 1))
-    title = figure.suptitle("\n", x=0.01, ha="left", linespacing=1.15)
-    axis.set_title(" ", loc="left")
-    told = "dots: warm starts, bar: 95 % interval of their mean, dashed: your threshold"
-    draw.caption(figure, told)
+    draw.row_labels(axis, [*(f"start {start}" for start in OLD), "their mean"])
+    axis.set_xlim(-1, 1)
+    axis.grid(axis="y", visible=False)
+    draw.finding(figure, "claim and verdict")
+    axis.set_title(" ", loc="left", size=11)
+    draw.caption(figure, "dots: pairs of runs; bar: 95 % interval; dashed: threshold")
+
+    @functools.cache  # the threshold asks for nothing new
+    def found(number: int, outcome: str, starts: int, seeds: int):
+        claim = next(c for c in AUDITED if c.number == number)
+        return claim, *audited(claim, runs[number], outcome, starts, seeds)
 
     def update(number: int, outcome: str, starts: int, seeds: int, threshold: float):
-        claim = next(c for c in AUDITED if c.number == number)
-        made, by_start = audited(claim, runs[number], outcome, starts, seeds)
+        claim, made, by_start = found(number, outcome, starts, seeds)
+        rows = [start for start, values in by_start.items() for _ in values]
+        pairs = [value for values in by_start.values() for value in values]
+        dots.set_data(pairs, rows)
         means = [sum(values) / len(values) for values in by_start.values()]
-        dots.set_data(means, [0.25] * len(means))
-        middle.set_data([made.effect], [-0.1])
-        band.set_data([made.low, made.high], [-0.1, -0.1])
+        marks.set_data(means, [*by_start])
+        middle.set_xdata([made.effect])
+        band.set_xdata([made.low, made.high])
         at = claim.sign * threshold * claim.smallest
         limit.set_xdata([at, at])
-        known = [x for x in (*means, made.low, made.high, at) if math.isfinite(x)]
-        far = 1.15 * max(map(abs, known), default=1.0) or 1.0
-        axis.set_xlim(-far, far)
-        title.set_text(f"{claim.title}:\n{_said(claim, made, outcome, threshold)}")
+        ends = (*pairs, made.low, made.high, 2 * claim.smallest)
+        far = 1.15 * max((abs(x) for x in ends if math.isfinite(x)), default=1.0)
+        axis.set_xlim(-far, far)  # it stays while the threshold moves
+        said = _said(claim, made, outcome, threshold)
+        title = draw.say(figure, f"{claim.title}: {said}")
+        if "\n" not in title.get_text():  # two lines, which the layout has room for
+            title.set_text(f"{claim.title}:\n{said}")
         numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
-        pairs = f"{made.runs} pairs from {made.starts} warm starts"
-        axis.set_title(f"{numbers}, {pairs}", loc="left")
+        counted = f"{made.runs} pairs, {made.starts} starts"
+        axis.set_title(f"{numbers}, {counted}", loc="left", size=11)
         shown = next(name for name, column in OUTCOMES.items() if column == outcome)
         axis.set_xlabel(unit(claim) if outcome == DECLARED else shown)
-        return [axis, title]  # its scale moves, too
+        return [axis, limit, title]  # its scale moves, too
 
     numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
     most = int(table["seed"].max()) + 1

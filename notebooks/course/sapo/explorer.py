@@ -27,7 +27,7 @@ from refimpl.lab.arms import one_sided
 from refimpl.starts import warm_start
 from refimpl.train import train
 
-SIZE, DPI = (6.8, 4.2), 100
+SIZE, DPI = (7.6, 4.2), 100
 EDGE = 0.2
 """A token has moved on, or come back, when its ratio is further than this from 1."""
 LIMIT = 3.0  # ratios beyond are drawn at the edge
@@ -174,7 +174,10 @@ def _rgb(colour: str) -> list[float]:
 
 
 class Picture:
-    """The figure: two panels with gates and tokens, two bars, and rewards."""
+    """The figure: two panels with gates and tokens, two bars, and rewards.
+
+    Every word belongs to a panel, so that a phone can show one below the other.
+    """
 
     def __init__(self):
         self.figure: Figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
@@ -182,18 +185,19 @@ class Picture:
         self.trained: list[tuple[Gate, list[float]]] = []
         look = {"ha": "left", "fontsize": 12.5, "parse_math": False}
         self.title = self.figure.suptitle(" ", x=0.015, y=0.985, **look)
-        self.columns = [self.panel(*one) for one in zip(self.tokens, (0.055, 0.545))]
+        self.columns = [self.panel(*one) for one in zip(self.tokens, (0.535, 0.085))]
         self.name = self.legend()
-        self.bars = [self.bar(*one) for one in zip(PARTS, (0.258, 0.108))]
+        self.bars = [self.bar(*one) for one in zip(PARTS, (0.735, 0.585))]
         self.curves = self.survival()
         self.known = [self.known_gates(k) for k in range(len(self.tokens[0].ratio))]
 
-    def text(self, x: float, y: float, text: str, **look):
+    def text(self, axis, x: float, y: float, text: str, **look):
+        """A panel's words, at a place of the figure."""
         look = {"fontsize": 10.5, "color": QUIET, "va": "center"} | look
-        return self.figure.text(x, y, text, **look)
+        return axis.text(x, y, text, transform=self.figure.transFigure, **look)
 
-    def panel(self, tokens: Tokens, left: float) -> dict:
-        axis = self.figure.add_axes((left, 0.475, 0.44, 0.335))
+    def panel(self, tokens: Tokens, bottom: float) -> dict:
+        axis = self.figure.add_axes((0.06, bottom, 0.425, 0.3))
         good = tokens.sign > 0
         axis.set(xlim=(-0.06, LIMIT + 0.08), ylim=(-0.14, 1.3))
         axis.set_xticks([0, 1, 2, 3], [*"0123"], fontsize=10)
@@ -210,10 +214,9 @@ class Picture:
             axis.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
         on, back = (LIMIT, "right"), (0, "left")
         for part, (x, side) in zip(PARTS, (on, back) if good else (back, on)):
-            axis.text(x, 1.2, part, fontsize=9, color=QUIET, ha=side, va="center")
+            axis.text(x, 1.2, part, fontsize=10, color=QUIET, ha=side, va="center")
         axis.text(1.45, -0.3, "ratio r", fontsize=10, ha="center", va="center")
-        if good:
-            axis.set_ylabel("gate g", fontsize=10, labelpad=-4)
+        axis.set_ylabel("gate g", fontsize=10, labelpad=-4)
         for name in ("grpo", "sapo"):
             colour, dash = LOOKS[name]
             g, _ = tokens.gates(name, 0)
@@ -224,22 +227,25 @@ class Picture:
 
     def legend(self):
         """The names of the three gates; the reader's own is a text that moves."""
+        axis = self.figure.add_axes((0.02, 0.9, 0.3, 0.03))
+        axis.axis("off")
+        # Not seen, as those of the bars: for the picture's words.
+        axis.set_ylabel("GRPO's clip, SAPO as published, your gate")
         x = 0.02
         for label, name, wide in (
-            ("GRPO's clip", "grpo", 0.205),
-            ("SAPO as published", "sapo", 0.29),
+            ("GRPO's clip", "grpo", 0.175),
+            ("SAPO as published", "sapo", 0.255),
         ):
             colour, dash = LOOKS[name]
-            self.stroke(x, colour, dash, 1.8)
-            self.text(x + 0.06, 0.905, label, color=colour)
+            self.stroke(axis, x, colour, dash, 1.8)
+            self.text(axis, x + 0.045, 0.915, label, color=colour)
             x += wide
-        return self.stroke(x, INK, "-", 2.6), self.text(
-            x + 0.06, 0.905, "", weight="bold"
-        )
+        name = self.text(axis, x + 0.045, 0.915, "", weight="bold")
+        return self.stroke(axis, x, INK, "-", 2.6), name
 
-    def stroke(self, x: float, colour: str, dash: Dash, width: float):
-        (line,) = self.figure.axes[0].plot(
-            [x, x + 0.05], [0.905] * 2, transform=self.figure.transFigure,
+    def stroke(self, axis, x: float, colour: str, dash: Dash, width: float):
+        (line,) = axis.plot(
+            [x, x + 0.037], [0.915] * 2, transform=self.figure.transFigure,
             color=colour, linestyle=dash, linewidth=width, clip_on=False,
         )  # fmt: skip
         return line
@@ -247,25 +253,31 @@ class Picture:
     def bar(self, part: str, y: float) -> dict:
         """A bar with its large percentage, and marks where the known gates stand."""
         axis = self.figure.add_axes(
-            (0.02, y - 0.04, 0.27, 0.08), xlim=(0, 1), ylim=(0, 1)
+            (0.545, y - 0.035, 0.27, 0.07), xlim=(0, 1), ylim=(0, 1)
         )
         axis.axis("off")
+        axis.set_ylabel(f"the share of the push {part} that the gate keeps")
         axis.barh(0.5, 1, 1, color=FAINT)
         (fill,) = axis.barh(0.5, 0, 1)
         marks = [
             axis.plot([0, 0], [-0.15, 1.15], color=LOOKS[name][0], clip_on=False)[0]
             for name in ("grpo", "sapo")
         ]
-        self.text(0.02, y + 0.064, part, fontsize=11.5, color=INK)
+        self.text(axis, 0.545, y + 0.065, part, fontsize=11.5, color=INK)
+        if part == PARTS[0]:
+            self.text(axis, 0.545, 0.86, "share of the push the gate keeps", color=INK)
+        else:
+            told = "marks: GRPO's clip, SAPO as published"
+            self.text(axis, 0.545, 0.52, told, fontsize=10)
         look = {"fontsize": 26, "weight": "bold", "ha": "right"}
         return {
             "fill": fill,
             "marks": marks,
-            "text": self.text(0.495, y, "", **look),
+            "text": self.text(axis, 0.985, y, "", **look),
         }
 
     def survival(self) -> dict:
-        axis = self.figure.add_axes((0.565, 0.075, 0.42, 0.2))
+        axis = self.figure.add_axes((0.575, 0.085, 0.41, 0.265))
         axis.set(xscale="log", xlim=(0.95, 31), ylim=(-0.03, 1.03))
         axis.set_xticks(
             [1, 2, 3, 6, 12, 30], ["1", "2", "3", "6", "12", "30"], fontsize=10
@@ -274,9 +286,9 @@ class Picture:
         axis.set_yticks([0, 1], ["0", "1"], fontsize=10)
         axis.grid(False)
         axis.tick_params(length=3, pad=2)
-        self.text(0.02, 0.375, "share of the push that the gate keeps", color=INK)
-        self.text(0.545, 0.375, "reward, nearest stored runs", color=INK)
-        self.text(0.02, 0.03, "marks: GRPO's clip, SAPO as published", fontsize=9.5)
+        told = "reward, nearest stored runs"
+        axis.set_ylabel(f"{told} and GRPO", visible=False)
+        self.text(axis, 0.545, 0.44, told, color=INK)
         (grpo,) = axis.plot([], [], color=LOOKS["grpo"][0], linewidth=1.4)
         (middle,) = axis.plot([], [], linewidth=1.8)
         band = axis.fill_between([1, 2], [0, 0], [0, 0], linewidth=0, alpha=0.22)
@@ -288,10 +300,10 @@ class Picture:
         }
         mine = [axis.plot([], [], zorder=5 - i / 10, **look)[0] for i in range(KEPT)]
         tips = [
-            axis.text(0, 0, "", fontsize=9.5, weight="bold", va="center") for _ in mine
+            axis.text(0, 0, "", fontsize=10, weight="bold", va="center") for _ in mine
         ]
-        self.text(0.985, 0.375, "GRPO", color=LOOKS["grpo"][0], ha="right")
-        name = self.text(0.545, 0.315, "")
+        self.text(axis, 0.985, 0.44, "GRPO", color=LOOKS["grpo"][0], ha="right")
+        name = self.text(axis, 0.545, 0.39, "")
         return {
             "grpo": grpo,
             "middle": middle,
@@ -318,7 +330,7 @@ class Picture:
             moved += [dots, line]
         stroke, name = self.name
         stroke.set(color=colour, linestyle=dash)
-        name.set(text=f"{gate}, k = {k}", color=colour)
+        name.set(text=str(gate), color=colour)
         shares = [self.known[k], kept(self.tokens, k, mine)]
         for i, bar in enumerate(self.bars):
             for mark, share in zip(bar["marks"], shares[0]):

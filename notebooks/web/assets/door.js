@@ -50,7 +50,7 @@
       return "You meant right answers and paid for steps. It earns nearly all that can be paid, and almost nothing is right: it learned what is paid, not what was meant.";
     if (right < stops[0].right)
       return `It earns more and more, and fewer answers are right than before training: ${hundred(right)}.`;
-    if (best - right > 0.05) return "It still earns more with every round. But look at the right answers.";
+    if (best - right > 0.05) return "It still earns more with every round. But look at the share that is right.";
     return `It shows more steps, and more of its answers are right: ${hundred(right)}. So far, so good.`;
   }
 

@@ -296,6 +296,13 @@ function prediction(id, asked) {
   return { row, said, drag };
 }
 
+/* What changes above a row does not move it away from under a finger. */
+function held(row, change) {
+  const before = row.getBoundingClientRect().top;
+  change();
+  scrollBy({ top: row.getBoundingClientRect().top - before, behavior: "instant" });
+}
+
 const FOLDER = document.currentScript.src.replace(/[^/]*$/, "");
 
 async function play(figure, id, bundle) {
@@ -355,7 +362,7 @@ async function play(figure, id, bundle) {
     waiting = true;
     requestAnimationFrame(() => {
       waiting = false;
-      draw();
+      held(fields, draw);
     });
   };
 
@@ -381,7 +388,7 @@ async function play(figure, id, bundle) {
   const set = (chosen) => {
     controls.forEach((c, i) => (stops[i] = chosen[c.name] ?? stops[i]));
     moved();
-    question.drag();
+    held(fields, question.drag);
   };
   const question = prediction(id, bundle.prediction);
   const rows = controls.map((c) => control(id, c, (stop) => set({ [c.name]: stop })));
@@ -395,6 +402,7 @@ async function play(figure, id, bundle) {
   const presets = buttons.length ? [chips] : [];
   const parts = [legend, ...presets, ...rows.map((row) => row.row)];
   if (bundle.note) parts.push(element("p", { textContent: bundle.note }));
+  const fields = element("fieldset", {}, parts);
 
   draw();
   before = [...named(), ...texts()];
@@ -405,7 +413,15 @@ async function play(figure, id, bundle) {
     "data-more", picture.scrollLeft + picture.clientWidth < picture.scrollWidth - 2);
   picture.addEventListener("scroll", more);
   figure.querySelector("img").hidden = true;
-  figure.prepend(question.row, view, strip, question.said, element("fieldset", {}, parts), live);
+  figure.prepend(question.row, view, strip, question.said, fields, live);
+  const stays = () => {
+    const seen = innerHeight - document.querySelector("header").offsetHeight;
+    const asked = question.row.offsetHeight ?? 0;
+    const bottom = fields.getBoundingClientRect().bottom;
+    const high = bottom - figure.getBoundingClientRect().top - asked;
+    view.classList.toggle("stays", high > seen);
+  };
+  new ResizeObserver(stays).observe(fields.parentElement);
   new ResizeObserver(() => {
     const room = view.clientWidth;
     if (!room) return;

@@ -110,7 +110,7 @@ explorer.models.sapo = ({ model, controls }, floats) => {
     });
     drawn[at.stroke[0]].look = look.stroke;
     const taus = [...new Set([label.tau_pos, label.tau_neg])].join(" / ");
-    const text = [[`${gate.kind} ${taus}, k = ${k}`, 999]];
+    const text = [[`${gate.kind} ${taus}`, 999]];
     Object.assign(drawn[at.name[0]], { text, look: look.name });
     const words = drawn[at.title[0]].text[0].slice(1);
     const [on, back] = kept.map((share) => `${(100 * share).toFixed(0)} %`);
