@@ -218,7 +218,7 @@ def test_the_nearest_stored_setting_is_nearest_in_its_logarithm():
     assert stakes.nearest(4.0, (1.0, 10.0)) == 10.0
     said = stakes.ended({"GRPO": "GRPO"}, sampler_delay=4, updates=4)
     assert said == (
-        "Stored runs of 30 rollouts × 4 updates at a learning rate of 4e-4: GRPO "
+        "Nearest stored runs (30 rollouts × 4 updates, learning rate 4e-4). GRPO: "
         "51 % right at the end (31 % to 73 % in 5 runs)."
     )
     with pytest.raises(ValueError, match=r"no run of .*GRPO.* is stored"):

@@ -351,6 +351,8 @@ QUERIES = {
     "how to run": "run",
     "install": "run",
     "advantges": "notation 01_policy_gradient",
+    "what is a reward": "notation",
+    "what does ppo stand for": "notation 02_ppo",
     "quiz": "instructor 00_start_here solutions",
     "colab": "run",
     "CISPO rare token": "07_cispo",
@@ -385,7 +387,7 @@ def test_the_search_answers_people(site, browser):
         for asked, hits in found.items()
         if not set(QUERIES[asked].split()) & set(hits)
     }
-    assert len(QUERIES) == 34 and missed == {}
+    assert len(QUERIES) == 36 and missed == {}
     assert found["advantage"][0] == found["what is a rollout?"][0] == "notation"
 
 

@@ -43,7 +43,7 @@ def run(notebook, folder: Path, tables: Path) -> None:
 
     client = NotebookClient(
         notebook,
-        timeout=600,
+        timeout=1800,  # an explorer's tables take five minutes of a quiet core
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,
@@ -103,11 +103,12 @@ def main(words: list[str]) -> None:
     make = explorers if "--explorers" in words else execute
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not chapters or path.stem.split("_")[0] in chapters:
-            start = time.perf_counter()
-            for old in TABLES.glob(f"{path.stem}_*.json"):
-                old.unlink()
+            start = time.time()
             make(path, TABLES / path.stem)
-            print(f"{path.name}  {time.perf_counter() - start:.0f} s", flush=True)
+            for table in TABLES.glob(f"{path.stem}_*.json"):
+                if table.stat().st_mtime < start:  # of an explorer that is gone
+                    table.unlink()
+            print(f"{path.name}  {time.time() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def cispo_explorer() -> explorer.Explorer:
             "PPO": {"max_ratio": 10.0, "mask": "both halves", "epsilon": 0.2},
             "low mask": {"max_ratio": 5.0, "mask": "lower half", "epsilon": 0.2},
         },
-        stakes=stakes.ended({"CISPO, cap 5,": "CISPO 5", "DAPO": "DAPO"}),
+        stakes=stakes.ended({"CISPO, cap 5": "CISPO 5", "DAPO": "DAPO"}),
         prediction=stakes.Prediction(
             "A token of a good answer has risen to r = 8. Does CISPO with its cap at 5 "
             "still push it?",
@@ -222,8 +222,7 @@ def walk_explorer(
         figure,
         update,
         {"k": control},
-        stakes="Where careful answers are rare: "
-        + stakes.ended(both, rate=2e-4, world="rare"),
+        stakes=stakes.ended(both, rate=2e-4, world="rare"),
         prediction=stakes.Prediction(
             "How many of the eight good forks will CISPO have let go of at the end?",
             ("none", "half of them", "all of them"),

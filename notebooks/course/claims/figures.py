@@ -368,8 +368,10 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         axis.set_xlim(-far, far)  # it stays while the threshold moves
         said = _said(claim, made, outcome, threshold)
         title = draw.say(figure, f"{claim.title}: {said}")
-        if "\n" not in title.get_text():  # two lines, which the layout has room for
-            title.set_text(f"{claim.title}:\n{said}")
+        lines = draw.wrapped(title.get_text(), 0.85 * draw.NARROW)  # capitals are wide
+        if "\n" not in lines:  # two lines, which the layout has room for
+            lines = f"{claim.title}:\n{said}"
+        title.set_text(lines)
         numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
         counted = f"{made.runs} pairs, {made.starts} starts"
         axis.set_title(f"{numbers}, {counted}", loc="left", size=11)

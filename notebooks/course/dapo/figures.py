@@ -115,7 +115,7 @@ def room_explorer() -> explorer.Explorer:
     def outcome(p: float, epsilon_high: float) -> str:
         stored = {0.2: "DAPO 0.20", 0.28: "DAPO", 0.4: "DAPO 0.40"}
         near = stakes.nearest(epsilon_high, stored)
-        return stakes.ended({f"DAPO, ε_high = {near:g},": stored[near]}, rate=1e-4)
+        return stakes.ended({f"DAPO, ε_high = {near:g}": stored[near]}, rate=1e-4)
 
     return explorer.Explorer(
         figure,
@@ -177,7 +177,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
         figure,
         update,
         controls,
-        stakes=f"{usual[:-1]}; {dynamic.rpartition(': ')[2]}",
+        stakes=f"{usual[:-1]}; {dynamic.partition('). ')[2]}",
         prediction=stakes.Prediction(
             "What does a live group cost where nine answers in ten are right, beside "
             "one where five in ten are?",
@@ -263,7 +263,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
         figure,
         update,
         controls,
-        stakes=f"{plain[:-1]}; {ramp.rpartition(': ')[2]}",
+        stakes=f"{plain[:-1]}; {ramp.partition('). ')[2]}",
         prediction=stakes.Prediction(
             "Widen L_cache from 10 to 30. Whom does the ramp punish more often then?",
             ("right answers", "wrong answers"),

@@ -236,7 +236,7 @@ def outcome() -> str:
     """How the toy's stored students ended, beside those that reward trained."""
     runs = distil.read()
     said = [
-        f"{name} {stakes.right([run['accuracy'][-1] for run in runs[f'toy: {arm}']])}"
-        for name, arm in (("distilled", "distilled"), ("by reward alone", "RL"))
+        f"{name}: {stakes.right([run['accuracy'][-1] for run in runs[f'toy: {arm}']])}"
+        for name, arm in (("Distilled", "distilled"), ("by reward alone", "RL"))
     ]
-    return f"Stored runs of the toy, every token compared: {'; '.join(said)}."
+    return f"Stored runs of the toy (every token compared). {'; '.join(said)}."

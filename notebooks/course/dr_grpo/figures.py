@@ -240,7 +240,7 @@ def push_explorer() -> explorer.Explorer:
         "long": explorer.slider("long answers (tokens)", 32, 24, 48, 1),
         "limit": explorer.slider("L_max (tokens)", 48, 48, 200, 4),
     }
-    both = {"divided by the length": "GRPO", "by L_max = 48,": "Dr. GRPO"}
+    both = {"divided by the length": "GRPO", "by L_max = 48": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
         update,

@@ -166,7 +166,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
         "k": explorer.slider("right answers k, at most G", 1, 0, most, 1),
         "size": explorer.slider("group size G", 8, 2, most, 1),
     }
-    both = {"GRPO, with the std,": "GRPO", "Dr. GRPO, without,": "Dr. GRPO"}
+    both = {"GRPO, with the std": "GRPO", "Dr. GRPO, without": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
         update,

@@ -146,9 +146,9 @@ def gspo_explorer() -> explorer.Explorer:
     def outcome(low: float, high: float, n: int, sigma: float, fork: float) -> str:
         paper = stakes.nearest(high, (4e-4, 0.04)) == 4e-4
         gspo = (
-            {"GSPO, paper's ε,": "GSPO 3e-4"}
+            {"GSPO, paper's ε": "GSPO 3e-4"}
             if paper
-            else {"GSPO, a hundred times its ε,": "GSPO 0.03"}
+            else {"GSPO, a hundred times its ε": "GSPO 0.03"}
         )
         return stakes.ended({**gspo, "GRPO": "GRPO"}, rate=8e-4, updates=4)
 

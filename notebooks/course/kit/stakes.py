@@ -69,6 +69,13 @@ def right(accuracies: Collection[float]) -> str:
     return _right(statistics.median(accuracies), *ends, len(accuracies))
 
 
+WORLDS = {
+    "sums": "",
+    "moe": ", a mixture of experts",
+    "rare": ", a rare careful habit",
+}
+
+
 def ended(
     arms: Mapping[str, str],
     rate: float = 4e-4,
@@ -78,8 +85,8 @@ def ended(
 ) -> str:
     """How the stored runs of these arms ended, each under its own words.
 
-    "Stored runs of 30 rollouts × 16 updates at a learning rate of 4e-4: GRPO 82 % right
-    at the end (73 % to 89 % in 10 runs)." Held-out accuracy, median, least and most.
+    "Nearest stored runs (30 rollouts × 16 updates, learning rate 4e-4). GRPO: 82 %
+    right at the end (73 % to 89 % in 10 runs)." Held-out accuracy: median, least, most.
     Raises `UserError` if no such run is stored.
     """
     said, settings = [], json.dumps(changed, sort_keys=True)
@@ -87,11 +94,12 @@ def ended(
         key = arm, rate, updates, world, settings
         if key not in _ended():
             raise UserError(f"no run of {shown(key)} is stored")
-        said.append(f"{label} {_ended()[key]}")
+        said.append(f"{label}: {_ended()[key]}")
     times = f"{updates} update{'s' * (updates > 1)}"
     at = f"{rate:.0e}".replace("e-0", "e-")
-    head = f"Stored runs of 30 rollouts × {times} at a learning rate of {at}"
-    return f"{head}: {'; '.join(said)}."
+    where = f"30 rollouts × {times}, learning rate {at}{WORLDS[world]}"
+    told = "; ".join(said)
+    return f"Nearest stored runs ({where}). {told[0].upper()}{told[1:]}."
 
 
 def nearest(at: float, stored: Collection[float]) -> float:

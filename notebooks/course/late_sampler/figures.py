@@ -147,10 +147,10 @@ def kept_explorer() -> explorer.Explorer:
     def outcome(lag: int, cap: float, kappa: float) -> str:
         delta = stakes.nearest(kappa, (0.003, 0.01, 0.03))
         ended = late.accuracy("grpo")
-        shown = {"no rule": "none", f"OPSM, δ = {delta:g},": f"OPSM, {delta:g}"}
-        shown |= {"sequence mask, C = 3,": "sequence mask, 3"}
-        said = [f"{k} {stakes.right([*ended[v].values()])}" for k, v in shown.items()]
-        return f"Stored runs of GRPO, 4 rollouts late: {'; '.join(said)}."
+        shown = {"No rule": "none", f"OPSM, δ = {delta:g}": f"OPSM, {delta:g}"}
+        shown |= {"sequence mask, C = 3": "sequence mask, 3"}
+        said = [f"{k}: {stakes.right([*ended[v].values()])}" for k, v in shown.items()]
+        return f"Nearest stored runs (GRPO, 4 rollouts late). {'; '.join(said)}."
 
     return explorer.Explorer(
         figure,

@@ -167,7 +167,7 @@ def shift_explorer() -> explorer.Explorer:
             "experts": explorer.slider("experts per token, k", 2, 1, 8, 1),
         },
         stakes=stakes.ended(
-            {"RSPO": "RSPO", "GMPO, without γ,": "GMPO"}, rate=6e-4, world="moe"
+            {"RSPO": "RSPO", "GMPO, without γ": "GMPO"}, rate=6e-4, world="moe"
         ),
         prediction=stakes.Prediction(
             "With more experts per token, does the drift of one of them cost the token "
@@ -223,9 +223,9 @@ def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Expl
     def outcome(noise: float) -> str:
         both = {"GRPO": "GRPO", "with R3": "GRPO + R3"}
         if noise < 0.1:
-            return f"Without noise: {stakes.ended(both, rate=6e-4, world='moe')}"
+            return f"Without noise. {stakes.ended(both, rate=6e-4, world='moe')}"
         known = stakes.ended(both, rate=6e-4, world="moe", router_noise=0.2)
-        return f"With noise 0.2: {known}"
+        return f"With noise 0.2. {known}"
 
     control = explorer.stops("noise on the router logits", list(gaps), 0.5)
     return explorer.Explorer(

@@ -1,5 +1,6 @@
 """Figures of chapter 11: all methods as one, gates on real tokens, the theorem."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -137,7 +138,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
     rollout = stale.load()
     figure, axes = plt.subplots(2, 2, figsize=(draw.NARROW, 6.2))
     first, second = (_row(*one, rollout) for one in zip(axes, (1, -1)))
-    draw.finding(figure, "What two gates leave of the push")
+    draw.finding(figure, "Kept of the push: one-sided 100 %, yours 100 %")
     known = dict(zip(METHODS, METHODS)) | {"yours": yours}
 
     def update(method, beside, epsilon, tau_pos, tau_neg) -> list:
@@ -149,8 +150,12 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
             tokens.numbers(algorithm, answers=rollout, **given)["g"]
             for _, algorithm, given in chosen
         ]
-        title = draw.say(figure, f"What {method} and {beside} leave of the push")
-        return [*first(chosen, gates), *second(chosen, gates), title]
+        moved, kept = zip(*(row(chosen, gates) for row in (first, second)))
+        *shares, whole = map(sum, zip(*kept))
+        every = zip((method, beside), shares)
+        told = {f"{_named(name)} {x / whole * 100:.0f} %": 0 for name, x in every}
+        title = draw.say(figure, f"Kept of the push: {', '.join(told)}")
+        return [*itertools.chain(*moved), title]
 
     def outcome(method, beside, epsilon, tau_pos, tau_neg) -> str:
         stored = {
@@ -195,8 +200,8 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
 ARMS = {
     "grpo": {"GRPO": "GRPO"},
     "dapo": {"DAPO": "DAPO"},
-    "gspo": {"GSPO, ε = 0.03,": "GSPO 0.03"},
-    "cispo": {"CISPO, cap 5,": "CISPO 5"},
+    "gspo": {"GSPO, ε = 0.03": "GSPO 0.03"},
+    "cispo": {"CISPO, cap 5": "CISPO 5"},
     "gmpo": {"GMPO": "GMPO"},
     "yours": {},
 }
@@ -206,10 +211,10 @@ def _stored(name: str, tau: float) -> dict[str, str]:
     """The stored arm that is nearest to a method with this temperature."""
     if name == "sapo":
         near = stakes.nearest(tau, (1.0, 4.4, 8.8, 17.6))
-        return {f"SAPO, τ = {near:g},": f"SAPO {near}"}
+        return {f"SAPO, τ = {near:g}": f"SAPO {near}"}
     if name == "one-sided":
         near = stakes.nearest(tau, (4.4, 8.8, 17.6))
-        return {f"one-sided, τ = {near:g},": f"one-sided {near}"}
+        return {f"one-sided, τ = {near:g}": f"one-sided {near}"}
     return ARMS[name]
 
 
@@ -235,8 +240,13 @@ EDGES = np.linspace(-1.225, 1.225, 50)
 RATIOS = np.linspace(0.0043, 3, 400)
 
 
+def _named(name: str) -> str:
+    return ALGORITHMS[name].title if name in ALGORITHMS else name
+
+
 def _row(axes, sign: int, rollout: stale.Stale):
-    """Draw the panels of one sign; returns what moves them."""
+    """Draw the panels of one sign; returns what moves them, and by both gates the push
+    that is kept, and all of it."""
     left, right = axes
     grid = torch.from_numpy(RATIOS)
     ours = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
@@ -263,7 +273,8 @@ def _row(axes, sign: int, rollout: stale.Stale):
     left.text(y=0.98, s="push kept", **at)
     shares = [left.text(y=y, s="", weight="bold", **at) for y in (0.87, 0.77)]
 
-    def move(chosen, gates) -> list:
+    def move(chosen, gates) -> tuple[list, list]:
+        left_over = []
         for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
             wide = name != "sapo" or given["tau_pos"] < 4
             shade = style.look(name)[0] if wide else style.SAPO_NARROW[0]
@@ -274,9 +285,9 @@ def _row(axes, sign: int, rollout: stale.Stale):
             steps[i].set_ydata(np.maximum(counts, 1e-3))
             for artist in (lines[i], steps[i], shares[i]):
                 artist.set_color(shade)
-            share = (push * kept).sum() / push.sum()
-            title = ALGORITHMS[name].title if name in ALGORITHMS else name
-            shares[i].set_text(f"{share * 100:\u2007>3.0f} %  {title}")
-        return [*lines, *steps, *shares]
+            left_over.append((push * kept).sum())
+            share = 100 * left_over[-1] / push.sum()
+            shares[i].set_text(f"{share:\u2007>3.0f} %  {_named(name)}")
+        return [*lines, *steps, *shares], [*left_over, push.sum()]
 
     return move

@@ -175,7 +175,7 @@ def clip_explorer() -> explorer.Explorer:
 
     def outcome(epsilon_low: float, epsilon_high: float, size: float) -> str:
         narrow = stakes.nearest(1 + epsilon_high, (1.2, 1.49)) == 1.2
-        label = "GRPO with the clip 0.80 to 1.20" if narrow else "with 0.67 to 1.49"
+        label = f"GRPO with the clip {'0.80 to 1.20' if narrow else '0.67 to 1.49'}"
         arm = "GRPO" if narrow else "GRPO (0.67, 1.49)"
         return stakes.ended({label: arm}, rate=6e-4)
 

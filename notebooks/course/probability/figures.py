@@ -123,7 +123,7 @@ def room_explorer() -> explorer.Explorer:
     def outcome(before: float, epsilon: float, delta: float, kl: float) -> str:
         stored = stakes.nearest(delta, (0.1, 0.2, 1.0))
         label = {
-            f"DPPO-TV, δ = {stored:g}, weights 3 rollouts late,": f"DPPO-TV {stored:g}"
+            f"DPPO-TV, δ = {stored:g}, weights 3 rollouts late": f"DPPO-TV {stored:g}"
         }
         return stakes.ended(label, updates=1, sampler_delay=3)
 

@@ -135,13 +135,13 @@ def newer_explorer() -> explorer.Explorer:
     ratio = torch.linspace(0.02, 3.5, 300, dtype=torch.float64)
     fixed = coefficient(ALGORITHMS["grpo"], ratio)
     (vespo,) = left.plot(ratio, fixed, color=FREE[2])
-    right.plot(ratio, fixed, color=colour_of("grpo"), label="GRPO")
+    (grpo,) = right.plot(ratio, fixed, color=colour_of("grpo"), label="GRPO")
     (dppo,) = right.plot(ratio, fixed, "--", color=FREE[0], label="DPPO")
     draw.rule(left, x=1)
     left.set(xlabel="ratio r of an answer", ylabel="coefficient, Â = 1", ylim=(0, 3.6))
     right.set(xlabel="ratio r of a token", title="DPPO: a bound on the probability")
     right.legend(loc="upper left")
-    draw.finding(figure, "GRPO lets a good token rise to r = 1.20, DPPO without end")
+    draw.finding(figure, "A good token may rise to r = 1.20 (GRPO), 1.50 (DPPO)")
 
     def update(old: float, bound: float, k: float, rate: float) -> list:
         kernel = {"k_pos": k, "k_neg": k, "lambda_pos": rate, "lambda_neg": rate}
@@ -149,15 +149,16 @@ def newer_explorer() -> explorer.Explorer:
         left.set_title(f"VESPO: its peak is at r = {k / rate:.2f}")
         bounds = {"delta_low": bound, "delta_high": bound}
         y = coefficient(ALGORITHMS["dppo_tv"], ratio, old, **bounds)
-        dppo.set_ydata(y.masked_fill(ratio * old > 1, torch.nan))  # no such probability
-        top = 1 + bound / old
-        end = f"up to {top:.2f}" if top * old < 1 else "without end"
-        title = draw.say(figure, f"GRPO lets a good token rise to r = 1.20, DPPO {end}")
-        return [vespo, dppo, left.title, title]
+        for line, values in ((grpo, fixed), (dppo, y)):  # there is no p above 1
+            line.set_ydata(values.masked_fill(ratio * old > 1, torch.nan))
+        ends = [min(top, 1 / old) for top in (1.2, 1 + bound / old)]
+        told = "A good token may rise to r = {:.2f} (GRPO), {:.2f} (DPPO)"
+        title = draw.say(figure, told.format(*ends))
+        return [vespo, grpo, dppo, left.title, title]
 
     def outcome(old: float, bound: float, k: float, rate: float) -> str:
         near = stakes.nearest(bound, (0.1, 0.2))
-        arms = {f"DPPO-TV, δ = {near:g},": f"DPPO-TV {near:g}", "GRPO": "GRPO"}
+        arms = {f"DPPO-TV, δ = {near:g}": f"DPPO-TV {near:g}", "GRPO": "GRPO"}
         return stakes.ended(arms, rate=2e-4, updates=4)
 
     return explorer.Explorer(

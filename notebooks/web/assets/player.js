@@ -18,6 +18,7 @@ const LEAST = 0.6; // of a panel: its letters of 10 points are then 9 pixels hig
 const WHOLE = 0.655; // and those of 9 points in a picture that is not cut
 const TALLEST = 0.66; // of the screen: the rest is for the controls
 const APART = 6;
+const LONG = 18; // letters of a choice that half a phone cannot show
 const MOVE = 1, LINE = 2, QUADRATIC = 3, CUBIC = 4, CLOSE = 79;
 
 /* Decoding */
@@ -244,7 +245,8 @@ function control(id, about, moved) {
     const menu = element("select", { id: name }, options);
     menu.addEventListener("change", () => moved(Number(menu.value)));
     const follow = (stop) => (menu.value = stop);
-    return { row: element("div", {}, [label, menu]), follow };
+    const long = Math.max(...about.labels.map((text) => text.length)) > LONG;
+    return { row: element("div", { className: long ? "long" : "" }, [label, menu]), follow };
   }
   const range = element("input", { id: name, type: "range", min: 0, step: 1 });
   range.max = about.stops.length - 1;
