@@ -111,5 +111,6 @@ STAGES = {
     "pace-7": _stage("τ as published, five more starts", THEN, *ONE),
     "pace-8": _stage("At GRPO's, five more starts", THEN, *ONE, paced=True),
 }
-"""The runs, in the order in which they are made. It was changed once, after the first
-stage and some of the second: τ = 1 comes before five more starts of the others."""
+"""The runs. Their order was changed twice, that of the cells never: after the first
+stage and some of the second τ = 1 came before five more starts of the others; and of
+what was then left `pace-7` came first, because that pair alone was undecided."""
