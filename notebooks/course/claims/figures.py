@@ -364,7 +364,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
         at = claim.sign * threshold * claim.smallest
         limit.set_xdata([at, at])
         ends = (*pairs, made.low, made.high, 2 * claim.smallest)
-        far = 1.15 * max((abs(x) for x in ends if math.isfinite(x)), default=1.0)
+        far = 1.15 * max(abs(x) for x in ends if math.isfinite(x))
         axis.set_xlim(-far, far)  # it stays while the threshold moves
         said = _said(claim, made, outcome, threshold)
         title = draw.say(figure, f"{claim.title}: {said}")

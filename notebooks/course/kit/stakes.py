@@ -74,6 +74,7 @@ WORLDS = {
     "moe": ", a mixture of experts",
     "rare": ", a rare careful habit",
 }
+"""What is said of a world beside that of sums."""
 
 
 def ended(

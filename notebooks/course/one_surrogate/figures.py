@@ -152,9 +152,10 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
         ]
         moved, kept = zip(*(row(chosen, gates) for row in (first, second)))
         *shares, whole = map(sum, zip(*kept))
-        every = zip((method, beside), shares)
-        told = {f"{_named(name)} {x / whole * 100:.0f} %": 0 for name, x in every}
-        title = draw.say(figure, f"Kept of the push: {', '.join(told)}")
+        names = map(_named, (method, beside))
+        told = [f"{name} {x / whole * 100:.0f} %" for name, x in zip(names, shares)]
+        told = ", ".join(dict.fromkeys(told))  # a method beside itself is named once
+        title = draw.say(figure, f"Kept of the push: {told}")
         return [*itertools.chain(*moved), title]
 
     def outcome(method, beside, epsilon, tau_pos, tau_neg) -> str:
