@@ -10,8 +10,11 @@ from typing import Any
 
 import torch
 
+from refimpl import reading
 from refimpl.algorithms import Algorithm, from_gate, get
+from refimpl.batch import Rollout
 from refimpl.config import TrainConfig
+from refimpl.lab.drift import shared
 from refimpl.shell.flags import gathered
 
 
@@ -57,6 +60,57 @@ def half_open(tau: float) -> Callable:
     return gate
 
 
+def coin_of_weight(tau: float) -> Callable:
+    """SAPO's sech², opened where a coin says so, on whichever side: so often that the
+    weight (1 − g) r |Â| let through is what `one_sided` lets through of the tokens of a
+    micro-batch, in expectation. The coin is `half_open`'s."""
+
+    def gate(r, advantages):
+        soft = _soft(r, tau)
+        weight = (1 - soft) * r * advantages.abs()
+        back = (r - 1) * advantages < 0
+        share = (weight * back).sum() / weight.sum().clamp(min=1e-30)
+        return torch.where((r.double() * 1e5).frac() < share, 1.0, soft)
+
+    return gate
+
+
+def mirrored(tau: float) -> Callable:
+    """`one_sided` the other way about: 1 where a token moves on, sech² coming back."""
+
+    def gate(r, advantages):
+        return torch.where((r - 1) * advantages > 0, 1.0, _soft(r, tau))
+
+    return gate
+
+
+class OneSidedIfShared:
+    """`one_sided`, but of the returning tokens only those may come back in full with
+    which a good and a bad response of the group begin alike (`drift.shared`).
+
+    Which they are stands in no ratio. So the gate is the run's `log_probs`, too, and
+    looks at the rollout that was read last. Before any it is SAPO's.
+    """
+
+    def __init__(self, tau: float):
+        self.tau = tau
+        self.rollout: Rollout | None = None
+
+    def log_probs(self, model, rollout: Rollout, temperature: float):
+        self.rollout = rollout
+        return reading.log_probs(model, rollout, temperature)
+
+    log_probs.by_group = True  # type: ignore[attr-defined]  # of whole groups
+
+    def __call__(self, r, advantages):
+        soft = _soft(r, self.tau)
+        if self.rollout is None:
+            return soft
+        bad, good = (shared(self.rollout, sign * advantages) for sign in (1, -1))
+        back = (r - 1) * advantages < 0
+        return torch.where(back & (bad | good), 1.0, soft)
+
+
 def bad_weighted(tau: float, bad: float) -> Callable:
     """SAPO's sech² with bad responses (Â < 0) at the weight `bad`."""
 
@@ -70,6 +124,9 @@ GATES: dict[str, Callable[..., Callable]] = {
     "one_sided": one_sided,
     "two_sided_clip": two_sided_clip,
     "half_open": half_open,
+    "coin_of_weight": coin_of_weight,
+    "mirrored": mirrored,
+    "one_sided_if_shared": OneSidedIfShared,
     "bad_weighted": bad_weighted,
 }
 
@@ -87,12 +144,19 @@ class Arm:
     pace: str = ""
 
     def build(self) -> tuple[Algorithm, dict]:
-        settings: dict[str, Any] = dict(self.hyperparameters)
-        if self.algorithm in GATES:
-            gate = GATES[self.algorithm](**settings)
-            return from_gate(gate, self.algorithm), dict(self.training)
-        chosen = gathered(dict(self.training))
-        return get(self.algorithm), {"hyperparameters": settings, **chosen}
+        """The method, and its settings of `TrainConfig`."""
+        settings: dict[str, Any] = gathered(dict(self.training))
+        if self.algorithm not in GATES:
+            settings["hyperparameters"] = dict(self.hyperparameters)
+        return self.method()[0], settings
+
+    def method(self) -> tuple[Algorithm, Callable]:
+        """And what reads log-probs for it."""
+        if self.algorithm not in GATES:
+            return get(self.algorithm), reading.log_probs
+        gate = GATES[self.algorithm](**dict(self.hyperparameters))
+        read = getattr(gate, "log_probs", reading.log_probs)
+        return from_gate(gate, self.algorithm), read
 
 
 def _sapo(pos: float, neg: float) -> Arm:
@@ -129,6 +193,9 @@ ARMS = {
     "SAPO 17.6, neg ½": _sapo(17.6, 8.8),
     "two-sided clip": Arm("two_sided_clip"),
     "SAPO 8.8, half open": Arm("half_open", (("tau", 8.8),)),
+    "SAPO 8.8, coin of one side's weight": Arm("coin_of_weight", (("tau", 8.8),)),
+    "mirrored 8.8": Arm("mirrored", (("tau", 8.8),)),
+    "one-sided 8.8, shared tokens": Arm("one_sided_if_shared", (("tau", 8.8),)),
     "SAPO 8.8, bad at ½": Arm("bad_weighted", (("tau", 8.8), ("bad", 0.5))),
     "SAPO 8.8, bad at 0": Arm("bad_weighted", (("tau", 8.8), ("bad", 0.0))),
     "one-sided 8.8": Arm("one_sided", (("tau", 8.8),)),

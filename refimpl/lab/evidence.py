@@ -38,7 +38,7 @@ from refimpl.lab.effects import (
     Study,
     Swap,
 )
-from refimpl.lab.finding import STAGES
+from refimpl.lab.finding import LATER, STAGES
 from refimpl.lab.grid import (
     COLUMNS,
     WORLDS,
@@ -58,8 +58,8 @@ from refimpl.starts import WarmStart, warm_start, weights_digest
 Job = tuple[Cell, int, int]
 EVERY = (*CLAIMS, *SECOND)
 NAMES: dict[str, Claim | Study] = {str(c.number): c for c in EVERY}
-NAMES |= STUDIES | STAGES
-if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES):
+NAMES |= STUDIES | STAGES | LATER
+if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES) + len(LATER):
     raise UserError("two claims or studies have one number or name: give a new one")
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
 """A run on one core, by K, where none is stored to tell."""

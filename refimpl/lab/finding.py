@@ -26,6 +26,21 @@ rest on those.
 that matters*), or one of them below: then not sidedness costs, but that returning
 gradients shorten Adam's step. *Reproduced* for both: sidedness itself does. Objection 3
 stands unless `one-sided 1.0` against `SAPO 1.0` is reproduced, too.
+
+**Asked afterwards** (`WHY`, `FOUR`), and declared before their own first run: five of
+the ten starts, one seed, `area`.
+
+*What of the second side costs?* Four gates at τ = 8.8 stand between SAPO's and one
+side, at the same six rates. Each is asked twice: what it gains over SAPO 8.8, and what
+it lacks of one side. A coin that lets the same weight through on either side: if it
+lacks nothing that matters, the amount counts and not which tokens. The mirror, open
+only for what moves on: if it gains, being open is what helps, wherever. One side for
+shared tokens alone: if it lacks nothing that matters, the drag on shared tokens is the
+whole cause; if it gains nothing that matters, none of it. Bad answers at weight 0: if
+they lack nothing that matters, the way back matters because bad answers push.
+
+*Is it there with four updates?* Both pairs with K = 4, at six half-octave rates about
+the one at which GRPO broke there in older runs (11e-4). Not if *none that matters*.
 """
 
 from refimpl.lab.arms import AT_PACE
@@ -33,27 +48,43 @@ from refimpl.lab.effects import Average, Best, Breaking, Claim, Contrast, Effect
 from refimpl.lab.grid import TEN, Cell
 
 HALF_OCTAVES = (2e-4, 2.8e-4, 4e-4, 5.7e-4, 8e-4, 1.1e-3)
+TRIED = {16: HALF_OCTAVES, 4: (4e-4, 5.7e-4, 8e-4, 1.1e-3, 1.6e-3, 2.3e-3)}
+"""The rates, by K."""
 PAIRS = {
     "hard": ("GRPO", "two-sided clip"),
     "soft, τ = 8.8": ("one-sided 8.8", "SAPO 8.8"),
     "soft, τ = 1": ("one-sided 1.0", "SAPO 1.0"),
 }
 """One side, then two."""
+BETWEEN = {
+    "a coin of the same weight": "SAPO 8.8, coin of one side's weight",
+    "the mirror": "mirrored 8.8",
+    "shared tokens alone": "one-sided 8.8, shared tokens",
+    "bad answers at 0": "SAPO 8.8, bad at 0",
+}
+"""Gates between SAPO 8.8 and one-sided 8.8."""
 AREA, OCTAVES = 0.03, 0.25
 """The smallest effects that matter."""
 
 
-def _cells(arm: str) -> tuple[Cell, ...]:
-    return tuple(Cell(arm, rate, 16) for rate in HALF_OCTAVES)
+def _cells(arm: str, updates: int = 16) -> tuple[Cell, ...]:
+    return tuple(Cell(arm, rate, updates) for rate in TRIED[updates])
 
 
-def _breaking(pair: tuple[str, str], along: str = "rate") -> Breaking:
-    return Breaking(*pair, 16, rates=HALF_OCTAVES, along=along)
+def _breaking(
+    pair: tuple[str, str], along: str = "rate", updates: int = 16
+) -> Breaking:
+    return Breaking(*pair, updates, rates=TRIED[updates], along=along)
 
 
-def _area(pair: tuple[str, str]) -> Average:
-    pairs = zip(*map(_cells, pair))
-    return Average(tuple(Contrast("area", *pair) for pair in pairs))
+def _area(pair: tuple[str, str], updates: int = 16) -> Average:
+    one, two = (_cells(arm, updates) for arm in pair)
+    return Average(tuple(Contrast("area", *both) for both in zip(one, two)))
+
+
+def _best(pair: tuple[str, str], updates: int = 16) -> Best:
+    one, two = (_cells(arm, updates) for arm in pair)
+    return Best("area", one, two)
 
 
 def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:
@@ -65,31 +96,63 @@ def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:
 def _asked(pair: str) -> dict[str, Effect]:
     """What is asked of a pair of gates, by the name of the question."""
     own, paced = PAIRS[pair], _at_pace(PAIRS[pair])
-    one, two = map(_cells, own)
     return {
         "octaves of the rate": _breaking(own),
         "area": _area(own),
-        "area, each at its best rate": Best("area", one, two),
+        "area, each at its best rate": _best(own),
         "octaves of ‖Δθ‖": _breaking(own, "step_early"),
         "area at GRPO's pace": _area(paced),
         "octaves at GRPO's pace": _breaking(paced),
     }
 
 
-FINDING = tuple(
-    Claim(
-        f"{pair}: {asked}",
+def _asked_of_four(pair: str) -> dict[str, Effect]:
+    """The same of K = 4, at each gate's own pace."""
+    own = PAIRS[pair]
+    return {
+        "octaves of the rate": _breaking(own, updates=4),
+        "area": _area(own, 4),
+        "area, each at its best rate": _best(own, 4),
+    }
+
+
+def _claim(about: str, asked: str, effect: Effect, starts: range = TEN) -> Claim:
+    return Claim(
+        f"{about}: {asked}",
         "One side keeps a skill where two lose it",
-        f"Is {PAIRS[pair][0]} ahead of {PAIRS[pair][1]}?",
+        f"Is one side ahead, {about}?",
         "chapter 10b",
         effect,
         asked,
         smallest=OCTAVES if asked.startswith("octaves") else AREA,
         seeds=1,
-        starts=TEN,
+        starts=starts,
     )
+
+
+FIRST, THEN = TEN[:5], TEN[5:]
+EIGHT, ONE = ("hard", "soft, τ = 8.8"), ("soft, τ = 1",)
+ONE_SIDE, TWO_SIDES = PAIRS["soft, τ = 8.8"]
+FINDING = tuple(
+    _claim(pair, asked, effect)
     for pair in PAIRS
     for asked, effect in _asked(pair).items()
+)
+WHY = {
+    f"{name}: {asked}": _area(pair)
+    for name, gate in BETWEEN.items()
+    for asked, pair in {
+        "over two sides": (gate, TWO_SIDES),
+        "short of one": (ONE_SIDE, gate),
+    }.items()
+}
+FOUR = {
+    f"K = 4, {pair}: {asked}": effect
+    for pair in EIGHT
+    for asked, effect in _asked_of_four(pair).items()
+}
+AFTERWARDS = tuple(
+    _claim(*name.split(": "), effect, FIRST) for name, effect in (WHY | FOUR).items()
 )
 
 
@@ -99,8 +162,6 @@ def _stage(title: str, starts: range, *pairs: str, paced: bool = False) -> Study
     return Study(title, effects, seeds=1, starts=starts)
 
 
-FIRST, THEN = TEN[:5], TEN[5:]
-EIGHT, ONE = ("hard", "soft, τ = 8.8"), ("soft, τ = 1",)
 STAGES = {
     "pace-1": _stage("Four gates at their own pace", FIRST, *EIGHT),
     "pace-2": _stage("Three of them at GRPO's", FIRST, *EIGHT, paced=True),
@@ -114,3 +175,7 @@ STAGES = {
 """The runs. Their order was changed twice, that of the cells never: after the first
 stage and some of the second τ = 1 came before five more starts of the others; and of
 what was then left `pace-7` came first, because that pair alone was undecided."""
+LATER = {
+    "why": Study("What of the second side costs?", WHY, seeds=1, starts=FIRST),
+    "four": Study("Is it there with four updates?", FOUR, seeds=1, starts=FIRST),
+}

@@ -187,7 +187,7 @@ def run(
     begun = time.perf_counter()
     origin = WORLDS[cell.world](seed=start)
     model, tokenizer, _ = warm_start(origin)
-    algorithm, _ = ARMS[cell.arm].build()
+    algorithm, read = ARMS[cell.arm].method()
 
     def made(config: TrainConfig) -> History:
         return trained(
@@ -196,6 +196,7 @@ def run(
             model=model,
             tokenizer=tokenizer,
             task=origin.world,
+            log_probs=read,
             hooks=[Drift(model), *([Pace(pace)] if pace else [])],
         )
 

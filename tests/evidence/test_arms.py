@@ -56,3 +56,32 @@ def test_bad_responses_have_the_weight_that_is_given_and_good_ones_keep_theirs()
     gate = arms.bad_weighted(8.8, 0.5)
     assert torch.allclose(gate(R, torch.ones_like(R)), soft())
     assert torch.allclose(gate(R, -torch.ones_like(R)), 0.5 * soft())
+
+
+def test_the_coin_of_weight_lets_through_what_one_side_lets_through_on_any_side():
+    """Weight (1 − g) r |Â|, within the noise of 40,000 coins; where Â is 0 none."""
+    dice = torch.Generator().manual_seed(0)
+    r = (0.3 * torch.randn(40_000, generator=dice)).exp().double()
+    advantages = torch.randint(-1, 2, (40_000,), generator=dice).double()
+    closed = 1 - arms._soft(r, 8.8)
+    weight = closed * r * advantages.abs()
+    gate = arms.coin_of_weight(8.8)(r, advantages)
+    opened = (gate == 1) & (closed > 0)
+    assert torch.allclose(gate[~opened], 1 - closed[~opened], atol=1e-12)
+    one_side = (arms.one_sided(8.8)(r, advantages) == 1) & (closed > 0)
+    ours, theirs = weight[opened].sum(), weight[one_side].sum()
+    assert abs(ours / theirs - 1) < 0.03
+    back = (r - 1) * advantages < 0
+    for side in (back, ~back):  # the same share of either side
+        share = weight[opened & side].sum() / weight[side].sum()
+        assert abs(share - ours / weight.sum()) < 0.03
+    still = arms.coin_of_weight(8.8)(torch.ones(3), torch.ones(3))
+    assert torch.equal(still, torch.ones(3))
+
+
+def test_the_mirrored_gate_is_open_where_one_sided_closes_and_closes_where_it_opens():
+    for sign in SIGNS:
+        mirrored = arms.mirrored(8.8)(R, sign * torch.ones_like(R))
+        one_side = arms.one_sided(8.8)(R, sign * torch.ones_like(R))
+        assert torch.allclose(mirrored * one_side, soft(), atol=1e-12)
+        assert torch.allclose(torch.maximum(mirrored, one_side), torch.ones_like(R))
