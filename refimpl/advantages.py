@@ -202,7 +202,8 @@ def whiten(advantages: Float[Tensor, "B _"], mask: Mask) -> Float[Tensor, "B T"]
 
     The RLHF form of PPO whitens over the batch (openai/lm-human-preferences).
     """
-    response, count = mask.bool(), mask.sum().clamp(min=1)
+    response = mask.bool()
+    count = response.sum().clamp(min=1)  # which half precision could not hold
     mean = torch.where(response, advantages, 0.0).sum() / count
     centred = torch.where(response, advantages - mean, 0.0)
     return centred / ((centred**2).sum() / count + 1e-8).sqrt()

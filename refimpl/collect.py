@@ -17,6 +17,7 @@ from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
 from refimpl.batch import Batch, Rollout
 from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
+from refimpl.metrics import joined
 from refimpl.reading import Known, in_parts
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.routing import visited_again
@@ -52,7 +53,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     rollout, compared = compare(rollout, known, config.truncated)
     metrics = describe(drawn, run.task.habit, run.task.habits)
     batch, paid = advantages(run, rollout, known, rewards, components)
-    return batch, {"sampling/rounds": float(rounds)} | compared | paid | metrics
+    sampled = {"sampling/rounds": float(rounds)}
+    return batch, joined(sampled, compared, paid, metrics)
 
 
 @dataclass
@@ -264,16 +266,12 @@ def describe(drawn: Drawn, habit: Callable, habits) -> dict[str, float | None]:
     }
     for name, paid in drawn.components.items():
         metrics[f"rewards/{name}/mean"] = mean(paid[~paid.isnan()])
-    for name, numbers in drawn.logged.items():
-        if name in metrics:
-            raise UserError(f"log_metric: the history has a column {name!r} already")
-        metrics[name] = sum(numbers) / len(numbers)
     shown = [habit(text) for text in drawn.texts]
     for name in habits:
         has = torch.tensor([one == name for one in shown])
         metrics[f"habit/{name}"] = mean(has)
         metrics[f"habit_accuracy/{name}"] = mean(correct[has])
-    return metrics
+    return joined(metrics, {name: sum(x) / len(x) for name, x in drawn.logged.items()})
 
 
 def mean_over(x: Tensor, mask: Tensor) -> float:

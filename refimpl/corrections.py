@@ -136,13 +136,18 @@ def check(rules: Mapping) -> dict[str, Any]:
     refuse_unknown("corrections", rules, RULES)
     given = {name: CHECKS[name](bound) for name, bound in rules.items()}
     for name, bound in given.items():
-        if isinstance(bound, tuple) and bound[0] >= bound[1]:
-            raise UserError(f"{name} must be (lower, upper) bounds, got {bound}")
+        low, high = pair(bound)
+        if RULES[name].bound is BAND and not (low <= 1 <= high and low < high):
+            raise UserError(
+                f"{name} must have its bounds about 1, which w is where sampler and "
+                f"policy agree: as 2, or (0.5, 5); got {bound}"
+            )
     if len(several := sorted(WEIGHING & given.keys())) > 1:
         raise UserError(f"{' and '.join(several)} each multiply by w: take one of them")
     return given
 
 
+@guarded
 def factor(
     rules: Mapping,
     logp: Float[Tensor, "B T"],

@@ -14,7 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.checks import Count, Seed, UserError, guarded
+from refimpl.checks import Count, Seed, UserError, guarded, refuse_unknown
+from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
 from refimpl.rewards import columns, score
 from refimpl.sampling import sample
@@ -48,6 +49,8 @@ def scores(
 
     Raises `UserError` on bad input, and if the task's rows or rewards are none.
     """
+    own = ("problems", "samples", "seed")
+    refuse_unknown("evaluate", sampling, (*own, *TrainConfig().sampling))
     task = Arithmetic() if task is None else task
     rows = rows_of(task, "held_out", problems, seed)
     size = max(1, AT_ONCE // vocabulary(model) // samples)  # whole problems

@@ -11,7 +11,7 @@ from torch import Tensor
 from refimpl.batch import Batch
 from refimpl.checks import UserError, guarded
 from refimpl.importance import largest_deviation
-from refimpl.metrics import Mean, MeanOfPassed, Metrics, OwnLoss, Share
+from refimpl.metrics import Mean, MeanOfPassed, Metrics, OwnLoss, Share, joined
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -53,7 +53,8 @@ class History:
         before = self.rows[-1] if self.rows else dict.fromkeys(TOTALS, 0.0)
         for name in TOTALS:
             row[name] += before[name]
-        self.rows.append({"step": float(step), **row, "step_time": seconds})
+        whole = joined({"step": float(step)}, row, {"step_time": seconds})
+        self.rows.append(whole)
 
     @property
     def columns(self) -> list[str]:

@@ -7,6 +7,7 @@ from tqdm.auto import tqdm
 
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.history import History
+from refimpl.metrics import joined
 from refimpl.models import precision
 from refimpl.run import Run
 
@@ -19,9 +20,9 @@ class StalenessError(RuntimeError):
 
 def evaluate(run: Run, step: int) -> None:
     """Held-out accuracy, every `eval_every` rollouts and after the last."""
-    config, row = run.config, run.history.rows[-1]
-    several = config.eval_samples > 1
-    row |= dict.fromkeys(["accuracy", "accuracy/pass"] if several else ["accuracy"])
+    config, several = run.config, run.config.eval_samples > 1
+    none = dict.fromkeys(["accuracy", "accuracy/pass"] if several else ["accuracy"])
+    row = run.history.rows[-1] = joined(run.history.rows[-1], none)
     if (step + 1) % config.eval_every and not run.last(step):
         return
     with precision(run.model, config.dtype):

@@ -54,4 +54,5 @@ def sequence_log_ratio(z: Float[Tensor, "B T"], mask: Mask) -> Float[Tensor, " B
     GSPO (2507.18071), Eq. 7. Without the 1/|o_i| the ratio grows with length and
     no fixed clip range fits short and long responses alike. An empty row gives 0.
     """
+    mask = mask.to(z)  # half precision counts to 256, or to 2048
     return (z * mask).sum(-1) / mask.sum(-1).clamp(min=1)

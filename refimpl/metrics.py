@@ -4,11 +4,14 @@ What measures it says so: a loss means over its tokens, and gives plain numbers;
 and corrections wrap what is something else. `history.Meter` adds them up.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
+
+from refimpl.checks import UserError
 
 Metrics = dict[str, Any]
 """By name, a tensor or one of these; a tensor stands for a `Mean`."""
@@ -34,6 +37,18 @@ class Share(Mean):
 
     def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
         return self.value
+
+
+def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of these. Raises `UserError` where two of them have one name, which is a
+    metric of the reward's own then."""
+    row: dict[str, Any] = {}
+    for part in parts:
+        if twice := row.keys() & part.keys():
+            name = min(twice)
+            raise UserError(f"log_metric: the history has a column {name!r} already")
+        row |= part
+    return row
 
 
 class OwnLoss(Share):

@@ -50,8 +50,8 @@ def score(
         torch.set_default_dtype(dtype)
     try:
         unordered = isinstance(paid, Set | Mapping | str | bytes)
-        paid = [] if unordered else list(paid)  # it may be a generator
-        rewards = [number(value, component) for value in paid]
+        paid = paid if unordered else list(paid)  # it may be a generator
+        rewards = [number(value, component) for value in paid if not unordered]
     except Exception:  # None, one number, or something among them that is none
         rewards = []
     if len(rewards) != len(completions):

@@ -27,6 +27,7 @@ from refimpl.descent import check_finite, descend
 from refimpl.history import History, Meter
 from refimpl.hooks import bar, check_staleness, evaluate
 from refimpl.keep.ending import kept
+from refimpl.metrics import joined
 from refimpl.models import Model, one_thread
 from refimpl.prepare import prepare
 from refimpl.reading import log_probs as teacher_forced
@@ -96,7 +97,7 @@ def loop(run: Run, hooks: Collection[Callable]) -> None:
         run.batch, described = collect(run, step)
         run.complete = False
         measured = updates(run, run.batch, step)
-        run.history.add(step, described | measured, time.perf_counter() - began)
+        run.history.add(step, joined(described, measured), time.perf_counter() - began)
         run.complete = True
         for hook in hooks:
             hook(run, step)

@@ -123,9 +123,13 @@ class Algorithm:
         if weight is None:
             weight = normalisers.apply(self.normaliser, mask)
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
-        above = (tokens.logp > 0) & (tokens.old_logp > 0)  # a shift may take one there
-        if above.any() and torch.equal(above, tokens.mask.bool()):
-            raise UserError("logp and old_logp must be log-probs, ≤ 0: negate them")
+        logp, old_logp = (x[mask.bool()] for x in (tokens.logp, tokens.old_logp))
+        above = (x.any() and (x >= 0).all() for x in (logp, old_logp))
+        if all(above):  # a shift may take one of them there
+            raise UserError(
+                "logp and old_logp must be log-probs, ≤ 0: take the log of "
+                "probabilities, and negate what is a negative log-prob"
+            )
         if (tokens.weight < 0).any():
             raise UserError("weight must be ≥ 0: the sign is that of the advantages")
         loss, metrics = weighted(self.checked_objective(tokens, given), tokens)

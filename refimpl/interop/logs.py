@@ -45,14 +45,18 @@ class Log(NamedTuple):
 def read(path: str | Path) -> Log:
     """The log at `path`; raises `UserError` with what was found, and what is needed."""
     try:
-        logged = [flat(row) for row in rows_of(Path(path).read_text("utf-8-sig"))]
+        text = Path(path).read_text("utf-8-sig")
+        logged = [flat(row) for row in rows_of(text)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}); {EXPECTED}") from None
+    if not logged and text.lstrip().startswith(("{", "[")):
+        raise UserError(f"{path} holds no rows, or is JSON that is cut off; {EXPECTED}")
     called: dict[str, str] = {}
     names = dict.fromkeys(name for row in logged for name in row if name)
     for name in sorted(names, key=lambda name: ours(name) != name):  # its own first
         called.setdefault(ours(name), name)
     rows = [row for row in logged if number(row.get(called.get("reward"))) is not None]
+    rows = in_order(rows, called.get("step"))
     if len(rows) < FEWEST:
         few = ", ".join([*called.values()][:8]) or "no names"
         raise UserError(
@@ -75,9 +79,27 @@ def rows_of(text: str) -> list[Row]:
     elif whole is None and text.lstrip().startswith("{"):
         whole = [parsed(line) for line in text.splitlines()]
     elif whole is None:
-        whole = list(csv.DictReader(text.splitlines()))
+        whole = table(text.splitlines())
     rows = whole if isinstance(whole, list) else []
     return [row for row in rows if isinstance(row, dict)]
+
+
+def table(lines: list[str]) -> list[Row]:
+    """The rows of a CSV, whose cells lie between what is most often in its first line:
+    commas, semicolons or tabs."""
+    sign = max(",;\t", key="".join(lines[:1]).count)
+    rows = csv.DictReader(lines, delimiter=sign)
+    return [{str(n).strip(): x for n, x in row.items() if n} for row in rows]
+
+
+def in_order(rows: list[Row], name: str | None) -> list[Row]:
+    """By step, where every row has one. Of rows with one step the last counts: a run
+    that was resumed has logged some anew."""
+    steps = [number(row.get(name)) for row in rows]
+    if any(step is None or not math.isfinite(step) for step in steps):
+        return rows
+    last = dict(zip(steps, rows))
+    return [last[step] for step in sorted(last)]  # type: ignore[type-var]
 
 
 def parsed(text: str) -> Any:

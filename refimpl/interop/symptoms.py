@@ -111,7 +111,7 @@ def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
     stays = [b and 2 * sum(beyond[i:]) >= len(x) - i for i, b in enumerate(beyond)]
     stays[0] &= check["read"] == "late"
     since = (stays if as_one is late and any(stays) else beyond).index(True)
-    _, top, row = max(zip(series, x, rows))
+    _, top, row = max(zip(series, x, rows), key=lambda one: one[0])  # the first of them
     said = {"q": q, "x": x, "early": early(x), "late": late(x), "top": top}
     noise = f"{q:.1f} standard errors" if math.isfinite(q) else "where nothing varied"
     name = log.called.get(check["of"], check["of"])

@@ -6,6 +6,7 @@ A reward function here has TRL's signature, and looks for a column `answer`.
 """
 
 import functools
+import re
 from collections.abc import Callable, Collection
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
@@ -104,7 +105,7 @@ def _contains(text: str, right: str) -> bool:
 
 def _value(number: str) -> Decimal | str:
     """To compare by; a text where its exponent is beyond all numbers."""
-    power_of_ten = number.replace(",", "").replace("10^", "1e")
+    power_of_ten = re.sub(r"^([-+]?)10\^", r"\g<1>1e", number.replace(",", ""))
     try:
         return Decimal(power_of_ten.replace("{", "").replace("}", ""))
     except InvalidOperation:
@@ -152,6 +153,8 @@ def _said(completion: str, reference: str) -> float | str:
     """The verdict where texts decide, else what is to be compared as mathematics."""
     text, is_marked = notation.marked(completion)
     text = judge.end_of(text, MATHEMATICS[0])
+    if not notation.is_number(reference) and notation.says(text, reference):
+        return 1.0
     word = notation.words(reference)
     if word is not None:
         ends = notation.tail(notation.last_lines(text, reference), reference)
@@ -159,7 +162,9 @@ def _said(completion: str, reference: str) -> float | str:
         said = (text, ends) if is_marked else (ends, last)
         return float(word in map(notation.words, said))
     if notation.is_number(reference):
-        text = notation.joined(text, reference)
+        text = notation.without_unit(notation.joined(text, reference))
+    if is_marked:
+        text = notation.bare(text, reference, notation.EMPHASIS)
     if is_marked and (notation.is_formula(text) or "$" not in text):
         return notation.formula(text)
     text = notation.without_money(text)

@@ -52,8 +52,9 @@ EVALUATES = frozenset(
     }
 )
 """Datasets whose scorers run the answer as Python: `eval`, sympy's `parse_expr`."""
-PAYS_ALL = frozenset({"game_of_life_halting"})
-"""Datasets whose scorers pay any answer: this one's 48 of 48 that were noise."""
+PAYS_ALL = frozenset({"coin_flip", "complex_arithmetic", "game_of_life_halting"})
+"""Datasets whose scorers pay one text for nearly all problems: `0`, `nan`, anything."""
+CONSTANTS = ("nan", "0", "")
 FORWARDS = frozenset({"composite"})
 """Datasets made of others, whose scorers it would call."""
 
@@ -82,8 +83,9 @@ class ReasoningGym:
     returns it. Where a dataset has few questions, they repeat within a side.
 
     Raises `UserError` if there is no such dataset, if it refuses the settings, if its
-    scorer evaluates answers as code and no `scorer` is given, or if the dataset's own
-    answers are not paid; `UserError` with the nearest name if it has no such setting.
+    scorer evaluates answers as code, or pays one text for all problems, and no `scorer`
+    is given, or if the dataset's own answers are not paid; `UserError` with the nearest
+    name if it has no such setting.
     """
 
     name: str
@@ -241,7 +243,8 @@ DEFAULTS = {k: p for k, p in (ReasoningGym.__init__.__kwdefaults__ or {}).items(
 
 @functools.lru_cache(maxsize=64)
 def _check_own_answers(task: ReasoningGym) -> None:
-    """Raise `UserError` if the answers that come with four problems are not paid.
+    """Raise `UserError` if the answers that come with four problems are not paid, or if
+    one text is paid for all of these.
 
     Some datasets have none: many answers are right.
     """
@@ -255,6 +258,13 @@ def _check_own_answers(task: ReasoningGym) -> None:
             raise UserError(
                 f"{task!r} pays {paid:g} for its own answer {shown(text)}, of which "
                 f"{shown(part)} is judged: take another extract, or give a scorer"
+            )
+    for text in CONSTANTS:
+        others = len({*own} - {text})
+        if others > 1 and min(task._scores([text] * len(rows), rows)) >= 0.99:
+            raise UserError(
+                f"{task!r} pays {text!r} for four problems whose answers differ: give "
+                "a scorer"
             )
 
 
@@ -319,7 +329,7 @@ def _check_name(name: Any, scorer: Any) -> None:
     if name in EVALUATES:
         why = "runs the answer as Python, and what a model writes must never be run"
     elif name in PAYS_ALL:
-        why = "pays any answer in full, so that nothing can be learned from it"
+        why = "pays one text for nearly all problems, and a policy would find it"
     if why and scorer is None:
         raise UserError(
             f"the scorer of reasoning-gym's {name} {why}: give a scorer of your own "

@@ -375,8 +375,8 @@ def _math_verify(name: str, settings: dict) -> Callable:
 
 
 def _differ(gold: list, given: list) -> bool:
-    """Whether they are two exact numbers, or numbers in two bases, which math-verify
-    takes for one where they are close, or written with the same digits."""
+    """Whether they are two exact numbers, two small ones, or numbers in two bases,
+    which math-verify takes for one where they are close, or have the same digits."""
     from sympy import Expr, Float
 
     bases = [BASE.findall(str(reading[-1])) for reading in (gold, given)]
@@ -388,9 +388,17 @@ def _differ(gold: list, given: list) -> bool:
         and not reading[0].has(Float)
         for reading in (gold, given)
     ]
-    return all(exact) and (gold[0] - given[0]).doit() != 0
+    if all(exact):
+        return bool((gold[0] - given[0]).doit() != 0)
+    one, other = (getattr(reading[0], "doit", str)() for reading in (gold, given))
+    if not all(isinstance(x, Expr) and x.is_number for x in (one, other)):
+        return False
+    size = max(abs(one.evalf()), abs(other.evalf()))
+    return bool(size < SMALL and abs((one - other).evalf()) > SMALL * size)
 
 
+SMALL = 1e-3
+"""Below this numbers are compared in proportion, to so many digits."""
 BASE = re.compile(r"\d_\{?(\d+)\}?$")
 """The base of a number, as in 4210_7."""
 WARMING_UP = (

@@ -17,7 +17,9 @@ NUMBER = re.compile(
     r"(?:[eE][-+]?\d+|\^\{?[-+]?\d+\}?)?",
     re.ASCII,
 )
-_QUOTIENT = re.compile(rf"{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?", re.ASCII)
+_QUOTIENT = re.compile(
+    rf"{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?", re.ASCII
+)
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
 _GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,} or _ between thousands
     "(?<=[0-9])(?:[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
@@ -27,6 +29,8 @@ _SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.A
 _LEADS_IN = re.compile(r"(?:\bis|\bare|\bequals|:)(?=[\s*])|(?<![<>!=])=(?!=)")
 _STOPS = " \t\"'`*.,;:!?$"
 _BRACKETS = "()[]{}<>"
+EMPHASIS = "*_` "
+"""What Markdown puts around a word."""
 _COSTUME = re.compile(r"\\(?:text(?:bf|it)?|math(?:rm|bf))(?=\{)|\\(?:left|right)\b")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*\.?")
 _NAMES = (
@@ -37,16 +41,23 @@ _NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
 _SIGNS = {
     "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": "/", "⁄": "/",
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ",
-    "√": r"\sqrt ", "°": r"^\circ ", "∪": r"\cup ", "∈": r"\in ", "²": "^2", "³": "^3",
+    "√": r"\sqrt ", "°": r"^\circ ", "∪": r"\cup ", "∅": r"\emptyset ", "±": r"\pm ",
+    "∈": r"\in ", "²": "^2", "³": "^3",
     r"\$": "", "**": "^",
 }  # fmt: skip
 _REWRITTEN = (
     (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
     (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
-    (re.compile(r"\^(-?\d\d+|-\d)"), r"^{\1}"),  # 2^10 is not 2¹0
+    (re.compile(r"\^(-?\d*\.\d+|-?\d\d+|-\d)"), r"^{\1}"),  # 2^10 is not 2¹0
+    (re.compile(r"(?<=\d)\s?(?<!\\)%"), r"\\%"),
 )
 _UNIT = re.compile(r"\\(?:text|mbox|mathrm)\{[^{}]*\}")
+_SYMBOL = "(?:[kcmdµ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
+_POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
+_MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2; 5m^2 may be a formula
+    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| {_SYMBOL}{_POWER})(?=[ .*]*$)"
+)
 _NUMBERS = re.compile(r"[-+\d\s,.:;()\[\]]*\d[-+\d\s,.:;()\[\]]*", re.ASCII)
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
 
@@ -54,24 +65,30 @@ _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
 def marked(text: str) -> tuple[str, bool]:
     """What stands in the last answer's tag, and in its last box; whether one is there.
 
-    What a model thinks before `</think>` is no answer. An empty tag is none; an empty
-    box, or one that is never closed, is an empty answer.
+    What a model thinks before `</think>`, or after a `<think>` that it never closes, is
+    no answer. An empty tag is none; an empty box, or one that is never closed, is an
+    empty answer.
     """
     inside = in_tag(text)
-    spoken = inside or text.rpartition("</think>")[2]
+    spoken = inside or _spoken(text)
     boxed = in_box(spoken)
     if boxed is not None:
         return boxed, True
     return spoken.strip(), bool(inside)
 
 
+def _spoken(text: str) -> str:
+    """All but what a model thinks."""
+    return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
 def in_tag(text: str) -> str:
     """The last `<answer>…</answer>` that holds something; the first tag may be missing,
     as where a prompt ends in it. An empty string if there is none."""
-    *closed, _ = re.split("</answer>", text, flags=re.IGNORECASE)
+    *closed, _ = re.split("</answer>", _spoken(text), flags=re.IGNORECASE)
     for n, before in reversed([*enumerate(closed)]):
         _, *opened = re.split("<answer>", before, flags=re.IGNORECASE)
-        inside = opened[-1] if opened else "" if n else before.rpartition("</think>")[2]
+        inside = opened[-1] if opened else "" if n else before
         if inside.strip():
             return inside.strip()
     return ""
@@ -132,6 +149,13 @@ def tail(text: str, like: str) -> str:
     return bare(line, like, _STOPS)
 
 
+def says(text: str, like: str) -> bool:
+    """Whether its last line, or what there follows an `is`, `:` or `=`, is `like`."""
+    line = last_lines(text, like)
+    begins = [0, *(lead.end() for lead in _LEADS_IN.finditer(line))]
+    return like in (bare(line[begin:], like, _STOPS) for begin in begins)
+
+
 def quantity(text: str) -> str:
     """The number, or the quotient of two, that a text ends with: in its last line with
     a number the first one behind the last `is`, `:` or `=`; else the last."""
@@ -147,7 +171,9 @@ def quantity(text: str) -> str:
 def bare(text: str, like: str, around: str = _STOPS + _BRACKETS) -> str:
     """Without the signs around it that the text `like` does not begin or end with."""
     own = {like[:1], like[-1:]}
-    return text.strip("".join(sign for sign in around if sign not in own))
+    inner = text.strip("".join(sign for sign in around if sign not in own))
+    point = inner[:1].isdigit() and re.match(rf"[^.]*\.{re.escape(inner)}", text)
+    return f".{inner}" if point else inner  # .5 is not 5
 
 
 def last_lines(text: str, like: str) -> str:
@@ -162,8 +188,9 @@ def words(text: str) -> str | None:
     plain = re.sub(r"\s+", " ", _COSTUME.sub("", text).strip(_STOPS + _BRACKETS))
     runs = re.findall(r"[^\W\d_]+", plain)
     letters = _WORDS.fullmatch(plain) and "".join(runs).isalpha()  # ½ is none
-    formula = not letters or _NAME.search(plain)
-    long = len(plain) == 1 or any(len(run) > 2 for run in runs)
+    formula = not letters or _NAME.search(plain) or re.fullmatch("[Α-ω]", plain)
+    short = len(plain) == 1 or plain.casefold() == "no"
+    long = short or any(len(run) > 2 for run in runs)
     return plain.casefold() if long and not formula else None
 
 
@@ -189,6 +216,11 @@ def latex(text: str) -> str:
     return text.strip()
 
 
+def without_unit(text: str) -> str:
+    """A number without the unit behind it that looks like a formula, as km/h."""
+    return _MEASURE.sub("", text)
+
+
 def formula(text: str) -> str:
     """The formula between the `$` that math-verify looks for."""
     return f"${latex(text).replace('$', '')}$"
@@ -206,4 +238,5 @@ def is_formula(text: str) -> bool:
     if _NUMBERS.fullmatch(text):
         return True
     rest = re.sub(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+", "", text)
-    return bool(_OPERATOR.search(text)) and not re.search(r"[^\W\d_]{3}", rest)
+    formula = _OPERATOR.search(text) and re.search(r"\w", text)  # --- is none
+    return bool(formula) and not re.search(r"[^\W\d_]{3}", rest)

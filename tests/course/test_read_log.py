@@ -105,6 +105,7 @@ def test_what_is_no_log_gets_the_sentence_of_the_command(browser, tmp_path):
         "prose.txt": 'Dear "diary",\n\ntoday, again, a run\n',
         "short.csv": "step,reward\n0,1\n1,1\n",
         "list.json": "[1, 2]",
+        "cut.json": '{"log_history": [\n{"reward": 1.0, "st',
         "other.json": '{"log_history": [{"loss": NaN, "step": 1e400}, null]}',
         "<b>.csv": "\ufeffloss,grad_norm,__proto__\r\n1,2,3\r\n1,2,3,4\r\n",
     }
@@ -133,13 +134,15 @@ def random_log(dice: random.Random) -> str:
     chosen |= {"reward": column(dice, rows)}
     lines = [dict(zip(chosen, cells)) for cells in zip(*chosen.values())]
     form = dice.choice(["lines", "state", "csv"])
+    dice.shuffle(lines)
+    sign = dice.choice(",;\t")
     if form == "lines":
         lines = [{"step": 50 * i, "data": line} for i, line in enumerate(lines)]
         return "\n".join(map(json.dumps, lines)) + '\n{"step": 9, "da'
     if form == "state":
         return json.dumps({"log_history": [*lines, {"train_runtime": 1.0}]})
     cells = [["" if x is None else f'"{x}"' for x in line.values()] for line in lines]
-    return "\n".join(",".join(row) for row in [[*chosen], *cells])
+    return "\n".join(sign.join(row) for row in [[*chosen], *cells])
 
 
 def test_of_random_logs_both_say_the_same(browser, tmp_path):

@@ -124,6 +124,8 @@ CASES = [  # a row, a log that it fits, and one that it does not
     ("KL to the reference grows", {"kl": DOWN[::-1], "reward": DOWN}, WAVES),
     ("gradient norm spikes, or NaN", {"grad_norm": WAVES[:6] + [math.nan] * 2}, WAVES),
     ("gradient norm spikes, or NaN", {"grad_norm": [*WAVES[:7], 9.0]}, WAVES),
+    ("gradient norm spikes, or NaN", {"reward": [0.5] * 7 + [math.nan]}, WAVES),
+    ("gradient norm spikes, or NaN", {"entropy": [math.nan] * 8}, WAVES),
     ("the critic does not follow", {"explained_var": [0.02]}, [0.7]),
     ("most groups are dead", {"reward_range": [0.0]}, [1.0]),
     (
@@ -191,6 +193,26 @@ def test_every_format_says_the_same(tmp_path):
     assert named(logs.read(tmp_path / "trl.json")) == named(verl) == named(of)
 
 
+@pytest.mark.parametrize("sign", ";\t,")
+def test_rows_are_read_by_step_and_cells_between_what_lies_between_them(tmp_path, sign):
+    """Newest first; logged anew from step 4 on by a run that was resumed there."""
+    text = (LOGS / "sign.csv").read_text()
+    head, *rows = text.splitlines()
+    again = [f"{n},0.99" for n in range(4, 7)]
+    for name, lines in (("newest", rows[::-1]), ("resumed", rows[:7] + rows[4:])):
+        (tmp_path / name).write_text("\n".join([head, *lines]).replace(",", sign))
+        assert (
+            logs.read(tmp_path / name).columns == logs.read(LOGS / "sign.csv").columns
+        )
+    (tmp_path / "two").write_text("\n".join(["step, reward", *again, *again, "7,1"]))
+    assert logs.read(tmp_path / "two").steps == [4, 5, 6, 7]
+
+
+def test_of_equal_rows_the_first_is_said():
+    (ratio,) = symptoms.findings(log_of(log_ratio__q99=[2.0, *[3.0] * 7]))
+    assert "reaches 3 at step 1" in ratio.words
+
+
 def test_verls_names_are_read(tmp_path):
     row = {"critic/score/mean": 0.5, "critic/score/max": 1, "critic/score/min": 1}
     row |= {"val-core/gsm8k/acc/mean@1": 0.4, "actor/ppo_kl": -0.3, "timing_s/gen": 1}
@@ -210,7 +232,8 @@ def test_verls_names_are_read(tmp_path):
         ("loss,grad_norm\n1,2\n1,2\n1,2\n1,2\n", "(with loss, grad_norm)"),
         ('{"log_history": [{"loss": 1.0, "step": 1}]}', "of 1 (with loss, step)"),
         ("step,reward\n0,1\n1,1\n", "has 2 rows with a reward"),
-        ("[1, 2]", "trainer_state.json"),
+        ("[1, 2]", "holds no rows, or is JSON that is cut off; expected is TRL's"),
+        ('{"log_history": [{"reward": 1.0, "st', "or is JSON that is cut off"),
         ("a letter\nwith, a comma\n", "0 rows with a reward, of 1 (with a letter)"),
         ('{"reward": 1' + "0" * 400 + "}", "0 rows with a reward, of 1 (with reward)"),
     ],

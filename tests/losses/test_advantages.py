@@ -150,6 +150,14 @@ def test_std_of_advantages_by_hand():
     assert std_of_advantages(Scored(same, group[2:6])).tolist() == [0.0] * 4
 
 
+def test_half_a_mask_is_a_whole_one():
+    """70,000 tokens, of which float16 counts ∞ and bfloat16 69,632."""
+    x = torch.arange(70_000.0).view(70, 1000)
+    for kind in (torch.float16, torch.bfloat16):
+        found = whiten(x, torch.ones(70, 1000, dtype=kind))
+        assert_close(found, whiten(x, torch.ones(70, 1000)), **EXACT)
+
+
 def whitened(function, rewards, groups, lengths):
     """Of responses of these lengths, as a list of rows."""
     scored = Scored(tensor(rewards), tensor(groups), mask_of(lengths))

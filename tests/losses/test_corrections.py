@@ -70,7 +70,7 @@ def test_one_token_drops_a_response_whose_mean_is_kept():
     rules = {"max_reject": 10.0}, {"token_reject": 10.0}, {"mean_reject": 10.0}
     found = [factor_of(rule, w, every, BAD[:1]).expand(1, 3).tolist() for rule in rules]
     assert found == [[[0, 0, 0]], [[1, 1, 0]], [[1, 1, 1]]]
-    assert factor_of({"max_reject": 0.9}, w / 2, tensor([[1, 1, 0]]), BAD[:1]).all()
+    assert factor_of({"max_reject": 1.9}, w, tensor([[1, 1, 0]]), BAD[:1]).all()
 
 
 def test_opsm_drops_bad_tokens_by_how_far_the_learner_is_from_the_sampler():
@@ -206,7 +206,10 @@ def test_a_factor_is_a_constant_of_the_loss():
 def test_what_cannot_be_meant_is_refused():
     for rules, words in (
         ({"token_mak": 2.0}, "did you mean 'token_mask'"),
-        ({"token_mask": (2.0, 0.5)}, "token_mask must be"),
+        ({"token_mask": (2.0, 0.5)}, "token_mask must have its bounds about 1"),
+        ({"sequence_mask": (2.0, 5.0)}, "sequence_mask must have its bounds about 1"),
+        ({"token_truncate": 0.2}, "token_truncate must have its bounds about 1"),
+        ({"max_reject": 0.2}, "max_reject must have its bounds about 1"),
         ({"token_mask": -1.0}, "token_mask must be"),
         ({"token_mask": [0.5, 2.0]}, "token_mask must be"),
         ({"opsm": (0.1, 0.2)}, "opsm must be"),
@@ -219,3 +222,23 @@ def test_what_cannot_be_meant_is_refused():
         with pytest.raises(UserError, match=f"{name} multiplies by π_θ/μ"):
             prepared(corrections={name: 2.0}, trust_sampler=True)
         prepared("reinforce", corrections={name: 2.0}, trust_sampler=True)
+
+
+def test_the_factor_is_a_door():
+    """A column that would broadcast, and NaN, which a rejection would take for far."""
+    w, every = tensor([[1.0, 1.0, 30.0]]), torch.ones(1, 3)
+    given = {
+        "logp": w.log(),
+        "sampler_logp": 0 * w,
+        "mask": every,
+        "advantages": BAD[:1],
+    }
+    for name, odd in (
+        ("sampler_logp", 0 * w[:, :1]),
+        ("logp", tensor([[0.0, NAN, 0.0]])),
+        ("mask", every.T),
+        ("advantages", torch.ones(3)),
+        ("sampler_logp", [0.0]),
+    ):
+        with pytest.raises(UserError, match=name):
+            factor({"token_reject": 2.0}, **given | {name: odd})

@@ -71,3 +71,5 @@ def test_sequence_ratio_is_the_geometric_mean():
     mask = mask_of([1, 50])
     s = ratio(sequence_log_ratio(math.log(1.1) * mask, mask))
     assert_close(s, tensor([1.1, 1.1]))
+    half = torch.ones(1, 1003, dtype=torch.bfloat16)  # which counts 1000 of them
+    assert_close(sequence_log_ratio(0.01 * half.double(), half), tensor([0.01]))

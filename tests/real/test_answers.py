@@ -105,6 +105,7 @@ def test_a_lax_scorer_pays_for_lists_and_words_and_looks_at_the_end_of_a_long_te
     assert scores == [1.0] * len(right) + [0.0] * len(wrong)
     for text in ("1,000", "1 000", "10^3", "10^{3}"):
         assert answers.contains_answer([], [text], answer=["1000"]) == [1.0], text
+    assert answers.contains_answer([], ["110^3"], answer=["11000"]) == [0.0]
     given, right = ["the sun.", "moon", "", "moon"], ["sun", "sun", "sun", ""]
     assert answers.contains_answer([], given, answer=right) == [1.0, 0.0, 0.0, 0.0]
 
@@ -165,6 +166,21 @@ def test_mathematics_is_compared_as_such():
         ("True", "true|It is True", "False|e|t"),
         ("None", "none", "n|e"),
         ("a cat", "It is a cat.|a  cat", "cat|tac a"),
+        ("No", r"The answer is no.|**No**|\text{No}", r"Yes|\boxed{on}|N"),
+        ("OK", "OK|It is OK.", "K"),
+        ("Apollo 11", "It was: Apollo 11.", "11|Apollo 12"),
+        ("A, C", r"A, C|\boxed{A, C}", "A|C, B"),
+        ("0.25", ".25|It is .25|$.25", "25|.52"),
+        ("50", "50|50%", ".50|$.50"),
+        ("0.5", r"50%|50 %|\boxed{50\%}", "0.5%|5%"),
+        ("60", r"60 km/h|60km/h.|60 m/s²|60 cm^2|\boxed{60 km/h}", "61 km/h|60^2"),
+        ("2", "2 m", "2m^2|2m+1|2m/s^2-1"),
+        ("1.6e-19", r"1.6 \times 10^{-19}", "1.7e-19|-1.6e-19|9.1e-31|0"),
+        ("0.000001", "1e-6|0.00000100001", "0.0000014"),
+        (r"\pm 5", "±5", "5|-5"),
+        ("5", "5|<answer> **5** </answer>", "x = ±5"),
+        ("8", "4^1.5|8\n---", "4^15"),
+        ("π", r"\pi|\boxed{\pi}", "p|3"),
     ],
 )
 def test_a_formula_is_read_as_one_with_a_backslash_or_without(reference, right, wrong):
@@ -181,6 +197,9 @@ def test_a_formula_is_read_as_one_with_a_backslash_or_without(reference, right, 
         ("<think>maybe 7</think><answer>8</answer>", 1),
         ("<answer>8</answer> 9", 1),
         ("<answer>7</answer> or 8", 0),
+        (r"<think><answer>7</answer></think>\boxed{8}", 1),
+        ("<think>in <answer> and </answer>, it says</think>The answer is 8.", 1),
+        (r"<think>so \boxed{8}? Wait", 0),
         (r"\boxed{3}, wait, no: \boxed{8}", 1),
         (r"\boxed{8}, wait, no: \boxed{3}", 0),
         (r"it is 8: \boxed{}", 0),

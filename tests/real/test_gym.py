@@ -170,10 +170,10 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
         paid += one.reward([], ["0.55"], entry=entry)
     assert paid == [1.0, 0.0]
     # Fraction('1e999999999') computes 10**999999999 in C, deaf to any signal.
-    slow, before = ReasoningGym("coin_flip", time_limit=0.4), judge.failed.total()
+    slow, before = ("reasoning_gym", "coin_flip", {}), judge.failed.total()
     given = ["0.5", "1e999999999", "1/2", "1e999999998"]
     with pytest.warns(TaskWarning, match="coin_flip took longer than 0.4 s") as warned:
-        assert slow.reward([], given, entry=entry * 4) == [1.0, 0.0, 1.0, 0.0]
+        assert judge.scores(slow, given, entry * 4, 0.4) == [1.0, 0.0, 1.0, 0.0]
     assert len(warned) == 1 and judge.failed["coin_flip", "slow"] >= 2
     assert judge.failed.total() == before + 2
 
@@ -202,6 +202,20 @@ def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
     with pytest.raises(UserError, match=words):
         ReasoningGym("lcm")
     ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
+
+
+def test_a_task_that_pays_one_text_for_all_its_problems_is_refused(monkeypatch):
+    """By name; and where nobody has listed it, by three texts for four problems."""
+    for name, text in (("complex_arithmetic", "nan"), ("coin_flip", "0")):
+        with pytest.raises(UserError, match=f"{name} pays one text for nearly all"):
+            ReasoningGym(name)
+        known = ReasoningGym(name, scorer=answers.contains_answer)
+        entries = [row["entry"] for row in known.sample(12, 0)]
+        paid = judge.scores(("reasoning_gym", name, {}), [text] * 12, entries)
+        assert sum(score >= 0.99 for score in paid) >= 10
+    monkeypatch.setattr("refimpl.real.gym.PAYS_ALL", frozenset())
+    with pytest.raises(UserError, match="pays 'nan' for four problems whose answers"):
+        ReasoningGym("complex_arithmetic")
 
 
 # What a model wrote is never run

@@ -99,10 +99,18 @@ def test_a_reward_gets_each_answers_tokens_and_may_log():
     assert history["completions/mean_length"][1:] == lengths == history["reward"][1:]
     assert history["mine"] == [8.5, 8.5]
     assert small_run(rollouts=1, reward=Sum({"long": too_long})).rows[0]["reward"] <= 0
-    with pytest.raises(UserError, match="history has a column 'reward' already"):
-        small_run(rollouts=1, reward=lambda log_metric, completions, **_: [
-            log_metric("reward", 1.0) or float(len(c)) for c in completions
-        ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", "reward kl sampling/rounds habit/careful loss step step_time".split()
+)
+def test_a_reward_may_not_log_under_a_name_that_the_history_has(name):
+    def reward(completions, log_metric, **_):
+        log_metric(name, 1.0)
+        return longness(completions)
+
+    with pytest.raises(UserError, match=f"history has a column '{name}' already"):
+        small_run(rollouts=1, beta=0.1, reward=reward)
 
 
 def test_an_async_reward_is_awaited_where_a_loop_runs_already():

@@ -70,8 +70,8 @@
     return lines.at(-1) === "" ? lines.slice(0, -1) : lines;
   };
 
-  /** Lines of cells; a quoted cell may go on in the next line. */
-  function cellsOf(text) {
+  /** Lines of cells between `comma`s; a quoted cell may go on in the next line. */
+  function cellsOf(text, comma) {
     const [rows, state] = [[], { row: [], cell: "", quoted: false }];
     const put = () => {
       state.row.push(state.cell);
@@ -89,7 +89,7 @@
           else if (line[i + 1] === '"') state.cell += line[i++];
           else state.quoted = false;
         } else if (sign === '"' && state.cell === "") state.quoted = true;
-        else if (sign === ",") put();
+        else if (sign === comma) put();
         else state.cell += sign;
       }
       if (state.quoted) continue;
@@ -105,10 +105,14 @@
   }
 
   function table(text) {
-    const [names = [], ...rows] = cellsOf(text);
+    const [first = ""] = splitLines(text);
+    const count = (sign) => first.split(sign).length;
+    const comma = [",", ";", "\t"].reduce((a, b) => (count(b) > count(a) ? b : a));
+    const [names = [], ...rows] = cellsOf(text, comma);
+    const known = [...names.entries()].filter(([, name]) => name);
     return rows
       .filter((row) => row.length)
-      .map((row) => Object.fromEntries(names.map((name, i) => [name, row[i]])));
+      .map((row) => Object.fromEntries(known.map(([i, name]) => [name.trim(), row[i]])));
   }
 
   function rowsOf(text) {
@@ -118,6 +122,13 @@
       whole = splitLines(text).map(parsed);
     else if (whole === null) whole = table(text);
     return Array.isArray(whole) ? whole.filter(isRow) : [];
+  }
+
+  function inOrder(rows, name) {
+    const steps = rows.map((row) => number(own(row, name, null)));
+    if (!steps.every(Number.isFinite)) return rows;
+    const last = new Map(rows.map((row, i) => [steps[i], row]));
+    return [...last.keys()].sort((a, b) => a - b).map((step) => last.get(step));
   }
 
   function flat(row) {
@@ -135,12 +146,15 @@
 
   function read(text, path) {
     const logged = rowsOf(text).map(flat);
+    if (!logged.length && /^[{[]/.test(text.trimStart()))
+      throw new Error(`${path} holds no rows, or is JSON that is cut off; ${RULES.expected}`);
     const names = [...new Set(logged.flatMap(Object.keys))].filter((name) => name);
     names.sort((a, b) => (ours(a) !== a) - (ours(b) !== b));
     const called = new Map();
     for (const name of names) if (!called.has(ours(name))) called.set(ours(name), name);
     const cell = (row, name) => number(own(row, name, null));
-    const rows = logged.filter((row) => cell(row, called.get("reward")) !== null);
+    const paid = logged.filter((row) => cell(row, called.get("reward")) !== null);
+    const rows = inOrder(paid, called.get("step"));
     if (rows.length < RULES.fewest) {
       const few = [...called.values()].slice(0, 8).join(", ") || "no names";
       throw new Error(
@@ -227,14 +241,6 @@
     broken: [same, fmean],
   };
 
-  /** Which of the rows is the largest; of equal ones the larger number, then the later. */
-  function topOf(series, x) {
-    let top = 0;
-    for (let i = 1; i < x.length; i++)
-      if (series[i] > series[top] || (series[i] === series[top] && x[i] >= x[top])) top = i;
-    return top;
-  }
-
   /** {strength, since, words}, strength 0 where it does not fit; null: not judged. */
   function fits(log, check) {
     let cells = seen(log, check.of);
@@ -258,7 +264,7 @@
     const stays = beyond.map((b, i) => b && 2 * after(i) >= x.length - i);
     stays[0] &&= check.read === "late";
     const since = (asOne === late && stays.includes(true) ? stays : beyond).indexOf(true);
-    const top = topOf(series, x);
+    const top = series.indexOf(largest(series)); // the first of them
     const noise = Number.isFinite(q) ? `${fixed(q, 1)} standard errors` : "where nothing varied";
     const words = format(RULES.read[check.read], {
       q, "x[0]": x[0], early: early(x), late: late(x), top: x[top],

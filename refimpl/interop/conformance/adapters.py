@@ -10,8 +10,9 @@ difference.
     inputs     logp (B, T), with a gradient; old_logp, ref_logp, rollout_logp (B, T);
                advantages (B,); mask (B, T), 1 on response tokens; group (B,); gamma
                (B, T), RSPO's γ. Log-probs in nats
-    settings   hyperparameters; normaliser, of refimpl.normalisers; max_length; where
-               they are asked for, kl with beta, cap (of TIS), placement (of γ)
+    settings   hyperparameters, all of them, as {'epsilon_low': 0.2, …}; normaliser, of
+               refimpl.normalisers; max_length; where they are asked for, kl with beta,
+               cap (of TIS), placement (of γ)
 """
 
 FRAMEWORK = "mine 0.1"
