@@ -159,6 +159,7 @@ def _said(completion: str, reference: str) -> float | str:
     if word is not None:
         ends = notation.tail(notation.last_lines(text, reference), reference)
         last = " ".join(text.split()[-len(word.split()) :])
+        last = "" if last == "a" else last  # the article of a text that is cut off
         said = (text, ends) if is_marked else (ends, last)
         return float(word in map(notation.words, said))
     if notation.is_number(reference):
@@ -198,6 +199,8 @@ def _unreadable(reference: str, time_limit: float) -> str:
     """Why a reference does not equal itself; empty if it does."""
     if notation.words(reference) is not None:
         return ""
+    if notation.is_date(reference):
+        return "it looks like a date, which would be a difference or a quotient"
     one = notation.formula(reference)
     reply = judge.verdict(MATHEMATICS, one, one, time_limit)
     return "" if reply.get("score") == 1.0 else judge.fate(reply, time_limit)

@@ -114,6 +114,14 @@ def is_number(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None
 
 
+def is_date(text: str) -> bool:
+    """Whether it looks like one: 2024-01-31, 31/1/2024."""
+    return (
+        re.fullmatch(r"\d{4}([-/])\d\d?\1\d\d?|\d\d?([-/])\d\d?\2\d{4}", text)
+        is not None
+    )
+
+
 def numbers(text: str, like: str = "") -> list[str]:
     """Every number in `text`, with its sign, in the form of the number `like`.
 

@@ -181,6 +181,7 @@ def test_mathematics_is_compared_as_such():
         ("5", "5|<answer> **5** </answer>", "x = ±5"),
         ("8", "4^1.5|8\n---", "4^15"),
         ("π", r"\pi|\boxed{\pi}", "p|3"),
+        ("A", "It is A|a|The answer is a|(a)", "I cannot give you a|B"),
     ],
 )
 def test_a_formula_is_read_as_one_with_a_backslash_or_without(reference, right, wrong):
@@ -219,7 +220,9 @@ def test_the_last_tag_or_box_counts_and_the_end_of_what_is_long(text, score):
         assert judge.failed["math_verify", "cut"] == cut
 
 
-@pytest.mark.parametrize("reference", ["", r"\frac{", "x^", "???"])
+@pytest.mark.parametrize(
+    "reference", ["", r"\frac{", "x^", "???", "2024-01-31", "31/1/2024"]
+)
 def test_a_reference_that_cannot_be_read_is_named_with_its_row(reference):
     needs("math_verify")
     with pytest.raises(UserError, match=r"reference in row 2, .*cannot be read as"):
