@@ -10,5 +10,5 @@ from refimpl.lab import grid
 from refimpl.lab.arms import ARMS, AT_PACE
 from refimpl.lab.claims import LOSING
 from refimpl.lab.effects import Mean
-from refimpl.lab.finding import FINDING, HALF_OCTAVES
+from refimpl.lab.finding import AFTERWARDS, BETWEEN, FINDING, HALF_OCTAVES
 from refimpl.lab.statistics import estimate

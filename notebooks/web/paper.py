@@ -10,6 +10,7 @@ import argparse
 import base64
 import statistics
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,15 @@ from refimpl.keep.files import write
 from refimpl.lab import evidence, store
 from refimpl.lab.arms import ARMS
 from refimpl.lab.effects import breaking_rates
-from refimpl.lab.finding import FINDING, HALF_OCTAVES, PAIRS, STAGES
+from refimpl.lab.finding import (
+    AFTERWARDS,
+    BETWEEN,
+    FINDING,
+    HALF_OCTAVES,
+    LATER,
+    PAIRS,
+    STAGES,
+)
 from refimpl.lab.grid import TEN, spec
 from web.browser import chromium
 from web.build import build
@@ -47,8 +56,9 @@ def text() -> str:
 def numbers() -> dict[str, Any]:
     """Effects, verdicts and their starts by the name of their question; where gates
     break; how well the pace was kept; and what the runs cost."""
-    table, runs = claims.everything(), ran()
-    asked = [c for c in FINDING if len(c.effect.pairs(c.own(table))) > 1]
+    table, runs, every = claims.everything(), ran(STAGES), ran(STAGES | LATER)
+    declared = (*FINDING, *AFTERWARDS)
+    asked = [c for c in declared if len(c.effect.pairs(c.own(table))) > 1]
     made = {str(claim.number): claim.judge(table) for claim in asked}
     return {
         "effect": {name: claims.shown(one.estimate) for name, one in made.items()},
@@ -56,17 +66,20 @@ def numbers() -> dict[str, Any]:
         "starts": {name: one.estimate.starts for name, one in made.items()},
         "breaks": {arm: breaks(table, arm) for pair in PAIRS.values() for arm in pair},
         "pace": off_pace(runs),
+        "between": list(BETWEEN),
         "stages": " ".join(STAGES),
         "declared": len(evidence.wanted(tuple(STAGES))),
         "runs": len(runs),
-        "hours": f"{runs['seconds'].sum() / 3600:.1f}",
+        "later": " ".join(LATER),
+        "after": len(every) - len(runs),
+        "hours": f"{every['seconds'].sum() / 3600:.1f}",
         "seconds": f"{runs['seconds'].median():.0f}",
     }
 
 
-def ran() -> pd.DataFrame:
-    """The runs of the sweep that are stored."""
-    keys = {store.key(spec(*job)) for job in evidence.wanted(tuple(STAGES))}
+def ran(stages: Mapping) -> pd.DataFrame:
+    """The runs of these that are stored."""
+    keys = {store.key(spec(*job)) for job in evidence.wanted(tuple(stages))}
     runs, _ = claims.read()
     return runs[runs["run"].isin(keys)]
 

@@ -65,8 +65,9 @@ def differences(
     panels: Mapping[str, Mapping[str, Sequence[float]]],
     made: Mapping[str, Mapping[str, Estimate]],
     title: str,
+    of_what: str = "one-sided 8.8 minus this arm",
 ) -> Figure:
-    """Differences by warm start: dots, the mean, and its interval.
+    """Differences by warm start, of this kind: dots, the mean, and its interval.
 
     `panels[outcome][row]` holds one difference per start, `made` what is
     known of their mean.
@@ -80,7 +81,7 @@ def differences(
             axis.plot([one.low, one.high], [i - 0.15] * 2, color=shade, lw=3)
             axis.plot(one.effect, i - 0.15, "D", color=BLACK, ms=5.5)
         draw.rule(axis, x=0, colour=INK, dash="-", width=1)
-        axis.set(title=outcome, xlabel="one-sided 8.8 minus this arm")
+        axis.set(title=outcome, xlabel=of_what)
         draw.row_labels(axis, rows)
     draw.finding(figure, title)
     number = max(len(v) for rows in panels.values() for v in rows.values())
