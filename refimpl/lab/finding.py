@@ -116,9 +116,11 @@ def _asked_of_four(pair: str) -> dict[str, Effect]:
     }
 
 
-def _claim(about: str, asked: str, effect: Effect, starts: range = TEN) -> Claim:
+def _claim(name: str, effect: Effect, starts: range = TEN) -> Claim:
+    """`name` says about what, and what is asked of it."""
+    about, asked = name.split(": ")
     return Claim(
-        f"{about}: {asked}",
+        name,
         "One side keeps a skill where two lose it",
         f"Is one side ahead, {about}?",
         "chapter 10b",
@@ -134,11 +136,11 @@ FIRST, THEN = TEN[:5], TEN[5:]
 EIGHT, ONE = ("hard", "soft, τ = 8.8"), ("soft, τ = 1",)
 ONE_SIDE, TWO_SIDES = PAIRS["soft, τ = 8.8"]
 FINDING = tuple(
-    _claim(pair, asked, effect)
+    _claim(f"{pair}: {asked}", effect)
     for pair in PAIRS
     for asked, effect in _asked(pair).items()
 )
-WHY = {
+WHY: dict[str, Effect] = {
     f"{name}: {asked}": _area(pair)
     for name, gate in BETWEEN.items()
     for asked, pair in {
@@ -151,9 +153,7 @@ FOUR = {
     for pair in EIGHT
     for asked, effect in _asked_of_four(pair).items()
 }
-AFTERWARDS = tuple(
-    _claim(*name.split(": "), effect, FIRST) for name, effect in (WHY | FOUR).items()
-)
+AFTERWARDS = tuple(_claim(name, effect, FIRST) for name, effect in (WHY | FOUR).items())
 
 
 def _stage(title: str, starts: range, *pairs: str, paced: bool = False) -> Study:

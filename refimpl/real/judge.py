@@ -390,9 +390,10 @@ def _differ(gold: list, given: list) -> bool:
     ]
     if all(exact):
         return bool((gold[0] - given[0]).doit() != 0)
-    one, other = (getattr(reading[0], "doit", str)() for reading in (gold, given))
-    if not all(isinstance(x, Expr) and x.is_number for x in (one, other)):
+    values: list[Any] = [getattr(x[0], "doit", str)() for x in (gold, given)]
+    if not all(isinstance(x, Expr) and x.is_number for x in values):
         return False
+    one, other = values
     size = max(abs(one.evalf()), abs(other.evalf()))
     return bool(size < SMALL and abs((one - other).evalf()) > SMALL * size)
 
