@@ -50,7 +50,7 @@ CHOICES = {
     "replay": [None, "R2", "R3"],
     "router_shift": [False, True],
     "placement": moe.PLACEMENTS,
-    "corrections": [{}, {"token_truncate": 0.9}, {"mean_mask": (0.8, 1.1)}],
+    "corrections": [{}, {"token_truncate": 1.0}, {"mean_mask": (0.8, 1.1)}],
     "advantage": [None, "batch_std"],
     "beta": [0.3],
     "entropy_bonus": [0.0, 0.2],
@@ -257,7 +257,7 @@ def test_the_methods_loss_and_what_corrects_its_ratio(passed, monkeypatch):
     left, old_logp, weight = batch.mask, batch.old_logp, passed.weight
     log_w = (old_logp - batch.rollout.logp) * left
     if "token_truncate" in c.corrections:
-        weight = weight * log_w.exp().clamp(max=0.9)
+        weight = weight * log_w.exp().clamp(max=1.0)
     if "mean_mask" in c.corrections:
         length = left.sum(-1, keepdim=True).clamp(min=1)
         w = (log_w.sum(-1, keepdim=True) / length).exp()
