@@ -134,10 +134,10 @@ def random_log(dice: random.Random) -> str:
     chosen |= {"reward": column(dice, rows)}
     lines = [dict(zip(chosen, cells)) for cells in zip(*chosen.values())]
     form = dice.choice(["lines", "state", "csv"])
-    dice.shuffle(lines)
     sign = dice.choice(",;\t")
     if form == "lines":
         lines = [{"step": 50 * i, "data": line} for i, line in enumerate(lines)]
+        dice.shuffle(lines)
         return "\n".join(map(json.dumps, lines)) + '\n{"step": 9, "da'
     if form == "state":
         return json.dumps({"log_history": [*lines, {"train_runtime": 1.0}]})
