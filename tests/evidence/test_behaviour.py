@@ -9,7 +9,7 @@ import torch
 from refimpl.algorithms import ALGORITHMS, from_gate
 from refimpl.checks import UserError
 from refimpl.config import TrainConfig
-from refimpl.corrections import RULES
+from refimpl.corrections import BAND, RULES
 from refimpl.lab.arms import ARMS
 from refimpl.lab.behaviour import INPUTS, Inputs, answers, behaviour, rounded
 
@@ -52,11 +52,12 @@ HUNDREDTHS = [
     if isinstance(usual, float) and usual
     if allowed(method, **{which: share * usual})
 ]
+BOUNDS = {name: 1.1 if rule.bound is BAND else 0.1 for name, rule in RULES.items()}
 SWITCHES = [
     *((name, {"hyperparameters": {"dual_clip": 1.2}}) for name in ("grpo", "gspo")),
     ("cispo", {"hyperparameters": {"mask_epsilon_low": 0.2}}),
     ("grpo", {"beta": 0.1}),
-    *(("grpo", {"corrections": {name: 0.1}}) for name in RULES),
+    *(("grpo", {"corrections": {name: bound}}) for name, bound in BOUNDS.items()),
     ("grpo", {"normaliser": "token_mean"}),
     *(("rspo", x) for x in ({"router_shift": False}, {"placement": "after_clip"})),
     *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip")),
@@ -73,7 +74,7 @@ def test_what_enters_the_loss_is_seen(name, setting):
 def test_the_kl_is_a_part_of_its_own():
     """With a γ or a cap on the method's loss it is what it is without."""
     parts, shift = [], {"router_shift": True, "placement": "after_clip"}
-    for other in ({}, shift, {"corrections": {"token_truncate": 0.5}}):
+    for other in ({}, shift, {"corrections": {"token_truncate": 1.0}}):
         configs = (TrainConfig(beta=beta, **other) for beta in (0.3, 0.0))
         kl, none = (answers(ALGORITHMS["grpo"], c, INPUTS)[1] for c in configs)
         parts.append(kl - none)
