@@ -135,7 +135,7 @@ def test_a_task_is_its_settings(task):
         ("chain_sum", {"time_limit": 0}, "time_limit must be a number > 0"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
-        ("game_of_life_halting", {}, "pays any answer in full"),
+        ("game_of_life_halting", {}, "pays one text for nearly all problems"),
         ("composite", {}, "no dataset 'composite'"),
     ],
 )
