@@ -82,47 +82,40 @@ def _area(pair: tuple[str, str], updates: int = 16) -> Average:
     return Average(tuple(Contrast("area", *both) for both in zip(one, two)))
 
 
-def _best(pair: tuple[str, str], updates: int = 16) -> Best:
-    one, two = (_cells(arm, updates) for arm in pair)
-    return Best("area", one, two)
-
-
 def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:
     """GRPO keeps its own."""
     one, two = pair
     return AT_PACE.get(one, one), AT_PACE.get(two, two)
 
 
-def _asked(pair: str) -> dict[str, Effect]:
-    """What is asked of a pair of gates, by the name of the question."""
-    own, paced = PAIRS[pair], _at_pace(PAIRS[pair])
+def _asked_at_own(pair: str, updates: int = 16) -> dict[str, Effect]:
+    """What is asked of a pair of gates at their own pace, by the question's name."""
+    own = PAIRS[pair]
+    one, two = (_cells(arm, updates) for arm in own)
     return {
-        "octaves of the rate": _breaking(own),
-        "area": _area(own),
-        "area, each at its best rate": _best(own),
+        "octaves of the rate": _breaking(own, updates=updates),
+        "area": _area(own, updates),
+        "area, each at its best rate": Best("area", one, two),
+    }
+
+
+def _asked(pair: str) -> dict[str, Effect]:
+    """And in movement, and at GRPO's pace."""
+    own, paced = PAIRS[pair], _at_pace(PAIRS[pair])
+    return _asked_at_own(pair) | {
         "octaves of ‖Δθ‖": _breaking(own, "step_early"),
         "area at GRPO's pace": _area(paced),
         "octaves at GRPO's pace": _breaking(paced),
     }
 
 
-def _asked_of_four(pair: str) -> dict[str, Effect]:
-    """The same of K = 4, at each gate's own pace."""
-    own = PAIRS[pair]
-    return {
-        "octaves of the rate": _breaking(own, updates=4),
-        "area": _area(own, 4),
-        "area, each at its best rate": _best(own, 4),
-    }
-
-
 def _claim(name: str, effect: Effect, starts: range = TEN) -> Claim:
-    """`name` says about what, and what is asked of it."""
+    """`name` says of what, and what is asked of it."""
     about, asked = name.split(": ")
     return Claim(
         name,
         "One side keeps a skill where two lose it",
-        f"Is one side ahead, {about}?",
+        f"{asked} of {about}?",
         "chapter 10b",
         effect,
         asked,
@@ -151,7 +144,7 @@ WHY: dict[str, Effect] = {
 FOUR = {
     f"K = 4, {pair}: {asked}": effect
     for pair in EIGHT
-    for asked, effect in _asked_of_four(pair).items()
+    for asked, effect in _asked_at_own(pair, 4).items()
 }
 AFTERWARDS = tuple(_claim(name, effect, FIRST) for name, effect in (WHY | FOUR).items())
 

@@ -165,7 +165,7 @@ def _said(completion: str, reference: str) -> float | str:
     if notation.is_number(reference):
         text = notation.without_unit(notation.joined(text, reference))
     if is_marked:
-        text = notation.bare(text, reference, notation.EMPHASIS)
+        text = notation.bare(text, reference, "*_` ")  # Markdown's
     if is_marked and (notation.is_formula(text) or "$" not in text):
         return notation.formula(text)
     text = notation.without_money(text)

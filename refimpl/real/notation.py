@@ -29,8 +29,6 @@ _SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.A
 _LEADS_IN = re.compile(r"(?:\bis|\bare|\bequals|:)(?=[\s*])|(?<![<>!=])=(?!=)")
 _STOPS = " \t\"'`*.,;:!?$"
 _BRACKETS = "()[]{}<>"
-EMPHASIS = "*_` "
-"""What Markdown puts around a word."""
 _COSTUME = re.compile(r"\\(?:text(?:bf|it)?|math(?:rm|bf))(?=\{)|\\(?:left|right)\b")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*\.?")
 _NAMES = (
@@ -116,10 +114,8 @@ def is_number(text: str) -> bool:
 
 def is_date(text: str) -> bool:
     """Whether it looks like one: 2024-01-31, 31/1/2024."""
-    return (
-        re.fullmatch(r"\d{4}([-/])\d\d?\1\d\d?|\d\d?([-/])\d\d?\2\d{4}", text)
-        is not None
-    )
+    year_first, year_last = r"\d{4}([-/])\d\d?\1\d\d?", r"\d\d?([-/])\d\d?\2\d{4}"
+    return bool(re.fullmatch(f"{year_first}|{year_last}", text))
 
 
 def numbers(text: str, like: str = "") -> list[str]:
