@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from refimpl import collect, log_probs, updates
+from refimpl.lab import grid
 from refimpl.lab.arms import ARMS, OneSidedIfShared, _soft
 from refimpl.lab.drift import Drift, Pace, shared
 from refimpl.models import weights
 from refimpl.routing import routed
-from tests.worlds import fixed_noise, prepared, random_moe, small_run, warm_model
+from tests.worlds import SMALL, fixed_noise, prepared, random_moe, small_run, warm_model
 
 
 @pytest.mark.parametrize("moe", [False, True])
@@ -142,7 +143,7 @@ def test_the_gate_for_shared_tokens_lets_back_what_both_kinds_of_answer_begin_wi
 
 
 def test_a_run_of_that_gate_sees_whole_groups_and_the_rollout_that_its_loss_is_of():
-    """Mini-batches are passed in parts of 16 rows, sorted by length."""
+    """A rollout is passed in parts as large as a group, sorted by length."""
     algorithm, read = ARMS["one-sided 8.8, shared tokens"].method()
     seen, counts = [], []
 
@@ -153,6 +154,16 @@ def test_a_run_of_that_gate_sees_whole_groups_and_the_rollout_that_its_loss_is_o
         return found
 
     watched.by_group = read.by_group
-    small_run(algorithm, log_probs=watched, reward=fixed_noise, micro_batch_size=16)
-    size = max(int(count.max()) for count in counts)
+    size = SMALL.group_size
+    settings = {"micro_batch_size": size, "minibatches": 1, "epochs": 2}
+    small_run(algorithm, log_probs=watched, reward=fixed_noise, **settings)
     assert all(seen) and all((count == size).all() for count in counts)
+
+
+def test_a_stored_run_reads_through_its_gate(monkeypatch):
+    def trained(algorithm, **given):
+        raise InterruptedError(type(given["log_probs"].__self__).__name__)
+
+    monkeypatch.setattr(grid, "trained", trained)
+    with pytest.raises(InterruptedError, match="OneSidedIfShared"):
+        grid.run(grid.Cell("one-sided 8.8, shared tokens"), start=10, seed=1000)
