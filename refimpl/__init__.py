@@ -8,7 +8,7 @@ The path of the data is one line, and the rooms are named after its steps:
 `train.py` is the loop, on one page. No import runs upward, none in a circle. Floors,
 lowest first:
 
-1. `checks` (what is asked of a user's input), `seeds`, `cache`.
+1. The room `checks` (what is asked of a user's input), `seeds`, `cache`.
 2. `importance`, `metrics`, `kl`, `corrections`, `advantages`, `normalisers`: the
    formulas of every loss. `config`.
 3. `algorithms`: one file each. A loss is an objective times a weight. `curves`.

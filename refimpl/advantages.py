@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
-from refimpl.checks import UserError, is_dense, shown
+from refimpl.checks import UserError, is_dense
+from refimpl.checks.words import shown
 from refimpl.importance import Mask
 
 

@@ -25,7 +25,8 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from refimpl.checks import Seed, UserError, guarded, one_line
+from refimpl.checks import Seed, UserError, guarded
+from refimpl.checks.words import one_line
 from refimpl.config import Preset
 from refimpl.seeds import salted
 

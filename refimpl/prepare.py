@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, corrections, models, reading
 from refimpl.algorithms import Algorithm
-from refimpl.checks import UserError, guarded, refuse_unknown, shown
+from refimpl.checks import UserError, guarded, refuse_unknown
+from refimpl.checks.words import shown
 from refimpl.config import TrainConfig
 from refimpl.descent import optimizer
 from refimpl.history import History

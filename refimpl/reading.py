@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from refimpl.batch import Rollout, widened
-from refimpl.checks import Positive, UserError, guarded, one_line
+from refimpl.checks import Positive, UserError, guarded
+from refimpl.checks.words import one_line
 from refimpl.models import Model, vocabulary, wide
 from refimpl.routing import Drift
 from refimpl.sampling import Sampling, sample_ids, without_dropout

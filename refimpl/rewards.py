@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.checks import Count, UserError, guarded, one_line, shown
+from refimpl.checks import Count, UserError, guarded
+from refimpl.checks.words import one_line, shown
 
 
 @guarded

@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from refimpl import normalisers, reading
 from refimpl.algorithms import Algorithm
 from refimpl.batch import Batch, Rollout
-from refimpl.checks import UserError, shown
+from refimpl.checks import UserError
+from refimpl.checks.words import shown
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.models import Model, precision

@@ -18,7 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.batch import Rollout
-from refimpl.checks import Count, Positive, Seed, UserError, guarded, one_line
+from refimpl.checks import Count, Positive, Seed, UserError, guarded
+from refimpl.checks.words import one_line
 from refimpl.decoding import decoder
 from refimpl.models import Model, cast_once, check_pair, wide
 

@@ -23,7 +23,8 @@ from transformers.utils import logging
 
 from refimpl import seeds, sft
 from refimpl.cache import cache_folder, digest, writable_folder
-from refimpl.checks import UserError, guarded, one_line
+from refimpl.checks import UserError, guarded
+from refimpl.checks.words import one_line
 from refimpl.models import pick_device
 from refimpl.sft import WarmStart
 from refimpl.tasks import make_tokenizer

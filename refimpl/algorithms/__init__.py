@@ -22,7 +22,8 @@ from refimpl.algorithms.reinforce import REINFORCE
 from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
 from refimpl.algorithms.vespo import VESPO
-from refimpl.checks import UserError, nearest
+from refimpl.checks import UserError
+from refimpl.checks.words import nearest
 
 _METHODS = (
     REINFORCE,

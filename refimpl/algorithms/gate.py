@@ -14,7 +14,8 @@ import torch
 
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
-from refimpl.checks import UserError, guarded, is_dense, shown
+from refimpl.checks import UserError, guarded, is_dense
+from refimpl.checks.words import shown
 from refimpl.importance import ratio
 
 

@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refimpl.checks import UserError, guarded, shown
+from refimpl.checks import UserError, guarded
+from refimpl.checks.words import shown
 from refimpl.history import History
 from refimpl.keep.files import writable_file, write
 

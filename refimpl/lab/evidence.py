@@ -25,7 +25,8 @@ from tabulate import tabulate
 from tqdm.auto import tqdm
 
 from refimpl import seeds
-from refimpl.checks import Count, Seed, UserError, guarded, nearest
+from refimpl.checks import Count, Seed, UserError, guarded
+from refimpl.checks.words import nearest
 from refimpl.keep.files import writable_file, write
 from refimpl.lab import store
 from refimpl.lab.arms import ARMS

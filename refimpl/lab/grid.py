@@ -15,7 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from refimpl.checks import UserError, nearest
+from refimpl.checks import UserError
+from refimpl.checks.words import nearest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
 from refimpl.history import History

@@ -18,7 +18,8 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from refimpl.cache import digest
-from refimpl.checks import Count, UserError, guarded, nearest
+from refimpl.checks import Count, UserError, guarded
+from refimpl.checks.words import nearest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
 from refimpl.lab.arms import ARMS as TOY_ARMS

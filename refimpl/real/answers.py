@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
-from refimpl.checks import Positive, UserError, guarded, shown
+from refimpl.checks import Positive, UserError, guarded
+from refimpl.checks.words import shown
 from refimpl.real import judge, notation
 from refimpl.real.extras import needed
 

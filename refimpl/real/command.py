@@ -6,12 +6,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from refimpl.checks import (
-    UserError,
-    annotations,
-    nearest,
-    refuse_unknown,
-)
+from refimpl.checks import UserError, annotations, refuse_unknown
+from refimpl.checks.words import nearest
 from refimpl.real import fast, gym
 from refimpl.real import lora as adapters
 from refimpl.real.chat import Chat

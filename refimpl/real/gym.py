@@ -26,12 +26,9 @@ from refimpl.checks import (
     UserError,
     checker,
     guarded,
-    nearest,
-    one_line,
     refuse_unknown,
-    sentence,
-    shown,
 )
+from refimpl.checks.words import nearest, one_line, sentence, shown
 from refimpl.real import answers, judge
 from refimpl.real.answers import Extract, Reward
 from refimpl.real.extras import needed

@@ -21,7 +21,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from refimpl.checks import UserError, guarded, nearest, one_line
+from refimpl.checks import UserError, guarded
+from refimpl.checks.words import nearest, one_line
 from refimpl.models import Model, check_pair
 from refimpl.real.extras import needed
 from refimpl.real.pretrained import PACKAGED, resolve

@@ -10,15 +10,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from refimpl.checks import (
-    Count,
-    Positive,
-    Seed,
-    UserError,
-    guarded,
-    nearest,
-    shown,
-)
+from refimpl.checks import Count, Positive, Seed, UserError, guarded
+from refimpl.checks.words import nearest, shown
 from refimpl.models import Model, copied
 from refimpl.real.extras import needed
 from refimpl.seeds import salted

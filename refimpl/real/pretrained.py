@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refimpl.cache import cache_folder, digest, writable_folder
-from refimpl.checks import UserError, guarded, nearest
+from refimpl.checks import UserError, guarded
+from refimpl.checks.words import nearest
 from refimpl.keep.files import to_disk, write
 from refimpl.real.extras import needed
 

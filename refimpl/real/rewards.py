@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from refimpl.checks import UserError, plain, shown
+from refimpl.checks import UserError
+from refimpl.checks.words import plain, shown
 from refimpl.keep.identity import identity
 from refimpl.rewards import scored
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 import refimpl as rl
-from refimpl.checks import Positive, UserError, annotations, nearest
+from refimpl.checks import Positive, UserError, annotations
+from refimpl.checks.words import nearest
 from refimpl.config import TrainConfig
 from refimpl.shell.rooms import loading
 from refimpl.shell.texts import parse, parse_pairs

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from refimpl.algorithms import Algorithm
-from refimpl.checks import printable
+from refimpl.checks.words import printable
 from refimpl.collect import DynamicSamplingError
 from refimpl.config import TrainConfig
 from refimpl.history import History

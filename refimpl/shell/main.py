@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 import refimpl as rl
 from refimpl import checks
 from refimpl.checks import UserError
+from refimpl.checks.words import expected, one_line, printable
 from refimpl.config import Preset, TrainConfig
 from refimpl.keep import files
 from refimpl.shell.flags import File, Method, Sets, known_method, parse_settings
@@ -37,13 +38,13 @@ def settings_() -> int:
         print(f"{group.__name__}: {group.__doc__}\n")
         schema = TypeAdapter(group).json_schema()["properties"]
         for name, kind in checks.annotations(group).items():
-            words = f"{getattr(defaults, name)!r}, {checks.expected(kind)}"
+            words = f"{getattr(defaults, name)!r}, {expected(kind)}"
             meaning = schema[name].get("description")
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
         print()
     print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
     for name, rule in rules.items():
-        print(f"  {name}: {checks.expected(rule.bound)}")
+        print(f"  {name}: {expected(rule.bound)}")
     print("\nAlgorithms and their hyperparameters:\n")
     for a in methods.values():
         changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
@@ -136,7 +137,7 @@ def sentence(error: Exception) -> str | None:
     lower = isinstance(error, RuntimeError) and text.lower()
     if isinstance(error, MemoryError) or (lower and any(x in lower for x in NO_MEMORY)):
         return (
-            f"there is not enough memory ({checks.one_line(error, 160)}); make "
+            f"there is not enough memory ({one_line(error, 160)}); make "
             "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
             "micro_batch_size smaller (--set), or take a smaller model"
         )
@@ -154,7 +155,7 @@ def called(arguments: list[str]) -> int:
     except Exception as error:
         if (said := sentence(error)) is None:
             raise  # a bug: its traceback is what helps
-        print(f"error: {checks.printable(said)}", file=sys.stderr)
+        print(f"error: {printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from refimpl.checks import UserError, nearest
+from refimpl.checks import UserError
+from refimpl.checks.words import nearest
 
 HERE = ("train", "settings", "warm-start", "curves")
 ELSEWHERE = {

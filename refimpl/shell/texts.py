@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from refimpl.checks import STRICT, UserError, sentence
+from refimpl.checks import STRICT, UserError
+from refimpl.checks.words import sentence
 
 
 def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]:

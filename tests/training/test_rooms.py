@@ -19,7 +19,10 @@ FILES = [
     path
     for folder in (
         PACKAGE,
-        *(PACKAGE / room for room in ("algorithms", "routing", "tasks", "keep")),
+        *(
+            PACKAGE / room
+            for room in ("algorithms", "checks", "routing", "tasks", "keep")
+        ),
     )
     for path in sorted(folder.glob("*.py"))
     if path.name != "__main__.py"

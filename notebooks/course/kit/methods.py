@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checks import UserError, nearest
+from refimpl.checks import UserError
+from refimpl.checks.words import nearest
 
 FILE = Path(__file__).resolve().parents[2] / "methods.toml"
 KINDS = {

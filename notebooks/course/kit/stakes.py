@@ -17,7 +17,8 @@ from functools import cache
 import ipywidgets as widgets
 
 from course import DATA
-from refimpl.checks import UserError, shown
+from refimpl.checks import UserError
+from refimpl.checks.words import shown
 
 
 @dataclass(frozen=True)

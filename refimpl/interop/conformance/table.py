@@ -15,7 +15,8 @@ from unittest import mock
 import torch
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checks import UserError, nearest, one_line
+from refimpl.checks import UserError
+from refimpl.checks.words import nearest, one_line
 from refimpl.interop.conformance.cases import Case
 from refimpl.interop.conformance.readings import alike, matches
 

@@ -28,7 +28,8 @@ import torch
 from refimpl import sft
 from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Rollout
-from refimpl.checks import UserError, guarded, one_line
+from refimpl.checks import UserError, guarded
+from refimpl.checks.words import one_line
 from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
