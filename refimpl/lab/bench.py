@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -55,6 +56,8 @@ COLUMNS = (
     "peak memory of its process, MiB",
 )
 """Of the table: figures that every method has."""
+NEEDED = "mm$|linear", "softmax|multinomial"
+"""What any sampler pays for a token: its matrix products, and to draw it."""
 
 
 class World(NamedTuple):
@@ -156,7 +159,8 @@ def sampler(
     group_size: int,
     max_new_tokens: int,
 ) -> dict:
-    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included."""
+    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included; and,
+    on a CPU, what `generate` would gain if all but `NEEDED` took no time."""
     encoded = tokenizer(
         [p for p in prompts for _ in range(group_size)],
         padding=True,
@@ -192,11 +196,26 @@ def sampler(
 
     tokens, seconds = _in_turn((ours, theirs), repeats)
     sampled, generated = (n / s for n, s in zip(tokens, seconds))
-    return {
+    figures = {
         "sampler, tokens/s": round(sampled),
         "model.generate, tokens/s": round(generated),
         "sampler / generate": round(sampled / generated, 2),
     }
+    if model.device.type == "cpu":
+        bound = statistics.median(1 / sum(shares(theirs)) for _ in range(3))
+        figures["generate / its products and drawing"] = round(bound, 2)
+    return figures
+
+
+def shares(work: Callable) -> list[float]:
+    """Of the time that `work` takes, what its operators that match each of `NEEDED`
+    take by themselves."""
+    with torch.profiler.profile() as seen:
+        start = time.perf_counter()
+        work()
+        whole = time.perf_counter() - start
+    own = [(e.key, e.self_cpu_time_total / 1e6 / whole) for e in seen.key_averages()]
+    return [sum(t for key, t in own if re.search(kind, key)) for kind in NEEDED]
 
 
 def recording(repeats: int = 9) -> dict:

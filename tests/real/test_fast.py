@@ -7,6 +7,7 @@ import torch
 
 from refimpl import decoding, log_probs
 from refimpl.decoding import Decoder
+from refimpl.lab import bench
 from refimpl.real import fast
 from refimpl.real.fast import Direct, common
 from tests.rollout.families import SUPPORTED, build
@@ -89,3 +90,10 @@ def test_a_row_that_is_mixed_up_is_noticed(monkeypatch):
     model = random_model()
     rollout = drawn(model, mixed(Direct), monkeypatch)
     assert (log_probs(model, rollout, 3.0)[0] - rollout.logp).abs().max() > 0.01
+
+
+def test_what_every_sampler_pays_is_told_apart():
+    x = torch.randn(500, 500)
+    for pays, work in enumerate((x.mm, lambda y: y.softmax(-1))):
+        found = bench.shares(lambda work=work: [work(x) for _ in range(50)])
+        assert 0.3 < found[pays] <= 1 and found[1 - pays] < 0.01
