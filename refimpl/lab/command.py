@@ -83,7 +83,7 @@ def evidence_(
     elif action == "ledger":
         print(evidence.write_ledger(out))
     elif action == "repeat":
-        print(evidence.repeat_some(out, count, seed))
+        print(evidence.repeat_some(out, claims, count, seed))
     else:
         wrong = evidence.check(out)
         print("\n".join(wrong) or "the ledger is what the rows give")

@@ -202,14 +202,24 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @guarded
-def repeat_some(out: str | Path, count: Count = 10, seed: Seed = 0) -> str:
-    """Make `count` stored runs again, drawn by chance from those that everybody can,
-    and say how far each is apart from what is stored: a table."""
+def repeat_some(
+    out: str | Path,
+    claims: Collection[str] = (),
+    count: Count = 10,
+    seed: Seed = 0,
+) -> str:
+    """Make `count` stored runs again, drawn by chance from those of `claims` (none
+    named: from all) that everybody can, and say how far each is apart from what is
+    stored: a table. Raises `UserError` if there is none."""
     runs, _ = read(out)
     runs = runs[~outdated(runs)]
+    if claims:
+        asked = {store.key(spec(*job)) for job in wanted(claims)}
+        runs = runs[runs["run"].isin(asked)]
     known = [begins(x.world, x.start) == x.weights for x in runs.itertuples()]
     if not any(known):
-        raise UserError(f"no run at {str(out)!r} begins from weights that lie here")
+        of = f" of {', '.join(claims)}" if claims else ""
+        raise UserError(f"no run{of} at {str(out)!r} begins from weights that lie here")
     drawn = runs[known].sample(min(count, sum(known)), random_state=seed)
     return tabulate(
         [_repeated(out, line) for line in drawn.itertuples()],

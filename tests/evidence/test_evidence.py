@@ -262,6 +262,8 @@ def test_some_runs_are_drawn_and_made_again(repeatable, tmp_path):
     (line,) = evidence.repeat_some(out, count=5).splitlines()[2:]
     assert "GRPO, sums, K = 1, 0.0008" in line and "2 of 2" in line
     assert "0.0e+00" in line and line.endswith("equal in every digit")
+    with pytest.raises(UserError, match=r"no run of pace-1 at .* begins from weights"):
+        evidence.repeat_some(out, ["pace-1"])  # asks for sixteen updates
     runs, _ = evidence.read(out)
     (one,) = runs[runs["start"] == 10].itertuples()
     other = one._replace(processor="another")
