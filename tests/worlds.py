@@ -30,7 +30,7 @@ from refimpl import (
     train,
     warm_start,
 )
-from refimpl.batch import Batch
+from refimpl.batch import Batch, Rollout
 from refimpl.history import Meter
 from refimpl.models import Model, build
 from refimpl.real.extras import needed
@@ -259,6 +259,12 @@ def with_lora(model: PreTrainedModel, **settings) -> Model:
     """A fresh LoRA on `model`; skipped without peft."""
     needs("peft")
     return lora(model, **settings)
+
+
+def prompts_of(rollout: Rollout) -> list[str]:
+    """The prompt of each response, as text."""
+    rows = zip(rollout.ids, rollout.prompt_length, strict=True)
+    return TOKENIZER.batch_decode([ids[:n] for ids, n in rows])
 
 
 def same_weights(one: PreTrainedModel, other: PreTrainedModel) -> bool:

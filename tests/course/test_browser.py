@@ -13,15 +13,13 @@ import pytest
 from PIL import Image
 
 from course.kit.explorer import VISIBLE
+from tests.course.in_browser import IN_A_BROWSER
 from tests.tools import sliders
-from web.browser import MISSING, chromium
+from web.browser import chromium
 
 NOTEBOOKS = sorted(sliders.NOTEBOOKS.glob("??_*.ipynb"))
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-]
+pytestmark = IN_A_BROWSER
 
 
 def smallest_explorer(path: Path) -> str:

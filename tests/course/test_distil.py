@@ -16,6 +16,7 @@ from tests.worlds import (
     TOKENIZER,
     measured_loss,
     prepared,
+    prompts_of,
     random_model,
     rolled_out,
 )
@@ -106,8 +107,7 @@ def test_each_prompt_is_read_by_its_own_teacher():
     run, batch, _ = rolled_out(model=random_model())
     rollout = batch.rollout
     first, second = (distil.read_by(one, run, rollout) for one in teachers)
-    rows = zip(rollout.ids, rollout.prompt_length)
-    prompts = [run.tokenizer.decode(ids[:n]) for ids, n in rows]
+    prompts = prompts_of(rollout)
     assert len({prompt.count("+") for prompt in prompts}) > 1
     said = distil.routed(teachers, lambda prompt: prompt.count("+") % 2)(run, 0, batch)
     for prompt, row, *both in zip(prompts, said, first, second):
@@ -129,11 +129,7 @@ def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
         told.clear()
         batch, _ = rl.collect(run, step)
         distil.told(run.model)(run, step, batch)
-        rollout, prompts = batch.rollout, []
-        for group in rollout.group.unique():
-            row = int((rollout.group == group).nonzero()[0])
-            ids = rollout.ids[row, : rollout.prompt_length[row]]
-            prompts.append(run.tokenizer.decode(ids))
+        prompts = prompts_of(batch.rollout)[:: SMALL.group_size]
         hinted = [re.fullmatch(r" \(The answer is (\d+)\.\)(.*)", one) for one in told]
         assert [one[2] for one in hinted] == prompts
         sums = [sum(map(int, prompt[:-1].split("+"))) for prompt in prompts]

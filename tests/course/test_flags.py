@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from course.kit import methods
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop import configs
 from tests.course.test_readme import ROOT
@@ -23,11 +22,6 @@ def test_every_method_and_engine_has_a_whole_cell_with_a_version():
     read = [r for r, kind in zip(lines, kinds, strict=True) if kind != "not read"]
     assert [r for r in read if not VERSION.search(r[-1])] == []
     assert {*kinds} - {"not read"} == {"settings", "partly", "absent", "not found"}
-
-
-def test_what_nobody_has_read_is_a_method_without_a_chapter():
-    lines = [(m, e) for m, e, *_ in flags.rows() if flags.cell(m, e).kind == "not read"]
-    assert [line for line in lines if methods.of(line[0]).chapter] == []
 
 
 def test_a_method_that_is_new_is_a_state_in_every_engine(monkeypatch):

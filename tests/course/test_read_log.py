@@ -9,16 +9,14 @@ import pytest
 
 from refimpl.checks import UserError
 from refimpl.interop import logs, symptoms
+from tests.course.in_browser import IN_A_BROWSER, ask, grave
 from web import build, read_log
-from web.browser import MISSING, wait
+from web.browser import wait
 from web.page import NOTEBOOKS, Page
 
 LOGS = sorted((Path(__file__).parents[1] / "evidence" / "logs").iterdir())
 CHAPTERS = [Page(path.stem + ".html", "", "") for path in NOTEBOOKS.glob("*.ipynb")]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +159,7 @@ def test_of_random_logs_both_say_the_same(browser, tmp_path):
 
 def test_the_example_is_read_on_a_phone_and_axe_finds_nothing_serious(browser):
     axe = pytest.importorskip("axe_core_python.selenium").Axe().axe_script
-    screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    ask(browser, 390, "")
     button = browser.find_element("id", "example")
     button.send_keys("\ue007")  # Enter
     assert browser.execute_script(SAID) == python(read_log.EXAMPLE)
@@ -177,8 +174,4 @@ def test_the_example_is_read_on_a_phone_and_axe_finds_nothing_serious(browser):
         answer = browser.execute_async_script(
             "axe.run(document.querySelector('main')).then(arguments[0])"
         )
-        assert answer["passes"]
-        grave = [
-            x for x in answer["violations"] if x["impact"] in ("serious", "critical")
-        ]
-        assert [(x["id"], x["nodes"][0]["html"]) for x in grave] == []
+        assert grave(answer) == []

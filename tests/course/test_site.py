@@ -11,15 +11,13 @@ import pytest
 
 import refimpl
 from course.exercises import exercises, verdict
-from web.browser import MISSING, wait
+from tests.course.in_browser import IN_A_BROWSER, ask, grave
+from web.browser import wait
 from web.build import build
 from web.page import NOTEBOOKS as FOLDER
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +38,6 @@ LINKS = """
     return [[...document.querySelectorAll('[id]')].map(one => one.id),
             [...document.querySelectorAll('a[href]')].map(one => one.href)];
 """
-
-
-def ask(browser, width: int, script: str):
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1}
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", screen | {"mobile": width < 500}
-    )
-    return browser.execute_script(script)
 
 
 def test_every_page_is_whole_without_a_network(site, browser):
@@ -145,13 +135,13 @@ def test_what_an_exercise_replies_is_what_the_checker_says(site, browser):
         assert set(browser.execute_script(DONE)) == {one.key for one in asked}
 
 
-NO_STORAGE = "Storage.prototype.setItem = () => { throw new Error('full'); }"
+FULL = "Storage.prototype.setItem = () => { throw new Error('full'); }"
 
 
 def test_a_line_is_picked_by_keyboard_and_the_reply_is_announced(site, browser):
     """Also where the browser keeps nothing."""
     browser.get((site / "03_grpo.html").as_uri())
-    browser.execute_script(NO_STORAGE)
+    browser.execute_script(FULL)
     line = browser.find_element("css selector", "#exercise-3\\.7 .listing button")
     browser.execute_script("arguments[0].focus()", line)
     browser.switch_to.active_element.send_keys("\ue004" * 3)  # Tab
@@ -309,12 +299,7 @@ def test_axe_finds_nothing_serious(site, browser):
         for theme, options in LIGHT_AND_DARK.items():
             browser.execute_script(LOOKS, theme)
             answer = browser.execute_async_script(ASK, options)
-            assert answer["violations"] or answer["passes"], "axe looked at something"
-            found += [
-                (page.name, theme, one["id"], one["nodes"][0]["html"])
-                for one in answer["violations"]
-                if one["impact"] in ("serious", "critical")
-            ]
+            found += [(page.name, theme, *one) for one in grave(answer)]
     assert found == []
 
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_meant_is_refused():
         ({"sequence_mask": (2.0, 5.0)}, "sequence_mask must have its bounds about 1"),
         ({"token_truncate": 0.2}, "token_truncate must have its bounds about 1"),
         ({"max_reject": 0.2}, "max_reject must have its bounds about 1"),
-        ({"token_mask": -1.0}, "token_mask must be"),
+        ({"token_mask": 0.0}, "token_mask must be"),
         ({"token_mask": [0.5, 2.0]}, "token_mask must be"),
         ({"opsm": (0.1, 0.2)}, "opsm must be"),
         ({"opsm": NAN}, "opsm must be a finite number > 0"),

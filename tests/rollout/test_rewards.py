@@ -12,13 +12,6 @@ from refimpl.rewards import overlong_punishment, score
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
 
-def returning(value):
-    def stub(**_):
-        return value
-
-    return stub
-
-
 def call(reward, **columns):
     return score(reward, PROMPTS, COMPLETIONS, columns)
 
@@ -51,7 +44,7 @@ def test_the_function_receives_lists_under_the_names_of_trl_and_cannot_change_th
     ],
 )
 def test_every_kind_of_number_becomes_a_plain_float(numbers):
-    rewards = call(returning(numbers))
+    rewards = call(lambda **_: numbers)
     assert rewards == [1.0, 0.5]
     assert {type(r) for r in rewards} == {float}
 

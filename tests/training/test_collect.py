@@ -15,11 +15,11 @@ from refimpl.reading import log_probs, values
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
     ROUNDING,
-    TOKENIZER,
     always_one,
     fixed_noise,
     measured_loss,
     prepared,
+    prompts_of,
     rolled_out,
 )
 
@@ -177,9 +177,7 @@ def right_for_some(prompts, completions, **_):
 
 def terms_of(batch) -> list[int]:
     """Terms in the prompt of each response trained on."""
-    rollout = batch.rollout
-    prompts = [ids[:n] for ids, n in zip(rollout.ids, rollout.prompt_length)]
-    return [text.count("+") + 1 for text in TOKENIZER.batch_decode(prompts)]
+    return [prompt.count("+") + 1 for prompt in prompts_of(batch.rollout)]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

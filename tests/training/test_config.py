@@ -23,7 +23,7 @@ from refimpl.prepare import check_fit
 from refimpl.real.rewards import Sum
 from refimpl.shell.texts import parse
 from refimpl.tasks import Arithmetic
-from tests.worlds import PROMPTS, TOKENIZER, prepared, random_model
+from tests.worlds import PROMPTS, TOKENIZER, prepared, prompts_of, random_model
 
 KINDS = annotations(TrainConfig)
 
@@ -133,11 +133,6 @@ def of_length(prompts, completions, **_):
 
 def of_text(prompts, completions, **_):
     return [zlib.crc32(c.encode()) % 97 / 97 for c in completions]
-
-
-def prompts_of(rollout):
-    ids = [ids[:n] for ids, n in zip(rollout.ids, rollout.prompt_length)]
-    return TOKENIZER.batch_decode(ids)
 
 
 SCALERL = {

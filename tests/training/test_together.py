@@ -20,7 +20,14 @@ from refimpl.run import Run
 from refimpl.tasks.world import correctness
 from refimpl.terms import BALANCE
 from tests.training.test_update import same_gradients, slopes
-from tests.worlds import TOKENIZER, disturb, measured_loss, prepared, random_moe
+from tests.worlds import (
+    TOKENIZER,
+    disturb,
+    measured_loss,
+    prepared,
+    prompts_of,
+    random_moe,
+)
 
 
 def at_the_end(scores, mask):
@@ -93,8 +100,7 @@ class Drawn:
     def written(self):
         """Prompts and answers as text."""
         rollout = self.batch.rollout
-        ids = [ids[:n] for ids, n in zip(rollout.ids, rollout.prompt_length)]
-        return TOKENIZER.batch_decode(ids), rollout.texts(TOKENIZER)
+        return prompts_of(rollout), rollout.texts(TOKENIZER)
 
     def mean(self, x):
         total = (x * self.mask).sum() / self.mask.sum()
