@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import jinja2
 import nbformat
 
 import refimpl
@@ -40,6 +39,7 @@ from web.page import (
     size_of,
     sized,
     slug,
+    template,
     text_of,
 )
 from web.source import of_code
@@ -251,10 +251,7 @@ def index(pages: Collection[Page]) -> bytes:
 
 def render(site: Site) -> dict[str, bytes]:
     """Every file of the site, by its path."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
-    )
-    template = environment.get_template("page.html.j2")
+    frame = template("page.html.j2")
     in_menu = {
         group: [p for p in site.pages.values() if p.group == group] for group in GROUPS
     }
@@ -262,7 +259,7 @@ def render(site: Site) -> dict[str, bytes]:
     files = dict(site.files)
     for page in site.pages.values():
         at = order.index(page) if page in order else None
-        files[page.file] = template.render(
+        files[page.file] = frame.render(
             page=page,
             menu=in_menu,
             contents=[

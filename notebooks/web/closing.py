@@ -4,11 +4,9 @@ import html
 import re
 from collections.abc import Sequence
 
-import jinja2
-
 import refimpl
 from course.kit import methods
-from web.page import ASSETS, ROOT, Page
+from web.page import ROOT, Page, template
 from web.start import FIRST
 
 READ_NEXT = {
@@ -61,16 +59,13 @@ def after(group: str, chapters: Sequence[Page]) -> Page:
     """What a reader can do now, and where it goes on."""
     body = "".join(one.body for one in chapters if one.file.startswith("11_"))
     picture = re.search(TABLE, body, re.S)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
-    )
     papers = [
         (paper, *methods.KNOWN.papers[paper], why) for paper, why in READ_NEXT.items()
     ]
     return Page(
         "after.html",
         "After the last chapter",
-        environment.get_template("after.html.j2").render(
+        template("after.html.j2").render(
             picture=picture[0] if picture else "",
             papers=papers,
             cited=cited(),

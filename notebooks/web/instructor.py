@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -120,15 +119,10 @@ def number(chapter: Page) -> str:
     return chapter.file.split("_")[0]
 
 
-def parted(every: Iterable[Asked]) -> tuple[int, int]:
+def parted(every: list[Asked]) -> tuple[int, int]:
     """Minutes of the exercises with a check, and of the open experiments."""
-    short = long = 0
-    for one in every:
-        if one.kind == OPEN:
-            long += one.minutes
-        else:
-            short += one.minutes
-    return short, long
+    long = sum(one.minutes for one in every if one.kind == OPEN)
+    return sum(one.minutes for one in every) - long, long
 
 
 def matrix(every: list[Asked]) -> str:

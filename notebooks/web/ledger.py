@@ -68,13 +68,8 @@ def page(group: str) -> Page:
     above = select("verdict", "Verdict", verdicts) + select("method", "Method", named)
     every = (*CLAIMS, *SECOND)
     numbers = {str(one.number): f"{one.number} · {one.title}" for one in every}
-    filters = "".join(
-        (
-            select("of-claim", "Claim", numbers),
-            select("of-arm", "Method", ARMS),
-            select("of-world", "World", WORLDS),
-        )
-    )
+    filters = select("of-claim", "Claim", numbers) + select("of-arm", "Method", [*ARMS])
+    filters += select("of-world", "World", [*WORLDS])
     runs = RUNS.format(
         count=f"{len(claims.everything()):,}", filters=filters, head=head
     )
@@ -91,22 +86,17 @@ def page(group: str) -> Page:
     )
 
 
-def select(name: str, label: str, values) -> str:
+def select(name: str, label: str, values: list[str] | dict[str, str]) -> str:
     """A choice among values, which may have texts of their own; at first all."""
-    texts = values if isinstance(values, dict) else dict.fromkeys(values)
+    texts = values if isinstance(values, dict) else dict(zip(values, values))
     options = "".join(
-        f'<option value="{html.escape(value)}">{html.escape(shown(value, text))}'
-        "</option>"
+        f'<option value="{html.escape(value)}">{html.escape(text)}</option>'
         for value, text in texts.items()
     )
     return (
         f'<label>{label} <select id="{name}"><option value="">all</option>{options}'
         "</select></label> "
     )
-
-
-def shown(value: str, text: object) -> str:
-    return text if isinstance(text, str) else value
 
 
 def claimed() -> str:

@@ -27,9 +27,8 @@ MENDED = {
     r"\1</mo>",
     r"<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>",
     r'"negativethinmathspace"': '"-0.167em"',
-    r"<m[io]>([A-Za-z]{2,})</m[io]>"
-    + OPENS: r'<mo lspace="0.167em" rspace="0">\1</mo>',
-    r"<m[io]>([A-Za-z]{2,})</m[io]>": r'<mo lspace="0.167em" rspace="0.167em">\1</mo>',
+    WORD + OPENS: r'<mo lspace="0.167em" rspace="0">\1</mo>',
+    WORD: r'<mo lspace="0.167em" rspace="0.167em">\1</mo>',
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jinja2
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,14 @@ class Page:
     files: dict[str, bytes] = field(default_factory=dict)
     summary: str = ""
     styles: tuple[str, ...] = ()
+
+
+def template(name: str) -> jinja2.Template:
+    """One of `assets`, which escapes what it is given."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
+    )
+    return environment.get_template(name)
 
 
 WITHIN_A_LINE = r"</?(?:a|b|code|em|i|math|m\w+|strong|sub|sup)\b[^>]*>"

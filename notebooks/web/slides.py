@@ -69,9 +69,7 @@ def picture(text: str) -> str:
         return "<ul>" + "".join(f"<li>{one}</li>" for one in said) + "</ul>"
     if formula := re.search(r'<div class="math".*?</div>', text, re.S):
         return first(text) + formula[0]
-    if code := re.search(
-        r'<div class="cell">(<div class="highlight">.*?</div>)', text, re.S
-    ):
+    if code := CODE.search(text):
         return code[1]
     return first(text)
 

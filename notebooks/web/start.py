@@ -5,11 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jinja2
-
 from web import instructor
 from web.markdown import markdown
-from web.page import ASSETS, ROOT, Page
+from web.page import ROOT, Page, template
 from web.pictures import two_rewards
 
 FIRST = ROOT / "README.md"
@@ -83,10 +81,7 @@ def duration(minutes: int) -> str:
 def page(pages: Sequence[Page]) -> Page:
     chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
     runs = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True
-    )
-    body = environment.get_template("start.html.j2").render(
+    body = template("start.html.j2").render(
         sentence=SENTENCE,
         runs=runs,
         last=len(runs["steps"]) - 1,

@@ -30,7 +30,6 @@ def cispo_gradient(logp, old_logp, advantages, cap):
 
 
 _RATIOS = torch.tensor([0.3, 0.9, 1.0, 1.25, 2.0, 7.0])
-_SIGNS = torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
 _MASK_CASES = (
     (torch.tensor([0.5, 0.5, 1.5, 1.5]), torch.tensor([1.0, -1, 1, -1]), 0.2, 0.28),
     (torch.tensor([0.85, 1.25, 1.25, 0.6]), torch.tensor([-1.0, 1, -1, -2]), 0.2, 0.2),

@@ -14,11 +14,12 @@ from course.kit.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, looks_of
 from refimpl.curves import curve
 
 RATIOS = (0.5, 1, 1.28, 2, 5, 20, 100)
+MINIBATCHES = 4
 
 
-def _updates_axis(axis, count: int, minibatches: int) -> None:
+def _updates_axis(axis, count: int) -> None:
     """Ticks at the first update and at the end of every pass over the rollout."""
-    ticks = [1, *range(minibatches, count + 1, minibatches)]
+    ticks = [1, *range(MINIBATCHES, count + 1, MINIBATCHES)]
     axis.set_xlabel("update")
     axis.xaxis.set_major_locator(FixedLocator(ticks))
 
@@ -28,12 +29,11 @@ def fork_path(
     turns: Sequence[int],
     silent: Sequence[float],
     bound: float,
-    minibatches: int = 4,
 ) -> Figure:
     """Ratio of every good fork token before each update; how many the clip stops.
 
     `paths[i][k]` is token i before update k + 1. It is in mini-batch `turns[i]`: every
-    `minibatches` updates it is its turn. `silent`: of all tokens, the share without a
+    `MINIBATCHES` updates it is its turn. `silent`: of all tokens, the share without a
     gradient.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
@@ -42,7 +42,7 @@ def fork_path(
     stopped = {"color": BLACK, "marker": "x", "markersize": 7, "mew": 2}
     for path, turn in zip(paths, turns):
         left.plot(updates, path, color=GREY, linewidth=1)
-        for k in range(turn, len(path), minibatches):
+        for k in range(turn, len(path), MINIBATCHES):
             left.plot(k + 1, path[k], **(stopped if path[k] > bound else learns))
     left.plot([], [], linestyle="", label="its turn: it learns", **learns)
     left.plot([], [], linestyle="", label="its turn: no gradient", **stopped)
@@ -59,7 +59,7 @@ def fork_path(
     right.yaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
     right.yaxis.set_major_formatter(PercentFormatter(1))
     for axis in (left, right):
-        _updates_axis(axis, len(updates), minibatches)
+        _updates_axis(axis, len(updates))
     draw.finding(figure, "DAPO's clip silences the good forks, and few other tokens")
     return draw.caption(
         figure, f"Grey lines: the {len(paths)} good forks of 3 rollouts"
@@ -67,9 +67,7 @@ def fork_path(
 
 
 def fork_shares(
-    panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
-    title: str,
-    minibatches: int = 4,
+    panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], title: str
 ) -> Figure:
     """One panel per quantity, one colour per method; runs thin, their median thick.
 
@@ -79,7 +77,7 @@ def fork_shares(
     for axis, (name, named) in zip(axes, panels.items()):
         for (label, runs), (colour, dash) in zip(named.items(), looks_of(named)):
             draw.strands(axis, runs, colour, label, dash, what="rollout")
-            _updates_axis(axis, len(runs[0]), minibatches)
+            _updates_axis(axis, len(runs[0]))
         axis.set_title(name, fontsize=11.5)
     axes[0].set_yscale("log")
     low, _ = axes[0].get_ylim()
@@ -177,9 +175,7 @@ def cispo_explorer() -> explorer.Explorer:
     )
 
 
-def walk_explorer(
-    paths: Mapping[str, Sequence[Sequence[float]]], start: int = 5
-) -> explorer.Explorer:
+def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Explorer:
     """The good forks on both methods' curves (Â > 0), update by update.
 
     `paths[label][i][k]` is the ratio of fork i before update k + 1.
@@ -216,7 +212,7 @@ def walk_explorer(
         return [*moved, figure._suptitle]
 
     count = len(next(iter(paths.values()))[0])
-    control = explorer.slider("before update k", start, 1, count, 1)
+    control = explorer.slider("before update k", 5, 1, count, 1)
     both = {"CISPO": "CISPO 5", "DAPO": "DAPO"}
     return explorer.Explorer(
         figure,

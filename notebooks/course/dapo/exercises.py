@@ -28,12 +28,21 @@ _FIRST = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
 _SECOND = torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0] * 4])
 
 
+def _unrounded(start, target, epsilon):
+    return math.log(target / start) / math.log(1 + epsilon)
+
+
 def _step_by_step(start, target, epsilon):
     """6.2 as a loop."""
     rollouts = 0
     while start < target:
         start, rollouts = start * (1 + epsilon), rollouts + 1
     return rollouts
+
+
+def _less(punishment):
+    """6.4 with a punishment of (length, L_max, L_cache)."""
+    return lambda correct, *lengths: correct - punishment(*lengths)
 
 
 def _in_three_cases(correct, length, max_length, buffer):
@@ -74,15 +83,9 @@ EXERCISES = (
                 )
             ),
             "Round up: a whole rollout is needed for the last bit.": (
-                lambda start, target, epsilon: math.floor(
-                    math.log(target / start) / math.log(1 + epsilon)
-                )
+                lambda *case: math.floor(_unrounded(*case))
             ),
-            "A number of rollouts is whole: round up.": (
-                lambda start, target, epsilon: (
-                    math.log(target / start) / math.log(1 + epsilon)
-                )
-            ),
+            "A number of rollouts is whole: round up.": _unrounded,
             "log(1 + ε) is not ε: at ε = 0.2 that is 10 % off.": (
                 lambda start, target, epsilon: math.ceil(
                     math.log(target / start) / epsilon
@@ -128,34 +131,25 @@ EXERCISES = (
         ),
         mistakes={
             "One point per token past L_max? The ramp lies before it, and ends.": (
-                lambda correct, length, max_length, buffer: (
-                    correct - max(0, length - max_length)
-                )
+                _less(lambda length, limit, buffer: max(0, length - limit))
             ),
             "The ramp lies before L_max: it starts at L_max − L_cache.": (
-                lambda correct, length, max_length, buffer: (
-                    correct - min(max((length - max_length) / buffer, 0.0), 1.0)
+                lambda correct, length, limit, buffer: punished(
+                    correct, length - buffer, limit, buffer
                 )
             ),
-            "Past L_max the punishment stays at −1: bound it.": (
-                lambda correct, length, max_length, buffer: (
-                    correct - max((length - max_length + buffer) / buffer, 0.0)
-                )
+            "Past L_max the punishment stays at −1: bound it.": _less(
+                lambda length, limit, buffer: max((length - limit) / buffer + 1, 0.0)
             ),
-            "A short response is not rewarded for being short: bound it by 0.": (
-                lambda correct, length, max_length, buffer: (
-                    correct - min((length - max_length + buffer) / buffer, 1.0)
-                )
+            "A short response is not rewarded for being short: bound it by 0.": _less(
+                lambda length, limit, buffer: min((length - limit) / buffer + 1, 1.0)
             ),
             "The punishment is added to the correctness reward, not in its place.": (
-                lambda correct, length, max_length, buffer: punished(
-                    0.0, length, max_length, buffer
-                )
+                lambda correct, *lengths: punished(0.0, *lengths)
             ),
-            "The ramp is L_cache long: divide by L_cache, not by L_max.": (
-                lambda correct, length, max_length, buffer: (
-                    correct
-                    - min(max((length - max_length + buffer) / max_length, 0.0), 1.0)
+            "The ramp is L_cache long: divide by L_cache, not by L_max.": _less(
+                lambda length, limit, buffer: min(
+                    max((length - limit + buffer) / limit, 0.0), 1.0
                 )
             ),
         },

@@ -39,10 +39,7 @@ STORE = DATA / "distil"
 CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")
 """What is stored by rollout, and at the end: accuracy in two worlds."""
 TOY = rl.TrainConfig(
-    rollouts=20,
-    learning_rate=4e-4,
-    eval_every=2,
-    hyperparameters={"correct": True},
+    rollouts=20, learning_rate=4e-4, eval_every=2, hyperparameters={"correct": True}
 )
 """REINFORCE with the token's ratio: Tinker's `importance_sampling` loss.
 
@@ -299,10 +296,9 @@ def worlds(seeds_: int = 3) -> Iterator[Job]:
 
     def ends(model) -> dict[str, float]:
         """Held-out accuracy in each world."""
-        names = ("sums", "rows")
         return {
             name: rl.evaluate(model, tokenizer, task, problems=512)
-            for name, task in zip(names, Mixed.worlds)
+            for name, task in zip(ENDS_IN, Mixed.worlds)
         }
 
     def of(history) -> dict:
@@ -310,7 +306,7 @@ def worlds(seeds_: int = 3) -> Iterator[Job]:
 
     taught = "grpo", teaching(40)
     yield "start", 0, *taught, lambda: ends(start)
-    for name, task in zip(("sums", "rows"), Mixed.worlds):
+    for name, task in zip(ENDS_IN, Mixed.worlds):
         alone_ = functools.partial(best, start, tokenizer, task, 40)
         yield f"RL on {name} alone", 0, *taught, lambda f=alone_: ends(f().model)
     teachers = [

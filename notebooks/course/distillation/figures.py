@@ -47,14 +47,8 @@ def learning(
             draw.count_runs(axis, label, len(runs), draw.STRANDS)
         for name, y in lines.get(group, {}).items():
             draw.rule(axis, y=y, colour=INK, width=1.2)
-            axis.text(
-                0.98,
-                y + 0.015,
-                name,
-                transform=axis.get_yaxis_transform(),
-                ha="right",
-                color=INK,
-            )
+            place = axis.get_yaxis_transform()
+            axis.text(0.98, y + 0.015, name, transform=place, ha="right", color=INK)
         axis.set(title=group, ylim=(low, 1.06), xlabel="sampled tokens, thousands")
     if here:
         axes[0].plot(*known(here), color=BLACK, linewidth=1.6, label="made here")
@@ -108,6 +102,10 @@ def of_tokens(texts: Sequence[Sequence[str]], values, title: str) -> Figure:
     figure, axis = draw.canvas(8, height)
     widest = max(map(len, texts))
     size = min(0.42, 7.6 / widest)
+
+    def write(x: float, y: float, text: str, **look) -> None:
+        axis.text(x + size / 2, y, text, ha="center", va="center", **look)
+
     for row, (text, advantages) in enumerate(zip(texts, values)):
         y = height - 1.35 - 0.95 * row
         for column, (token, a) in enumerate(zip(text, advantages)):
@@ -118,26 +116,10 @@ def of_tokens(texts: Sequence[Sequence[str]], values, title: str) -> Figure:
                 [x, x + 0.92 * size], y, y + 0.5, color=colour, alpha=shade, linewidth=0
             )
             ink = PAPER if shade > 0.6 else INK
-            axis.text(
-                x + size / 2,
-                y + 0.25,
-                token,
-                ha="center",
-                va="center",
-                family="monospace",
-                size=14,
-                color=ink,
-            )
+            write(x, y + 0.25, token, family="monospace", size=14, color=ink)
             if abs(a) > 0.5:
-                axis.text(
-                    x + size / 2,
-                    y - 0.14,
-                    f"{a:+.1f}".replace("-", "−"),
-                    ha="center",
-                    va="center",
-                    size=9.5,
-                    color=INK,
-                )
+                number = f"{a:+.1f}".replace("-", "−")
+                write(x, y - 0.14, number, size=9.5, color=INK)
     return draw.finding(figure, title)
 
 
@@ -205,21 +187,9 @@ def teacher_explorer() -> explorer.Explorer:
             "k": explorer.slider("tokens that are compared, k", 5, 1, 5, 1),
         },
         {
-            "a habit that the student hardly has": {
-                "student": 0.02,
-                "teacher": 0.95,
-                "k": 5,
-            },
-            "both are sure, and both may be wrong": {
-                "student": 0.9,
-                "teacher": 0.9,
-                "k": 5,
-            },
-            "only the likeliest token is compared": {
-                "student": 0.02,
-                "teacher": 0.95,
-                "k": 1,
-            },
+            "a habit that the student hardly has": preset(0.02, 0.95, 5),
+            "both are sure, and both may be wrong": preset(0.9, 0.9, 5),
+            "only the likeliest token is compared": preset(0.02, 0.95, 1),
         },
         stakes=outcome(),
         prediction=stakes.Prediction(
@@ -230,6 +200,10 @@ def teacher_explorer() -> explorer.Explorer:
             "The advantage is large, but the digit is rarely drawn.",
         ),
     )
+
+
+def preset(student: float, teacher: float, k: int) -> dict:
+    return {"student": student, "teacher": teacher, "k": k}
 
 
 def outcome() -> str:

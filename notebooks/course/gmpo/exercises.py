@@ -65,14 +65,12 @@ def _by_autograd(ratios, advantage):
     return z.grad
 
 
-def _coefficients(ratios, advantage, count="all"):
-    """What 8.3 asks for, or the same without the clipped tokens in the mean."""
+def _of_free_tokens(ratios, advantage):
+    """What 8.3 asks for, with the clipped tokens neither in the mean nor in |o|."""
     z = ratios.log()
-    clipped = _one_sided(z, advantage)
-    free = clipped == z
-    s = (z[free] if count == "free" else clipped).mean().exp()
-    n = free.sum() if count == "free" else len(z)
-    return [(s / n).item() if f else 0.0 for f in free]
+    free = _one_sided(z, advantage) == z
+    push = z[free].mean().exp() / free.sum()
+    return [push.item() if one else 0.0 for one in free]
 
 
 EXERCISES = (
@@ -138,7 +136,7 @@ EXERCISES = (
             "You take each token's own ratio, as GRPO does; here they share one s.": (
                 lambda r, a: [
                     (x / len(r)).item() if w else 0.0
-                    for x, w in zip(r, _coefficients(r, a))
+                    for x, w in zip(r, token_coefficients(r, a))
                 ]
             ),
             "Clipped tokens have no gradient: theirs is 0.": (
@@ -146,17 +144,17 @@ EXERCISES = (
                     (_one_sided(r.log(), a).mean().exp() / len(r)).item() for _ in r
                 ]
             ),
-            "Clipped tokens stay in the mean, and in the count |o|.": (
-                lambda r, a: _coefficients(r, a, "free")
-            ),
+            "Clipped tokens stay in the mean, and in the count |o|.": _of_free_tokens,
             "Leave Â out: in the formula it stands beside x.": (
-                lambda r, a: [a * w for w in _coefficients(r, a)]
+                lambda r, a: [a * w for w in token_coefficients(r, a)]
             ),
             "That is the gate, s / r: x is what stands before Â, gate times ratio.": (
-                lambda r, a: [(w / x).item() for w, x in zip(_coefficients(r, a), r)]
+                lambda r, a: [
+                    (w / x).item() for w, x in zip(token_coefficients(r, a), r)
+                ]
             ),
             "Divide by |o|: the exponent 1/|o| comes down in front.": (
-                lambda r, a: [w * len(r) for w in _coefficients(r, a)]
+                lambda r, a: [w * len(r) for w in token_coefficients(r, a)]
             ),
         },
     ),

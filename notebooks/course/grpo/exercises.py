@@ -80,6 +80,10 @@ def _centred(rewards: torch.Tensor) -> torch.Tensor:
     return rewards - rewards.mean(-1, keepdim=True)
 
 
+def _std(rewards: torch.Tensor, correction: int = 1) -> torch.Tensor:
+    return rewards.std(-1, correction=correction, keepdim=True)
+
+
 def _row_by_row(rewards: torch.Tensor) -> torch.Tensor:
     rows = []
     for row in rewards:
@@ -89,10 +93,19 @@ def _row_by_row(rewards: torch.Tensor) -> torch.Tensor:
     return torch.stack(rows)
 
 
+def _share(groups: torch.Tensor) -> float:
+    return groups.double().mean().item()
+
+
 def _weights_as_rows(lengths: list[int]) -> list[list[float]]:
     n = torch.tensor(lengths, dtype=torch.float64)
     each = 1 / n / len(n)
     return [each.tolist(), (torch.ones_like(n) / n.sum()).tolist()]
+
+
+def _then(change):
+    """`from_verl`, and what `change` makes of (accumulation, steps, iterations)."""
+    return lambda *verl: change(*from_verl(*verl))
 
 
 def _by_two_quotients(prompts, n, minibatch, epochs, per_device, processes):
@@ -115,9 +128,7 @@ EXERCISES = (
         also=(_row_by_row,),
         mistakes={
             "You compare with the mean of the batch: a prompt's baseline is its row.": (
-                lambda rewards: (
-                    (rewards - rewards.mean()) / (rewards.std(-1, keepdim=True) + 1e-6)
-                )
+                lambda rewards: (rewards - rewards.mean()) / (_std(rewards) + 1e-6)
             ),
             "Mean and std of the whole batch: use dim=-1, one row is one prompt.": (
                 lambda rewards: (rewards - rewards.mean()) / (rewards.std() + 1e-6)
@@ -132,30 +143,21 @@ EXERCISES = (
                 _centred
             ),
             "That is the std with ddof = 0. Here, as in TRL and verl, ddof is 1.": (
-                lambda rewards: (
-                    _centred(rewards)
-                    / (rewards.std(-1, correction=0, keepdim=True) + 1e-6)
-                )
+                lambda rewards: _centred(rewards) / (_std(rewards, 0) + 1e-6)
             ),
             "A row of equal rewards gives 0/0 = NaN: add eps = 1e-6 to the std.": (
-                lambda rewards: _centred(rewards) / rewards.std(-1, keepdim=True)
+                lambda rewards: _centred(rewards) / _std(rewards)
             ),
             "eps belongs beside the std, not under the root: small rewards feel it.": (
-                lambda rewards: (
-                    _centred(rewards) / (rewards.var(-1, keepdim=True) + 1e-6).sqrt()
-                )
+                lambda rewards: _centred(rewards) / (_std(rewards) ** 2 + 1e-6).sqrt()
             ),
             "You divide by the variance: Â must not depend on the rewards' unit.": (
-                lambda rewards: (
-                    _centred(rewards) / (rewards.var(-1, keepdim=True) + 1e-6)
-                )
+                lambda rewards: _centred(rewards) / (_std(rewards) ** 2 + 1e-6)
             ),
             "You left out your own reward (leave-one-out) and then took the std.": (
                 lambda rewards: (
-                    _centred(rewards)
-                    * rewards.shape[-1]
-                    / (rewards.shape[-1] - 1)
-                    / (rewards.std(-1, keepdim=True) + 1e-6)
+                    group_advantages(rewards)
+                    * (rewards.shape[-1] / (rewards.shape[-1] - 1))
                 )
             ),
         },
@@ -165,31 +167,22 @@ EXERCISES = (
         minutes=5,
         solution=dead_share,
         cases=((_HALVES,), (_MIXED,), (_EQUAL,)),
-        also=(
-            lambda rewards: (
-                (rewards == rewards[:, :1]).all(-1).sum().item() / len(rewards)
-            ),
-        ),
+        also=(lambda rewards: _share((rewards == rewards[:, :1]).all(-1)),),
         mistakes={
             "You count only the groups that are all wrong. All right is dead too.": (
-                lambda rewards: (rewards == 0).all(-1).double().mean().item()
+                lambda rewards: _share((rewards == 0).all(-1))
             ),
             "You count only the groups that are all right. All wrong is dead too.": (
-                lambda rewards: (rewards == 1).all(-1).double().mean().item()
+                lambda rewards: _share((rewards == 1).all(-1))
             ),
             "A group paid 0.5 throughout is dead too: compare rewards, not 0 and 1.": (
-                lambda rewards: (
-                    ((rewards == 0).all(-1) | (rewards == 1).all(-1))
-                    .double()
-                    .mean()
-                    .item()
-                )
+                lambda rewards: _share((rewards == 0).all(-1) | (rewards == 1).all(-1))
             ),
             "That is the share of live groups: 1 minus what is asked.": (
-                lambda rewards: (rewards.std(-1) > 0).double().mean().item()
+                lambda rewards: _share(rewards.std(-1) > 0)
             ),
             "That is the share of unpaid responses. Count groups: one row, one vote.": (
-                lambda rewards: (rewards == 0).double().mean().item()
+                lambda rewards: _share(rewards == 0)
             ),
             "That is how many groups are dead, not their share: divide by the rows.": (
                 lambda rewards: (rewards.std(-1) == 0).sum().item()
@@ -221,46 +214,22 @@ EXERCISES = (
         also=(_by_two_quotients,),
         mistakes={
             "verl counts prompts and TRL completions: multiply both sizes by n.": (
-                lambda prompts, n, minibatch, epochs, per_device, processes: (
-                    minibatch // (per_device * processes),
-                    prompts // (per_device * processes),
-                    epochs,
-                )
+                lambda prompts, n, *others: from_verl(prompts, 1, *others)
             ),
             "You left out the processes: each of them has a batch of its own.": (
-                lambda prompts, n, minibatch, epochs, per_device, processes: (
-                    minibatch * n // per_device,
-                    prompts * n // per_device,
-                    epochs,
-                )
+                lambda *verl: from_verl(*verl[:-1], 1)
             ),
             "steps_per_generation counts backward passes, not optimiser steps.": (
-                lambda prompts, n, minibatch, epochs, per_device, processes: (
-                    minibatch * n // (per_device * processes),
-                    prompts // minibatch,
-                    epochs,
-                )
+                _then(lambda passes, steps, epochs: (passes, steps // passes, epochs))
             ),
             "The epochs are num_iterations already: do not count them twice.": (
-                lambda prompts, n, minibatch, epochs, per_device, processes: (
-                    minibatch * n // (per_device * processes),
-                    prompts * n // (per_device * processes) * epochs,
-                    epochs,
-                )
+                _then(lambda passes, steps, epochs: (passes, steps * epochs, epochs))
             ),
             "Epochs in the steps enlarge the rollout: they are num_iterations.": (
-                lambda prompts, n, minibatch, epochs, per_device, processes: (
-                    minibatch * n // (per_device * processes),
-                    prompts * n // (per_device * processes) * epochs,
-                    1,
-                )
+                _then(lambda passes, steps, epochs: (passes, steps * epochs, 1))
             ),
             "You swapped them: accumulation makes one update, the steps a rollout.": (
-                lambda prompts, n, minibatch, epochs, per_device, processes: (
-                    prompts * n // (per_device * processes),
-                    minibatch * n // (per_device * processes),
-                    epochs,
-                )
+                _then(lambda passes, steps, epochs: (steps, passes, epochs))
             ),
         },
     ),

@@ -181,15 +181,6 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     )
 
 
-def _push_panels(figure, axes) -> None:
-    """Titles, limits and labels of the two panels that show the push on a token."""
-    for axis, sign in zip(axes, (1, -1)):
-        draw.rule(axis, y=0, dash="-")
-        draw.rule(axis, x=1)
-        axis.set(title=draw.SIGNS[sign], xlabel=RATIO, ylim=(-4, 4), xlim=(0, 3))
-    axes[0].set_ylabel(r"push on $\log \pi_\theta$")
-
-
 def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
     """What pushes log π_θ of a token with the KL inside, for Â = +1 and Â = −1.
 
@@ -198,14 +189,15 @@ def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
     """
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
     lines = []
-    for axis, sign in zip(axes, (1, -1)):
+    for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
         plain = {"color": COLOURS["grpo"], "label": "β = 0"}
         axis.plot(ratio, push(0.0, sign, 0.0), **plain)
-        (line,) = axis.plot(
-            ratio, ratio, "--", color=FREE[1], label="your β (1 at first)"
-        )
-        lines.append(line)
-    _push_panels(figure, axes)
+        mine = {"color": FREE[1], "label": "your β (1 at first)"}
+        lines += axis.plot(ratio, ratio, "--", **mine)
+        draw.rule(axis, y=0, dash="-")
+        draw.rule(axis, x=1)
+        axis.set(title=title, xlabel=RATIO, ylim=(-4, 4), xlim=(0, 3))
+    axes[0].set_ylabel(r"push on $\log \pi_\theta$")
     axes[1].legend(loc="upper right")
     draw.finding(figure, "Where the clip is closed, only the KL still acts")
 
@@ -250,11 +242,8 @@ def answers(before: Answers, after: Answers, title: str) -> Figure:
     each = len(before[0][1])
     rows = len(before) * (each + 1.25)
     height = 0.27 * rows + 1.2
-    figure = plt.figure(figsize=(8, height))
-    figure.set_layout_engine("none")  # everything is placed in inches
-    axis = figure.add_axes((0, 0, 1, 1))
-    axis.set(xlim=(0, 8), ylim=(height, 0))
-    axis.axis("off")
+    figure, axis = draw.canvas(8, height)
+    axis.set_ylim(height, 0)
     figure.suptitle(title, x=0.1 / 8, y=1 - 0.22 / height, ha="left", va="center")
     x = 0.1
     for name, shade in HABIT_COLOURS.items():

@@ -45,8 +45,11 @@ _S = [1.5, 1.5, 0.6, 0.6, 1.05, 0.95, 1.5, 0.6, 0.9, 1.2]
 _A = [1.0, -1.0, 1.0, -1.0, 0.5, -0.5, 0.0, 0.0, -2.0, 1.0]
 
 
-def _outside(s, advantages, low, high):
-    return [x > 1 + high or x < 1 - low for x in s]
+def _each(rule):
+    """What `rule(s, Â, lower bound, upper bound)` says of each response."""
+    return lambda s, advantages, low, high: [
+        rule(x, a, 1 - low, 1 + high) for x, a in zip(s, advantages, strict=True)
+    ]
 
 
 def _fresh(t: Tokens) -> Objective:
@@ -116,46 +119,31 @@ EXERCISES = (
         cases=((_S, _A, 0.2, 0.3), (_S, _A, 0.3, 0.2), (_S, _A, 0.2, 0.6)),
         mistakes={
             "You count every s outside the range. The clip is one-sided: what has "
-            "moved against its advantage keeps its gradient.": _outside,
-            "The sides are swapped: with Â > 0 the upper bound stops it.": (
-                lambda s, a, low, high: [
-                    (b < 0 and x > 1 + high) or (b > 0 and x < 1 - low)
-                    for x, b in zip(s, a, strict=True)
-                ]
+            "moved against its advantage keeps its gradient.": _each(
+                lambda x, a, low, high: x > high or x < low
+            ),
+            "The sides are swapped: with Â > 0 the upper bound stops it.": _each(
+                lambda x, a, low, high: (a < 0 and x > high) or (a > 0 and x < low)
             ),
             "ε_low and ε_high are swapped.": (
                 lambda s, a, low, high: is_clipped(s, a, high, low)
             ),
-            "You clip good responses only; bad ones stop at 1 − ε_low.": (
-                lambda s, a, low, high: [
-                    b > 0 and x > 1 + high for x, b in zip(s, a, strict=True)
-                ]
+            "You clip good responses only; bad ones stop at 1 − ε_low.": _each(
+                lambda x, a, low, high: a > 0 and x > high
             ),
-            "Â = 0 has no gradient to lose: neither bound counts it.": (
-                lambda s, a, low, high: [
-                    (b >= 0 and x > 1 + high) or (b <= 0 and x < 1 - low)
-                    for x, b in zip(s, a, strict=True)
-                ]
+            "Â = 0 has no gradient to lose: neither bound counts it.": _each(
+                lambda x, a, low, high: (a >= 0 and x > high) or (a <= 0 and x < low)
             ),
             "You treat Â = 0 as bad. It has no gradient to lose: the lower bound "
-            "stops Â < 0 only.": (
-                lambda s, a, low, high: [
-                    (b > 0 and x > 1 + high) or (b <= 0 and x < 1 - low)
-                    for x, b in zip(s, a, strict=True)
-                ]
+            "stops Â < 0 only.": _each(
+                lambda x, a, low, high: (a > 0 and x > high) or (a <= 0 and x < low)
             ),
             "You treat Â = 0 as good. It has no gradient to lose: the upper bound "
-            "stops Â > 0 only.": (
-                lambda s, a, low, high: [
-                    (b >= 0 and x > 1 + high) or (b < 0 and x < 1 - low)
-                    for x, b in zip(s, a, strict=True)
-                ]
+            "stops Â > 0 only.": _each(
+                lambda x, a, low, high: (a >= 0 and x > high) or (a < 0 and x < low)
             ),
             "The bounds are 1 − ε_low and 1 + ε_high, not the ε themselves.": (
-                lambda s, a, low, high: [
-                    (b > 0 and x > high) or (b < 0 and x < low)
-                    for x, b in zip(s, a, strict=True)
-                ]
+                lambda s, a, low, high: is_clipped(s, a, 1 - low, high - 1)
             ),
         },
     ),

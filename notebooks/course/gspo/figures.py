@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import torch
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BLACK, COLOURS, FREE, METHOD_DASHES
+from course.kit.plots.tokens import SHIFT
 from course.kit.stale import Stale
 from refimpl.seeds import generator
 
 TOKEN, SEQUENCE = COLOURS["grpo"], COLOURS["gspo"]
-SHIFT = LinearSegmentedColormap.from_list(
-    "shift", ("#6A3D9A", "#B9A3D0", "#F1F1EF", "#F0B56B", "#C2570C")
-)
-"""Less likely than when it was sampled, the same, more likely."""
 BOUND = {"colour": FREE[0], "dash": "--", "width": 1.6}
 
 
@@ -144,13 +140,10 @@ def gspo_explorer() -> explorer.Explorer:
         return [*itertools.chain(*moved), draw.say(figure, _said(grpo, gspo))]
 
     def outcome(low: float, high: float, n: int, sigma: float, fork: float) -> str:
-        paper = stakes.nearest(high, (4e-4, 0.04)) == 4e-4
-        gspo = (
-            {"GSPO, paper's ε": "GSPO 3e-4"}
-            if paper
-            else {"GSPO, a hundred times its ε": "GSPO 0.03"}
-        )
-        return stakes.ended({**gspo, "GRPO": "GRPO"}, rate=8e-4, updates=4)
+        arms = {"GSPO, paper's ε": "GSPO 3e-4", "GRPO": "GRPO"}
+        if stakes.nearest(high, (4e-4, 0.04)) == 0.04:
+            arms = {"GSPO, a hundred times its ε": "GSPO 0.03", "GRPO": "GRPO"}
+        return stakes.ended(arms, rate=8e-4, updates=4)
 
     return explorer.Explorer(
         figure,

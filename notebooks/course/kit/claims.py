@@ -11,12 +11,7 @@ from IPython.display import Markdown
 from course import DATA
 from course.kit.tables import markdown
 from refimpl.lab import evidence
-from refimpl.lab.claims import (
-    CLAIMS,
-    PAPERS,
-    SECOND,
-    of_cell,
-)
+from refimpl.lab.claims import CLAIMS, PAPERS, SECOND, of_cell
 from refimpl.lab.grid import OLD, Cell
 from refimpl.lab.statistics import Estimate, estimate
 
@@ -199,24 +194,20 @@ def whole() -> Markdown:
 
 def control() -> Markdown:
     """The A/A control's lines: one algorithm under two names."""
-    lines = [line for line in ledger() if line["claim"] == "A/A"]
+    numbers = ("effect", "low", "high")
     rows = [
         [
             line["title"].partition(": ")[2],
-            *(f"{float(line[k]):+.3f}" if line[k] else "–" for k in _NUMBERS),
+            *(f"{float(line[k]):+.3f}" if line[k] else "–" for k in numbers),
             line["verdict"] if float(line["high"] or 1) else "no run reached the goal",
         ]
-        for line in lines
+        for line in ledger()
+        if line["claim"] == "A/A"
     ]
-    return markdown(
-        rows, ("outcome", "effect", "low", "high", "verdict"), disable_numparse=True
-    )
+    return markdown(rows, ("outcome", *numbers, "verdict"), disable_numparse=True)
 
 
 def folded(summary: str, shown: Markdown) -> Markdown:
     """What a page shows behind a line to click."""
     opened = f"<details><summary>{summary}</summary>\n\n{shown.data}\n\n</details>"
     return Markdown(opened)
-
-
-_NUMBERS = ("effect", "low", "high")

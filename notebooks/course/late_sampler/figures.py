@@ -157,18 +157,12 @@ def kept_explorer() -> explorer.Explorer:
         update,
         {
             "lag": explorer.stops(
-                "updates that the sampler lags",
-                [(str(k), k) for k in (0, 1, 2, 4, 8, 12, 16)],
-                8,
+                "updates that the sampler lags", (0, 1, 2, 4, 8, 12, 16), 8
             ),
             "cap": explorer.stops(
                 "C", [(f"{c:g}", c) for c in (1.2, 1.5, 2.0, 3.0, 5.0)], 3.0
             ),
-            "kappa": explorer.stops(
-                "κ and δ",
-                [(f"{c:g}", c) for c in (0.001, 0.003, 0.01, 0.03, 0.1)],
-                0.01,
-            ),
+            "kappa": explorer.stops("κ and δ", (0.001, 0.003, 0.01, 0.03, 0.1), 0.01),
         },
         {f"{k} updates late": {"lag": k} for k in (0, 4, 16)},
         stakes=outcome,

@@ -201,13 +201,6 @@ def rollout_by_update(before: int = 8) -> list[Shares]:
     return seen
 
 
-def rounded(dtype: str) -> Shares:
-    """`outside` of a first rollout whose sampler is rounded; nothing is late."""
-    config = rl.TrainConfig(rollout_dtype=dtype)
-    run = rl.prepare("grpo", config)
-    return outside(rl.collect(run, 0)[0], run)
-
-
 def toy_gradient(T: int, weight: str, p: float = 0.55, q: float = 0.5, n: int = 64):
     """Bias and standard deviation of a policy gradient, as shares of the true one.
 

@@ -51,6 +51,10 @@ def _drift(new, old):
     return (new.log() - old.log()).abs()
 
 
+def _gamma(drift, floor):
+    return max(math.exp(-drift.item()), floor)
+
+
 def _gmpo(z, advantage):
     z = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
     return advantage * z.mean().exp().item()
@@ -85,13 +89,16 @@ def _weights_by_mask(logits, experts):
     return hidden.softmax(-1)[experts]
 
 
-def _rspo_as_product(ratios, gammas, advantage):
-    shifted = ratios * gammas
+def _clipped(shifted, advantage):
+    """γ r within the bound that the advantage moves it to."""
     if advantage > 0:
-        shifted = shifted.clamp(max=math.exp(0.4))
-    else:
-        shifted = shifted.clamp(min=math.exp(-0.4))
-    return advantage * shifted.prod() ** (1 / len(ratios))
+        return shifted.clamp(max=math.exp(0.4))
+    return shifted.clamp(min=math.exp(-0.4))
+
+
+def _rspo_as_product(ratios, gammas, advantage):
+    clipped = _clipped(ratios * gammas, advantage)
+    return advantage * clipped.prod() ** (1 / len(ratios))
 
 
 EXERCISES = (
@@ -118,27 +125,19 @@ EXERCISES = (
         cases=_SHIFTS,
         mistakes={
             "You forgot the floor.": (
-                lambda new, old, floor: math.exp(-_drift(new, old).mean().item())
+                lambda new, old, floor: router_shift(new, old, 0.0)
             ),
             "Take the logs first: it is the change of log-probability.": (
-                lambda new, old, floor: max(
-                    math.exp(-(new - old).abs().mean().item()), floor
-                )
+                lambda new, old, floor: _gamma((new - old).abs().mean(), floor)
             ),
             "Average over layers and experts; a sum grows with both.": (
-                lambda new, old, floor: max(
-                    math.exp(-_drift(new, old).sum().item()), floor
-                )
+                lambda new, old, floor: _gamma(_drift(new, old).sum(), floor)
             ),
             "Without the absolute value, changes cancel and γ can exceed 1.": (
-                lambda new, old, floor: max(
-                    math.exp(-(new.log() - old.log()).mean().item()), floor
-                )
+                lambda new, old, floor: _gamma((new.log() - old.log()).mean(), floor)
             ),
             "The floor bounds γ from below: max, not min.": (
-                lambda new, old, floor: min(
-                    math.exp(-_drift(new, old).mean().item()), floor
-                )
+                lambda new, old, floor: min(router_shift(new, old, 0.0), floor)
             ),
         },
     ),
@@ -183,16 +182,7 @@ EXERCISES = (
                 lambda r, g, a: a * (r * g).log().clamp(-0.4, 0.4).mean().exp().item()
             ),
             "That is the arithmetic mean of the ratios.": (
-                lambda r, g, a: (
-                    a
-                    * (
-                        (r * g).clamp(max=math.exp(0.4))
-                        if a > 0
-                        else (r * g).clamp(min=math.exp(-0.4))
-                    )
-                    .mean()
-                    .item()
-                )
+                lambda r, g, a: a * _clipped(r * g, a).mean().item()
             ),
         },
     ),

@@ -17,7 +17,7 @@ from refimpl.batch import Rollout
 from refimpl.curves import curve
 from refimpl.routing import Routing
 
-GMPO, RSPO = COLOURS["gmpo"], COLOURS["rspo"]
+RSPO = COLOURS["rspo"]
 STAYED, CAME = FREE[3], FREE[0]
 RATIOS = curve("gmpo").ratio
 DRIFTS = torch.linspace(0, 1.5, 121, dtype=torch.float64)

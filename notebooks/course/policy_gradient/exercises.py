@@ -83,27 +83,21 @@ EXERCISES = (
                 ).mean(0)
             ),
             "That is the sum over samples. An expectation is estimated by the mean.": (
-                lambda probs, actions, rewards: (
-                    rewards[:, None] * (_onehot(actions, len(probs)) - probs)
-                ).sum(0)
+                lambda *case: score_gradient(*case) * len(case[1])
             ),
             "You weight by π(a) again. Sampling did that already: ∇log π, not ∇π.": (
-                lambda probs, actions, rewards: (
-                    (rewards * probs[actions])[:, None]
-                    * (_onehot(actions, len(probs)) - probs)
-                ).mean(0)
+                lambda probs, actions, rewards: score_gradient(
+                    probs, actions, rewards * probs[actions]
+                )
             ),
             "No baseline is asked for. The mean of all samples contains each one's own "
             "reward, and shrinks the estimate.": (
-                lambda probs, actions, rewards: (
-                    (rewards - rewards.mean())[:, None]
-                    * (_onehot(actions, len(probs)) - probs)
-                ).mean(0)
+                lambda probs, actions, rewards: score_gradient(
+                    probs, actions, rewards - rewards.mean()
+                )
             ),
             "The sign is that of a loss. The question asks for the ascent direction.": (
-                lambda probs, actions, rewards: (
-                    -(rewards[:, None] * (_onehot(actions, len(probs)) - probs)).mean(0)
-                )
+                lambda *case: -score_gradient(*case)
             ),
         },
     ),

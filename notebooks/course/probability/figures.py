@@ -28,16 +28,10 @@ def _logit(side) -> None:
     side.set_ticks(list(TICKS), list(TICKS.values()))
 
 
-def moves(
-    before: Tensor,
-    after: Tensor,
-    signs: Tensor,
-    title: str,
-    epsilon: float = 0.2,
-    delta: float = 0.2,
-) -> Figure:
+def moves(before: Tensor, after: Tensor, signs: Tensor, title: str) -> Figure:
     """Tokens by probability before and after, with a clip's bounds and DPPO's; what
     the clip drops has the colour of its sign."""
+    epsilon = delta = 0.2
     figure, axes = draw.panel_grid(2, (8, 4.4), sharey=True)
     line = torch.linspace(-8.2, 8.2, 500).double().sigmoid()
     for axis, (sign, colour) in zip(axes, SIGNS.items()):
@@ -132,9 +126,7 @@ def room_explorer() -> explorer.Explorer:
         figure,
         update,
         {
-            "before": explorer.stops(
-                "probability when sampled", [(f"{x:g}", x) for x in STOPS], even
-            ),
+            "before": explorer.stops("probability when sampled", STOPS, even),
             "epsilon": explorer.slider("ε of the ratio", 0.2, 0.05, 0.9, 0.05),
             "delta": explorer.slider("δ of the probability", 0.2, 0.02, 0.6, 0.02),
             "kl": explorer.slider("δ of the KL", 0.05, 0.01, 0.3, 0.01),

@@ -40,6 +40,11 @@ def _tau(advantage, pos, neg):
     return pos if advantage > 0 else neg
 
 
+def _with(f):
+    """10.1 with another f(r, τ)."""
+    return lambda r, a, pos, neg: (f(r, _tau(a, pos, neg)) * a).mean().item()
+
+
 def _by_tanh(ratios, advantage, pos, neg):
     """σ(x) = (1 + tanh(x/2)) / 2, token by token."""
     tau = _tau(advantage, pos, neg)
@@ -72,36 +77,26 @@ EXERCISES = (
         also=(_by_tanh,),
         cases=_CASES,
         mistakes={
-            "r is counted twice: it is inside f, not a factor as well.": (
-                lambda r, a, p, n: (_gate(r, _tau(a, p, n)) * r * a).mean().item()
+            "r is counted twice: it is inside f, not a factor as well.": _with(
+                lambda r, tau: _gate(r, tau) * r
             ),
-            "The factor 4/τ is missing: with it the gate at r = 1 is 1.": (
-                lambda r, a, p, n: (
-                    (torch.sigmoid(_tau(a, p, n) * (r - 1)) * a).mean().item()
-                )
+            "The factor 4/τ is missing: with it the gate at r = 1 is 1.": _with(
+                lambda r, tau: torch.sigmoid(tau * (r - 1))
             ),
             "τ_pos belongs to Â > 0, τ_neg to the others.": (
-                lambda r, a, p, n: (_gate(r, _tau(-a, p, n)) * a).mean().item()
+                lambda r, a, pos, neg: sapo_objective(r, a, neg, pos)
             ),
-            "The gate is centred at r = 1: σ(τ(r − 1)).": (
-                lambda r, a, p, n: (
-                    (4 / _tau(a, p, n) * torch.sigmoid(_tau(a, p, n) * r) * a)
-                    .mean()
-                    .item()
-                )
+            "The gate is centred at r = 1: σ(τ(r − 1)).": _with(
+                lambda r, tau: 4 / tau * torch.sigmoid(tau * r)
             ),
             "That has the gate f'(r), which is in the gradient. You need f itself.": (
-                lambda r, a, p, n: (
-                    (a / torch.cosh(_tau(a, p, n) * (r - 1) / 2) ** 2).mean().item()
-                )
+                _with(lambda r, tau: 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
             ),
             "That is the sum; SAPO averages over the response.": (
-                lambda r, a, p, n: (_gate(r, _tau(a, p, n)) * a).sum().item()
+                lambda r, *given: len(r) * sapo_objective(r, *given)
             ),
             "One ratio for the response is GSPO's; here every token has its own.": (
-                lambda r, a, p, n: (
-                    _gate(r.log().mean().exp(), _tau(a, p, n)) * a
-                ).item()
+                _with(lambda r, tau: _gate(r.log().mean().exp(), tau))
             ),
         },
     ),

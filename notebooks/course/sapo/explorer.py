@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -164,13 +165,9 @@ def finding(gate: Gate, shares: Sequence[float]) -> str:
 
 def colours(sign: int, g: Tensor) -> Tensor:
     """From grey, where nothing passes, to the sign's colour: RGBA of every token."""
-    from_, to = (torch.tensor(_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
+    from_, to = (torch.tensor(to_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
     shade = (g * SHADES).round()[:, None] / SHADES
     return torch.lerp(from_.double(), to.double(), shade)
-
-
-def _rgb(colour: str) -> list[float]:
-    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
 
 
 class Picture:

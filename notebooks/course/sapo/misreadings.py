@@ -5,8 +5,6 @@ import torch
 from course.kit.misreading import Misreading
 from course.kit.plain import mean_of_rows
 
-TAU = {"pos": 1.0, "neg": 1.05}
-
 
 def sapo(z, advantages, mask, tau_pos=1.0, tau_neg=1.05):
     """(1/G) Σ_i (1/|o_i|) Σ_t (4/τ) σ(τ(r − 1)) Â; z, advantages, mask are (B, T)."""

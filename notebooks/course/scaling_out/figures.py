@@ -14,6 +14,7 @@ from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, GREY, INK, PAPER
 from course.kit.plots.style import colour as colour_of
 from refimpl.algorithms import ALGORITHMS, Algorithm
+from refimpl.curves import curve
 
 LATE_RUNS = "dots, squares: single runs, lines: medians"
 SAMPLER, LEARNER = 1.5, 1.0
@@ -120,13 +121,7 @@ def coefficient(
     **hyperparameters: float,
 ) -> Float[Tensor, " N"]:
     """−dL/d log π of answers of one token each, that had the probability `old`."""
-    old_logp = torch.full_like(ratio, old).log()[:, None]
-    logp = (old_logp + ratio.log()[:, None]).requires_grad_()
-    mask = torch.ones_like(old_logp)
-    advantages = torch.full_like(ratio, sign)
-    batch = logp, old_logp, advantages, mask, mask
-    loss = algorithm.policy_loss(*batch, **hyperparameters).loss
-    return -torch.autograd.grad(loss, logp)[0][:, 0]
+    return sign * curve(algorithm, sign, ratio, old, **hyperparameters).coefficient
 
 
 def newer_explorer() -> explorer.Explorer:

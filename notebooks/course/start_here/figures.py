@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from course.kit.plots import primitives as draw
-from course.kit.plots.shared import as_runs, habit_shares
 from course.kit.plots.style import (
     BAD,
     BLACK,
@@ -266,11 +265,7 @@ def training_step() -> Figure:
     x = [0.22 + k * 2.03 for k in range(4)]
     _room(axis, 3.7, 1.7, "collect", r"once per rollout, by the policy $\pi_{old}$")
     _room(
-        axis,
-        0.1,
-        2.34,
-        "update",
-        r"$K$ times per rollout, of the policy $\pi_\theta$",
+        axis, 0.1, 2.34, "update", r"$K$ times per rollout, of the policy $\pi_\theta$"
     )
     made = (
         ("prompts", "$P$ strings"),
@@ -353,7 +348,7 @@ def habit_bars(survey, title: str, footer: str) -> Figure:
     return draw.caption(figure, footer)
 
 
-def sft_loss(losses: Sequence[float], skill_steps: int, title: str = "") -> Figure:
+def sft_loss(losses: Sequence[float], skill_steps: int, title: str) -> Figure:
     """The two stages of the warm start."""
     figure, axis = plt.subplots(figsize=(8, 3))
     axis.plot(draw.steps(losses), losses, color=FREE[1], linewidth=1)
@@ -361,23 +356,19 @@ def sft_loss(losses: Sequence[float], skill_steps: int, title: str = "") -> Figu
     axis.text(skill_steps - 8, 2, "the skill", ha="right")
     axis.text(skill_steps + 8, 2, "the habits", ha="left")
     axis.set(xlabel="step", ylabel="loss (nats/token)", ylim=(0, 3))
-    if title:
-        draw.finding(figure, title)
-    return figure
+    return draw.finding(figure, title)
 
 
-HACKED = "Paid for steps, the policy writes steps: reward rises, accuracy dies"
-
-
-def hacking(history: History | Sequence[History], title: str = HACKED) -> Figure:
-    """What was paid, what was meant, and what was learned, of one run or several."""
+def hacking(runs: Sequence[History], title: str) -> Figure:
+    """What was paid, what was meant, and what was learned."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
-    runs = as_runs(history)
     draw.band(left, [run["reward"] for run in runs], BLACK, "reward paid", "--")
     draw.band(left, [run["accuracy"] for run in runs], RIGHT, "accuracy", "o-", ms=4)
     left.set(ylim=(-0.02, 1.02), title="what was paid, what was meant")
-    draw.rollout_axis(left, 6)
-    habit_shares(right, runs)
+    for name, colour in HABIT_COLOURS.items():
+        draw.band(right, [run[f"habit/{name}"] for run in runs], colour, name)
+    right.set(title="share of each habit", ylim=(-0.02, 1.02))
     for axis in (left, right):
+        draw.rollout_axis(axis)
         axis.legend(loc="best")
     return draw.finding(figure, title)

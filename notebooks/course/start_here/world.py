@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import FREE, GREY, HABIT_COLOURS, INK
+from course.kit.plots.style import DASHES, FREE, GREY, HABIT_COLOURS, INK
 from refimpl.tasks.world import habit
 
 
@@ -35,10 +35,9 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
     grid = list(next(iter(table.values())))
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9), width_ratios=(1.1, 1))
     looks = {**HABIT_COLOURS, "right": INK}
-    dashes = ("-", "--", "-.", ":")
     lines = [
         left.plot(grid, grid, dash, color=colour, label=name)[0]
-        for (name, colour), dash in zip(looks.items(), dashes)
+        for (name, colour), dash in zip(looks.items(), DASHES)
     ]
     cursor = left.axvline(1, color=GREY, linewidth=1.2)
     left.set(xlabel="temperature", ylabel="share of answers", ylim=(-0.02, 1.02))

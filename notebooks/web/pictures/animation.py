@@ -8,8 +8,7 @@ and at the height of its gate g; the dot's area is its push, r |Â| / |o|. Every
 one that a method has: from one to the next the pictures are faded over.
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -205,12 +204,12 @@ def _bar(figure: Figure, part: str, share: float, bottom: float, colour: str) ->
     figure.text(0.985, bottom + 0.042, percent(share), color=colour, **look)
 
 
-def pictures(steps: list[Frame | int], make: Callable = draw) -> list[Image.Image]:
+def pictures(steps: list[Frame | int]) -> list[Image.Image]:
     """A picture for each frame, and those that fade from one to the next."""
     made: list[Image.Image | int] = []
     for step in steps:
         if isinstance(step, Frame):
-            figure = make(step)
+            figure = draw(step)
             figure.canvas.draw()
             step = Image.fromarray(_pixels(figure))
             plt.close(figure)
@@ -231,15 +230,13 @@ def durations(steps: list[Frame | int]) -> list[int]:
     return [one for few in every for one in few]
 
 
-def clip_to_gate(path: str | Path | None = None, colours: int = 64) -> Path:
+def clip_to_gate() -> None:
     """Draw every frame; save the GIF and, beside it, the most telling still.
 
     One palette serves all frames, so that only what moves is stored again, and a still
     frame is stored once, with its duration. (matplotlib's writer does neither.)
     """
-    path = (
-        plots.folder(plots.LINKED) / "clip_to_gate.gif" if path is None else Path(path)
-    )
+    path = plots.folder(plots.LINKED) / "clip_to_gate.gif"
     steps = list(story())
     shown, lasting = pictures(steps), durations(steps)
     telling = next(f for f in steps if isinstance(f, Frame) and f.gate == STILL)
@@ -250,11 +247,10 @@ def clip_to_gate(path: str | Path | None = None, colours: int = 64) -> Path:
     sheet = Image.new("RGB", (chosen[0].width, chosen[0].height * len(chosen)))
     for n, one in enumerate(chosen):
         sheet.paste(one, (0, n * one.height))
-    palette = _with_white(sheet.quantize(colours, dither=Image.Dither.NONE))
+    palette = _with_white(sheet.quantize(64, dither=Image.Dither.NONE))
     first, *rest = (p.quantize(palette=palette, dither=0) for p in shown)
     settings = {"save_all": True, "append_images": rest, "loop": 0, "disposal": 1}
     first.save(path, duration=lasting, optimize=False, **settings)
-    return path
 
 
 def _with_white(picture: Image.Image) -> Image.Image:

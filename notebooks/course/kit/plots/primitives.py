@@ -12,7 +12,7 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, zip_longest
 
 import matplotlib as mpl
@@ -269,7 +269,6 @@ def metric_panels(
     runs: Mapping[str, Sequence[History]],
     metrics: Sequence[tuple[str, str]],
     styles: Styles,
-    draw: Callable = band,
     from_zero: bool = True,
     ticks: int = 6,
 ) -> None:
@@ -279,7 +278,7 @@ def metric_panels(
         for (label, histories), (colour, dash) in zip(runs.items(), cycle(styles)):
             having = [h[metric] for h in histories if metric in h.columns]
             if having:
-                draw(axis, having, colour, label, dash)
+                band(axis, having, colour, label, dash)
         axis.set_title(title)
         rollout_axis(axis, ticks)
         if metric in LOG_METRICS:
@@ -293,17 +292,12 @@ def metric_panels(
             axis.set_ylim(bottom=0)
 
 
-def hist(axis, values, edges: Sequence[float], colour, share_of=0, **style) -> None:
-    """A histogram; its end bins hold what is beyond them.
-
-    Bars are counts, or with `share_of=n` shares of n.
-    """
+def hist(axis, values, edges: Sequence[float], colour: str, n: int) -> None:
+    """A histogram, in shares of n; its end bins hold what is beyond them."""
     low = (edges[0] + edges[1]) / 2
     high = (edges[-1] + edges[-2]) / 2
     held = [min(max(float(x), low), high) for x in values]
-    if share_of:
-        style["weights"] = [1 / share_of] * len(held)
-    axis.hist(held, edges, color=colour, **style)
+    axis.hist(held, edges, weights=[1 / n] * len(held), color=colour)
 
 
 def grouped_bars(axis, groups: Mapping[str, Sequence[float]], colours, ticks) -> None:

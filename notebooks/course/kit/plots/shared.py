@@ -1,13 +1,12 @@
-"""What several chapters draw: curves of a loss, a training run, its habits, pairs."""
+"""What several chapters draw: curves of a loss, a training run, pairs."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import FREE, HABIT_COLOURS, INK, looks_of
+from course.kit.plots.style import FREE, INK, looks_of
 from refimpl.curves import Curve
 from refimpl.history import History
 from refimpl.lab.statistics import estimate
@@ -22,25 +21,18 @@ PANELS = (
 )
 
 
-def curves(
-    named: Mapping[str, Mapping[int, Curve]],
-    colours: Sequence[str] = (),
-    title: str = "",
-) -> Figure:
+def curves(named: Mapping[str, Mapping[int, Curve]], title: str = "") -> Figure:
     """Objective (top) and gradient coefficient c = g r (bottom), for both signs of Â.
 
     `named[label][+1]` and `named[label][-1]` are curves for the two signs. Where curves
     coincide, the earlier one is drawn wider and shines through the gaps of the later
-    ones. `colours` replaces the labels' own; `title` states the finding.
+    ones. `title` states the finding.
     """
     figure, axes = plt.subplots(2, 2, figsize=(8, 5.6), sharex=True, sharey="row")
-    looks = looks_of(named)
-    if colours:
-        looks = [(colour, dash) for colour, (_, dash) in zip(colours, looks)]
     for column, (sign, name) in zip(axes.T, draw.SIGNS.items()):
-        for place, (by_sign, look) in enumerate(zip(named.values(), looks)):
-            one, width = by_sign[sign], _widths(len(named))[place]
-            label = list(named)[place]
+        for i, (label, look) in enumerate(zip(named, looks_of(named))):
+            one = named[label][sign]
+            width = 4.0 if i == 0 and len(named) > 1 else 2.2
             draw.line(column[0], one.ratio, one.objective, *look, label, lw=width)
             draw.line(column[1], one.ratio, one.coefficient, *look, label, lw=width)
         for axis in column:
@@ -50,11 +42,6 @@ def curves(
     axes[0, 0].set_ylabel("objective")
     axes[1, 0].set_ylabel("coefficient $c = g\\,r$")
     return draw.heading(figure, axes[0, 0], title)
-
-
-def _widths(count: int) -> list[float]:
-    """Line widths from the first curve to the last, which lies on top."""
-    return [4.0, *[2.2] * (count - 1)] if count > 1 else [2.2]
 
 
 def training(
@@ -84,43 +71,6 @@ def rewards_and_clips(runs: Mapping[str, Sequence[History]], title: str) -> Figu
     clipped = figure.axes[1]
     clipped.set_ylim(bottom=-0.03 * clipped.get_ylim()[1])
     return figure
-
-
-def habit_shares(axis, history: History | Sequence[History]) -> None:
-    """The share of each habit by rollout, of one run or several."""
-    runs = as_runs(history)
-    for name, colour in HABIT_COLOURS.items():
-        draw.band(axis, [run[f"habit/{name}"] for run in runs], colour, name)
-    axis.set(title="share of each habit", ylim=(-0.02, 1.02))
-    draw.rollout_axis(axis, 6)
-
-
-def as_runs(history: History | Sequence[History]) -> list[History]:
-    """A list of runs, whether one was given or several."""
-    return [history] if isinstance(history, History) else list(history)
-
-
-def habits(
-    history: History | Sequence[History], title: str = "", least: float = 0.05
-) -> Figure:
-    """What was learned: the share of each habit, and how often each is right.
-
-    Accuracy is shown where a habit has at least `least` of the answers. Below that it
-    is that of two or three answers, and jumps between 0 and 1.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4))
-    habit_shares(left, history)
-    for name, colour in HABIT_COLOURS.items():
-        held = []
-        for run in as_runs(history):
-            shares, accuracy = run[f"habit/{name}"], run[f"habit_accuracy/{name}"]
-            pairs = zip(shares, accuracy)
-            held.append([a if s >= least else math.nan for s, a in pairs])
-        draw.band(right, held, colour, name, what="")
-    right.set_title(f"accuracy, where above {least:.0%} of answers")
-    right.set_ylim(-0.02, 1.02)
-    draw.rollout_axis(right, 6)
-    return draw.heading(figure, left, title)
 
 
 def pairs_by_start(axis, by_start: Mapping[int, Sequence[float]]) -> None:

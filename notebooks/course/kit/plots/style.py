@@ -10,7 +10,7 @@ and as a deuteranope sees them.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import matplotlib as mpl
 from matplotlib.colors import to_hex, to_rgb
@@ -143,17 +143,11 @@ def method(label: str) -> str | None:
     return beginnings[max(fits, key=len)] if fits else None
 
 
-def colour(
-    label: str, first: Mapping[str, str] | None = None, default: str | None = None
-) -> str | None:
+def colour(label: str, default: str | None = None) -> str | None:
     """The colour of the method that the label begins with, whatever follows it.
 
-    `first` adds beginnings for one figure, which come first. `default` is for a label
-    that begins with none.
+    `default` is for a label that begins with none.
     """
-    fits = [k for k in first or () if re.match(re.escape(k) + r"(?!\w)", label, re.I)]
-    if fits:
-        return first[max(fits, key=len)]
     name = method(label)
     return look(name)[0] if name else default
 

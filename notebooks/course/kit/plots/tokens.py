@@ -305,10 +305,7 @@ class _Page:
         self.y -= BARS if name == "push" else ROW
 
     def cells(
-        self,
-        values: Tensor,
-        cell: Callable[[float], _Cell],
-        once: _Cell | None = None,
+        self, values: Tensor, cell: Callable[[float], _Cell], once: _Cell | None = None
     ) -> None:
         """A cell for each value, or one for all of them."""
         if once is not None:
