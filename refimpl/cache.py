@@ -31,8 +31,7 @@ def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
     try:
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        tempfile.TemporaryFile(dir=folder).close()
     except (OSError, ValueError) as error:  # a name that holds NUL
         raise unwritable(what, Path(path) / file, error) from error
     return folder

@@ -53,8 +53,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     rollout, compared = compare(rollout, known, config.truncated)
     metrics = describe(drawn, run.task.habit, run.task.habits)
     batch, paid = advantages(run, rollout, known, rewards, components)
-    sampled = {"sampling/rounds": float(rounds)}
-    return batch, joined(sampled, compared, paid, metrics)
+    return batch, joined({"sampling/rounds": float(rounds)}, compared, paid, metrics)
 
 
 @dataclass
@@ -78,6 +77,7 @@ class Drawn:
     def join(cls, rounds: list["Drawn"]) -> "Drawn":
         """All of several rounds."""
         names = rounds[0].components
+        metrics = dict.fromkeys(name for one in rounds for name in one.logged)
         return cls(
             Rollout.join([one.rollout for one in rounds]),
             [text for one in rounds for text in one.texts],
@@ -85,10 +85,7 @@ class Drawn:
             torch.cat([one.correct for one in rounds]),
             rounds[0].group_size,
             {n: torch.cat([one.components[n] for one in rounds]) for n in names},
-            {
-                name: [x for one in rounds for x in one.logged.get(name, [])]
-                for name in dict.fromkeys(n for one in rounds for n in one.logged)
-            },
+            {n: [x for one in rounds for x in one.logged.get(n, [])] for n in metrics},
         )
 
 
@@ -130,15 +127,8 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
     wide = torch.float64 if large and device.type != "mps" else torch.float32
     tensor = partial(torch.tensor, dtype=wide, device=device)
-    return Drawn(
-        rollout,
-        texts,
-        tensor(rewards),
-        tensor(correct),
-        size,
-        {name: tensor(numbers) for name, numbers in components.items()},
-        logged,
-    )
+    parts = {name: tensor(numbers) for name, numbers in components.items()}
+    return Drawn(rollout, texts, tensor(rewards), tensor(correct), size, parts, logged)
 
 
 def warn_if_never_right(drawn: Drawn) -> None:
@@ -201,8 +191,7 @@ def compare(rollout: Rollout, known: Known, truncated: bool) -> tuple[Rollout, d
         "sampling/kl": mean_over(kl * mask, mask),
     }
     if "experts" in known:
-        experts, router_logp = known["experts"], known["router_logp"]
-        rollout, change = visited_again(rollout, experts, router_logp)
+        rollout, change = visited_again(rollout, known["experts"], known["router_logp"])
         metrics["sampling/expert_change"] = mean_over(change, mask)
     return rollout, metrics
 

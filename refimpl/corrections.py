@@ -102,9 +102,8 @@ def kpop(seen: Seen, bound: float) -> Tensor:
 def opsm(seen: Seen, bound: float) -> Tensor:
     if seen.bad is None:
         raise UserError("opsm drops tokens by their advantages: give these, too")
-    left = sequence_log_ratio(
-        log_ratio(seen.now, seen.sampler_logp, seen.mask), seen.mask
-    )
+    each = log_ratio(seen.now, seen.sampler_logp, seen.mask)
+    left = sequence_log_ratio(each, seen.mask)
     return torch.where(seen.bad, inside(-left[:, None], bound), 1.0)
 
 

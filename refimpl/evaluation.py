@@ -57,14 +57,11 @@ def scores(
     texts: list[str] = []
     ids: list[list[int]] = []
     for first in range(0, len(rows), size):
+        part = [row["prompt"] for row in rows[first : first + size]]
+        dice = seeds.seed_for(seed, first, "evaluation") if first else seed
         with one_thread(model):
             rollout = sample(
-                model,
-                tokenizer,
-                [row["prompt"] for row in rows[first : first + size]],
-                group_size=samples,
-                seed=seeds.seed_for(seed, first, "evaluation") if first else seed,
-                **sampling,
+                model, tokenizer, part, group_size=samples, seed=dice, **sampling
             )
         texts += rollout.texts(tokenizer)
         ids += rollout.completion_ids()

@@ -53,8 +53,7 @@ class History:
         before = self.rows[-1] if self.rows else dict.fromkeys(TOTALS, 0.0)
         for name in TOTALS:
             row[name] += before[name]
-        whole = joined({"step": float(step)}, row, {"step_time": seconds})
-        self.rows.append(whole)
+        self.rows.append(joined({"step": float(step)}, row, {"step_time": seconds}))
 
     @property
     def columns(self) -> list[str]:
@@ -75,10 +74,8 @@ class History:
     @guarded
     def reached(self, level: float, name: str = "accuracy") -> int | None:
         """Rollouts taken until `name` first reached `level`; None if it never did."""
-        for i, value in enumerate(self[name]):
-            if value >= level:
-                return i + 1
-        return None
+        column = enumerate(self[name], start=1)
+        return next((n for n, value in column if value >= level), None)
 
     def __eq__(self, other) -> bool:
         if not isinstance(other, History):

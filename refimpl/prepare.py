@@ -65,11 +65,8 @@ def prepare(
     with models.one_thread(model):
         reading.check_sampling(model)
         routers_known = can_be_recorded(model, config.needs_moe)
-    critic = reference = None
-    if method.critic:
-        critic = models.make_critic(model)
-    if config.beta > 0:
-        reference = models.frozen_copy(model)
+    critic = models.make_critic(model) if method.critic else None
+    reference = models.frozen_copy(model) if config.beta > 0 else None
     run = Run(
         algorithm=method,
         config=config,

@@ -60,13 +60,5 @@ def get(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "LossResult",
-    "Objective",
-    "Tokens",
-    "from_gate",
-    "get",
-    "value_loss",
-]
+__all__ = ["ALGORITHMS", "Algorithm", "LossResult", "Objective", "Tokens"]
+__all__ += ["from_gate", "get", "value_loss"]

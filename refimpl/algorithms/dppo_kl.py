@@ -12,6 +12,7 @@ fall where Â < 0.
 either policy; verl adds 1e-8 to both.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -35,8 +36,7 @@ def objective(
 
 def divergence(t: Tokens) -> Float[Tensor, "B T"]:
     """D, with the sign of log r; infinite where it is not a number"""
-    far = float("inf")
-    d = binary(t.old_logp, t.logp).nan_to_num(nan=far, posinf=far)
+    d = binary(t.old_logp, t.logp).nan_to_num(nan=torch.inf, posinf=torch.inf)
     return d * t.z.sign()
 
 

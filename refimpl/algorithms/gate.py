@@ -8,7 +8,6 @@ SAPO's sech²; r stays outside, or it would count twice.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -46,12 +45,10 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
         g = torch.where(t.mask.bool(), g.detach(), 0.0)
         return Objective(g * r * t.advantages * t.logp)
 
-    return replace(
-        GRPO,
+    return GRPO.child(
         name=name,
         title=name,
         paper="yours",
-        parent="grpo",
         changed="your own gate",
         objective=objective,
     )

@@ -329,16 +329,11 @@ def same_history(model, tokenizer) -> bool:
 def notebooks(folder: Path) -> dict:
     """Seconds that each notebook takes, alone."""
     figures = {}
+    command = "-m jupyter nbconvert --to notebook --execute --stdout".split()
     for path in sorted(folder.glob("*.ipynb")):
         start = time.perf_counter()
         subprocess.run(
-            [
-                sys.executable,
-                *"-m jupyter nbconvert --to notebook --execute --stdout".split(),
-                str(path),
-            ],
-            check=True,
-            capture_output=True,
+            [sys.executable, *command, str(path)], check=True, capture_output=True
         )
         figures[f"{path.name}, seconds"] = round(time.perf_counter() - start)
     return figures

@@ -92,10 +92,7 @@ def evidence_(
 
 
 def gpu_check(
-    *,
-    device: str = "cuda",
-    out: File = "gpu_check.json",
-    tiny: bool = False,
+    *, device: str = "cuda", out: File = "gpu_check.json", tiny: bool = False
 ) -> int:
     """Measure what can only be seen on a GPU, within ten minutes.
 

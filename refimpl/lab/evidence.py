@@ -173,14 +173,8 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
     line = runs.set_index("run").loc[run_key]
     changed = tuple(sorted(line["changed"].items()))
-    cell = Cell(
-        line["arm"],
-        line["rate"],
-        int(line["updates"]),
-        line["world"],
-        changed,
-        bool(line["answers"]),
-    )
+    updates, answers = int(line["updates"]), bool(line["answers"])
+    cell = Cell(line["arm"], line["rate"], updates, line["world"], changed, answers)
     job = cell, int(line["start"]), int(line["seed"])
     now = spec(*job)
     if store.key(now) != run_key:
@@ -203,10 +197,7 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @guarded
 def repeat_some(
-    out: str | Path,
-    claims: Collection[str] = (),
-    count: Count = 10,
-    seed: Seed = 0,
+    out: str | Path, claims: Collection[str] = (), count: Count = 10, seed: Seed = 0
 ) -> str:
     """Make `count` stored runs again, drawn by chance from those of `claims` (none
     named: from all) that everybody can, and say how far each is apart from what is
@@ -455,13 +446,8 @@ def _line(number, title, made: Estimate | None, unit, verdict, why) -> dict[str,
     numbers = dict.fromkeys(empty)
     numbers |= made._asdict() if made else {"detectable": None}
     known = {k: None if v is None or v != v else v for k, v in numbers.items()}
-    text = {
-        "claim": number,
-        "title": title,
-        "unit": unit,
-        "verdict": verdict,
-        "why": why,
-    }
+    text = {"claim": number, "title": title, "unit": unit}
+    text |= {"verdict": verdict, "why": why}
     return {name: {**known, **text}[name] for name in LEDGER}
 
 
@@ -495,17 +481,8 @@ def shown(lines: list[dict[str, Any]]) -> str:
             verdict += f" (could have seen {seen:.2g})"
         if line["why"]:
             verdict += f": {line['why']}"
-        rows.append(
-            [
-                line["claim"],
-                line["title"],
-                effect,
-                interval,
-                line["unit"],
-                counted,
-                verdict,
-            ]
-        )
+        claim, title, unit = line["claim"], line["title"], line["unit"]
+        rows.append([claim, title, effect, interval, unit, counted, verdict])
     claims = sum(isinstance(line["claim"], int) for line in lines)
     return f"{tabulate(rows, [*columns, 'verdict'])}\n{claims} claims"
 

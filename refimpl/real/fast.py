@@ -107,10 +107,7 @@ class Direct(Decoder):
         return self.step(tokens, at, self.attention[:, : self.end])[self.slot]
 
     def step(
-        self,
-        tokens: Int[Tensor, "B 1"],
-        at: slice | Tensor,
-        mask: Bool[Tensor, "B t"],
+        self, tokens: Int[Tensor, "B 1"], at: slice | Tensor, mask: Bool[Tensor, "B t"]
     ) -> Float[Tensor, "B V"]:
         """x ← x + attention(norm(x)), x ← x + mlp(norm(x)) in each layer; logits.
 

@@ -79,9 +79,7 @@ def check_place(name: str) -> None:
     if os.path.lexists(name):
         raise _no_model(name, "; that is no folder")
     above = os.path.dirname(name)
-    known = {folder: folder for folder in folders_of_models(above)} | {
-        packaged.lower(): packaged for packaged in PACKAGED
-    }
+    known = [*folders_of_models(above), *map(str.lower, PACKAGED)]
     close = difflib.get_close_matches(name.lower(), map(str.lower, known), 1, ALIKE)
     if close and not above:
         raise _no_model(

@@ -20,16 +20,5 @@ from refimpl.routing.recorder import (
     routers,
 )
 
-__all__ = [
-    "Drift",
-    "Routing",
-    "Visits",
-    "can_be_recorded",
-    "drift",
-    "is_moe",
-    "load_balance",
-    "recorded",
-    "routed",
-    "routers",
-    "visited_again",
-]
+__all__ = ["Drift", "Routing", "Visits", "can_be_recorded", "drift", "is_moe"]
+__all__ += ["load_balance", "recorded", "routed", "routers", "visited_again"]

@@ -35,11 +35,8 @@ class Outputs(NamedTuple):
 
     def folders(self) -> list[str | Path | None]:
         """Those that are made, if need be."""
-        return [
-            os.path.dirname(self.history or ""),
-            os.path.dirname(self.samples or ""),
-            self.save,
-        ]
+        above = [os.path.dirname(file or "") for file in (self.history, self.samples)]
+        return [*above, self.save]
 
     def tried(self) -> "Outputs":
         """These, absolute; raises `UserError` if one cannot be written to."""

@@ -14,13 +14,5 @@ from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful
 from refimpl.tasks.sorting import Sorting
 from refimpl.tasks.world import HabitWorld, Mix, TaskWarning, verify
 
-__all__ = [
-    "Arithmetic",
-    "HabitWorld",
-    "Mix",
-    "Sorting",
-    "TaskWarning",
-    "make_tokenizer",
-    "rare_careful",
-    "verify",
-]
+__all__ = ["Arithmetic", "HabitWorld", "Mix", "Sorting", "TaskWarning"]
+__all__ += ["make_tokenizer", "rare_careful", "verify"]

@@ -27,12 +27,8 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
         ) from error
     several = isinstance(rows, list) and len(rows) > 0
     for row in rows if several else [rows]:
-        if not (
-            several
-            and isinstance(row, dict)
-            and isinstance(row.get("prompt"), str)
-            and row.keys() == rows[0].keys()
-        ):
+        alike = several and isinstance(row, dict) and row.keys() == rows[0].keys()
+        if not (alike and isinstance(row.get("prompt"), str)):
             raise UserError(
                 f"task.{method} must return a list of dictionaries with a 'prompt' "
                 f"string and the same keys throughout; it returned {shown(row)}"

@@ -337,7 +337,7 @@ def test_the_button_trains_with_the_gate_and_adds_its_rewards(fake, sapo):
     assert len(newest.get_ydata()) == len(older.get_ydata()) == 6
 
 
-def test_the_gate_that_trains_is_the_gate_that_is_drawn(sapo):
+def test_the_gate_that_trains_is_the_gate_that_is_drawn():
     gate = sapo_explorer.Gate("one-sided", 3.0, 7.0)
     method, settings = gate.method()
     ratio = torch.tensor([0.5, 1.5]).double()

@@ -29,7 +29,7 @@ def test_of_tokens_that_are_all_outside_the_share_is_one():
     assert late.outside(far, run) == (1.0, 0.0, 0.0)
 
 
-def test_runs_of_one_method_and_rule_share_neither_start_nor_dice(monkeypatch):
+def test_runs_of_one_method_and_rule_share_neither_start_nor_dice():
     """And all rules of a method meet the same problems from the same weights."""
     jobs, found = [*late.planned()], defaultdict(list)
     assert len({*jobs}) == len(jobs) == len(late.STARTS) * (2 * len(late.RULES) + 1)

@@ -166,7 +166,7 @@ def test_a_reference_that_is_lost_on_resume_brings_the_kl_back_to_0():
     assert kl(run.reference).abs() < 1e-6 and kl(warm_model()) > 1e-3
 
 
-def test_a_refused_form_of_right_answers_is_pushed_down_and_chance_only_scales(rollout):
+def test_a_refused_form_of_right_answers_is_pushed_down_and_chance_only_scales():
     f, g = 0.05, 0.05
     paid = torch.tensor([1.0, 1, 0, 0, 0, 0, 0, 0])
     expected = paid * (1 - g) + (1 - paid) * f  # a verifier that errs by chance

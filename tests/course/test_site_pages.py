@@ -229,7 +229,7 @@ def test_no_page_says_how_a_notebooks_picture_is_made_to_move():
     assert [p.file for p in build.chapters() if "Shift+Enter" in p.body] == []
 
 
-def test_the_start_pages_run_is_chapter_00s(chapters):
+def test_the_start_pages_run_is_chapter_00s():
     """Stored for both rewards; where it starts from is asked again."""
     told = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
     assert [len(told[name]) for name in two_rewards.REWARDS] == [17, 17]

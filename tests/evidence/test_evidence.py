@@ -251,7 +251,7 @@ def test_a_stored_run_is_repeated_as_it_was_or_refused(repeatable, monkeypatch):
         evidence.repeat(out, run_key)
 
 
-def test_some_runs_are_drawn_and_made_again(repeatable, tmp_path):
+def test_some_runs_are_drawn_and_made_again(repeatable):
     """Those that begin from weights that lie here; on this machine they are equal."""
     out, _ = repeatable
     with pytest.raises(UserError, match="begins from weights that lie here"):

@@ -212,17 +212,10 @@ def cases() -> Iterator[Case]:
 def _case(
     algorithm: Algorithm, edges: dict, part: str, what: str, given=None, **changed
 ) -> Case:
-    settings = settings_of(algorithm, given, **changed)
-    loss, gradient, metrics = answer(algorithm, edges[what], settings)
+    inputs, settings = edges[what], settings_of(algorithm, given, **changed)
+    loss, gradient, metrics = answer(algorithm, inputs, settings)
     return Case(
-        algorithm.name,
-        part,
-        what,
-        edges[what],
-        settings,
-        loss.item(),
-        gradient,
-        metrics,
+        algorithm.name, part, what, inputs, settings, loss.item(), gradient, metrics
     )
 
 

@@ -164,13 +164,9 @@ def smollm2(arguments) -> None:
     """
     model, tokenizer = load(real.MODEL)
     usual = real.GENTLE
-    responses = usual.prompts_per_rollout * usual.group_size
+    size = usual.prompts_per_rollout * usual.group_size // usual.minibatches
     config = replace(
-        usual,
-        rollouts=2,
-        eval_problems=1,
-        eval_samples=1,
-        micro_batch_size=responses // usual.minibatches,
+        usual, rollouts=2, eval_problems=1, eval_samples=1, micro_batch_size=size
     )
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     in_turn(arguments.repeats, model, tokenizer, task, config)
