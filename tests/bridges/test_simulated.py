@@ -2,12 +2,11 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from tests.worlds import own_process
 
 pytest.importorskip("trl", reason="TRL, verl, Liger: tests/bridges/requirements.txt")
 
@@ -37,7 +36,13 @@ print(json.dumps(found))
 @pytest.mark.skipif(bool(simgpu.missing()), reason=simgpu.missing())
 def test_two_steps_of_every_loss_are_those_of_the_cpu():
     path = os.pathsep.join([str(HERE), str(DEVICE), os.environ.get("PYTHONPATH", "")])
-    done = own_process(RUN, PYTHONPATH=path, OMP_NUM_THREADS="1")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        cwd=HERE.parents[1],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-4_000:]
     for name, (gap, ratio) in json.loads(done.stdout.splitlines()[-1]).items():
         assert gap < 1e-12 and ratio > 1e-3, name
