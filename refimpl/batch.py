@@ -2,7 +2,7 @@
 learned from. Both have `rows(index)`, which also cuts unneeded padding off.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import compress
 
@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
+
+from refimpl.normalisers import apply
 
 FREE = -1
 """Stands for an expert that was not recorded: there the router chooses itself."""
@@ -78,10 +80,17 @@ class Rollout:
         width = widths(int(span.max()), int((whole.prompt_length + span).max()))
         return replace(whole, **{n: part[n][:, : width[n]] for n in width if n in part})
 
-    def split(self, size: int) -> list["Rollout"]:
-        """Parts of `size` rows."""
+    @torch.no_grad()
+    def in_parts(self, read: Callable, size: int) -> dict[str, Tensor]:
+        """What `read(part)`, tensors by name, finds in micro-batches of so many rows,
+        put together again."""
         every = torch.arange(len(self), device=self.ids.device)
-        return [self.rows(index) for index in every.split(size)]
+        found = [read(self.rows(index)) for index in every.split(size)]
+        width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
+        return {
+            name: torch.cat([widened(part[name], width[x.ndim]) for part in found])
+            for name, x in found[0].items()
+        }
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
@@ -208,3 +217,9 @@ class Batch:
         for chosen in rows[length[rows].argsort(stable=True)].split(size):
             part = self.rows(chosen)
             yield part, weight[chosen, : part.mask.shape[1]]
+
+
+def weigh(normaliser: Callable, max_length: int, mini: Batch) -> Float[Tensor, "B T"]:
+    """`normaliser` of a mini-batch's mask, in the type of its log-probs."""
+    mask, group = mini.mask.to(mini.old_logp), mini.rollout.group
+    return apply(normaliser, mask, group=group, max_length=max_length)

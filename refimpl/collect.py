@@ -18,7 +18,7 @@ from refimpl.batch import Batch, Rollout
 from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
 from refimpl.metrics import joined
-from refimpl.reading import Known, in_parts
+from refimpl.reading import Known
 from refimpl.rewards import columns, overlong_punishment, score, scored
 from refimpl.routing import visited_again
 from refimpl.run import Run
@@ -42,17 +42,12 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         more = partial(draw, run, step)
         wanted, most = config.prompts_per_rollout, config.max_sampling_rounds
         drawn, rows, rounds = refill(drawn, more, wanted, most)
-    rollout, rewards = drawn.rollout.rows(rows), drawn.rewards[rows]
-    if config.overlong_share:
-        limit = config.max_new_tokens
-        buffer = config.overlong_share * limit
-        rewards = rewards + overlong_punishment(rollout.length, limit, buffer)
-    each = list(drawn.components.values())
+    rollout, each = drawn.rollout.rows(rows), list(drawn.components.values())
     components = torch.stack(each, -1)[rows] if each else None
-    known = in_parts(run.known, rollout, config.micro_batch_size)
+    known = rollout.in_parts(run.known, config.micro_batch_size)
     rollout, compared = compare(rollout, known, config.truncated)
     metrics = describe(drawn, run.task.habit, run.task.habits)
-    batch, paid = advantages(run, rollout, known, rewards, components)
+    batch, paid = advantages(run, rollout, known, drawn.paid[rows], components)
     return batch, joined({"sampling/rounds": float(rounds)}, compared, paid, metrics)
 
 
@@ -61,13 +56,15 @@ class Drawn:
     """Sampled responses and their rewards, before anything is chosen from them.
 
     `correct` is the task's own reward, `rewards` are those of the run's function, and
-    `components` what they are made of, if it says so (NaN where one does not apply);
+    `paid` are they, less what an overlong response is punished by. `components` is what
+    rewards are made of, if their function says so (NaN where one does not apply);
     `logged` the metrics of that function's own.
     """
 
     rollout: Rollout
     texts: list[str]
     rewards: Float[Tensor, " B"]
+    paid: Float[Tensor, " B"]
     correct: Float[Tensor, " B"]
     group_size: int
     components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
@@ -82,6 +79,7 @@ class Drawn:
             Rollout.join([one.rollout for one in rounds]),
             [text for one in rounds for text in one.texts],
             torch.cat([one.rewards for one in rounds]),
+            torch.cat([one.paid for one in rounds]),
             torch.cat([one.correct for one in rounds]),
             rounds[0].group_size,
             {n: torch.cat([one.components[n] for one in rounds]) for n in names},
@@ -118,17 +116,21 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
     correct = rewards
     if run.reward != run.task.reward:
         correct = score(run.task.reward, prompts, texts, beside)
-    if config.samples_every and step % config.samples_every == 0 and not again:
-        kept = chosen(step, prompts, texts, rewards, size)
-        run.history.samples += kept
-        if run.progress:
-            show(kept, getattr(run.tokenizer, "all_special_tokens", ()))
     device = rollout.ids.device
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
     wide = torch.float64 if large and device.type != "mps" else torch.float32
     tensor = partial(torch.tensor, dtype=wide, device=device)
     parts = {name: tensor(numbers) for name, numbers in components.items()}
-    return Drawn(rollout, texts, tensor(rewards), tensor(correct), size, parts, logged)
+    own = paid = tensor(rewards)
+    if share := config.overlong_share:
+        limit = config.max_new_tokens
+        paid = own + overlong_punishment(rollout.length, limit, share * limit)
+    if config.samples_every and step % config.samples_every == 0 and not again:
+        kept = chosen(step, prompts, texts, rewards, size)
+        run.history.samples += kept
+        if run.progress:
+            show(kept, getattr(run.tokenizer, "all_special_tokens", ()))
+    return Drawn(rollout, texts, own, paid, tensor(correct), size, parts, logged)
 
 
 def warn_if_never_right(drawn: Drawn) -> None:

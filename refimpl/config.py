@@ -186,6 +186,11 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         return {name: getattr(self, name) for name in names}
 
     @property
+    def longest(self) -> int:
+        """What `constant` divides by: tokens of the longest response that counts."""
+        return self.max_length or self.max_new_tokens
+
+    @property
     def needs_moe(self) -> list[str]:
         """The settings that mean nothing on a dense model."""
         names = ["replay", "router_shift", "router_noise"]
@@ -218,7 +223,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
                 "two policies (trust_sampler, or a method's own way) need no pass of "
                 "π_old, whose experts replay='R2' replays: take replay='R3'"
             )
-        if (self.max_length or self.max_new_tokens) < self.max_new_tokens:
+        if self.longest < self.max_new_tokens:
             raise UserError(
                 f"max_length {self.max_length} must be at least max_new_tokens "
                 f"{self.max_new_tokens}, which no response is longer than"

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, corrections, models, reading
 from refimpl.algorithms import Algorithm
+from refimpl.batch import weigh
 from refimpl.checks import UserError, guarded, refuse_unknown
 from refimpl.checks.words import shown
 from refimpl.config import TrainConfig
@@ -71,7 +73,7 @@ def prepare(
         algorithm=method,
         config=config,
         hyperparameters=hyperparameters,
-        normaliser=averaging(config, method),
+        weight=partial(weigh, averaging(config, method), config.longest),
         tokenizer=tokenizer,
         task=task,
         reward=reward,

@@ -4,7 +4,6 @@ Teacher forcing: every token is read with those before it as they were sampled. 
 sampler, with its cache, must say the same; `check_sampling` tries that before a run.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from refimpl.batch import Rollout, widened
+from refimpl.batch import Rollout
 from refimpl.checks import Positive, UserError, guarded
 from refimpl.checks.words import one_line
 from refimpl.models import Model, vocabulary, wide
@@ -75,17 +74,6 @@ def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
         )
     every = wide(logits[:, :, 0])
     return every.gather(1, rollout.positions - 1) * rollout.mask
-
-
-@torch.no_grad()
-def in_parts(read: Callable[[Rollout], Known], rollout: Rollout, size: int) -> Known:
-    """What `read` finds in micro-batches of so many rows, put together again."""
-    found = [read(part) for part in rollout.split(size)]
-    width = {2: rollout.mask.shape[1], 4: rollout.ids.shape[1]}
-    return {
-        name: torch.cat([widened(part[name], width[x.ndim]) for part in found])
-        for name, x in found[0].items()
-    }
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import normalisers, reading
+from refimpl import reading
 from refimpl.algorithms import Algorithm
 from refimpl.batch import Batch, Rollout
 from refimpl.checks import UserError
@@ -32,7 +32,7 @@ class Run:
     algorithm: Algorithm
     config: TrainConfig
     hyperparameters: dict
-    normaliser: Callable
+    weight: Callable[[Batch], Tensor]  # the normaliser of a mini-batch, (B, T)
     tokenizer: PreTrainedTokenizerBase
     task: Any  # see `refimpl.tasks`
     reward: Callable
@@ -56,12 +56,6 @@ class Run:
     def last(self, step: int) -> bool:
         """Whether the run ends with this rollout."""
         return step + 1 == self.config.rollouts or bool(self.stopping)
-
-    def weight(self, mini: Batch) -> Float[Tensor, "B T"]:
-        """The normaliser of a mini-batch: this run's, or else the paper's."""
-        longest = self.config.max_length or self.config.max_new_tokens
-        mask, group = mini.mask.to(mini.old_logp), mini.rollout.group
-        return normalisers.apply(self.normaliser, mask, group=group, max_length=longest)
 
     def read(self, rollout: Rollout) -> Reading:
         """The policy's pass over a rollout, with its graph."""

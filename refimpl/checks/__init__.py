@@ -195,7 +195,7 @@ def _beside(name: str, values: Mapping) -> str:
 
 def is_dense(x: Any) -> bool:
     """Whether it is a tensor that holds a real number for each of its places."""
-    dense = is_tensor(x) and str(x.layout) == "torch.strided"
+    dense = str(getattr(x, "layout", None)) == "torch.strided"
     return dense and not (x.is_meta or x.is_quantized or x.is_complex())
 
 

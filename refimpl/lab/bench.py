@@ -56,8 +56,8 @@ COLUMNS = (
     "peak memory of its process, MiB",
 )
 """Of the table: figures that every method has."""
-NEEDED = "mm$|linear|softmax|multinomial"
-"""What any sampler pays for a token: its matrix products, and to draw it."""
+NEEDED = "mm$|linear|attention|softmax|multinomial|exponential|adamw"
+"""What anybody pays: matrix products, attention, to draw a token, and the step."""
 
 
 class World(NamedTuple):
@@ -203,7 +203,7 @@ def sampler(
     }
     if model.device.type == "cpu":
         share = statistics.median(share_needed(theirs) for _ in range(3))
-        figures["generate: share of products and drawing"] = round(share, 2)
+        figures["generate: share of products, attention, drawing"] = round(share, 2)
     return figures
 
 

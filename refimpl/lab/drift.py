@@ -13,7 +13,6 @@ from torch import Tensor
 from refimpl.batch import Batch, Rollout
 from refimpl.collect import mean_over
 from refimpl.models import Model, weights
-from refimpl.reading import in_parts
 from refimpl.run import Run
 
 
@@ -71,7 +70,7 @@ def drift(run: Run, batch: Batch) -> dict[str, float | None]:
     """
     rollout, mask = batch.rollout, batch.rollout.mask
     size = run.config.micro_batch_size
-    now = in_parts(lambda part: {"logp": run.read(part).logp}, rollout, size)
+    now = rollout.in_parts(lambda part: {"logp": run.read(part).logp}, size)
     z = (now["logp"] - batch.old_logp) * mask
     length = mask.sum(-1).clamp(min=1)
     of_response = z.sum(-1) / length

@@ -30,7 +30,7 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     - whole: all of it, without white space at its ends.
     - last: what it ends with, in the form of the reference: its last number if that is
       a number, its last word if that is a word, as many lines as that has; else what
-      its last line says after `is`, `:` or `=`.
+      its last line says after `is`, `:` or `=`. Of `5, not 6` it is 5.
     - tag: what stands in the last `<answer>…</answer>`, where a prompt asks for one.
       The opening tag may be missing: some prompts end in it.
 
@@ -42,7 +42,9 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
         text = notation.in_tag(text) if how == "tag" else text
         boxed = notation.in_box(text) if text.startswith("\\boxed") else None
         return boxed if boxed and text.endswith("}") else text
-    text, reference = notation.marked(text)[0], str(answer).strip()
+    (text, is_marked), reference = notation.marked(text), str(answer).strip()
+    if not is_marked:
+        text = notation.affirmed(text, reference)
     if notation.is_number(reference):
         every = notation.numbers(text, reference)
         return every[-1] if every else ""
@@ -156,6 +158,8 @@ def _said(completion: str, reference: str) -> float | str:
     text = judge.end_of(text, MATHEMATICS[0])
     if not notation.is_number(reference) and notation.says(text, reference):
         return 1.0
+    if not is_marked:
+        text = notation.affirmed(text, reference)
     word = notation.words(reference)
     if word is not None:
         ends = notation.tail(notation.last_lines(text, reference), reference)

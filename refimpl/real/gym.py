@@ -29,7 +29,7 @@ from refimpl.checks import (
     refuse_unknown,
 )
 from refimpl.checks.words import nearest, one_line, sentence, shown
-from refimpl.real import answers, judge
+from refimpl.real import answers, judge, notation
 from refimpl.real.answers import Extract, Reward
 from refimpl.real.extras import needed
 from refimpl.seeds import salted
@@ -241,7 +241,7 @@ DEFAULTS = {k: p for k, p in (ReasoningGym.__init__.__kwdefaults__ or {}).items(
 @functools.lru_cache(maxsize=64)
 def _check_own_answers(task: ReasoningGym) -> None:
     """Raise `UserError` if the answers that come with four problems are not paid, or if
-    one text is paid for all of these.
+    one text is paid for all of these, or a number with the other sign.
 
     Some datasets have none: many answers are right.
     """
@@ -262,6 +262,14 @@ def _check_own_answers(task: ReasoningGym) -> None:
             raise UserError(
                 f"{task!r} pays {text!r} for four problems whose answers differ: give "
                 "a scorer"
+            )
+    numbers = [e for e, o in zip(rows, own) if notation.is_number(o) and o.strip("0.")]
+    turned = [f"-{e['answer']}".removeprefix("--") for e in numbers]
+    for text, paid in zip(turned, task._scores(turned, numbers)):
+        if paid >= 0.99:
+            raise UserError(
+                f"{task!r} pays {text!r} for {text.removeprefix('-')!r}, or the other "
+                "way round: give a scorer that reads signs, as answers.math_correct"
             )
 
 

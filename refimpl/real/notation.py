@@ -56,6 +56,8 @@ _POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2; 5m^2 may be a formula
     rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| {_SYMBOL}{_POWER})(?=[ .*]*$)"
 )
+_CLAUSE = re.compile(r"[.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore)\b", re.I)
+_DENIES = re.compile(r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b|n['’]t\b", re.I)
 _NUMBERS = re.compile(r"[-+\d\s,.:;()\[\]]*\d[-+\d\s,.:;()\[\]]*", re.ASCII)
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
 
@@ -158,6 +160,13 @@ def says(text: str, like: str) -> bool:
     line = last_lines(text, like)
     begins = [0, *(lead.end() for lead in _LEADS_IN.finditer(line))]
     return like in (bare(line[begin:], like, _STOPS) for begin in begins)
+
+
+def affirmed(text: str, like: str) -> str:
+    """Without a last clause that says what the answer is not: `It is 5, not 6.`"""
+    clause = _CLAUSE.split(tail(last_lines(text, like), like))[-1]
+    denies = _DENIES.search(clause) and not _DENIES.search(like)
+    return text[: text.rindex(clause)] if denies else text
 
 
 def quantity(text: str) -> str:

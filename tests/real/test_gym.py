@@ -24,6 +24,8 @@ from refimpl.tasks import TaskWarning
 from tests.worlds import needs
 
 DATASETS = needs("reasoning_gym").factory.DATASETS
+NO_SIGNS = {"gsm_symbolic"}
+"""Whose scorer reads digits alone."""
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
 SEVEN = {"answer": "7", "metadata": {}}
 SUM_SCORER = ("reasoning_gym", "chain_sum", {})
@@ -182,7 +184,7 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
 @pytest.mark.parametrize("part", range(3))
 def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
     """A thought before it and a box around it take nothing away."""
-    known = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL)
+    known = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - NO_SIGNS)
     for name in known[part::3]:
         task = ReasoningGym(name, extract=how)  # which asks four problems at the door
         entry = next(e for e in task._entries(99, 1))
@@ -218,6 +220,17 @@ def test_a_task_that_pays_one_text_for_all_its_problems_is_refused(monkeypatch):
         ReasoningGym("complex_arithmetic")
 
 
+def test_a_task_that_pays_a_number_with_the_other_sign_is_refused():
+    for name in NO_SIGNS:
+        with pytest.raises(UserError, match=f"{name}.* pays '-.* give a scorer that"):
+            ReasoningGym(name)
+        task = ReasoningGym(name, scorer=answers.math_correct)
+        row = task.sample(1, 0)[0]
+        told = [row["answer"], f"-{row['answer']}"]
+        columns = {n: [row[n]] * 2 for n in ("answer", "entry")}
+        assert task.reward([], told, **columns) == [1.0, 0.0]
+
+
 # What a model wrote is never run
 
 
@@ -226,7 +239,7 @@ def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypat
     """The scoring process refuses to compile; so an attempt is an error here."""
     monkeypatch.chdir(tmp_path)
     small = {"zebra_puzzles", "arc_agi", "rearc"}  # a second or more to make
-    allowed = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - small)
+    allowed = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - NO_SIGNS - small)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TaskWarning)  # some raise, some are slow
         for name in allowed[part::3]:

@@ -132,7 +132,7 @@ def drawn(*scores, correct=None, texts=None) -> Drawn:
         group=row // 2,
     )
     texts = texts or [f"{i}" for i in row]
-    return Drawn(rollout, texts, scores, correct, 2, {"half": scores / 2})
+    return Drawn(rollout, texts, scores, scores, correct, 2, {"half": scores / 2})
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from refimpl.checks import checked
 from refimpl.hooks import evaluate
 from refimpl.lab import store
 from refimpl.lab.behaviour import behaviour
-from refimpl.reading import Known, in_parts
+from refimpl.reading import Known
 from refimpl.run import Run
 from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
@@ -55,7 +55,7 @@ def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
     def read(part: Rollout) -> Known:
         return {"logp": run.log_probs_of(model, part)[0]}
 
-    return in_parts(read, rollout, run.config.micro_batch_size)["logp"]
+    return rollout.in_parts(read, run.config.micro_batch_size)["logp"]
 
 
 Says = Callable[[Run, int, Batch], Tensor]

@@ -169,7 +169,10 @@ def smollm2(arguments) -> None:
         usual, rollouts=2, eval_problems=1, eval_samples=1, micro_batch_size=size
     )
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    in_turn(arguments.repeats, model, tokenizer, task, config)
+    given = model, tokenizer, task, config
+    in_turn(arguments.repeats, *given)
+    share = bench.share_needed(lambda: by_us(*given))
+    print(f"share of products, attention, drawing and optimiser, refimpl: {share:.2f}")
 
 
 def sampler(arguments) -> None:
