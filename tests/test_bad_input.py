@@ -246,6 +246,7 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("did you mean 'epsilon'", {"hyperparameters": {"epsilom": 0.2}}),
     ("did you mean 'rollouts'", {"rolouts": 3}),
     *((f"TrainConfig has no setting {name!r} … it has", {name: 1}) for name in LEFT),
+    ("'epsilon' … A loss's own go into hyperparameters={", {"epsilon": 0.1}),
 ]
 
 

@@ -134,12 +134,14 @@ class Keywords:
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise `UserError` naming the nearest name if one of `given` is unknown."""
-    known = list(known)
+    known, own = list(known), ""
+    if "hyperparameters" in known:
+        own = ". A loss's own go into hyperparameters={'epsilon': 0.2}"
     for name in given:
         if name not in known:
             raise UserError(
                 f"{owner} has no setting {name!r}{nearest(name, known)}; it has: "
-                f"{', '.join(known) or 'none'}"
+                f"{', '.join(known) or 'none'}{own}"
             )
 
 

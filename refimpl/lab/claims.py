@@ -481,7 +481,7 @@ SECOND = (
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
-        decides="nothing: claim 2 asks it anew",
+        decides="claim 2 asks it of ten starts",
         others={
             "answers sampled": Contrast(
                 "samples_95", DAPO, WITHOUT["dynamic sampling"], "log2"
@@ -517,7 +517,7 @@ SECOND = (
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("80", *_against_grpo("to_80", 4e-4).cells),
-        decides="nothing: claim 6 asks it anew",
+        decides="claim 6 asks it of ten starts",
         others={
             "at half the rate": _against_grpo("to_80", 2e-4),
             "at twice the rate": _against_grpo("to_80", 8e-4),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from refimpl.checks import UserError
 from refimpl.keep.files import unmade, writable_file
 from refimpl.lab import bench as speed
 from refimpl.lab import real as pretrained
@@ -74,6 +75,8 @@ def evidence_(
     """
     from refimpl.lab import evidence  # pandas and scipy take a second
 
+    if claims and action in ("ledger", "check"):
+        raise UserError(f"evidence {action} is about all claims: leave off --claims")
     chosen = claims or tuple(evidence.NAMES)
     if action == "plan":
         print(evidence.plan(out, chosen, workers))

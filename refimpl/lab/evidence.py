@@ -239,7 +239,7 @@ def expected(line: Any) -> str:
         return "equal in every digit"
     if line.updates * line.rate < 3e-3:
         return "ends within 0.05: other kernels round differently"
-    return "begins equal and parts: at this rate rounding grows"
+    return "begins equal, and may part: at this rate rounding grows"
 
 
 def _check_weights(line: pd.Series, start: WarmStart) -> None:

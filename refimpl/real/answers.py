@@ -163,10 +163,9 @@ def _said(completion: str, reference: str) -> float | str:
     word = notation.words(reference)
     if word is not None:
         ends = notation.tail(notation.last_lines(text, reference), reference)
-        last = " ".join(text.split()[-len(word.split()) :])
-        last = "" if last == "a" else last  # the article of a text that is cut off
-        said = (text, ends) if is_marked else (ends, last)
-        return float(word in map(notation.words, said))
+        ends = notation.CHOICE.sub(r"\1", ends) if len(word) == 1 else ends
+        said = (text, ends) if is_marked else (ends, notation.last_words(text, word))
+        return float(notation.opens(text, word) or word in map(notation.words, said))
     if notation.is_number(reference):
         text = notation.without_unit(notation.joined(text, reference))
     if is_marked:

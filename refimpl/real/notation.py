@@ -21,9 +21,9 @@ _QUOTIENT = re.compile(
     rf"{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?", re.ASCII
 )
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
-_GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,} or _ between thousands
+_GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,}, ' or _ between thousands
     "(?<=[0-9])(?:[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
-    r"|\\[,;! ] ?|\{,\}|_)(?=[0-9]{3}(?![0-9]))"
+    r"|\\[,;! ] ?|\{,\}|'|_)(?=[0-9]{3}(?![0-9]))"
 )
 _SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.ASCII)
 _LEADS_IN = re.compile(r"(?:\bis|\bare|\bequals|:)(?=[\s*])|(?<![<>!=])=(?!=)")
@@ -58,6 +58,10 @@ _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2; 5m^2 may be a formula
 )
 _CLAUSE = re.compile(r"[.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore)\b", re.I)
 _DENIES = re.compile(r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b|n['’]t\b", re.I)
+_OR = re.compile(r"[\s$*]*or[\s$*]+[-\d]")
+CHOICE = re.compile(r"^\(?([A-Za-z])[.:)]\s(?!.*\b[A-Za-z][.:)]).*")
+"""A choice with its text, as `B) 42`; no list of several."""
+_VERDICTS = {"yes", "no", "true", "false"}
 _NUMBERS = re.compile(r"[-+\d\s,.:;()\[\]]*\d[-+\d\s,.:;()\[\]]*", re.ASCII)
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
 
@@ -171,13 +175,16 @@ def affirmed(text: str, like: str) -> str:
 
 def quantity(text: str) -> str:
     """The number, or the quotient of two, that a text ends with: in its last line with
-    a number the first one behind the last `is`, `:` or `=`; else the last."""
+    a number the first one behind the last `is`, `:` or `=`; else the last. Nothing
+    where it is one of two, `7 or 8`."""
     for line in reversed(text.splitlines()):
         if numbers := list(_QUOTIENT.finditer(line)):
             last = numbers[-1]
             leads = [lead.end() for lead in _LEADS_IN.finditer(line, 0, last.start())]
             begins = leads[-1] if leads else last.start()
-            return next(found[0] for found in numbers if found.start() >= begins)
+            found = next(found for found in numbers if found.start() >= begins)
+            either = line[: found.start()].rstrip(_STOPS).endswith(" or")
+            return "" if either or _OR.match(line, found.end()) else found[0]
     return ""
 
 
@@ -205,6 +212,22 @@ def words(text: str) -> str | None:
     short = len(plain) == 1 or plain.casefold() == "no"
     long = short or any(len(run) > 2 for run in runs)
     return plain.casefold() if long and not formula else None
+
+
+def last_words(text: str, like: str) -> str:
+    """As many words as `like` has; nothing where they are one of two (`A or B`), or the
+    article of a text that is cut off."""
+    every, n = text.split(), len(like.split())
+    last, before = " ".join(every[-n:]), " ".join(every[-n - 1 : -n]).casefold()
+    listed = before[1:] == "," and len(like) == 1  # A, B
+    return "" if last == "a" or listed or before in ("or", "and", "&") else last
+
+
+def opens(text: str, like: str) -> bool:
+    """Whether it is a verdict, `Yes, it is.`, and says no other."""
+    first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
+    verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
+    return verdict and not (_VERDICTS - {like}) & {*others}
 
 
 def without_money(text: str) -> str:

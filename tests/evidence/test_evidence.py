@@ -265,11 +265,13 @@ def test_some_runs_are_drawn_and_made_again(repeatable, capsys):
     asked = "evidence repeat --claims pace-1 --out".split()  # of sixteen updates
     assert main([*asked, str(out)]) == 2
     assert "no run of pace-1 at" in capsys.readouterr().err
+    assert main("evidence ledger --claims 1".split()) == 2
+    assert "about all claims" in capsys.readouterr().err
     runs, _ = evidence.read(out)
     (one,) = runs[runs["start"] == 10].itertuples()
     other = one._replace(processor="another")
     assert "within 0.05" in evidence.expected(other)
-    assert "parts" in evidence.expected(other._replace(updates=16, rate=6e-4))
+    assert "may part" in evidence.expected(other._replace(updates=16, rate=6e-4))
 
 
 def test_a_run_keeps_pace_with_the_stored_run_of_the_same_dice(tmp_path, monkeypatch):

@@ -123,8 +123,8 @@ MISREADINGS = [
     Misreading(
         "std_upweights_extremes",
         "Dividing by the std upweights easy and impossible prompts.",
-        "A group of equal rewards counts exactly 0. Uneven groups gain a factor of "
-        "1/√(p(1−p)) over no std, and still weigh less than even ones.",
+        "A group of equal rewards counts exactly 0. Uneven groups gain more over "
+        "no std, about 1/√(p(1−p)) times, and still weigh less than even ones.",
         boost_of_the_std,
         total_advantage,
     ),
