@@ -111,9 +111,9 @@ def std_of_advantages(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
 def reinforce_plus_plus(scored: Scored) -> Float[Tensor, "B T"]:
     """Â_t = whiten(Σ_{u≥t} r_u), over all response tokens of the batch. REINFORCE++
     (2501.03262, Eq. 8–10), for one response to a prompt or more. A KL in the reward
-    counts from its token on, as there. See `whiten`: ddof 0, 1e-8 beside the variance;
-    verl 0.9.1 has ddof 1, which gives 1.6583, −0.5528 where here 1.7321, −0.5774 come
-    of R = 1, 0, 0, 0 with three tokens each."""
+    counts for its token and those before, as there. See `whiten`: ddof 0, 1e-8 beside
+    the variance; verl 0.9.1 has ddof 1, which gives 1.6583, −0.5528 where here 1.7321,
+    −0.5774 come of R = 1, 0, 0, 0 with three tokens each."""
     paid = scored.rewards.to(scored.total).view(len(scored.rewards), -1)
     to_go = paid.flip(-1).cumsum(-1).flip(-1)  # less one of them: equal ones give 0
     return whiten(to_go - to_go[0, 0], needed(scored, "mask"))
@@ -142,8 +142,8 @@ def maxrl(scored: Scored) -> Float[Tensor, " B"]:
 def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â = A / (std_batch A + eps),  A = Σ_k w_k group_relative(R_k). GDPO (2601.05242).
 
-    The std is over responses, as in the paper and TRL; verl's, over tokens. The mean
-    that all three subtract is 0 already."""
+    The std is over responses, as in the paper and TRL, whose mean is 0 already; verl's
+    std and mean are over tokens."""
     if scored.components is None:
         raise UserError("gdpo needs a reward with components, as refimpl.real.rewards")
     every = scored.components.unbind(-1)

@@ -38,7 +38,7 @@ else:  # a wrapped one too, as peft's
 # Width, layers, heads, width of the feed-forward; experts, and how many a token visits.
 PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
     "tiny": (64, 2, 4, 192, 0, 0),  # 0.1 M parameters: seconds on a laptop CPU
-    "tiny-moe": (64, 2, 4, 64, 8, 2),  # 0.2 M, of which a token uses half
+    "tiny-moe": (64, 2, 4, 64, 8, 2),  # 0.2 M, of which a token uses a third
     "small": (384, 8, 6, 1024, 0, 0),  # 14 M: for a GPU
     "small-moe": (384, 8, 6, 256, 16, 4),  # 43 M: for a GPU
 }

@@ -8,8 +8,8 @@ its rewards differ.
 
 **Departures.** The printed sum over tokens would make the step grow with length; the
 paper's own code divides it by a constant (3000 tokens there, `max_length` here, the
-trainer's limit by default), and so do we. β = 0, as there. The paper takes one update
-per rollout; we take K > 1.
+trainer's limit by default), and so do we. β = 0, as there. Its script takes 8 updates
+per rollout (1,024 answers in batches of 128); we take 4 by default.
 """
 
 from refimpl.advantages import group_centred

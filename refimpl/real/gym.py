@@ -316,7 +316,7 @@ def _many(kind: Any) -> bool:
 
 
 def _plain(kind: Any) -> bool:
-    """Whether `kind` is one that `settings.checker` says in words."""
+    """Whether `kind` is one that `checks.checker` says in words."""
     if get_origin(kind) is Union:
         return all(_plain(part) for part in get_args(kind))
     known = kind in (int, float, bool, str, type(None))

@@ -1,7 +1,7 @@
 """The pictures that no chapter draws: `python -m tests.tools.make_pictures`.
 
-The README's cards and animation, and the guide's bars of a rollout's time. All rest on
-stored data and exact curves, so that a second run writes the same pictures.
+The README's cards, chapter 10's animation, the guide's bars of a rollout's time. All
+rest on stored data and exact curves, so that a second run writes the same pictures.
 """
 
 import sys

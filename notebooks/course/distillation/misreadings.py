@@ -30,7 +30,7 @@ def differentiated_k1(own, teacher):
 
 
 def forward(own, teacher):
-    """∇ of KL(π_T ‖ π), as if the samples were the teacher's."""
+    """−∇ of KL(π_T ‖ π), as if the samples were the teacher's."""
     return teacher.exp() - own.exp()
 
 
