@@ -25,6 +25,8 @@ MENDED = {
     r'<mo stretchy="false">&#x0007C;</mo>': "<mo>&#x0007C;</mo>",
     r"<mo>(&#x0007C;|&#x02016;)</mo>": r'<mo stretchy="false" lspace="0" rspace="0">'
     r"\1</mo>",
+    r'<mo( minsize="[^"]+" maxsize="[^"]+")>([|‖])</mo>': r'<mo stretchy="true" '
+    r'lspace="0" rspace="0"\1>\2</mo>',
     r"<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>",
     r'"negativethinmathspace"': '"-0.167em"',
     WORD + OPENS: r'<mo lspace="0.167em" rspace="0">\1</mo>',
