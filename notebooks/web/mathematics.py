@@ -40,7 +40,8 @@ def mathml(formula: str, display: str = "inline") -> str:
     Raises `ValueError` for what is no formula.
     """
     try:
-        found = convert(formula, display=display)
+        rows = re.sub(r"\\\\\[[\d.]+\w+\]", r"\\\\", formula)  # no space asked for
+        found = convert(rows, display=display)
     except Exception as error:  # latex2mathml has no class of its own for them
         raise ValueError(f"no formula: ${formula}$ ({error!r})") from error
     for pattern, mended in MENDED.items():
