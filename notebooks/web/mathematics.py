@@ -40,8 +40,9 @@ def mathml(formula: str, display: str = "inline") -> str:
     Raises `ValueError` for what is no formula.
     """
     try:
-        rows = re.sub(r"\\\\\[[\d.]+\w+\]", r"\\\\", formula)  # no space asked for
-        found = convert(rows, display=display)
+        read = re.sub(r"\\\\\[[\d.]+\w+\]", r"\\\\", formula)  # a space below a row
+        read = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", read)  # \mathbb E is a plain E
+        found = convert(read, display=display)
     except Exception as error:  # latex2mathml has no class of its own for them
         raise ValueError(f"no formula: ${formula}$ ({error!r})") from error
     for pattern, mended in MENDED.items():
