@@ -47,8 +47,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     known = rollout.in_parts(run.known, config.micro_batch_size)
     rollout, compared = compare(rollout, known, config.truncated)
     metrics = describe(drawn, run.task.habit, run.task.habits)
-    batch, paid = advantages(run, rollout, known, drawn.paid[rows], components)
-    return batch, joined({"sampling/rounds": float(rounds)}, compared, paid, metrics)
+    batch, kl = advantages(run, rollout, known, drawn.paid[rows], components)
+    return batch, joined({"sampling/rounds": float(rounds)}, compared, kl, metrics)
 
 
 @dataclass

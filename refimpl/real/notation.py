@@ -169,8 +169,10 @@ def says(text: str, like: str) -> bool:
 def affirmed(text: str, like: str) -> str:
     """Without a last clause that says what the answer is not: `It is 5, not 6.`"""
     clause = _CLAUSE.split(tail(last_lines(text, like), like))[-1]
-    denies = _DENIES.search(clause) and not _DENIES.search(like)
-    return text[: text.rindex(clause)] if denies else text
+    if not _DENIES.search(clause) or _DENIES.search(like):
+        return text
+    before, found, _ = text.rpartition(clause)  # none where a fence stands inside it
+    return before if found else text
 
 
 def quantity(text: str) -> str:

@@ -58,6 +58,7 @@ def paid(text, reference):
         ("It is 3, not 5.", "5", "last", "3"),
         ("It is not Friday", "Friday", "last", "is"),
         ("not 5", "5", "last", ""),
+        ("a not\n```\nb", "x\ny", "last", "a not\nb"),
         ("It is not 5, but 3", "5", "last", "3"),
         ("5kg, 5e, 5", "5", "last", "5"),
         ("100 200 300", "300", "last", "300"),
