@@ -37,7 +37,7 @@ def holms(p: Sequence[float]) -> list[float]:
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     """Corrected p-values (Benjamini & Hochberg 1995): of the effects below 0.05, one in
     twenty excludes 0 by chance."""
-    from scipy.stats import false_discovery_control  # half a second, and rarely asked
+    from scipy.stats import false_discovery_control  # a second, and rarely asked
 
     return [float(x) for x in false_discovery_control(p)] if p else []
 
