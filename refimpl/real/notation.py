@@ -56,7 +56,10 @@ _POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2; 5m^2 may be a formula
     rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| {_SYMBOL}{_POWER})(?=[ .*]*$)"
 )
-_CLAUSE = re.compile(r"[.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore)\b", re.I)
+_CLAUSE = re.compile(
+    r"[.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b", re.I
+)
+_JOINS = re.compile(r"\b(?:and|but)\s*$", re.I)
 _DENIES = re.compile(r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b|n['’]t\b", re.I)
 _OR = re.compile(r"[\s$*]*or[\s$*]+[-\d]")
 CHOICE = re.compile(r"^\(?([A-Za-z])[.:)]\s(?!.*\b[A-Za-z][.:)]).*")
@@ -168,11 +171,12 @@ def says(text: str, like: str) -> bool:
 
 def affirmed(text: str, like: str) -> str:
     """Without a last clause that says what the answer is not: `It is 5, not 6.`"""
-    clause = _CLAUSE.split(tail(last_lines(text, like), like))[-1]
-    if not _DENIES.search(clause) or _DENIES.search(like):
+    line = last_lines(text, like).strip(_STOPS)
+    denies = _DENIES.search(_CLAUSE.split(tail(line, like))[-1])
+    if not denies or _DENIES.search(like):
         return text
-    before, found, _ = text.rpartition(clause)  # none where a fence stands inside it
-    return before if found else text
+    before, found, _ = text.rpartition(_CLAUSE.split(line)[-1])
+    return _JOINS.sub("", before) if found else text  # not where a fence is in between
 
 
 def quantity(text: str) -> str:
