@@ -1,9 +1,10 @@
 """`python -m refimpl gpu-check`: what can only be seen on a GPU, as text and JSON.
 
-First speed, and in the end a table of it: the sampler with few and many rows, `small`
-trained from its warm start to an accuracy, GRPO in float32, by TRL's trainer, and in
-bfloat16, a mixture of experts with its routing replayed, SmolLM2 with a LoRA; beside
-them the least time that such work takes on this device (see `machine`).
+First speed, and in the end a table of it: the sampler with few and many rows, GRPO in
+float32, by TRL's trainer, and in bfloat16, a mixture of experts with its routing
+replayed, SmolLM2 with a LoRA, each also without what this folder puts in the place of
+`transformers`' own; `small` trained from its warm start to an accuracy; beside them the
+least time that such work takes on this device (see `machine`).
 
 Then whether what is computed is right: bfloat16 against float32, our sampler against
 `generate`, our update against TRL's, shared prompts against repeated ones; whether a
@@ -22,10 +23,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
-from refimpl import sft
+from refimpl import decoding, sft
 from refimpl.algorithms import ALGORITHMS
 from refimpl.batch import Rollout
 from refimpl.checks import UserError, guarded
@@ -62,6 +64,7 @@ COLUMNS = {
     "share of time that the host waits": "host waits",
 }
 """Of the table: a figure, and its heading. A part that has some of them is a row."""
+WIDTH = 42  # of the parts' names
 
 
 class Here(NamedTuple):
@@ -113,6 +116,13 @@ def sampler(here: Here, times: int) -> dict:
     return measured(here, draw, model, width=4)
 
 
+def by_steps(here: Here, part: Callable, readers: list) -> dict:
+    """A part whose sampler reads by the first of these that knows its model, or by
+    `transformers`' own decode step."""
+    with patch.object(decoding, "FASTER", readers):
+        return part(here)
+
+
 def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
     """Rollouts with their updates, the reward one in which untrained answers differ."""
     (model, tokenizer), config = policy, here.config
@@ -133,10 +143,12 @@ def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
     }
 
 
-def on_arithmetic(here: Here, name: str, preset: str, **settings) -> dict:
-    """An untrained model."""
+def on_arithmetic(
+    here: Here, name: str, preset: str, cast: bool = True, **settings
+) -> dict:
+    """An untrained model; `cast` its experts in bfloat16, see `experts`."""
     here = here._replace(config=replace(here.config, **settings))
-    return training(here, name, _untrained(preset), Arithmetic())
+    return training(here, name, _untrained(preset, cast), Arithmetic())
 
 
 def brief(here: Here, name: str, preset: str) -> dict:
@@ -198,10 +210,10 @@ def to_goal(here: Here) -> dict:
     }
 
 
-def _untrained(preset: Any) -> tuple[Any, Any]:
+def _untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
     tokenizer = make_tokenizer()
     model = build(preset, tokenizer)
-    if is_moe(model):
+    if cast and is_moe(model):
         experts.use(model)
     return model, tokenizer
 
@@ -215,17 +227,31 @@ def pair(here: Here, compare: Callable, **settings) -> dict:
 def parts(here: Here) -> dict[str, Callable]:
     """What is measured, by name."""
     n, rows = here.repeats, here.config.prompts_per_rollout * here.config.group_size
-    narrow = partial(on_arithmetic, dtype="bfloat16")
-    every: dict[str, Callable] = {
+    grpo = partial(on_arithmetic, name="grpo", preset=here.dense)
+    rspo = partial(on_arithmetic, name="rspo", preset=here.moe, replay="R3")
+    stepping: dict[str, Callable] = {
         f"sampler, {rows:,} rows": partial(sampler, times=1),
         f"sampler, {8 * rows:,} rows": partial(sampler, times=8),
-        "GRPO": partial(on_arithmetic, name="grpo", preset=here.dense),
-        "GRPO by TRL": by_trl,
-        "GRPO, bfloat16": partial(narrow, name="grpo", preset=here.dense),
-        "RSPO, R3, bfloat16": partial(
-            narrow, name="rspo", preset=here.moe, replay="R3"
-        ),
+        "GRPO": grpo,
         "SmolLM2 with a LoRA": smollm2,
+    }
+    steps: dict[str, list] = {
+        "": decoding.FASTER,
+        ", step written out": [fast.reader],
+        ", transformers' step": [],
+    }
+    every: dict[str, Callable] = {
+        name + step: partial(by_steps, part=part, readers=readers)
+        for name, part in stepping.items()
+        for step, readers in steps.items()
+    }
+    every |= {
+        "GRPO by TRL": by_trl,
+        "GRPO, bfloat16": partial(grpo, dtype="bfloat16"),
+        "RSPO, R3, bfloat16": partial(rspo, dtype="bfloat16"),
+        "RSPO, R3, bfloat16, transformers' experts": partial(
+            rspo, dtype="bfloat16", cast=False
+        ),
         f"GRPO to {GOAL:.2f}": to_goal,
         "bfloat16 against float32": partial(pair, compare=pairs.precisions),
         "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
@@ -311,12 +337,12 @@ def gpu_check(
 
 def table(figures: Mapping[str, Mapping]) -> str:
     """The parts that were timed, below each other; – for what is not known."""
-    lines = [f"{'':24}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
+    lines = [f"{'':{WIDTH}}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
     for name, part in figures.items():
         if "seconds per rollout" in part:
             cells = [part.get(column) for column in COLUMNS]
             shown = (f"{'–' if x is None else f'{x:,.4g}':>16}" for x in cells)
-            lines.append(f"{name:24}" + "".join(shown))
+            lines.append(f"{name:{WIDTH}}" + "".join(shown))
     return "\n".join(lines)
 
 

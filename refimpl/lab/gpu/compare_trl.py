@@ -9,7 +9,9 @@ In a virtual environment of its own:
     .trl/bin/pip install -e ".[real]" trl==1.16.0
     .trl/bin/python -m refimpl.lab.gpu.compare_trl              # the tiny model
     .trl/bin/python -m refimpl.lab.gpu.compare_trl smollm2      # after `refimpl fetch`
-    .trl/bin/python -m refimpl.lab.gpu.compare_trl sampler
+    .trl/bin/python -m refimpl.lab.gpu.compare_trl sampler --device cuda
+
+On a GPU our decode step is in a CUDA graph (see `captured`), theirs is transformers'.
 
 TRL computes layers again in the backward pass unless it is told not to, which saves
 memory and costs time. We do not, so here TRL does not either. Both sides have the same
@@ -34,7 +36,7 @@ from trl import GRPOConfig, GRPOTrainer
 from refimpl import TrainConfig, evaluate, seeds, train, warm_start
 from refimpl.descent import MAX_GRAD_NORM
 from refimpl.lab import bench, real
-from refimpl.lab.gpu import machine
+from refimpl.lab.gpu import captured, machine
 from refimpl.models import frozen_copy, one_thread
 from refimpl.real import fast, reading
 from refimpl.real.chat import Chat
@@ -151,7 +153,8 @@ def in_turn(repeats: int, model, *given) -> list:
 
 def tiny(arguments) -> None:
     model, tokenizer, _ = warm_start()
-    given = model, tokenizer, Arithmetic(), TrainConfig(rollouts=12)
+    config = TrainConfig(rollouts=12, device=arguments.device)
+    given = model, tokenizer, Arithmetic(), config
     models = in_turn(arguments.repeats, *given)
     for name, trained in zip(("refimpl", "TRL"), models):
         print(f"{name}: accuracy {evaluate(trained, tokenizer):.2f}")
@@ -165,19 +168,20 @@ def smollm2(arguments) -> None:
     model, tokenizer = load(real.MODEL)
     usual = real.GENTLE
     size = usual.prompts_per_rollout * usual.group_size // usual.minibatches
-    config = replace(
-        usual, rollouts=2, eval_problems=1, eval_samples=1, micro_batch_size=size
-    )
+    few: dict = {"rollouts": 2, "eval_problems": 1, "eval_samples": 1}
+    config = replace(usual, **few, micro_batch_size=size, device=arguments.device)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     given = model, tokenizer, task, config
     in_turn(arguments.repeats, *given)
-    share = bench.share_needed(lambda: by_us(*given))
-    print(f"share of products, attention, drawing and optimiser, refimpl: {share:.2f}")
+    if arguments.device == "cpu":
+        share = bench.share_needed(lambda: by_us(*given))
+        print(f"share of products, attention, drawing, optimiser, refimpl: {share:.2f}")
 
 
 def sampler(arguments) -> None:
     """Batches of 32, as training has them and of prompts that all differ."""
     model, tokenizer = load(real.MODEL)
+    model = model.to(arguments.device)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
     prompts = [row["prompt"] for row in task.sample(32, seed=0)]
     for different, tokens in itertools.product((4, 32), (12, 48)):
@@ -195,8 +199,10 @@ def main() -> None:
     works = {work.__name__: work for work in (tiny, smollm2, sampler)}
     parser.add_argument("what", nargs="?", choices=works, default="tiny")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each side")
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     fast.use()
+    captured.use()  # where the model is on a GPU
     works[arguments.what](arguments)
 
 
