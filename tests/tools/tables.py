@@ -68,7 +68,7 @@ def figure(x: float | None) -> str:
 
 GPU = "figures/data/gpu.json"
 MEASURED = "figures/data/bench.json", "figures/data/bench_smollm2.json"
-TABLES = "gpu-check", "decode steps, seconds per rollout"
+TABLES = "gpu-check", "SmolLM2, seconds per rollout"
 MADE: dict[str, dict[str, Callable[[], str]]] = {
     "methods": {"the registry": methods},
     "measured": {file: partial(speeds, file) for file in MEASURED},

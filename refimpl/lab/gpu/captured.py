@@ -2,7 +2,7 @@
 
     captured.use()
 
-On an H200 the sampler of 128 rows took 0.14 s with it and 0.45 s without.
+On an H200 the sampler of 128 rows took 0.10 s with it and 0.35 s without.
 """
 
 import torch
