@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from refimpl import ALGORITHMS, History, sample, sft
+from refimpl import ALGORITHMS, History, decoding, sample, sft
 from refimpl.__main__ import main
 from refimpl.lab import bench
-from refimpl.lab.gpu import check, machine, pairs, profile
+from refimpl.lab.gpu import check, experts, machine, pairs, profile
 from refimpl.models import count_parameters
+from refimpl.real import fast
 from refimpl.real.reading import log_probs
 from refimpl.run import Run
 from tests import worlds
@@ -62,6 +63,36 @@ def test_training_goes_on_to_the_goal_or_until_patience_ends(monkeypatch):
     assert there["accuracy"] == 0.95 and there["last loss, nats"] == 1.0
     tired = check.to_goal(HERE._replace(patience=1e-9))
     assert (tired["rollouts"], tired["accuracy"]) == (2, 0.6)
+
+
+def test_what_is_replaced_is_measured_without_its_replacement(monkeypatch):
+    """Which decode step each part samples by, and whether experts are cast."""
+
+    def steps(here, *_, **given):
+        model, _ = check._untrained("tiny")
+        return {"by": decoding.decoder(model), "cast": given.get("cast", True)}
+
+    for name in ("sampler", "smollm2", "on_arithmetic"):
+        monkeypatch.setattr(check, name, steps)
+    mine = type("Mine", (fast.Direct,), {})
+    monkeypatch.setattr(decoding, "FASTER", [lambda model: mine, fast.reader])
+    usual, parts = decoding.FASTER, check.parts(HERE)
+    by = {"": mine, ", step written out": fast.Direct}
+    by[", transformers' step"] = decoding.Decoder
+    for part in (
+        "sampler, 16 rows",
+        "sampler, 128 rows",
+        "GRPO",
+        "SmolLM2 with a LoRA",
+    ):
+        for step, reader in by.items():
+            assert parts[part + step](HERE)["by"] is reader, part + step
+            assert decoding.FASTER is usual
+    rspo = "RSPO, R3, bfloat16"
+    for name, cast in ((rspo, True), (f"{rspo}, transformers' experts", False)):
+        assert parts[name](HERE)["cast"] is cast
+        model, _ = check._untrained("tiny-moe", cast)
+        assert (model.config._experts_implementation == experts.NAME) is cast
 
 
 def test_limits_and_waits_of_a_device():

@@ -2,9 +2,9 @@
 
 First speed, and in the end a table of it: the sampler with few and many rows, GRPO in
 float32, by TRL's trainer, and in bfloat16, a mixture of experts with its routing
-replayed, SmolLM2 with a LoRA, each also without what this folder puts in the place of
-`transformers`' own; `small` trained from its warm start to an accuracy; beside them the
-least time that such work takes on this device (see `machine`).
+replayed, SmolLM2 with a LoRA, some also with `transformers`' own decode step or
+experts, which this folder replaces; `small` trained from its warm start to an accuracy;
+beside them the least time that such work takes on this device (see `machine`).
 
 Then whether what is computed is right: bfloat16 against float32, our sampler against
 `generate`, our update against TRL's, shared prompts against repeated ones; whether a
