@@ -206,7 +206,7 @@ def _unreadable(reference: str, time_limit: float) -> str:
     if notation.is_date(reference):
         return "it looks like a date, which would be a difference or a quotient"
     one = notation.formula(reference)
-    reply = judge.verdict(MATHEMATICS, one, one, time_limit)
+    (reply,) = judge.verdicts(MATHEMATICS, [(one, one)], time_limit)
     return "" if reply.get("score") == 1.0 else judge.fate(reply, time_limit)
 
 

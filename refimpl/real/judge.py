@@ -3,9 +3,10 @@
 What a model wrote is compared, never run, and no answer may hold up training. Scorers
 fail at both: some evaluate the answer as Python, and `Fraction("1e999999999")` keeps C
 busy for minutes, out of reach of any exception. So this file is also a program: one
-process, started at the first answer and kept, which scores each answer in a fork of
-itself. That refuses to compile text that came from a model, and ends when the answer
-takes too long. It imports nothing of refimpl, so that it starts without torch.
+process, started at the first answer and kept, which scores the answers of a call in a
+fork of itself. That refuses to compile text that came from a model, and ends when an
+answer takes too long; after one that gets no verdict the others have a new fork. It
+imports nothing of refimpl, so that it starts without torch.
 """
 
 import atexit
@@ -69,8 +70,8 @@ class _Process:
             pickle.dump(job, self.process.stdin)  # type: ignore[arg-type]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
-    def ask(self, *job: Any) -> dict:
-        """Its reply, or that it ended; it does where importing takes too long."""
+    def ask(self, *job: Any) -> Any:
+        """Its reply, or None if it ended; it does where importing takes too long."""
         try:
             self.send(job)
             line = self.process.stdout.readline()  # type: ignore[union-attr]
@@ -80,7 +81,7 @@ class _Process:
         if line:
             return json.loads(line)
         self.end()
-        return {"fate": "died"}
+        return None
 
     def end(self) -> None:
         self.process.kill()
@@ -124,13 +125,17 @@ def scores(
     in [0, 1], or, if it is a dataset's own, tries to evaluate an answer. (An answer
     that sympy would have to evaluate is wrong.)
     """
-    checked, time_left, name = [], limit, scorer[1] or scorer[0]
-    for answer, entry in zip(answers, entries, strict=True):
-        slow = failed[name, "slow"]
-        checked.append(_score(scorer, answer, entry, time_left))
-        if failed[name, "slow"] > slow:
+    name, time_left, paid = scorer[1] or scorer[0], limit, [0.0] * len(answers)
+    asked = [(i, *pair) for i, pair in enumerate(zip(answers, entries, strict=True))]
+    asked = [(i, end_of(x, name), e) for i, x, e in asked if isinstance(x, str)]
+    while asked:
+        replies = verdicts(scorer, [job[1:] for job in asked], time_left)
+        for (i, answer, _), reply in zip(asked, replies):
+            paid[i] = _paid(scorer, answer, reply, time_left)
+        if replies[-1].get("fate") == "slow":
             time_left = max(time_left / 2, limit / HURRY)
-    return checked
+        asked = asked[len(replies) :]
+    return paid
 
 
 def end_of(answer: str, name: str) -> str:
@@ -140,11 +145,9 @@ def end_of(answer: str, name: str) -> str:
     return answer[-MAX_ANSWER_CHECKED:]
 
 
-def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float):
-    if not isinstance(answer, str):
-        return 0.0
+def _paid(scorer: tuple[str, str, dict], answer: str, reply: dict, limit: float):
+    """What a reply pays; an answer without a verdict is counted."""
     name = scorer[1] or scorer[0]
-    reply = verdict(scorer, end_of(answer, name), entry, limit)
     if "evaluated" in reply and scorer[0] == "math_verify":
         reply = {"fate": "evaluated"}
     if "evaluated" in reply:
@@ -164,11 +167,18 @@ def _score(scorer: tuple[str, str, dict], answer: Any, entry: Any, limit: float)
     return value
 
 
-def verdict(scorer: tuple[str, str, dict], answer: str, entry: Any, limit: float):
-    """The scoring process's reply: its `score`, or the answer's `fate`."""
+def verdicts(scorer: tuple[str, str, dict], jobs: list[tuple], limit: float):
+    """The scoring process's replies to the first of `jobs`, (answer, entry) each.
+
+    One reply at least. Each is the `score` of an answer or its `fate`; after a fate
+    come no more.
+    """
     key, name = repr(scorer), scorer[1] or scorer[0]
+    # Each by itself: a scorer may change the entry, which answers to it share.
+    packed = [pickle.dumps(job) for job in jobs]
     with _lock:
-        return _ready(key, scorer, name).ask("score", key, answer, entry, limit)
+        replies = _ready(key, scorer, name).ask("score", key, packed, limit)
+    return replies or [{"fate": "died"}]
 
 
 def fate(reply: dict, limit: float) -> str:
@@ -188,7 +198,7 @@ def _ready(key: str, scorer: tuple, name: str) -> _Process:
         close()
         _one = _Process()
     if key not in _one.ready:
-        reply = _one.ask("prepare", key, scorer, START_LIMIT)
+        reply = _one.ask("prepare", key, scorer, START_LIMIT) or {}
         if not reply.get("ready"):
             why = reply.get("why") or "the scoring process ended at once"
             raise _error(f"the scorer of {name} cannot be used: {why}")
@@ -245,9 +255,10 @@ def serve() -> None:
             return
         if what == "prepare":
             with _limited(limit):
-                reply = _prepare(known, key, *job)
+                reply: Any = _prepare(known, key, *job)
         else:
-            reply = _apart(known[key], job[0], job[1], limit)
+            (jobs,) = job
+            reply = _apart(known[key], jobs, limit)
         out.write(json.dumps(reply) + "\n")
         out.flush()
 
@@ -261,24 +272,32 @@ def _limited(seconds: float) -> Iterator[None]:
     faulthandler.cancel_dump_traceback_later()
 
 
-def _apart(score: Callable, answer: str, entry: Any, limit: float) -> dict:
-    """The verdict of a process of its own, which starts with all that is imported."""
+def _apart(score: Callable, jobs: list[bytes], limit: float) -> list[dict]:
+    """The verdicts of a process of its own, which starts with all that is imported.
+
+    They end with the first answer that has none, unless others were scored before it
+    there: then before it, so that it is not they that cost it its verdict.
+    """
     if not hasattr(os, "fork"):  # Windows: a slow answer ends all of it
         with _limited(limit):
-            return _verdict(score, answer, entry)
+            return [_verdict(score, *pickle.loads(jobs[0]))]
     began, (read, write) = time.monotonic(), os.pipe()
     if not (child := os.fork()):
-        with _limited(limit):
-            reply = _verdict(score, answer, entry)
-        os.write(write, json.dumps(reply).encode() + b"\n")
+        for job in jobs:
+            with _limited(limit):
+                reply = _verdict(score, *pickle.loads(job))
+            os.write(write, json.dumps(reply).encode() + b"\n")
+            if "score" not in reply:
+                break
         os._exit(0)
     os.close(write)
     with open(read) as pipe:
-        text = pipe.readline()
+        replies = [json.loads(line) for line in pipe]
     os.waitpid(child, 0)
-    if text:
-        return json.loads(text)
-    return {"fate": "slow" if time.monotonic() - began >= limit else "died"}
+    if not replies:
+        return [{"fate": "slow" if time.monotonic() - began >= limit else "died"}]
+    alone = len(replies) == 1
+    return replies if alone or "score" in replies[-1] else replies[:-1]
 
 
 def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:

@@ -325,15 +325,40 @@ def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
     """Down to a sixteenth: a rollout of slow answers costs seconds."""
     given = []
 
-    def score(scorer, answer, entry, limit):
-        given.append(limit)
-        judge.failed["slow ones", "slow"] += answer == "slow"
-        return 0.0
+    def verdicts(scorer, jobs, limit):
+        given.append((jobs[0][0], limit))
+        return [{"score": 0.0}] if jobs[0][0] == "7" else [{"fate": "slow"}]
 
-    monkeypatch.setattr(judge, "_score", score)
-    texts = ["7", "slow", "7", *["slow"] * 6]
-    judge.scores(("reasoning_gym", "slow ones", {}), texts, [{}] * 9, 2.0)
-    assert given == [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125, 0.125]
+    monkeypatch.setattr(judge, "verdicts", verdicts)
+    texts, limits = ["7", "1", "7", *"234567"], [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125]
+    with pytest.warns(TaskWarning, match="took longer than 2 s"):
+        judge.scores(("reasoning_gym", "slow ones", {}), texts, [{}] * 9, 2.0)
+    assert given == list(zip(texts, [*limits, 0.125]))
+
+
+def test_the_answers_of_a_call_share_a_fork_up_to_one_without_a_verdict(scored_by):
+    """What one does to the process reaches those of its call, and not the next call."""
+    source = "os.environ[answer] = ''; return len({*'789'} & {*os.environ}) / 9"
+    assert scored_by(source, "789") == [1 / 9, 2 / 9, 3 / 9]
+    scorer = ("reasoning_gym", "mine", {})
+    assert judge.scores(scorer, ["8"], [SEVEN]) == [1 / 9]
+
+
+def test_no_answer_loses_its_verdict_by_those_before_it(scored_by):
+    """The third of a fork fails here; asked once more, it is the first of the next."""
+    before = judge.failed.copy()
+    source = (
+        "n = os.environ['n'] = os.environ.get('n', '') + 'I';"
+        "return {'I': 1.0, 'II': 0.5}[n]"
+    )
+    assert scored_by(source, "789") == [1.0, 0.5, 1.0]
+    assert judge.failed == before
+
+
+def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):
+    """The answers to one problem come with one entry."""
+    source = "return float(entry.pop('answer', None) == answer)"
+    assert scored_by(source, "787") == [1.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("text", "exit() x Integer(1).real 1;2 [1] 1=1".split())
