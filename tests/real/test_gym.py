@@ -351,7 +351,7 @@ def test_no_answer_loses_its_verdict_by_those_before_it(scored_by):
         "n = os.environ['n'] = os.environ.get('n', '') + 'I';"
         "return {'I': 1.0, 'II': 0.5}[n]"
     )
-    assert scored_by(source, "789") == [1.0, 0.5, 1.0]
+    assert scored_by(source, "7890") == [1.0, 0.5, 1.0, 0.5]
     assert judge.failed == before
 
 
