@@ -1,7 +1,7 @@
 """The README's two commands, as somebody runs them who has Python and nothing else.
 
     python tests/tools/front_door.py open     JupyterLab answers, and serves chapter 00
-    python tests/tools/front_door.py test     all tests, to the last line
+    python tests/tools/front_door.py test     all tests, then all chapters; neither leaves a trace
 
 Each runs word for word, in a clone of the last commit and with an empty home folder; of
 the machine's variables none is left. Only Python's own modules are used here.
@@ -42,6 +42,8 @@ def command(last_word: str) -> str:
 
 
 OPEN, TEST = "notebooks/00_start_here.ipynb", "-m pytest"
+CHAPTERS = "notebooks"
+"""What the README says to put behind the second command's last line."""
 
 
 def nothing_else(home: str) -> dict[str, str]:
@@ -137,21 +139,34 @@ def main(which: str) -> int:
         variables = nothing_else(str(home))
         given = shlex.join(f"{name}={value}" for name, value in variables.items())
         print(f"+ env -i {given} bash -c {shlex.quote(line)}", flush=True)
-        start = time.monotonic()
         if which == "open":
+            start = time.monotonic()
             with lab(line, clone, variables, INSTALLED) as server:
                 print(f"{chapter_00(server)}; after {time.monotonic() - start:.0f} s")
             return 0
-        code = subprocess.run(["bash", "-c", line], cwd=clone, env=variables).returncode
-        print(f"the tests: {time.monotonic() - start:.0f} s", end="")
-        print("" if WINDOWS else f", {cpu() / 60:.1f} core-minutes")
-        return code
+        codes = [timed("the tests", line, cwd=clone, env=variables)]
+        line = f"{line.splitlines()[-1]} {CHAPTERS}"
+        codes += [timed("the chapters", line, cwd=clone, env=variables)]
+        changed = subprocess.check_output(["git", "status", "--short"], cwd=clone)
+        print(changed.decode(), end="")  # a figure that was drawn over, say
+        return max(*codes, bool(changed))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def timed(what: str, line: str, **where) -> int:
+    """The exit code of `line`; how long it took, and of how many cores, is printed."""
+    start, used = time.monotonic(), cpu()
+    code = subprocess.run(["bash", "-c", line], **where).returncode
+    print(f"{what}: {time.monotonic() - start:.0f} s", end="")
+    print("" if WINDOWS else f", {(cpu() - used) / 60:.1f} core-minutes", flush=True)
+    return code
+
+
 def cpu() -> float:
     """Seconds of CPU of all processes that were started here and have ended."""
+    if WINDOWS:
+        return 0.0
     import resource
 
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,0 +1,50 @@
+"""What is tested stays apart from the folders of this clone and of whoever runs it.
+
+pytest takes it for a plugin (`pyproject.toml`), whatever it is asked to run.
+"""
+
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+def scratch(what: str) -> str:
+    """A folder that goes when this process ends."""
+    folder = tempfile.mkdtemp(prefix=f"refimpl-{what}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+# Notebooks under test draw into a scratch folder, not over the committed gallery.
+if "REFIMPL_FIGURES" not in os.environ:
+    os.environ["REFIMPL_FIGURES"] = scratch("figures")
+
+# The committed outputs were made with these seeds; `tools.other_runs` takes others.
+for name in ("REFIMPL_SALT", "REFIMPL_OWN_STARTS"):
+    os.environ.pop(name, None)
+
+# No test needs a network; without one, asking the hub only costs time.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def separate_cache() -> None:
+    """Each worker has a cache of its own, and nobody's home folder is written to.
+
+    Only a pretrained model is the user's, if it has been fetched: it is a download.
+    """
+    from refimpl.real.pretrained import PACKAGED, fetched, folder
+
+    models = [folder(name).resolve() for name in PACKAGED if fetched(name)]
+    os.environ["REFIMPL_CACHE"] = scratch("cache")
+    for model in models:
+        with contextlib.suppress(OSError):  # where it may not, what needs it is skipped
+            link = Path(os.environ["REFIMPL_CACHE"], model.name)
+            link.symlink_to(model, target_is_directory=True)
+
+
+separate_cache()
+if not os.access(Path.home(), os.W_OK):  # Jupyter and matplotlib want one
+    os.environ["HOME"] = scratch("home")
