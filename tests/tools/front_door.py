@@ -1,7 +1,7 @@
 """The README's two commands, as somebody runs them who has Python and nothing else.
 
     python tests/tools/front_door.py open     JupyterLab answers, and serves chapter 00
-    python tests/tools/front_door.py test     all tests, then all chapters; neither leaves a trace
+    python tests/tools/front_door.py test     all tests, all chapters; no trace is left
 
 Each runs word for word, in a clone of the last commit and with an empty home folder; of
 the machine's variables none is left. Only Python's own modules are used here.
