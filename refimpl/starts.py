@@ -49,9 +49,10 @@ def shipped(settings: WarmStart) -> Path | None:
     if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
         return None
     wanted = json.loads(json.dumps(asdict(settings)))
-    for folder in (*sorted(SHIPPED.glob("*")), *sorted(IN_A_CLONE.glob("*"))):
-        if json.loads((folder / RECORD).read_text("utf-8"))["settings"] == wanted:
-            return folder
+    for place in (SHIPPED, IN_A_CLONE):
+        for record in sorted(place.glob(f"*/{RECORD}")):
+            if json.loads(record.read_text("utf-8"))["settings"] == wanted:
+                return record.parent
     return None
 
 
@@ -71,7 +72,7 @@ def warm_start(
     """The warm-started policy, its tokenizer, and the SFT loss (nats) of every step.
 
     At once if the package ships it, else from the cache, else trained and cached
-    (`tiny`: well under a minute on 2 cores). `fresh` trains it in any case, and so
+    (`tiny`: half a minute to two, by the core). `fresh` trains it in any case, and so
     does `REFIMPL_OWN_STARTS=1` unless the cache holds one. `REFIMPL_SALT` changes
     what is trained, not what is shipped. An interrupted run leaves nothing in the
     cache. Processes that need the same policy wait for the first.

@@ -190,6 +190,13 @@ def test_starts_of_ones_own_are_shipped_by_nobody(cache, monkeypatch):
     assert shipped(WarmStart()) == starts.SHIPPED / "dense"
 
 
+def test_a_folder_without_a_record_is_no_start(tmp_path, monkeypatch):
+    """As of a copy of the clone that is not whole."""
+    monkeypatch.setattr(starts, "IN_A_CLONE", tmp_path)
+    (tmp_path / "mixed").mkdir()
+    assert shipped(replace(WarmStart(), seed=1)) is None
+
+
 def change(name, how):
     def damage(folder):
         content = (folder / name).read_bytes()
