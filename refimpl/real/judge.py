@@ -283,6 +283,7 @@ def _apart(score: Callable, jobs: list[bytes], limit: float) -> list[dict]:
             return [_verdict(score, *pickle.loads(jobs[0]))]
     began, (read, write) = time.monotonic(), os.pipe()
     if not (child := os.fork()):
+        os.close(read)  # so that writing fails where nobody reads any more
         for job in jobs:
             with _limited(limit):
                 reply = _verdict(score, *pickle.loads(job))

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import tempfile
 import warnings
 import zlib
@@ -353,6 +354,25 @@ def test_no_answer_loses_its_verdict_by_those_before_it(scored_by):
     )
     assert scored_by(source, "7890") == [1.0, 0.5, 1.0, 0.5]
     assert judge.failed == before
+
+
+def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_path):
+    """Which would go on to score its answers for nobody."""
+    log = tmp_path / "log"
+    source = f"time.sleep(0.1); open({str(log)!r}, 'a').write('I'); return 1.0"
+    scored_by(source, "7")
+
+    def interrupted():
+        time.sleep(0.4)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(judge._one.process.stdout, "readline", interrupted)
+        judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
+    time.sleep(0.5)  # for the answer that was being scored
+    written = log.read_text()
+    time.sleep(0.5)
+    assert log.read_text() == written and 1 < len(written) < 40
 
 
 def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):
