@@ -46,8 +46,9 @@ CELL = """
 
 
 PIXELS = """
-    const image = jupyterapp.shell.currentWidget.content.widgets[arguments[0]]
-        .node.querySelector('img.widget-image');
+    const cell = jupyterapp.shell.currentWidget.content.widgets[arguments[0]];
+    cell.node.scrollIntoView({block: 'end'});  // JupyterLab shows only what is in sight
+    const image = cell.node.querySelector('img.widget-image');
     const canvas = document.createElement('canvas');
     [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
     canvas.getContext('2d').drawImage(image, 0, 0);

@@ -8,8 +8,8 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import tempfile
+import time
 import warnings
 import zlib
 from pathlib import Path
@@ -366,9 +366,10 @@ def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_p
         time.sleep(0.4)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(judge._one.process.stdout, "readline", interrupted)
-        judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
+        with pytest.raises(KeyboardInterrupt):
+            judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
     time.sleep(0.5)  # for the answer that was being scored
     written = log.read_text()
     time.sleep(0.5)
