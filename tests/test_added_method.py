@@ -164,6 +164,7 @@ def found(copy) -> dict[str, tuple[int, str]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("what", AFTERWARDS)
 def test_after_the_five_steps_everything_passes(what, copy, found):
