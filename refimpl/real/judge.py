@@ -428,7 +428,7 @@ WARMING_UP = (
     r"$\frac{x^3}{3}+C$",
     r"$\int_0^1 e^{-x} dx$",
     r"$\lim_{x\to0}\frac{\sin x}{x}$",
-    r"$\sum_{i=1}^{10} i$",
+    r"$\sum_{n=1}^\infty 1/n^4$",
     r"$\frac{d}{dx}x^2$",
     r"$\begin{pmatrix}1&2\\3&4\end{pmatrix}$",
     r"$x \in \{1, 2\}$",

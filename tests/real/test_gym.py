@@ -318,7 +318,8 @@ def test_an_ordinary_formula_is_wrong_and_no_attack(formula):
     """sympy compiles code of its own to integrate, to sum and to factor."""
     before = judge.failed.copy()
     given = [f"${formula}$", "$(x+1)^2$"]
-    assert answers.math_correct([], given, answer=["$x^2+2x+1$"] * 2) == [0.0, 1.0]
+    settings = {"answer": ["$x^2+2x+1$"] * 2, "time_limit": 30.0}  # of a busy machine
+    assert answers.math_correct([], given, **settings) == [0.0, 1.0]
     assert judge.failed == before
 
 
