@@ -248,7 +248,8 @@ def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypat
             given = [*HOSTILE, f"{entry['answer']};{HOSTILE[0]}"]
             scorer = ("reasoning_gym", name, {})
             scores = judge.scores(scorer, given, [entry] * len(given), 5.0)
-            assert len(scores) == len(given), name
+            turned = judge.scores(scorer, given[::-1], [entry] * len(given), 5.0)
+            assert scores == turned[::-1], name  # none by those before it in its fork
     assert not PWNED.exists() and not list(tmp_path.iterdir())
 
 
