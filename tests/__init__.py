@@ -1,0 +1,1 @@
+"""A package, so that another's `tests` among the installed ones is not taken for it."""
