@@ -207,15 +207,15 @@ def sampler(
     return figures
 
 
-def share_needed(work: Callable) -> float:
-    """Of the time that `work` takes, what its operators that match `NEEDED` take by
-    themselves: no other sampler is faster by more than 1 / share."""
+def share_needed(work: Callable, needed: str = NEEDED) -> float:
+    """Of the time that `work` takes, what its operators that match `needed` take by
+    themselves: with the same ones nobody is faster by more than 1 / share."""
     with torch.profiler.profile() as seen:
         start = time.perf_counter()
         work()
         whole = time.perf_counter() - start
-    needed = (e for e in seen.key_averages() if re.search(NEEDED, e.key))
-    return sum(e.self_cpu_time_total for e in needed) / 1e6 / whole
+    counted = (e for e in seen.key_averages() if re.search(needed, e.key))
+    return sum(e.self_cpu_time_total for e in counted) / 1e6 / whole
 
 
 def recording(repeats: int = 9) -> dict:

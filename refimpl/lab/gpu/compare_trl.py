@@ -174,8 +174,10 @@ def smollm2(arguments) -> None:
     given = model, tokenizer, task, config
     in_turn(arguments.repeats, *given)
     if arguments.device == "cpu":
-        share = bench.share_needed(lambda: by_us(*given))
-        print(f"share of products, attention, drawing, optimiser, refimpl: {share:.2f}")
+        needed = {"products, attention, drawing, optimiser": bench.NEEDED}
+        for what, operators in (needed | {"all operators": "^aten::"}).items():
+            share = bench.share_needed(lambda: by_us(*given), operators)
+            print(f"share of {what}, refimpl: {share:.2f}")
 
 
 def sampler(arguments) -> None:
