@@ -98,4 +98,4 @@ def test_what_every_sampler_pays_is_a_share_of_its_time():
         found = bench.share_needed(lambda work=work: [work(x) for _ in range(50)])
         assert 0.3 < found <= 1
     assert bench.share_needed(lambda: [x + x for _ in range(50)]) == 0
-    assert bench.share_needed(lambda: [x + x for _ in range(50)], "^aten::") > 0.3
+    assert bench.share_needed(lambda: [x + x for _ in range(50)], "^aten::") > 0
