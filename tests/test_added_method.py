@@ -22,7 +22,7 @@ REGISTERED = "algorithms closed_forms conformance curves hand_values shift topr"
 """The tests of the losses that read the registry; the others see no new method."""
 TESTS = [f"tests/losses/test_{name}.py" for name in REGISTERED]
 TESTS += "tests/bridges tests/training/test_rooms.py tests/training/test_cli.py".split()
-TESTS += "tests/test_budgets.py tests/test_bad_input.py".split()
+TESTS += "tests/test_bad_input.py".split()
 TESTS += ["tests/evidence/test_behaviour.py"]
 TESTS += [
     f"tests/course/test_{name}.py"
@@ -97,7 +97,7 @@ def follow(folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
     commands = "".join(text for kind, text in blocks() if kind == "bash").splitlines()
     tables = [shlex.split(line) for line in commands if "python -m tests." in line]
-    assert [words[2].split(".")[-1] for words in tables] == ["tables", "budgets"]
+    assert [words[2].split(".")[-1] for words in tables] == ["tables"]
     for _, *words in tables:
         command = [sys.executable, *words]
         subprocess.run(command, cwd=folder, env=own(folder), check=True)

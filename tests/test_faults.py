@@ -4,7 +4,7 @@ import ast
 import tomllib
 from pathlib import Path
 
-from tests.tools.budgets import ROOT
+ROOT = Path(__file__).parent.parent
 
 FAULTS = tomllib.loads((ROOT / "tests/tools/faults.toml").read_text("utf-8"))["fault"]
 

@@ -63,11 +63,13 @@ def chapters() -> list[Page]:
 
 
 def with_flags(page: Page) -> Page:
-    """Under "Elsewhere", the way to the settings of more engines."""
+    """At the settings of TRL and verl, the way to those of more engines."""
     names = [name for name in ALGORITHMS if page.file.endswith(f"_{name}.html")]
     method = f"#{max(names, key=len)}" if names else ""
     link = f'<a href="flags.html{method}">which flag gives this loss?</a>'
-    heading = r'(<h2 id="elsewhere">.*?</h2>)'
+    heading = (
+        r'(<h2 id="elsewhere">.*?</h2>|<summary>Settings in TRL and verl</summary>)'
+    )
     return replace(
         page, body=re.sub(heading, rf"\1<p>In ten engines: {link}</p>", page.body)
     )

@@ -62,12 +62,15 @@ def gathered(parts: Sequence[Part], notebook: str) -> Iterator[str]:
 
 def _owners(parts: Sequence[Part]) -> list[str]:
     """For each part the exercise that it belongs to, or an empty text."""
-    key, owners = "", []
+    key, asked, owners = "", False, []
     for cell, _ in parts:
         if cell.cell_type == "markdown":
             head = HEAD.match(cell.source)
-            if head or re.search("^## ", cell.source, re.M):
-                key = head["key"] if head else ""
+            # The prose after the checker's cell goes on with the chapter.
+            if head or asked or re.search("^## ", cell.source, re.M):
+                key, asked = head["key"] if head else "", False
+        elif key and f'check("{key}"' in cell.source:
+            asked = True
         owners.append(key)
     return owners
 
@@ -83,13 +86,20 @@ def _exercise(key: str, parts: list[Part], notebook: str) -> Iterator[str]:
         raise SiteError(f"{notebook}: nothing checks exercise {key}")
     before = "".join(part.shown for part in parts[: asks[0]])
     after = "".join(part.shown for part in parts[asks[0] + 1 :])
+    hidden = any(is_hidden(part.cell) for part in parts[asks[0] + 1 :])
     if exercise.cases:
         yield before + _in_colour(_stub(parts[asks[0]].cell.source))
         yield _way("Write it in the notebook, which names the mistake", notebook)
     else:
         yield _answerable(exercise, before)
-    yield _fold("Solution", solution(exercise))
-    yield _fold("The next cell, run", after) if after else ""
+    yield fold("Solution", solution(exercise))
+    if after:
+        yield after if hidden else fold("The next cell, run", after)
+
+
+def is_hidden(cell: NotebookNode) -> bool:
+    """Its output is folded, because it answers a question that stands above."""
+    return cell.metadata.get("jupyter", {}).get("outputs_hidden", False)
 
 
 def _stub(source: str) -> str:
@@ -115,7 +125,7 @@ def _way(words: str, notebook: str) -> str:
     return f'<p class="way">{words}: <code class="notebook">{notebook}</code></p>'
 
 
-def _fold(summary: str, shown: str) -> str:
+def fold(summary: str, shown: str) -> str:
     head = f"<summary>{summary}</summary>"
     return f'<details class="fold answered">{head}{shown}</details>'
 
@@ -123,7 +133,7 @@ def _fold(summary: str, shown: str) -> str:
 def _answerable(exercise: Exercise, asked: str) -> str:
     """What is asked, and the form; behind a listing, whose lines are its buttons."""
     listing = LISTING.search(asked)
-    if not listing:
+    if not listing or exercise.parts:
         return asked + _form(exercise)
     lines = listing["lines"].rstrip().split("\n")
     buttons = "".join(
@@ -138,10 +148,10 @@ def _answerable(exercise: Exercise, asked: str) -> str:
 def _form(exercise: Exercise, lines: int = 0) -> str:
     sheet = answer_sheet(exercise, lines)
     table = json.dumps(sheet, ensure_ascii=False).replace("<", r"\u003c")
-    if lines:
-        asked = "<p>Pick the line.</p>"
-    elif exercise.parts:
+    if exercise.parts:
         asked = "".join(map(_selection, exercise.parts, sheet["choices"])) + CHECK
+    elif lines:
+        asked = "<p>Pick the line.</p>"
     elif exercise.choices:
         asked = "".join(map(_button, sheet["choices"][0]))
     else:

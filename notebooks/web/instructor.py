@@ -16,7 +16,7 @@ from web.slides import file_of
 
 PACE = 130
 """Words of technical prose that one reads in a minute, formulas and plots looked at."""
-OPEN = "open experiment"
+OPEN = "project"
 """Has a rubric and no check."""
 KINDS = (
     "write it",
@@ -61,7 +61,7 @@ def page(group: str, chapters: list[Page]) -> Page:
 
 
 LEAD = f"""<p>The chapters build on each other in this order; 10b is an appendix.
-Reading is counted at {PACE} words a minute. Exercises and open experiments are counted
+Reading is counted at {PACE} words a minute. Exercises and projects are counted
 as their headings say. Running a chapter's cells takes some minutes more.</p>"""
 
 
@@ -111,7 +111,7 @@ def order(chapters: list[Page]) -> str:
             ]
         )
     rows.append(["all", *map(str, sums), f"{len(chapters)} sets"])
-    head = ["chapter", "reading, min", "exercises, min", "open, min", "slides"]
+    head = ["chapter", "reading, min", "exercises, min", "projects, min", "slides"]
     return table(head, rows)
 
 
@@ -120,7 +120,7 @@ def number(chapter: Page) -> str:
 
 
 def parted(every: list[Asked]) -> tuple[int, int]:
-    """Minutes of the exercises with a check, and of the open experiments."""
+    """Minutes of the exercises with a check, and of the projects."""
     long = sum(one.minutes for one in every if one.kind == OPEN)
     return sum(one.minutes for one in every) - long, long
 
@@ -176,7 +176,7 @@ the replies are the same. The reply is one of four:</p>
 there is no case, it says only that the answer is wrong.</li>
 <li>The code raised an error, or nothing was attempted: the reply says so.</li>
 </ul>
-<p>{free} open experiments have a rubric in the chapter instead of a check: a prediction
+<p>{free} projects have a rubric in the chapter instead of a check: a prediction
 made before the runs, equal conditions for all arms, and an explanation.
 <a href="solutions.html">The solutions</a> stand on a page of their own, and behind a
 fold below each exercise.</p>"""

@@ -21,6 +21,7 @@ from web.tables import still
 FOLDED = "hide-input"
 STILL = re.compile(
     r"On GitHub [^.]*\bstill\b[^.]*\. In JupyterLab[^.]*Shift\+Enter[^.]*\."
+    r"(?: If the [^.]*Ctrl\+B[^.]*\.)?"
 )
 """How a notebook's picture is made to move; on the page it moves already."""
 
@@ -87,6 +88,8 @@ class Chapter:
             lines = len(cell.source.splitlines())
             what = f"code, {lines} line" + "s" * (lines > 1)
             shown = f'<details class="fold"><summary>{what}</summary>{shown}</details>'
+        if outputs and exercises.is_hidden(cell):
+            outputs = exercises.fold("What the cell shows", outputs)
         return f'<div class="cell">{shown}{outputs}</div>'
 
     def output(self, output) -> str:

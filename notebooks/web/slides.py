@@ -8,7 +8,7 @@ from web.page import Page
 HEADING = re.compile(r'<h2 id="([^"]*)">(.*?)</h2>', re.S)
 FIGURE = re.compile(r'<img src="img/[^>]*>')
 CODE = re.compile(r'<div class="cell">(<div class="highlight">.*?</div>)', re.S)
-AT_HOME = ("Exercises", "Elsewhere", "Paper and toy")
+AT_HOME = ("Exercises", "Elsewhere", "Paper and toy", "Settings in TRL and verl")
 """Sections to read or to do, of which a slide shows nothing."""
 
 
@@ -39,7 +39,7 @@ def slides(chapter: Page) -> list[str]:
     back = f'<p><a href="{chapter.file}">The chapter</a>. Arrow keys turn the page.</p>'
     shown = [f'<h1 id="top">{html.escape(chapter.title)}</h1>{aims(front)}{back}']
     for anchor, heading, text in zip(anchors, headings, texts):
-        content = points(text) if heading == "Summary" else picture(text)
+        content = points(text) if heading in ("Summary", "Remember") else picture(text)
         if heading not in AT_HOME:
             shown.append(f'<h2 id="{anchor}">{heading}</h2>{content}')
     return shown

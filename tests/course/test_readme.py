@@ -59,7 +59,7 @@ def test_the_tests_of_another_package_are_not_taken_for_ours(tmp_path):
     """Some install theirs, as verl 0.9.1 does."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/__init__.py").touch()
-    asked = "import importlib.util as u; assert u.find_spec('tests.tools.budgets')"
+    asked = "import importlib.util as u; assert u.find_spec('tests.tools.pages')"
     theirs = os.environ | {"PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-c", asked], cwd=ROOT, env=theirs, check=True)
 

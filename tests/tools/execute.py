@@ -9,6 +9,7 @@ numbered anew. The explorers' tables are written to `figures/explorers/`.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -99,6 +100,7 @@ def is_progress_bar(output) -> bool:
 
 
 def main(words: list[str]) -> None:
+    os.environ.setdefault("REFIMPL_FIGURES", str(NOTEBOOKS.parent / "figures"))
     chapters = [word for word in words if word != "--explorers"]
     make = explorers if "--explorers" in words else execute
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):

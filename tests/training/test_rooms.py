@@ -97,7 +97,6 @@ def test_no_import_runs_upward_or_in_a_circle():
 
 
 def test_the_page_is_a_page():
-    """What the rooms hold is in CONTRIBUTING's table: tests/test_budgets.py."""
     assert len((PACKAGE / "train.py").read_text("utf-8").splitlines()) <= 150
 
 

@@ -23,10 +23,10 @@ def answer_sheet(exercise: Exercise, lines: int = 0) -> dict[str, Any] | None:
     """
     if exercise.cases:
         return None
+    if exercise.parts:
+        return _chosen(exercise, exercise.choices or _of_each_part(exercise))
     if lines:
         return _chosen(exercise, [range(1, lines + 1)])
-    if exercise.parts:
-        return _chosen(exercise, _of_each_part(exercise))
     if exercise.choices:
         return _chosen(exercise, [exercise.choices])
     numbers = (exercise.solution, *exercise.mistakes.values())

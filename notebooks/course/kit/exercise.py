@@ -8,7 +8,9 @@ shows the first case where it differs.
 
 import contextlib
 import copy
+import dis
 import random
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +25,10 @@ class Exercise:
 
     `mistakes` maps what to say to the wrong function (or value) that deserves it.
     `also` are right answers written another way, which must pass. `choices` are the
-    answers that the task names, if it does; of two answers `parts` says what each is
-    to. Title, kind and difficulty stand in the chapter, above the cell.
+    answers that the task names, if it does. Where two answers are asked for, `parts`
+    names them, and `choices`, if given, has a tuple for each. With `gradient` a case's
+    first argument is log π, and a function is judged by its value and by its gradient
+    with respect to it. Title, kind and difficulty stand in the chapter, above the cell.
     """
 
     key: str
@@ -36,34 +40,86 @@ class Exercise:
     also: tuple = ()
     choices: tuple = ()
     parts: tuple[str, ...] = ()
+    gradient: bool = False
+
+
+RIGHT, WRONG, EMPTY = "✓", "✗", "…"
 
 
 def judged(exercise: Exercise, attempt: Any) -> str:
     """What is right or wrong about `attempt`, in a sentence."""
-    key = exercise.key
+    mark, says = judge(exercise, attempt)
+    return f"{mark} {exercise.key}  {says}"
+
+
+def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
+    """A mark (`RIGHT`, `WRONG` or `EMPTY`) and the sentence that explains it."""
+    if is_stub(attempt):
+        return EMPTY, f"Not attempted yet (about {exercise.minutes} minutes)."
+    if exercise.parts and isinstance(attempt, str):  # "k3, k1" for ("k3", "k1")
+        attempt = [int(x) if x.strip().isdigit() else x for x in attempt.split(",")]
     try:
         answers = _answers(exercise, attempt)
     except NotImplementedError:
-        answers = [None]
-    except (Exception, SystemExit) as error:  # the reader's code may raise anything
-        return f"✗ {key}  Your code raised {type(error).__name__}: {_cut(error, str)}"
-    if any(answer is None or answer is ... for answer in answers):
-        return f"… {key}  Not attempted yet (about {exercise.minutes} minutes)."
+        return EMPTY, f"Not attempted yet (about {exercise.minutes} minutes)."
+    except _Raised as raised:
+        return WRONG, str(raised)
     right = _answers(exercise, exercise.solution)
     if _same(answers, right):
-        return f"✓ {key}  Right."
+        return RIGHT, "Right."
     for says, wrong in exercise.mistakes.items():
         if _same(answers, _answers(exercise, wrong)):
-            return f"✗ {key}  {says}"
+            return WRONG, says
     if not exercise.cases:
-        if isinstance(attempt, str) and not isinstance(exercise.solution, str):
-            return f"✗ {key}  Answer with a number, without quotation marks."
-        return f"✗ {key}  Not that. Your answer: {_show(attempt)}."
+        return WRONG, _of_a_value(exercise, attempt)
     at = next(i for i, (a, b) in enumerate(zip(answers, right)) if not _same(a, b))
-    return (
-        f"✗ {key}  For {', '.join(map(_show, exercise.cases[at]))} you return "
-        f"{_show(answers[at])}; it should be {_show(right[at])}."
+    yours, wanted = answers[at], right[at]
+    if exercise.gradient:
+        if _same(yours[0], wanted[0]):
+            return WRONG, (
+                "The value is right, but its gradient with respect to log π is not. "
+                "What should autograd see, and what is a constant?"
+            )
+        yours, wanted = yours[0], wanted[0]
+    return WRONG, (
+        f"For {_shown(exercise.cases[at])} you return {_show(yours)}; it should be "
+        f"{_show(wanted)}."
     )
+
+
+def _of_a_value(exercise: Exercise, attempt: Any) -> str:
+    """Why a number, a word or a pair that no mistake explains is wrong."""
+    solution, parts = exercise.solution, exercise.parts
+    if isinstance(attempt, str) and isinstance(solution, int | float):
+        return "Answer with a number, without quotation marks."
+    if parts and not (isinstance(attempt, list | tuple) and len(attempt) == len(parts)):
+        return f"Answer with {len(parts)} values: {', '.join(parts)}."
+    if parts:
+        for name, part, wanted in zip(parts, attempt, solution):
+            if _same(part, wanted):
+                return f"Your answer to “{name}” is right, but not the other."
+    elif exercise.choices and not any(_same(attempt, x) for x in exercise.choices):
+        return f"Choose one of {', '.join(map(_text, exercise.choices))}."
+    return f"Not that. Your answer: {_show(attempt)}."
+
+
+def is_stub(attempt: Any) -> bool:
+    """Nothing was written: `...`, None, or a function whose body is `...` or `pass`."""
+    if attempt is None or attempt is ...:
+        return True
+    if isinstance(attempt, list | tuple):
+        return any(one is ... for one in attempt)
+    code = getattr(attempt, "__code__", None)
+    if code is None:
+        return False
+    idle = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
+    steps = [*dis.get_instructions(code)]
+    loaded = [one.argval for one in steps if "CONST" in one.opname]
+    return {one.opname for one in steps} <= idle and loaded[-1:] in ([None], [...])
+
+
+class _Raised(Exception):
+    """What the reader's code raised, and for which case."""
 
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -109,21 +165,44 @@ def undone() -> Iterator[None]:
 
 @undone()
 def _answers(exercise: Exercise, attempt: Any) -> list:
-    if not exercise.cases:
-        return [attempt() if isinstance(attempt, Callable) else attempt]
+    """The attempt's answer to each case. Raises `_Raised` with the error's words."""
     if not callable(attempt):
-        return [attempt for _ in exercise.cases]
-    # Copies, because an answer may change its arguments in place.
-    return [attempt(*copy.deepcopy(case)) for case in exercise.cases]
+        return [attempt for _ in exercise.cases or [()]]
+    answers = []
+    for case in exercise.cases or [()]:
+        try:
+            # Copies, because an answer may change its arguments in place.
+            answer = _call(attempt, copy.deepcopy(case), exercise.gradient)
+        except NotImplementedError:
+            raise
+        except (Exception, SystemExit) as error:  # the reader's code may raise anything
+            given = f" (for {_shown(case)})" if case else ""
+            said = f"{type(error).__name__}: {_cut(error, str)}"
+            raise _Raised(f"Your code raised {said}{given}") from None
+        answers.append(answer)
+    return answers
+
+
+def _call(attempt: Callable, case: tuple, gradient: bool) -> Any:
+    """The answer, or, as a list, the answer and its gradient."""
+    if not gradient:
+        return attempt(*case)
+    logp = case[0].detach().requires_grad_()
+    with torch.enable_grad():
+        value = attempt(logp, *case[1:])
+        if not isinstance(value, torch.Tensor) or not value.requires_grad:
+            return [value, torch.zeros_like(logp)]
+        (slope,) = torch.autograd.grad(value.sum(), logp, allow_unused=True)
+    return [value.detach(), torch.zeros_like(logp) if slope is None else slope]
 
 
 def _same(a: Any, b: Any) -> bool:
     """Equal up to `RELATIVE` or `ABSOLUTE`, through lists, tuples and tensors.
 
-    Words are equal whatever their case.
+    Words are equal in any case, and with k₃ for k3.
     """
     if isinstance(a, str) and isinstance(b, str):
-        return a.strip().casefold() == b.strip().casefold()
+        return _plain(a) == _plain(b)
     if isinstance(a, bool) or isinstance(b, bool):
         a, b = _bool(a), _bool(b)
     if isinstance(a, str | bool) or isinstance(b, str | bool):
@@ -136,6 +215,10 @@ def _same(a: Any, b: Any) -> bool:
     except Exception:  # of an answer that is no number, too large, or holds itself
         return False
     return a.shape == b.shape and close
+
+
+def _plain(word: str) -> str:
+    return unicodedata.normalize("NFKC", word).strip().casefold()
 
 
 def _bool(x: Any) -> Any:
@@ -157,6 +240,10 @@ def _real(x: Any) -> torch.Tensor:
 
 def _show(value: Any) -> str:
     return _cut(value, _text)
+
+
+def _shown(case: tuple) -> str:
+    return ", ".join(map(_show, case))
 
 
 def _text(value: Any) -> str:

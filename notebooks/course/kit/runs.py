@@ -4,6 +4,13 @@ import math
 import statistics
 from collections.abc import Iterable
 
+from tqdm.auto import tqdm
+
+
+def watched(runs: Iterable, what: str = "runs") -> Iterable:
+    """`runs` one by one, under a bar that counts them and goes when they are done."""
+    return tqdm([*runs], desc=what, leave=False)
+
 
 def of_runs(values: Iterable[float], digits: int = 2) -> str:
     """The median, lowest and highest, and how many: "0.94 (0.91 to 0.96, n = 3)".

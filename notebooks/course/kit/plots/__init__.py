@@ -19,7 +19,7 @@ from course.kit.plots.words import words
 
 
 def folder(of: str = "figures") -> Path:
-    """Where figures go: `$REFIMPL_FIGURES`, else `figures/` at the top level.
+    """Where committed figures go: `$REFIMPL_FIGURES`, else a folder of the repository.
 
     What pages show by its address is in `LINKED`, below the folder from which a reader
     starts JupyterLab: of what lies above, it shows nothing.
@@ -34,10 +34,14 @@ LINKED = "notebooks/figures"
 
 
 def show(figure: Figure, name: str = "") -> None:
-    """Show a figure with its words; what has a name is kept in `figures/`."""
+    """Show a figure with its words.
+
+    One that has a name is also written to `$REFIMPL_FIGURES`, if that is set: a
+    reader's run leaves the committed figures alone.
+    """
     width = round(figure.get_figwidth() * figure.dpi)
     picture = png(figure)
-    if name:
+    if name and "REFIMPL_FIGURES" in os.environ:
         (folder() / f"{name}.png").write_bytes(picture)
     display(Image(picture, format="png", width=width, alt=words(figure)))
     plt.close(figure)
