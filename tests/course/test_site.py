@@ -343,7 +343,7 @@ QUERIES = {
     "MoE": "09_moe_and_rspo notation",
     "value network": "02_ppo notation",
     "distilling from a teacher": "17_distillation",
-    "KL divergence": "notation 02b_kl_and_small_print 03_grpo 17_distillation questions",
+    "KL divergence": "notation 02b_kl_and_small_print 17_distillation questions",
     "out of memory": "real_model 13_real_model troubleshooting",
     "cuda": "machines",
     "length normalization": "04_dr_grpo 03_grpo 06_dapo 08_gmpo",

@@ -240,10 +240,10 @@ def three_pulls() -> Figure:
     for estimator, (ink, dash) in looks.items():
         (slope,) = torch.autograd.grad(estimator(d, torch.zeros_like(d)).sum(), d)
         draw.line(axis, d.detach(), slope, ink, dash, lw=3)
-    say(axis, -2.1, 1.9, r"$k_1$: always the same", "#555555")
-    say(axis, 0.3, -1.1, r"$k_2$: proportional", FREE[1])
-    say(axis, -1.1, -5.0, r"$k_3$: hardest where the token")
-    say(axis, -1.1, -6.2, "has become rare")
+    big = {"fontsize": 16, "weight": "bold"}
+    say(axis, -2.0, 1.8, "$k_1$", "#555555", **big)
+    say(axis, -2.0, -1.0, "$k_2$", FREE[1], **big)
+    say(axis, -1.4, -5.0, "$k_3$", INK, **big)
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set(xlim=(-2.2, 2.2), ylim=(-8, 3), xticks=[-2, 0, 2], yticks=[-6, -3, 0, 3])
     axis.set_xlabel(r"$\log\pi_\theta-\log\pi_{\mathrm{ref}}$")
