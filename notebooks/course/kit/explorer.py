@@ -247,6 +247,7 @@ def labelled(control: widgets.Widget) -> widgets.VBox:
 
     if isinstance(control, SLIDERS):
         control.readout = False
+        control.layout.margin = "1px 10px 1px 0"  # or the handle's end is cut off
         control.observe(say, names="value")
     say()
     return widgets.VBox([label, control], layout={"margin": "2px 0"})
@@ -256,11 +257,11 @@ SLIDERS = (widgets.IntSlider, widgets.FloatSlider, widgets.SelectionSlider)
 
 
 def reading(control: widgets.Widget) -> str:
-    """What a slider says that it is set to: " = 8.8"; of a menu nothing."""
+    """What a slider is set to, as ": 8.8"; nothing for a menu, which shows it."""
     if isinstance(control, widgets.SelectionSlider):
-        return f" = {control.label}"
+        return f": {control.label}"
     if isinstance(control, SLIDERS):
-        return f" = {format(control.value, control.readout_format)}".replace("-", "−")
+        return f": {format(control.value, control.readout_format)}".replace("-", "−")
     return ""
 
 
