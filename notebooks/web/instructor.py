@@ -69,7 +69,8 @@ as their headings say. Running a chapter's cells takes some minutes more.</p>"""
 def prose(stem: str) -> str:
     """A chapter's Markdown."""
     cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
-    return "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    # A heading right below </details> would be read as HTML.
+    return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
 
 def asked(chapter: Page) -> list[Asked]:
