@@ -60,7 +60,8 @@ def page(group: str, chapters: list[Page]) -> Page:
     )
 
 
-LEAD = f"""<p>The chapters build on each other in this order; 10b is an appendix.
+LEAD = f"""<p>The chapters build on each other in this order; 02b is
+an elective, 10b an appendix.
 Reading is counted at {PACE} words a minute. Exercises and projects are counted
 as their headings say. Running a chapter's cells takes some minutes more.</p>"""
 
