@@ -426,6 +426,7 @@ def test_losses_curves_and_gates():
         (lambda r, a: r * 1j, "gate must return … one real number … complex64"),
         (lambda r, a: r.to_sparse(), "gate must return a tensor with one real number"),
         (lambda r, a: r.to("meta"), "gate must return a tensor with one real number"),
+        (lambda r, a: r if a > 0 else 1 / r, "write torch.where(advantages > 0, x, y)"),
     ):
         refused(words, rl.from_gate(gate).policy_loss, **BATCH)
     refused("unknown algorithm 'GRPO', did you mean 'grpo'", rl.get, "GRPO")

@@ -70,6 +70,7 @@ as their headings say. Running a chapter's cells takes some minutes more.</p>"""
 def prose(stem: str) -> str:
     """A chapter's Markdown."""
     cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
+    # A heading right below </details> would be read as HTML.
     return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
 

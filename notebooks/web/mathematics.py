@@ -42,6 +42,7 @@ def mathml(formula: str, display: str = "inline") -> str:
     try:
         read = re.sub(r"\\\\\[[\d.]+\w+\]", r"\\\\", formula)  # a space below a row
         read = re.sub(r"(\\math[a-z]+) (\w)", r"\1{\2}", read)  # \mathbb E is a plain E
+        read = read.replace("{aligned}", "{align*}")  # the name that latex2mathml knows
         found = convert(read, display=display)
     except Exception as error:  # latex2mathml has no class of its own for them
         raise ValueError(f"no formula: ${formula}$ ({error!r})") from error

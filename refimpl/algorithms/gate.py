@@ -17,6 +17,12 @@ from refimpl.checks import UserError, guarded, is_dense
 from refimpl.checks.words import shown
 from refimpl.importance import ratio
 
+WITH_IF = (
+    "the gate gets tensors with a number for every token, so `if`, `and`, `or`, `min` "
+    "and `max` cannot decide for all tokens at once; write torch.where(advantages > 0, "
+    "x, y) instead of `x if advantages > 0 else y`"
+)
+
 
 @guarded
 def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
@@ -26,7 +32,8 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     through it. `curves.curve`, `train` and the plots take the result as any other.
 
     Raises `UserError` if the gate cannot be called so, or, at the first loss, if it
-    returns no tensor, another shape, or a number that is not finite.
+    decides with a Python `if` on a whole tensor, or returns no tensor, another shape,
+    or a number that is not finite.
     """
     try:
         inspect.signature(gate).bind("r", "advantages")
@@ -36,7 +43,12 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()
         with torch.enable_grad():  # it may work in place, and switch gradients off
-            g = gate(r.clone(), t.advantages.clone())
+            try:
+                g = gate(r.clone(), t.advantages.clone())
+            except RuntimeError as error:
+                if "Boolean value of Tensor" not in str(error):
+                    raise
+                raise UserError(WITH_IF) from None
         if not is_dense(g) or g.shape != r.shape:
             raise UserError(
                 "the gate must return a tensor with one real number per token, shape "

@@ -20,6 +20,7 @@ from course.kit.plots import style
 from course.ppo import figures as ppo
 from course.sapo import explorer as sapo_explorer
 from refimpl import History, UserError
+from refimpl.algorithms import from_gate
 from refimpl.curves import curve
 from refimpl.lab.arms import ARMS
 
@@ -319,14 +320,14 @@ def test_the_button_trains_with_the_gate_and_adds_its_rewards(fake, sapo):
     asked, before = fake(REWARDS), sapo.pixels()
     sapo.train.click()
     ((method, config),) = asked.asked
-    taus = {"tau_pos": 8.8, "tau_neg": 8.8}
+    taus = {"tau_pos": 1.0, "tau_neg": 1.05}  # it opens as published
     assert (method, config.hyperparameters) == ("sapo", taus)
     assert (config.learning_rate, config.updates_per_rollout) == (6e-4, 16)
     assert (config.rollouts, config.prompts_per_rollout, config.seed) == (6, 32, 0)
     newest, older, _ = sapo.picture.curves["mine"]
     assert newest.get_ydata() == pytest.approx(REWARDS) and len(older.get_ydata()) == 0
     assert (sapo.pixels() != before).any(-1).sum() > explorer.VISIBLE
-    assert "SAPO 8.8, seed 0: reward 0.30 → 0.10." in sapo.status.value
+    assert "SAPO 1 / 1.05, seed 0: reward 0.30 → 0.10." in sapo.status.value
     assert asked.busy == [True] * 6 and not sapo.train.disabled
     sapo.train.click()
     assert asked.asked[1][1].seed == 1, "the same gate: other dice"
@@ -370,3 +371,62 @@ def test_training_that_fails_ends_in_a_sentence(
 
 def test_every_control_of_sapos_explorer_moves_the_picture(sapo):
     assert sapo.idle() == []
+
+
+def test_sapos_explorer_opens_without_the_answer_to_its_question(sapo):
+    assert sapo.panel.prediction.answer not in sapo.picture.title.get_text()
+    shares = {}
+    for tau in (1.0, 4.3):
+        sapo.set(tau_pos=tau, tau_neg=tau, k=16)
+        shares[tau] = [bar["text"].get_text() for bar in sapo.picture.bars]
+    assert shares[4.3] == ["35 %", "50 %"] and "50 %" not in shares[1.0]
+
+
+def bell(r, advantages):
+    return torch.exp(-(((r - 1) / 0.3) ** 2))
+
+
+@pytest.mark.parametrize("given", [bell, from_gate(bell, "bell")])
+def test_a_gate_of_ones_own_is_drawn_beside_the_others_and_trains(given, monkeypatch):
+    play = sapo_explorer.sapo_explorer(given)
+    assert play.values["gate"] == "bell" and play.controls["tau_pos"].disabled
+    for column in play.picture.columns:
+        expected = bell(sapo_explorer.GRID, None).numpy()
+        assert column["line"].get_ydata() == pytest.approx(expected)
+        assert len(column["line"].axes.lines) > 3, "GRPO's and SAPO's stay"
+    assert play.picture.title.get_text().startswith("bell keeps")
+    fake = Fake([0.5])
+    fake.play = play
+    monkeypatch.setattr(sapo_explorer, "train", fake)
+    play.train.click()
+    ((method, config),) = fake.asked
+    assert method.name == "bell" and not config.hyperparameters
+    assert play.controls["tau_pos"].disabled, "it has no temperature"
+    play.buttons["one-sided 8.8"].click()
+    assert not play.controls["tau_pos"].disabled
+    assert play.picture.title.get_text().startswith("one-sided 8.8 keeps")
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        (3, r"gate must be a function of \(r, advantages\), got 3"),
+        (lambda r: r, r"gate must take \(r, advantages\)"),
+        (lambda r, a: 1.0 if a > 0 else 0.0, r"write torch.where\(advantages > 0"),
+    ],
+)
+def test_what_is_no_gate_is_refused_in_a_sentence(gate, words):
+    with pytest.raises(UserError, match=words):
+        sapo_explorer.sapo_explorer(gate)
+
+
+def test_a_slider_says_its_value_in_its_label_and_has_no_field_to_type_in():
+    play = seesaw(
+        c=explorer.choice("c", ["x", "y"], "x"), d=explorer.stops("d", [1, 2], 2)
+    )
+    labels = [one.children[0] for one in play.children[0].children]
+    assert [one.value for one in labels] == ["a: 1.00", "b: 1", "c", "d: 2"]
+    sliders = [play.controls[name] for name in ("a", "b", "d")]
+    assert [one.readout for one in sliders] == [False] * 3
+    play.set(a=1.5, d=1)
+    assert [one.value for one in labels] == ["a: 1.50", "b: 1", "c", "d: 1"]

@@ -140,6 +140,8 @@ def test_a_displayed_formula_may_break_at_relations_outside_of_brackets():
     assert mathml(powers, "block").count("<wbr>") == 1
     spaced = mathml(r"\begin{cases} a & b \\[2pt] c & d \end{cases}")
     assert "2pt" not in spaced and spaced.count("<mtr>") == 2
+    rows = r"\begin{aligned} a &= b && \text{why} \\ &= c \end{aligned}"
+    assert mathml(rows, "block").count("<mtr>") == 2 and "&</m" not in mathml(rows)
     assert mathml(r"\mathbb E x") == mathml(r"\mathbb{E} x") != mathml("E x")
     bars = mathml(r"\big|x\big| \le \Big\|y\Big\|")  # as tall behind as before
     assert bars.count('<mo stretchy="true" lspace="0" rspace="0" minsize=') == 4

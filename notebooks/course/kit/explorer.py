@@ -31,8 +31,11 @@ VISIBLE = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""
 
 
-CONTROLS, PICTURE = 300, 560
-"""Pixels: as wide are the controls; a picture with less room goes under them."""
+CONTROLS, PICTURE = 270, 556
+"""Pixels: as wide are the controls; a picture with less room goes under them.
+
+JupyterLab's page has 833 on a screen of 1280 with the file browser open.
+"""
 
 
 class Explorer(widgets.HBox):
@@ -232,9 +235,34 @@ WIDE = {"width": "auto", "margin": "1px 0"}
 
 
 def labelled(control: widgets.Widget) -> widgets.VBox:
-    """A control under its own words: beside them its slider would be a few pixels."""
-    label = widgets.Label(control.description, layout={"height": "24px", **WIDE})
+    """A control under its own words: beside them its slider would be a few pixels.
+
+    A slider's value stands in these words. ipywidgets' own readout looks like a field
+    to type in, and keeps there what it cannot use.
+    """
+    label = widgets.Label(layout={"height": "24px", **WIDE})
+
+    def say(_=None) -> None:
+        label.value = f"{control.description}{reading(control)}"
+
+    if isinstance(control, SLIDERS):
+        control.readout = False
+        control.layout.margin = "1px 10px 1px 0"  # or the handle's end is cut off
+        control.observe(say, names="value")
+    say()
     return widgets.VBox([label, control], layout={"margin": "2px 0"})
+
+
+SLIDERS = (widgets.IntSlider, widgets.FloatSlider, widgets.SelectionSlider)
+
+
+def reading(control: widgets.Widget) -> str:
+    """What a slider is set to, as ": 8.8"; nothing for a menu, which shows it."""
+    if isinstance(control, widgets.SelectionSlider):
+        return f": {control.label}"
+    if isinstance(control, SLIDERS):
+        return f": {format(control.value, control.readout_format)}".replace("-", "−")
+    return ""
 
 
 def png(pixels: np.ndarray) -> bytes:

@@ -1,4 +1,4 @@
-"""Exercises of chapter 10: the objective, a gate to order, damped corrections."""
+"""Exercises of chapter 10: SAPO's loss, a gate to order, another soft gate."""
 
 import math
 from dataclasses import replace
@@ -9,12 +9,123 @@ from course.kit.exercise import Exercise
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 
-def sapo_objective(
-    ratios: torch.Tensor, advantage: float, tau_pos: float, tau_neg: float
-) -> float:
-    """(4/τ) σ(τ(r − 1)) Â, averaged over the response."""
-    tau = tau_pos if advantage > 0 else tau_neg
-    return (4 / tau * torch.sigmoid(tau * (ratios - 1)) * advantage).mean().item()
+def sapo_loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """-(1/G) Σ_i (1/|o_i|) Σ_t (4/τ) σ(τ(r − 1)) Â_i."""
+    return _loss(lambda r, tau: 4 / tau * torch.sigmoid(tau * (r - 1)))(
+        logp, old_logp, advantages, mask, tau_pos, tau_neg
+    )
+
+
+def _loss(f, pick=None, weigh=None):
+    """SAPO's loss with another f(r, τ), another choice of τ, or other weights."""
+
+    def loss(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+        A = advantages[:, None].expand_as(logp)
+        r = (logp - old_logp).exp()
+        good = A > 0 if pick is None else pick(r, A)
+        tau = torch.full_like(r, tau_neg).masked_fill(good, tau_pos)
+        own = mask / (len(mask) * mask.sum(1, keepdim=True))
+        weight = own if weigh is None else weigh(mask)
+        return -(weight * f(r, tau) * A).sum()
+
+    return loss
+
+
+def _sapo(r, tau):
+    return 4 / tau * torch.sigmoid(tau * (r - 1))
+
+
+def _by_tanh(r, tau):
+    """σ(x) = (1 + tanh(x/2)) / 2."""
+    return 2 / tau * (1 + torch.tanh(tau * (r - 1) / 2))
+
+
+def _by_where(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """Of two numbers `torch.where` makes float32."""
+    A, r = advantages[:, None], (logp - old_logp).exp()
+    each = _sapo(r, torch.where(A > 0, tau_pos, tau_neg)) * A * mask
+    return -(each.sum(1) / mask.sum(1)).mean()
+
+
+def _on_the_sequence(logp, old_logp, advantages, mask, tau_pos=1.0, tau_neg=1.05):
+    """One ratio for the whole answer."""
+    z = (logp - old_logp) * mask
+    mean = (z.sum(1) / mask.sum(1))[:, None].expand_as(z)
+    return sapo_loss(mean, 0 * mean, advantages, mask, tau_pos, tau_neg)
+
+
+def _batch(generator: torch.Generator) -> tuple:
+    """Three answers: a whole row, a hole in the middle of a row, and padding."""
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()
+    old = torch.rand(3, 4, generator=generator).double().mul(0.6).add(0.2).log()
+    moved = torch.randn(3, 4, generator=generator).double() * 0.4
+    return old + moved, old, torch.tensor([1.2, -0.5, -0.7]).double(), mask
+
+
+_BATCH = _batch(torch.Generator().manual_seed(0))
+
+TYPED = (
+    Exercise(
+        "10.sapo_loss",
+        minutes=10,
+        solution=sapo_loss,
+        also=(_loss(_by_tanh), _by_where),
+        cases=((*_BATCH, 2.0, 5.0), (*_BATCH, 8.8, 8.8), _BATCH),
+        gradient=True,
+        mistakes={
+            "The loss is minus the objective: its descent raises the objective.": (
+                lambda *given: -sapo_loss(*given)
+            ),
+            "The factor 4/τ is missing: with it the slope of f at r = 1 is 1.": _loss(
+                lambda r, tau: torch.sigmoid(tau * (r - 1))
+            ),
+            "τ_pos belongs to Â > 0, and τ_neg to the others.": _loss(
+                _sapo, pick=lambda r, A: A <= 0
+            ),
+            "τ is chosen by the sign of Â; you choose it by the side of r.": _loss(
+                _sapo, pick=lambda r, A: r > 1
+            ),
+            "The gate is centred at r = 1: σ(τ(r − 1)).": _loss(
+                lambda r, tau: 4 / tau * torch.sigmoid(tau * r)
+            ),
+            "The sigmoid takes the ratio r. You gave it log r: exp is missing.": _loss(
+                lambda r, tau: 4 / tau * torch.sigmoid(tau * (r.log() - 1))
+            ),
+            "That is centred, but on log r = 0. SAPO's f is a function of r − 1.": (
+                _loss(lambda r, tau: 4 / tau * torch.sigmoid(tau * r.log()))
+            ),
+            "r is counted twice: it is inside f, and not a factor as well.": _loss(
+                lambda r, tau: _sapo(r, tau) * r
+            ),
+            "That has the gate f'(r), which belongs to the gradient. Use f itself.": (
+                _loss(lambda r, tau: 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
+            ),
+            "A gate as a constant times r Â gives the right gradient and another "
+            "value; SAPO needs no stop-gradient.": _loss(
+                lambda r, tau: (1 / torch.cosh(tau * (r - 1) / 2) ** 2).detach() * r
+            ),
+            "Every answer is averaged over its own tokens first: 1/(G |o|). You "
+            "average over all tokens of the group.": _loss(
+                _sapo, weigh=lambda mask: mask / mask.sum()
+            ),
+            "You divide by T, the padded width, instead of |o|.": _loss(
+                _sapo, weigh=lambda mask: mask / mask.numel()
+            ),
+            "That is the sum over answers; the group's mean has 1/G as well.": _loss(
+                _sapo, weigh=lambda mask: mask / mask.sum(1, keepdim=True)
+            ),
+            "Padding counts in your sum. Multiply by the mask.": _loss(
+                _sapo,
+                weigh=lambda mask: (
+                    torch.ones_like(mask) / (len(mask) * mask.sum(1, keepdim=True))
+                ),
+            ),
+            "One ratio for the answer is GSPO's; here every token has its own.": (
+                _on_the_sequence
+            ),
+        },
+    ),
+)
 
 
 def tau_for(width: float, left: float) -> float:
@@ -22,40 +133,15 @@ def tau_for(width: float, left: float) -> float:
     return 2 * math.acosh(1 / math.sqrt(left)) / width
 
 
-def damped_corrections(ratios: list[float], advantages: list[float]) -> int:
-    """Tokens that moved against their advantage: PPO lets them back in full."""
-    pairs = zip(ratios, advantages)
-    return sum((a > 0 and r < 1) or (a < 0 and r > 1) for r, a in pairs)
-
-
-_R = torch.tensor([1.5, 0.7, 1.0])
-_CASES = ((_R, 1.0, 2.0, 4.0), (_R, -0.5, 2.0, 4.0), (_R, 2.0, 1.0, 1.05))
-
-
-def _gate(ratios, tau):
-    return 4 / tau * torch.sigmoid(tau * (ratios - 1))
-
-
-def _tau(advantage, pos, neg):
-    return pos if advantage > 0 else neg
-
-
-def _with(f):
-    """10.1 with another f(r, τ)."""
-    return lambda r, a, pos, neg: (f(r, _tau(a, pos, neg)) * a).mean().item()
-
-
-def _by_tanh(ratios, advantage, pos, neg):
-    """σ(x) = (1 + tanh(x/2)) / 2, token by token."""
-    tau = _tau(advantage, pos, neg)
-    each = [2 / tau * (1 + math.tanh(tau * (r - 1) / 2)) for r in ratios.tolist()]
-    return advantage * sum(each) / len(each)
-
-
 def _by_sigmoid(width, left):
     """4p(1 − p) = left is a quadratic equation, and x = log(p / (1 − p))."""
     p = (1 + math.sqrt(1 - left)) / 2
     return math.log(p / (1 - p)) / width
+
+
+def soft_objective(ratios: torch.Tensor, tau: float) -> torch.Tensor:
+    """The integral of 1/(1 + τ²(r − 1)²) from 1 to r."""
+    return torch.atan(tau * (ratios - 1)) / tau
 
 
 def _without_exp(t: Tokens) -> Objective:
@@ -66,49 +152,60 @@ def _without_exp(t: Tokens) -> Objective:
 BROKEN = replace(ALGORITHMS["sapo"], objective=_without_exp)
 """The run of exercise 10.6, for `train`."""
 
-_MOVED = [1.3, 0.7, 1.3, 0.7, 1.0, 1.05]
-_PAID = [1.0, 1.0, -1.0, -1.0, 1.0, -1.0]
+_R = torch.tensor([1.5, 0.7, 1.0, 2.5]).double()
 
 EXERCISES = (
     Exercise(
         "10.1",
-        minutes=10,
-        solution=sapo_objective,
-        also=(_by_tanh,),
-        cases=_CASES,
+        minutes=5,
+        solution="equal",
+        why="Before the first update every ratio is 1. There the slope of f is "
+        "(4/τ) · τ σ(0)(1 − σ(0)) = 1, for every τ.",
+        choices=("none", "smaller", "equal"),
         mistakes={
-            "r is counted twice: it is inside f, not a factor as well.": _with(
-                lambda r, tau: _gate(r, tau) * r
-            ),
-            "The factor 4/τ is missing: with it the gate at r = 1 is 1.": _with(
-                lambda r, tau: torch.sigmoid(tau * (r - 1))
-            ),
-            "τ_pos belongs to Â > 0, τ_neg to the others.": (
-                lambda r, a, pos, neg: sapo_objective(r, a, neg, pos)
-            ),
-            "The gate is centred at r = 1: σ(τ(r − 1)).": _with(
-                lambda r, tau: 4 / tau * torch.sigmoid(tau * r)
-            ),
-            "That has the gate f'(r), which is in the gradient. You need f itself.": (
-                _with(lambda r, tau: 1 / torch.cosh(tau * (r - 1) / 2) ** 2)
-            ),
-            "That is the sum; SAPO averages over the response.": (
-                lambda r, *given: len(r) * sapo_objective(r, *given)
-            ),
-            "One ratio for the response is GSPO's; here every token has its own.": (
-                _with(lambda r, tau: _gate(r.log().mean().exp(), tau))
-            ),
+            "Narrow, but not closed: which slope has f at r = 1?": "none",
+            "A factor 4/τ stands in front, and the chain rule brings a τ. What is "
+            "left of both at r = 1?": "smaller",
+            "Which slope has f at r = 1? It does not grow with τ.": "larger",
         },
     ),
     Exercise(
         "10.2",
+        minutes=5,
+        solution=4,
+        why="The gate depends on |r − 1| and τ alone: all four tokens have the same.",
+        choices=(0, 1, 2, 4),
+        mistakes={
+            "At a distance of 0.4 the gate is far beyond its half-width, 0.2.": 0,
+            "Is there a distance at which SAPO treats one of them alone?": 1,
+            "GRPO's clip stops two. Does SAPO's gate depend on the sign of Â?": 2,
+        },
+    ),
+    Exercise(
+        "10.3",
+        minutes=5,
+        solution=2,
+        why="The lower right panel: c = g r has its top near r = 2.",
+        choices=(1, 1.5, 2, 3),
+        mistakes={
+            "There the gate is widest open. The push goes with c = g r.": 1,
+            "Its coefficient is still rising there.": 1.5,
+            "That is where GRPO's unclipped line ends highest; SAPO's has fallen.": 3,
+        },
+    ),
+    Exercise(
+        "10.4",
         minutes=10,
         solution=tau_for,
         also=(_by_sigmoid,),
-        cases=((0.2, 0.5), (0.2, 0.1), (1.763, 0.5), (0.5, 0.9)),
+        cases=((0.2, 0.1), (0.5, 0.9), (0.2, 0.5), (1.763, 0.5)),
         mistakes={
             "That keeps one half whatever `left` is; it enters under the arcosh.": (
                 lambda width, left: 2 * math.acosh(math.sqrt(2)) / width
+            ),
+            "1.763 is 2 arcosh √2, which keeps one half, whatever `left` is. What "
+            "stands instead of √2 for another share?": (
+                lambda width, left: 1.763 / width
             ),
             "You left out the ½ inside: the gate is sech²(τ(r−1)/2).": (
                 lambda width, left: math.acosh(1 / math.sqrt(left)) / width
@@ -125,76 +222,61 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "10.3",
-        minutes=5,
-        solution=damped_corrections,
-        also=(
-            lambda ratios, advantages: sum(
-                (r - 1) * a < 0 for r, a in zip(ratios, advantages)
-            ),
-        ),
-        cases=((_MOVED, _PAID), (_MOVED[:2], _PAID[:2]), (_MOVED[3:], _PAID[3:])),
-        mistakes={
-            "Those moved on, as their advantage asks. Count those that came back.": (
-                lambda r, a: sum(
-                    (y > 0 and x > 1) or (y < 0 and x < 1) for x, y in zip(r, a)
-                )
-            ),
-            "All tokens off 1 are damped; the question is which PPO lets through.": (
-                lambda r, a: sum(x != 1 for x in r)
-            ),
-            "Those within 0.2 of 1 count too: SAPO damps every correction.": (
-                lambda r, a: sum(
-                    (y > 0 and x < 0.8) or (y < 0 and x > 1.2) for x, y in zip(r, a)
-                )
-            ),
-            "Bad tokens that rose are corrections too.": (
-                lambda r, a: sum(y > 0 and x < 1 for x, y in zip(r, a))
-            ),
-        },
-    ),
-    Exercise(
-        "10.4",
-        minutes=5,
-        solution="equal",
-        why="Before the first update every ratio is 1, where the gate is 1 for every "
-        "τ.",
-        choices=("none", "smaller", "equal"),
-        mistakes={
-            "Narrow, but not closed: at r = 1 the gate is 1 for every τ.": "none",
-            "It becomes smaller with the first update. Before it, every r is 1.": (
-                "smaller"
-            ),
-            "No gate of this chapter is above 1.": "larger",
-        },
-    ),
-    Exercise(
         "10.5",
-        minutes=5,
-        solution=2,
-        why="The lower right panel: c = g r has its top near r = 2.",
-        choices=(1, 1.5, 2, 3),
+        minutes=10,
+        solution=soft_objective,
+        also=(
+            lambda r, tau: torch.atan2(tau * (r - 1), torch.ones_like(r)) / tau,
+            lambda r, tau: [math.atan(tau * (x - 1)) / tau for x in r.tolist()],
+        ),
+        cases=((_R, 2.0), (_R, 8.8), (_R, 1.0)),
         mistakes={
-            "There the gate is widest open. The push goes with c = g r.": 1,
-            "Its coefficient is still rising there.": 1.5,
-            "That is where GRPO's unclipped line ends highest; SAPO's has fallen.": 3,
+            "That is the gate. The objective is the function that has it as its "
+            "slope.": lambda r, tau: 1 / (1 + (tau * (r - 1)) ** 2),
+            "Its slope at r = 1 is τ instead of 1: the chain rule brings a τ.": (
+                lambda r, tau: torch.atan(tau * (r - 1))
+            ),
+            "You divided by τ once too often, or by its square.": (
+                lambda r, tau: torch.atan(tau * (r - 1)) / tau**2
+            ),
+            "r is no factor of f. It enters the gradient through ∇r = r ∇log π.": (
+                lambda r, tau: r * torch.atan(tau * (r - 1)) / tau
+            ),
+            "The gate is a function of r − 1, not of log r.": (
+                lambda r, tau: torch.atan(tau * r.log()) / tau
+            ),
+            "The slope is right, but f(1) should be 0: choose the constant so.": (
+                lambda r, tau: (torch.atan(tau * (r - 1)) + math.pi / 2) / tau
+            ),
+            "The slope of log(1 + x²) is 2x/(1 + x²). Which has 1/(1 + x²)?": (
+                lambda r, tau: (1 + (tau * (r - 1)) ** 2).log() / tau
+            ),
         },
     ),
     Exercise(
         "10.6",
-        minutes=15,
-        solution=7,
-        why="The gate is centred at r = 1, and z − 1 is not r − 1: exp is missing.",
+        minutes=10,
+        solution=(7, "b"),
+        why="The gate is centred at r = 1, and z − 1 is not r − 1: exp is missing. At "
+        "z = 0 it is sech²(4.4), which is about 0.0006.",
+        parts=("line", "reason"),
+        choices=(range(1, 11), ("a", "b", "c", "d")),
         mistakes={
-            "Line 1 is right: it only counts the rollouts.": 1,
-            "Line 2 is right: the policy as it is now samples the rollout.": 2,
-            "Line 4 is right: four mini-batches of one rollout, an update for each.": 4,
-            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
-            "Line 5 is right: the log-probs of the policy as it is now.": 5,
-            "Line 6 is right: z is the log-ratio. Where does its ratio come in?": 6,
-            "Line 8 is right: 1/(G|o|), SAPO's normaliser.": 8,
-            "Line 9 is right: minus the weighed objective.": 9,
-            "Line 10 is right: a norm below 1 is not clipped.": 10,
+            "The right line for another reason: 4/8.8 belongs there. It makes the "
+            "slope of f at r = 1 equal to 1.": (7, "a"),
+            "The right line for another reason: one τ for both signs is allowed, and "
+            "no gradient becomes small from it.": (7, "c"),
+            "The right line for another reason: it has no weight. Line 8 has.": (
+                7,
+                "d",
+            ),
+            "Line 6 is right: z is the log-ratio. Which line uses it as if it were a "
+            "ratio?": (6, "b"),
+            "Line 8 is right: each answer is divided by its own length once, and all "
+            "by their number.": (8, "d"),
+            "Line 9 is right: minus the weighted objective.": (9, "d"),
+            "Line 10 is right: a norm below 1 is not clipped.": (10, "d"),
+            "Line 3 is right: these are GRPO's advantages, group by group.": (3, "a"),
         },
     ),
 )

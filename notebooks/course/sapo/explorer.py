@@ -22,6 +22,8 @@ from course.kit import claims, explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, LOOKS, Dash
 from refimpl.algorithms import Algorithm, from_gate
+from refimpl.checks import UserError
+from refimpl.checks.words import shown
 from refimpl.curves import curve
 from refimpl.lab import grid
 from refimpl.lab.arms import one_sided
@@ -43,11 +45,15 @@ ROLLOUTS, KEPT = 6, 3
 
 @dataclass(frozen=True)
 class Gate:
-    """SAPO's gate or the one-sided one, with a temperature for each sign of Â."""
+    """SAPO's gate or the one-sided one, with a temperature for each sign of Â.
+
+    `own` is a reader's method instead; its gate has no temperatures.
+    """
 
     kind: str
     tau_pos: float
     tau_neg: float
+    own: Algorithm | None = None
 
     @property
     def taus(self) -> tuple[float, float]:
@@ -65,14 +71,18 @@ class Gate:
             ("SAPO", (8.8, 8.8)): "sapo 8.8",
             ("one-sided", (8.8, 8.8)): "one-sided",
         }
-        return names.get((self.kind, self.taus))
+        return None if self.own else names.get((self.kind, self.taus))
 
     def __str__(self) -> str:
+        if self.own:
+            return self.kind
         taus = " / ".join(f"{tau:g}" for tau in dict.fromkeys(self.taus))
         return f"{self.kind} {taus}"
 
     def method(self) -> tuple[Algorithm | str, dict]:
         """What `train` and `curve` take: a method and its hyperparameters."""
+        if self.own:
+            return self.own, {}
         if self.kind == "SAPO":
             return "sapo", {"tau_pos": self.tau_pos, "tau_neg": self.tau_neg}
         up, down = map(one_sided, self.taus)
@@ -95,7 +105,12 @@ STORED = {
 
 
 def nearest(gate: Gate) -> str:
-    """The stored arm of the same kind whose temperatures' logarithms are nearest."""
+    """The stored arm of the same kind whose temperatures' logarithms are nearest.
+
+    No runs of a reader's gate are stored; beside it stand those of SAPO 8.8.
+    """
+    if gate.own:
+        return "SAPO 8.8"
 
     def far(arm: str) -> float:
         pairs = zip(gate.taus, STORED[arm][1].taus)
@@ -166,7 +181,7 @@ def finding(gate: Gate, shares: Sequence[float]) -> str:
 def colours(sign: int, g: Tensor) -> Tensor:
     """From grey, where nothing passes, to the sign's colour: RGBA of every token."""
     from_, to = (torch.tensor(to_rgb(c)) for c in (CUT, GOOD if sign > 0 else BAD))
-    shade = (g * SHADES).round()[:, None] / SHADES
+    shade = (g.clamp(0, 1) * SHADES).round()[:, None] / SHADES
     return torch.lerp(from_.double(), to.double(), shade)
 
 
@@ -176,7 +191,8 @@ class Picture:
     Every word belongs to a panel, so that a phone can show one below the other.
     """
 
-    def __init__(self):
+    def __init__(self, own: Gate | None = None):
+        self.own = own
         self.figure: Figure = plt.figure(figsize=SIZE, dpi=DPI, layout="none")
         self.tokens = [Tokens(1), Tokens(-1)]
         self.trained: list[tuple[Gate, list[float]]] = []
@@ -310,9 +326,15 @@ class Picture:
             "name": name,
         }
 
+    def chosen(self, gate: str, tau_pos: float, tau_neg: float) -> Gate:
+        """The gate that the controls ask for."""
+        if self.own and gate == self.own.kind:
+            return self.own
+        return Gate(gate, tau_pos, tau_neg)
+
     def update(self, tau_pos: float, tau_neg: float, gate: str, k: int) -> list:
         """Everything that moves, at these values."""
-        gate = Gate(gate, tau_pos, tau_neg)
+        gate = self.chosen(gate, tau_pos, tau_neg)
         colour, dash = gate.look
         method, settings = gate.method()
         moved, mine = [], []
@@ -410,41 +432,46 @@ class Play(explorer.Explorer):
 
     def __init__(self, picture: Picture):
         self.picture = picture
-        label = f"train {ROLLOUTS} hard rollouts with this gate"
+        label = f"train {ROLLOUTS} rollouts with this gate"
         self.train = widgets.Button(
             description=label, button_style="primary", layout=explorer.WIDE
         )
         self.train.on_click(lambda _: self.run())
         self.status = widgets.HTML(layout=explorer.WIDE)
-        self.say("Hard: K = 16, learning rate 6e-4. It takes some seconds.")
+        self.say("K = 16, learning rate 6e-4. It takes about ten seconds.")
+        own = picture.own
+        gates = (*GATES, own.kind) if own else GATES
         super().__init__(
             picture.figure,
             picture.update,
             {
-                "tau_pos": explorer.log_slider("τ_pos, for Â > 0", 8.8, 0.1, 100),
-                "tau_neg": explorer.log_slider("τ_neg, for Â < 0", 8.8, 0.1, 100),
-                "gate": explorer.choice("gate", GATES, "SAPO"),
+                "tau_pos": explorer.log_slider("τ_pos, for Â > 0", 1.0, 0.1, 100),
+                "tau_neg": explorer.log_slider("τ_neg, for Â < 0", 1.05, 0.1, 100),
+                "gate": explorer.choice("gate", gates, own.kind if own else "SAPO"),
                 "k": explorer.slider("updates taken, k", 16, 0, 16, 1),
             },
             {
                 "paper (1.0, 1.05)": preset(1.0, 1.05),
-                "half closed at PPO's 0.2 (8.8)": preset(8.8, 8.8),
+                "half closed at 0.2 (8.8)": preset(8.8, 8.8),
                 "one-sided 8.8": preset(8.8, 8.8, "one-sided"),
             },
             below=[self.train, self.status],
             prediction=stakes.Prediction(
-                "At τ = 8.8, how much does SAPO keep of the push of tokens that come "
-                "back?",
-                ("all of it", "about a fifth", "nothing"),
-                "about a fifth",
-                "Its gate sees how far a ratio is from 1, and not which way it goes.",
+                "Raise both τ until SAPO keeps half of the push of tokens that come "
+                "back. How much does it then keep of what moves on?",
+                ("almost nothing", "about a third", "almost all of it"),
+                "about a third",
+                "Its gate depends on how far a ratio is from 1, not on the direction. "
+                "What moved on has gone a little further here.",
             ),
         )
+        self.controls["gate"].observe(lambda _: self.locked(False), names="value")
+        self.locked(False)
 
     def run(self) -> None:
         """Train, drawing each reward as it comes; what goes wrong is said."""
         chosen = {k: v for k, v in self.values.items() if k != "k"}
-        gate = Gate(chosen["gate"], chosen["tau_pos"], chosen["tau_neg"])
+        gate = self.picture.chosen(**chosen)
         seed = sum(gate == other for other, _ in self.picture.trained)
         values: list[float] = []
 
@@ -474,15 +501,39 @@ class Play(explorer.Explorer):
         self.status.value = f"{close}{html.escape(text)}</div>"
 
     def locked(self, busy: bool) -> None:
-        """While a run goes on the kernel answers no slider, so they say so."""
+        """While a run goes on the kernel answers no slider, so they say so.
+
+        A reader's own gate has no temperatures to set.
+        """
         for one in (self.train, *self.buttons.values(), *self.controls.values()):
             one.disabled = busy
+        own = self.picture.own and self.controls["gate"].value == self.picture.own.kind
+        for side in ("tau_pos", "tau_neg"):
+            self.controls[side].disabled = busy or bool(own)
 
 
 def preset(tau_pos: float, tau_neg: float, gate: str = "SAPO") -> dict:
     return {"tau_pos": tau_pos, "tau_neg": tau_neg, "gate": gate}
 
 
-def sapo_explorer() -> Play:
-    """Gates over a stale rollout, what they keep of it, and rewards of such runs."""
-    return Play(Picture())
+def sapo_explorer(gate: Callable | Algorithm | None = None) -> Play:
+    """Gates over a stale rollout, what they keep of it, and rewards of such runs.
+
+    `gate` is your own, as `from_gate` takes it, or a method such as `from_gate` makes.
+    It can be chosen next to SAPO's, and is chosen at first. Raises `UserError` if it is
+    no gate.
+    """
+    return Play(Picture(None if gate is None else yours(gate)))
+
+
+def yours(gate: Callable | Algorithm) -> Gate:
+    """A reader's gate under its own name."""
+    if not isinstance(gate, Algorithm):
+        if not callable(gate):
+            raise UserError(
+                f"gate must be a function of (r, advantages), got {shown(gate)}"
+            )
+        name = getattr(gate, "__name__", "yours")
+        gate = from_gate(gate, "yours" if name == "<lambda>" else name)
+    kind = f"{gate.name} (yours)" if gate.name in GATES else gate.name
+    return Gate(kind, 1.0, 1.0, gate)

@@ -33,16 +33,16 @@ def sapo_with_the_gates_exchanged(z, advantages, mask, tau_pos=1.0, tau_neg=1.05
 MISREADINGS = [
     Misreading(
         "sapo_on_sequence_ratio",
-        "SAPO's gate looks at the sequence ratio.",
-        "It looks at each token's own. Only where a response's log-ratios hardly vary "
-        "is the mean of the gates close to the gate of the mean (chapter 11).",
+        "SAPO's gate takes the sequence ratio.",
+        "It takes each token's own. Only where a response's log-ratios hardly vary is "
+        "the mean of the gates close to the gate of the mean (chapter 11).",
         sapo_on_the_sequence_ratio,
         sapo,
     ),
     Misreading(
         "sapo_tau_scales_advantage",
         "SAPO divides advantages by τ.",
-        "τ sets how fast the gate closes. On policy the gradient does not know it.",
+        "τ sets how fast the gate closes. On policy no gradient depends on it.",
         sapo_with_tau_on_the_advantage,
         sapo,
     ),
@@ -50,7 +50,7 @@ MISREADINGS = [
         "sapo_taus_exchanged",
         "τ_neg < τ_pos: bad tokens get the gentler gate.",
         "τ_neg > τ_pos: 1.05 against 1.0, so the gate of bad tokens is the narrower "
-        "one. The paper's reason: pushing a token down lifts the logits of all others.",
+        "one. The paper's reason: pushing a token down lifts all others, unintended.",
         sapo_with_the_gates_exchanged,
         sapo,
     ),
