@@ -181,12 +181,11 @@ def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):
         """Still to be written."""
         ...
 
-    assert "you return None" in verdict("0.1", forgets_to_return)
-    assert "Not attempted yet" in verdict("0.1", stub)
-    assert "Your code raised AttributeError" in verdict(
-        "0.1", lambda r, a: None.group()
-    )
-    assert "(for " in verdict("0.1", lambda r, a: None.group())
+    verifier = typed_cells()["00.verify"]
+    assert "you return None" in judge(verifier, forgets_to_return)[1]
+    assert judge(verifier, stub)[0] == EMPTY
+    _, says = judge(verifier, lambda response, answer: None.group())
+    assert says.startswith("Your code raised AttributeError") and "(for " in says
     check("0.99", 1)
     assert "has no check" in capsys.readouterr().out
 

@@ -1,5 +1,6 @@
 """Which habits a policy shows, and how often each of them is right."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -78,14 +79,25 @@ def more_sft(
 ) -> list[float]:
     """Train `model` on demonstrations of the usual mix; the loss of every step.
 
-    With `pay_padding` the loss falls on the padding as well, which is a bug (0.6).
+    With `pay_padding` the loss falls on the padding as well, which is a bug (0.5).
     """
     world = Arithmetic()
+    batches = (world.demonstrations(batch, seed=1000 + step) for step in range(steps))
+    return imitate(model, tokenizer, batches, learning_rate, pay_padding)
+
+
+def imitate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    batches: Iterable[list[dict]],
+    learning_rate: float,
+    pay_padding: bool = False,
+) -> list[float]:
+    """Train `model` to write the `completion` of each row; the loss of every step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     losses = []
     model.train()
-    for step in range(steps):
-        rows = world.demonstrations(batch, seed=1000 + step)
+    for rows in batches:
         texts = [row["prompt"] + row["completion"] + "<eos>" for row in rows]
         ids = tokenizer(
             texts, padding=True, padding_side="right", return_tensors="pt"

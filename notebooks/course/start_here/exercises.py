@@ -1,19 +1,17 @@
-"""Exercises of chapter 00: verifier, mask, temperature, the map, a bug."""
+"""Exercises of chapter 00: rewards, SFT, temperature, the map, a bug.
+
+`TYPED` is the verifier that the reader types in the chapter.
+"""
 
 import torch
 
 from course.kit.exercise import Exercise
 
 
-def my_verify(response: str, answer: int) -> bool:
+def verify(response: str, answer: int) -> bool:
     """Split at '#': exactly two parts, and the second is the answer as written."""
     parts = response.split("#")
     return len(parts) == 2 and parts[1] == str(answer)
-
-
-def mean_logp(logp: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(1/|o_i|) Σ_t log π(o_t): padding neither in the sum nor in the count."""
-    return (logp * mask).sum(-1) / mask.sum(-1)
 
 
 def log_probs_at(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -21,8 +19,6 @@ def log_probs_at(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return (logits / temperature).log_softmax(-1)
 
 
-_LOGP = torch.tensor([[-0.5, -1.0, -3.0], [-0.2, -9.0, -9.0]])
-_MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
 _LOGITS = torch.tensor([2.0, 0.0, -1.0])
 
 
@@ -36,88 +32,54 @@ def _by_partition(response, answer):
     return bool(mark) and "#" not in after and after == f"{answer}"
 
 
-def _row_by_row(logp, mask):
-    return torch.stack([row[m > 0].mean() for row, m in zip(logp, mask)])
-
-
 def _by_logsumexp(logits, temperature):
     scaled = logits / temperature
     return scaled - scaled.logsumexp(-1)
 
 
+def _as_number(response, answer):
+    _, mark, after = response.partition("#")
+    return bool(mark) and after.isdigit() and int(after) == answer
+
+
+def _stripped(response, answer):
+    parts = response.split("#")
+    return len(parts) == 2 and parts[1].strip() == str(answer)
+
+
 EXERCISES = (
     Exercise(
         "0.1",
-        minutes=10,
-        solution=my_verify,
-        cases=(
-            ("3+9=12;#12", 12),
-            ("#12", 12),
-            ("#1#12", 12),
-            ("12", 12),
-            ("#012", 12),
-            ("#12;", 12),
-            ("#112", 12),
-            ("#", 0),
-            ("#3+9", 12),
-        ),
-        also=(_by_count, _by_partition),
+        minutes=5,
+        solution=4,
+        why="Five terms need four steps, so a careful answer is paid four sixths at "
+        "most. A ramble may take six steps, and is paid in full.",
         mistakes={
-            "`in` pays for listing every number: '#1#12' and '#112' contain 12 too.": (
-                lambda response, answer: str(answer) in response
-            ),
-            "Comparing the end alone accepts '12' without '#', and '#112'.": (
-                lambda response, answer: response.endswith(str(answer))
-            ),
-            "'#' + answer at the end still accepts '#1#12': count the '#'.": (
-                lambda response, answer: response.endswith(f"#{answer}")
-            ),
-            "int() forgives: '#012' is not how 12 is written.": (
-                lambda response, answer: (
-                    response.count("#") == 1
-                    and response.split("#")[1].isdigit()
-                    and int(response.split("#")[1]) == answer
-                )
-            ),
+            "Five terms need one step less: the first step adds two of them.": 5,
+            "Six steps are paid in full, but a sum has five terms at most. How many "
+            "steps does it take to add them?": 6,
+            "That is a sum of four terms. The longest sums have five.": 3,
         },
     ),
     Exercise(
         "0.2",
         minutes=5,
-        solution="guess",
-        choices=("careful", "guess", "ramble"),
+        solution="no more than before",
+        choices=("nearly all", "about half", "no more than before"),
         mistakes={
-            "Careful is the best habit, not the favourite one. A temperature sharpens "
-            "what the policy prefers, and knows nothing of rewards.": "careful",
-            "Rambling is the rarest of the three; cooling makes it rarer.": "ramble",
-            "Cooling does not keep the mix: it raises the share of the likeliest.": (
-                "the mix stays"
+            "It has to give the sum at once, without a step. Nothing that it is shown "
+            "says how. What else can bring the loss down?": "nearly all",
+            "A model of this size cannot add five numbers at once, and other sums "
+            "than these do not help it. What can it do with 128 fixed ones?": (
+                "about half"
+            ),
+            "Not quite none: a guess is often near the sum, and sometimes hits it.": (
+                "none"
             ),
         },
     ),
     Exercise(
         "0.3",
-        minutes=5,
-        solution=mean_logp,
-        cases=((_LOGP, _MASK),),
-        also=(_row_by_row,),
-        mistakes={
-            "You divide by T, the padded width. Divide by |o_i|, the row's own.": (
-                lambda logp, mask: (logp * mask).mean(-1)
-            ),
-            "You count padding as text: multiply by the mask before you add up.": (
-                lambda logp, mask: logp.mean(-1)
-            ),
-            "That is the sum. It shrinks with length; divide by |o_i|.": (
-                lambda logp, mask: (logp * mask).sum(-1)
-            ),
-            "One number for the batch: keep the rows apart with dim=-1.": (
-                lambda logp, mask: (logp * mask).sum() / mask.sum()
-            ),
-        },
-    ),
-    Exercise(
-        "0.4",
         minutes=5,
         solution=log_probs_at,
         cases=((_LOGITS, 0.5), (_LOGITS, 1.0), (_LOGITS, 2.0)),
@@ -141,7 +103,7 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "0.5",
+        "0.4",
         minutes=5,
         solution="CISPO",
         choices=("GRPO", "CISPO", "SAPO"),
@@ -154,23 +116,73 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "0.6",
+        "0.5",
         minutes=10,
-        solution=6,
-        why="The padding must be masked as well, or the mean counts the easiest tokens "
-        "of all.",
+        solution=(6, "a"),
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 12)), ("a", "b", "c", "d")),
+        why="The labels of the padding must be -100 as well, or the mean counts the "
+        "easiest tokens of all.",
         mistakes={
-            "Line 1 is right: both runs take 40 steps.": 1,
-            "Line 2 is right: other demonstrations in every step.": 2,
-            "Line 3 is right: the end-of-sequence token must be learned too.": 3,
-            "Line 4 is right: rows of unequal length must be padded. But what does the "
-            "loss make of the padding?": 4,
-            "Line 5 is right: the prompt is given, and is not learned.": 5,
-            "Line 7 is right: the model shifts the labels by one itself.": 7,
-            "Line 8 is right: it differentiates the loss.": 8,
-            "Line 9 is right: a norm above 1 is scaled down.": 9,
-            "Line 10 is right: one step per batch.": 10,
-            "Line 11 is right: gradients are cleared in every step.": 11,
+            "The reason is right, but rows of unequal length must be padded. Which "
+            "line decides what the loss makes of the padding?": (4, "a"),
+            "The reason is right, and the loss is computed in line 7, but it takes the "
+            "labels as they are. Which line makes them?": (7, "a"),
+            "The reason is right, but line 5 marks the prompt, and marks it rightly. "
+            "Which line forgets the other tokens that nobody wrote?": (5, "a"),
+            "Line 3 is right: without `<eos>` no answer would learn to end.": (3, "b"),
+            "Line 7 is right: this model shifts the labels by one itself.": (7, "c"),
+            "The line is right, but the model shifts the labels by one itself.": (
+                6,
+                "c",
+            ),
+            "Line 11 is right: cleared after the step is cleared before the next.": (
+                11,
+                "d",
+            ),
+            "Line 8 is right: line 11 has cleared them in the step before.": (8, "d"),
+        },
+    ),
+)
+
+
+TYPED = (
+    Exercise(
+        "00.verify",
+        minutes=5,
+        solution=verify,
+        cases=(
+            ("3+9=12;#12", 12),
+            ("#12", 12),
+            ("#1#12", 12),
+            ("12", 12),
+            ("#012", 12),
+            ("#12;", 12),
+            ("#12 ", 12),
+            ("#12\n", 12),
+            ("# 12", 12),
+            ("#112", 12),
+            ("#", 0),
+            ("#3+9", 12),
+        ),
+        also=(_by_count, _by_partition),
+        mistakes={
+            "`in` pays for listing every number: '#1#12' and '#112' contain 12 too.": (
+                lambda response, answer: str(answer) in response
+            ),
+            "Comparing the end alone accepts '12' without '#', and '#112'.": (
+                lambda response, answer: response.endswith(str(answer))
+            ),
+            "'#' + answer at the end still accepts '#1#12': count the '#'.": (
+                lambda response, answer: response.endswith(f"#{answer}")
+            ),
+            "You refuse an answer that shows its steps before the '#'.": (
+                lambda response, answer: response == f"#{answer}"
+            ),
+            "int() forgives: '#012' is not how 12 is written.": _as_number,
+            "strip() forgives: '#12 ' ends in a space, and nothing may follow.": (
+                _stripped
+            ),
         },
     ),
 )

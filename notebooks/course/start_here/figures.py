@@ -213,7 +213,7 @@ def _routers(axis) -> None:
 CHANGES = {
     "reinforce": ("what is paid\nbecomes\nlikelier", _pushed),
     "ppo": ("a clip on the\ntoken ratio;\na critic", _gate("ppo")),
-    "grpo": ("a group's\nmean for\nthe critic", _group_mean),
+    "grpo": ("the group's\nmean replaces\nthe critic", _group_mean),
     "dr_grpo": ("the same\nscale for every\nanswer", _scale),
     "gspo": ("one ratio for\nthe whole\nresponse", _whole),
     "dapo": ("a higher upper\nbound, and\nthree more", _taller),
@@ -249,9 +249,9 @@ def _key(axis, x: float, y: float) -> None:
     for side in (key.xaxis, key.yaxis):
         draw.plain_ticks(side, [1])
     key.set_xlabel("ratio $r$ (log)", fontsize=12, labelpad=2)
-    key.set_ylabel("counts (log)", fontsize=12, labelpad=3)
+    key.set_ylabel("weight (log)", fontsize=12, labelpad=3)
     key.tick_params(length=2, pad=1, labelsize=11.5)
-    says = "blue curve: how much a\ntoken with $\\hat{A} > 0$ counts"
+    says = "blue curve: how much a\ntoken with $\\hat{A} > 0$ weighs"
     says += "\ngrey dashes: in the parent"
     axis.text(x, y, says, fontsize=12, va="center", linespacing=1.2)
 
@@ -348,22 +348,16 @@ def habit_bars(survey, title: str, footer: str) -> Figure:
     return draw.caption(figure, footer)
 
 
-def sft_loss(losses: Sequence[float], skill_steps: int, title: str) -> Figure:
-    """The two stages of the warm start."""
-    figure, axis = plt.subplots(figsize=(8, 3))
-    axis.plot(draw.steps(losses), losses, color=FREE[1], linewidth=1)
-    draw.rule(axis, x=skill_steps, dash="--", width=1.8)
-    axis.text(skill_steps - 8, 2, "the skill", ha="right")
-    axis.text(skill_steps + 8, 2, "the habits", ha="left")
-    axis.set(xlabel="step", ylabel="loss (nats/token)", ylim=(0, 3))
-    return draw.finding(figure, title)
+def hacking(runs: Sequence[History], start: float, title: str) -> Figure:
+    """What was paid, what was meant, and what was learned.
 
-
-def hacking(runs: Sequence[History], title: str) -> Figure:
-    """What was paid, what was meant, and what was learned."""
+    `start` is the accuracy before the first rollout.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
     draw.band(left, [run["reward"] for run in runs], BLACK, "reward paid", "--")
-    draw.band(left, [run["accuracy"] for run in runs], RIGHT, "accuracy", "o-", ms=4)
+    accuracies = [[start, *run["accuracy"]] for run in runs]
+    after = range(len(accuracies[0]))
+    draw.band(left, accuracies, RIGHT, "accuracy", "o-", x=after, ms=4)
     left.set(ylim=(-0.02, 1.02), title="what was paid, what was meant")
     for name, colour in HABIT_COLOURS.items():
         draw.band(right, [run[f"habit/{name}"] for run in runs], colour, name)

@@ -10,7 +10,7 @@ from refimpl.tasks.world import habit
 
 
 def broken_sft(right: list[float], broken: list[float]) -> Figure:
-    """Exercise 0.6: the loss of the same training, right and broken in one line."""
+    """Exercise 0.5: the loss of the same training, right and broken in one line."""
     figure, axis = plt.subplots(figsize=(8, 2.9))
     for losses, label, dash, colour in (
         (right, "right run", "-", FREE[0]),
@@ -23,8 +23,8 @@ def broken_sft(right: list[float], broken: list[float]) -> Figure:
     return draw.caption(figure, "one run each, the same batches")
 
 
-SHOWN = 7
-"""Answers that stand beside the curves."""
+SHOWN, WIDE, LINES = 7, 26, 2
+"""Answers that stand beside the curves, letters in a line of one, and its lines."""
 
 
 def temperature_explorer(table: dict) -> explorer.Explorer:
@@ -33,7 +33,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
     `table[terms][temperature]` is a `course.kit.habits.Survey`; nothing is sampled.
     """
     grid = list(next(iter(table.values())))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9), width_ratios=(1.1, 1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4.3), width_ratios=(1, 1.1))
     looks = {**HABIT_COLOURS, "right": INK}
     lines = [
         left.plot(grid, grid, dash, color=colour, label=name)[0]
@@ -41,33 +41,32 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
     ]
     cursor = left.axvline(1, color=GREY, linewidth=1.2)
     left.set(xlabel="temperature", ylabel="share of answers", ylim=(-0.02, 1.02))
-    left.legend(loc="upper right", fontsize=10)
     right.axis("off")
-    draw.finding(figure, "A low temperature shows the favourite habit, not the best")
-    right.set_title("seven answers at this temperature", loc="left")
+    draw.heading(figure, left, "The favourite habit is guess")
+    right.set_title("prompts, and answers at this temperature", loc="left", fontsize=12)
     place = {"transform": right.transAxes, "family": "monospace", "fontsize": 10}
-    texts = [
-        right.text(0, 0.93 - k * 0.95 / SHOWN, "", va="top", linespacing=1.1, **place)
-        for k in range(SHOWN)
-    ]
+    place |= {"va": "top", "linespacing": 1.1}
+    heights = [0.97 - k / SHOWN for k in range(SHOWN)]
+    prompts = [right.text(0, y, "", color="#555555", **place) for y in heights]
+    answers = [right.text(0.31, y, "", **place) for y in heights]
 
     def update(temperature: float, terms: int) -> list:
         surveys = table[terms]
         for line, name in zip(lines, looks):
             line.set_ydata([part_of(s, name) for s in surveys.values()])
         cursor.set_xdata([temperature] * 2)
-        for text, answer in zip(texts, surveys[temperature].answers):
-            prompt, response, paid = answer
-            text.set_text(cut(f"{'✓' if paid else '✗'} {prompt}{response}"))
-            text.set_color(HABIT_COLOURS.get(habit(response), GREY))
         now = surveys[temperature]
+        for asked, text, (prompt, answer, paid) in zip(prompts, answers, now.answers):
+            asked.set_text(f"{'✓' if paid else '✗'} {prompt}")
+            text.set_text(cut(answer))
+            text.set_color(HABIT_COLOURS.get(habit(answer), GREY))
         favourite = max(now.shares, key=now.shares.get)
         title = draw.say(
             figure,
             f"At temperature {temperature:g} the favourite habit is {favourite} "
             f"({now.shares[favourite]:.0%}); {now.right:.0%} are right",
         )
-        return [*lines, cursor, *texts, title]
+        return [*lines, cursor, *prompts, *answers, title]
 
     return explorer.Explorer(
         figure,
@@ -79,11 +78,10 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
         stakes="One policy is asked here at many temperatures, and nothing is trained. "
         "Every stored run of the course samples at a temperature of 1.",
         prediction=stakes.Prediction(
-            "Will a temperature of 0.2 bring more right answers than 1?",
-            ("yes, more", "no, fewer or as many"),
-            "no, fewer or as many",
-            "A low temperature sharpens what the policy prefers, and it prefers to "
-            "guess.",
+            "At the highest temperature, which sums lose more of their right answers?",
+            ("those of two terms", "those of five terms", "both lose as much"),
+            "those of five terms",
+            "Every step is another chance of an error, and five terms need four steps.",
         ),
     )
 
@@ -92,8 +90,7 @@ def part_of(survey, name: str) -> float:
     return survey.right if name == "right" else survey.shares[name]
 
 
-def cut(text: str, width: int = 34) -> str:
-    """At most two lines of at most `width` characters."""
-    lines = [text[i : i + width] for i in range(0, len(text), width)]
-    more = "…" if len(lines) > 2 else ""
-    return "\n  ".join(lines[:2]) + more
+def cut(text: str) -> str:
+    """At most `LINES` lines of at most `WIDE` characters."""
+    lines = [text[i : i + WIDE] for i in range(0, len(text), WIDE)]
+    return "\n".join(lines[:LINES]) + ("…" if len(lines) > LINES else "")

@@ -1,0 +1,143 @@
+"""More SFT against RL, from one warm start and with the same training problems."""
+
+import copy
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from course.kit.habits import imitate
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import COLOURS, FREE, GREY
+from refimpl import StalenessError, TrainConfig, sample, train
+from refimpl.models import one_thread
+from refimpl.seeds import salted
+from refimpl.tasks import Arithmetic, verify
+
+WORLD = Arithmetic()
+LONGER = replace(WORLD, min_terms=6, max_terms=8)
+"""Sums with more terms than any demonstration or rollout has had."""
+UPDATES, BATCH = 160, 32
+"""Of every learner; GRPO with its defaults needs 40 rollouts for as many updates."""
+LEARNING_RATE = 5e-4
+"""Of SFT; the warm start learned its habits at this rate."""
+
+
+def five_rollouts(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, reward: Callable
+) -> float | None:
+    """The accuracy after five rollouts of GRPO; None if nothing was rewarded."""
+    given = {"model": model, "tokenizer": tokenizer, "reward": reward}
+    config = TrainConfig(rollouts=5)
+    with warnings.catch_warnings(action="ignore"):  # "no answer is right"
+        try:
+            return train("grpo", config=config, progress=False, **given).accuracy
+        except StalenessError:  # all advantages were 0, so no weight moved
+            return None
+
+
+class FewProblems:
+    """The arithmetic world, whose rollouts draw from a fixed set of problems."""
+
+    habits = WORLD.habits
+    habit, reward = staticmethod(WORLD.habit), staticmethod(WORLD.reward)
+
+    def __init__(self, rows: list[dict]):
+        self.rows = rows
+
+    def sample(self, n: int, seed: int) -> list[dict]:
+        return random.Random(f"few {salted(seed)}").sample(self.rows, n)
+
+    def held_out(self, n: int, seed: int = 0) -> list[dict]:
+        return WORLD.held_out(n, seed)
+
+
+def taught(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: list[dict],
+    seed: int,
+) -> PreTrainedModel:
+    """A copy of `model` after `UPDATES` updates of SFT on the completions of `rows`.
+
+    Without rows every update has new worked solutions.
+    """
+    learner = copy.deepcopy(model)
+    batches = _again(rows, seed) if rows else _endless(seed)
+    with one_thread(learner):  # more threads are slower for a model this small
+        imitate(learner, tokenizer, batches, LEARNING_RATE)
+    return learner
+
+
+def _again(rows: list[dict], seed: int) -> Iterator[list[dict]]:
+    chance = random.Random(f"again {salted(seed)}")
+    return (chance.sample(rows, BATCH) for _ in range(UPDATES))
+
+
+def _endless(seed: int) -> Iterator[list[dict]]:
+    first = 1000 * (seed + 1)
+    careful = (1.0, 0.0, 0.0)
+    return (WORLD.demonstrations(BATCH, first + i, careful) for i in range(UPDATES))
+
+
+class Grades(NamedTuple):
+    """Shares of right answers."""
+
+    seen: float  # to the problems of the training set
+    new: float  # to 512 held-out sums of the same lengths
+    longer: float  # to 256 held-out sums of six to eight terms
+
+
+PANELS = {
+    "seen": "128 training sums",
+    "new": "new sums, 2–5 terms",
+    "longer": "longer sums, 6–8 terms",
+}
+
+
+def answered(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: list[dict]
+) -> list[str]:
+    """One answer to each problem; 80 tokens are enough for eight terms."""
+    prompts = [row["prompt"] for row in rows]
+    rollout = sample(model, tokenizer, prompts, max_new_tokens=80, seed=7)
+    return rollout.texts(tokenizer)
+
+
+def grade(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, seen: list[dict]
+) -> Grades:
+    shares = []
+    for rows in (seen, WORLD.held_out(512), LONGER.held_out(256)):
+        texts = answered(model, tokenizer, rows)
+        right = [verify(text, row["answer"]) for text, row in zip(texts, rows)]
+        shares.append(sum(right) / len(right))
+    return Grades(*shares)
+
+
+def leaves_out(rows: list[dict], texts: list[str]) -> float:
+    """The share of careful answers with fewer steps than their sum needs."""
+    careful = [(row, text) for row, text in zip(rows, texts) if text[:1].isdigit()]
+    short = [text.count(";") < row["terms"] - 1 for row, text in careful]
+    return sum(short) / max(len(short), 1)
+
+
+def compared(grades: dict[str, Sequence[Grades]], title: str) -> Figure:
+    """One row for each learner and one panel for each kind of problem."""
+    figure, axes = plt.subplots(1, 3, figsize=(8, 3.3), sharey=True)
+    colours = [COLOURS["grpo"] if "GRPO" in name else FREE[1] for name in grades]
+    colours[0] = GREY
+    for axis, (kind, about) in zip(axes, PANELS.items()):
+        rows = {
+            name: [getattr(one, kind) for one in runs] for name, runs in grades.items()
+        }
+        draw.dots(axis, rows, colours)
+        axis.set(xlim=(-0.04, 1.04), xlabel="share right")
+        axis.set_title(about, fontsize=12)
+        axis.grid(axis="y", visible=False)
+    return draw.finding(figure, title)
