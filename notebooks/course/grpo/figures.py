@@ -226,7 +226,7 @@ def against_ppo(
     looks = (COLOURS["ppo"], "-"), (FREE[1], "--")
     for (label, runs), (shade, dash) in zip(explained.items(), looks):
         draw.band(right, runs, shade, label, dash)
-    right.set(ylim=(-0.45, 1), title="variance of the reward explained by")
-    right.legend(loc="center right")
+    right.set(ylim=(-0.8, 1), title="variance of the reward explained by")
+    right.legend(loc="lower right", ncols=2)
     draw.rollout_axis(right, 8)
     return draw.finding(figure, title)
