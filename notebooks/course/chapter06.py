@@ -2,12 +2,14 @@
 
 # ruff: noqa: F401
 
+from IPython.display import display
+
 from course.dapo import figures as pictures
-from course.exercises import check
-from course.kit import claims, plots
+from course.exercises import check, typed
+from course.kit import plots
 from course.kit.by_hand import answers, compare, show
 from course.kit.plots import normalisers as ragged
-from course.kit.runs import of_runs
+from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from refimpl.collect import refill

@@ -306,12 +306,10 @@ def notebook(site: Site, page: Page) -> str:
 
 
 def minutes(page: Page) -> str:
-    """Of a chapter: how long it takes to read, and its exercises on top."""
+    """Of a chapter: how long it takes."""
     if not in_repository(page).endswith(".ipynb"):
         return ""
-    more = start.exercises(page)
-    exercises = f", {more} of exercises" if more else ""
-    return f"{instructor.reading(page)} minutes to read{exercises}"
+    return f"{instructor.minutes(page)} minutes with its exercises"
 
 
 def foot(site: Site, page: Page) -> dict[str, str]:

@@ -97,6 +97,11 @@ def reading(chapter: Page) -> int:
     return 5 * round(words / PACE / 5)
 
 
+def minutes(chapter: Page) -> int:
+    """Of reading and of the exercises that have a check, in steps of five."""
+    return reading(chapter) + 5 * round(parted(asked(chapter))[0] / 5)
+
+
 def order(chapters: list[Page]) -> str:
     rows, sums = [], [0, 0, 0]
     for chapter in chapters:

@@ -8,7 +8,7 @@ import nbformat
 
 from web.page import NOTEBOOKS, Page, text_of
 
-TITLE = "From the policy gradient to SAPO"
+TITLE = "PPO to SAPO"
 SUMMARY = (
     "A course of notebooks on twenty ways to update a language model's policy, from "
     "REINFORCE to SAPO, each derived beside PyTorch code, with sixteen claims of the "

@@ -1,9 +1,9 @@
-"""The first page: a run to drag, the doors into the course, and every chapter."""
+"""The first page: it begins as the README does, with a run to drag, and has every
+chapter with its minutes."""
 
 import json
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from web import instructor
 from web.markdown import markdown
@@ -11,11 +11,8 @@ from web.page import ROOT, Page, template
 from web.pictures import two_rewards
 
 FIRST = ROOT / "README.md"
-SENTENCE = (
-    "This small language model can add, but would rather guess: "
-    "pay it, and watch what it learns, and what it learns to fake."
-)
-"""The README begins with it, too."""
+CORE = "00 01 02 03 05 06 10 11 13".split()
+"""The chapters that lead from the first idea to a real model."""
 
 CARDS = {
     "10_sapo": '<img src="figures/card_clip_or_fade.png" width="440" alt="GRPO\'s clip '
@@ -27,73 +24,28 @@ CARDS = {
 """Where a chapter opens with something that moves, or with no picture."""
 
 
-class Route(NamedTuple):
-    """A way through the chapters; `more` are pages besides them."""
-
-    name: str
-    chapters: Sequence[Page]
-    more: Sequence[tuple[str, str]] = ()
-
-    @property
-    def reading(self) -> int:
-        return sum(map(instructor.reading, self.chapters))
-
-    @property
-    def exercises(self) -> int:
-        return sum(map(exercises, self.chapters))
-
-
-ROUTES = {
-    "Essentials": ("00 01 02 03 06 10 11", ()),
-    "I run TRL or verl": (
-        "00 03 05 14 15",
-        (
-            ("flags.html", "which flag gives this loss?"),
-            ("11_one_surrogate.html#from-symptom-to-cause", "from symptom to cause"),
-        ),
-    ),
-}
-"""Their chapters, and the pages besides."""
-
-
-def routes(chapters: Sequence[Page]) -> list[Route]:
-    by_number = {instructor.number(one): one for one in chapters}
-    chosen = [
-        Route(name, [by_number[number] for number in numbers.split()], more)
-        for name, (numbers, more) in ROUTES.items()
-    ]
-    return [*chosen, Route("All of it", chapters)]
-
-
-def exercises(chapter: Page) -> int:
-    """Minutes of those with a check."""
-    return instructor.parted(instructor.asked(chapter))[0]
-
-
-def duration(minutes: int) -> str:
-    """In words: minutes, and what is longer in half hours."""
-    if minutes < 100:
-        return f"{minutes} minutes"
-    hours, half = divmod(round(minutes / 30), 2)
-    return f"{hours}{'½' * half} hours"
-
-
 def page(pages: Sequence[Page]) -> Page:
     chapters = [one for one in pages if one.source and one.source.suffix == ".ipynb"]
+    core = [one for one in chapters if instructor.number(one) in CORE]
     runs = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
+    lead, for_whom = said("Reasoning models"), said(r"\*\*For you if")
     body = template("start.html.j2").render(
-        sentence=SENTENCE,
+        title=title(),
+        # The question that the picture answers stands above it, the rest below.
+        hook=markdown(lead.partition(" **This is")[0]),
+        lead=markdown("**This is" + lead.partition(" **This is")[2]),
+        for_whom=markdown(for_whom),
         runs=runs,
         last=len(runs["steps"]) - 1,
         first=chapters[0],
-        chapters=chapters,
-        routes=routes(chapters),
-        found=markdown(found()),
+        groups={
+            "The core path": core,
+            "Electives, in any order": [one for one in chapters if one not in core],
+        },
+        found=markdown(said(r"\*\*What we found")),
         image=image,
-        duration=duration,
-        exercises=exercises,
         number=instructor.number,
-        reading=instructor.reading,
+        minutes=instructor.minutes,
     )
     return Page(
         "index.html",
@@ -101,16 +53,19 @@ def page(pages: Sequence[Page]) -> Page:
         body,
         source=FIRST,
         styles=("door.css",),
-        summary=SENTENCE,
+        summary=re.sub(r"[*`]", "", lead),
     )
 
 
-def found() -> str:
-    """The README's findings, without the pictures below them."""
-    heading = "## What we found"
-    text = FIRST.read_text(encoding="utf-8").partition(heading)[2]
-    lines = text.partition("\n## ")[0].splitlines()
-    return "\n".join([heading, "", *(one for one in lines if one.startswith("- "))])
+def title() -> str:
+    return FIRST.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
+def said(begins: str) -> str:
+    """The README's paragraph that begins so; of its lines each is one here, too."""
+    text = FIRST.read_text(encoding="utf-8")
+    found = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*Start)", text, re.M | re.S)
+    return found[0].replace("\n", "\n\n")
 
 
 def image(chapter: Page) -> str:

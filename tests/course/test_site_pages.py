@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fontTools.ttLib import TTFont
@@ -256,22 +257,25 @@ def test_the_start_pages_run_is_chapter_00s():
             assert now[kind] == pytest.approx(told[name][0][kind], abs=0.1)
 
 
-def test_the_readme_begins_as_the_start_page_does():
+def test_the_readme_begins_as_the_start_page_does(chapters):
     told = json.loads(two_rewards.FILE.read_text(encoding="utf-8"))
-    readme = start.FIRST.read_text(encoding="utf-8").partition("\n## ")[0]
-    shown = [start.SENTENCE]
-    for prompt, (answer, *_) in zip(told["prompts"], told["steps"][0]["answers"]):
-        shown.append(f"| `{prompt}` | `{answer}` |")
-    shown += [
-        f"to {told['steps'][-1]['paid']}",
-        f"{told['right'][-1]['right']} are right",
-    ]
-    assert [one for one in shown if one not in readme] == []
+    top = start.FIRST.read_text(encoding="utf-8").partition("\n## ")[0]
+    ends = f"to {told['steps'][-1]['paid']}", f"{told['right'][-1]['right']} are right"
+    assert [one for one in ends if one not in top] == []
+    body = start.page(chapters).body
+    for begins in ("# ", "Reasoning models", "**This is", "**For you", "**Time"):
+        words = re.search(re.escape(begins) + r"([^.`\n]*)", top)[1]
+        assert re.sub(r"[*]", "", words).strip() in re.sub(r"<[^>]*>", "", body)
 
 
-def test_the_routes_count_the_minutes_of_the_instructors_page(chapters):
-    essentials, engine, every = start.routes(chapters)
-    sums = re.findall(r"<td>(\d+)</td>", instructor.order(chapters))[-3:]
-    assert [every.reading, every.exercises] == list(map(int, sums[:2]))
-    assert 60 < engine.reading < essentials.reading < every.reading
-    assert start.duration(95) == "95 minutes" and start.duration(150) == "2½ hours"
+def test_the_readme_has_each_chapters_minutes_and_the_core_path(chapters):
+    """Core and electives, and how long they take, are said once."""
+    text = start.FIRST.read_text(encoding="utf-8")
+    row = r"^\| \[[^]]*\]\(notebooks/(\w+)\.ipynb\) \| .* \| (\d+) \|$"
+    rows = dict(re.findall(row, text, re.M))
+    now = {Path(one.file).stem: instructor.minutes(one) for one in chapters}
+    assert {name: int(n) for name, n in rows.items()} == now
+    core = text.partition("The **electives**")[0]
+    first = [name for name in rows if f"({'notebooks'}/{name}.ipynb) |" in core]
+    assert [name.partition("_")[0] for name in first] == start.CORE
+    assert "about ten hours" in core and 9 * 60 <= sum(now[n] for n in first) <= 11 * 60

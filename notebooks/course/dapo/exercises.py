@@ -1,21 +1,8 @@
-"""Exercises of chapter 06: room, climb, kept groups, punishment, prompts, a bug."""
-
-import math
+"""Exercises of chapter 06: climb, entropy, punishment, prompts, a bug."""
 
 import torch
 
 from course.kit.exercise import Exercise
-
-
-def rollouts_to_climb(start: float, target: float, epsilon: float) -> int:
-    """Each rollout multiplies by at most 1 + ε, so it takes a logarithm."""
-    return math.ceil(math.log(target / start) / math.log(1 + epsilon))
-
-
-def kept(rewards: torch.Tensor) -> torch.Tensor:
-    """A prompt stays if some answer was right and some was wrong."""
-    right = rewards.sum(-1)
-    return (right > 0) & (right < rewards.shape[-1])
 
 
 def punished(correct: float, length: int, max_length: int, buffer: int) -> float:
@@ -24,29 +11,13 @@ def punished(correct: float, length: int, max_length: int, buffer: int) -> float
     return correct - min(max(over / buffer, 0.0), 1.0)
 
 
-_FIRST = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-_SECOND = torch.tensor([[1.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0], [1.0] * 4])
-
-
-def _unrounded(start, target, epsilon):
-    return math.log(target / start) / math.log(1 + epsilon)
-
-
-def _step_by_step(start, target, epsilon):
-    """6.2 as a loop."""
-    rollouts = 0
-    while start < target:
-        start, rollouts = start * (1 + epsilon), rollouts + 1
-    return rollouts
-
-
 def _less(punishment):
-    """6.4 with a punishment of (length, L_max, L_cache)."""
+    """6.3 with a punishment of (length, L_max, L_cache)."""
     return lambda correct, *lengths: correct - punishment(*lengths)
 
 
 def _in_three_cases(correct, length, max_length, buffer):
-    """6.4 as Eq. 13 is printed."""
+    """6.3 as Eq. 13 is printed."""
     start = max_length - buffer
     if length <= start:
         return correct
@@ -59,66 +30,31 @@ EXERCISES = (
     Exercise(
         "6.1",
         minutes=5,
-        solution=0.83,
-        why="1/1.2: from there on even GRPO's clip lies beyond probability 1, so both "
-        "tokens are limited by 1 alone.",
-        choices=(0.2, 0.5, 0.78, 0.83),
+        solution=22,
+        why="Each rollout multiplies by 1.2, and it takes 22 factors of 1.2 to come to "
+        "50, because ln 50 / ln 1.2 = 21.5.",
+        choices=(5, 22, 60, 245),
         mistakes={
-            "That is ε, the bound on the ratio. Read where the curves meet.": 0.2,
-            "At 0.5 the room is 0.10 for GRPO and 0.14 for DAPO.": 0.5,
-            "From 1/1.28 on DAPO's clip has no effect, but GRPO's still has one.": 0.78,
-            "Right place: 1/1.2. Of the four answers that is 0.83.": 1 / 1.2,
+            "Five rollouts multiply by 1.2⁵ = 2.5: the token is at 2.5 % then.": 5,
+            "The lift grows with the token: it is a factor, not an amount.": 245,
+            "1.2⁶⁰ is more than 50,000; a factor of 50 is enough.": 60,
         },
     ),
     Exercise(
         "6.2",
-        minutes=10,
-        solution=rollouts_to_climb,
-        also=(_step_by_step,),
-        cases=((0.01, 0.5, 0.2), (0.01, 0.5, 0.28), (0.001, 0.5, 0.4), (0.2, 0.5, 0.2)),
+        minutes=5,
+        solution="falls",
+        why="What the rare answer gives up goes mostly to the answer that is likely "
+        "already, so the policy becomes more certain.",
+        choices=("rises", "falls", "stays"),
         mistakes={
-            "Growth is by a factor each time, not by the same amount: use logs.": (
-                lambda start, target, epsilon: math.ceil(
-                    (target - start) / (start * epsilon)
-                )
-            ),
-            "Round up: a whole rollout is needed for the last bit.": (
-                lambda *case: math.floor(_unrounded(*case))
-            ),
-            "A number of rollouts is whole: round up.": _unrounded,
-            "log(1 + ε) is not ε: at ε = 0.2 that is 10 % off.": (
-                lambda start, target, epsilon: math.ceil(
-                    math.log(target / start) / epsilon
-                )
-            ),
+            "It would rise if a likely answer were punished. Who gains here?": "rises",
+            "A little probability moves, and it moves to the likely answer.": "stays",
+            "The policy becomes more certain. What is that in entropy?": "grows",
         },
     ),
     Exercise(
         "6.3",
-        minutes=5,
-        solution=kept,
-        also=(lambda rewards: rewards.std(-1) > 0,),
-        cases=((_FIRST,), (_SECOND,)),
-        mistakes={
-            "You kept the groups that are all right: they have no gradient either.": (
-                lambda rewards: rewards.sum(-1) > 0
-            ),
-            "You kept the groups that are all wrong: they have no gradient either.": (
-                lambda rewards: rewards.sum(-1) < rewards.shape[-1]
-            ),
-            "That is what is thrown away. The question is what stays.": (
-                lambda rewards: ~kept(rewards)
-            ),
-            "One answer per prompt, not per response: a group stays whole.": (
-                lambda rewards: kept(rewards)[:, None].expand_as(rewards).clone()
-            ),
-            "Those are single responses with reward 1. Judge the group.": (
-                lambda rewards: rewards == 1
-            ),
-        },
-    ),
-    Exercise(
-        "6.4",
         minutes=10,
         solution=punished,
         also=(_in_three_cases,),
@@ -155,7 +91,7 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "6.5",
+        "6.4",
         minutes=10,
         solution="an eighth",
         why="A group of 16 is live with probability 1.00 at p = 0.5, and 0.149 at p = "
@@ -174,22 +110,107 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "6.6",
-        minutes=15,
-        solution=6,
+        "6.5",
+        minutes=10,
+        solution=(6, "b"),
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 10)), ("a", "b", "c", "d")),
         why="Dead or alive is a matter of being right: `live = right.std(1) > 0`. With "
         "the punishment in it, a group of wrong answers of which one runs long counts "
         "as live, and trains the policy on brevity alone.",
         mistakes={
-            "Line 1 is right: the batch starts empty and is filled below.": 1,
-            "Line 2 is right: it draws until the batch is full.": 2,
-            "Line 3 is right: new prompts in every round, G answers to each.": 3,
-            "Line 4 is right: the verifier's verdict, without any punishment.": 4,
             "Line 5 is right: Eq. 13 is added to the correctness reward. "
-            "But who reads R next, and should it?": 5,
-            "Line 7 is right: whole groups are kept, with their punished rewards.": 7,
-            "Line 8 is right: what was drawn beyond the batch is dropped.": 8,
-            "Line 9 is right: the punishment belongs in the advantages.": 9,
+            "But who reads R next, and should it?": (5, "b"),
+            "The punishment belongs in the advantages, as line 9 has it: look at "
+            "what decides which groups are kept.": (9, "d"),
+            "New prompts in every round are what dynamic sampling is.": (3, "a"),
+            "What was drawn beyond the batch is dropped, in whole groups.": (8, "c"),
+        },
+    ),
+)
+
+
+def dapo_loss(logp, old_logp, advantages, mask, low=0.2, high=0.28):
+    """−(1/Σ_i|o_i|) Σ_i Σ_t min(r Â, clip(r, 1 − low, 1 + high) Â): Eq. 8."""
+    A = advantages[:, None]
+    r = (logp - old_logp).exp()
+    clipped = r.clamp(1 - low, 1 + high)
+    return -(mask * torch.minimum(r * A, clipped * A)).sum() / mask.sum()
+
+
+def _of_clip(bounds):
+    """A wrong `dapo_loss` with other bounds, a function of (low, high)."""
+
+    def loss(logp, old_logp, advantages, mask, low=0.2, high=0.28):
+        return dapo_loss(logp, old_logp, advantages, mask, *bounds(low, high))
+
+    return loss
+
+
+def _terms(logp, old_logp, advantages, low=0.2, high=0.28):
+    r, A = (logp - old_logp).exp(), advantages[:, None]
+    return r * A, r.clamp(1 - low, 1 + high) * A
+
+
+def _by_response(logp, old_logp, advantages, mask, **bounds):
+    objective = torch.minimum(*_terms(logp, old_logp, advantages, **bounds))
+    return -((mask * objective).sum(-1) / mask.sum(-1)).mean()
+
+
+def _padded(logp, old_logp, advantages, mask, **bounds):
+    return -torch.minimum(*_terms(logp, old_logp, advantages, **bounds)).mean()
+
+
+def _over_all_places(logp, old_logp, advantages, mask, **bounds):
+    objective = torch.minimum(*_terms(logp, old_logp, advantages, **bounds))
+    return -(mask * objective).mean()
+
+
+def _no_minimum(logp, old_logp, advantages, mask, **bounds):
+    _, clipped = _terms(logp, old_logp, advantages, **bounds)
+    return -(mask * clipped).sum() / mask.sum()
+
+
+def _in_cases(logp, old_logp, advantages, mask, low=0.2, high=0.28):
+    """The minimum as its two cases: a ceiling for good tokens, a floor for bad."""
+    r, A = (logp - old_logp).exp(), advantages[:, None]
+    bounded = torch.where(A > 0, r.clamp(max=1 + high), r.clamp(min=1 - low))
+    return -(bounded * A * mask).sum() / mask.sum()
+
+
+_RATIOS = torch.tensor(
+    [[1.35, 1.25, 0.7, 1.0], [0.75, 1.4, 0.9, 1.0], [1.1, 1.0, 1.0, 1.0]]
+).double()
+_MASK = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 0], [1, 0, 0, 0]]).double()
+_OLD = torch.full((3, 4), 0.5).double().log()
+_BATCH = (_OLD + _RATIOS.log(), _OLD, torch.tensor([1.2, -0.8, 0.5]).double(), _MASK)
+
+TYPED = (
+    Exercise(
+        "06.dapo_loss",
+        minutes=10,
+        solution=dapo_loss,
+        also=(_in_cases,),
+        cases=(_BATCH,),
+        gradient=True,
+        mistakes={
+            "That is GRPO's mean: each response first. Here every token counts alike, "
+            "so divide one sum by the number of all tokens.": _by_response,
+            "Padding is averaged as well: multiply by the mask.": _padded,
+            "You multiply by the mask, but divide by B·T: divide by mask.sum().": (
+                _over_all_places
+            ),
+            "The clip is the same on both sides: there is more room above, 1 + high.": (
+                _of_clip(lambda low, high: (low, low))
+            ),
+            "The bounds are swapped: it is 1 − low below and 1 + high above.": (
+                _of_clip(lambda low, high: (high, low))
+            ),
+            "Where is the minimum? A clip alone also stops tokens that ought to come "
+            "back.": _no_minimum,
+            "The sign: PyTorch minimises, and J is to be maximised.": (
+                lambda *batch: -dapo_loss(*batch)
+            ),
         },
     ),
 )

@@ -14,7 +14,6 @@ from course.kit.plots.style import (
     COLOURS,
     FREE,
     GOOD,
-    GREY,
     INK,
     METHOD_DASHES,
     RIGHT,
@@ -282,26 +281,6 @@ def at_equal_reward(histories: Sequence[History]) -> float:
     """The mean entropy of the rollouts whose reward is in `EQUAL`."""
     pairs = [pair for h in histories for pair in zip(h["reward"], h["entropy"])]
     return statistics.fmean(e for r, e in pairs if EQUAL[0] < r < EQUAL[1])
-
-
-def entropy_at_reward(runs: Mapping[str, Sequence[History]]) -> Figure:
-    """Entropy against reward, one mark for each rollout of each run."""
-    figure, axis = plt.subplots(figsize=(8, 4.6))
-    axis.axvspan(*EQUAL, color=GREY, alpha=0.16, linewidth=0)
-    for (label, histories), colour in zip(runs.items(), WIDTHS):
-        x = [r for h in histories for r in h["reward"]]
-        y = [e for h in histories for e in h["entropy"]]
-        named = f"{label}: {at_equal_reward(histories):.2f}"
-        axis.plot(x, y, "o", color=colour, alpha=0.8, markersize=7, label=named)
-    axis.set(xlabel="reward (training)", ylabel="entropy (nats/token)")
-    axis.set_ylim(bottom=0)
-    axis.legend(title="mean entropy in the grey band", alignment="left")
-    title = "At equal reward the entropy is about equal, whatever the upper bound"
-    draw.finding(figure, title)
-    (count,) = {len(histories) for histories in runs.values()}
-    return draw.caption(
-        figure, f"{count} runs per bound, a mark for each of their rollouts"
-    )
 
 
 def parts(runs: Mapping[str, Sequence[History]], late: Callable) -> Figure:
