@@ -4,12 +4,11 @@
 
 from IPython.display import display
 
-from course.exercises import check
+from course.exercises import check, typed
 from course.kit import exercise_runs as of_exercises
 from course.kit import plots
 from course.kit.by_hand import answers, compare, show
-from course.kit.habits import more_sft, survey
-from course.kit.runs import of_runs
+from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.policy_gradient import figures as estimators
 from refimpl.tasks.world import habit

@@ -4,12 +4,11 @@
 
 from IPython.display import display
 
-from course.exercises import check
+from course.exercises import check, typed
 from course.gspo import figures as pictures
-from course.gspo.exercises import BROKEN
-from course.kit import claims, plots, stale
+from course.kit import plots, stale
 from course.kit.by_hand import answers, compare, show
 from course.kit.plots import tokens
-from course.kit.runs import of_runs
+from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS

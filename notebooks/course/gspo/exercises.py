@@ -1,27 +1,319 @@
-"""Exercises of chapter 05: sequence ratio, its clip, its scale, token advantages."""
+"""Chapter 05: the two losses that are typed, and the exercises."""
 
+import itertools
 import math
-from dataclasses import replace
 
 import torch
 
 from course.kit.exercise import Exercise
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens
+
+# The losses of "Type it"
 
 
-def sequence_ratio(z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The exponential of the mean log-ratio over the response's own tokens."""
-    return ((z * mask).sum(-1) / mask.sum(-1)).exp()
+def gspo_loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+    """One ratio per response, its clip, and the mean over responses."""
+    z = (logp - old_logp) * mask
+    s = (z.sum(-1) / mask.sum(-1)).exp()  # (B,)
+    inside = s.clamp(1 - low, 1 + high)
+    return -torch.minimum(s * advantages, inside * advantages).mean()
 
 
-def is_clipped(
-    s: list[float], advantages: list[float], low: float, high: float
-) -> list[bool]:
-    """A clip bites where s has gone too far in the direction that Â asked for."""
-    return [
-        (a > 0 and x > 1 + high) or (a < 0 and x < 1 - low)
-        for x, a in zip(s, advantages, strict=True)
-    ]
+def gspo_token_loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+    """The value of s for every token, with the gradient of the token alone."""
+    s = _ratio(logp, old_logp, mask).detach() * (logp - logp.detach()).exp()
+    return -_per_response(_clipped(s, advantages, low, high), mask)
+
+
+def _ratio(logp, old_logp, mask):
+    """s, of shape (B, 1)."""
+    total = ((logp - old_logp) * mask).sum(-1, keepdim=True)
+    return (total / mask.sum(-1, keepdim=True)).exp()
+
+
+def _clipped(ratio, advantages, low, high):
+    inside = ratio.clamp(1 - low, 1 + high)
+    return torch.minimum(ratio * advantages, inside * advantages)
+
+
+def _per_response(each, mask):
+    """The mean over a response's tokens, then over responses."""
+    return ((each * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+def _with_ratio(ratio):
+    """GSPO's loss with another ratio of a response, (logp, old_logp, mask) → (B,)."""
+
+    def loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+        s = ratio(logp, old_logp, mask)
+        return -_clipped(s, advantages, low, high).mean()
+
+    return loss
+
+
+def _with_objective(objective):
+    """GSPO's loss with another objective (s, Â, lower bound, upper bound) → (B,)."""
+
+    def loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+        s = _ratio(logp, old_logp, mask)[:, 0]
+        return -objective(s, advantages, 1 - low, 1 + high).mean()
+
+    return loss
+
+
+def _by_tokens(ratio, mean=_per_response):
+    """GSPO-token's loss with another ratio of each token."""
+
+    def loss(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+        s = ratio(logp, old_logp, mask).expand_as(mask)
+        return -mean(_clipped(s, advantages, low, high), mask)
+
+    return loss
+
+
+def _token_ratio(logp, old_logp, mask):
+    """s in value, π_θ in gradient."""
+    return _ratio(logp, old_logp, mask).detach() * (logp - logp.detach()).exp()
+
+
+def _token_mean(each, mask):
+    return (each * mask).sum() / mask.sum()
+
+
+def _row_by_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+    """GSPO with PPO's clip as a maximum of losses, one response after the other."""
+    losses = []
+    for new, old, advantage, row in zip(logp, old_logp, advantages, mask, strict=True):
+        s = (new - old)[row > 0].mean().exp()
+        stopped = s.clamp(1 - low, 1 + high) * advantage
+        losses.append(torch.maximum(-s * advantage, -stopped))
+    return torch.stack(losses).mean()
+
+
+def _gspo_token_row_by_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+    """GSPO-token with π/sg[π] written as a fraction of probabilities."""
+    losses = []
+    for new, old, each, row in zip(logp, old_logp, advantages, mask, strict=True):
+        new, old, each = new[row > 0], old[row > 0], each[row > 0]
+        s = (new - old).detach().mean().exp() * new.exp() / new.exp().detach()
+        losses.append(-_clipped(s, each, low, high).mean())
+    return sum(losses) / len(losses)
+
+
+def _batch(scale: float, seed: int = 5):
+    """Four responses, with padding, a hole, and numbers where nothing counts."""
+    dice = torch.Generator().manual_seed(seed)
+    z = torch.randn(4, 5, generator=dice, dtype=torch.float64) * scale
+    old_logp = -torch.rand(4, 5, generator=dice, dtype=torch.float64) - 0.2
+    mask = torch.ones(4, 5, dtype=torch.float64)
+    mask[1, 3:] = 0
+    mask[2, 1] = 0  # as between two turns of a dialogue
+    mask[3, 2:] = 0
+    return old_logp + z, old_logp, mask
+
+
+_A = torch.tensor([1.2, -0.7, -0.4, 0.9], dtype=torch.float64)
+_A_TOKENS = torch.tensor(
+    [
+        [1.5, -0.5, 1, 0.3, -1],
+        [-1, 0.4, -2, 1, 1],
+        [0.7, 3, -0.6, 1, 1],
+        [2, -1, 1, 1, 1],
+    ],
+    dtype=torch.float64,
+)
+
+
+def _cases(advantages):
+    """Open, clipped for some, and clipped for most; the bounds differ."""
+    shapes = ((0.01, 0.2, 0.4), (0.3, 0.03, 0.08), (0.3, 0.1, 0.02))
+    return tuple(
+        (logp, old_logp, advantages, mask, low, high)
+        for scale, low, high in shapes
+        for logp, old_logp, mask in [_batch(scale)]
+    )
+
+
+TYPED = (
+    Exercise(
+        "05.gspo_loss",
+        minutes=10,
+        solution=gspo_loss,
+        also=(_row_by_row,),
+        cases=_cases(_A),
+        gradient=True,
+        mistakes={
+            "The root is missing: divide the sum of log-ratios by |o| before exp.": (
+                _with_ratio(lambda new, old, mask: ((new - old) * mask).sum(-1).exp())
+            ),
+            "You divide by the padded width; |o| counts the ones of the mask.": (
+                _with_ratio(lambda new, old, mask: ((new - old) * mask).mean(-1).exp())
+            ),
+            "Padding takes part in the sum: multiply the log-ratios by the mask.": (
+                _with_ratio(
+                    lambda new, old, mask: ((new - old).sum(-1) / mask.sum(-1)).exp()
+                )
+            ),
+            "That is the arithmetic mean of the ratios: average the logs, then exp.": (
+                _with_ratio(
+                    lambda new, old, mask: (
+                        ((new - old).exp() * mask).sum(-1) / mask.sum(-1)
+                    )
+                )
+            ),
+            "exp is missing: that is log s.": (
+                _with_ratio(
+                    lambda new, old, mask: ((new - old) * mask).sum(-1) / mask.sum(-1)
+                )
+            ),
+            "One ratio for the whole batch: each response has its own (dim=-1).": (
+                _with_ratio(
+                    lambda new, old, mask: (
+                        (((new - old) * mask).sum() / mask.sum()).exp().expand(len(new))
+                    )
+                )
+            ),
+            "The value is right, but you detached s, so nothing has a gradient.": (
+                _with_ratio(
+                    lambda new, old, mask: _ratio(new, old, mask)[:, 0].detach()
+                )
+            ),
+            "The sign: an optimiser minimises, so the loss is −J.": (
+                lambda *batch: -gspo_loss(*batch)
+            ),
+            "The min is missing. Without it, responses that moved against their "
+            "advantage lose their gradient as well.": _with_objective(
+                lambda s, a, low, high: s.clamp(low, high) * a
+            ),
+            "You took the larger of the two: the objective is their minimum.": (
+                _with_objective(
+                    lambda s, a, low, high: torch.maximum(s * a, s.clamp(low, high) * a)
+                )
+            ),
+            "The clip is missing.": _with_objective(lambda s, a, low, high: s * a),
+            "s is (B, 1) and the advantages are (B,), so their product is (B, B): each "
+            "ratio meets the advantages of all responses.": (
+                lambda logp, old_logp, a, mask, low, high: (
+                    -_clipped(_ratio(logp, old_logp, mask), a, low, high).mean()
+                )
+            ),
+            "`low` and `high` are exchanged.": (
+                lambda logp, old_logp, a, mask, low, high: gspo_loss(
+                    logp, old_logp, a, mask, high, low
+                )
+            ),
+            "The mean over responses is missing: you return their sum.": (
+                lambda *batch: gspo_loss(*batch) * len(batch[0])
+            ),
+            "A mean over tokens counts a response as often as it has tokens. Every "
+            "response counts once.": (
+                lambda logp, old_logp, a, mask, low, high: (
+                    -_token_mean(
+                        _clipped(_ratio(logp, old_logp, mask), a[:, None], low, high),
+                        mask,
+                    )
+                )
+            ),
+            "That is GRPO, with a ratio for every token. GSPO has one per response.": (
+                lambda logp, old_logp, a, mask, low, high: (
+                    -_per_response(
+                        _clipped((logp - old_logp).exp(), a[:, None], low, high), mask
+                    )
+                )
+            ),
+        },
+    ),
+    Exercise(
+        "05.gspo_token_loss",
+        minutes=10,
+        solution=gspo_token_loss,
+        also=(_gspo_token_row_by_row,),
+        cases=_cases(_A_TOKENS),
+        gradient=True,
+        mistakes={
+            "s is not detached, so each token pushes all tokens, and itself once "
+            "more.": _by_tokens(
+                lambda new, old, mask: (
+                    _ratio(new, old, mask) * (new - new.detach()).exp()
+                )
+            ),
+            "That is GSPO again: without stop-gradient each token pushes all tokens.": (
+                _by_tokens(_ratio)
+            ),
+            "The value is right, but nothing has a gradient: multiply sg[s] by "
+            "π_θ / sg[π_θ], whose gradient is that of the token.": _by_tokens(
+                lambda new, old, mask: _ratio(new, old, mask).detach()
+            ),
+            "The fraction is π_θ over itself, detached, and not over π_old: its value "
+            "is 1.": _by_tokens(
+                lambda new, old, mask: (
+                    _ratio(new, old, mask).detach() * (new - old).exp()
+                )
+            ),
+            "That is GRPO, with a ratio for every token. The value is s for all of "
+            "them.": _by_tokens(lambda new, old, mask: (new - old).exp()),
+            "You average a response's advantages: each token keeps its own.": (
+                lambda logp, old_logp, a, mask, low, high: gspo_token_loss(
+                    logp,
+                    old_logp,
+                    ((a * mask).sum(-1) / mask.sum(-1))[:, None].expand_as(mask),
+                    mask,
+                    low,
+                    high,
+                )
+            ),
+            "The root is missing: divide the sum of log-ratios by |o| before exp.": (
+                _by_tokens(
+                    lambda new, old, mask: (
+                        ((new - old) * mask).sum(-1, keepdim=True).exp().detach()
+                        * (new - new.detach()).exp()
+                    )
+                )
+            ),
+            "Padding takes part in the ratio: multiply the log-ratios by the mask.": (
+                _by_tokens(
+                    lambda new, old, mask: (
+                        ((new - old).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True))
+                        .exp()
+                        .detach()
+                        * (new - new.detach()).exp()
+                    )
+                )
+            ),
+            "Padding takes part in the mean over tokens: multiply by the mask.": (
+                _by_tokens(
+                    _token_ratio, lambda x, mask: (x.sum(-1) / mask.sum(-1)).mean()
+                )
+            ),
+            "You divide by the padded width; |o| counts the ones of the mask.": (
+                _by_tokens(_token_ratio, lambda x, mask: (x * mask).mean())
+            ),
+            "A mean over all tokens counts a response as often as it has tokens. Take "
+            "the mean of each response first.": _by_tokens(_token_ratio, _token_mean),
+            "The mean over a response's tokens is missing.": _by_tokens(
+                _token_ratio, lambda x, mask: (x * mask).sum(-1).mean()
+            ),
+            "The sign: an optimiser minimises, so the loss is −J.": (
+                lambda *batch: -gspo_token_loss(*batch)
+            ),
+            "`low` and `high` are exchanged.": (
+                lambda logp, old_logp, a, mask, low, high: gspo_token_loss(
+                    logp, old_logp, a, mask, high, low
+                )
+            ),
+            "The min is missing. Without it, tokens of a response that moved against "
+            "their advantage lose their gradient as well.": (
+                lambda logp, old_logp, a, mask, low, high: (
+                    -_per_response(
+                        _token_ratio(logp, old_logp, mask).clamp(1 - low, 1 + high) * a,
+                        mask,
+                    )
+                )
+            ),
+        },
+    ),
+)
+
+# The exercises
 
 
 def room_for_one_token(length: int, epsilon: float) -> float:
@@ -29,127 +321,51 @@ def room_for_one_token(length: int, epsilon: float) -> float:
     return math.exp(length * math.log(1 + epsilon))
 
 
-def pushes(z: list[float], advantages: list[float]) -> tuple[list[float], list[float]]:
-    """GSPO: s · mean Â / |o| at every token. GSPO-token: s · Â_t / |o|."""
-    n = len(z)
-    s = math.exp(sum(z) / n)
-    mean = sum(advantages) / n
-    return [s * mean / n] * n, [s * a / n for a in advantages]
+def mean_of_s(old: list[float], new: list[float], n: int) -> float:
+    """E[Π r_t^(1/n)] = (E[r^(1/n)])^n, because the tokens are independent."""
+    one_token = sum(p * (q / p) ** (1 / n) for p, q in zip(old, new, strict=True))
+    return one_token**n
 
 
-_Z = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.5, 0.1, 0.0, 0.0], [-0.4, 0.0, 0.0, 0.0]])
-_MASK = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
-_ONE = torch.tensor([[0.2, 0.6]]), torch.tensor([[1.0, 1.0]])
-
-_S = [1.5, 1.5, 0.6, 0.6, 1.05, 0.95, 1.5, 0.6, 0.9, 1.2]
-_A = [1.0, -1.0, 1.0, -1.0, 0.5, -0.5, 0.0, 0.0, -2.0, 1.0]
+def _by_logs(old, new, n):
+    """Σ π_old^(1 − 1/n) π_θ^(1/n), to the n."""
+    old, new = torch.tensor([old, new], dtype=torch.float64).log()
+    return (n * ((1 - 1 / n) * old + new / n).logsumexp(0)).exp().item()
 
 
-def _each(rule):
-    """What `rule(s, Â, lower bound, upper bound)` says of each response."""
-    return lambda s, advantages, low, high: [
-        rule(x, a, 1 - low, 1 + high) for x, a in zip(s, advantages, strict=True)
-    ]
+def _by_enumeration(old, new, n):
+    """The sum over all responses, for short ones; else the formula."""
+    if len(old) ** n > 10_000:
+        return _by_logs(old, new, n)
+    total = 0.0
+    for tokens in itertools.product(range(len(old)), repeat=n):
+        chance = math.prod(old[t] for t in tokens)
+        total += chance * math.prod(new[t] / old[t] for t in tokens) ** (1 / n)
+    return total
 
 
-def _fresh(t: Tokens) -> Objective:
-    """GSPO's objective, if π_old were read anew at every update: s is always 1."""
-    return ALGORITHMS["gspo"].objective(t._replace(old_logp=t.logp.detach()))
-
-
-BROKEN = replace(ALGORITHMS["gspo"], objective=_fresh)
-"""The run of exercise 5.7, for `train`."""
-
-
-def _by_rows(z, mask):
-    return torch.stack([x[m > 0].mean().exp() for x, m in zip(z, mask, strict=True)])
-
-
-def _by_signs(s, advantages, low, high):
-    """The clip as min(s Â, clip(s) Â): a gradient is lost where the second is less."""
-    inside = [min(max(x, 1 - low), 1 + high) for x in s]
-    return [a * c < a * x for x, c, a in zip(s, inside, advantages, strict=True)]
-
-
-def _by_autograd(z, advantages):
-    """Both methods' losses, unclipped, through autograd."""
-    a = torch.tensor(advantages, dtype=torch.float64)
-    pushes = []
-    for per_token in (False, True):
-        logp = torch.tensor(z, dtype=torch.float64).requires_grad_()
-        s = logp.mean().exp()
-        s = s.detach() * (logp - logp.detach()).exp() if per_token else s
-        pushes.append(torch.autograd.grad((s * a).mean(), logp)[0].tolist())
-    return tuple(pushes)
+def _kl(p, q):
+    return sum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
 
 
 EXERCISES = (
     Exercise(
         "5.1",
         minutes=5,
-        solution=sequence_ratio,
-        also=(_by_rows,),
-        cases=((_Z, _MASK), _ONE),
+        solution=0,
+        why="log s = (7 · 0.262 − 2.996) / 8 = −0.145: s = 0.865 < 1, and Â > 0, so it "
+        "is open.",
         mistakes={
-            "The root is missing: divide the sum of log-ratios by |o| before exp.": (
-                lambda z, mask: (z * mask).sum(-1).exp()
-            ),
-            "You divide by the padded width; |o| counts the mask's ones.": (
-                lambda z, mask: (z * mask).mean(-1).exp()
-            ),
-            "That is log s: exp is missing.": (
-                lambda z, mask: (z * mask).sum(-1) / mask.sum(-1)
-            ),
-            "That is the arithmetic mean of the ratios: average the logs, then exp.": (
-                lambda z, mask: (z.exp() * mask).sum(-1) / mask.sum(-1)
-            ),
-            "One ratio for the whole batch: each response has its own (dim=-1).": (
-                lambda z, mask: ((z * mask).sum() / mask.sum()).exp()
-            ),
-            "You took the square root of the product; the root is the |o|-th.": (
-                lambda z, mask: ((z * mask).sum(-1) / 2).exp()
-            ),
+            "That is GRPO's count, token by token. GSPO averages the logs first.": 7,
+            "s is far from 1, but below it: a good response is stopped above 1 + ε "
+            "only.": 8,
+            "The wild token has fallen, against its Â > 0: no clip stops that; and "
+            "GSPO never stops a single token.": 1,
         },
     ),
     Exercise(
         "5.2",
-        minutes=10,
-        solution=is_clipped,
-        also=(_by_signs,),
-        cases=((_S, _A, 0.2, 0.3), (_S, _A, 0.3, 0.2), (_S, _A, 0.2, 0.6)),
-        mistakes={
-            "You count every s outside the range. The clip is one-sided: what has "
-            "moved against its advantage keeps its gradient.": _each(
-                lambda x, a, low, high: x > high or x < low
-            ),
-            "The sides are swapped: with Â > 0 the upper bound stops it.": _each(
-                lambda x, a, low, high: (a < 0 and x > high) or (a > 0 and x < low)
-            ),
-            "ε_low and ε_high are swapped.": (
-                lambda s, a, low, high: is_clipped(s, a, high, low)
-            ),
-            "You clip good responses only; bad ones stop at 1 − ε_low.": _each(
-                lambda x, a, low, high: a > 0 and x > high
-            ),
-            "Â = 0 has no gradient to lose: neither bound counts it.": _each(
-                lambda x, a, low, high: (a >= 0 and x > high) or (a <= 0 and x < low)
-            ),
-            "You treat Â = 0 as bad. It has no gradient to lose: the lower bound "
-            "stops Â < 0 only.": _each(
-                lambda x, a, low, high: (a > 0 and x > high) or (a <= 0 and x < low)
-            ),
-            "You treat Â = 0 as good. It has no gradient to lose: the upper bound "
-            "stops Â > 0 only.": _each(
-                lambda x, a, low, high: (a >= 0 and x > high) or (a < 0 and x < low)
-            ),
-            "The bounds are 1 − ε_low and 1 + ε_high, not the ε themselves.": (
-                lambda s, a, low, high: is_clipped(s, a, 1 - low, high - 1)
-            ),
-        },
-    ),
-    Exercise(
-        "5.3",
-        minutes=10,
+        minutes=5,
         solution=room_for_one_token,
         also=(lambda length, epsilon: (1 + epsilon) ** length,),
         cases=((30, 0.04), (4, 0.2), (1000, 4e-4)),
@@ -175,93 +391,82 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "5.4",
+        "5.3",
         minutes=15,
-        solution=pushes,
-        also=(_by_autograd,),
+        solution=mean_of_s,
+        also=(_by_logs, _by_enumeration),
         cases=(
-            ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0]),
-            ([0.3, -0.1, 0.4], [1.0, 0.5, -0.9]),
+            ([0.5, 0.5], [0.6, 0.4], 1),
+            ([0.5, 0.5], [0.6, 0.4], 4),
+            ([0.7, 0.2, 0.1], [0.5, 0.2, 0.3], 3),
+            ([0.9, 0.1], [0.6, 0.4], 64),
         ),
         mistakes={
-            "You swapped the two: GSPO averages the advantages.": (
-                lambda z, a: pushes(z, a)[::-1]
+            "That is the mean of one token's factor r^(1/n). A response has n of them, "
+            "and they are independent.": (
+                lambda old, new, n: mean_of_s(old, new, n) ** (1 / n)
             ),
-            "The mean over tokens is missing: both have a 1/|o|.": (
-                lambda z, a: tuple([len(z) * x for x in p] for p in pushes(z, a))
-            ),
-            "The ratio is s_i, the same at every token; you used each token's r.": (
-                lambda z, a: (
-                    [math.exp(x) * sum(a) / len(a) / len(z) for x in z],
-                    [math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],
+            "You average under π_θ, but the responses were sampled from π_old.": (
+                lambda old, new, n: (
+                    sum(q * (q / p) ** (1 / n) for p, q in zip(old, new, strict=True))
+                    ** n
                 )
             ),
-            "Those are GRPO's pushes: in GSPO one ratio serves all tokens.": (
-                lambda z, a: (
-                    ([math.exp(x) * b / len(z) for x, b in zip(z, a, strict=True)],) * 2
+            "The ratio is upside down: it is π_θ / π_old.": (
+                lambda old, new, n: (
+                    sum(p * (p / q) ** (1 / n) for p, q in zip(old, new, strict=True))
+                    ** n
                 )
             ),
-            "GSPO-token does not average: token t is pushed by its own Â.": (
-                lambda z, a: (pushes(z, a)[0],) * 2
+            "That is the mean of the product of the ratios, which is always 1. The "
+            "root is missing.": lambda old, new, n: 1.0,
+            "That is the limit for long responses. Asked is the exact mean for n "
+            "tokens.": lambda old, new, n: math.exp(-_kl(old, new)),
+            "That is a limit for long responses, and with the KL in the wrong "
+            "direction: the samples come from π_old.": (
+                lambda old, new, n: math.exp(-_kl(new, old))
             ),
-            "GSPO has one ratio for all tokens, so it cannot tell their Â apart.": (
-                lambda z, a: (pushes(z, a)[1],) * 2
-            ),
-            "The ratio is missing: s is 1 only at θ_old.": (
-                lambda z, a: pushes([0.0 for _ in z], a)
-            ),
+        },
+    ),
+    Exercise(
+        "5.4",
+        minutes=5,
+        solution="second",
+        why="All six tokens share s = 1.1, which is above 1.04. There the min stops "
+        "only the tokens with Â > 0.",
+        choices=("all", "none", "first", "second"),
+        mistakes={
+            "s = 1.1 is above 1.04, and the first turn's advantage asks for still "
+            "more.": "all",
+            "The value s is shared, but the min looks at the sign of each token's own "
+            "advantage: above the range it stops Â > 0 only.": "none",
+            "The other way round: above 1 + ε the min stops tokens that should become "
+            "still likelier, and lets corrections through.": "first",
         },
     ),
     Exercise(
         "5.5",
-        minutes=5,
-        solution=0,
-        why="log s = (7 · 0.262 − 2.996) / 8 = −0.145: s = 0.865 < 1, and Â > 0, so it "
-        "is open.",
+        minutes=10,
+        parts=("line", "reason"),
+        choices=((1, 2, 3, 4, 5, 6, 7, 8, 9), ("a", "b", "c", "d")),
+        solution=(7, "b"),
+        why="|o| counts the response's tokens. With the prompt's among them the mean "
+        "runs over log-ratios of 0, so a longer prompt brings s nearer to 1.",
         mistakes={
-            "That is GRPO's count, token by token. GSPO asks the mean of the logs.": 7,
-            "s is far from 1, but below it: a good response is stopped above 1 + ε "
-            "only.": 8,
-            "The wild token has fallen, against its Â > 0: no clip stops that; and "
-            "GSPO never stops a single token.": 1,
-        },
-    ),
-    Exercise(
-        "5.6",
-        minutes=5,
-        solution="none",
-        why="At 64 tokens: product 1.000 ± 3.4, one token 1.000 ± 0.2, s 0.980 ± "
-        "0.025.",
-        choices=("product", "token", "mean", "none"),
-        mistakes={
-            "Its mean is 1, but its standard deviation at 64 tokens is above 3.": (
-                "product"
+            "Line 6 is right: it removes the prompt's log-ratios. But where are its "
+            "tokens counted all the same?": (6, "b"),
+            "Line 5 is right: the prompt's log-probs are computed, and removed in "
+            "line 6. Where are they counted?": (5, "b"),
+            "Line 8 is right: GSPO clips one ratio per response. Why does that ratio "
+            "depend on the prompt?": (8, "a"),
+            "Line 6 is right: old_logp was stored when the response was sampled.": (
+                6,
+                "d",
             ),
-            "Its mean is 1, but its standard deviation is 0.2 at every length.": (
-                "token"
-            ),
-            "It is quiet, but its mean at 64 tokens is 0.98: read the left panel.": (
-                "mean"
-            ),
-        },
-    ),
-    Exercise(
-        "5.7",
-        minutes=15,
-        solution=6,
-        why="π_old is read anew at every update, so s is 1 and the clip never acts.",
-        mistakes={
-            "Line 1 is right: it only counts the rollouts.": 1,
-            "Line 2 is right: the policy as it is now samples the rollout.": 2,
-            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
-            "Line 4 is right: four mini-batches, so that three of the four updates "
-            "see a policy that has moved.": 4,
-            "Line 5 is right: the log-probs of the policy as it is now.": 5,
-            "Line 7 is right, if old_logp is that of the policy that sampled.": 7,
-            "Line 8 is right: the geometric mean over the response's own tokens.": 8,
-            "Line 9 is right: the paper's bounds, and the min. Ask why it never "
-            "acts.": 9,
-            "Line 10 is right: the mean over responses, to be maximised.": 10,
+            "Line 3 is right: the advantages belong to the rollout, which is the same "
+            "in all mini-batches.": (3, "c"),
+            "The line is right, but GSPO does not clip single tokens. What does the "
+            "line count?": (7, "a"),
         },
     ),
 )

@@ -1,4 +1,7 @@
-"""Exercises of chapter 01: score function, importance weights, baselines, a bug."""
+"""Exercises of chapter 01: score function, baselines, importance weights, a bug.
+
+`TYPED` are the functions that a reader types in the chapter.
+"""
 
 import torch
 from torch import Tensor
@@ -17,22 +20,38 @@ def response_weight(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
     return ((logp - old_logp) * mask).sum(-1).exp()
 
 
-def best_baseline(probs: Tensor, rewards: Tensor, scores: Tensor) -> Tensor:
-    """E[R ‖ψ‖²] / E[‖ψ‖²]: the mean reward, weighted by how long the scores are."""
-    weight = probs * (scores**2).sum(-1)
-    return (weight * rewards).sum() / weight.sum()
+def leave_one_out(rewards: Tensor, G: int) -> Tensor:
+    """R_i minus the mean reward of the other G − 1 answers to the same prompt."""
+    R = rewards.view(-1, G)
+    b = (R.sum(-1, keepdim=True) - R) / (G - 1)
+    return (R - b).view(-1)
+
+
+def reinforce_loss(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """−A log π, averaged over a response's tokens, then over responses."""
+    per_token = advantages[:, None] * logp * mask
+    return -(per_token.sum(-1) / mask.sum(-1)).mean()
+
+
+def surrogate_loss(
+    logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor
+) -> Tensor:
+    """−r A, averaged in the same way."""
+    r = (logp - old_logp).exp()
+    per_token = r * advantages[:, None] * mask
+    return -(per_token.sum(-1) / mask.sum(-1)).mean()
 
 
 _PROBS = torch.tensor([0.5, 0.3, 0.2])
 _ACTIONS = torch.tensor([0, 2, 2, 1])
-_PAID = torch.tensor([1.0, 0.0, 2.0, -1.0])
-_LOGP = torch.tensor([[-0.5, -1.0, -3.0], [-0.2, -7.0, -9.0]])
-_OLD = torch.tensor([[-0.9, -0.4, -2.5], [-0.7, -9.0, -9.0]])
-_MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-_SCORES = torch.eye(3) - _PROBS  # those of a softmax: their mean is 0, as it must be
+_REWARDS = torch.tensor([1.0, 0.0, 2.0, -1.0])
+# The third response has a hole, and both others have a weight above 1.
+_LOGP = torch.tensor([[-0.5, -0.1, -0.2], [-0.2, -7.0, -9.0], [-1.0, -0.3, -0.4]])
+_OLD = torch.tensor([[-0.9, -2.4, -1.5], [-0.7, -9.0, -9.0], [-0.8, -1.9, -0.1]])
+_MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
 
 
-def _onehot(actions: torch.Tensor, size: int) -> torch.Tensor:
+def _onehot(actions: Tensor, size: int) -> Tensor:
     return torch.nn.functional.one_hot(actions, size).float()
 
 
@@ -48,23 +67,15 @@ def _weight_by_product(logp, old_logp, mask):
     return torch.where(mask.bool(), ratio, torch.ones_like(ratio)).prod(-1)
 
 
-def _baseline_by_parabola(probs, rewards, scores):
-    """The lowest point of the parabola through three baselines."""
-    length = scores.norm(dim=-1)
-    low, middle, high = (
-        (probs * (length * (rewards - b)) ** 2).sum() for b in (-1.0, 0.0, 1.0)
-    )
-    return (low - high) / (2 * (low + high - 2 * middle))
-
-
 EXERCISES = (
     Exercise(
         "1.1",
         minutes=5,
         solution="guess",
         choices=("careful", "guess", "ramble"),
+        why="What 'ramble' loses is shared out in proportion to the probabilities.",
         mistakes={
-            "The update does not know that 'careful' is better: nobody rewarded it. "
+            "Nothing in this update favours 'careful': its reward was never seen. "
             "What is taken from 'ramble' goes where the policy already is.": "careful",
             "Its advantage is negative, so its own logit is pushed down.": "ramble",
             "They do not share evenly: each gives way, or gains, by its own π.": "both",
@@ -72,9 +83,31 @@ EXERCISES = (
     ),
     Exercise(
         "1.2",
+        minutes=5,
+        solution=("unchanged", 50),
+        parts=("mean", "variance"),
+        choices=(("unchanged", "larger", "smaller"), (1, 5, 50)),
+        why="A constant times a score has mean 0, but R − b is now five to six times "
+        "as large, and a variance grows with the square.",
+        mistakes={
+            "The mean is right. Five is about how much larger the factors R − b have "
+            "become, and a variance grows with their square.": ("unchanged", 5),
+            "The mean is right, but each draw is now multiplied by about 2.3, and no "
+            "longer by something between −0.3 and 0.6. That is not the same noise.": (
+                "unchanged",
+                1,
+            ),
+            "The variance is right. What the baseline adds to the mean is 2 · E[ψ]: "
+            "how large is the average score?": ("larger", 50),
+            "A constant multiplies scores, and the average score is 0. Then look at "
+            "the variance again: it grows with the square of R − b.": ("larger", 5),
+        },
+    ),
+    Exercise(
+        "1.3",
         minutes=10,
         solution=score_gradient,
-        cases=((_PROBS, _ACTIONS, _PAID), (_PROBS, _ACTIONS[:1], _PAID[:1])),
+        cases=((_PROBS, _ACTIONS, _REWARDS), (_PROBS, _ACTIONS[:1], _REWARDS[:1])),
         also=(_score_by_counts,),
         mistakes={
             "You left out −π: pushing one logit up must pull the others down.": (
@@ -99,17 +132,6 @@ EXERCISES = (
             "The sign is that of a loss. The question asks for the ascent direction.": (
                 lambda *case: -score_gradient(*case)
             ),
-        },
-    ),
-    Exercise(
-        "1.3",
-        minutes=5,
-        solution=70,
-        choices=(8, 70, 230, 1700),
-        mistakes={
-            "That is the curve for 30 %.": 8,
-            "At 230 tokens a tenth is left. Half is higher up on the same curve.": 230,
-            "That is the curve for 2 %.": 1700,
         },
     ),
     Exercise(
@@ -145,57 +167,266 @@ EXERCISES = (
             "Do not add ratios: add log-ratios, then take exp.": (
                 lambda logp, old, mask: ((logp - old).exp() * mask).sum(-1)
             ),
+            "Nothing limits the exact weight. A cap makes it less noisy, and biased.": (
+                lambda *case: response_weight(*case).clamp(max=2)
+            ),
+            "That is 10 at the most. Nothing limits the exact weight.": (
+                lambda *case: response_weight(*case).clamp(max=10)
+            ),
+            "You clip each token's ratio, which PPO does. The exact weight has no "
+            "clip.": (
+                lambda logp, old, mask: response_weight(
+                    (logp - old).clamp(-0.2, 0.2), torch.zeros_like(old), mask
+                )
+            ),
+            "You keep tokens up to the first hole only. A hole is left out, but what "
+            "stands behind it counts.": (
+                lambda logp, old, mask: response_weight(logp, old, mask.cumprod(-1))
+            ),
         },
     ),
     Exercise(
         "1.5",
-        minutes=15,
-        solution=best_baseline,
-        cases=((_PROBS, _PAID[:3], _SCORES),),
-        also=(_baseline_by_parabola,),
+        minutes=10,
+        solution=(3, "b"),
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 11)), ("a", "b", "c", "d")),
+        why="`backward` adds to the gradients that are there. They must be cleared in "
+        "every step, so `zero_grad` belongs inside the loop.",
         mistakes={
-            "That is the mean reward: right only if all scores are equally long.": (
-                lambda probs, rewards, scores: (probs * rewards).sum()
+            "The reason is right: `backward` adds to what is there. But that is what "
+            "it is for. Which line ought to have emptied the gradients before?": (
+                8,
+                "b",
             ),
-            "You forgot the probabilities: both expectations are under π.": (
-                lambda probs, rewards, scores: (
-                    (rewards * (scores**2).sum(-1)).sum() / (scores**2).sum()
+            "The reason is right, but the optimiser takes what it is given. Which line "
+            "ought to have emptied the gradients?": (10, "b"),
+            "Line 9 is right, and clipping comes before the step as it should. It "
+            "limits the norm of what is there. Why is so much there?": (9, "c"),
+            "Line 7 is right: on fresh data the ratio is 1, and A log π is enough.": (
+                7,
+                "d",
+            ),
+            "Line 5 is right: `seed=step` draws other problems in every step.": (
+                5,
+                "a",
+            ),
+            "Line 2 is right: one optimiser for the whole run, or it forgets its "
+            "moments. But the reason is the right one.": (2, "b"),
+            "The line is right. Clipping is not the reason: what is left in the "
+            "gradients when the next step begins?": (3, "c"),
+        },
+    ),
+)
+
+
+def _rows(*rows: list) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+# Padding has values of its own, which must not count; the second case has a hole.
+_A = _rows([1.0, -0.5, 0.75])[0]
+_NEW = (
+    _rows(
+        [-0.4, -0.7, -1.1, -3.0],
+        [-1.0, -0.6, -0.7, -0.4],
+        [-0.8, -1.2, -5.0, -5.0],
+    ),
+    _rows([-0.3, -2.0, -0.9, -1.4], [-0.5, -0.2, -4.0, -4.0]),
+)
+_BEFORE = (
+    _rows(
+        [-0.7, -0.7, -0.7, -0.7],
+        [-0.7, -0.7, -0.7, -0.7],
+        [-0.7, -0.7, -0.7, -0.7],
+    ),
+    _rows([-0.6, -0.5, -1.2, -1.0], [-0.1, -0.9, -0.3, -0.2]),
+)
+_ON = (
+    _rows([1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]),
+    _rows([1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]),
+)
+
+
+def _each(objective: Tensor, mask: Tensor) -> Tensor:
+    """Minus the mean over tokens, then over responses."""
+    return -((objective * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+def _by_loop(rewards, G):
+    found = []
+    for start in range(0, len(rewards), G):
+        own = rewards[start : start + G]
+        for i in range(G):
+            others = torch.cat([own[:i], own[i + 1 :]])
+            found.append(own[i] - others.mean())
+    return torch.stack(found)
+
+
+def _strided(rewards, G):
+    """The groups taken for columns."""
+    R = rewards.view(G, -1)
+    return (R - (R.sum(0) - R) / (G - 1)).view(-1)
+
+
+def _weighted(logp, advantages, mask):
+    """The loss as one weighted sum."""
+    weight = mask / mask.sum(-1, keepdim=True) / len(mask)
+    return -(weight * advantages.view(-1, 1) * logp).sum()
+
+
+def _surrogate_by_quotient(logp, old_logp, advantages, mask):
+    inside = mask.bool()
+    r = torch.where(inside, logp.exp() / old_logp.exp(), torch.zeros_like(logp))
+    means = r.sum(-1) / inside.sum(-1)
+    return -(advantages * means).sum() / len(advantages)
+
+
+TYPED = (
+    Exercise(
+        "01.leave_one_out",
+        minutes=5,
+        solution=leave_one_out,
+        cases=(
+            (_rows([1, 0, 0, 1, 1, 0])[0], 3),
+            (_rows([0.5, -1, 2, 0])[0], 2),
+            (_rows([1, 0, 0, 1, 0, 0, 0, 0])[0], 4),
+        ),
+        also=(
+            _by_loop,
+            lambda rewards, G: (
+                (rewards.view(-1, G) - rewards.view(-1, G).mean(-1, keepdim=True))
+                * (G / (G - 1))
+            ).flatten(),
+        ),
+        mistakes={
+            "That baseline contains the answer's own reward, so every advantage is too "
+            "small by (G − 1)/G. Take the mean of the others.": (
+                lambda rewards, G: leave_one_out(rewards, G) * ((G - 1) / G)
+            ),
+            "You divide the sum of the others by G, but there are G − 1 of them.": (
+                lambda rewards, G: (
+                    rewards
+                    - (
+                        rewards.view(-1, G).sum(-1, keepdim=True) - rewards.view(-1, G)
+                    ).view(-1)
+                    / G
                 )
             ),
-            "Divide by E[‖ψ‖²], or the baseline is not in units of reward.": (
-                lambda probs, rewards, scores: (
-                    probs * rewards * (scores**2).sum(-1)
-                ).sum()
+            "You compare with the answers to all prompts. Each prompt is a group of "
+            "its own: one row of `rewards.view(-1, G)`.": (
+                lambda rewards, G: leave_one_out(rewards, len(rewards))
             ),
-            "Weight by the squared length ‖ψ‖², not by the length.": (
-                lambda probs, rewards, scores: (
-                    (probs * rewards * scores.norm(dim=-1)).sum()
-                    / (probs * scores.norm(dim=-1)).sum()
-                )
+            "The G answers to a prompt stand one after another, so a group is a row "
+            "of `view(-1, G)`. You made it a column of `view(G, -1)`.": _strided,
+            "The numbers are right, but the loss needs one for each answer, (B,). "
+            "Flatten the rows.": lambda rewards, G: leave_one_out(rewards, G).view(
+                -1, G
+            ),
+            "Upside down: an answer that is better than the others has a positive "
+            "advantage.": lambda rewards, G: -leave_one_out(rewards, G),
+            "That is the baseline. The advantage is the reward minus it.": (
+                lambda rewards, G: rewards - leave_one_out(rewards, G)
             ),
         },
     ),
     Exercise(
-        "1.6",
+        "01.reinforce_loss",
         minutes=10,
-        solution=3,
-        why="The gradients must be cleared in every step, so `zero_grad` belongs "
-        "inside the loop.",
+        solution=reinforce_loss,
+        gradient=True,
+        cases=((_NEW[0], _A, _ON[0]), (_NEW[1], _A[1:], _ON[1])),
+        also=(_weighted,),
         mistakes={
-            "Line 1 is right: the warm start must not be changed by the run.": 1,
-            "Line 2 is right: one optimiser for the whole run, or it forgets its "
-            "moments.": 2,
-            "Line 5 is right: a fresh rollout from the current policy, and another "
-            "seed in every step.": 5,
-            "Line 6 is right: the log-probs of the current policy carry the "
-            "gradient.": 6,
-            "Line 7 is right: on fresh data the ratio is 1, and A log π is enough.": 7,
-            "Line 8 is right: `backward` fills the gradients. But what do they hold "
-            "before it?": 8,
-            "Line 9 is right: it limits the norm of what is there. Ask why so much is "
-            "there.": 9,
-            "Line 10 is right: AdamW descends, and the loss has its minus sign.": 10,
-            "Line 4 is right: 24 rollouts, one update each.": 4,
+            "The optimiser goes downhill, so the loss needs a minus sign.": (
+                lambda *case: -reinforce_loss(*case)
+            ),
+            "You divide by T, the padded width. A response has `mask.sum(-1)` "
+            "tokens.": (lambda logp, A, mask: -(A[:, None] * logp * mask).mean()),
+            "Padding is pushed, too. Multiply by the mask before you add up.": (
+                lambda logp, A, mask: (
+                    -((A[:, None] * logp).sum(-1) / mask.sum(-1)).mean()
+                )
+            ),
+            "That is the mean over the whole rectangle, padding included. Use the "
+            "mask above and below the fraction.": (
+                lambda logp, A, mask: -(A[:, None] * logp).mean()
+            ),
+            "You divide by the number of all tokens, so a long response counts more "
+            "(DAPO, chapter 06). Take each response's own mean first.": (
+                lambda logp, A, mask: -(A[:, None] * logp * mask).sum() / mask.sum()
+            ),
+            "You add up the tokens of a response. The formula has 1/|o_i| before the "
+            "sum.": lambda logp, A, mask: -(A[:, None] * logp * mask).sum(-1).mean(),
+            "You add up the responses. Divide by B: it is a mean over responses.": (
+                lambda logp, A, mask: (
+                    -((A[:, None] * logp * mask).sum(-1) / mask.sum(-1)).sum()
+                )
+            ),
+            "You take π in place of log π. Its gradient is π∇log π, which weights a "
+            "token by π a second time: sampling did that already.": (
+                lambda logp, A, mask: _each(A[:, None] * logp.exp(), mask)
+            ),
+            "Where is the advantage? This makes every sampled token more likely, the "
+            "wrong answers' as well.": lambda logp, A, mask: _each(logp, mask),
+        },
+    ),
+    Exercise(
+        "01.surrogate_loss",
+        minutes=5,
+        solution=surrogate_loss,
+        gradient=True,
+        cases=(
+            (_NEW[0], _BEFORE[0], _A, _ON[0]),
+            (_NEW[1], _BEFORE[1], _A[1:], _ON[1]),
+        ),
+        also=(_surrogate_by_quotient,),
+        mistakes={
+            "The optimiser goes downhill, so the loss needs a minus sign.": (
+                lambda *case: -surrogate_loss(*case)
+            ),
+            "Upside down: the data came from π_old, so π_old is below.": (
+                lambda logp, old, A, mask: surrogate_loss(old, logp, A, mask)
+            ),
+            "You detached the ratio. It is the only place where log π stands, so "
+            "nothing is left to learn from.": (
+                lambda logp, *case: surrogate_loss(logp.detach(), *case)
+            ),
+            "The gradient is right, but the value is not: with a detached ratio before "
+            "log π you wrote CISPO's form (chapter 07). Here the objective is r A.": (
+                lambda logp, old, A, mask: _each(
+                    (logp - old).exp().detach() * A[:, None] * logp, mask
+                )
+            ),
+            "That is the loss for fresh data. Where is the ratio?": (
+                lambda logp, old, A, mask: _each(A[:, None] * logp, mask)
+            ),
+            "That is the log-ratio. Take exp, or the weight stays 1.": (
+                lambda logp, old, A, mask: _each(A[:, None] * (logp - old), mask)
+            ),
+            "That is the product over the response, which is exact but noisy. Here "
+            "each token has its own ratio.": (
+                lambda logp, old, A, mask: (
+                    -(response_weight(logp, old, mask) * A).mean()
+                )
+            ),
+            "The ratio multiplies log π as well. r A alone has the right gradient, "
+            "because ∇r = r∇log π.": (
+                lambda logp, old, A, mask: _each(
+                    (logp - old).exp() * A[:, None] * logp, mask
+                )
+            ),
+            "Padding is pushed, too. Multiply by the mask before you add up.": (
+                lambda logp, old, A, mask: (
+                    -(((logp - old).exp() * A[:, None]).sum(-1) / mask.sum(-1)).mean()
+                )
+            ),
+            "You divide by T, the padded width. A response has `mask.sum(-1)` "
+            "tokens.": (
+                lambda logp, old, A, mask: (
+                    -((logp - old).exp() * A[:, None] * mask).mean()
+                )
+            ),
         },
     ),
 )

@@ -1,6 +1,5 @@
 """Figures of chapter 01: gradient estimators, their noise, and stale data."""
 
-import statistics
 from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
@@ -42,7 +41,7 @@ def logit_push(cases: dict, labels) -> Figure:
         axis.set_title(title)
     for axis in axes[::2]:
         axis.set_ylabel("push on the logit")
-    title = "Push a rare token up and the favourite pays; "
+    title = "Push a rare token up and the favourite loses; "
     return draw.finding(figure, title + "push it down and the favourite gains")
 
 
@@ -71,7 +70,7 @@ def baseline_explorer(
     and `pushes(b)` the push on 'careful' of each arm's draw.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
-    draw.finding(figure, "A baseline moves the draws and their noise, not their mean")
+    draw.finding(figure, "b = 0.00: one draw has variance 0.00")
     left.plot(grid, noise, color=FREE[1])
     for (label, x), dash, side in zip(marks.items(), ("--", ":"), ("left", "right")):
         left.axvline(x, 0, 0.72, color=INK, ls=dash, lw=1.4)
@@ -94,9 +93,7 @@ def baseline_explorer(
         for dot, x in zip(dots, pushes(b)):
             dot.set_xdata([x])
         variance = noise[draw.nearest(grid, b)]
-        title = draw.say(
-            figure, f"b = {b:.2f}: the variance is {variance:.2f}, the mean unmoved"
-        )
+        title = draw.say(figure, f"b = {b:.2f}: one draw has variance {variance:.2f}")
         return [here, *dots, title]
 
     controls = {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)}
@@ -107,11 +104,13 @@ def baseline_explorer(
         stakes="This is the exact noise of one draw, and no run is needed for it. All "
         "stored runs have a baseline: the mean of a group, or a critic.",
         prediction=stakes.Prediction(
-            "Which baseline gives the least noise?",
-            ("0", "the mean reward", "another one"),
-            "another one",
-            "The best baseline weighs each reward by how far its draw pushes. The "
-            "mean reward comes near it.",
+            "At b = 1 every reward is below the baseline. Which draws then push "
+            "'careful' up?",
+            ("all three", "only guess and ramble", "none"),
+            "only guess and ramble",
+            "A careful answer still earns less than 1, so it is pushed down a little. "
+            "The other two are pushed down much more, which lifts 'careful': the mean "
+            "is where it was.",
         ),
     )
 
@@ -128,6 +127,7 @@ def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
     left.set(title="bias of the estimate")
     styles = [(FREE[0], dash) for dash in ("-", "--", "-.")]
     draw.curve_panel(right, length, ess, styles, xscale="log", ylim=(-0.03, 1.03))
+    right.set_yticks([0, 0.25, 0.5, 0.75, 1])
     right.set(xlabel="tokens in the response", ylabel="effective share of samples")
     right.set_title(r"what length does to $\rho$")
     draw.plain_ticks(right.xaxis, [1, 10, 100, 1000])
@@ -138,30 +138,6 @@ def stale_estimators(distance, errors: dict, length, ess: dict) -> Figure:
     return draw.finding(
         figure, r"Only the product $\rho$ is exact, and length ruins it"
     )
-
-
-def gradients(projections: dict, noise: dict) -> Figure:
-    """Every rollout's gradient on one axis (left), and noise against signal (right)."""
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(8, 3.9), sharey=True, width_ratios=(1.5, 1)
-    )
-    for row, (name, values) in enumerate(projections.items()):
-        values = [float(v) for v in values]
-        offsets = [row + 0.24 * ((i * 7 % 11) / 5 - 1) for i in range(len(values))]
-        left.plot(values, offsets, ".", color=FREE[1], alpha=0.7, markersize=6)
-        mean = statistics.fmean(values)
-        left.plot([mean, mean], [row - 0.36, row + 0.36], color=BLACK, linewidth=2.6)
-        right.barh(row, noise[name], 0.6, color=FREE[1])
-        right.text(noise[name] + 0.1, row, f"{noise[name]:.1f}", va="center")
-    draw.row_labels(left, projections)
-    draw.rule(left, x=0, dash="-", width=1)
-    left.set(title="along the mean gradient", xlabel="projection")
-    right.set(title="noise, all directions", xlabel="sd / size of the gradient")
-    right.set_xlim(0, 1.25 * max(noise.values()))
-    title = "Adding 1 to all rewards more than doubles the noise, "
-    draw.finding(figure, title + "unless a baseline absorbs it")
-    one = len(next(iter(projections.values())))
-    return draw.caption(figure, f"dots: {one} rollouts of one policy, bar: mean")
 
 
 def learned(histories: Sequence[History], title: str) -> Figure:
@@ -239,7 +215,7 @@ def wear_explorer(
         updates = stakes.nearest(max(k, 1), (1, 4, 16))
         return stakes.ended({"GRPO": "GRPO"}, rate=8e-4, updates=updates)
 
-    controls = {"k": explorer.stops("updates on this rollout", updates, 8)}
+    controls = {"k": explorer.stops("updates on this rollout", updates, 2)}
     return explorer.Explorer(
         figure,
         update,
