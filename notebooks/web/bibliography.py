@@ -58,7 +58,8 @@ def notebook_of(path: Path) -> str:
     """The name of the notebook that it is, or in whose folder of the course it lies."""
     if path.suffix == ".ipynb":
         return path.stem
-    return next((p.stem for p in NOTEBOOKS.glob(f"??_{path.parent.name}.ipynb")), "")
+    every = (one.stem for one in sorted(NOTEBOOKS.glob("*.ipynb")))
+    return next((x for x in every if x.partition("_")[2] == path.parent.name), "")
 
 
 @cache

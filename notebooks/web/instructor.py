@@ -60,7 +60,8 @@ def page(group: str, chapters: list[Page]) -> Page:
     )
 
 
-LEAD = f"""<p>The chapters build on each other in this order; 10b is an appendix.
+LEAD = f"""<p>The chapters build on each other in this order; 02b is
+an elective, 10b an appendix.
 Reading is counted at {PACE} words a minute. Exercises and projects are counted
 as their headings say. Running a chapter's cells takes some minutes more.</p>"""
 
@@ -69,7 +70,7 @@ as their headings say. Running a chapter's cells takes some minutes more.</p>"""
 def prose(stem: str) -> str:
     """A chapter's Markdown."""
     cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
-    return "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
 
 def asked(chapter: Page) -> list[Asked]:

@@ -160,7 +160,7 @@ def test_what_an_answer_switches_is_switched_back(key):
 def test_keys_minutes_and_the_number_of_exercises():
     chapters = {}
     for key, exercise in ALL.items():
-        assert re.fullmatch(r"\d+\.\d+", key)
+        assert re.fullmatch(r"\d+b?\.\d+", key)
         assert 1 <= exercise.minutes <= 60
         chapters.setdefault(key.split(".")[0], []).append(key)
     assert all(len(keys) >= 3 for keys in chapters.values()), chapters

@@ -284,6 +284,8 @@ VALUES = [
         *(f64([0.1, 0.1], [0.05, 0.01], [0.8, 0.2]).log()),
         *(0.5, 5.0, ([0, 10 * math.log(2)], [2 * math.log(8), 0])),
     ),
+    ("norm_limit_is_a_learning_rate", 1.0, 0.5, 2, ([0.5] * 2, [1.0] * 2)),
+    ("norm_limit_is_a_learning_rate", 5.0, 2.0, 1, ([0.4], [1.0])),
     ("sao_epsilon_is_a_ratio", f64(0.5, 5.5), 0.3, 5.0, ([1, 0], [0, 1])),
     ("distil_penalty_of_the_state", *COIN, ([0, 0], PUSH)),
     ("distil_k1_as_a_loss", *COIN, ([0, 0], PUSH)),

@@ -17,8 +17,8 @@ from web.instructor import HEAD, KINDS, OPEN
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-CHAPTERS = [path for path in NOTEBOOKS if path.stem[2] == "_"]
-"""The others are appendices (10b), which have no exercises."""
+CHAPTERS = [path for path in NOTEBOOKS if path.stem != "10b_evidence"]
+"""That one is an appendix, which has no exercises; 02b is an elective of its own."""
 TAUGHT = [path for path in CHAPTERS if "## Remember" in path.read_text("utf-8")]
 """Chapters in the anatomy of the core path."""
 ELECTIVES = [path for path in CHAPTERS if path not in TAUGHT]
@@ -49,8 +49,10 @@ def lines_of(text: str) -> list[str]:
 
 
 def test_every_chapter_is_there_and_in_the_readme():
-    numbers = range(len(CHAPTERS))
-    assert [path.stem[:2] for path in CHAPTERS] == [f"{n:02}" for n in numbers]
+    numbers = [path.stem.split("_")[0] for path in CHAPTERS]
+    plain = [number for number in numbers if number.isdigit()]
+    assert plain == [f"{n:02}" for n in range(len(plain))]
+    assert [number for number in numbers if number not in plain] == ["02b"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [p.name for p in NOTEBOOKS if f"(notebooks/{p.name})" not in readme] == []
 
@@ -177,7 +179,7 @@ def test_the_course_knows_no_web_edition_and_no_import_runs_in_a_circle():
 
 def test_every_chapter_has_a_folder_of_its_notebooks_name():
     folders = {path.parent.name for path in ROOT.glob("notebooks/course/*/__init__.py")}
-    assert folders - {"kit"} == {path.stem[3:] for path in CHAPTERS}
+    assert folders - {"kit"} == {path.stem.partition("_")[2] for path in CHAPTERS}
 
 
 @each
@@ -265,13 +267,13 @@ def test_the_answer_to_a_prediction_is_folded(path):
 @every_chapter
 def test_the_exercises_are_asked_with_kind_difficulty_and_hint(path):
     """`**3.6 · Title** · predict, then run · difficulty 2 of 5 · 5 minutes.`"""
-    chapter = int(path.stem[:2])
-    known = {k: e for k, e in exercises().items() if int(k.split(".")[0]) == chapter}
-    calls = re.findall(r'check\(\s*"([\d.]+)"', "".join(map(source, code(path))))
+    chapter = path.stem.split("_")[0].removeprefix("0")
+    known = {k: e for k, e in exercises().items() if k.split(".")[0] == chapter}
+    calls = re.findall(r'check\(\s*"([\db.]+)"', "".join(map(source, code(path))))
     assert sorted(calls) == list(known)
     asked, kinds = {}, set()
     for cell in load(path):
-        named = re.match(r"\*\*(\d+\.\d+) · ", source(cell))
+        named = re.match(r"\*\*(\d+b?\.\d+) · ", source(cell))
         if cell["cell_type"] == "markdown" and named:
             asked[named[1]] = source(cell)
     assert set(asked) >= set(known)

@@ -1,8 +1,32 @@
-"""Exercises of chapter 02: the gate, critic and GAE, KL, value loss, a bug."""
+"""Exercises of chapter 02: the gate, the clipped loss, critic and GAE, a bug."""
 
 import torch
 
+from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
+
+
+def ppo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
+    r = (logp - old_logp).exp()
+    clipped = r.clamp(1 - epsilon, 1 + epsilon)
+    # The smaller of the two: going further is not rewarded, coming back is.
+    J = torch.minimum(r * advantages, clipped * advantages)
+    w = mask / mask.sum()  # every response token weighs the same, padding nothing
+    return -(w * J).sum()
+
+
+def gae(rewards, values, mask, gamma=1.0, lam=0.95):
+    advantages = torch.zeros_like(values)
+    next_value = next_advantage = torch.zeros_like(values[:, 0])
+    for t in reversed(range(values.shape[1])):
+        on = mask[:, t] > 0
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        here = delta + gamma * lam * next_advantage
+        advantages[:, t] = torch.where(on, here, 0.0)
+        # Where the mask is 0, both stay those of the next response token.
+        next_advantage = torch.where(on, here, next_advantage)
+        next_value = torch.where(on, values[:, t], next_value)
+    return advantages
 
 
 def clip_gate(r, advantage, epsilon):
@@ -13,44 +37,241 @@ def clip_gate(r, advantage, epsilon):
 
 
 def cut_off_gae(rewards, values, mask, last_value, gamma, lam):
-    """Backwards: Â_t = δ_t + γλ Â_{t+1}; padding leaves `last_value` as it is."""
+    """Backwards: Â_t = δ_t + γλ Â_{t+1}; where the mask is 0, nothing changes."""
     result = torch.zeros_like(values)
     next_value, next_advantage = last_value, torch.zeros_like(last_value)
     for t in reversed(range(values.shape[1])):
+        on = mask[:, t] > 0
         delta = rewards[:, t] + gamma * next_value - values[:, t]
-        next_advantage = (delta + gamma * lam * next_advantage) * mask[:, t]
-        next_value = torch.where(mask[:, t] > 0, values[:, t], next_value)
-        result[:, t] = next_advantage
+        here = delta + gamma * lam * next_advantage
+        result[:, t] = torch.where(on, here, 0.0)
+        next_advantage = torch.where(on, here, next_advantage)
+        next_value = torch.where(on, values[:, t], next_value)
     return result
 
 
-def clipped_value_loss(value, old_value, target, epsilon):
-    """½ max of the two squared errors: the clip may not make the loss smaller."""
-    clipped = old_value + (value - old_value).clamp(-epsilon, epsilon)
-    return torch.maximum((value - target) ** 2, (clipped - target) ** 2) / 2
+# The loss: all six cases, padding with an advantage, a hole, another ε.
+
+_ONE = answers()
+_A = torch.tensor(
+    [[0.7, 0.1, 0.2, 3.0], [-0.2, -0.6, -0.4, -0.1], [-0.3, -0.1, 2.0, -2.0]]
+).double()
+_HOLE = torch.tensor([[1.0, 0, 1, 0], [1, 1, 0, 1], [1, 1, 0, 0]]).double()
+_LOSS = (
+    (_ONE.logp, _ONE.old_logp, _A, _ONE.mask),
+    (_ONE.logp, _ONE.old_logp, -_A, _ONE.mask, 0.2),
+    (_ONE.logp, _ONE.old_logp, _A, _HOLE, 0.35),
+)
 
 
-def token_rewards(score, logp, ref_logp, beta):
-    """−β k1 at every token, and the score at the last one."""
-    rewards = -beta * (logp - ref_logp)
-    rewards[-1] += score
-    return rewards
+def _loss_by_ceiling(logp, old_logp, advantages, mask, epsilon=0.2):
+    """The bound (1 ± ε) Â, with the sign of the advantage."""
+    r = torch.exp(logp - old_logp)
+    bound = (1 + epsilon * advantages.sign()) * advantages
+    J = torch.where(r * advantages > bound, bound, r * advantages)
+    return -J[mask.bool()].mean()
 
 
-_R = torch.tensor([0.5, 0.78, 1.0, 1.21, 1.5])
-_UP, _DOWN = torch.full((5,), 2.0), torch.full((5,), -2.0)
+def _loss(logp, old, A, mask, epsilon=0.2, *, ratio=None, form="min", mean="tokens"):
+    """PPO's loss with one thing done differently."""
+    r = (logp - old).exp() if ratio is None else ratio(logp, old)
+    inside = r.clamp(1 - epsilon, 1 + epsilon)
+    plain, held = r * A, inside * A
+    J = {
+        "min": torch.minimum(plain, held),
+        "max": torch.maximum(plain, held),
+        "no min": held,
+        "no clip": plain,
+        "min of ratios": torch.minimum(r, inside) * A,
+    }[form]
+    if mean == "tokens":
+        return -(J * mask).sum() / mask.sum()
+    if mean == "responses":
+        return -((J * mask).sum(-1) / mask.sum(-1)).mean()
+    if mean == "sum":
+        return -(J * mask).sum()
+    return -(J * mask).mean() if mean == "width" else -J.mean()
 
-_REWARDS = torch.tensor([[0.0, 0.0, 1.0, 0.0], [-0.2, 0.5, 0.0, 0.0]])
-_VALUES = torch.tensor([[0.3, 0.6, 0.9, 0.7], [0.4, 0.2, 0.8, 0.5]])
-_MASK = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
-_LAST = torch.tensor([0.25, 0.6])
 
-_LOGP = torch.tensor([-0.1, -1.0, -3.0])
-_REF = torch.tensor([-0.5, -1.0, -1.5])
+# GAE: padding and a hole, with garbage in both.
 
-_V = torch.tensor([-0.4, 0.1, 0.5, 1.4])
-_V_OLD = torch.tensor([0.0, 0.0, 0.3, 0.2])
-_TARGET = torch.tensor([1.0, 0.8, 0.5, 1.0])
+_REWARDS = torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 1, 0, 0], [-0.2, 0.5, 0, 0, 0]])
+_VALUES = torch.tensor(
+    [[0.5, 0.6, 7.0, -3.0, 0.8], [0.3, 0.6, 0.9, 0.7, 4.0], [0.4, 0.2, 0.8, 0.5, 2.0]]
+)
+_MASK = torch.tensor([[1.0, 1, 0, 0, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+_LAST = torch.tensor([0.35, 0.25, 0.6])
+_ZERO = torch.zeros(3)
+
+
+def _gae(rewards, values, mask, last, gamma, lam, *, decay=None, after="last", **hole):
+    """GAE with one thing done differently.
+
+    `after` is what V is behind a response's last token: "last", "zero", the "padding"
+    that stands there, or "own", the last token's value again. `hole` says what starts
+    anew at a hole in the mask: `value`, `sum`, or both.
+    """
+    decay = gamma * lam if decay is None else decay
+    result, following = torch.zeros_like(values), torch.zeros_like(last)
+    behind = torch.zeros_like(last) if after == "zero" else last
+    ended = torch.zeros_like(last).bool()  # its last token was passed
+    for t in reversed(range(values.shape[1])):
+        on = mask[:, t] > 0
+        if after == "own":
+            behind = torch.where(on & ~ended, values[:, t], behind)
+        here = rewards[:, t] + gamma * behind - values[:, t] + decay * following
+        result[:, t] = torch.where(on, here, 0.0)
+        ended |= on
+        kept = 0.0 * following if hole.get("sum") else following
+        following = torch.where(on, here, kept)
+        kept = torch.where(ended, 0.0, behind) if hole.get("value") else behind
+        kept = torch.where(ended, kept, values[:, t]) if after == "padding" else kept
+        behind = torch.where(on, values[:, t], kept)
+    return result
+
+
+def _summed_gae(rewards, values, mask, last, gamma, lam):
+    """Σ_l (γλ)^l δ_{t+l} over the response's tokens, as the sum that it is."""
+    result = torch.zeros_like(values)
+    for i, on in enumerate(mask.bool()):
+        V = torch.cat([values[i, on], last[i : i + 1]])
+        delta = rewards[i, on] + gamma * V[1:] - V[:-1]
+        n = len(delta)
+        powers = (gamma * lam) ** torch.arange(n)
+        sums = [(powers[: n - t] * delta[t:]).sum() for t in range(n)]
+        result[i, on] = torch.stack(sums)
+    return result
+
+
+def _forward(rewards, values, mask, last, gamma, lam):
+    delta = _gae(rewards, values, mask, last, gamma, 0.0)
+    result, carried = torch.zeros_like(values), torch.zeros_like(last)
+    for t in range(values.shape[1]):
+        carried = delta[:, t] + gamma * lam * carried
+        result[:, t] = carried
+    return result * mask
+
+
+def _ended(f=_gae, **settings):
+    """The same for answers that end: V behind the last token is 0."""
+
+    def gae(rewards, values, mask, gamma=1.0, lam=0.95):
+        return f(rewards, values, mask, _ZERO, gamma, lam, **settings)
+
+    return gae
+
+
+TYPED = (
+    Exercise(
+        "02.ppo_loss",
+        minutes=10,
+        solution=ppo_loss,
+        also=(_loss_by_ceiling,),
+        cases=_LOSS,
+        gradient=True,
+        mistakes={
+            "The min is missing: that is −clip(r) Â. A token that went the wrong way "
+            "gets no gradient back (cases 1 and 6).": (
+                lambda *given: _loss(*given, form="no min")
+            ),
+            "Nothing is clipped: that is −r Â, REINFORCE with the ratio.": (
+                lambda *given: _loss(*given, form="no clip")
+            ),
+            "You take the max of the two products. The objective is the smaller "
+            "one.": lambda *given: _loss(*given, form="max"),
+            "For Â < 0 you take the larger product, by a max or by a min of the two "
+            "ratios. Multiply by Â first, and take the min for both signs.": (
+                lambda *given: _loss(*given, form="min of ratios")
+            ),
+            "The sign: an optimiser goes down, and the objective is to rise.": (
+                lambda *given: -_loss(*given)
+            ),
+            "Upside down: the ratio is π_θ/π_old, the exponential of logp − "
+            "old_logp.": (
+                lambda *given: _loss(*given, ratio=lambda new, old: (old - new).exp())
+            ),
+            "logp − old_logp is the *log*-ratio. Take its exponential.": (
+                lambda *given: _loss(*given, ratio=lambda new, old: new - old)
+            ),
+            "You divide by B·T, padding included. The weight is mask / mask.sum().": (
+                lambda *given: _loss(*given, mean="width")
+            ),
+            "Padding counts in yours: its tokens are no part of an answer. Multiply "
+            "by the mask.": lambda *given: _loss(*given, mean="all"),
+            "That is the sum. Divide by the number of response tokens, mask.sum().": (
+                lambda *given: _loss(*given, mean="sum")
+            ),
+            "You average each answer first, and then the answers: that is GRPO's mean "
+            "(chapter 03). Here all tokens weigh the same.": (
+                lambda *given: _loss(*given, mean="responses")
+            ),
+            "The value is right, but the ratio is detached, so nothing is learned. "
+            "Only old_logp is a constant.": (
+                lambda *given: _loss(
+                    *given, ratio=lambda new, old: (new - old).exp().detach()
+                )
+            ),
+        },
+    ),
+    Exercise(
+        "02.gae",
+        minutes=15,
+        solution=gae,
+        also=(_ended(), _ended(_summed_gae)),
+        cases=(
+            (_REWARDS, _VALUES, _MASK, 1.0, 0.9),
+            (_REWARDS, _VALUES, _MASK, 0.9, 0.8),
+        ),
+        mistakes={
+            "Your version does not step over a hole in the mask. In the middle of a "
+            "row it takes 0 for the next value and the next advantage, as if the "
+            "answer ended there. Both belong to the next *response* token.": (
+                _ended(value=True, sum=True)
+            ),
+            "At a hole in the mask your sum starts anew. Hand the next *response* "
+            "token's advantage on, as you do with its value.": _ended(sum=True),
+            "At a hole in the mask your next value is 0. Hand the next *response* "
+            "token's value on, as you do with its advantage.": _ended(value=True),
+            "What stands where the mask is 0 enters: padding and holes are no part of "
+            "the answer.": (
+                lambda r, v, m, g, lam: _gae(r, v, torch.ones_like(m), _ZERO, g, lam)
+            ),
+            "Only your result is masked. What stands in padding and holes still "
+            "enters the advantages of the tokens before it.": (
+                lambda r, v, m, g, lam: (
+                    m * _gae(r, v, torch.ones_like(m), _ZERO, g, lam)
+                )
+            ),
+            "The sum decays by γλ, not by γ alone: λ has no effect in yours.": (
+                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, lam, decay=g)
+            ),
+            "The sum decays by γλ, not by λ alone.": (
+                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, lam, decay=lam)
+            ),
+            "You go forward: a token would be credited for what came *before* it. Run "
+            "t from the end.": _ended(_forward),
+            "That is δ_t alone, the case λ = 0. Add γλ times the next advantage.": (
+                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, 0.0)
+            ),
+            "Those are the critic's targets, Â + V. Subtract V.": (
+                lambda r, v, m, g, lam: _gae(r, v, m, _ZERO, g, lam) + v * m
+            ),
+            "After the last token you use that token's own V again. The answer is "
+            "over: V is 0 there.": _ended(after="own"),
+        },
+    ),
+)
+
+
+# Exercises
+
+_R = torch.tensor([0.5, 0.72, 0.78, 1.0, 1.21, 1.25, 1.35, 1.5])
+
+
+def _gate_case(size, epsilon):
+    """Every ratio with either sign of an advantage of this size."""
+    signs = torch.tensor([size, -size]).repeat_interleave(len(_R))
+    return _R.repeat(2), signs, epsilon
 
 
 def _by_min(r, advantage, epsilon):
@@ -69,74 +290,13 @@ def _outside(r, epsilon):
     return (r < 1 - epsilon) | (r > 1 + epsilon)
 
 
-def _gae(rewards, values, mask, last, gamma, lam, *, decay=None, after="last"):
-    """GAE with one thing done differently.
-
-    `after` is what V is behind a response's last token: "last", "zero", the "padding"
-    that stands there, or "own", the last token's value again.
-    """
-    decay = gamma * lam if decay is None else decay
-    behind = torch.cat([values[:, 1:], last[:, None]], 1)
-    ends = mask * (1 - torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1))
-    given = {
-        "last": last[:, None].expand_as(values),
-        "zero": torch.zeros_like(values),
-        "padding": behind,
-        "own": values,
-    }
-    following_value = torch.where(ends.bool(), given[after], behind)
-    delta = rewards + gamma * following_value - values
-    result, following = torch.zeros_like(values), torch.zeros_like(last)
-    for t in reversed(range(values.shape[1])):
-        following = (delta[:, t] + decay * following) * mask[:, t]
-        result[:, t] = following
-    return result
-
-
-def _summed_gae(rewards, values, mask, last, gamma, lam):
-    """Σ_l (γλ)^l δ_{t+l}, written as the sum that it is."""
-    result = torch.zeros_like(values)
-    for i, n in enumerate(mask.sum(-1).long().tolist()):
-        V = torch.cat([values[i, :n], last[i : i + 1]])
-        delta = rewards[i, :n] + gamma * V[1:] - V[:-1]
-        for t in range(n):
-            powers = (gamma * lam) ** torch.arange(n - t)
-            result[i, t] = (powers * delta[t:]).sum()
-    return result
-
-
-def _forward(rewards, values, mask, last, gamma, lam):
-    delta = _gae(rewards, values, mask, last, gamma, 0.0)
-    result, carried = torch.zeros_like(values), torch.zeros_like(last)
-    for t in range(values.shape[1]):
-        carried = delta[:, t] + gamma * lam * carried
-        result[:, t] = carried
-    return result * mask
-
-
-def _larger_half(value, old, target, epsilon):
-    held = value.clamp(min=old - epsilon, max=old + epsilon)
-    errors = torch.stack([value - target, held - target])
-    return 0.5 * errors.square().amax(0)
-
-
-def _add_to_last(rewards, score):
-    return torch.cat([rewards[:-1], rewards[-1:] + score])
-
-
-def _paid_at_the_end(score, logp, ref_logp, beta):
-    paid = torch.zeros_like(logp)
-    paid[-1] = score
-    return paid + beta * (ref_logp - logp)
-
-
 EXERCISES = (
     Exercise(
         "2.1",
         minutes=10,
         solution=clip_gate,
         also=(_by_min, _gate_where),
-        cases=((_R, _UP, 0.2), (_R, _DOWN, 0.2)),
+        cases=(_gate_case(2.0, 0.2), _gate_case(0.5, 0.3)),
         mistakes={
             "You close the gate wherever r is outside 1 ± ε. Then the corrections die "
             "too: a good token below 1−ε and a bad one above 1+ε must come back.": (
@@ -155,6 +315,16 @@ EXERCISES = (
             "divided out.": lambda r, a, e: _gate_where(r, a, e) * r,
             "That is the clipped objective. The gate is what its gradient leaves: 1 or "
             "0.": lambda r, a, e: torch.minimum(r * a, r.clamp(1 - e, 1 + e) * a),
+            "Your gate depends on the size of the advantage. Only its sign says which "
+            "bound counts; the bound itself is on r.": (
+                lambda r, a, e: ((r - 1) * a <= e).float()
+            ),
+            "Your bounds are the numbers 0.8 and 1.2. Compute them from epsilon, which "
+            "is 0.3 in one of the cases.": lambda r, a, e: _gate_where(r, a, 0.2),
+            "Your lower bound is 1/(1+ε). The paper's is 1−ε: at ε = 0.3 that is 0.7, "
+            "not 0.77.": (
+                lambda r, a, e: torch.where(a > 0, r <= 1 + e, r >= 1 / (1 + e)).float()
+            ),
         },
     ),
     Exercise(
@@ -166,7 +336,7 @@ EXERCISES = (
         parts=("with λ = 0", "with λ = 1"),
         mistakes={
             "With λ = 0 the first token gets its own δ alone. V does not change there "
-            "and nothing is paid, so δ is 0: only the last token is praised.": (
+            "and nothing is rewarded, so δ is 0: only the last token is praised.": (
                 (0.5, 0.5)
             ),
             "The other way round: λ = 0 is δ alone, λ = 1 is the whole return minus "
@@ -195,8 +365,10 @@ EXERCISES = (
             ),
             "After the last token you use that token's own V again, not "
             "last_value.": lambda *given: _gae(*given, after="own"),
-            "What stands behind the mask enters: rewards and values are no part of the "
-            "answer there.": (
+            "A hole in the mask is taken for the answer's end. Step over it, as the "
+            "chapter's gae does.": lambda *given: _gae(*given, value=True, sum=True),
+            "What stands where the mask is 0 enters: rewards and values are no part of "
+            "the answer there.": (
                 lambda r, v, m, last, g, lam: _gae(
                     r, v, torch.ones_like(m), last, g, lam
                 )
@@ -219,110 +391,29 @@ EXERCISES = (
     ),
     Exercise(
         "2.4",
-        minutes=5,
-        solution=("k3", "k1"),
-        why="At d = −2 the slopes are 1 (k1), −2 (k2) and 1 − e² = −6.4 (k3).",
-        parts=("pulls back hardest", "pushes further away"),
-        mistakes={
-            "The first is right. k2 pulls back too, only less hard: its slope at d = "
-            "−2 is −2. Look for a slope above 0.": ("k3", "k2"),
-            "At d = −2 look how far below 0 each slope lies: k3's is −6.4, k2's −2.": (
-                ("k2", "k1")
-            ),
-            "The other way round: a loss with a positive slope falls when d falls, and "
-            "d = −2 is already too low.": ("k1", "k3"),
-            "k2 pulls hardest at d = +2, where the slopes are positive and push the "
-            "token down again. For d = −2 look at the left end.": ("k2", "k3"),
-        },
-    ),
-    Exercise(
-        "2.5",
         minutes=10,
-        solution=clipped_value_loss,
-        also=(_larger_half,),
-        cases=((_V, _V_OLD, _TARGET, 0.2),),
-        mistakes={
-            "min rewards the clip with a smaller loss. A loss takes the max, as the "
-            "objective takes the min: the pessimistic one.": (
-                lambda v, old, t, e: (
-                    torch.minimum((v - t) ** 2, (old + (v - old).clamp(-e, e) - t) ** 2)
-                    / 2
-                )
-            ),
-            "The clipped error alone has no gradient outside V_old ± ε, also when V "
-            "went the wrong way. Take the max with the plain error.": (
-                lambda v, old, t, e: (old + (v - old).clamp(-e, e) - t) ** 2 / 2
-            ),
-            "That is the plain squared error: nothing is clipped (a clip around the "
-            "target does nothing either). Clip V around V_old.": (
-                lambda v, old, t, e: (v - t) ** 2 / 2
-            ),
-            "V is no ratio: clip the change V − V_old to ±ε, not V to 1 ± ε.": (
-                lambda v, old, t, e: (
-                    torch.maximum((v - t) ** 2, (v.clamp(1 - e, 1 + e) - t) ** 2) / 2
-                )
-            ),
-            "The ½ is missing.": (
-                lambda v, old, t, e: torch.maximum(
-                    (v - t) ** 2, (old + (v - old).clamp(-e, e) - t) ** 2
-                )
-            ),
-        },
-    ),
-    Exercise(
-        "2.6",
-        minutes=5,
-        solution=token_rewards,
-        also=(_paid_at_the_end,),
-        cases=((1.0, _LOGP, _REF, 0.1), (0.0, _LOGP, _REF, 0.5)),
-        mistakes={
-            "The score is paid once, at the last token.": (
-                lambda score, logp, ref, beta: score - beta * (logp - ref)
-            ),
-            "The KL is a price: subtract it.": (
-                lambda score, logp, ref, beta: _add_to_last(beta * (logp - ref), score)
-            ),
-            "The last token pays its KL, too: add the score to that, do not replace "
-            "it.": (
-                lambda score, logp, ref, beta: torch.cat(
-                    [-beta * (logp - ref)[:-1], torch.tensor([score])]
-                )
-            ),
-            "Every token pays its own KL, not only the last.": (
-                lambda score, logp, ref, beta: _add_to_last(
-                    torch.zeros_like(logp), score - beta * (logp - ref).sum()
-                )
-            ),
-            "In the reward k1 is right: the score function turns it into the KL's "
-            "gradient. k3 there would not.": (
-                lambda score, logp, ref, beta: _add_to_last(
-                    -beta * ((ref - logp).exp() - 1 + logp - ref), score
-                )
-            ),
-        },
-    ),
-    Exercise(
-        "2.7",
-        minutes=10,
-        solution=4,
+        solution=(4, "b"),
         why="The targets are *raw* + V. Whitened advantages have mean 0, whatever V "
         "is. So nothing ties V to the reward: it may drift anywhere, and the clip and "
         "the whitening hide it from the policy.",
+        parts=("line", "reason"),
+        choices=((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), ("a", "b", "c", "d")),
         mistakes={
-            "Line 1 is right: the log-probs and values of the rollout, detached, stay "
-            "constants during the updates.": 1,
-            "Line 2 is right: the raw advantages, in units of reward.": 2,
-            "Line 3 is right: the policy learns from whitened advantages. But who else "
-            "uses them?": 3,
-            "Line 5 is right: four passes over the rollout.": 5,
-            "Line 6 is right: the ratio to the policy that sampled.": 6,
-            "Line 7 is right: ε = 0.2 on both sides.": 7,
-            "Line 8 is right: the min of two products, for both signs of the "
-            "advantage.": 8,
-            "Line 9 is right: a squared error to the targets. Are they the right "
-            "targets?": 9,
+            "Line 3 does what it should: the policy learns from whitened advantages, "
+            "and the clip looks at ratios, which whitening does not change.": (3, "d"),
+            "The reason is the right one. But line 3 itself is fine, since the policy "
+            "is to learn from whitened advantages. Who else uses them?": (3, "b"),
+            "Line 6 is right, and so is line 1: π_old is the policy that sampled, and "
+            "it stays the same for all four passes.": (6, "a"),
+            "Line 1 is right: the log-probs of the policy that sampled, detached, are "
+            "constants during all updates.": (1, "a"),
+            "A value clip would hide the drift, not mend it. The error in line 9 is "
+            "right if its targets are. Are they?": (9, "c"),
+            "The line is the right one. But the size of the steps is not the trouble: "
+            "look at what the mean of these targets is.": (4, "c"),
+            "Line 2 is right: the raw advantages, in units of reward.": (2, "b"),
             "Line 10 is right: half the squared error minus the objective is "
-            "minimised. In tables, policy and critic share no parameters.": 10,
+            "minimised. In tables, policy and critic share no parameters.": (10, "b"),
         },
     ),
 )

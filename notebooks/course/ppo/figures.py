@@ -1,4 +1,4 @@
-"""Figures, tables and explorers of chapter 02: the clip, credit, ratios, the KL."""
+"""Figures, tables and explorers of chapter 02: the clip, credit, ratios."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -277,25 +277,6 @@ def ratio_explorer(
     )
 
 
-def kl_estimators(d, values: dict, slopes: dict) -> Figure:
-    """k1, k2, k3 as functions of the log-ratio d, and their slopes."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.8))
-    styles = ((GREY, "--"), (FREE[1], "-."), (BLACK, "-"))
-    names = [rf"$k_{name[1]}$" for name in values]
-    left_curves = dict(zip(names, values.values()))
-    right_curves = dict(zip(names, slopes.values()))
-    draw.curve_panel(left, d, left_curves, styles, title="value", ylim=(-2.5, 6))
-    draw.curve_panel(
-        right, d, right_curves, styles, "lower right", title="slope, as a loss"
-    )
-    right.set_ylim(-8, 3)
-    for axis in (left, right):
-        draw.rule(axis, y=0, colour=BLACK, dash="-", width=0.6)
-        draw.rule(axis, x=0, colour=BLACK, dash="-", width=0.6)
-        axis.set_xlabel(r"$d=\log\pi_\theta-\log\pi_{\mathrm{ref}}$")
-    return draw.finding(figure, "As losses, k₁, k₂ and k₃ pull very differently")
-
-
 def ladder(skill: Mapping[str, Sequence[float]], before: float, title: str) -> Figure:
     """The share of careful answers that are right at the end, and `before`."""
     figure, axis = plt.subplots(figsize=(5.5, 4))
@@ -351,8 +332,8 @@ def find_the_bug(seeds: Sequence[int] = (0, 1, 2)) -> Figure:
 def _tiny_run(code: str, seed: int, rollouts: int = 60) -> tuple[list, list]:
     """PPO on answers of three tokens, 0 or 1 each; tables for policy and critic.
 
-    The first token decides: a 1 pays with probability 0.9, a 0 with 0.3. `code` is what
-    happens after every rollout of 32 answers.
+    The first token decides: a 1 is right with probability 0.9, a 0 with 0.3. `code` is
+    what happens after every rollout of 32 answers.
     """
     generator = torch.Generator().manual_seed(seed)
     policy = torch.zeros(3, 2, requires_grad=True)  # logits by position

@@ -31,7 +31,7 @@ from course.kit.plots.style import (
 )
 from course.late_sampler import late
 from course.scaling_out import ranks
-from refimpl import normalisers
+from refimpl import kl, normalisers
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
@@ -229,6 +229,25 @@ def far_enough() -> Figure:
         x, side = (1.98, "right") if sign > 0 else (0.02, "left")
         say(axis, x, row - 0.33, "no push", "#555555", ha=side)
     _two_signs(axis)
+    return figure
+
+
+def three_pulls() -> Figure:
+    """The slopes of k1, k2 and k3 as losses, against log π_θ − log π_ref."""
+    figure, axis = blank("One price in three forms: as losses they pull differently")
+    d = torch.linspace(-2.2, 2.2, 201).double().requires_grad_()
+    looks = {kl.k1: (GREY, "--"), kl.k2: (FREE[1], "-."), kl.k3: (INK, "-")}
+    for estimator, (ink, dash) in looks.items():
+        (slope,) = torch.autograd.grad(estimator(d, torch.zeros_like(d)).sum(), d)
+        draw.line(axis, d.detach(), slope, ink, dash, lw=3)
+    big = {"fontsize": 16, "weight": "bold"}
+    say(axis, -2.0, 1.8, "$k_1$", "#555555", **big)
+    say(axis, -2.0, -1.0, "$k_2$", FREE[1], **big)
+    say(axis, -1.4, -5.0, "$k_3$", INK, **big)
+    axis.axhline(0, color=INK, linewidth=0.8)
+    axis.set(xlim=(-2.2, 2.2), ylim=(-8, 3), xticks=[-2, 0, 2], yticks=[-6, -3, 0, 3])
+    axis.set_xlabel(r"$\log\pi_\theta-\log\pi_{\mathrm{ref}}$")
+    axis.set_ylabel("slope of the loss")
     return figure
 
 
@@ -563,6 +582,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         capped,
         way_back,
         far_enough,
+        three_pulls,
         group_judges,
         hacking,
         staircase,

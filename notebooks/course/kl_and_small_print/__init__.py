@@ -1,0 +1,1 @@
+"""Chapter 02b: figures, exercises and their solutions, misreadings."""
