@@ -4,14 +4,15 @@
 
 from IPython.display import display
 
-from course.exercises import check
-from course.kit import claims, elsewhere, plots, stale
-from course.kit.by_hand import answers, compare, show
+from course.exercises import check, typed
+from course.kit import claims, plots, stale
+from course.kit.by_hand import answers, compare
 from course.kit.plots import tokens
-from course.kit.runs import of_runs
+from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.one_surrogate import figures as pictures
+from course.one_surrogate import symptoms
 from course.one_surrogate.exercises import broken
 from refimpl.lab import grid
 from refimpl.lab.arms import one_sided

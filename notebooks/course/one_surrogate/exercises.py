@@ -1,8 +1,8 @@
-"""Exercises of chapter 11: PPO as a gate, seeds, who drops it, CISPO's objective."""
+"""Chapter 11: the product is typed; CISPO's objective, seeds, and runs that fail."""
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -10,11 +10,13 @@ from course.kit.exercise import Exercise
 from refimpl.algorithms import Algorithm, Objective, from_gate
 
 
-def ppo_gate(r: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
-    """0 where a token has moved on past its bound, 1 everywhere else."""
-    rose = (advantages > 0) & (r > 1.2)
-    fell = (advantages < 0) & (r < 0.8)
-    return torch.where(rose | fell, 0.0, 1.0)
+def product_loss(logp, old_logp, advantages, mask, row):
+    """−Σ weight · gate · ratio · Â · log π, in which only log π has a gradient."""
+    A = advantages[:, None]
+    z = ((logp - old_logp) * mask).detach()
+    ratio, gate = row(z, A, mask)
+    weight = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(weight * gate * ratio * A * logp).sum()
 
 
 def seeds_needed(sd: float, effect: float) -> int:
@@ -42,15 +44,7 @@ def cispo_surrogate(r: torch.Tensor) -> torch.Tensor:
     return torch.where(r < 5, r, 5 * (1 + (r / 5).log()))
 
 
-_R = torch.tensor([[0.5, 0.9, 1.1, 1.5], [0.5, 0.9, 1.1, 1.5]])
-_GOOD_BAD = torch.tensor([[1.0], [-0.5]]).expand(2, 4)
 _RATIOS = torch.tensor([0.5, 1.0, 3.0, 6.0, 12.0])
-
-
-def _where(drop: torch.Tensor) -> torch.Tensor:
-    return torch.where(drop, 0.0, 1.0)
-
-
 _GMPO = (math.exp(-0.4), math.exp(0.4))
 
 
@@ -75,18 +69,13 @@ def _with(other: str, names: list[str]) -> list[str]:
 
 
 def broken(gate: Callable) -> Algorithm:
-    """The run of exercise 11.7: neither gate nor ratio is held constant."""
+    """The run that fails: neither gate nor ratio is held constant."""
 
     def objective(t):
         r = t.z.exp()
         return Objective(gate(r, t.advantages) * r * t.advantages * t.logp)
 
     return replace(from_gate(gate), objective=objective)
-
-
-def _gate_by_min(r, advantages):
-    """1 where the min takes the unclipped term."""
-    return (r * advantages <= r.clamp(0.8, 1.2) * advantages).double()
 
 
 def _seeds_one_by_one(sd, effect):
@@ -109,40 +98,185 @@ def _drops_by_sign(r, s, advantage):
     return [k for k in rooms if far[k] > 0]
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table, under a name that a message can show."""
+
+    name: str
+    function: Callable
+
+    def __call__(self, z, A, mask):
+        return self.function(z, A, mask)
+
+    def __repr__(self):
+        return f"the row of {self.name}"
+
+
+def _sapo(z, A, mask):
+    r = z.exp()
+    return r, 1 / torch.cosh(4.4 * (r - 1)) ** 2
+
+
+def _gspo(z, A, mask):
+    s = ((z * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)).exp()
+    closed = ((A > 0) & (s > 1.0004)) | ((A < 0) & (s < 0.9997))
+    return s.expand_as(z), torch.where(closed, 0.0, 1.0).expand_as(z)
+
+
+def _log_product(logp, old_logp, advantages, mask, row):
+    """The gradient coefficient as one constant, then a mean for each response."""
+    with torch.no_grad():
+        z = torch.where(mask > 0, logp - old_logp, 0.0)
+        ratio, gate = row(z, advantages.view(-1, 1), mask)
+        coefficient = ratio * gate * advantages.view(-1, 1)
+    total = (coefficient * mask * logp).sum(-1) / mask.sum(-1)
+    return -total.mean()
+
+
+def _product(
+    logp, old_logp, advantages, mask, row, held=True, sign=-1, by="|o|", power=1
+):
+    """`product_loss` with one thing changed."""
+    A = advantages[:, None]
+    z = (logp - old_logp) * mask
+    ratio, gate = row(z.detach() if held else z, A, mask)
+    count = {
+        "|o|": len(mask) * mask.sum(1, keepdim=True),
+        "T": mask.numel(),
+        "all": mask.sum(),
+        "none": 1,
+        "B": len(mask),
+    }[by]
+    return sign * (mask / count * gate * ratio**power * A * logp).sum()
+
+
+def _without_gate(logp, old_logp, advantages, mask, row):
+    def open_row(z, A, m):
+        ratio, gate = row(z, A, m)
+        return ratio, torch.ones_like(gate)
+
+    return _product(logp, old_logp, advantages, mask, open_row)
+
+
+def _without_logp(logp, old_logp, advantages, mask, row):
+    z = (logp - old_logp) * mask
+    ratio, gate = row(z.detach(), advantages[:, None], mask)
+    weight = mask / (len(mask) * mask.sum(1, keepdim=True))
+    return -(weight * gate * ratio * advantages[:, None]).sum() + 0 * logp.sum()
+
+
+_LOG_RATIOS = torch.tensor(
+    [[0.3, 0.0, -0.4, 0.0], [-0.3, 0.1, 0.0, 0.2], [0.2, 0.7, -0.5, 0.0]]
+).double()
+_MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 0]]).double()
+"""Padding behind two responses, and a hole in the third."""
+_OLD = torch.tensor([[0.5, 0.9, 0.2, 0.7], [0.6, 0.3, 0.8, 0.4], [0.1, 0.5, 0.9, 0.6]])
+_OLD = _OLD.double().log()
+_A = torch.tensor([1.2, -0.5, -0.7]).double()
+
+TYPED = (
+    Exercise(
+        "11.product_loss",
+        minutes=10,
+        solution=product_loss,
+        also=(_log_product,),
+        cases=tuple(
+            (_OLD + _LOG_RATIOS, _OLD, sign * _A, _MASK, _Row(name, function))
+            for sign in (1, -1)
+            for name, function in (("SAPO, τ = 8.8", _sapo), ("GSPO", _gspo))
+        ),
+        mistakes={
+            "The value is right, but a gradient passes through ratio and gate as "
+            "well. Detach z before the row sees it.": (
+                lambda *given: _product(*given, held=False)
+            ),
+            "An optimiser makes the loss smaller, so it needs a minus.": (
+                lambda *given: _product(*given, sign=1)
+            ),
+            "Without log π nothing has a gradient: the other factors are constants.": (
+                _without_logp
+            ),
+            "You divide by T, the padded width. |o| counts the tokens in the mask.": (
+                lambda *given: _product(*given, by="T")
+            ),
+            "That is a mean over all tokens. The weight here is 1/(B|o|), a mean per "
+            "response.": lambda *given: _product(*given, by="all"),
+            "The weight is missing: divide by B and by each response's length.": (
+                lambda *given: _product(*given, by="none")
+            ),
+            "The lengths are missing: the weight is 1/(B|o|).": (
+                lambda *given: _product(*given, by="B")
+            ),
+            "The ratio is counted twice: the row returns it already.": (
+                lambda *given: _product(*given, power=2)
+            ),
+            "The gate is missing.": _without_gate,
+        },
+        gradient=True,
+    ),
+)
+
+SICK = ("rate", "hack", "limit", "dead")
+"""Causes to choose from in 11.4."""
+LINES = tuple(range(1, 10))
+
+
+def _by_size(r, s, a):
+    """A bound that moves with the size of Â."""
+    sides = {"ppo": (r, 0.2, 0.2), "dapo": (r, 0.2, 0.28), "gspo": (s, 3e-4, 4e-4)}
+    sides["gmpo"] = (r, 1 - math.exp(-0.4), math.exp(0.4) - 1)
+    return [k for k, (x, d, u) in sides.items() if (x - 1) * a > (u if a > 0 else d)]
+
+
 EXERCISES = (
     Exercise(
         "11.1",
         minutes=10,
-        solution=ppo_gate,
-        also=(_gate_by_min,),
-        cases=((_R, _GOOD_BAD), (_R.flip(0), -_GOOD_BAD), (_R, 3 * _GOOD_BAD)),
+        solution=cispo_surrogate,
+        also=(lambda r: r.clamp(max=5) + 5 * (r.clamp(min=5) / 5).log(),),
+        cases=((_RATIOS,),),
         mistakes={
-            "You close both sides: a token on its way back keeps its gradient.": (
-                lambda r, a: _where((r > 1.2) | (r < 0.8))
+            "min(r, 5) has no gradient above 5: that is a clip, and drops the token.": (
+                lambda r: r.clamp(max=5)
             ),
-            "You close the wrong sides: a bad token's bound is the lower one.": (
-                lambda r, a: _where(((a > 0) & (r < 0.8)) | ((a < 0) & (r > 1.2)))
+            "That is the gate itself; f is its integral.": (
+                lambda r: (5 / r).clamp(max=1)
             ),
-            "The gate is what multiplies r Â; leave r and Â out of it.": (
-                lambda r, a: torch.minimum(r * a, r.clamp(0.8, 1.2) * a)
+            "∫ 5/r dr = 5 log r; now make the two pieces meet at r = 5.": (
+                lambda r: torch.where(r < 5, r, 5 * r.log())
             ),
-            "The gate is what multiplies r Â; r is counted twice.": (
-                lambda r, a: r * ppo_gate(r, a)
+            "You integrated over log r: d log r = dr/r, so a factor r is missing.": (
+                lambda r: torch.where(r < 5, 1 + r.log(), 1 + math.log(5) + 1 - 5 / r)
             ),
-            "Only the sign of Â matters. Its size does not move the bounds.": (
-                lambda r, a: _where((r - 1) * a > 0.2)
-            ),
-            "You close only the upper side: bad tokens are clipped below.": (
-                lambda r, a: _where((a > 0) & (r > 1.2))
-            ),
-            "That is clip(r)/r: it weakens tokens. PPO's gate is 1 or 0.": (
-                lambda r, a: r.clamp(0.8, 1.2) / r
+            "Its slope is right, but f(1) should be 1.": (
+                lambda r: cispo_surrogate(r) - 1
             ),
         },
     ),
     Exercise(
         "11.2",
-        minutes=10,
+        minutes=5,
+        solution="gspo",
+        why="GSPO decides by the whole response. Its mean ratio is mostly past the "
+        "bound in the direction of Â, and then the tokens that come back are dropped "
+        "with the others.",
+        choices=("grpo", "gspo", "cispo", "gmpo", "sapo"),
+        mistakes={
+            "The min leaves a token on its way back whole, however far away it is.": (
+                "grpo"
+            ),
+            "CISPO drops nothing. It caps a ratio above 5, and few tokens get there.": (
+                "cispo"
+            ),
+            "GMPO takes some of it, because its one ratio is smaller than that of a "
+            "token which rose. Another method drops such tokens outright.": "gmpo",
+            "SAPO's gate closes on both sides, but at the paper's τ it is so wide that "
+            "it takes only a little.": "sapo",
+        },
+    ),
+    Exercise(
+        "11.3",
+        minutes=5,
         solution=seeds_needed,
         also=(_seeds_one_by_one,),
         cases=((0.1, 0.1), (0.13, 0.09), (0.02, 0.05), (0.3, 0.05)),
@@ -165,8 +299,34 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "11.3",
-        minutes=15,
+        "11.4",
+        minutes=5,
+        solution=("hack", "limit", "rate"),
+        parts=("A", "B", "C"),
+        choices=(SICK, SICK, SICK),
+        why="A is rewarded for something else than right answers, B's answers are cut "
+        "off, and C's ratios explode.",
+        mistakes={
+            "In C the groups are alive at the first rollout, and its ratios are wild "
+            "by then. What comes first is nearer to the cause.": (
+                "hack",
+                "limit",
+                "dead",
+            ),
+            "B's answers are cut off at the first rollout already, before any rate "
+            "could do harm.": ("hack", "rate", "limit"),
+            "In A hardly an answer is cut off, and the reward rises. Compare it with "
+            "the accuracy.": ("limit", "hack", "rate"),
+            "You have exchanged A and C. Which of the two rewards rises?": (
+                "rate",
+                "limit",
+                "hack",
+            ),
+        },
+    ),
+    Exercise(
+        "11.5",
+        minutes=10,
         solution=who_drops,
         also=(_drops_by_sign,),
         cases=(
@@ -178,6 +338,8 @@ EXERCISES = (
             (1.45, 1.01, 1.0),
             (1.6, 1.0001, 1.0),
             (6.0, 1.01, 1.0),
+            (1.22, 1.0003, 0.3),
+            (0.78, 0.9999, -0.3),
         ),
         mistakes={
             "Only a token that moves on is dropped: look at the sign of Â.": (
@@ -196,72 +358,34 @@ EXERCISES = (
                 lambda r, s, a: _with("cispo" if r > 5 else "", _who(r, s, a))
             ),
             "SAPO's gate is never 0.": (lambda r, s, a: _with("sapo", _who(r, s, a))),
-        },
-    ),
-    Exercise(
-        "11.4",
-        minutes=15,
-        solution=cispo_surrogate,
-        also=(lambda r: r.clamp(max=5) + 5 * (r.clamp(min=5) / 5).log(),),
-        cases=((_RATIOS,),),
-        mistakes={
-            "min(r, 5) has no gradient above 5: that is a clip, and drops the token.": (
-                lambda r: r.clamp(max=5)
-            ),
-            "That is the gate itself; f is its integral.": (
-                lambda r: (5 / r).clamp(max=1)
-            ),
-            "∫ 5/r dr = 5 log r; now make the two pieces meet at r = 5.": (
-                lambda r: torch.where(r < 5, r, 5 * r.log())
-            ),
-            "You integrated over log r: d log r = dr/r, so a factor r is missing.": (
-                lambda r: torch.where(r < 5, 1 + r.log(), 1 + math.log(5) + 1 - 5 / r)
-            ),
-        },
-    ),
-    Exercise(
-        "11.5",
-        minutes=5,
-        solution=1.4,
-        why="8 · 7 / 2 = 28 pairs, each of which misleads in 5 % of the studies.",
-        mistakes={
-            "That is one test. Eight arms make 8 · 7 / 2 pairs.": 0.05,
-            "8 · 5 % counts the arms; it is the pairs that are tested.": 0.4,
-            "8 · 7 counts each pair twice.": 2.8,
-            "That is the number of pairs. How many of them mislead?": 28,
-            "Nothing is there, and yet 5 % of the tests say otherwise.": 0,
+            "Only the sign of Â matters. Its size does not move the bounds.": _by_size,
         },
     ),
     Exercise(
         "11.6",
-        minutes=5,
-        solution=50,
-        why="At the medium rate pairs show 0.1 from 47 warm starts on.",
-        choices=(5, 10, 20, 50, 100),
+        minutes=10,
+        solution=(6, "b"),
+        parts=("line", "reason"),
+        choices=(LINES, ("a", "b", "c", "d")),
+        why="Gate and ratio are not detached: at r = 1 the coefficient is 1 + log π, "
+        "and not 1.",
         mistakes={
-            "With 5 warm starts the medium rate shows effects of about 0.4.": 5,
-            "With 10 warm starts the smallest effect is near 0.24.": 10,
-            "With 20 warm starts the smallest effect is near 0.16.": 20,
-            "That is what the unpaired row asks for. Here the two are compared in "
-            "pairs.": 100,
-        },
-    ),
-    Exercise(
-        "11.7",
-        minutes=15,
-        solution=6,
-        why="Gate and ratio are not detached: at r = 1 the slope is 1 + log π, and not "
-        "1.",
-        mistakes={
-            "Line 1 is right: it only counts the rollouts.": 1,
-            "Line 2 is right: the policy as it is now samples the rollout.": 2,
-            "Line 4 is right: four mini-batches of one rollout, an update for each.": 4,
-            "Line 3 is right: these are GRPO's advantages, group by group.": 3,
-            "Line 5 is right: the log-probs of the policy as it is now, with their "
-            "gradient. Where else does that gradient pass?": 5,
-            "Line 7 is right: 1/(B|o|).": 7,
-            "Line 8 is right: minus the weighed objective.": 8,
-            "Line 9 is right: the usual step.": 9,
+            "That is the line. But its ratio divides by the stored old log-probs, as "
+            "it should. What else in the line depends on `logp`?": (6, "c"),
+            "That is the line, and every factor in it belongs there. Which of them may "
+            "have a gradient?": (6, "d"),
+            "Line 5 is right: log-probs of the policy as it is now, with their "
+            "gradient. Where else does that gradient pass?": (5, "b"),
+            "The old log-probs were stored when the rollout was sampled; line 5 reads "
+            "the new ones.": (5, "c"),
+            "Line 7 is right: a mini-batch's loss is a mean over its own responses.": (
+                7,
+                "a",
+            ),
+            "Line 8 is right: minus the weighted objective. The sign is not it.": (
+                8,
+                "d",
+            ),
         },
     ),
 )

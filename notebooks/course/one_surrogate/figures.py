@@ -13,7 +13,7 @@ from scipy import special
 from course.kit import explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots import style, tokens
-from course.kit.plots.style import BAD, BLACK, FREE, GOOD, GREY, INK
+from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
 from course.sapo.figures import PARTS
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.curves import Curve, curve
@@ -72,25 +72,6 @@ def two_tokens(z, gate, pairs, tau: float, title: str) -> Figure:
         axis.set(title=name, xlabel="log-ratio $z$", xticks=(-0.4, 0, 0.4))
     axes[0].set_ylabel(f"gate $g(z)$, τ = {tau:g}")
     return draw.heading(figure, axes[0], title, columns=4)
-
-
-def variances(named: Mapping[str, Sequence[float]], limit: float, title: str):
-    """Histograms of Var_i on a log scale; what is smaller is gathered at the left."""
-    figure, axes = draw.panel_grid(len(named), (8, 3.5), sharey=True)
-    edges = [limit * 10 ** (0.25 * k) for k in range(-13, 12)]
-    for axis, (name, values) in zip(axes, named.items()):
-        small = [v for v in values if v < limit]
-        draw.hist(axis, values, edges, FREE[3], len(values))
-        draw.hist(axis, small, edges, FREE[1], len(values))
-        draw.rule(axis, x=limit, colour=BLACK, dash="--", width=1.2)
-        text = {"transform": axis.get_xaxis_transform(), "ha": "right", "va": "top"}
-        share = f"{len(small) / len(values):.0%} below {limit:g}"
-        axis.text(limit * 0.7, 0.97, share, **text)
-        axis.set(xscale="log", title=name, xlabel="Var of log r in a response")
-        draw.plain_ticks(axis.xaxis, (1e-4, 1e-2, 1))
-    axes[0].set_ylabel("share of responses")
-    draw.finding(figure, title)
-    return draw.caption(figure, "the responses of 5 rollouts per panel")
 
 
 def left_of_it(shares: Mapping[str, Mapping[str, float]], title: str) -> Figure:

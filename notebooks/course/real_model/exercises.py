@@ -1,32 +1,23 @@
-"""Exercises of chapter 13: packed rows, pass@k, an answer's end, the sampler's mass."""
+"""Exercises of chapter 13: pass@k, an answer's end, groups that teach, two models."""
 
 import itertools
 import math
 
-import torch
-
 from course.kit.exercise import Exercise
-from refimpl.real import sharing
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """13.2: 1 − C(n−c, k) / C(n, k); `math.comb` is 0 where n − c < k."""
+    """13.pass_at_k: 1 − C(n−c, k) / C(n, k); `math.comb` is 0 where n − c < k."""
     return 1 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def attends(owner: list[int]) -> torch.Tensor:
-    """13.3: to what stands before (itself included), of the prompt or its own."""
-    whose = torch.tensor(owner)
-    same = whose[:, None] == whose
-    return (same | (whose == 0)).tril().int()
+def sign_test(only_a: int, only_b: int) -> float:
+    """13.5: twice the smaller tail of a fair coin, and never more than 1."""
+    return min(1.0, 2 * _tail(only_a, only_b))
 
 
-_OWNERS = (
-    ([0, 0, 1, 2, 2],),
-    ([0, 1, 1, 2, -1],),
-    ([0, 0, 0, 1, 1, 2, 2, 3, -1, -1],),
-)
 _COUNTS = ((8, 1, 4), (8, 3, 2), (6, 2, 6), (10, 0, 3), (16, 5, 8), (4, 4, 2))
+_SPLITS = ((14, 6), (6, 14), (0, 5), (5, 5), (3, 4), (0, 0), (40, 22))
 
 
 def _as_a_product(n: int, c: int, k: int) -> float:
@@ -46,43 +37,35 @@ def _none_right(n: int, c: int, k: int) -> float:
     return math.comb(n - c, k) / math.comb(n, k)
 
 
-def _own(owner: list[int]) -> torch.Tensor:
-    whose = torch.tensor(owner)
-    return whose[:, None] == whose
+def _tail(only_a: int, only_b: int) -> float:
+    """The probability of at most as many heads as the rarer side has."""
+    n = only_a + only_b
+    return sum(math.comb(n, k) for k in range(min(only_a, only_b) + 1)) / 2**n
 
 
-def _to_the_prompt(owner: list[int]) -> torch.Tensor:
-    return (torch.tensor(owner) == 0).expand(len(owner), -1)
+def _by_distance(only_a: int, only_b: int) -> float:
+    """Every split that is at least as uneven, on either side."""
+    n, gap = only_a + only_b, abs(only_a - only_b)
+    return sum(math.comb(n, k) for k in range(n + 1) if abs(2 * k - n) >= gap) / 2**n
 
 
-def _in_loops(owner: list[int]) -> list[list[int]]:
-    return [
-        [int(j <= i and owner[j] in (0, owner[i])) for j in range(len(owner))]
-        for i in range(len(owner))
-    ]
+def _normal(only_a: int, only_b: int) -> float:
+    n = only_a + only_b
+    return math.erfc(abs(only_a - only_b) / math.sqrt(2 * n)) if n else 1.0
 
 
-EXERCISES = (
+def _at_least_a(only_a: int, only_b: int) -> float:
+    n = only_a + only_b
+    return sum(math.comb(n, k) for k in range(only_a, n + 1)) / 2**n
+
+
+def _just_this(only_a: int, only_b: int) -> float:
+    return math.comb(only_a + only_b, only_a) / 2 ** (only_a + only_b)
+
+
+TYPED = (
     Exercise(
-        "13.1",
-        minutes=5,
-        solution=138,
-        why="50 + 8 · 11. The last token of an answer predicts nothing, and is left "
-        "out.",
-        mistakes={
-            "Close: the last token of an answer predicts nothing. Who needs to read "
-            "it?": 146,
-            "Those are the repeated rows, 8 · (50 + 12).": 496,
-            "Those are the repeated rows without the last tokens, 8 · (50 + 11).": 488,
-            "That is one row of one answer.": 62,
-            "That is one row of one answer without its last token.": 61,
-            "Those are the answers alone. Who reads the prompt?": 88,
-            "Those are the answers alone, and their last tokens are not needed.": 96,
-            "One token less for every answer, not for the row.": 145,
-        },
-    ),
-    Exercise(
-        "13.2",
+        "13.pass_at_k",
         minutes=10,
         solution=pass_at_k,
         also=(_as_a_product, _by_enumeration),
@@ -108,74 +91,74 @@ EXERCISES = (
             "That is mean@n: k does not occur in it.": lambda n, c, k: c / n,
         },
     ),
+)
+
+EXERCISES = (
+    Exercise(
+        "13.1",
+        minutes=10,
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 10)), ("a", "b", "c", "d")),
+        solution=(7, "a"),
+        why="Padding is EOS, so `ids != pad` also leaves out the EOS that ends the "
+        "answer. Nothing ever teaches the model to stop. Count instead: position < "
+        "length, EOS included.",
+        mistakes={
+            "Line 1 does no harm by itself, because padding is never read. Which line "
+            "takes it for something else?": (1, "a"),
+            "The text in line 4 ends in EOS, and it is in `ids`. Where is it lost?": (
+                4,
+                "a",
+            ),
+            "Padding on the right moves no token: each stands where it will stand when "
+            "the model writes.": (5, "b"),
+            "The logits at t predict the token at t + 1, as line 6 has it.": (6, "d"),
+            "Line 8 takes the mean over the tokens that the mask keeps, and the mask "
+            "keeps no padding. What else does it leave out?": (8, "c"),
+            "Both are cut at 1 in line 8, so the mask and the log-probs belong to the "
+            "same tokens.": (8, "d"),
+            "The mask keeps no padding; it leaves out too much.": (7, "c"),
+            "The mask belongs to `ids`, and line 8 cuts both alike. Look at which "
+            "tokens it leaves out.": (7, "d"),
+        },
+    ),
+    Exercise(
+        "13.2",
+        minutes=5,
+        solution=0.45,
+        why="Half of the groups are dead for certain; of the others 1 − 0.75⁸ − 0.25⁸ "
+        "= 0.90 teach.",
+        mistakes={
+            "That is model C: you pooled the accuracy over all problems. Here half of "
+            "the problems can never be solved.": 0.66,
+            "That is the other half alone. What do the groups that are never right "
+            "add?": 0.9,
+            "That is the share of dead groups; asked is how many teach.": 0.55,
+            "That is the accuracy, to two decimals: the same for both models.": 0.13,
+            "That is the accuracy of both models, cut to two decimals.": 0.12,
+            "That is the share of problems that it can solve at all. A group of such a "
+            "problem may still be all wrong.": 0.5,
+        },
+    ),
     Exercise(
         "13.3",
-        minutes=15,
-        solution=attends,
-        also=(_in_loops, lambda owner: sharing.attends(torch.tensor([owner]))[0]),
-        cases=_OWNERS,
+        minutes=5,
+        solution="fewer",
+        why="Any number is rewarded, so nothing holds the answer to the sum.",
+        choices=("nearly all", "as many", "fewer", "none"),
         mistakes={
-            "No causal order: a token sees what comes after it.": (
-                lambda owner: (_own(owner) | _to_the_prompt(owner)).int()
+            "The reward is as high as that, but which part of it checks the sum?": (
+                "nearly all"
             ),
-            "The prompt is not seen by the answers.": lambda owner: (
-                _own(owner).tril().int()
-            ),
-            "That is causal and no more: an answer sees the ones before it.": (
-                lambda owner: torch.ones(len(owner), len(owner)).tril().int()
-            ),
-            "A token attends to itself as well; only what follows is hidden.": (
-                lambda owner: (_own(owner) | _to_the_prompt(owner)).tril(-1).int()
-            ),
-            "Rows are who looks, columns what is looked at: yours is transposed.": (
-                lambda owner: (_own(owner) | _to_the_prompt(owner)).tril().int().T
-            ),
-            "The answers see the prompt, and not their own earlier tokens.": (
-                lambda owner: _to_the_prompt(owner).tril().int()
-            ),
-            "The padding's rows are empty: a softmax over nothing is NaN.": (
-                lambda owner: attends(owner) * (torch.tensor(owner) >= 0)[:, None]
-            ),
+            "What would hold them there? A wrong number is rewarded just like a right "
+            "one.": "as many",
+            "Nearly so in one run of three. But a wrong number is rewarded no more "
+            "than a right one, so nothing drives out the last of them.": "none",
         },
     ),
     Exercise(
         "13.4",
         minutes=5,
-        solution=90,
-        why="304 − 92 = 212 tokens are saved. Seven of eight prompts, 7 · 26 = 182, "
-        "are 86 % of them; 22 were padding, and 8 are the answers' last tokens.",
-        mistakes={
-            "Not all: padding is saved too, and each answer's last token.": 100,
-            "That is how much is saved, of all tokens. Asked is what the saved ones "
-            "were.": 70,
-            "That is how many tokens are left, of all.": 30,
-            "That is the rest: padding, and the answers' last tokens.": 10,
-        },
-    ),
-    Exercise(
-        "13.5",
-        minutes=10,
-        solution=7,
-        why="Padding is EOS, so `ids != pad` also leaves out the EOS that ends the "
-        "answer. Nothing ever teaches the model to stop. Count instead: position < "
-        "length, EOS included.",
-        mistakes={
-            "Line 1 is right: padding is never read, so any token will do for it. Who "
-            "takes it for something else?": 1,
-            "Line 2 is right: 100 steps, the same in both runs.": 2,
-            "Line 3 is right: 64 problems, other ones in every step.": 3,
-            "Line 4 is right: the text ends in EOS, and it is in `ids`.": 4,
-            "Line 5 is right: padded on the right, every token stands where it will "
-            "when the model writes.": 5,
-            "Line 6 is right: the logits at t predict the token at t + 1.": 6,
-            "Line 8 is right: the mean over the tokens that the mask keeps. Which are "
-            "they?": 8,
-            "Line 9 is right: one optimiser step.": 9,
-        },
-    ),
-    Exercise(
-        "13.6",
-        minutes=10,
         solution=0.05,
         why="The first three tokens stay and hold 0.95. A kept token has the ratio π / "
         "(π / 0.95) = 0.95.",
@@ -188,6 +171,30 @@ EXERCISES = (
             "That is π_old over π_θ, two decimals: the ratio stands the other way "
             "round.": 0.053,
             "That would be a ratio of 0 or of 2; a drawn token's is at least 0.9.": 1.0,
+        },
+    ),
+    Exercise(
+        "13.5",
+        minutes=10,
+        solution=sign_test,
+        also=(_by_distance,),
+        cases=_SPLITS,
+        mistakes={
+            "That is one side. A split the other way would have surprised you as "
+            "much.": _tail,
+            "A probability is at most 1: with equal counts both sides share the middle."
+            "": lambda a, b: 2 * _tail(a, b),
+            "That depends on which model is called A: it counts one direction only.": (
+                _at_least_a
+            ),
+            "That is the probability of exactly this split; a more uneven one counts, "
+            "too.": _just_this,
+            "That is the normal approximation; with so few pairs, count exactly.": (
+                _normal
+            ),
+            "That leaves out the split itself: “at least as uneven” includes it.": (
+                lambda a, b: min(1.0, 2 * (_tail(a, b) - _just_this(a, b)))
+            ),
         },
     ),
 )

@@ -1,57 +1,18 @@
-"""Figures of chapter 13: packed rows, and runs of a pretrained model."""
+"""Figures of chapter 13: runs of a pretrained model, and where its bytes are."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import FREE, GREY, PAPER, looks_of, shade
+from course.kit.plots.style import FREE, looks_of
 from refimpl.history import History
 from refimpl.real.memory import memory
 
 Runs = Mapping[str, Sequence[Sequence[float]]]
-
-
-def packed(prompt: int, answers: Sequence[int], title: str) -> Figure:
-    """A group's tokens as repeated rows, and below them as one packed row."""
-    width = 8.0
-    longest = prompt + max(answers)
-    unit = (width - 0.4) / max(longest, prompt + sum(answers))
-    height = 0.26 * len(answers) + 1.5
-    figure, axis = draw.canvas(width, height)
-    looks = [shade(FREE[1], i % 2) for i in range(len(answers))]
-
-    def tokens(x: float, y: float, count: int, colour: str, **style) -> float:
-        box = Rectangle((x, y), count * unit - 0.015, 0.2, color=colour, **style)
-        axis.add_patch(box)
-        return x + count * unit
-
-    total = len(answers) * longest
-    top = height - 0.8
-    axis.text(0.2, top + 0.28, f"repeated and padded: {total} tokens", size=12)
-    for i, (answer, colour) in enumerate(zip(answers, looks)):
-        y = top - 0.26 * i
-        x = tokens(0.2, y, prompt, FREE[2])
-        x = tokens(x, y, answer, colour)
-        tokens(x, y, longest - prompt - answer, GREY, alpha=0.25)
-    y = top - 0.26 * len(answers) - 0.32
-    shared = prompt + sum(n - 1 for n in answers)
-    axis.text(0.2, y + 0.28, f"packed: {shared} tokens", size=12)
-    x = tokens(0.2, y, prompt, FREE[2])
-    for answer, colour in zip(answers, looks):
-        x = tokens(x, y, answer - 1, colour)
-    right = 0.2 + longest * unit + 0.2
-    for n, (text, colour) in enumerate(
-        (("the prompt", FREE[2]), ("an answer", FREE[1]), ("padding", GREY))
-    ):
-        axis.text(right, top - 0.3 * n + 0.1, text, size=11, va="center", color=colour)
-    draw.finding(figure, title)
-    figure.set_facecolor(PAPER)
-    return figure
 
 
 def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
@@ -66,7 +27,7 @@ def reward(runs: Runs, title: str, name: str = "reward (training)") -> Figure:
 
 
 def broken(right: History, other: History, title: str) -> Figure:
-    """Exercise 13.5: loss, reward and answers without an end, every ten steps."""
+    """Exercise 13.1: loss, reward and answers without an end, every ten steps."""
     panels = {"loss": "nats/token", "reward": "mean", "cut_off": "share"}
     names = ("loss", "mean reward", "answers cut off")
     figure, axes = draw.panel_grid(3, (8, 3.2))
