@@ -127,10 +127,12 @@ def formula(name: str) -> list[str]:
 
 @cache
 def displayed(chapter: str) -> tuple[str, ...]:
-    """The formulas of the section that states a chapter's idea."""
+    """The formulas of the sections that state a chapter's idea, and all of J."""
     cells = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells
-    idea = next((c.source for c in cells if "## The idea" in c.source), "")
-    idea = idea.partition("## The idea")[2].partition("\n## ")[0]
+    prose = "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
+    sections = re.split(r"^(?=## )", prose, flags=re.M)
+    told = ("## The idea", "## The whole objective")
+    idea = "".join(one for one in sections if one.startswith(told))
     found = re.findall(r"\$\$(.*?)\$\$", idea, re.S)
     return tuple(one.strip() for one in found)
 

@@ -122,7 +122,11 @@ def offered(exercise) -> list:
     """A wrong answer that the page takes, and then the right one."""
     wrong = exercise.mistakes.values()
     return [
-        next(x for x in wrong if not exercise.choices or x in exercise.choices),
+        next(
+            x
+            for x in wrong
+            if exercise.parts or not exercise.choices or x in exercise.choices
+        ),
         exercise.solution,
     ]
 
@@ -152,18 +156,18 @@ FULL = "Storage.prototype.setItem = () => { throw new Error('full'); }"
 
 def test_a_line_is_picked_by_keyboard_and_the_reply_is_announced(site, browser):
     """Also where the browser keeps nothing."""
-    browser.get((site / "03_grpo.html").as_uri())
+    browser.get((site / "04_dr_grpo.html").as_uri())
     browser.execute_script(FULL)
-    line = browser.find_element("css selector", "#exercise-3\\.7 .listing button")
+    line = browser.find_element("css selector", "#exercise-4\\.4 .listing button")
     browser.execute_script("arguments[0].focus()", line)
-    browser.switch_to.active_element.send_keys("\ue004" * 3)  # Tab
-    fourth = browser.switch_to.active_element
-    assert fourth.text.split()[0] == "4"
-    fourth.send_keys("\ue007")  # Enter
-    assert fourth.get_attribute("aria-pressed") == "true"
-    output = browser.find_element("css selector", "#exercise-3\\.7 output")
+    browser.switch_to.active_element.send_keys("\ue004")  # Tab
+    second = browser.switch_to.active_element
+    assert second.text.split()[0] == "2"
+    second.send_keys("\ue007")  # Enter
+    assert second.get_attribute("aria-pressed") == "true"
+    output = browser.find_element("css selector", "#exercise-4\\.4 output")
     assert output.text == "✓ Right." and output.aria_role == "status"
-    assert "3.7" in browser.execute_script(DONE)
+    assert "4.4" in browser.execute_script(DONE)
     assert browser.get_log("browser") == []
 
 
@@ -408,9 +412,9 @@ def test_the_page_remembers_where_a_reader_was(site, browser):
     browser.find_element("partial link text", "Continue with 03").click()
     wait(lambda: browser.current_url.endswith("03_grpo.html#the-code"), "the section")
     browser.execute_script("window.scrollTo(0, document.body.scrollHeight)")
-    wait(lambda: marked(browser) == ["03 · GRPO ✓", "Summary"], "the end")
-    for key, wrong in (("3.7", "1"), ("3.7", "4")):  # a wrong line, then the right one
-        browser.execute_script(ANSWER, key, wrong)
+    wait(lambda: marked(browser) == ["03 · GRPO ✓", "In our runs"], "the end")
+    for answer in ("1.5", "-1.5"):  # a wrong number, then the right one
+        browser.execute_script(ANSWER, "3.1", answer)
     assert marked(browser)[0] == "03 · GRPO ✓ · 1"
     label = "return document.querySelector('.tick').getAttribute('aria-label')"
     assert browser.execute_script(label) == ", read, 1 exercise done"

@@ -1,18 +1,33 @@
-"""Exercises of chapter 03: groups, weights, K in two frameworks, a plot, a bug."""
+"""Exercises of chapter 03: a group, a dead group, a loss of 0, K, a bug.
+
+`TYPED` are the two functions that the reader types.
+"""
 
 import copy
 
 import torch
 
+from course.kit.by_hand import answers
 from course.kit.exercise import Exercise
 from refimpl import log_probs, sample
 from refimpl.tasks import Arithmetic
 
 
-def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
+def advantage(rewards: torch.Tensor, size: int) -> torch.Tensor:
     """Centre each row on its own mean, then divide by its own std (ddof = 1)."""
-    centred = rewards - rewards.mean(-1, keepdim=True)
-    return centred / (rewards.std(-1, keepdim=True) + 1e-6)
+    R = rewards.view(-1, size)  # one row per prompt
+    A = (R - R.mean(1, keepdim=True)) / (R.std(1, keepdim=True) + 1e-6)
+    return A.flatten()
+
+
+def grpo_loss(logp, old_logp, advantages, mask, epsilon=0.2):
+    """PPO's clip with one advantage per response, and the mean per response."""
+    A = advantages[:, None]  # the same for every token of a response
+    r = (logp - old_logp).exp()
+    clipped = r.clamp(1 - epsilon, 1 + epsilon) * A
+    objective = torch.minimum(r * A, clipped)
+    weight = mask / (len(mask) * mask.sum(1, keepdim=True))  # 1 / (B |o_i|)
+    return -(weight * objective).sum()
 
 
 def dead_share(rewards: torch.Tensor) -> float:
@@ -20,32 +35,8 @@ def dead_share(rewards: torch.Tensor) -> float:
     return (rewards.amin(-1) == rewards.amax(-1)).double().mean().item()
 
 
-def from_verl(
-    train_batch_size: int,
-    n: int,
-    ppo_mini_batch_size: int,
-    ppo_epochs: int,
-    per_device: int,
-    processes: int,
-) -> tuple[int, int, int]:
-    """(gradient_accumulation_steps, steps_per_generation, num_iterations) of TRL.
-
-    One pass of TRL holds per_device · processes completions. verl counts prompts, so a
-    mini-batch has ppo_mini_batch_size · n of them and a rollout train_batch_size · n.
-    """
-    in_one_pass = per_device * processes
-    accumulation = ppo_mini_batch_size * n // in_one_pass
-    return accumulation, train_batch_size * n // in_one_pass, ppo_epochs
-
-
-def token_weights(lengths: list[int]) -> tuple[list[float], list[float]]:
-    """GRPO: 1/(B|o_i|), its own length. PPO: 1/Σ|o|, the same for every token."""
-    rows, total = len(lengths), sum(lengths)
-    return [1 / (rows * n) for n in lengths], [1 / total for _ in lengths]
-
-
 def broken_run(model, tokenizer, grpo_loss, rollouts: int = 8) -> list[float]:
-    """3.7: the reward of every rollout of the broken loop."""
+    """3.6: the reward of every rollout of the broken loop."""
     world, policy = Arithmetic(), copy.deepcopy(model)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-4)
     rewards = []
@@ -71,131 +62,226 @@ def broken_run(model, tokenizer, grpo_loss, rollouts: int = 8) -> list[float]:
 _MIXED = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
 _EQUAL = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 1.0, 0.0]])
 _SMALL = torch.tensor([[0.05, 0.0, 0.0, 0.05], [0.0, 0.05, 0.0, 0.0]])
+_PAIRS = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.3, 1.0]])
 _HALVES = torch.tensor(
     [[0.5, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0, 0.5]]
 )
-
-
-def _centred(rewards: torch.Tensor) -> torch.Tensor:
-    return rewards - rewards.mean(-1, keepdim=True)
+_MEAN_FIRST = torch.tensor([[0.5, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]])
+_CLOSE = torch.tensor([[0.50, 0.52], [0.0, 1.0], [0.0, 0.0]])
 
 
 def _std(rewards: torch.Tensor, correction: int = 1) -> torch.Tensor:
     return rewards.std(-1, correction=correction, keepdim=True)
 
 
-def _row_by_row(rewards: torch.Tensor) -> torch.Tensor:
-    rows = []
-    for row in rewards:
-        mean = sum(row) / len(row)
-        variance = sum((x - mean) ** 2 for x in row) / (len(row) - 1)
-        rows.append(torch.stack([(x - mean) / (variance**0.5 + 1e-6) for x in row]))
-    return torch.stack(rows)
+def _rows(change):
+    """`change` of the rewards with one row per prompt, flat again."""
+    return lambda rewards, size: change(rewards.view(-1, size)).flatten()
+
+
+def _centred(rewards: torch.Tensor) -> torch.Tensor:
+    return rewards - rewards.mean(-1, keepdim=True)
+
+
+def _one_by_one(rewards: torch.Tensor, size: int) -> torch.Tensor:
+    found = []
+    for start in range(0, len(rewards), size):
+        row = rewards[start : start + size]
+        mean = sum(row) / size
+        variance = sum((x - mean) ** 2 for x in row) / (size - 1)
+        found += [(x - mean) / (variance**0.5 + 1e-6) for x in row]
+    return torch.stack(found)
+
+
+def _wider() -> tuple:
+    """Two groups of two, a hole in the middle of a row, and padding that has moved."""
+    mask = torch.tensor(
+        [[1, 1, 0, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]
+    ).double()
+    r = torch.tensor(
+        [
+            [1.4, 1.1, 3.0, 0.6, 1.25],
+            [0.6, 1.4, 0.5, 2.0, 1.0],
+            [0.65, 1.0, 1.5, 0.2, 4.0],
+            [1.35, 0.1, 1.0, 1.0, 2.0],
+        ]
+    ).double()
+    old_logp = -torch.linspace(0.2, 2.1, 20).double().view(4, 5)
+    A = torch.tensor([0.7, -0.7, -1.2, 1.2]).double()
+    return old_logp + r.log(), old_logp, A, mask
+
+
+def _cases() -> tuple[tuple, ...]:
+    logp, old_logp, rewards, mask = answers()
+    three = logp.detach(), old_logp, advantage(rewards, 3), mask
+    return three, _wider(), (*_wider(), 0.3)
+
+
+def _loss(
+    *,
+    ratio=lambda logp, old, mask: (logp - old).exp(),
+    smaller=torch.minimum,
+    weight=lambda mask: mask / (len(mask) * mask.sum(1, keepdim=True)),
+    sign=-1,
+):
+    """GRPO's loss with one of its parts replaced."""
+
+    def loss(logp, old_logp, advantages, mask, epsilon=0.2):
+        A = advantages[:, None]
+        r = ratio(logp, old_logp, mask)
+        clipped = r.clamp(1 - epsilon, 1 + epsilon) * A
+        return sign * (weight(mask) * smaller(r * A, clipped)).sum()
+
+    return loss
+
+
+def _by_cases(logp, old_logp, advantages, mask, epsilon=0.2):
+    """The clip as two conditions, and two means one after the other."""
+    A = advantages[:, None]
+    r = torch.exp(logp - old_logp)
+    too_far = ((A > 0) & (r > 1 + epsilon)) | ((A < 0) & (r < 1 - epsilon))
+    bound = torch.where(A > 0, 1 + epsilon, 1 - epsilon)
+    objective = torch.where(too_far, bound, r) * A * mask
+    return -(objective.sum(1) / mask.sum(1)).mean()
+
+
+TYPED = (
+    Exercise(
+        "03.advantage",
+        minutes=5,
+        solution=advantage,
+        cases=(
+            (_MIXED.flatten(), 4),
+            (_EQUAL.flatten(), 4),
+            (_SMALL.flatten(), 4),
+            (_PAIRS.flatten(), 2),
+        ),
+        also=(_one_by_one,),
+        mistakes={
+            "You return one row per prompt. The loss wants one number per response: "
+            "flatten the rows.": lambda rewards, size: advantage(rewards, size).view(
+                -1, size
+            ),
+            "You compare with the mean of the batch. A prompt's baseline is its row.": (
+                _rows(lambda R: (R - R.mean()) / (_std(R) + 1e-6))
+            ),
+            "Mean and std are the whole batch's. One row is one prompt: use dim 1.": (
+                _rows(lambda R: (R - R.mean()) / (R.std() + 1e-6))
+            ),
+            "You compare answers to different prompts: dim 0 runs down a column.": (
+                _rows(lambda R: (R - R.mean(0)) / (R.std(0) + 1e-6))
+            ),
+            "The mean is the row's, the std is the batch's. Use the row's for both.": (
+                _rows(lambda R: _centred(R) / (R.std() + 1e-6))
+            ),
+            "The std is missing: that is Dr. GRPO's advantage (chapter 04).": (
+                _rows(_centred)
+            ),
+            "That is the std with ddof = 0. Here, as in TRL and verl, ddof is 1.": (
+                _rows(lambda R: _centred(R) / (_std(R, 0) + 1e-6))
+            ),
+            "A row of equal rewards gives 0/0 = NaN. Add 1e-6 to the std.": (
+                _rows(lambda R: _centred(R) / _std(R))
+            ),
+            "1e-6 is added to the std, not under the root: small rewards feel it.": (
+                _rows(lambda R: _centred(R) / (_std(R) ** 2 + 1e-6).sqrt())
+            ),
+            "You divide by the variance. Then Â depends on the rewards' unit.": (
+                _rows(lambda R: _centred(R) / (_std(R) ** 2 + 1e-6))
+            ),
+            "You leave out the answer's own reward (leave-one-out). GRPO keeps it.": (
+                _rows(
+                    lambda R: (
+                        _centred(R)
+                        / (_std(R) + 1e-6)
+                        * (R.shape[-1] / (R.shape[-1] - 1))
+                    )
+                )
+            ),
+        },
+    ),
+    Exercise(
+        "03.grpo_loss",
+        minutes=10,
+        solution=grpo_loss,
+        cases=_cases(),
+        also=(_by_cases,),
+        gradient=True,
+        mistakes={
+            "That is the objective, which we maximise. A loss has the other sign.": (
+                _loss(sign=1)
+            ),
+            "You take the mean over all tokens, as PPO does here. GRPO averages each "
+            "response first, and then the responses.": (
+                _loss(weight=lambda mask: mask / mask.sum())
+            ),
+            "You divide by T, the padded width. A response is divided by the number of "
+            "its own tokens.": (
+                _loss(weight=lambda mask: mask / (len(mask) * mask.shape[1]))
+            ),
+            "Padding counts. Multiply by the mask before you add up.": (
+                _loss(weight=lambda mask: torch.ones_like(mask) / mask.numel())
+            ),
+            "Each response has its mean, but you add the responses up. Divide by their "
+            "number as well.": _loss(weight=lambda mask: mask / mask.sum(1)[:, None]),
+            "The clip takes the smaller of the two terms: torch.minimum.": (
+                _loss(smaller=torch.maximum)
+            ),
+            "There is no clip. Compare r Â with the same for r between 1 − ε and "
+            "1 + ε, and take the smaller.": _loss(smaller=lambda plain, clipped: plain),
+            "You always clip. The minimum leaves a token its gradient when it has "
+            "moved the wrong way.": _loss(smaller=lambda plain, clipped: clipped),
+            "Upside down: r is the new probability over the old one.": (
+                _loss(ratio=lambda logp, old, mask: (old - logp).exp())
+            ),
+            "The difference of two log-probs is log r. The ratio is its exponential.": (
+                _loss(ratio=lambda logp, old, mask: logp - old)
+            ),
+            "That is one ratio for the whole response. GRPO has one for each token.": (
+                _loss(
+                    ratio=lambda logp, old, mask: (
+                        ((logp - old) * mask).sum(1, keepdim=True).exp()
+                    )
+                )
+            ),
+            "You compare logp with itself, so every ratio is 1. π_old is `old_logp`.": (
+                _loss(ratio=lambda logp, old, mask: (logp - logp.detach()).exp())
+            ),
+        },
+    ),
+)
 
 
 def _share(groups: torch.Tensor) -> float:
     return groups.double().mean().item()
 
 
-def _weights_as_rows(lengths: list[int]) -> list[list[float]]:
-    n = torch.tensor(lengths, dtype=torch.float64)
-    each = 1 / n / len(n)
-    return [each.tolist(), (torch.ones_like(n) / n.sum()).tolist()]
-
-
-def _then(change):
-    """`from_verl`, and what `change` makes of (accumulation, steps, iterations)."""
-    return lambda *verl: change(*from_verl(*verl))
-
-
-def _by_two_quotients(prompts, n, minibatch, epochs, per_device, processes):
-    updates = prompts // minibatch  # in one epoch
-    accumulation = minibatch * n / per_device / processes
-    return accumulation, accumulation * updates, epochs
-
-
-# What one may read off the plot of 3.6, where the jump is.
-_NEAR_THE_CLIP = [
-    n / 1000 for n in (*range(750, 800, 10), 785, 795, 796, 805, *range(810, 860, 10))
-]
-
 EXERCISES = (
     Exercise(
         "3.1",
-        minutes=10,
-        solution=group_advantages,
-        cases=((_MIXED,), (_EQUAL,), (_SMALL,)),
-        also=(_row_by_row,),
+        minutes=3,
+        solution=-1.5,
+        why="The mean is 0.75 and the std 0.5, so (0 − 0.75)/0.5. The wrong answer is "
+        "now the rare one, and is pushed as hard as the only right one was before.",
         mistakes={
-            "You compare with the mean of the batch: a prompt's baseline is its row.": (
-                lambda rewards: (rewards - rewards.mean()) / (_std(rewards) + 1e-6)
+            "The wrong answer is below the mean of its group: the sign is minus.": 1.5,
+            "You have subtracted the mean. Divide by the std, which is 0.5.": -0.75,
+            "That was its advantage among three wrong answers. The mean has moved.": (
+                -0.5
             ),
-            "Mean and std of the whole batch: use dim=-1, one row is one prompt.": (
-                lambda rewards: (rewards - rewards.mean()) / (rewards.std() + 1e-6)
-            ),
-            "You compare answers to different prompts: dim=0 runs down a column.": (
-                lambda rewards: (rewards - rewards.mean(0)) / (rewards.std(0) + 1e-6)
-            ),
-            "The mean is the row's, the std is the batch's: use the row's for both.": (
-                lambda rewards: _centred(rewards) / (rewards.std() + 1e-6)
-            ),
-            "You forgot the std: that is Dr. GRPO's advantage (the next chapter).": (
-                _centred
-            ),
-            "That is the std with ddof = 0. Here, as in TRL and verl, ddof is 1.": (
-                lambda rewards: _centred(rewards) / (_std(rewards, 0) + 1e-6)
-            ),
-            "A row of equal rewards gives 0/0 = NaN: add eps = 1e-6 to the std.": (
-                lambda rewards: _centred(rewards) / _std(rewards)
-            ),
-            "eps belongs beside the std, not under the root: small rewards feel it.": (
-                lambda rewards: _centred(rewards) / (_std(rewards) ** 2 + 1e-6).sqrt()
-            ),
-            "You divide by the variance: Â must not depend on the rewards' unit.": (
-                lambda rewards: _centred(rewards) / (_std(rewards) ** 2 + 1e-6)
-            ),
-            "You left out your own reward (leave-one-out) and then took the std.": (
-                lambda rewards: (
-                    group_advantages(rewards)
-                    * (rewards.shape[-1] / (rewards.shape[-1] - 1))
-                )
-            ),
+            "That is a right answer's advantage now. The question is about the wrong "
+            "one.": 0.5,
+            "That is with the std over G. The sample std divides by G − 1.": -(3**0.5),
+            "A reward of 0 is no advantage of 0. Compare it with the mean.": 0.0,
         },
     ),
     Exercise(
         "3.2",
         minutes=5,
-        solution=dead_share,
-        cases=((_HALVES,), (_MIXED,), (_EQUAL,)),
-        also=(lambda rewards: _share((rewards == rewards[:, :1]).all(-1)),),
-        mistakes={
-            "You count only the groups that are all wrong. All right is dead too.": (
-                lambda rewards: _share((rewards == 0).all(-1))
-            ),
-            "You count only the groups that are all right. All wrong is dead too.": (
-                lambda rewards: _share((rewards == 1).all(-1))
-            ),
-            "A group paid 0.5 throughout is dead too: compare rewards, not 0 and 1.": (
-                lambda rewards: _share((rewards == 0).all(-1) | (rewards == 1).all(-1))
-            ),
-            "That is the share of live groups: 1 minus what is asked.": (
-                lambda rewards: _share(rewards.std(-1) > 0)
-            ),
-            "That is the share of unpaid responses. Count groups: one row, one vote.": (
-                lambda rewards: _share(rewards == 0)
-            ),
-            "That is how many groups are dead, not their share: divide by the rows.": (
-                lambda rewards: (rewards.std(-1) == 0).sum().item()
-            ),
-        },
-    ),
-    Exercise(
-        "3.3",
-        minutes=5,
         solution=0.5,
         why="A dead group adds nothing to the sum, but its answers are counted in B, "
-        "by which the mean over responses divides. Half dead: every live token weighs "
-        "half.",
+        "by which the mean over responses divides. Half the answers are dead, so every "
+        "live token weighs half.",
         mistakes={
             "The sum stays, but GRPO divides by B, dead answers included.": 1.0,
             "A dead group makes the others weaker, not stronger: B doubles.": 2.0,
@@ -207,111 +293,123 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "3.4",
-        minutes=15,
-        solution=from_verl,
-        cases=((32, 8, 8, 1, 8, 4), (64, 4, 16, 2, 2, 8), (128, 16, 32, 3, 16, 2)),
-        also=(_by_two_quotients,),
+        "3.3",
+        minutes=5,
+        solution=0.0,
+        why="At r = 1 the mean over a response's tokens is its advantage, whatever its "
+        "length, and the four advantages 1.5, −0.5, −0.5, −0.5 add up to 0.",
         mistakes={
-            "verl counts prompts and TRL completions: multiply both sizes by n.": (
-                lambda prompts, n, *others: from_verl(prompts, 1, *others)
+            "That is minus the mean reward. The loss holds advantages, not rewards.": (
+                -0.25
             ),
-            "You left out the processes: each of them has a batch of its own.": (
-                lambda *verl: from_verl(*verl[:-1], 1)
+            "That is the right answer alone. The three wrong ones push back.": -1.5,
+            "That is the right answer's part. The three wrong ones push back.": -0.375,
+            "That is the mean over all tokens. GRPO averages each response first, so "
+            "its length drops out.": 1 / 6,
+            "That is the mean over all tokens, and the objective's sign. GRPO averages "
+            "each response first, so its length drops out.": -1 / 6,
+            "You add all tokens up. GRPO averages each response first, so its length "
+            "drops out.": 4.0,
+            "You add all tokens up per response. GRPO takes the mean over its tokens, "
+            "so the length drops out.": 1.0,
+        },
+    ),
+    Exercise(
+        "3.4",
+        minutes=5,
+        solution=dead_share,
+        cases=((_HALVES,), (_MIXED,), (_EQUAL,), (_MEAN_FIRST,), (_CLOSE,)),
+        also=(lambda rewards: _share((rewards == rewards[:, :1]).all(-1)),),
+        mistakes={
+            "You count only the groups that are all wrong. All right is dead too.": (
+                lambda rewards: _share((rewards == 0).all(-1))
             ),
-            "steps_per_generation counts backward passes, not optimiser steps.": (
-                _then(lambda passes, steps, epochs: (passes, steps // passes, epochs))
+            "You count only the groups that are all right. All wrong is dead too.": (
+                lambda rewards: _share((rewards == 1).all(-1))
             ),
-            "The epochs are num_iterations already: do not count them twice.": (
-                _then(lambda passes, steps, epochs: (passes, steps * epochs, epochs))
+            "A group with 0.5 throughout is dead too: compare rewards, not 0 and 1.": (
+                lambda rewards: _share((rewards == 0).all(-1) | (rewards == 1).all(-1))
             ),
-            "Epochs in the steps enlarge the rollout: they are num_iterations.": (
-                _then(lambda passes, steps, epochs: (passes, steps * epochs, 1))
+            "That is the share of live groups: 1 minus what is asked.": (
+                lambda rewards: _share(rewards.std(-1) > 0)
             ),
-            "You swapped them: accumulation makes one update, the steps a rollout.": (
-                _then(lambda passes, steps, epochs: (steps, passes, epochs))
+            "That is the share of answers with reward 0. Count groups: one row, one "
+            "vote.": lambda rewards: _share(rewards == 0),
+            "That is how many groups are dead, not their share: divide by the rows.": (
+                lambda rewards: (rewards.std(-1) == 0).sum().item()
+            ),
+            "A small spread is not none: rewards 0.50 and 0.52 give advantages of full "
+            "size, because the std divides.": (
+                lambda rewards: _share(rewards.std(-1) < 0.1)
+            ),
+            "A mean that equals the first reward proves nothing: see 0.5, 0, 1, 0.5.": (
+                lambda rewards: _share(rewards.mean(-1) == rewards[:, 0])
             ),
         },
     ),
     Exercise(
         "3.5",
-        minutes=10,
-        solution=token_weights,
-        cases=(([10, 2, 3, 30],), ([4, 4],), ([1, 7, 16],)),
-        also=(_weights_as_rows,),
+        minutes=5,
+        solution=(16, 15),
+        parts=("updates", "updates in which a clip can act"),
+        choices=((1, 15, 16, 512, 8192), (0, 1, 15, 16, 512)),
+        why="8,192 / 512 = 16 updates. At the first of them the policy is π_old, so "
+        "every ratio is 1. In the other fifteen the weights have moved.",
         mistakes={
-            "You swapped them: GRPO looks at its own length, PPO at the batch's.": (
-                lambda lengths: token_weights(lengths)[::-1]
+            "At the first update nothing has moved yet: every ratio is 1.": (16, 16),
+            "One pass over the rollout is no single update: it has a step for every "
+            "mini-batch.": (1, 0),
+            "One pass does not mean that the ratio stays at 1. The weights change "
+            "after every mini-batch, and π_old does not.": (16, 0),
+            "It is the other way round: the first update is the one without a clip.": (
+                16,
+                1,
             ),
-            "GRPO's mean over responses is missing: divide by their number as well.": (
-                lambda lengths: (
-                    [1 / n for n in lengths],
-                    [1 / sum(lengths) for _ in lengths],
-                )
+            "The first update counts as well: it has a gradient, only no clip.": (
+                15,
+                15,
             ),
-            "That is the weight of the whole response. A token's is 1/|o| of it.": (
-                lambda lengths: (
-                    [1 / len(lengths) for _ in lengths],
-                    [n / sum(lengths) for n in lengths],
-                )
-            ),
-            "You divide by the longest response: that is padding, not text.": (
-                lambda lengths: (
-                    [1 / (len(lengths) * max(lengths)) for _ in lengths],
-                    [1 / sum(lengths) for _ in lengths],
-                )
-            ),
-            "PPO's mean runs over all tokens of the batch: no 1/B, no |o|.": (
-                lambda lengths: (
-                    [1 / (len(lengths) * n) for n in lengths],
-                    [1 / (len(lengths) * sum(lengths)) for _ in lengths],
-                )
+            "512 is the size of a mini-batch. How many of them make a rollout?": (
+                512,
+                512,
             ),
         },
     ),
     Exercise(
         "3.6",
-        minutes=5,
-        solution=0.8,
-        why="Above 0.8 the advantage pushes down with r, more than a KL of β = 1 pulls "
-        "up. At 0.8 the clip takes the advantage away, and the KL's pull is all that "
-        "is left.",
-        mistakes={
-            "At r = 1 the KL pulls with 0 and the advantage pushes with −1: not yet.": (
-                1.0
-            ),
-            "That is where the good token's push turns: you read the left panel.": 1.2,
-            "There an unclipped push and the KL would balance. The clip comes first.": (
-                0.618
-            ),
-            "At r = 0.5 the push is up already: follow the curve to its jump.": 0.5,
-            **{
-                f"{near} is the right place. The jump is at the clip's bound: which "
-                "number is that exactly, with ε = 0.2?": near
-                for near in _NEAR_THE_CLIP
-            },
-        },
-    ),
-    Exercise(
-        "3.7",
         minutes=10,
-        solution=4,
-        why="`repeat` gives answer 1, 2, 3, …, 1, 2, 3, …; the responses stand in "
-        "groups, so it must be `repeat_interleave`. The verifier compares with another "
-        "prompt's sum.",
+        solution=(4, "a"),
+        parts=("line", "reason"),
+        choices=((*range(1, 13),), ("a", "b", "c", "d")),
+        why="`repeat` gives sum 1, 2, 3, …, 1, 2, 3, …, but the responses stand in "
+        "groups, so it must be `repeat_interleave`. The verifier compares most answers "
+        "with another question's sum.",
         mistakes={
-            "Line 1 is right: sixteen new problems for every rollout.": 1,
-            "Line 2 is right: one prompt per problem; `sample` makes the copies.": 2,
-            "Line 3 is right: the 8 answers to a prompt come one below another.": 3,
-            "Line 5 is right, if `truth` is: it compares one answer with one sum.": 5,
-            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": 6,
-            "Line 7 is right: mean and std of each row, which is one group.": 7,
-            "Line 8 is right: four mini-batches of four whole groups.": 8,
-            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": 9,
-            "Line 10 is right: the log-probs of the policy as it is now.": 10,
-            "Line 11 is right: `mini.logp` is the sampler's, which is π_old.": 11,
-            "Line 12 is right: clear, back-propagate, step. The norm's clip is left "
-            "out, but the first reward is too low before any update.": 12,
+            "Line 4 it is. But the groups are right: line 6 cuts the rewards as the "
+            "answers stand. It is the sums that stand in another order.": (4, "b"),
+            "Line 4 it is, but π_old stays what it was at the rollout.": (4, "c"),
+            "Line 4 it is, but the mini-batches are right: 32 rows are four whole "
+            "groups.": (4, "d"),
+            "The reason is right. Which line puts the sums into another order?": (
+                5,
+                "a",
+            ),
+            "The reason is right, but line 2 makes one prompt per problem, as it "
+            "should. Which line prepares the sums?": (2, "a"),
+            "Line 3 is right: the 8 answers to a prompt come one below another.": (
+                3,
+                "b",
+            ),
+            "Line 6 is right: rows 0 to 7 answer the first prompt, and so on.": (
+                6,
+                "b",
+            ),
+            "Line 7 is right: mean and std of each row, which is one group.": (7, "b"),
+            "Line 8 is right: four mini-batches of four whole groups.": (8, "d"),
+            "Line 9 is right: it takes the same rows as `A.flatten()[part]`.": (9, "d"),
+            "Line 10 is right: the log-probs of the policy as it is now.": (10, "c"),
+            "Line 11 is right: `mini.logp` is the sampler's, which is π_old. And the "
+            "reward is too low before any update.": (11, "c"),
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Figures of chapter 03: critics, groups, dead groups, answers before and after RL."""
+"""Figures of chapter 03: groups, dead groups, answers before and after RL, PPO."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,20 +25,7 @@ from course.kit.plots.style import (
 from refimpl.history import History
 from refimpl.tasks.world import habit
 
-RATIO = r"ratio $r = \pi_\theta / \pi_{old}$"
 SHARE = "share of right answers  $p$"
-
-
-def critic(explained: draw.Runs, others: draw.Runs, title: str) -> Figure:
-    """What a critic, and the mean of the other answers, know about the reward."""
-    figure, axis = plt.subplots(figsize=(8, 3.5))
-    draw.rule(axis, y=0, width=1)
-    looks = (COLOURS["ppo"], "critic $V$", "-"), (FREE[1], "the other answers", "--")
-    for runs, (shade, label, dash) in zip((explained, others), looks):
-        draw.band(axis, runs, shade, label, dash)
-    axis.set(ylim=(-0.45, 1), ylabel="variance explained")
-    draw.rollout_axis(axis, 8)
-    return draw.heading(figure, axis, title)
 
 
 def one_group(
@@ -181,55 +168,6 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     )
 
 
-def leash_explorer(ratio, push: Callable) -> explorer.Explorer:
-    """What pushes log π_θ of a token with the KL inside, for Â = +1 and Â = −1.
-
-    `push(beta, sign, lead)` gives the push at every ratio, as a list; `lead` is that of
-    log π_old over log π_ref.
-    """
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.9), sharey=True)
-    lines = []
-    for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
-        plain = {"color": COLOURS["grpo"], "label": "β = 0"}
-        axis.plot(ratio, push(0.0, sign, 0.0), **plain)
-        mine = {"color": FREE[1], "label": "your β (1 at first)"}
-        lines += axis.plot(ratio, ratio, "--", **mine)
-        draw.rule(axis, y=0, dash="-")
-        draw.rule(axis, x=1)
-        axis.set(title=title, xlabel=RATIO, ylim=(-4, 4), xlim=(0, 3))
-    axes[0].set_ylabel(r"push on $\log \pi_\theta$")
-    axes[1].legend(loc="upper right")
-    draw.finding(figure, "Where the clip is closed, only the KL still acts")
-
-    def update(beta: float, lead: float) -> list:
-        for line, sign in zip(lines, (1, -1)):
-            line.set_ydata(push(beta, sign, lead))
-        middle = push(beta, 1, lead)[draw.nearest(ratio, 2.0)]
-        title = draw.say(
-            figure,
-            f"A good token at r = 2 is past the clip: the KL pushes {middle:+.2f}",
-        )
-        return [*lines, title]
-
-    controls = {
-        "beta": explorer.log_slider("β", 1.0, 0.01, 5.0),
-        "lead": explorer.slider("log π_old − log π_ref", 0.0, -1.5, 1.5, 0.1),
-    }
-    return explorer.Explorer(
-        figure,
-        update,
-        controls,
-        stakes="No run with a KL is stored: the claims are about losses, and all of "
-        "them are compared at β = 0.",
-        prediction=stakes.Prediction(
-            "A good token at r = 2 is past the clip. Where does the KL push it?",
-            ("nowhere", "back to the reference", "further away"),
-            "back to the reference",
-            "The clip stops the reward's push, not the KL's.",
-        ),
-    )
-
-
 Answers = Sequence[tuple[str, Sequence[tuple[str, bool]]]]
 
 
@@ -273,10 +211,22 @@ def answers(before: Answers, after: Answers, title: str) -> Figure:
     return figure
 
 
-def rewards(named: Mapping[str, Sequence[History]], title: str) -> Figure:
-    """The reward by rollout, of several methods' runs."""
-    figure, axis = plt.subplots(figsize=(8, 3.5))
+def against_ppo(
+    named: Mapping[str, Sequence[History]],
+    explained: Mapping[str, draw.Runs],
+    title: str,
+) -> Figure:
+    """Left the reward of both methods' runs; right how much their baselines predict."""
+    figure, (left, right) = draw.panel_grid(2, (8, 3.6))
     panels = (("reward", "reward (training)"),)
-    draw.metric_panels([axis], named, panels, looks_of(named))
-    axis.set_ylim(0, 1)
-    return draw.heading(figure, axis, title)
+    draw.metric_panels([left], named, panels, looks_of(named))
+    left.set_ylim(0, 1)
+    left.legend(loc="lower right")
+    draw.rule(right, y=0, width=1)
+    looks = (COLOURS["ppo"], "-"), (FREE[1], "--")
+    for (label, runs), (shade, dash) in zip(explained.items(), looks):
+        draw.band(right, runs, shade, label, dash)
+    right.set(ylim=(-0.8, 1), title="variance of the reward explained by")
+    right.legend(loc="lower right", ncols=2)
+    draw.rollout_axis(right, 8)
+    return draw.finding(figure, title)
