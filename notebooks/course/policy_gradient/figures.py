@@ -101,16 +101,12 @@ def baseline_explorer(
         figure,
         update,
         controls,
-        stakes="This is the exact noise of one draw, and no run is needed for it. All "
-        "stored runs have a baseline: the mean of a group, or a critic.",
+        stakes="This noise is exact, so no run is needed.",
         prediction=stakes.Prediction(
-            "At b = 1 every reward is below the baseline. Which draws then push "
-            "'careful' up?",
+            "At b = 1, which draws push 'careful' up?",
             ("all three", "only guess and ramble", "none"),
             "only guess and ramble",
-            "A careful answer still earns less than 1, so it is pushed down a little. "
-            "The other two are pushed down much more, which lifts 'careful': the mean "
-            "is where it was.",
+            "Guess and ramble are pushed down far more than a careful answer.",
         ),
     )
 
