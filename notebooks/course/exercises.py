@@ -6,13 +6,16 @@
 They stand in the chapters' folders, `exercises.py`, with their solutions.
 """
 
+import copy
 import importlib
 import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 import course
-from course.kit.exercise import EMPTY, RIGHT, Exercise, judge, judged
+from course.kit.exercise import EMPTY, RIGHT, WRONG, Exercise, judge, judged
 
 
 def exercises() -> dict[str, Exercise]:
@@ -54,6 +57,13 @@ def verdict(key: str, attempt: Any) -> str:
     )
 
 
+def same_kind(exercise: Exercise, attempt: Callable) -> bool:
+    """A tensor where the solution returns one: the cells below calculate with it."""
+    first, *_ = exercise.cases
+    mine, right = (f(*copy.deepcopy(first)) for f in (attempt, exercise.solution))
+    return isinstance(mine, torch.Tensor) or not isinstance(right, torch.Tensor)
+
+
 def typed(key: str, attempt: Callable) -> Callable:
     """The reader's function if it is right, else the solution; prints which one.
 
@@ -63,6 +73,8 @@ def typed(key: str, attempt: Callable) -> Callable:
     if key not in known:
         raise KeyError(f"nothing is typed under {key!r}; there are {', '.join(known)}")
     mark, says = judge(known[key], attempt)
+    if mark == RIGHT and not same_kind(known[key], attempt):
+        mark, says = WRONG, "The numbers are right, but return a tensor."
     name = key.partition(".")[2]
     if mark == RIGHT:
         print(f"✓ {name}  Right. The cells below run your function.")

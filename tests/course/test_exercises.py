@@ -190,6 +190,14 @@ def test_what_is_no_answer_is_told_from_a_wrong_one(capsys):
     assert "has no check" in capsys.readouterr().out
 
 
+def test_two_answers_may_be_written_as_text():
+    for answer in ((6, "b"), ["6", "b"], "6, b", "(6, 'b')"):
+        assert verdict("3.6", answer) == verdict("3.6", (6, "b"))
+    right = ALL["3.6"].solution
+    for answer in (right, [str(x) for x in right], ", ".join(map(str, right))):
+        assert verdict("3.6", answer) == "✓ 3.6  Right."
+
+
 TYPED = typed_cells()
 
 
@@ -209,4 +217,12 @@ def test_a_typed_cell_hands_back_what_is_right_and_names_each_mistake(key, capsy
 
     assert judge(exercise, stub)[0] == EMPTY and typed(key, stub) is exercise.solution
     assert judge(exercise, lambda *_: "nonsense")[0] == WRONG
+    right = exercise.solution(*copy.deepcopy(exercise.cases[0]))
+    if isinstance(right, torch.Tensor) and right.ndim:  # the cells below need one
+
+        def as_list(*case):
+            return exercise.solution(*case).tolist()
+
+        assert typed(key, as_list) is exercise.solution
+        assert "return a tensor" in capsys.readouterr().out
     assert judge(exercise, exercise.solution)[0] == RIGHT

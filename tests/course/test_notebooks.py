@@ -260,6 +260,9 @@ def test_the_answer_to_a_prediction_is_folded(path):
             kind, asked = head["kind"] if head else "", False
         elif asked and cell["outputs"]:
             assert cell["metadata"]["jupyter"]["outputs_hidden"], source(cell)[:60]
+            # JupyterLab shows the first line of folded text beside its source.
+            text = any(o["output_type"] == "stream" for o in cell["outputs"])
+            assert folded(cell) or not text, source(cell)[:60]
         elif kind == "predict, then run" and "check(" in source(cell):
             asked = True
 

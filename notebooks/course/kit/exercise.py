@@ -57,7 +57,9 @@ def judge(exercise: Exercise, attempt: Any) -> tuple[str, str]:
     if is_stub(attempt):
         return EMPTY, f"Not attempted yet (about {exercise.minutes} minutes)."
     if exercise.parts and isinstance(attempt, str):  # "k3, k1" for ("k3", "k1")
-        attempt = [int(x) if x.strip().isdigit() else x for x in attempt.split(",")]
+        attempt = attempt.strip("()[] ").split(",")
+    if exercise.parts and isinstance(attempt, list | tuple):
+        attempt = [_number(one) for one in attempt]
     try:
         answers = _answers(exercise, attempt)
     except NotImplementedError:
@@ -101,6 +103,17 @@ def _of_a_value(exercise: Exercise, attempt: Any) -> str:
     elif exercise.choices and not any(_same(attempt, x) for x in exercise.choices):
         return f"Choose one of {', '.join(map(_text, exercise.choices))}."
     return f"Not that. Your answer: {_show(attempt)}."
+
+
+def _number(part: Any) -> Any:
+    """A number that was written as text is one; other texts stay, unquoted."""
+    if not isinstance(part, str):
+        return part
+    plain = part.strip().strip("\"'")
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(plain)
+    return plain
 
 
 def is_stub(attempt: Any) -> bool:

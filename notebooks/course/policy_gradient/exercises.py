@@ -300,6 +300,10 @@ TYPED = (
             ).flatten(),
         ),
         mistakes={
+            "That is one mean for the whole batch. Each answer is compared with the "
+            "others to its own prompt, without itself.": (
+                lambda rewards, G: rewards - rewards.mean()
+            ),
             "That baseline contains the answer's own reward, so every advantage is too "
             "small by (G − 1)/G. Take the mean of the others.": (
                 lambda rewards, G: leave_one_out(rewards, G) * ((G - 1) / G)

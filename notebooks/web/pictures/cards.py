@@ -293,7 +293,7 @@ def hacking() -> Figure:
     axis.tick_params("y", length=0)
     axis.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])
     axis.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
-    axis.set_xlabel("answers of each habit, on average")
+    axis.set_xlabel("demonstrations of each habit, on average")
     return figure
 
 
