@@ -115,7 +115,9 @@ def draw(run: Run, step: int, again: int = 0) -> Drawn:
     rewards, components = scored(run.reward, prompts, texts, beside)
     correct = rewards
     if run.reward != run.task.reward:
-        correct = score(run.task.reward, prompts, texts, beside)
+        # What the task's own reward logs is not about this run's reward.
+        silent = beside | {"log_metric": lambda name, x: None}
+        correct = score(run.task.reward, prompts, texts, silent)
     device = rollout.ids.device
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
     wide = torch.float64 if large and device.type != "mps" else torch.float32

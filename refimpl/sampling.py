@@ -202,6 +202,10 @@ def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
     return torch.tensor(sorted(ends), device=model.device)
 
 
+def unknown(tokenizer: PreTrainedTokenizerBase, character: str) -> bool:
+    return tokenizer.unk_token_id in tokenizer(character)["input_ids"]
+
+
 def encode(
     model: Model,
     tokenizer: PreTrainedTokenizerBase,
@@ -214,7 +218,8 @@ def encode(
     two was never trained on that.
 
     Raises `UserError` if the tokenizer has tokens that the model does not know, and if
-    a prompt has no token, is ended, or leaves too little room for a response.
+    a prompt has no token, has characters that the tokenizer does not know, is ended,
+    or leaves too little room for a response.
     """
     check_pair(model, tokenizer)
     if not (prompts := list(prompts)):
@@ -233,6 +238,12 @@ def encode(
             raise UserError(
                 f"the tokenizer makes no token of the prompt {prompt!r}: a response "
                 "needs something to follow"
+            )
+        if tokenizer.unk_token_id in row and tokenizer.unk_token not in prompt:
+            strange = [c for c in dict.fromkeys(prompt) if unknown(tokenizer, c)]
+            raise UserError(
+                f"the tokenizer does not know {', '.join(map(repr, strange))} of the "
+                f"prompt {prompt!r}: the model would read an unknown token there"
             )
         end = len(row) > 1 and row[-1] == tokenizer.eos_token_id
         if end and not prompt.endswith(tokenizer.eos_token):

@@ -7,12 +7,14 @@ are trained on first use (`sft`) and cached.
 
 import contextlib
 import hashlib
+import inspect
 import json
+import marshal
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import torch
@@ -27,7 +29,7 @@ from refimpl.checks import UserError, guarded
 from refimpl.checks.words import one_line
 from refimpl.models import pick_device
 from refimpl.sft import WarmStart
-from refimpl.tasks import make_tokenizer
+from refimpl.tasks import HabitWorld, make_tokenizer
 
 RECIPE = 1  # raise it when the same settings would give another model
 SHIPPED = Path(__file__).parent / "starts"
@@ -39,14 +41,39 @@ def cached(settings: WarmStart) -> Path:
     """Its place in the cache."""
     salt = [seeds.salt()] if seeds.salt() else []
     named = [RECIPE, torch.__version__, asdict(settings), *salt]
+    named += own_code(settings.world)
     text = json.dumps(named, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / f"warm-start-{settings.preset}-{key}"
 
 
+def own_code(world: HabitWorld) -> list[str]:
+    """The methods of the world's classes that are not the package's.
+
+    Two worlds with the same fields may draw other problems or show other habits, so
+    what they demonstrate is part of a policy's name. Functions that a method calls
+    elsewhere are not: after a change there, ask for `fresh=True`.
+    """
+    found = []
+    for kind in type(world).__mro__:
+        if kind.__module__.split(".")[0] in ("refimpl", "builtins"):
+            continue
+        found.append(kind.__qualname__)
+        for name, member in sorted(vars(kind).items()):
+            function = inspect.unwrap(getattr(member, "__func__", member))
+            if not inspect.isfunction(function) or name.startswith("__"):
+                continue
+            try:
+                found.append(inspect.getsource(function))
+            except OSError:  # typed where no file holds it
+                found.append(marshal.dumps(function.__code__).hex())
+    return found
+
+
 def shipped(settings: WarmStart) -> Path | None:
     """Its folder in package or clone, if any; none with `REFIMPL_OWN_STARTS=1`."""
-    if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
+    own = os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0")
+    if own or own_code(settings.world):
         return None
     wanted = json.loads(json.dumps(asdict(settings)))
     for place in (SHIPPED, IN_A_CLONE):
@@ -77,9 +104,15 @@ def warm_start(
     what is trained, not what is shipped. An interrupted run leaves nothing in the
     cache. Processes that need the same policy wait for the first.
 
-    Raises `UserError` if the policy is damaged or not read by the installed version of
-    transformers, and if the cache cannot be written.
+    Raises `UserError` if the world is no dataclass, if the policy is damaged or not
+    read by the installed version of transformers, and if the cache cannot be written.
     """
+    if not is_dataclass(settings.world):
+        raise UserError(
+            f"the world {type(settings.world).__name__} must be a dataclass, whose "
+            "fields are part of the policy's name: write @dataclass(frozen=True) above "
+            "its class"
+        )
     device = pick_device(device)
     if not fresh and (there := shipped(settings)):
         model, losses = _read(there)

@@ -58,10 +58,11 @@ Mix = Annotated[tuple[Share, Share, Share], AfterValidator(_whole), "that add up
 class HabitWorld:
     """Problems with an exact answer, and three habits of answering them.
 
-    A world says how a problem is drawn (`_problem`: a row with `prompt` and `answer`),
-    and has a method `habit(prompt, rng)` of the name of each habit, which shows it. One
-    problem in eight (by a hash of its prompt) is held out: it is in no warm start and
-    no rollout, and only `held_out` returns it.
+    A world is a dataclass that inherits from this. It says how a problem is drawn
+    (`_problem`: a row with `prompt` and `answer`), and has a method
+    `habit(prompt, rng)` of the name of each habit, which shows it. One problem in eight
+    (by a hash of its prompt) is held out: it is in no warm start and no rollout, and
+    only `held_out` returns it.
     """
 
     purpose: ClassVar[str] = ""

@@ -101,6 +101,22 @@ def test_the_reward_receives_the_columns_of_the_task_once():
     assert columns["terms"] == [len(each) for each in digits]
 
 
+def test_what_the_tasks_own_reward_logs_is_not_mixed_with_the_runs():
+    """The task's is called as well, for the accuracy."""
+
+    class World(Arithmetic):
+        def reward(self, completions, log_metric, **_):
+            log_metric("mine", 100.0)
+            return [0.0] * len(completions)
+
+    def reward(completions, log_metric, **_):
+        log_metric("mine", 0.0)
+        return [float(len(c)) for c in completions]
+
+    _, row = collect(prepared(task=World(), reward=reward), 0)
+    assert row["mine"] == 0.0
+
+
 @pytest.mark.parametrize("reward", [None, fixed_noise])
 def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
     """Not where answers are wrong but rewards differ."""

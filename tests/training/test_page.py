@@ -1,0 +1,150 @@
+"""The page is the program: a plain loop gives what `train` gives, for every method.
+
+`page` is written with the package's formulas alone: no settings, no hooks, no objects
+that carry a run. Whenever `train` does something that a reader would not find here, the
+two part and this is red.
+"""
+
+import copy
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+import refimpl as rl
+from refimpl import moe, seeds
+from refimpl.advantages import whiten
+from refimpl.algorithms import ALGORITHMS, value_loss
+from refimpl.kl import token_rewards
+from refimpl.models import make_critic
+from refimpl.reading import values
+from refimpl.routing import drift, recorded, routed
+from refimpl.tasks import Arithmetic
+from refimpl.terms import BALANCE
+from tests.worlds import TOKENIZER, warm_model
+
+LENGTH, SEED = 24, 3
+CONFIG = rl.TrainConfig(
+    seed=SEED,
+    rollouts=2,
+    prompts_per_rollout=8,
+    group_size=4,
+    max_new_tokens=LENGTH,
+    minibatches=2,
+    micro_batch_size=16,  # a whole mini-batch: the page takes it in one pass
+    dynamic_sampling=False,
+    overlong_share=0.0,
+    eval_every=100,
+    eval_problems=4,
+)
+
+
+def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
+    """A policy after `rollouts` rollouts, and for each its reward and gradient norm."""
+    method, world = ALGORITHMS[name], Arithmetic()
+    policy = copy.deepcopy(start).eval()
+    groups = [{"params": policy.parameters(), "lr": 2e-4}]
+    critic = make_critic(policy) if method.critic else None
+    if critic:
+        groups.append({"params": critic.parameters(), "lr": 1e-3})
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0, fused=True)
+    history = []
+    for step in range(rollouts):
+        # 1. Problems, and G answers to each.
+        rows = world.sample(prompts, seeds.seed_for(SEED, step, "q"))
+        with routed(policy) if routers else nullcontext() as routing:
+            rollout = rl.sample(
+                policy,
+                TOKENIZER,
+                [row["prompt"] for row in rows],
+                group_size=G,
+                max_new_tokens=LENGTH,
+                seed=seeds.seed_for(SEED, step, "sample"),
+            )
+        if routers:
+            rollout = recorded(rollout, routing)
+        # 2. Rewards, and advantages.
+        truth = [row["answer"] for row in rows for _ in range(G)]
+        paid = world.reward(None, rollout.texts(TOKENIZER), answer=truth)
+        rewards, mask, old_values = torch.tensor(paid), rollout.mask, None
+        if critic:
+            with torch.no_grad():
+                old_values = values(critic, rollout)
+        scored = rl.Scored(
+            token_rewards(rewards, mask), rollout.group, mask, old_values
+        )
+        advantages = method.advantages(scored)
+        if advantages.ndim == 1:
+            advantages = advantages[:, None].expand_as(mask)
+        if critic:
+            targets, advantages = advantages + old_values, whiten(advantages, mask)
+        # 3. One optimiser step for each mini-batch of whole groups.
+        shuffle = seeds.generator(seeds.seed_for(SEED, step, "shuffle"))
+        norms = []
+        for chosen in torch.randperm(prompts, generator=shuffle).chunk(minibatches):
+            index = torch.isin(rollout.group, chosen).nonzero()[:, 0]
+            weight = rl.normalisers.apply(
+                method.normaliser,
+                mask[index],
+                group=rollout.group[index],
+                max_length=LENGTH,
+            )
+            tokens = mask[index].sum()
+            # Groups of equal rewards have no gradient, and need no pass.
+            live = (advantages[index] * mask[index] != 0).any(-1)
+            live = torch.isin(rollout.group[index], rollout.group[index][live])
+            live |= critic is not None or method.acts_without_advantage()
+            live[0] |= not live.any()
+            order = live.nonzero()[:, 0]
+            order = order[rollout.end[index[order]].argsort(stable=True)]
+            index, weight = index[order], weight[order]
+            mini = rollout.rows(index)
+            width = mini.mask.shape[1]
+            weight = weight[:, :width]
+            with routed(policy) if routers else nullcontext() as routing:
+                logp, _ = rl.log_probs(policy, mini)
+            old_logp, extra = mini.logp, 0.0
+            if routers:
+                moved = drift(mini, routing)
+                old_logp, weight = moe.shifted(old_logp, weight, mini.mask, moved.gamma)
+                extra = BALANCE * mini.mask.sum() / tokens * moved.balance
+            if critic:
+                extra = value_loss(
+                    values(critic, mini),
+                    old_values[index, :width],
+                    targets[index, :width],
+                    mini.mask,
+                    mini.mask / tokens,
+                )
+            A = advantages[index, :width]
+            loss, _ = method.loss(logp, old_logp, A, mini.mask, weight)
+            (loss + extra).backward()
+            for model in (policy, critic) if critic else (policy,):
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                norms += [norm.item()] if model is policy else []
+            optimizer.step()
+            optimizer.zero_grad()
+        history.append((rewards.mean().item(), sum(norms) / len(norms)))
+    return history, policy
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_plain_page_gives_the_history_and_the_weights_of_train(name):
+    """Bit for bit; with a critic or routers two losses are added in another order."""
+    routers = bool(ALGORITHMS[name].training.get("router_shift"))
+    start = warm_model()
+    if routers:
+        start = rl.warm_start(rl.WarmStart(preset="tiny-moe"))[0]
+    history = rl.train(
+        name, config=CONFIG, model=start, tokenizer=TOKENIZER, progress=False
+    )
+    mine, policy = page(name, start, routers=routers)
+    for (reward, norm), row in zip(mine, history.rows, strict=True):
+        assert reward == pytest.approx(row["reward"], abs=1e-6)
+        assert norm == pytest.approx(row["grad_norm"], rel=1e-4, abs=1e-6)
+    pairs = zip(policy.parameters(), history.model.parameters(), strict=True)
+    gap = max((a - b).abs().max().item() for a, b in pairs)
+    moved = zip(policy.parameters(), start.parameters(), strict=True)
+    assert max((a - b).abs().max().item() for a, b in moved) > 1e-4
+    rounding = 1e-6 if routers or ALGORITHMS[name].critic else 0
+    assert gap <= rounding, f"the weights part by {gap:.1g}"
