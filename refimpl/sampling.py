@@ -203,7 +203,8 @@ def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
 
 
 def unknown(tokenizer: PreTrainedTokenizerBase, character: str) -> bool:
-    return tokenizer.unk_token_id in tokenizer(character)["input_ids"]
+    ids = tokenizer(character, add_special_tokens=False)["input_ids"]
+    return tokenizer.unk_token_id in ids
 
 
 def encode(
@@ -239,8 +240,10 @@ def encode(
                 f"the tokenizer makes no token of the prompt {prompt!r}: a response "
                 "needs something to follow"
             )
+        strange = []
         if tokenizer.unk_token_id in row and tokenizer.unk_token not in prompt:
             strange = [c for c in dict.fromkeys(prompt) if unknown(tokenizer, c)]
+        if strange:  # else the unknown token is the tokenizer's own, as a BOS
             raise UserError(
                 f"the tokenizer does not know {', '.join(map(repr, strange))} of the "
                 f"prompt {prompt!r}: the model would read an unknown token there"

@@ -71,14 +71,19 @@ def own_code(world: HabitWorld) -> list[str]:
 
 
 def shipped(settings: WarmStart) -> Path | None:
-    """Its folder in package or clone, if any; none with `REFIMPL_OWN_STARTS=1`."""
-    own = os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0")
-    if own or own_code(settings.world):
+    """Its folder in package or clone, if any; none with `REFIMPL_OWN_STARTS=1`.
+
+    The record of a world that is not the package's names its class, as
+    "module.Class".
+    """
+    if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
         return None
-    wanted = json.loads(json.dumps(asdict(settings)))
+    kind, wanted = type(settings.world), json.loads(json.dumps(asdict(settings)))
+    name = f"{kind.__module__}.{kind.__qualname__}" * bool(own_code(settings.world))
     for place in (SHIPPED, IN_A_CLONE):
         for record in sorted(place.glob(f"*/{RECORD}")):
-            if json.loads(record.read_text("utf-8"))["settings"] == wanted:
+            start = json.loads(record.read_text("utf-8"))
+            if start["settings"] == wanted and start.get("world", "") == name:
                 return record.parent
     return None
 

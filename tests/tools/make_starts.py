@@ -65,6 +65,8 @@ def main(names: tuple[str, ...] = tuple(STARTS), /, *, fresh: bool = True) -> No
             "transformers": transformers.__version__,
             "losses": [round(loss, 4) for loss in losses],
         }
+        if settings is MIXED:  # the course's own world
+            start["world"] = "course.distillation.distil.Mixed"
         (folder / RECORD).write_text(json.dumps(start) + "\n")
         size = weights.stat().st_size / 1e6
         print(f"{folder}  {size:.2f} MB  final loss {losses[-1]:.3f}")

@@ -162,6 +162,10 @@ TYPED = (
             "flatten the rows.": lambda rewards, size: advantage(rewards, size).view(
                 -1, size
             ),
+            "The answers to one prompt stand together: `view(-1, size)`, one row per "
+            "prompt. `view(size, -1)` mixes prompts.": lambda rewards, size: advantage(
+                rewards, len(rewards) // size
+            ),
             "You compare with the mean of the batch. A prompt's baseline is its row.": (
                 _rows(lambda R: (R - R.mean()) / (_std(R) + 1e-6))
             ),
