@@ -202,7 +202,8 @@ def test_a_newcomer_on_a_phone_reads_a_formula_a_table_and_moves_an_explorer(
     picture.click()
     wait(lambda: browser.execute_script(ENLARGED) >= 800, "the picture, 800 of 390 px")
     browser.find_element("css selector", "dialog.large button").click()
-    assert browser.execute_script("return !document.querySelector('dialog.large')")
+    gone = "return !document.querySelector('dialog.large')"  # its event comes later
+    wait(lambda: browser.execute_script(gone), "the picture to close")
     browser.get((site / "10_sapo.html").as_uri())
     assert all(wider > 5 for _, wider in browser.execute_script(ROOTS))
     wait(lambda: browser.execute_script(CANVAS), "the explorer")
