@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
-from refimpl.checks import UserError, is_dense
-from refimpl.checks.words import shown
 from refimpl.importance import Mask
+from refimpl.validation import UserError, is_dense, shown
 
 
 class Scored(NamedTuple):
@@ -145,7 +144,9 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     The std is over responses, as in the paper and TRL, whose mean is 0 already; verl's
     std and mean are over tokens."""
     if scored.components is None:
-        raise UserError("gdpo needs a reward with components, as refimpl.real.rewards")
+        raise UserError(
+            "gdpo needs a reward with components, as refimpl.pretrained.rewards"
+        )
     every = scored.components.unbind(-1)
     each = [group_relative(scored._replace(rewards=one), eps) for one in every]
     weights = each[0].new_tensor(scored.weights or [1.0] * len(each))

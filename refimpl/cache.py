@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from refimpl.checks import UserError
+from refimpl.validation import UserError
 
 
 def cache_folder() -> Path:

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from refimpl import seeds
 from refimpl.advantages import CRITIC_FREE, Scored, check, whiten
-from refimpl.batch import Batch, Rollout
-from refimpl.checks import UserError
 from refimpl.kl import k1, k3, token_rewards
+from refimpl.logprobs import Known
 from refimpl.metrics import joined
-from refimpl.reading import Known
+from refimpl.moe import visited_again
 from refimpl.rewards import columns, overlong_punishment, score, scored
-from refimpl.routing import visited_again
+from refimpl.rollout import Batch, Rollout
 from refimpl.run import Run
 from refimpl.samples import chosen, show
 from refimpl.tasks import TaskWarning
 from refimpl.tasks.rows import rows_of
+from refimpl.validation import UserError
 
 
 class DynamicSamplingError(RuntimeError):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from refimpl.checks import Count, Positive, Seed, Share, UserError, Weight, checked
+from refimpl.validation import Count, Positive, Seed, Share, UserError, Weight, checked
 
 Normaliser = Literal[
     "seq_mean_token_mean",

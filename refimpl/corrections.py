@@ -30,9 +30,9 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
-from refimpl.checks import Positive, UserError, checker, guarded, refuse_unknown
 from refimpl.importance import Mask, log_ratio, ratio, sequence_log_ratio
 from refimpl.kl import binary
+from refimpl.validation import Positive, UserError, checker, guarded, refuse_unknown
 
 BAND = Positive | tuple[Positive, Positive]
 

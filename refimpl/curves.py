@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from refimpl.algorithms import Algorithm, Tokens, get
-from refimpl.checks import UserError, guarded
+from refimpl.validation import UserError, guarded
 
 GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
 """Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""

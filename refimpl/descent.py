@@ -10,7 +10,7 @@ from torch import Tensor
 from refimpl.config import TrainConfig
 from refimpl.history import Meter
 from refimpl.models import Model, trained
-from refimpl.routing import routers
+from refimpl.moe import routers
 from refimpl.run import Run
 
 CRITIC_LEARNING_RATE = 1e-3

@@ -14,13 +14,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.checks import Count, Seed, UserError, guarded, refuse_unknown
 from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
 from refimpl.rewards import columns, score
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 from refimpl.tasks.rows import rows_of
+from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
 
 AT_ONCE = 2**22
 """Next-token logits of a batch, 16 MiB in float32: all answers of the toy's, 85 of a

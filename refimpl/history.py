@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.batch import Batch
-from refimpl.checks import UserError, guarded
 from refimpl.importance import largest_deviation
 from refimpl.metrics import Mean, MeanOfPassed, Metrics, OwnLoss, Share, joined
+from refimpl.rollout import Batch
+from refimpl.validation import UserError, guarded
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""

@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from refimpl.checks import UserError
+from refimpl.validation import UserError
 
 Metrics = dict[str, Any]
 """By name, a tensor or one of these; a tensor stands for a `Mean`."""

@@ -25,10 +25,9 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from refimpl.checks import Seed, UserError, guarded
-from refimpl.checks.words import one_line
 from refimpl.config import Preset
 from refimpl.seeds import salted
+from refimpl.validation import Seed, UserError, guarded, one_line
 
 if TYPE_CHECKING:
     Model: TypeAlias = PreTrainedModel

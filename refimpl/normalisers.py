@@ -27,8 +27,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from refimpl.checks import UserError
 from refimpl.importance import Mask
+from refimpl.validation import UserError
 
 
 def called(*, trl: str | None = None, verl: str | None = None) -> Callable:

@@ -9,25 +9,24 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import algorithms, corrections, models, reading
+from refimpl import algorithms, corrections, logprobs, models
 from refimpl.algorithms import Algorithm
-from refimpl.batch import weigh
-from refimpl.checks import UserError, guarded, refuse_unknown
-from refimpl.checks.words import shown
 from refimpl.config import TrainConfig
 from refimpl.descent import optimizer
 from refimpl.history import History
+from refimpl.loss_terms import corrections_of, terms_of
 from refimpl.models import Model
+from refimpl.moe import can_be_recorded, is_moe
 from refimpl.normalisers import NORMALISERS
 from refimpl.rewards import check_rows
-from refimpl.routing import can_be_recorded, is_moe
+from refimpl.rollout import weigh
 from refimpl.run import Run
 from refimpl.samplers import sampler_of
 from refimpl.sampling import encode
 from refimpl.starts import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.tasks.rows import rows_of
-from refimpl.terms import corrections_of, terms_of
+from refimpl.validation import UserError, guarded, refuse_unknown, shown
 
 
 @guarded
@@ -38,7 +37,7 @@ def prepare(
     tokenizer: PreTrainedTokenizerBase | None = None,
     task=None,
     reward: Callable | None = None,
-    log_probs: Callable = reading.log_probs,
+    log_probs: Callable = logprobs.log_probs,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`)."""
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
@@ -65,7 +64,7 @@ def prepare(
     if is_moe(model) and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
-        reading.check_sampling(model)
+        logprobs.check_sampling(model)
         routers_known = can_be_recorded(model, config.needs_moe)
     critic = models.make_critic(model) if method.critic else None
     reference = models.frozen_copy(model) if config.beta > 0 else None

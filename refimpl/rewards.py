@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.checks import Count, UserError, guarded
-from refimpl.checks.words import one_line, shown
+from refimpl.validation import Count, UserError, guarded, one_line, shown
 
 
 @guarded
@@ -103,7 +102,8 @@ def number(value: Any, component: str | None) -> float:
 def check_rows(reward: Callable, rows: list[dict]) -> None:
     """Let a reward, and each of its components, refuse rows before any work.
 
-    By its `check_rows(rows)`, if it has one (as `refimpl.real.answers.math_correct`).
+    By its `check_rows(rows)`, if it has one (as
+    `refimpl.pretrained.answers.math_correct`).
     """
     for part in (reward, *getattr(reward, "components", {}).values()):
         if hasattr(part, "check_rows"):
@@ -116,7 +116,7 @@ def scored(
     """What `reward` pays, and what each of its `components` does, if it has them.
 
     `components` is a dictionary name → reward function. With a function `total` (as
-    `refimpl.real.rewards.Sum`) they decide the reward, else they are only recorded.
+    `refimpl.pretrained.rewards.Sum`) they decide the reward, else they are recorded.
     """
     parts = {
         name: score(part, prompts, completions, columns, component=name)

@@ -10,18 +10,17 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import reading
+from refimpl import logprobs
 from refimpl.algorithms import Algorithm
-from refimpl.batch import Batch, Rollout
-from refimpl.checks import UserError
-from refimpl.checks.words import shown
 from refimpl.config import TrainConfig
 from refimpl.history import History
+from refimpl.logprobs import Known, Reading
+from refimpl.loss_terms import Correction, Term
 from refimpl.models import Model, precision
-from refimpl.reading import Known, Reading
-from refimpl.routing import Routing, drift, routed
+from refimpl.moe import Routing, drift, routed
+from refimpl.rollout import Batch, Rollout
 from refimpl.samplers import Policy
-from refimpl.terms import Correction, Term
+from refimpl.validation import UserError, shown
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Run:
     def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """The critic's values before each response token, in this run's precision."""
         with precision(self.model, self.config.dtype):
-            return reading.values(self.critic, rollout)
+            return logprobs.values(self.critic, rollout)
 
     def known(self, rollout: Rollout) -> Known:
         """What stays constant during the updates, by its name in `Batch` or `Rollout`.

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.batch import Rollout
 from refimpl.config import TrainConfig
 from refimpl.models import Model, frozen_copy, precision, weights
-from refimpl.routing import recorded, routed, routers
+from refimpl.moe import recorded, routed, routers
+from refimpl.rollout import Rollout
 from refimpl.sampling import sample
 
 

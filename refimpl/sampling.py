@@ -1,6 +1,6 @@
 """Sampling responses: token by token, with a key-value cache.
 
-`reading.log_probs` reads the same responses at once, and the two must agree. Both
+`logprobs.log_probs` reads the same responses at once, and the two must agree. Both
 divide the logits by the temperature, so π_old is the policy that really sampled.
 """
 
@@ -17,11 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.batch import Rollout
-from refimpl.checks import Count, Positive, Seed, UserError, guarded
-from refimpl.checks.words import one_line
 from refimpl.decoding import decoder
 from refimpl.models import Model, cast_once, check_pair, wide
+from refimpl.rollout import Rollout
+from refimpl.validation import Count, Positive, Seed, UserError, guarded, one_line
 
 Nucleus = Annotated[float, Field(gt=0, le=1)]
 """top_p: a nucleus holds at least one token, so 0 is no share of it."""

@@ -11,7 +11,7 @@ import os
 
 import torch
 
-from refimpl.checks import UserError
+from refimpl.validation import UserError
 
 
 def salt() -> int:

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 
-from refimpl.checks import Count, Positive, Seed, checked
+from refimpl.loss_terms import BALANCE
 from refimpl.models import Preset, build, one_thread
-from refimpl.routing import is_moe, load_balance, routed
+from refimpl.moe import is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
-from refimpl.terms import BALANCE
+from refimpl.validation import Count, Positive, Seed, checked
 
 
 @checked

@@ -25,11 +25,10 @@ from transformers.utils import logging
 
 from refimpl import seeds, sft
 from refimpl.cache import cache_folder, digest, writable_folder
-from refimpl.checks import UserError, guarded
-from refimpl.checks.words import one_line
 from refimpl.models import pick_device
 from refimpl.sft import WarmStart
 from refimpl.tasks import HabitWorld, make_tokenizer
+from refimpl.validation import UserError, guarded, one_line
 
 RECIPE = 1  # raise it when the same settings would give another model
 SHIPPED = Path(__file__).parent / "starts"

@@ -35,7 +35,7 @@ def separate_cache() -> None:
 
     Only a pretrained model is the user's, if it has been fetched: it is a download.
     """
-    from refimpl.real.pretrained import PACKAGED, fetched, folder
+    from refimpl.pretrained.packaged import PACKAGED, fetched, folder
 
     models = [folder(name).resolve() for name in PACKAGED if fetched(name)]
     os.environ["REFIMPL_CACHE"] = scratch("cache")

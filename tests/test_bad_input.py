@@ -27,22 +27,22 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn, tensor
 
 import refimpl as rl
+from experiments import grid
 from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart
-from refimpl.checks import annotations
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.interop import scored as bridged
 from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
-from refimpl.lab import grid
+from refimpl.logprobs import values
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.prepare import check_fit
-from refimpl.reading import values
-from refimpl.real.loading import load
-from refimpl.real.rewards import Sum
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
 from refimpl.shell.flags import LEFT, parse_settings
 from refimpl.shell.main import ours
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
+from refimpl.validation import annotations
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
 
 NAN, INF = math.nan, math.inf

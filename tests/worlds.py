@@ -25,21 +25,21 @@ from refimpl import (
     TrainConfig,
     UserError,
     collect,
+    logprobs,
     prepare,
-    reading,
     train,
     warm_start,
 )
-from refimpl.batch import Batch, Rollout
 from refimpl.history import Meter
 from refimpl.models import Model, build
-from refimpl.real.extras import needed
-from refimpl.real.lora import lora
-from refimpl.routing import routers
+from refimpl.moe import routers
+from refimpl.pretrained.extras import needed
+from refimpl.pretrained.lora import lora
+from refimpl.rollout import Batch, Rollout
 from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
 
-TRAIN = import_module("refimpl.train")  # `refimpl.train` is the function in it
+TRAIN = import_module("refimpl.loop")  # `refimpl.train` is the function in it
 
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
@@ -127,7 +127,7 @@ def prepared(
     model=None,
     reward=None,
     task=None,
-    log_probs=reading.log_probs,
+    log_probs=logprobs.log_probs,
     **settings,
 ) -> Run:
     """A run under `SMALL` with some settings changed, before its first rollout."""

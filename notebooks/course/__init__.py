@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from course.kit.plots import style
-from refimpl.real import fast
+from refimpl.pretrained import fast
 
 style.use()
 fast.use()

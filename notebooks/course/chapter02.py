@@ -13,6 +13,6 @@ from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.ppo import figures as pictures
 from refimpl.algorithms import clip
+from refimpl.logprobs import values
 from refimpl.models import count_parameters, make_critic
-from refimpl.reading import values
 from refimpl.tasks.world import HABITS, habit

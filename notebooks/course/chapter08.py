@@ -13,4 +13,4 @@ from course.kit.plots import tokens
 from course.kit.runs import of_runs
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from refimpl.lab import grid
+from experiments import grid

@@ -13,7 +13,7 @@ from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.moe_and_rspo import figures as pictures
 from course.moe_and_rspo.exercises import anchored_at
-from refimpl.lab import grid
-from refimpl.lab.claims import NOISY, ROUTED, of_cell
-from refimpl.lab.effects import Contrast
-from refimpl.lab.statistics import estimate
+from experiments import grid
+from experiments.claims import NOISY, ROUTED, of_cell
+from experiments.effects import Contrast
+from experiments.statistics import estimate

@@ -14,4 +14,4 @@ from course.misreadings import MISREADINGS
 from course.sapo import figures as pictures
 from course.sapo.exercises import BROKEN
 from course.sapo.explorer import sapo_explorer
-from refimpl.lab import grid
+from experiments import grid

@@ -14,7 +14,7 @@ from course.misreadings import MISREADINGS
 from course.one_surrogate import figures as pictures
 from course.one_surrogate import symptoms
 from course.one_surrogate.exercises import broken
-from refimpl.lab import grid
-from refimpl.lab.arms import one_sided
-from refimpl.lab.effects import Mean
-from refimpl.lab.statistics import estimate
+from experiments import grid
+from experiments.arms import one_sided
+from experiments.effects import Mean
+from experiments.statistics import estimate

@@ -10,11 +10,11 @@ from course.exercises import check
 from course.kit import claims, plots, stale
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from refimpl.lab import evidence
-from refimpl.lab.claims import (
+from experiments import evidence
+from experiments.claims import (
     PAPERS as CLAIMS,
 )
-from refimpl.lab.claims import (
+from experiments.claims import (
     RATES,
     STUDIES,
     Best,
@@ -24,6 +24,6 @@ from refimpl.lab.claims import (
     of_cell,
     sweep,
 )
-from refimpl.lab.grid import Cell
-from refimpl.lab.statistics import benjamini_hochberg, estimate, holms
-from refimpl.lab.store import read
+from experiments.grid import Cell
+from experiments.statistics import benjamini_hochberg, estimate, holms
+from experiments.store import read

@@ -13,12 +13,12 @@ from course.kit.runs import watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.real_model import figures as pictures
+from experiments import real
+from experiments.statistics import estimate
+from experiments.store import read
 from refimpl.evaluation import mean_at, pass_at, scores
-from refimpl.lab import real
-from refimpl.lab.statistics import estimate
-from refimpl.lab.store import read
-from refimpl.real import reading
-from refimpl.real.chat import Chat
-from refimpl.real.loading import load
-from refimpl.real.memory import memory
+from refimpl.pretrained import logprobs
+from refimpl.pretrained.chat import Chat
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.memory import memory
 from refimpl.sampling import Sampling, log_distribution

@@ -13,8 +13,8 @@ from course.misreadings import MISREADINGS
 from course.scaling_out import figures as pictures
 from course.scaling_out import ranks
 from course.scaling_out.exercises import gradient_of
+from experiments import evidence
+from experiments.claims import DELAYS, LATE, Contrast, behind, of_cell
+from experiments.statistics import estimate
 from refimpl.interop import configs
-from refimpl.lab import evidence
-from refimpl.lab.claims import DELAYS, LATE, Contrast, behind, of_cell
-from refimpl.lab.statistics import estimate
-from refimpl.real.memory import BESIDES, memory
+from refimpl.pretrained.memory import BESIDES, memory

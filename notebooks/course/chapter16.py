@@ -11,5 +11,5 @@ from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.probability import figures as pictures
 from course.probability import fork
-from refimpl.lab.claims import CLAIMS, FIRST_RUNS, STUDIES
-from refimpl.lab.statistics import estimate
+from experiments.claims import CLAIMS, FIRST_RUNS, STUDIES
+from experiments.statistics import estimate

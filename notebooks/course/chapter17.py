@@ -10,5 +10,5 @@ from course.exercises import check
 from course.kit import plots
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from refimpl.lab.statistics import estimate
+from experiments.statistics import estimate
 from refimpl.tasks import Arithmetic

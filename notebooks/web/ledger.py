@@ -9,10 +9,10 @@ from functools import cache
 import nbformat
 
 from course.kit import claims
+from experiments.arms import ARMS
+from experiments.claims import CLAIMS, SECOND, Claim
+from experiments.grid import OLD, WORLDS, Cell
 from refimpl.algorithms import ALGORITHMS
-from refimpl.lab.arms import ARMS
-from refimpl.lab.claims import CLAIMS, SECOND, Claim
-from refimpl.lab.grid import OLD, WORLDS, Cell
 from web.page import NOTEBOOKS, Page, slug, table
 
 CELL = ("arm", "world", "updates", "rate", "changed", "answers")

@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 
 from course.kit import claims
-from refimpl.keep.files import write
-from refimpl.lab import evidence, store
-from refimpl.lab.arms import ARMS
-from refimpl.lab.effects import breaking_rates
-from refimpl.lab.finding import (
+from experiments import evidence, store
+from experiments.arms import ARMS
+from experiments.effects import breaking_rates
+from experiments.finding import (
     AFTERWARDS,
     BETWEEN,
     FINDING,
@@ -32,7 +31,8 @@ from refimpl.lab.finding import (
     PAIRS,
     STAGES,
 )
-from refimpl.lab.grid import TEN, spec
+from experiments.grid import TEN, spec
+from refimpl.keep.files import write
 from web.browser import chromium
 from web.build import build
 from web.page import ASSETS, NOTEBOOKS

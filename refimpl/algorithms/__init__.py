@@ -22,8 +22,7 @@ from refimpl.algorithms.reinforce import REINFORCE
 from refimpl.algorithms.rspo import RSPO
 from refimpl.algorithms.sapo import SAPO
 from refimpl.algorithms.vespo import VESPO
-from refimpl.checks import UserError
-from refimpl.checks.words import nearest
+from refimpl.validation import UserError, nearest
 
 _METHODS = (
     REINFORCE,

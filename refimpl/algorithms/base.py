@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from refimpl import normalisers
-from refimpl.checks import Keywords, UserError, checked, guarded
 from refimpl.importance import Mask, largest_deviation, log_ratio
 from refimpl.metrics import Metrics
+from refimpl.validation import Keywords, UserError, checked, guarded
 
 
 class Tokens(NamedTuple):

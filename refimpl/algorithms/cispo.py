@@ -30,8 +30,8 @@ from pydantic import Field
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.dapo import DAPO
-from refimpl.checks import Positive
 from refimpl.importance import ratio
+from refimpl.validation import Positive
 
 MaxRatio = Annotated[float, Field(ge=1)]
 

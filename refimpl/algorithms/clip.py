@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from refimpl.algorithms.base import Objective
-from refimpl.checks import Positive
+from refimpl.validation import Positive
 
 EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
 EpsilonHigh = Positive

@@ -19,8 +19,8 @@ from torch import Tensor
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import MaxRatio
 from refimpl.algorithms.dppo_tv import DPPO_TV, bounded
-from refimpl.checks import Weight
 from refimpl.kl import binary
+from refimpl.validation import Weight
 
 
 def objective(

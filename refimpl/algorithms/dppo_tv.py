@@ -23,8 +23,8 @@ from torch import Tensor
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO, MaxRatio
 from refimpl.algorithms.clip import stopped
-from refimpl.checks import Weight
 from refimpl.importance import ratio
+from refimpl.validation import Weight
 
 
 def objective(

@@ -15,8 +15,8 @@ k1.5 (2501.12599, Eq. 3) takes R̄ for V and the last policy. verl 0.9.1's and T
 from refimpl.advantages import group_centred
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.reinforce import REINFORCE
-from refimpl.checks import Positive
 from refimpl.normalisers import token_mean
+from refimpl.validation import Positive
 
 
 def objective(t: Tokens, *, tau: Positive = 0.1) -> Objective:

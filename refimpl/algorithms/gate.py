@@ -13,9 +13,8 @@ import torch
 
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
-from refimpl.checks import UserError, guarded, is_dense
-from refimpl.checks.words import shown
 from refimpl.importance import ratio
+from refimpl.validation import UserError, guarded, is_dense, shown
 
 WITH_IF = (
     "the gate gets tensors with a number for every token, so `if`, `and`, `or`, `min` "

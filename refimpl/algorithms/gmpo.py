@@ -18,8 +18,8 @@ import torch
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.clip import stopped
 from refimpl.algorithms.grpo import GRPO
-from refimpl.checks import Positive
 from refimpl.importance import ratio, sequence_log_ratio
+from refimpl.validation import Positive
 
 
 def objective(

@@ -20,8 +20,8 @@ from refimpl.advantages import group_centred
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import MaxRatio
 from refimpl.algorithms.dppo_tv import DPPO_TV, change
-from refimpl.checks import Weight
 from refimpl.importance import ratio
+from refimpl.validation import Weight
 
 
 def objective(

@@ -13,8 +13,8 @@ there, beside DPPO's mask. No engine has the whole of it.
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.dro import DRO
-from refimpl.checks import Positive, Weight
 from refimpl.importance import ratio
+from refimpl.validation import Positive, Weight
 
 
 def objective(

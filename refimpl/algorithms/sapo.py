@@ -16,8 +16,8 @@ import torch
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
-from refimpl.checks import Positive
 from refimpl.importance import ratio
+from refimpl.validation import Positive
 
 
 def objective(

@@ -21,8 +21,8 @@ import torch
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO
-from refimpl.checks import Positive
 from refimpl.importance import LOG_RATIO_LIMIT as LIMIT
+from refimpl.validation import Positive
 
 LEAST = math.log(1e-8)
 

@@ -6,7 +6,7 @@ in verl, the advantages, the critic, dynamic sampling.
 
 from refimpl import advantages, algorithms, normalisers
 from refimpl.algorithms import Algorithm
-from refimpl.checks import UserError
+from refimpl.validation import UserError
 
 PREFIX = "refimpl_"
 TEMPLATE = """\

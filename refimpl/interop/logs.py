@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refimpl.checks import UserError
+from refimpl.validation import UserError
 
 Row = dict[str, Any]
 

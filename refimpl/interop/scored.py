@@ -7,8 +7,7 @@ from torch import Tensor
 
 from refimpl.advantages import Scored
 from refimpl.advantages import check as check_estimate
-from refimpl.checks import UserError
-from refimpl.checks.words import one_line
+from refimpl.validation import UserError, one_line
 
 
 def advantages_of(

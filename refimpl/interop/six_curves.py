@@ -10,10 +10,10 @@ grows where the policy learns, is left to the report.
 from pathlib import Path
 from typing import Any
 
-from refimpl.checks import UserError
 from refimpl.interop.logs import DATA, Log
 from refimpl.interop.symptoms import Finding
 from refimpl.keep import files
+from refimpl.validation import UserError
 
 
 def draw(log: Log, found: list[Finding], path: str | Path) -> None:

@@ -26,12 +26,12 @@ from trl import GRPOConfig, GRPOTrainer
 from refimpl import algorithms, moe, normalisers
 from refimpl.advantages import Scored, group_centred, group_relative
 from refimpl.algorithms import Algorithm, LossResult
-from refimpl.checks import guarded, refuse_unknown
 from refimpl.config import TrainConfig
 from refimpl.interop import scored
 from refimpl.interop import trl_refused as refused
+from refimpl.moe import routed
 from refimpl.prepare import check_fit
-from refimpl.routing import routed
+from refimpl.validation import guarded, refuse_unknown
 
 TAKES = tuple(inspect.signature(GRPOTrainer.__init__).parameters)
 

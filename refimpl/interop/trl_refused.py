@@ -8,8 +8,8 @@ from torch import Tensor
 from trl import GRPOConfig
 
 from refimpl.advantages import group_centred
-from refimpl.checks import UserError
-from refimpl.routing import is_moe
+from refimpl.moe import is_moe
+from refimpl.validation import UserError
 
 TESTED = "1.16"
 OURS = (

@@ -33,8 +33,8 @@ from verl.workers.config import ActorConfig
 
 from refimpl import algorithms
 from refimpl.algorithms import ALGORITHMS, Algorithm
-from refimpl.checks import UserError, guarded
 from refimpl.interop.configs import PREFIX, missing
+from refimpl.validation import UserError, guarded
 
 TESTED = "0.9"
 OURS = {

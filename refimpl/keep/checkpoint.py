@@ -12,12 +12,11 @@ from filelock import FileLock, Timeout
 
 from refimpl import seeds
 from refimpl.cache import writable_folder
-from refimpl.checks import UserError
-from refimpl.checks.words import one_line
 from refimpl.keep.files import sweep, unmade, writable_file, write
 from refimpl.keep.identity import fingerprint, frozen_names, identity
 from refimpl.models import Model
 from refimpl.run import Run
+from refimpl.validation import UserError, one_line
 
 NAME, LOCK = "checkpoint.pt", ".lock"
 VERSION = 7

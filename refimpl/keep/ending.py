@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from refimpl.checks import UserError
 from refimpl.collect import DynamicSamplingError
 from refimpl.keep import checkpoint
 from refimpl.run import Run
+from refimpl.validation import UserError
 
 
 @contextlib.contextmanager

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from refimpl.cache import unwritable, writable_folder
-from refimpl.checks import UserError
-from refimpl.checks.words import one_line
+from refimpl.validation import UserError, one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota, a file that may not grow."""

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refimpl.checks import UserError, guarded
-from refimpl.checks.words import shown
 from refimpl.history import History
 from refimpl.keep.files import writable_file, write
+from refimpl.validation import UserError, guarded, shown
 
 
 @guarded

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import tyro
 
 import refimpl as rl
-from refimpl.checks import Positive, UserError, annotations
-from refimpl.checks.words import nearest
 from refimpl.config import TrainConfig
 from refimpl.shell.rooms import loading
 from refimpl.shell.texts import parse, parse_pairs
+from refimpl.validation import Positive, UserError, annotations, nearest
 
 if TYPE_CHECKING:
     from refimpl.algorithms import Algorithm
@@ -37,7 +36,7 @@ LEFT = {
     "router_aux_loss": "it is terms.BALANCE",
     "router_shift_floor": "it is moe.GAMMA_MIN",
     "min_p": "use top_p or top_k",
-    "measure_drift": "pass hooks=[refimpl.lab.drift.Drift(model)] to train",
+    "measure_drift": "pass hooks=[experiments.drift.Drift(model)] to train",
     "share_prompts": "--model shares prompts where that pays",
     "gradient_checkpointing": "give --recompute",
 }

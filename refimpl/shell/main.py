@@ -18,15 +18,14 @@ import tyro
 from pydantic import TypeAdapter
 
 import refimpl as rl
-from refimpl import checks
-from refimpl.checks import UserError
-from refimpl.checks.words import expected, one_line, printable
+from refimpl import validation
 from refimpl.config import Preset, TrainConfig
 from refimpl.keep import files
 from refimpl.shell.flags import File, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import Unbroken
 from refimpl.shell.rooms import ELSEWHERE, check_command, loading, room
 from refimpl.shell.train import World, train, worlds
+from refimpl.validation import UserError, expected, one_line, printable
 
 
 def settings_() -> int:
@@ -37,7 +36,7 @@ def settings_() -> int:
     for group in reversed(TrainConfig.__mro__[1:-1]):
         print(f"{group.__name__}: {group.__doc__}\n")
         schema = TypeAdapter(group).json_schema()["properties"]
-        for name, kind in checks.annotations(group).items():
+        for name, kind in validation.annotations(group).items():
             words = f"{getattr(defaults, name)!r}, {expected(kind)}"
             meaning = schema[name].get("description")
             print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))

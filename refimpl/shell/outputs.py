@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from refimpl.checks import UserError
 from refimpl.keep.files import FULL
+from refimpl.validation import UserError
 
 
 def check_apart(

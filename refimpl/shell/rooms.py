@@ -8,19 +8,18 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from refimpl.checks import UserError
-from refimpl.checks.words import nearest
+from refimpl.validation import UserError, nearest
 
 HERE = ("train", "settings", "warm-start", "curves")
 ELSEWHERE = {
-    "fetch": "real",
+    "fetch": "pretrained",
     "conformance": "interop",
     "read-log": "interop",
     "verl-config": "interop",
-    "bench": "lab",
-    "real": "lab",
-    "evidence": "lab",
-    "gpu-check": "lab",
+    "bench": "experiments",
+    "real": "experiments",
+    "evidence": "experiments",
+    "gpu-check": "experiments",
 }
 """Commands of the other rooms: `refimpl.ROOM.command.COMMANDS` has them."""
 
@@ -63,7 +62,11 @@ def room(name: str, asked: str) -> Any:
     """The commands of another room."""
     try:
         with loading():
-            return importlib.import_module(f"refimpl.{name}.command")
+            return importlib.import_module(
+                f"{name}.command"
+                if name == "experiments"
+                else f"refimpl.{name}.command"
+            )
     except ModuleNotFoundError as error:
         mend = "in a clone, pip install -r requirements.txt"
         raise UserError(f"{asked} needs {error.name}, not installed; {mend}") from error

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from refimpl.checks import STRICT, UserError
-from refimpl.checks.words import sentence
+from refimpl.validation import STRICT, UserError, sentence
 
 
 def parse_pairs(flag: str, pairs: Iterable[str], example: str) -> dict[str, str]:

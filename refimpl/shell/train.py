@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import refimpl as rl
-from refimpl import checks
-from refimpl.checks import UserError
+from refimpl import validation
 from refimpl.config import DType, Preset, TrainConfig
 from refimpl.keep import files
 from refimpl.shell.flags import File, Folder, Method, Sets, known_method, parse_settings
 from refimpl.shell.outputs import check_apart
 from refimpl.shell.rooms import loading, room
 from refimpl.shell.texts import parse, parse_pairs
+from refimpl.validation import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def train(
     with files.unmade(*outputs.folders(), checkpoint_dir):
         outputs = outputs.tried()
         if world is None or merge or recompute or any(x is not None for x in given):
-            start = room("real", "train").start(
+            start = room("pretrained", "train").start(
                 model,
                 world,
                 task,
@@ -129,6 +129,6 @@ def worlds() -> dict[str, "Callable[[], HabitWorld]"]:
 def world_of(name: str, pairs: dict[str, str]) -> "HabitWorld":
     """A world by name, with its settings as text."""
     world: Any = worlds()[name]()
-    kinds = checks.annotations(type(world))
-    checks.refuse_unknown(f"the task {name}", pairs, kinds)
+    kinds = validation.annotations(type(world))
+    validation.refuse_unknown(f"the task {name}", pairs, kinds)
     return replace(world, **{k: parse(k, kinds[k], v) for k, v in pairs.items()})

@@ -7,7 +7,7 @@
 
 `arithmetic`: the course's own world; `sorting`: a second one like it. `rows` asks a
 task for its rows and looks at them. Tasks of others, and a model's chat template, are
-in `refimpl.real`.
+in `refimpl.pretrained`.
 """
 
 from refimpl.tasks.arithmetic import Arithmetic, make_tokenizer, rare_careful

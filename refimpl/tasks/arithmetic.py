@@ -16,8 +16,8 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from refimpl.checks import UserError, checked
 from refimpl.tasks.world import HabitWorld, Mix
+from refimpl.validation import UserError, checked
 
 CHARACTERS = "0123456789+=;#?"
 Terms = Annotated[int, Field(ge=2, le=9)]

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from refimpl.checks import UserError
-from refimpl.checks.words import one_line, shown
+from refimpl.validation import UserError, one_line, shown
 
 PARTS = ("sample", "held_out", "reward", "habit", "habits")
 

@@ -15,8 +15,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from refimpl.checks import UserError, checked
 from refimpl.tasks.world import HabitWorld, Mix
+from refimpl.validation import UserError, checked
 
 Items = Annotated[int, Field(ge=2, le=8)]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator
 
-from refimpl.checks import Count, Seed, Share, guarded
 from refimpl.seeds import salted
+from refimpl.validation import Count, Seed, Share, guarded
 
 HABITS = ("careful", "guess", "ramble")
 

@@ -29,8 +29,8 @@ from refimpl.advantages import group_centred, leave_one_out
 from refimpl.algorithms import GRPO
 from refimpl.interop import trl as bridge
 from refimpl.models import weights
-from refimpl.real.rewards import Sum
-from refimpl.routing import routed, routers
+from refimpl.moe import routed, routers
+from refimpl.pretrained.rewards import Sum
 
 HERE = Path(__file__).parent
 

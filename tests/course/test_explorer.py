@@ -19,10 +19,10 @@ from course.kit import explorer, stakes
 from course.kit.plots import style
 from course.ppo import figures as ppo
 from course.sapo import explorer as sapo_explorer
+from experiments.arms import ARMS
 from refimpl import History, UserError
 from refimpl.algorithms import from_gate
 from refimpl.curves import curve
-from refimpl.lab.arms import ARMS
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from course.late_sampler import figures as pictures
 from course.late_sampler import late
 from course.misreadings import MISREADINGS
 from refimpl import ALGORITHMS
-from refimpl.batch import Batch
+from refimpl.rollout import Batch
 from tests.worlds import TOKENIZER, random_model
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from course.claims import figures as pictures
 from course.kit import claims
-from refimpl.lab import evidence
-from refimpl.lab.claims import CLAIMS, SECOND, STARTS, of_cell
-from refimpl.lab.effects import VERDICTS
-from refimpl.lab.grid import Cell
+from experiments import evidence
+from experiments.claims import CLAIMS, SECOND, STARTS, of_cell
+from experiments.effects import VERDICTS
+from experiments.grid import Cell
 from web import ledger
 
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from course.kit import claims
-from refimpl.lab.arms import AT_PACE
+from experiments.arms import AT_PACE
 from web import paper
 
 NUMBER = r"[+-]?\d+(?:\.\d+)?(?:e-?\d+)?"

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import pad
 
 import refimpl as rl
-from refimpl.real.loading import load
+from refimpl.pretrained.loading import load
 from refimpl.samplers import Policy
 from refimpl.starts import WarmStart
 from tests.worlds import (

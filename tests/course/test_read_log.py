@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.checks import UserError
 from refimpl.interop import logs, symptoms
+from refimpl.validation import UserError
 from tests.course.in_browser import IN_A_BROWSER, ask, grave
 from web import build, read_log
 from web.browser import wait

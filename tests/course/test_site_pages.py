@@ -14,9 +14,9 @@ from fontTools.ttLib import TTFont
 
 from course import exercises
 from course.kit import claims, elsewhere, methods
+from experiments.claims import CLAIMS, SECOND
 from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
-from refimpl.lab.claims import CLAIMS, SECOND
 from refimpl.tasks.world import habit
 from web import (
     bibliography,

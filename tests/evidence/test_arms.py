@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from experiments import arms
 from refimpl import curve, from_gate
-from refimpl.lab import arms
 
 R = torch.linspace(0.3, 3.0, 541, dtype=torch.float64)
 SIGNS = (1.0, -1.0)

@@ -6,12 +6,12 @@ import math
 import pytest
 import torch
 
+from experiments.arms import ARMS
+from experiments.behaviour import INPUTS, Inputs, answers, behaviour, rounded
 from refimpl.algorithms import ALGORITHMS, from_gate
-from refimpl.checks import UserError
 from refimpl.config import TrainConfig
 from refimpl.corrections import BAND, RULES
-from refimpl.lab.arms import ARMS
-from refimpl.lab.behaviour import INPUTS, Inputs, answers, behaviour, rounded
+from refimpl.validation import UserError
 
 BUILT = {name: (a, {}) for name, a in ALGORITHMS.items()}
 BUILT |= {f"arm {name}": arm.build() for name, arm in ARMS.items()}

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from refimpl.lab import effects
-from refimpl.lab.arms import ARMS, AT_PACE, ON_DENSE
-from refimpl.lab.claims import CLAIMS, SECOND, STUDIES
-from refimpl.lab.effects import (
+from experiments import effects
+from experiments.arms import ARMS, AT_PACE, ON_DENSE
+from experiments.claims import CLAIMS, SECOND, STUDIES
+from experiments.effects import (
     RATES,
     Average,
     Best,
@@ -19,9 +19,9 @@ from refimpl.lab.effects import (
     Mean,
     Swap,
 )
-from refimpl.lab.finding import FINDING, STAGES
-from refimpl.lab.grid import STALE, Cell, formula, settings
-from refimpl.lab.statistics import Estimate
+from experiments.finding import FINDING, STAGES
+from experiments.grid import STALE, Cell, formula, settings
+from experiments.statistics import Estimate
 from refimpl.prepare import check_fit
 
 A, B, C, D = (Cell(arm) for arm in ("SAPO 1.0", "GRPO", "GSPO 3e-4", "DAPO"))

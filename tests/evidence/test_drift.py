@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiments import grid
+from experiments.arms import ARMS, OneSidedIfShared, _soft
+from experiments.drift import Drift, Pace, shared
 from refimpl import collect, log_probs, updates
-from refimpl.lab import grid
-from refimpl.lab.arms import ARMS, OneSidedIfShared, _soft
-from refimpl.lab.drift import Drift, Pace, shared
 from refimpl.models import weights
-from refimpl.routing import routed
+from refimpl.moe import routed
 from tests.worlds import SMALL, fixed_noise, prepared, random_moe, small_run, warm_model
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from experiments import evidence, grid, store
+from experiments.arms import AT_PACE
+from experiments.claims import CLAIMS
+from experiments.effects import STARTS
+from experiments.grid import COLUMNS, Cell, spec
+from experiments.outcomes import outcomes
+from experiments.pool import about, trained
+from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
 from refimpl.__main__ import main
 from refimpl.cache import digest
-from refimpl.lab import evidence, grid, store
-from refimpl.lab.arms import AT_PACE
-from refimpl.lab.claims import CLAIMS
-from refimpl.lab.effects import STARTS
-from refimpl.lab.grid import COLUMNS, Cell, spec
-from refimpl.lab.outcomes import outcomes
-from refimpl.lab.pool import about, trained
-from refimpl.lab.statistics import Estimate
 from refimpl.starts import shipped, weights_digest
 from refimpl.tasks import rare_careful
 from tests.tools.make_starts import EVIDENCE

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from refimpl.lab.grid import maj_at
+from experiments.grid import maj_at
 
 
 @pytest.mark.parametrize(

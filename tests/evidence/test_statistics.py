@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from experiments.statistics import benjamini_hochberg, estimate, holms
 from refimpl import UserError
-from refimpl.lab.statistics import benjamini_hochberg, estimate, holms
 
 
 def test_an_estimate_by_hand():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments import store
+from experiments.grid import Cell, spec
+from experiments.store import Store, key, read
 from refimpl import TrainConfig, UserError
-from refimpl.lab import store
-from refimpl.lab.grid import Cell, spec
-from refimpl.lab.store import Store, key, read
 
 SPEC = {"arm": "GRPO", "seed": 0, "learning_rate": 3e-4, "behaviour": "b"}
 ROWS = [{"step": 0.0, "reward": 0.25}, {"step": 1.0, "reward": 1 / 3, "accuracy": 0.5}]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.checks import UserError
 from refimpl.interop import logs, symptoms
 from refimpl.shell.main import main
+from refimpl.validation import UserError
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 LOGS = HERE / "logs"

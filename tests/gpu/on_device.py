@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiments.gpu import captured, check, experts
 from refimpl import UserError, collect, sampling, seeds, sft
 from refimpl.algorithms import ALGORITHMS, get
-from refimpl.batch import Rollout
 from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
-from refimpl.lab.gpu import captured, check, experts
-from refimpl.real import reading
+from refimpl.pretrained import logprobs
+from refimpl.rollout import Rollout
 from refimpl.shell.flags import parse_settings
 from refimpl.starts import WarmStart
 from tests import worlds
@@ -48,9 +48,9 @@ def asked(case: str) -> tuple[str, dict]:
     given = parse_settings(get(name), [word for word in words if "=" in word])
     given |= {"reward": fixed_noise, "model": MODELS[model]()}
     if {"shared", "recomputed", "slices"} & {*words}:
-        read = partial(reading.log_probs, share_prompts="shared" in words)
+        read = partial(logprobs.log_probs, share_prompts="shared" in words)
         again = "recomputed" in words
-        given["log_probs"] = reading.recomputed(read) if again else read
+        given["log_probs"] = logprobs.recomputed(read) if again else read
     return name, given
 
 
@@ -78,7 +78,7 @@ def numbers(history) -> torch.Tensor:
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_is_that_of_the_cpu_or_rounded_and_alive(case, monkeypatch):
     if "slices" in case:
-        monkeypatch.setattr(reading, "SLICE", 2**6)
+        monkeypatch.setattr(logprobs, "SLICE", 2**6)
     history = trained(case)
     assert numbers(history).isfinite().all()
     assert max(history["ratio/max_deviation"]) > 1e-2

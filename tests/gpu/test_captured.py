@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from experiments.gpu import captured
+from experiments.gpu.captured import Captured
 from refimpl import log_probs
-from refimpl.lab.gpu import captured
-from refimpl.lab.gpu.captured import Captured
-from refimpl.real.fast import Direct
+from refimpl.pretrained.fast import Direct
 from tests.gpu.graphs import CUDA, Graph
 from tests.rollout.test_decoding import drawn
 from tests.worlds import random_model

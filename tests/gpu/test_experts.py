@@ -2,7 +2,7 @@
 
 import torch
 
-from refimpl.lab.gpu import experts
+from experiments.gpu import experts
 from tests.worlds import random_moe
 
 

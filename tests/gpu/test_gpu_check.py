@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiments import bench
+from experiments.gpu import check, experts, machine, pairs, profile
 from refimpl import ALGORITHMS, History, decoding, sample, sft
 from refimpl.__main__ import main
-from refimpl.lab import bench
-from refimpl.lab.gpu import check, experts, machine, pairs, profile
 from refimpl.models import count_parameters
-from refimpl.real import fast
-from refimpl.real.reading import log_probs
+from refimpl.pretrained import fast
+from refimpl.pretrained.logprobs import log_probs
 from refimpl.run import Run
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model

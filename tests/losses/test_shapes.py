@@ -11,7 +11,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 from refimpl import importance, kl, moe
-from refimpl.real import reading as sharing
+from refimpl.pretrained import logprobs as sharing
 from tests.worlds import (
     fixed_noise,
     own_process,

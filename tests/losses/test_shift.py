@@ -14,8 +14,8 @@ from torch.testing import assert_close
 
 from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
+from refimpl.moe import Routing, load_balance
 from refimpl.normalisers import seq_mean_token_mean
-from refimpl.routing import Routing, load_balance
 from tests.losses.batches import EXACT, FLOAT64, NAN
 
 pytestmark = FLOAT64

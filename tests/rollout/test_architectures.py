@@ -6,7 +6,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from transformers.cache_utils import DynamicLayer
 
 from refimpl import UserError, log_probs, sample
-from refimpl.reading import check_sampling
+from refimpl.logprobs import check_sampling
 from tests.rollout.families import NO_CACHE_ROWS, OTHER_NUMBERS, SUPPORTED, build
 from tests.worlds import PROMPTS, ROUNDING, TOKENIZER, gpt2, random_model, warm_model
 

@@ -34,13 +34,13 @@ def test_a_row_that_is_mixed_up_is_noticed(monkeypatch):
 
 CALLS = """
 import warnings
-from refimpl.real import reading
+from refimpl.pretrained import logprobs
 from tests import worlds
 
 warnings.simplefilter("always")
 for name, model in (("ppo", worlds.gpt2()), ("rspo", worlds.random_moe())):
     worlds.small_run(name, model=model, reward=worlds.fixed_noise, rollouts=1)
-given = {"log_probs": reading.log_probs, "model": worlds.llama(), "rollouts": 1}
+given = {"log_probs": logprobs.log_probs, "model": worlds.llama(), "rollouts": 1}
 worlds.small_run("grpo", reward=worlds.fixed_noise, **given)
 """
 

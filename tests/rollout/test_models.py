@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForTokenClassification
 
 from refimpl import UserError, models, sample
+from refimpl.logprobs import check_sampling, values
 from refimpl.models import (
     build,
     count_parameters,
@@ -15,7 +16,6 @@ from refimpl.models import (
     one_thread,
     trainable_copy,
 )
-from refimpl.reading import check_sampling, values
 from refimpl.tasks import make_tokenizer
 from tests.rollout import families
 from tests.worlds import (
@@ -97,7 +97,7 @@ def test_training_leaves_frozen_layers_alone(algorithm):
 
 
 def test_the_critic_of_a_lora_starts_from_the_merged_body():
-    """How a LoRA is trained: tests/real/test_lora.py."""
+    """How a LoRA is trained: tests/pretrained/test_lora.py."""
     peft = needs("peft")
     settings = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
     policy = peft.get_peft_model(random_model(), settings)

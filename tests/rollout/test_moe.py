@@ -8,8 +8,8 @@ from torch import nn, tensor
 from torch.autograd import grad
 
 from refimpl import UserError, collect, log_probs, moe, sample
-from refimpl.batch import FREE, Rollout
-from refimpl.routing import record, recorder
+from refimpl.moe import record, recorder
+from refimpl.rollout import FREE, Rollout
 from tests.rollout.families import EXPERTS, HEADS, SPARSE, SUPPORTED, build
 from tests.worlds import (
     PROMPTS,

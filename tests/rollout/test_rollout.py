@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from refimpl import UserError, log_probs, sample, sampling
-from refimpl.batch import Rollout
-from refimpl.routing import recorder
+from refimpl.moe import recorder
+from refimpl.rollout import Rollout
 from refimpl.sampling import end_tokens
 from tests.worlds import (
     EOS,

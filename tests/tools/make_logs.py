@@ -21,10 +21,10 @@ import torch
 import tyro
 
 from refimpl import TrainConfig, train
-from refimpl.batch import Batch
 from refimpl.hooks import StalenessError
 from refimpl.keep.histories import to_csv
-from refimpl.reading import log_probs
+from refimpl.logprobs import log_probs
+from refimpl.rollout import Batch
 from refimpl.tasks import Arithmetic
 
 FOLDER = Path(__file__).parents[1] / "evidence" / "logs"
@@ -98,7 +98,7 @@ HEALTHY: dict[str, dict] = {
 @contextlib.contextmanager
 def changed(batch: Callable | None) -> Iterator[None]:
     """While it lasts, every batch is what `batch` makes of it."""
-    from refimpl.train import collect
+    from refimpl.loop import collect
 
     def wrong(run, step):
         made, described = collect(run, step)

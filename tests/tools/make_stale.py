@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from experiments import grid
 from refimpl import collect, prepare, updates, warm_start
-from refimpl.lab import grid
 
 FILE = Path(__file__).parents[2] / "figures" / "data" / "stale.safetensors"
 CONFIG = replace(grid.settings(grid.STALE["hard"]), seed=6)

@@ -19,9 +19,9 @@ import tyro
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 
 from course.distillation.distil import MIXED
+from experiments.grid import FIVE, TEN, TWENTY, WORLDS
 from refimpl import WarmStart, warm_start
 from refimpl.cache import digest
-from refimpl.lab.grid import FIVE, TEN, TWENTY, WORLDS
 from refimpl.starts import IN_A_CLONE, RECORD, SHIPPED
 from refimpl.tasks import rare_careful
 

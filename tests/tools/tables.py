@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from experiments import bench
+from experiments.gpu import check
 from refimpl.algorithms import ALGORITHMS, Algorithm
-from refimpl.lab import bench
-from refimpl.lab.gpu import check
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notebooks"))

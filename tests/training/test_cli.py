@@ -18,19 +18,19 @@ import pytest
 import torch
 
 import refimpl as rl
+from experiments import bench, evidence
 from refimpl import ALGORITHMS, History, TrainConfig, WarmStart
-from refimpl.checks import UserError, annotations
 from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv
-from refimpl.lab import bench, evidence
-from refimpl.real import loading
-from refimpl.real.loading import load
+from refimpl.pretrained import loading
+from refimpl.pretrained.loading import load
 from refimpl.shell import kept
 from refimpl.shell import main as cli
 from refimpl.shell.flags import FIELDS, LEFT, parse_settings
 from refimpl.shell.rooms import ELSEWHERE, HERE, room
 from refimpl.starts import shipped
 from refimpl.tasks import Arithmetic
+from refimpl.validation import UserError, annotations
 from tests import worlds
 from tests.worlds import Drying, Interrupting, always_one, fixed_noise
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from refimpl import collect, updates
-from refimpl.batch import Rollout
 from refimpl.collect import Drawn, DynamicSamplingError, describe, refill
+from refimpl.logprobs import log_probs, values
 from refimpl.models import precision
-from refimpl.reading import log_probs, values
+from refimpl.rollout import Rollout
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
     ROUNDING,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from refimpl.cache import cache_folder, writable_folder
-from refimpl.checks import UserError
 from refimpl.keep.files import writable_file, write, write_folder
+from refimpl.validation import UserError
 
 
 def put(text: str, path: Path) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from refimpl import History, collect, train
 from refimpl import history as measuring
-from refimpl.batch import Batch
 from refimpl.history import Meter
 from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
 from refimpl.metrics import MeanOfPassed, OwnLoss
+from refimpl.rollout import Batch
 from refimpl.samples import chosen, line, show
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
@@ -299,7 +299,7 @@ import sys, warnings
 warnings.filterwarnings("error", category=EncodingWarning, module="refimpl")
 import refimpl as rl
 from refimpl.keep.histories import from_csv
-from refimpl.real import pretrained
+from refimpl.pretrained import pretrained
 
 history = from_csv(sys.argv[1])
 assert history["gr\\u00f6sse"] == [1.5] and history.algorithm == "grpo"

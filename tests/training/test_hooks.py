@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from refimpl import History, StalenessError, evaluate, hooks
-from refimpl.batch import Batch
 from refimpl.keep import checkpoint
 from refimpl.keep.checkpoint import CheckpointError
-from refimpl.reading import log_probs
+from refimpl.logprobs import log_probs
+from refimpl.rollout import Batch
 from tests.worlds import (
     TOKENIZER,
     Interrupting,

@@ -16,11 +16,11 @@ from refimpl import moe, seeds
 from refimpl.advantages import whiten
 from refimpl.algorithms import ALGORITHMS, value_loss
 from refimpl.kl import token_rewards
+from refimpl.logprobs import values
+from refimpl.loss_terms import BALANCE
 from refimpl.models import make_critic
-from refimpl.reading import values
-from refimpl.routing import drift, recorded, routed
+from refimpl.moe import drift, recorded, routed
 from refimpl.tasks import Arithmetic
-from refimpl.terms import BALANCE
 from tests.worlds import TOKENIZER, warm_model
 
 LENGTH, SEED = 24, 3

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from refimpl import ALGORITHMS, UserError, collect, samplers, updates
 from refimpl.corrections import factor
+from refimpl.logprobs import log_probs
 from refimpl.models import weights
-from refimpl.reading import log_probs
 from refimpl.samplers import Delayed, Policy, Rounded
 from tests.worlds import (
     ROUNDING,

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from refimpl import UserError, WarmStart, sample, sft, starts, warm_start
 from refimpl.cache import digest
-from refimpl.routing import load_balance, routed
+from refimpl.moe import load_balance, routed
 from refimpl.starts import cached, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
 from tests.tools.make_starts import STARTS

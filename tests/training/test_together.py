@@ -11,14 +11,14 @@ import torch
 from refimpl import Scored, collect, log_probs, moe, normalisers, updates
 from refimpl.advantages import CRITIC_FREE, whiten
 from refimpl.algorithms import value_loss
-from refimpl.batch import Batch
 from refimpl.kl import ESTIMATORS, k1, k3
+from refimpl.logprobs import values
+from refimpl.loss_terms import BALANCE
+from refimpl.moe import load_balance, routed
 from refimpl.normalisers import NORMALISERS
-from refimpl.reading import values
-from refimpl.routing import load_balance, routed
+from refimpl.rollout import Batch
 from refimpl.run import Run
 from refimpl.tasks.world import correctness
-from refimpl.terms import BALANCE
 from tests.training.test_update import same_gradients, slopes
 from tests.worlds import (
     TOKENIZER,

@@ -17,14 +17,14 @@ from refimpl import (
     updates,
 )
 from refimpl.algorithms import value_loss
-from refimpl.batch import Batch
 from refimpl.descent import CRITIC_LEARNING_RATE
 from refimpl.history import Meter
+from refimpl.logprobs import log_probs, values
+from refimpl.loss_terms import BALANCE
 from refimpl.models import weights
+from refimpl.moe import load_balance, routed, routers
 from refimpl.normalisers import NORMALISERS
-from refimpl.reading import log_probs, values
-from refimpl.routing import load_balance, routed, routers
-from refimpl.terms import BALANCE
+from refimpl.rollout import Batch
 from tests.worlds import (
     TRAIN,
     always_one,

@@ -74,7 +74,7 @@ def test_the_wheel_holds_the_package_without_the_lab_and_nothing_beside_it(insta
     (metadata,) = {path.name for path in installed.iterdir()} - {"refimpl"}
     assert metadata.startswith("refimpl-") and metadata.endswith(".dist-info")
     packed = {f"refimpl/{name}" for name in files(ROOT / "refimpl")}
-    packed = {name for name in packed if not name.startswith("refimpl/lab/")}
+    packed = {name for name in packed if not name.startswith("notebooks/experiments/")}
     assert {n for n in files(installed) if n.startswith("refimpl/")} == packed
 
 
@@ -93,6 +93,6 @@ def test_it_trains_from_any_folder_and_writes_only_there(installed, tmp_path):
     assert Path(found.pop("file")).is_relative_to(installed)
     assert found == {"worked": 0, "rollouts": 2, "elsewhere": 2}
     assert "rollouts 2" in said and "accuracy 0." in said
-    assert "evidence needs refimpl.lab" in said and "in a clone" in said
+    assert "evidence needs experiments" in said and "in a clone" in said
     assert files(installed) == before and not cache.exists()
     assert {"h.csv", "policy", "c"} == {path.name for path in elsewhere.iterdir()}

@@ -14,9 +14,9 @@ from course.kit.claims import measured
 from course.kit.plots import primitives as draw
 from course.kit.plots.shared import pairs_by_start
 from course.kit.plots.style import FREE, GREY, INK, PAPER, RIGHT, WRONG, looks_of
-from refimpl.lab.claims import BROKEN, PAPERS, Claim, Contrast
-from refimpl.lab.grid import OLD
-from refimpl.lab.statistics import Estimate, estimate
+from experiments.claims import BROKEN, PAPERS, Claim, Contrast
+from experiments.grid import OLD
+from experiments.statistics import Estimate, estimate
 
 MARKS = {
     "reproduced": ("o", RIGHT),

@@ -22,18 +22,18 @@ from torch import Tensor
 
 import refimpl as rl
 from course import DATA
+from experiments import store
+from experiments.behaviour import behaviour
 from refimpl import seeds
 from refimpl.algorithms import ALGORITHMS
-from refimpl.batch import Batch, Rollout, widened
-from refimpl.checks import checked
 from refimpl.hooks import evaluate
-from refimpl.lab import store
-from refimpl.lab.behaviour import behaviour
-from refimpl.reading import Known
+from refimpl.logprobs import Known
+from refimpl.rollout import Batch, Rollout, widened
 from refimpl.run import Run
 from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
+from refimpl.validation import checked
 
 STORE = DATA / "distil"
 CURVES, ENDS_IN = ("tokens", "reward", "accuracy", "kl"), ("sums", "rows")
@@ -330,11 +330,11 @@ def worlds(seeds_: int = 3) -> Iterator[Job]:
 
 def smollm2() -> Iterator[Job]:
     """SmolLM2 on sums, from a copy of itself that a LoRA was trained on."""
-    from refimpl.lab import real
-    from refimpl.real.chat import Chat
-    from refimpl.real.loading import load
-    from refimpl.real.lora import lora
-    from refimpl.real.reading import log_probs
+    from experiments import real
+    from refimpl.pretrained.chat import Chat
+    from refimpl.pretrained.loading import load
+    from refimpl.pretrained.logprobs import log_probs
+    from refimpl.pretrained.lora import lora
 
     model, tokenizer = load(real.MODEL)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
@@ -360,7 +360,7 @@ GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}
 def begins(group: str) -> str:
     """The SHA-256 of the weights that a group's runs begin from."""
     if group == "smollm2":
-        from refimpl.lab import real
+        from experiments import real
 
         return real.weights()
     return weights_digest({"toy": rl.WarmStart(), "worlds": MIXED}[group])

@@ -10,10 +10,10 @@ from IPython.display import Markdown
 
 from course import DATA
 from course.kit.tables import markdown
-from refimpl.lab import evidence
-from refimpl.lab.claims import CLAIMS, PAPERS, SECOND, of_cell
-from refimpl.lab.grid import OLD, Cell
-from refimpl.lab.statistics import Estimate, estimate
+from experiments import evidence
+from experiments.claims import CLAIMS, PAPERS, SECOND, of_cell
+from experiments.grid import OLD, Cell
+from experiments.statistics import Estimate, estimate
 
 STORE = DATA / "evidence"
 CHAPTERS = {

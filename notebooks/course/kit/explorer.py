@@ -24,8 +24,7 @@ from traitlets import TraitError
 
 from course.kit.plots.words import plain, words
 from course.kit.stakes import Panel, Prediction
-from refimpl.checks import UserError, refuse_unknown
-from refimpl.checks.words import one_line, shown
+from refimpl.validation import UserError, one_line, refuse_unknown, shown
 
 VISIBLE = 300
 """Pixels that differ when a reader can see it: more than a number in a title."""

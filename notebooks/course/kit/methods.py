@@ -11,8 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checks import UserError
-from refimpl.checks.words import nearest
+from refimpl.validation import UserError, nearest
 
 FILE = Path(__file__).resolve().parents[2] / "methods.toml"
 KINDS = {

@@ -17,8 +17,7 @@ from functools import cache
 import ipywidgets as widgets
 
 from course import DATA
-from refimpl.checks import UserError
-from refimpl.checks.words import shown
+from refimpl.validation import UserError, shown
 
 
 @dataclass(frozen=True)

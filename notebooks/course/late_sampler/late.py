@@ -18,19 +18,19 @@ from tqdm.auto import tqdm
 
 import refimpl as rl
 from course import DATA
+from experiments import store
+from experiments.behaviour import behaviour
+from experiments.effects import verdict
+from experiments.grid import TEN, check_start, nested
+from experiments.pool import about, finished, trained
+from experiments.statistics import Estimate, estimate
 from refimpl import seeds
 from refimpl.algorithms import ALGORITHMS, Algorithm
-from refimpl.batch import Batch
 from refimpl.history import Meter
-from refimpl.lab import store
-from refimpl.lab.behaviour import behaviour
-from refimpl.lab.effects import verdict
-from refimpl.lab.grid import TEN, check_start, nested
-from refimpl.lab.pool import about, finished, trained
-from refimpl.lab.statistics import Estimate, estimate
+from refimpl.loop import update
+from refimpl.rollout import Batch
 from refimpl.run import Run
 from refimpl.starts import weights_digest
-from refimpl.train import update
 
 STORE = DATA / "late"
 DELAY, ROLLOUTS = 4, 20

@@ -13,9 +13,9 @@ from course.kit.plots import primitives as draw
 from course.kit.plots.style import COLOURS, FREE, GREY, PAPER, looks_of
 from refimpl import moe
 from refimpl.algorithms import ALGORITHMS
-from refimpl.batch import Rollout
 from refimpl.curves import curve
-from refimpl.routing import Routing
+from refimpl.moe import Routing
+from refimpl.rollout import Rollout
 
 RSPO = COLOURS["rspo"]
 STAYED, CAME = FREE[3], FREE[0]

@@ -15,10 +15,10 @@ from course.kit.plots import primitives as draw
 from course.kit.plots import style, tokens
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK
 from course.sapo.figures import PARTS
+from experiments.arms import one_sided
 from refimpl.algorithms import ALGORITHMS, Algorithm, from_gate
 from refimpl.curves import Curve, curve
 from refimpl.history import History
-from refimpl.lab.arms import one_sided
 
 MEAN = FREE[1]
 """Two gates and their mean."""

@@ -10,7 +10,7 @@ from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, looks_of
 from refimpl.history import History
-from refimpl.real.memory import memory
+from refimpl.pretrained.memory import memory
 
 Runs = Mapping[str, Sequence[Sequence[float]]]
 

@@ -21,14 +21,13 @@ from torch import Tensor
 from course.kit import claims, explorer, stakes, stale
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BAD, FREE, GOOD, GREY, INK, LOOKS, Dash
+from experiments import grid
+from experiments.arms import one_sided
 from refimpl.algorithms import Algorithm, from_gate
-from refimpl.checks import UserError
-from refimpl.checks.words import shown
 from refimpl.curves import curve
-from refimpl.lab import grid
-from refimpl.lab.arms import one_sided
+from refimpl.loop import train
 from refimpl.starts import warm_start
-from refimpl.train import train
+from refimpl.validation import UserError, shown
 
 SIZE, DPI = (7.6, 4.2), 100
 EDGE = 0.2

@@ -8,9 +8,9 @@ from matplotlib.ticker import PercentFormatter
 
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import BLACK, FREE, INK, looks_of
+from experiments.statistics import Estimate
 from refimpl.curves import Curve
 from refimpl.history import History
-from refimpl.lab.statistics import Estimate
 
 MOVING, RETURNING = FREE[0], FREE[3]
 """Tokens further along the way that Â asks, and tokens that went the other way."""

@@ -31,14 +31,14 @@ from course.kit.plots.style import (
 )
 from course.late_sampler import late
 from course.scaling_out import ranks
+from experiments import finding, grid, store
+from experiments.arms import AT_PACE
+from experiments.effects import Mean
+from experiments.statistics import estimate
 from refimpl import kl, normalisers
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.curves import curve
-from refimpl.lab import finding, grid, store
-from refimpl.lab.arms import AT_PACE
-from refimpl.lab.effects import Mean
-from refimpl.lab.statistics import estimate
 from refimpl.tasks import Arithmetic, verify
 from refimpl.tasks.world import HABITS, habit
 

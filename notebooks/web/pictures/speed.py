@@ -1,8 +1,8 @@
 """The guide's bars: where the time of a rollout goes, before and after.
 
-    python -m refimpl.lab.gpu.profile figures/data/profile_after.json
+    python -m experiments.gpu.profile figures/data/profile_after.json
 
-and the same, with `refimpl/lab` of now, in a checkout of the commit before.
+and the same, with `notebooks/experiments` of now, in a checkout of the commit before.
 """
 
 import json

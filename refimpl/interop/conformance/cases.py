@@ -22,7 +22,7 @@ import refimpl
 from refimpl import corrections, kl, moe, normalisers
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.algorithms.base import LossResult
-from refimpl.checks import UserError
+from refimpl.validation import UserError
 
 SCHEMA = 1
 BETA = 0.1

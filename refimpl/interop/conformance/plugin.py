@@ -17,8 +17,8 @@ from functools import cached_property
 
 import pytest
 
-from refimpl.checks import UserError
 from refimpl.interop.conformance import cases, table
+from refimpl.validation import UserError
 
 
 def pytest_collect_file(file_path, parent):

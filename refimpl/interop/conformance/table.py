@@ -15,10 +15,9 @@ from unittest import mock
 import torch
 
 from refimpl.algorithms import ALGORITHMS
-from refimpl.checks import UserError
-from refimpl.checks.words import nearest, one_line
 from refimpl.interop.conformance.cases import Case
 from refimpl.interop.conformance.readings import alike, matches
+from refimpl.validation import UserError, nearest, one_line
 
 NEAR = 1e-6
 NONE: Mapping[str, str] = MappingProxyType({})

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from course.kit.plots import primitives as draw
 from course.kit.plots.style import FREE, INK, looks_of
+from experiments.statistics import estimate
 from refimpl.curves import Curve
 from refimpl.history import History
-from refimpl.lab.statistics import estimate
 
 PANELS = (
     ("reward", "reward (training)"),

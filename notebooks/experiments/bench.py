@@ -1,0 +1,345 @@
+"""`python -m refimpl bench`: speed and accuracy on this machine, as text and JSON.
+
+Every method is trained in a process of its own, whose peak memory is then its own.
+"""
+
+import itertools
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from experiments import real
+from experiments.gpu import machine
+from refimpl import logprobs, sft
+from refimpl.algorithms import ALGORITHMS, get
+from refimpl.config import TrainConfig
+from refimpl.evaluation import evaluate
+from refimpl.history import History
+from refimpl.keep.files import writable_file, write
+from refimpl.loop import train
+from refimpl.models import count_parameters, one_thread
+from refimpl.moe import record, recorder
+from refimpl.pretrained import fast
+from refimpl.pretrained.chat import Chat
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.logprobs import log_probs
+from refimpl.sampling import end_tokens, sample
+from refimpl.starts import WarmStart, warm_start
+from refimpl.tasks import Arithmetic
+from refimpl.validation import Count, UserError, guarded
+
+TRAINED = tuple(a for a in ALGORITHMS if a not in ("reinforce", "rspo"))
+GOAL = 0.90
+"""The held-out accuracy that runs are timed to."""
+COLUMNS = (
+    "accuracy, median",
+    "accuracy, worst seed",
+    "rollouts to 0.90 (measured every 2)",
+    "seconds to 0.90",
+    "seconds per rollout with its updates",
+    "rollouts/s",
+    "sampled tokens/s",
+    "peak memory of its process, MiB",
+)
+"""Of the table: figures that every method has."""
+NEEDED = "mm$|linear|attention|softmax|multinomial|exponential|adamw"
+"""What anybody pays: matrix products, attention, to draw a token, and the step."""
+
+
+class World(NamedTuple):
+    """What is trained: a model on a task, with the settings of a run."""
+
+    model: Any
+    tokenizer: Any
+    task: Any
+    config: TrainConfig
+    log_probs: Callable
+
+
+def world(name: str) -> World:
+    """The toy, or the pretrained model of chapter 13 on its task; sampled from as in
+    the chapters."""
+    fast.use()
+    if name == "tiny":
+        model, tokenizer, _ = warm_start()
+        config = TrainConfig(eval_every=2)
+        return World(model, tokenizer, Arithmetic(), config, logprobs.log_probs)
+    model, tokenizer = load(real.MODEL)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    return World(model, tokenizer, task, replace(real.GENTLE, eval_every=2), log_probs)
+
+
+@guarded
+def bench(
+    seeds: Count = 10,
+    out: Path = Path("bench.json"),
+    chapters: Path | None = None,
+    names: Collection[str] = TRAINED,
+    model: Literal["tiny", "smollm2"] = "tiny",
+):
+    """Print every figure as it is measured, then the table; all of them are in `out`.
+
+    `chapters` is a folder of notebooks to be timed too. Raises `UserError` before any
+    work if a name is unknown or none is given, `seeds` is no number ≥ 1, there are no
+    notebooks, or `out` cannot be written.
+    """
+    if not names:
+        raise UserError("--algorithms names none: name one at least, or leave it out")
+    for name in names:
+        get(name)
+    if chapters is not None and not list(chapters.glob("*.ipynb")):
+        raise UserError(f"there are no notebooks in {str(chapters)!r}")
+    writable_file(out, "the measurements")
+    figures = _show(beginning(model))
+    if model == "tiny":
+        figures |= _show(toy())
+    for name in names:
+        figures |= _show(_in_own_process(training, name, model, seeds))
+    if chapters is not None:
+        figures |= _show(notebooks(chapters))
+    write(out, lambda file: file.write(json.dumps(figures, indent=2) + "\n"))
+    print(f"\n{table(figures)}\nwrote {out}")
+    return figures
+
+
+def beginning(name: str) -> dict:
+    """The machine, and the sampler against `generate` on a policy as training has it:
+    the toy's 16 prompts with 8 answers each, or 32 different ones."""
+    start = time.perf_counter()
+    model, tokenizer, task, config, _ = world(name)
+    first = round(time.perf_counter() - start, 2)
+    prompts, group_size = (16, 8) if name == "tiny" else (32, 1)
+    asked = [row["prompt"] for row in task.sample(prompts, seed=0)]
+    with one_thread(model):
+        return {
+            "seconds to load the model": first,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "parameters": count_parameters(model),
+            **sampler(model, tokenizer, 9, asked, group_size, config.max_new_tokens),
+        }
+
+
+def toy() -> dict:
+    """Its warm start: how right, how long to train anew, how much routing costs; and
+    whether two short runs with one seed record the same numbers."""
+    model, tokenizer, _ = warm_start()
+    figures: dict = {
+        "warm start accuracy": evaluate(model, tokenizer, problems=1024),
+        "same seed, same history": same_history(model, tokenizer),
+    }
+    for preset in ("tiny", "tiny-moe"):
+        start = time.perf_counter()
+        sft.train(WarmStart(preset=preset))
+        seconds = round(time.perf_counter() - start)
+        figures[f"{preset}: warm start trained anew, seconds"] = seconds
+    return figures | recording()
+
+
+def sampler(
+    model,
+    tokenizer,
+    repeats: int,
+    prompts: Sequence[str],
+    group_size: int,
+    max_new_tokens: int,
+) -> dict:
+    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included; and,
+    on a CPU, the share of `generate`'s time that `NEEDED` takes."""
+    encoded = tokenizer(
+        [p for p in prompts for _ in range(group_size)],
+        padding=True,
+        padding_side="left",
+        return_tensors="pt",
+    ).to(model.device)
+    ends = end_tokens(model, tokenizer)
+
+    def ours() -> float:
+        rollout = sample(
+            model,
+            tokenizer,
+            prompts,
+            group_size=group_size,
+            max_new_tokens=max_new_tokens,
+            seed=0,
+        )
+        return rollout.length.sum().item()
+
+    def theirs() -> float:
+        torch.manual_seed(0)
+        ids = model.generate(
+            **encoded,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=tokenizer.pad_token_id,
+        )[:, encoded["input_ids"].shape[1] :]
+        end = torch.isin(ids, ends).long()
+        return (end.cumsum(-1) - end == 0).sum().item()  # none ended before it
+
+    tokens, seconds = _in_turn((ours, theirs), repeats)
+    sampled, generated = (n / s for n, s in zip(tokens, seconds))
+    figures = {
+        "sampler, tokens/s": round(sampled),
+        "model.generate, tokens/s": round(generated),
+        "sampler / generate": round(sampled / generated, 2),
+    }
+    if model.device.type == "cpu":
+        share = statistics.median(share_needed(theirs) for _ in range(3))
+        figures["generate: share of products, attention, drawing"] = round(share, 2)
+    return figures
+
+
+def share_needed(work: Callable, needed: str = NEEDED) -> float:
+    """Of the time that `work` takes, what its operators that match `needed` take by
+    themselves: with the same ones nobody is faster by more than 1 / share."""
+    with torch.profiler.profile() as seen:
+        start = time.perf_counter()
+        work()
+        whole = time.perf_counter() - start
+    counted = (e for e in seen.key_averages() if re.search(needed, e.key))
+    return sum(e.self_cpu_time_total for e in counted) / 1e6 / whole
+
+
+def recording(repeats: int = 9) -> dict:
+    """What it costs the sampler to record the experts of a mixture of experts."""
+    model, tokenizer, _ = warm_start(WarmStart(preset="tiny-moe"))
+    prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
+
+    def plain():
+        sample(model, tokenizer, prompts, group_size=8)
+
+    def recorded():
+        with recorder.routed(model) as routing:
+            record.recorded(sample(model, tokenizer, prompts, group_size=8), routing)
+
+    _, (without, with_record) = _in_turn((plain, recorded), repeats)
+    return {"MoE sampler, recording / not": round(with_record / without, 2)}
+
+
+def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]]:
+    """What each work returns, and its median seconds.
+
+    They run in turn, so that a machine that slows down slows both.
+    """
+    results = [work() for work in works]  # the first call pays for set-up
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(repeats):
+        for work, taken in zip(works, seconds):
+            start = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - start)
+    return results, [statistics.median(taken) for taken in seconds]
+
+
+def training(name: str, of: str, seeds: int) -> dict:
+    """Runs over seeds in a `world`: accuracy, speed, time to `GOAL`, peak memory."""
+    model, tokenizer, task, config, read = world(of)
+    given: dict = {"model": model, "tokenizer": tokenizer, "task": task}
+    given |= {"log_probs": read, "progress": False}
+    loaded, since = machine.peak_memory(), machine.load()
+    configs = (replace(config, seed=seed) for seed in range(seeds))
+    runs = [train(name, config=config, **given) for config in configs]
+    busy = machine.others(since)
+    final = [run.accuracy for run in runs]
+    # A run that never reaches the goal takes longer than any that does.
+    rollouts = [run.reached(GOAL) or math.inf for run in runs]
+    until = [
+        sum(run["step_time"][:n]) if isinstance(n, int) else math.inf
+        for run, n in zip(runs, rollouts)
+    ]
+    each = statistics.median(t for run in runs for t in run["step_time"])
+    every = sum(sum(run["step_time"]) for run in runs)
+    figures = {
+        "accuracy, median": statistics.median(final),
+        "accuracy, worst seed": min(final),
+        "runs": seeds,
+        "runs that reached 0.90": sum(n < math.inf for n in rollouts),
+        "rollouts to 0.90 (measured every 2)": _or_none(statistics.median(rollouts)),
+        "seconds to 0.90": _or_none(round(statistics.median(until), 2)),
+        "seconds per rollout with its updates": round(each, 4),
+        "rollouts/s": float(f"{1 / each:.3g}"),
+        "sampled tokens/s": round(sum(map(_tokens, runs)) / every),
+        "peak memory of its process, MiB": machine.peak_memory(),
+        "of these, before it was trained": loaded,
+        "cores that other work took": None if busy is None else round(busy, 2),
+    }
+    return {f"{name}: {what}": figure for what, figure in figures.items()}
+
+
+def _tokens(run: History) -> float:
+    """How many were sampled, also for groups that dynamic sampling put aside."""
+    counts = itertools.pairwise([0.0, *run["num_samples"]])
+    lengths = run["completions/mean_length"]
+    return sum((b - a) * n for (a, b), n in zip(counts, lengths))
+
+
+def table(figures: Mapping) -> str:
+    """The methods' figures in Markdown; – for one that is not there."""
+    names = [name for name in ALGORITHMS if f"{name}: {COLUMNS[0]}" in figures]
+    rows = [["", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
+    for name in names:
+        cells = [figures.get(f"{name}: {column}") for column in COLUMNS]
+        rows.append([ALGORITHMS[name].title, *map(_cell, cells)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cell(x: float | None) -> str:
+    """Three digits, or all of a large number."""
+    return "–" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def _in_own_process(work: Callable, *given) -> dict:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(work, *given).result()
+
+
+def _or_none(number: float) -> float | None:
+    """JSON has no infinity: None where fewer than half of the runs arrived."""
+    return number if math.isfinite(number) else None
+
+
+def same_history(model, tokenizer) -> bool:
+    """Whether two short runs with one seed record the same numbers."""
+    config = TrainConfig(rollouts=3, eval_problems=32)
+    first, second = (
+        train("grpo", config=config, model=model, tokenizer=tokenizer, progress=False)
+        for _ in range(2)
+    )
+    return first == second
+
+
+def notebooks(folder: Path) -> dict:
+    """Seconds that each notebook takes, alone."""
+    figures = {}
+    command = "-m jupyter nbconvert --to notebook --execute --stdout".split()
+    for path in sorted(folder.glob("*.ipynb")):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, *command, str(path)], check=True, capture_output=True
+        )
+        figures[f"{path.name}, seconds"] = round(time.perf_counter() - start)
+    return figures
+
+
+def _show(figures: dict) -> dict:
+    for name, value in figures.items():
+        print(f"{name:>52}  {value}", flush=True)
+    return figures

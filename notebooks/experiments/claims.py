@@ -1,0 +1,760 @@
+"""Sixteen claims of the papers, one of an engine, and studies: the runs they take.
+
+A claim names its question, source, arms, outcome and the smallest effect that would
+matter before it is run. What it is made of, and how it is judged, is in `effects`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from experiments.effects import (  # noqa: F401 - what claims are made of, too
+    BROKEN,
+    RATES,
+    SEEDS,
+    STARTS,
+    Best,
+    Breaking,
+    Claim,
+    Contrast,
+    Mean,
+    Study,
+    Swap,
+    breaking_rates,
+    of_cell,
+    sweep,
+)
+from experiments.grid import FIVE, OLD, STALE, TEN, TWENTY, UPDATES, Cell, World
+from experiments.outcomes import GOALS
+from experiments.statistics import estimate
+
+
+def _on_moe(arm: str, rate: float = 6e-4, **changed: Any) -> Cell:
+    return Cell(arm, rate, 16, "moe", tuple(sorted(changed.items())))
+
+
+MOVING = 0.10
+"""Share of experts that change within a rollout's updates, as GSPO §5.3 reports."""
+
+
+FAST: dict[str, Any] = {"router_rate": 100.0}
+"""At the others' rate 2 to 4 % of the experts change. In a pilot of one run per value,
+30 times that rate moved 7 % over the first ten rollouts, 100 times 11 %."""
+MOVED = _on_moe("GRPO", 2e-4, **FAST)
+
+
+def _routing_moves(table: pd.DataFrame) -> str:
+    moved = of_cell(table, MOVED)["expert_change"].mean()
+    if moved >= MOVING:
+        return ""
+    return f"{moved:.0%} of the experts change, the claim is about {MOVING:.0%} or more"
+
+
+COLLAPSED = 0.5
+"""Reward of the last ten rollouts below which GRPO is said to collapse. Declared after
+the runs, which every one of GRPO's survived."""
+
+
+def _grpo_falls(table: pd.DataFrame) -> str:
+    """Replay is claimed to mend a collapse: there has to be one."""
+    reward = of_cell(table, MOVED)["reward"].mean()
+    fell = (
+        "" if reward < COLLAPSED else f"GRPO does not collapse, it earns {reward:.2f}"
+    )
+    return _routing_moves(table) or fell
+
+
+def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
+    """Whether half of the runs get there; else how long it took says nothing."""
+
+    def premise(table: pd.DataFrame) -> str:
+        runs = pd.concat([of_cell(table, cell) for cell in cells])
+        share = (runs[f"to_{goal}"] <= runs["rollouts"]).mean()
+        if share >= 0.5:
+            return ""
+        return f"only {share:.0%} of the runs reach a reward of {GOALS[goal]}"
+
+    return premise
+
+
+SIXTY_FOUR = Cell("GRPO", 2e-4, 4, answers=True)
+ROOM = 0.95
+"""pass@64 before RL above which it has no room to rise."""
+
+
+def _room_to_rise(table: pd.DataFrame) -> str:
+    before = of_cell(table, SIXTY_FOUR)["pass@64 before"].mean()
+    if before <= ROOM:
+        return ""
+    return f"pass@64 is {before:.2f} before RL and has no room to rise"
+
+
+def _cell(
+    arm: str, updates: int, rate: float = 2e-4, world: World = "sums", **changed: Any
+) -> Cell:
+    return Cell(arm, rate, updates, world, tuple(sorted(changed.items())))
+
+
+WHOLE_DAPO: dict[str, Any] = {"dynamic_sampling": True, "overlong_share": 0.2}
+WITHOUT = {
+    "clip-higher": _cell("DAPO 0.20", 4, **WHOLE_DAPO),
+    "dynamic sampling": _cell("DAPO", 4, overlong_share=0.2),
+    "token mean": _cell("DAPO", 4, **WHOLE_DAPO, normaliser="seq_mean_token_mean"),
+    "overlong punishment": _cell("DAPO", 4, dynamic_sampling=True),
+}
+DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
+
+
+def _against_grpo(outcome: str, rate: float) -> Contrast:
+    """GSPO at its published clip against GRPO, K = 4, as a quotient."""
+    gspo, grpo = (_cell(arm, 4, rate) for arm in ("GSPO 3e-4", "GRPO"))
+    return Contrast(outcome, gspo, grpo, "log2")
+
+
+def _rates(arm: str) -> tuple[Cell, ...]:
+    """An arm at three rates, K = 4: that of the claims, its half and its double."""
+    return tuple(_cell(arm, 4, rate) for rate in (2e-4, 4e-4, 8e-4))
+
+
+def _trusting(arm: str, sampler: str = "bfloat16") -> Contrast:
+    """What is lost where such a sampler's log-probs stand for π_old's."""
+    recomputed = _cell(arm, 16, rollout_dtype=sampler)
+    trusted = _cell(arm, 16, rollout_dtype=sampler, trust_sampler=True)
+    return Contrast("reward", trusted, recomputed)
+
+
+def _grpo_loses(table: pd.DataFrame) -> str:
+    """Something has to be lost for GSPO to tolerate. Declared after the runs."""
+    lost = -estimate(_trusting("GRPO").pairs(table)).effect
+    return "" if lost >= 0.03 else f"GRPO loses {lost:.3f} of reward by it"
+
+
+def _replaying(**sampler: Any) -> Contrast:
+    """The KL between such a sampler and the trainer, with its routing and without."""
+    r3, plain = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
+    return Contrast("sampling_kl", r3, plain, "log2")
+
+
+def _threshold(delta: float) -> Cell:
+    """DPPO-TV with one update per rollout and a sampler that is three of them late.
+
+    prime-rl's test had up to three steps of staleness. The rate is from stored runs of
+    GRPO alone: at 4e-4 it learns without breaking, and the careful habit's share rises
+    by up to 0.16 in one update.
+    """
+    return _cell(f"DPPO-TV {delta:g}", 1, 4e-4, sampler_delay=3)
+
+
+MASKED = 0.01
+"""Share of tokens from which on a mask or a clip is said to act; prime-rl#3244 reports
+about 0.02."""
+
+
+def _rare(arm: str) -> Cell:
+    """Where the careful habit is rare, the upper bound stands in its way."""
+    return _cell(arm, 16, world="rare")
+
+
+def _clip_acts(table: pd.DataFrame) -> str:
+    clipped = of_cell(table, _rare("DAPO 0.20"))["clipped"].mean()
+    return "" if clipped >= MASKED else f"ε_high 0.20 clips {clipped:.1%} of the tokens"
+
+
+def _mask_acts(table: pd.DataFrame) -> str:
+    """Whether the narrow mask takes tokens at all, while the habit is learned."""
+    masked = of_cell(table, _threshold(0.1))["masked"].mean()
+    if masked < MASKED:
+        return f"a threshold of 0.1 masks {masked:.1%} of the tokens"
+    return _reached("80", *map(_threshold, (0.1, 0.2)))(table)
+
+
+CLAIMS = (
+    Claim(
+        1,
+        "Clip-higher keeps entropy up",
+        "Is entropy at the end higher with ε_high 0.28 than with 0.20?",
+        "DAPO (2503.14476), §3.1, Fig. 2",
+        Contrast(
+            "entropy", _cell("DAPO", 16, 1e-4), _cell("DAPO 0.20", 16, 1e-4), "log2"
+        ),
+        "log2 of entropy, nats",
+        smallest=math.log2(1.2),
+        others={
+            "ε_high 0.40": Contrast(
+                "entropy",
+                _cell("DAPO 0.40", 16, 1e-4),
+                _cell("DAPO 0.20", 16, 1e-4),
+                "log2",
+            ),
+            "reward": Contrast(
+                "reward", _cell("DAPO", 16, 1e-4), _cell("DAPO 0.20", 16, 1e-4)
+            ),
+        },
+    ),
+    Claim(
+        2,
+        "Dynamic sampling learns in fewer rollouts",
+        "Is the mean reward over all rollouts higher with it?",
+        "DAPO (2503.14476), §3.2, Fig. 6",
+        Contrast("area", DAPO, WITHOUT["dynamic sampling"]),
+        "reward, over all rollouts",
+        smallest=0.03,
+        seeds=1,
+        starts=TEN,
+        decides="a second seed of each of the ten starts, about 0.1 core-hours",
+    ),
+    Claim(
+        3,
+        "DAPO's parts add up",
+        "Does DAPO reach 0.95 with fewer answers than GRPO, which lacks all four?",
+        "DAPO (2503.14476), Table 1",
+        Contrast("samples_95", DAPO, _cell("GRPO", 4), "log2"),
+        "log2 of answers to 0.95",
+        smallest=math.log2(1.2),
+        sign=-1,
+        premise=_reached("95", DAPO, _cell("GRPO", 4)),
+        others={
+            f"without {part}": Contrast("samples_95", DAPO, cell, "log2")
+            for part, cell in WITHOUT.items()
+        },
+    ),
+    Claim(
+        4,
+        "The mean over responses lets answers grow",
+        "Are answers longer at the end under 1/|o| than under the mean over tokens?",
+        "DAPO (2503.14476), §3.3, Fig. 4",
+        Contrast("length", _cell("GRPO", 4), _cell("GRPO", 4, normaliser="token_mean")),
+        "tokens",
+        smallest=1.0,
+        others={
+            "entropy": Contrast(
+                "entropy",
+                _cell("GRPO", 4),
+                _cell("GRPO", 4, normaliser="token_mean"),
+                "log2",
+            )
+        },
+    ),
+    Claim(
+        5,
+        "Dr. GRPO keeps wrong answers short",
+        "Are wrong answers shorter at the end under Dr. GRPO than under GRPO?",
+        "Dr. GRPO (2503.20783), Fig. 5",
+        Contrast("wrong_length", _cell("Dr. GRPO", 4), _cell("GRPO", 4)),
+        "tokens",
+        smallest=1.0,
+        sign=-1,
+        others={
+            "1/|o| alone": Contrast(
+                "wrong_length",
+                _cell("GRPO", 4, normaliser="constant"),
+                _cell("GRPO", 4),
+            ),
+            "the std alone": Contrast(
+                "wrong_length",
+                _cell("Dr. GRPO", 4, normaliser="seq_mean_token_mean"),
+                _cell("GRPO", 4),
+            ),
+        },
+    ),
+    Claim(
+        6,
+        "GSPO learns faster than GRPO",
+        "Is GSPO's mean reward over all rollouts higher, each at its best of three "
+        "rates, GSPO at its published clip?",
+        "GSPO (2507.18071), §5.1",
+        Best("area", _rates("GSPO 3e-4"), _rates("GRPO")),
+        "reward, over all rollouts",
+        smallest=0.03,
+        seeds=1,
+        starts=TEN,
+        decides="a second seed of each of the ten starts, about 0.2 core-hours",
+    ),
+    Claim(
+        7,
+        "GRPO on a MoE needs routing replay",
+        "Where routing moves, does replay (R2) raise GRPO's reward?",
+        "GSPO (2507.18071), §5.3",
+        Contrast("reward", _on_moe("GRPO + R2", 2e-4, **FAST), MOVED),
+        "reward",
+        smallest=0.03,
+        premise=_grpo_falls,
+        others={
+            "routers at 30 times the rate": Contrast(
+                "reward",
+                _on_moe("GRPO + R2", 2e-4, router_rate=30.0),
+                _on_moe("GRPO", 2e-4, router_rate=30.0),
+            ),
+            "at the others' rate, 6e-4": Contrast(
+                "reward", _on_moe("GRPO + R2"), _on_moe("GRPO")
+            ),
+            "GSPO instead of GRPO": Contrast(
+                "reward", _on_moe("GSPO 0.03", 2e-4, **FAST), MOVED
+            ),
+        },
+    ),
+    Claim(
+        8,
+        "GSPO tolerates another engine's log-probs",
+        "Does GSPO lose less than GRPO where a bfloat16 sampler is taken for π_old?",
+        "GSPO (2507.18071), §5.4",
+        Swap(_trusting("GSPO 3e-4"), _trusting("GRPO")),
+        "reward",
+        smallest=0.03,
+        premise=_grpo_loses,
+        others={
+            "GSPO": _trusting("GSPO 3e-4"),
+            "GRPO": _trusting("GRPO"),
+            "int8 weights": Swap(
+                _trusting("GSPO 3e-4", "int8"), _trusting("GRPO", "int8")
+            ),
+        },
+    ),
+    Claim(
+        9,
+        "CISPO needs half of DAPO's updates",
+        "In how many rollouts does each reach 0.8, where the good habit is rare?",
+        "MiniMax-M1 (2506.13585), Fig. 2",
+        Contrast("to_80", _rare("CISPO 5"), _rare("DAPO"), "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=0.5,
+        sign=-1,
+        premise=_reached("80", _rare("CISPO 5"), _rare("DAPO")),
+    ),
+    Claim(
+        10,
+        "GMPO's log-ratios keep to a narrower range",
+        "Is their range narrower than under GRPO with an equally wide clip?",
+        "GMPO (2507.20673), Fig. 1",
+        Contrast(
+            "spread",
+            _cell("GMPO", 16, 6e-4),
+            _cell("GRPO (0.67, 1.49)", 16, 6e-4),
+            "log2",
+        ),
+        "log2 of q99 − q01, nats",
+        smallest=math.log2(1.2),
+        sign=-1,
+        others={
+            "entropy": Contrast(
+                "entropy",
+                _cell("GMPO", 16, 6e-4),
+                _cell("GRPO (0.67, 1.49)", 16, 6e-4),
+                "log2",
+            )
+        },
+    ),
+    Claim(
+        11,
+        "Replaying the sampler's routing lowers the mismatch",
+        "How much smaller is the KL between sampler and trainer under R3?",
+        "R3 (2510.11370)",
+        _replaying(rollout_dtype="bfloat16"),
+        "log2 of the KL",
+        smallest=0.5,
+        sign=-1,
+        others={
+            "int8 weights": _replaying(rollout_dtype="int8"),
+            "noise 0.2 on the router logits": _replaying(router_noise=0.2),
+            "A/A: R3 against R2": Contrast(
+                "reward", _on_moe("GRPO + R3"), _on_moe("GRPO + R2")
+            ),
+        },
+    ),
+    Claim(
+        12,
+        "RSPO beats GMPO on a MoE",
+        "Is its reward higher than GMPO's?",
+        "RSPO (2510.23027)",
+        Contrast("reward", _on_moe("RSPO"), _on_moe("GMPO")),
+        "reward",
+        smallest=0.007,
+        decides="nothing within reach: two names of one algorithm differ here by up "
+        "to 0.085, twelve times what is claimed",
+        others={
+            f"against {arm}": Contrast("reward", _on_moe("RSPO"), _on_moe(arm))
+            for arm in ("GSPO 0.03", "GRPO")
+        },
+    ),
+    Claim(
+        13,
+        "SAPO is stable where GSPO and GRPO are not",
+        "Does SAPO at its published τ stand a higher learning rate than GSPO?",
+        "SAPO (2511.20347), Fig. 4",
+        Breaking("SAPO 1.0", "GSPO 0.03", 16),
+        "octaves of the rate",
+        smallest=0.5,
+        others={
+            "against GRPO": Breaking("SAPO 1.0", "GRPO", 16),
+        },
+        seeds=2,
+    ),
+    Claim(
+        14,
+        "τ_neg above τ_pos is the better order",
+        "Does (8.8, 17.6) earn more than (17.6, 8.8), the same widths exchanged, at a "
+        "learning rate at which the gates act?",
+        "SAPO (2511.20347), Fig. 5",
+        Contrast(
+            "reward",
+            _cell("SAPO 8.8, neg 2", 16, 4e-4),
+            _cell("SAPO 17.6, neg ½", 16, 4e-4),
+        ),
+        "reward",
+        smallest=0.03,
+        seeds=1,
+        starts=TEN,
+        decides="a second seed of each of the ten starts, about 0.1 core-hours",
+    ),
+    Claim(
+        15,
+        "Log-ratios vary little within a response",
+        "Is Var_i below 0.02 in more than half of the responses of SAPO's rollouts?",
+        "SAPO (2511.20347), assumption A2",
+        Mean("within_small", _cell("SAPO 1.0", 4), less=0.5),
+        "share of responses",
+        smallest=0.1,
+        others={
+            "K = 16": Mean("within_small", _cell("SAPO 1.0", 16), less=0.5),
+            "on a MoE": Mean("within_small", _on_moe("SAPO 1.0", 2e-4), less=0.5),
+        },
+    ),
+    Claim(
+        16,
+        "RL raises maj@k and not pass@k",
+        "Does maj@8 gain more than pass@64?",
+        "DeepSeekMath (2402.03300), §5.2.2",
+        Mean("maj@8 gained", SIXTY_FOUR, less="pass@64 gained"),
+        "share of problems",
+        smallest=0.03,
+        premise=_room_to_rise,
+        others={
+            what: Mean(f"{what} gained", SIXTY_FOUR)
+            for what in ("pass@1", "pass@8", "pass@64", "maj@8")
+        },
+    ),
+    Claim(
+        17,
+        "Half the threshold starves the decisive token",
+        "Does DPPO-TV take more rollouts to 0.8 with a threshold of 0.1 than of 0.2?",
+        "prime-rl (#3236 of 2026-08-11, taken back by #3244 a day later)",
+        Contrast("to_80", _threshold(0.1), _threshold(0.2), "log2"),
+        "log2 of rollouts to 0.8",
+        smallest=math.log2(1.2),
+        premise=_mask_acts,
+        starts=TEN,
+        decides="ten more starts, 80 runs, about 0.2 core-hours",
+        others={"reward": Contrast("reward", _threshold(0.1), _threshold(0.2))},
+    ),
+)
+PAPERS = CLAIMS[:16]
+"""Those of the papers; the last is of an engine's change log."""
+_OF = {claim.number: claim for claim in CLAIMS}
+FASTER = "log2 of rollouts to"
+SECOND = (
+    replace(
+        _OF[1],
+        number="1b",
+        title="Clip-higher keeps entropy up, where the careful habit is rare",
+        effect=Contrast("entropy", _rare("DAPO"), _rare("DAPO 0.20"), "log2"),
+        premise=_clip_acts,
+        seeds=2,
+        starts=TEN,
+        decides="about a hundred starts, 400 runs, about 2 core-hours",
+        others={
+            "ε_high 0.40": Contrast(
+                "entropy", _rare("DAPO 0.40"), _rare("DAPO 0.20"), "log2"
+            ),
+            "reward": Contrast("reward", _rare("DAPO"), _rare("DAPO 0.20")),
+        },
+    ),
+    Claim(
+        "2b",
+        "Dynamic sampling needs fewer rollouts, to 0.95",
+        "Does training reach a reward of 0.95 in fewer rollouts with it?",
+        _OF[2].source,
+        Contrast("to_95", DAPO, WITHOUT["dynamic sampling"], "log2"),
+        f"{FASTER} 0.95",
+        smallest=math.log2(1.2),
+        sign=-1,
+        premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
+        decides="claim 2 asks it of ten starts",
+        others={
+            "answers sampled": Contrast(
+                "samples_95", DAPO, WITHOUT["dynamic sampling"], "log2"
+            ),
+            "to 0.8": Contrast("to_80", DAPO, WITHOUT["dynamic sampling"], "log2"),
+        },
+    ),
+    replace(
+        _OF[3],
+        number="3b",
+        title="DAPO's parts add up, counted in rollouts",
+        question="Does DAPO reach 0.95 in fewer rollouts than GRPO, which lacks all?",
+        effect=Contrast("to_95", DAPO, _cell("GRPO", 4), "log2"),
+        unit=f"{FASTER} 0.95",
+        others={},
+    ),
+    Claim(
+        "6b",
+        "GSPO clips more than GRPO",
+        "Is the share of clipped tokens larger under GSPO at its published clip?",
+        "GSPO (2507.18071), §5.2",
+        _against_grpo("clipped", 4e-4),
+        "log2 of tokens clipped",
+        smallest=1.0,
+    ),
+    Claim(
+        "6c",
+        "GSPO learns faster than GRPO, to 0.8 at 4e-4",
+        "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
+        "GSPO (2507.18071), §5.1 and §5.2",
+        _against_grpo("to_80", 4e-4),
+        f"{FASTER} 0.8",
+        smallest=math.log2(1.2),
+        sign=-1,
+        premise=_reached("80", *_against_grpo("to_80", 4e-4).cells),
+        decides="claim 6 asks it of ten starts",
+        others={
+            "at half the rate": _against_grpo("to_80", 2e-4),
+            "at twice the rate": _against_grpo("to_80", 8e-4),
+        },
+    ),
+    replace(
+        _OF[10],
+        number="10b",
+        title="GMPO's log-ratios keep to a narrower range, in the first three rollouts",
+        question="Is it narrower on data that all methods share?",
+        effect=Contrast(
+            "spread",
+            _cell("GMPO", 16, 6e-4, rollouts=3),
+            _cell("GRPO (0.67, 1.49)", 16, 6e-4, rollouts=3),
+            "log2",
+        ),
+        starts=TEN,
+        decides="ten more starts, 80 runs of three rollouts, under 0.1 core-hours",
+        others={},
+    ),
+    replace(
+        _OF[13],
+        number="13b",
+        title="SAPO is stable where GSPO is not, K = 4",
+        effect=Breaking("SAPO 1.0", "GSPO 0.03", 4),
+        seeds=1,
+        starts=TWENTY,
+        decides="a second seed of each of the twenty starts, about 0.6 core-hours",
+        others={},
+    ),
+    replace(
+        _OF[15],
+        number="15b",
+        title="Log-ratios vary little within a response, sorting, K = 16",
+        effect=Mean("within_small", _cell("SAPO 1.0", 16, world="sorting"), less=0.5),
+        seeds=1,
+        decides="ten starts, 5 more runs, about 0.1 core-hours",
+        others={},
+    ),
+    replace(
+        _OF[15],
+        number="15c",
+        title="Log-ratios vary little within a response, sorting, K = 4",
+        effect=Mean("within_small", _cell("SAPO 1.0", 4, world="sorting"), less=0.5),
+        seeds=1,
+        starts=FIVE,
+        decides="ten starts, 5 more runs, under 0.1 core-hours",
+        others={},
+    ),
+    replace(
+        _OF[14],
+        number="14b",
+        title="τ_neg above τ_pos is the better order, at 2e-4",
+        question="Does (8.8, 17.6) earn more than (17.6, 8.8), the same exchanged?",
+        effect=Contrast(
+            "reward", _cell("SAPO 8.8, neg 2", 16), _cell("SAPO 17.6, neg ½", 16)
+        ),
+        seeds=SEEDS,
+        starts=OLD,
+        decides="nothing: at this rate all widths learn alike",
+        others={
+            "1.05 against 0.95": Contrast(
+                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, reversed", 16)
+            ),
+            "1.05 against 1.0": Contrast(
+                "reward", _cell("SAPO 1.0", 16), _cell("SAPO 1.0, equal", 16)
+            ),
+        },
+    ),
+    replace(
+        _OF[17],
+        number="17b",
+        title="Half the threshold starves the decisive token, the first forty runs",
+        seeds=2,
+        starts=OLD,
+        decides="claim 17, from ten starts that everybody has",
+        others={
+            "no mask against 0.2": Contrast(
+                "to_80", _threshold(1.0), _threshold(0.2), "log2"
+            ),
+            "no mask against 0.2, reward": Contrast(
+                "reward", _threshold(1.0), _threshold(0.2)
+            ),
+        },
+    ),
+)
+"""What was declared, or has to be asked, beside a claim's first outcome. It gets a
+verdict of its own and is not counted among the claims."""
+FIRST_RUNS = SECOND[-1]
+"""Claim 17's, from five starts of which four are lost."""
+
+
+LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)
+"""Methods whose sampler lags, and by how many rollouts."""
+
+
+def behind(arm: str, delay: int, cap: float | None) -> Cell:
+    """A sampler so many rollouts behind, with truncated weights or without; K = 4.
+
+    At a delay of 0 there is nothing to weigh.
+    """
+    if delay == 0:
+        return _cell(arm, 4, 4e-4)
+    weighed: dict[str, Any] = {"token_truncate": cap} if cap else {}
+    return _cell(arm, 4, 4e-4, sampler_delay=delay, **weighed)
+
+
+BREAKING = (
+    "GRPO (0.67, 1.49)",
+    "GSPO 0.03",
+    "DAPO",
+    "CISPO 5",
+    "GMPO",
+    "SAPO 1.0",
+    "SAPO 8.8",
+    "one-sided 8.8",
+    "two-sided clip",
+)
+"""The methods of the central figure; GRPO is what they are compared with."""
+SOFT = ("4.4", "8.8", "17.6")
+BAD_GATES = ("SAPO 8.8, neg ½", "SAPO 8.8, neg 2")
+LOSING = (
+    *("PPO", "Dr. GRPO"),
+    *BREAKING[:-1],  # what the last one keeps is an exercise of chapter 10
+    *BAD_GATES,
+    *("one-sided 8.8, Â > 0", "one-sided 8.8, Â < 0"),
+)
+"""What is compared with GRPO at the hard rate on the dense model."""
+ROUTED = (
+    *("GRPO + R2", "GRPO + R3", "GSPO 0.03", "GMPO", "SAPO 1.0"),
+    *("RSPO", "RSPO, gradient through γ"),
+)
+NOISY = ("GSPO 0.03", "GRPO + R3", "GRPO + TIS", "GRPO + R3 + TIS")
+STUDIES = {
+    "breaking": Study(
+        "At which learning rate does each method break?",
+        {
+            f"{arm}, K = {updates}": Breaking(arm, "GRPO", updates)
+            for updates in UPDATES
+            for arm in BREAKING
+        },
+    ),
+    "finding": Study(
+        "Is it one-sidedness that keeps a skill under stale updates?",
+        {
+            **{
+                f"soft, τ = {tau}": Breaking(f"one-sided {tau}", f"SAPO {tau}", 16)
+                for tau in SOFT
+            },
+            "hard": Breaking("GRPO", "two-sided clip", 16),
+            **{
+                arm: Breaking(arm, "SAPO 8.8", 16)
+                for arm in (
+                    "SAPO 8.8, half open",
+                    "SAPO 8.8, bad at ½",
+                    "SAPO 8.8, bad at 0",
+                )
+            },
+            "SGD, soft": Breaking("one-sided 8.8", "SAPO 8.8", 16, optimizer="sgd"),
+            "SGD, hard": Breaking("GRPO", "two-sided clip", 16, optimizer="sgd"),
+            "shared tokens": Contrast(
+                "shared",
+                _cell("one-sided 8.8", 16, 4e-4),
+                _cell("SAPO 8.8", 16, 4e-4),
+            ),
+        },
+    ),
+    "stale": Study(
+        "What is left of accuracy after stale updates, K = 16?",
+        {
+            **{
+                f"{arm}, hard": Contrast(
+                    "accuracy",
+                    _cell(arm, 16, STALE["hard"]),
+                    _cell("GRPO", 16, STALE["hard"]),
+                )
+                for arm in LOSING
+            },
+            **{
+                f"{arm} against SAPO 8.8, {name}": Contrast(
+                    "accuracy", _cell(arm, 16, rate), _cell("SAPO 8.8", 16, rate)
+                )
+                for arm in BAD_GATES
+                for name, rate in STALE.items()
+            },
+            **{
+                f"{arm}, {name}, on a MoE": Contrast(
+                    "accuracy", _on_moe(arm, STALE[name]), _on_moe("GRPO", STALE[name])
+                )
+                for arm in ROUTED
+                for name in ("mild", "hard")
+            },
+            **{
+                f"{arm}, noise {noise}": Contrast(
+                    "accuracy",
+                    _on_moe(arm, STALE["mild"], router_noise=noise),
+                    _on_moe("GRPO", STALE["mild"], router_noise=noise),
+                )
+                for arm in NOISY
+                for noise in (0.2, 0.5)
+            },
+        },
+        seeds=1,
+    ),
+    "delay": Study(  # in accuracy: training rewards are the late sampler's own
+        "What does a sampler cost that lags behind, and do truncated weights help?",
+        {
+            f"{arm}, {delay} behind{', TIS' if cap else ''}": Contrast(
+                "accuracy", behind(arm, delay, cap), behind(arm, 0, None)
+            )
+            for arm in LATE
+            for delay in DELAYS[1:]
+            for cap in (None, 2.0)
+        },
+        seeds=1,
+    ),
+    "threshold": Study(
+        "Does half of DPPO-TV's threshold cost anything without a late sampler?",
+        {
+            "K = 4, 2e-4": Contrast(
+                "to_80", _cell("DPPO-TV 0.1", 4), _cell("DPPO-TV 0.2", 4), "log2"
+            )
+        },
+        seeds=1,
+    ),
+    "sorting": Study(
+        "Does the order of methods carry over to a world of another kind?",
+        {
+            arm: Breaking(arm, "GRPO", 16, "sorting")
+            for arm in (
+                "GSPO 0.03",
+                "SAPO 1.0",
+                "SAPO 8.8",
+                "one-sided 8.8",
+                "two-sided clip",
+            )
+        },
+        seeds=1,
+    ),
+}

@@ -1,0 +1,111 @@
+"""How far the K updates of a rollout went from the policy that sampled it: hooks.
+
+train("grpo", config=config, model=model, ..., hooks=[Drift(model)])
+train("sapo", ..., hooks=[Drift(model), Pace(another_history["drift/step"])])
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from refimpl.collect import mean_over
+from refimpl.models import Model, weights
+from refimpl.rollout import Batch, Rollout
+from refimpl.run import Run
+
+
+class Drift:
+    """Adds `drift` to every row of a history, for one more pass per rollout.
+
+    `model` is the one that the training starts from. Of a run that was resumed the
+    first `drift/step` is None: the hook did not see the weights before it.
+    """
+
+    def __init__(self, model: Model):
+        self.before, self.step = weights(model), 0
+
+    def __call__(self, run: Run, step: int) -> None:
+        row, now = run.history.rows[-1], weights(run.model)
+        row |= drift(run, run.batch)
+        moved = (now - self.before.to(now.device)).norm().item()
+        row["drift/step"] = moved if step == self.step else None
+        self.before, self.step = now, step + 1
+
+
+class Pace:
+    """Sets the learning rate after every rollout so that the next one moves the weights
+    about as far as `steps` say, ‖Δθ‖ by rollout, as another run measured them.
+
+    lr ← lr · steps[t] / ‖Δθ_t‖: whatever made this rollout's steps longer or shorter
+    than the other's is taken to last for one more. Stands behind `Drift`, which
+    measures; where nothing moved, or the other run had ended, the rate stays.
+    """
+
+    def __init__(self, steps: Sequence[float]):
+        self.steps = steps
+
+    def __call__(self, run: Run, step: int) -> None:
+        moved = run.history.rows[-1]["drift/step"]
+        if moved and step < len(self.steps):
+            for group in run.optimizer.param_groups:
+                group["lr"] *= self.steps[step] / moved
+
+
+def drift(run: Run, batch: Batch) -> dict[str, float | None]:
+    """How far the K updates went, on the rollout's tokens, z = log π_θ − log π_old.
+
+    drift/kl            mean over tokens of −z, nats: estimates KL(π_old ‖ π_θ)
+    drift/step          ‖θ − θ_old‖₂ (which `Drift` adds)
+    drift/tokens        variance of z over all tokens, nats²
+    drift/responses     variance over responses of their mean z: GSPO's log s
+    drift/within        mean over responses of the variance of z within one, Var_i
+    drift/within_small  share of responses with Var_i < 0.02 (SAPO's assumption A2)
+    drift/good          mean z of the tokens with Â > 0; `drift/bad`: with Â < 0
+    drift/shared        mean z of the latter's tokens that a good response of the group
+                        begins with, too: both pull at the same log-prob
+
+    The last three are None where there is no such token.
+    """
+    rollout, mask = batch.rollout, batch.rollout.mask
+    size = run.config.micro_batch_size
+    now = rollout.in_parts(lambda part: {"logp": run.read(part).logp}, size)
+    z = (now["logp"] - batch.old_logp) * mask
+    length = mask.sum(-1).clamp(min=1)
+    of_response = z.sum(-1) / length
+    within = (((z - of_response[:, None]) ** 2) * mask).sum(-1) / length
+    return {
+        "drift/kl": -mean_over(z, mask),
+        "drift/tokens": z[mask.bool()].var(correction=0).item(),
+        "drift/responses": of_response.var(correction=0).item(),
+        "drift/within": within.mean().item(),
+        "drift/within_small": (within < 0.02).float().mean().item(),
+        "drift/good": _mean_over(z, mask.bool() & (batch.advantages > 0)),
+        "drift/bad": _mean_over(z, mask.bool() & (batch.advantages < 0)),
+        "drift/shared": _mean_over(z, shared(rollout, batch.advantages)),
+    }
+
+
+def _mean_over(z: Float[Tensor, "B T"], chosen: Bool[Tensor, "B T"]) -> float | None:
+    return z[chosen].mean().item() if chosen.any() else None
+
+
+def shared(rollout: Rollout, advantages: Float[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """Tokens of bad responses up to where they part from every good one of the group.
+
+    A response is good or bad by its first advantage. Such a token has the context, and
+    so the log-prob, of the good response's: its gradient is shared.
+    """
+    first, tokens = advantages[:, 0], rollout.tokens
+    common = torch.zeros_like(rollout.mask).bool()
+    for group in rollout.group.unique():
+        bad, good = (
+            ((rollout.group == group) & side).nonzero()[:, 0]
+            for side in (first < 0, first > 0)
+        )
+        same = tokens[bad][:, None] == tokens[good]
+        both = rollout.mask[bad][:, None] * rollout.mask[good]
+        alike = (same & both.bool()).long().cumprod(-1).bool()
+        common[bad] = alike.any(1)
+    return common

@@ -1,0 +1,535 @@
+"""`python -m refimpl evidence plan | run | ledger | check | repeat`.
+
+    plan     which runs are missing, and how long they will take here
+    run      make them; survives being killed, goes on where it stopped
+    ledger   all verdicts, computed again from the stored rows
+    check    is the ledger that is stored what the rows give?
+    repeat   ten stored runs, drawn by chance, made again: how far are they apart?
+
+The runs are `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), those of claims that
+were run later `NAME.CLAIM.runs.csv` and so on; the ledger is `NAME.ledger.csv`.
+"""
+
+import csv
+import io
+import itertools
+import math
+import warnings
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+from tqdm.auto import tqdm
+
+from experiments import store
+from experiments.arms import ARMS
+from experiments.claims import CLAIMS, SECOND, STUDIES
+from experiments.effects import (
+    Breaking,
+    Claim,
+    Contrast,
+    Effect,
+    Study,
+    Swap,
+)
+from experiments.finding import LATER, STAGES
+from experiments.grid import (
+    COLUMNS,
+    WORLDS,
+    Cell,
+    begins,
+    check_start,
+    formula,
+    nested,
+    run,
+    spec,
+)
+from experiments.outcomes import outcomes
+from experiments.pool import finished
+from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
+from refimpl import seeds
+from refimpl.keep.files import writable_file, write
+from refimpl.starts import WarmStart, warm_start, weights_digest
+from refimpl.validation import Count, Seed, UserError, guarded, nearest
+
+Job = tuple[Cell, int, int]
+EVERY = (*CLAIMS, *SECOND)
+NAMES: dict[str, Claim | Study] = {str(c.number): c for c in EVERY}
+NAMES |= STUDIES | STAGES | LATER
+if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES) + len(LATER):
+    raise UserError("two claims or studies have one number or name: give a new one")
+SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
+"""A run on one core, by K, where none is stored to tell."""
+PILOT = 2
+"""Seeds that every cell gets. A claim gets those beyond only while half its interval is
+wider than half the smallest effect that matters. Their spread decides that, whatever
+the verdict: to stop at a verdict would favour it. (A spread that is small by luck stops
+a claim as well, so the intervals hold the truth a little less often than 95 times in
+100. Until November 2026 the rule was that 80 % power had to be reached.)"""
+AA = {"world": "moe", "rate": 6e-4, "updates": 16}
+"""Where two names of one algorithm were run: `control`."""
+LEDGER = "claim title effect low high unit starts runs detectable p holm bh".split()
+LEDGER += ["verdict", "why"]
+
+
+def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
+    """Every run that the named claims and studies need, once.
+
+    Those that are `precise` need no more than PILOT seeds. Seed by seed, then warm
+    start by warm start: stopped early, it leaves a few runs of every cell rather than
+    all of the first ones. Raises `UserError` on unknown names.
+    """
+    for name in names:
+        if name not in NAMES:
+            raise UserError(
+                f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
+                f"{', '.join(NAMES)}"
+            )
+    most: dict[tuple[int, Cell], int] = {}  # seeds that any of them asks for
+    for name in names:
+        asked = NAMES[name]
+        needed = min(asked.seeds, PILOT) if name in precise else asked.seeds
+        for at in itertools.product(asked.starts, asked.cells):
+            most[at] = max(most.get(at, 0), needed)
+    return [
+        (cell, start, nested(start, j))
+        for j in range(max(most.values(), default=0))
+        for start in sorted({start for start, _ in most})
+        for (own, cell), n in most.items()
+        if own == start and j < n
+    ]
+
+
+def missing(
+    done: Collection[str], names: Collection[str], precise: Collection[str] = ()
+) -> list[Job]:
+    """Those of the wanted runs whose keys are not `done`."""
+    jobs = wanted(names, precise)
+    return [job for job in jobs if store.key(spec(*job)) not in done]
+
+
+def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
+    """The claims among these that have their pilot and need no more seeds: those with
+    half an interval of at most half the smallest effect that matters, and those whose
+    premise is absent."""
+    asked, stored = [c for c in EVERY if str(c.number) in names], done(out)
+    complete = [c for c in asked if not missing(stored, [str(c.number)], NAMES)]
+    runs = table(out) if complete else None
+    enough = set()
+    for claim in complete:
+        _, made, verdict, _ = claim.judge(runs)
+        narrow = made.high - made.low <= claim.smallest
+        if verdict == "premise absent" or narrow:
+            enough.add(str(claim.number))
+    return enough
+
+
+@guarded
+def plan(
+    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
+) -> str:
+    """What is missing, by claim, and the hours it will take with so many workers.
+
+    Raises `UserError` if what is stored is damaged. Nothing stored: all is missing.
+    """
+    lines, every, seconds, again = [], set(), SECONDS, ""
+    if any(path.exists() for path in store.paths(out)):
+        runs, _ = read(out)
+        seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
+        if (old := outdated(runs)).any():
+            again = f"\nmade by a formula that has changed: {_by_arm(runs[old])}"
+    enough, made = precise(out, claims), done(out)
+    for name in claims:
+        jobs, all_of_it = missing(made, [name], enough), wanted([name], enough)
+        every.update(jobs)
+        lines.append(
+            [name, NAMES[name].title, len(all_of_it), len(jobs), _hours(jobs, seconds)]
+        )
+    total = _hours(every, seconds) / workers
+    head = ["", "claim or study", "runs", "missing", "core-hours"]
+    return (
+        f"{tabulate(lines, head, floatfmt='.1f')}\n\n{len(every)} runs are missing "
+        f"(some serve several claims): about {total:.1f} hours with {workers} "
+        f"worker{'s' * (workers > 1)}{again}"
+    )
+
+
+@guarded
+def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of a stored run, and those of the same run made here and now.
+
+    Their columns are those that the stored run measured, without `step_time`, numbers
+    as the store keeps them (six digits). On the processor and with the versions that
+    the run's line names they are equal. Warns if nobody knows any more from which
+    weights it began. Raises `UserError` if there is no such run, or if it was made
+    with another salt, formula or configuration, or from other weights.
+    """
+    runs, rows = read(out)
+    if run_key not in set(runs["run"]):
+        raise UserError(f"no run {run_key!r} is stored at {str(out)!r}")
+    line = runs.set_index("run").loc[run_key]
+    changed = tuple(sorted(line["changed"].items()))
+    updates, answers = int(line["updates"]), bool(line["answers"])
+    cell = Cell(line["arm"], line["rate"], updates, line["world"], changed, answers)
+    job = cell, int(line["start"]), int(line["seed"])
+    now = spec(*job)
+    if store.key(now) != run_key:
+        raise UserError(
+            f"the run {run_key!r} was made with salt {line['salt']} and formula "
+            f"{line['behaviour']}; now they are {seeds.salt()} and {now['behaviour']}, "
+            "or its weights or configuration are others: it cannot be repeated"
+        )
+    _check_weights(line, WORLDS[cell.world](seed=job[1]))
+    columns = [name for name in rows.columns[1:] if name != "step_time"]
+    stored = rows.loc[rows["run"] == run_key, columns].reset_index(drop=True)
+    stored = stored.dropna(axis=1, how="all")
+    again = (
+        pd.DataFrame(run(*job, followed(runs, rows, *job))[0])
+        .reindex(columns=stored.columns)
+        .astype(float)
+    )
+    return stored, again.map(lambda x: float(f"{x:.6g}"))
+
+
+@guarded
+def repeat_some(
+    out: str | Path, claims: Collection[str] = (), count: Count = 10, seed: Seed = 0
+) -> str:
+    """Make `count` stored runs again, drawn by chance from those of `claims` (none
+    named: from all) that everybody can, and say how far each is apart from what is
+    stored: a table. Raises `UserError` if there is none."""
+    runs, _ = read(out)
+    runs = runs[~outdated(runs)]
+    if claims:
+        asked = {store.key(spec(*job)) for job in wanted(claims)}
+        runs = runs[runs["run"].isin(asked)]
+    known = [begins(x.world, x.start) == x.weights for x in runs.itertuples()]
+    if not any(known):
+        of = f" of {', '.join(claims)}" if claims else ""
+        raise UserError(f"no run{of} at {str(out)!r} begins from weights that lie here")
+    drawn = runs[known].sample(min(count, sum(known)), random_state=seed)
+    return tabulate(
+        [_repeated(out, line) for line in drawn.itertuples()],
+        "run what equal apart stored here expected".split(),
+        floatfmt=("", "", "", ".1e", ".4f", ".4f", ""),
+    )
+
+
+def _repeated(out: str | Path, line: Any) -> list[Any]:
+    """A run's line: rollouts whose reward is equal from the first on, the largest gap
+    between rewards, and the mean of the last ten rewards, stored and made here."""
+    stored, again = (rows["reward"] for rows in repeat(out, line.run))
+    apart = (stored - again).abs()
+    same = int((apart > 0).argmax()) if apart.any() else len(apart)
+    where = f"{line.arm}, {line.world}, K = {line.updates}, {line.rate:g}"
+    ends = [rewards.tail(10).mean() for rewards in (stored, again)]
+    of = f"{same} of {len(apart)}"
+    return [line.run[:6], where, of, apart.max(), *ends, expected(line)]
+
+
+def expected(line: Any) -> str:
+    """What a run of this kind may differ by, made again here."""
+    here = store.provenance()
+    kept = ("processor", "instructions", "torch", "threads")
+    if all(str(getattr(line, name)) == here[name] for name in kept):
+        return "equal in every digit"
+    if line.updates * line.rate < 3e-3:
+        return "ends within 0.05: other kernels round differently"
+    return "begins equal, and may part: at this rate rounding grows"
+
+
+def _check_weights(line: pd.Series, start: WarmStart) -> None:
+    """Raise `UserError` unless a run can begin from its weights; warn if unknown."""
+    warm_start(start)  # trained now, if need be
+    if pd.isna(line["weights"]):
+        warnings.warn(
+            f"nobody knows from which weights the run {line.name!r} began: its warm "
+            "start is trained again here, and another processor trains another policy",
+            stacklevel=4,
+        )
+    elif (here := weights_digest(start)) != line["weights"]:
+        raise UserError(
+            f"the run {line.name!r} began from the weights {line['weights'][:12]}…, "
+            f"and here its warm start has {here[:12]}…: it cannot be repeated"
+        )
+
+
+def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:
+    return sum(seconds[cell.updates] for cell, _, _ in jobs) / 3600
+
+
+@guarded
+def run_all(
+    out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
+) -> None:
+    """Make the runs that are missing. What is stored is never made again.
+
+    Each claim's own go to files of their own, OUT.CLAIM.runs.csv, so that what a commit
+    adds is small. Raises `UserError` on a start that does not lie in the clone.
+    """
+    wanted(claims)  # an unknown name leaves no file
+    store.paths(out)  # nor does a place that is none
+    for name in claims:
+        part = f"{out}.{name}"
+        for title, enough in (("runs", NAMES), ("more seeds", None)):
+            few = precise(out, [name]) if enough is None else enough
+            unfinished = any(path.exists() for path in store.paths(part))
+            if unfinished or missing(done(out), [name], few):
+                with store.Store(part, COLUMNS) as opened:
+                    for what in opened.dropped:
+                        warnings.warn(f"{what}; that run is made again", stacklevel=3)
+                    jobs = missing(done(out), [name], few)
+                    _make(paced(out, jobs), f"{name}: {title}", opened, workers)
+
+
+def parts(out: str | Path) -> list[Path]:
+    """The stores that `out` names: its own, and one for each claim run later."""
+    base = Path(out)
+    ends = ".runs.csv"
+    later = sorted(base.parent.glob(f"{base.name}.*{ends}"))
+    names = [base, *(path.with_name(path.name.removesuffix(ends)) for path in later)]
+    return [name for name in names if any(p.exists() for p in store.paths(name))]
+
+
+def done(out: str | Path) -> set[str]:
+    """The keys of all runs that are stored whole; see `store.done`."""
+    return set().union(*map(store.done, parts(out)))
+
+
+def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and rows of all parts as one; see `store.read`, and for its errors."""
+    found = [store.read(part) for part in parts(out) or [Path(out)]]
+    runs, rows = zip(*found)
+    return pd.concat(runs, ignore_index=True), pd.concat(rows, ignore_index=True)
+
+
+def paced(out: str | Path, jobs: list[Job]) -> list[tuple]:
+    """Each job with what it follows; see `followed`."""
+    if not any(ARMS[cell.arm].pace for cell, *_ in jobs):
+        return list(jobs)
+    runs, rows = read(out)
+    return [(*job, followed(runs, rows, *job)) for job in jobs]
+
+
+def followed(
+    runs: pd.DataFrame, rows: pd.DataFrame, cell: Cell, start: int, seed: int
+) -> list[float]:
+    """‖Δθ‖ of every rollout of the run that this one keeps pace with; [] if with none.
+
+    Raises `UserError` where that run is not stored.
+    """
+    if not (leader := ARMS[cell.arm].pace):
+        return []
+    named = store.key(spec(replace(cell, arm=leader), start, seed))
+    if named not in set(runs["run"]):
+        raise UserError(
+            f"{cell.arm} follows {leader}'s run from start {start} at {cell.rate:g}, "
+            "which is not stored: make the runs that keep their own pace first"
+        )
+    return rows.loc[rows["run"] == named, "drift/step"].tolist()
+
+
+def _make(jobs: list[tuple], title: str, opened: store.Store, workers: int) -> None:
+    for world, start in sorted({(cell.world, start) for cell, start, *_ in jobs}):
+        check_start(world, start)
+    for job, result in tqdm(finished(run, jobs, workers), total=len(jobs), desc=title):
+        opened.add(spec(*job[:3]), *result)
+
+
+@guarded
+def table(out: str | Path) -> pd.DataFrame:
+    """One line per stored run with its outcomes; see `outcomes`.
+
+    Runs of formulas that have changed are named in a warning and left out. Raises
+    `UserError` if nothing is stored, or no other runs than those.
+    """
+    runs, rows = read(out)
+    old = outdated(runs)
+    if old.any():
+        left_out = (
+            f"{old.sum()} of {len(runs)} runs were made by a formula that has changed: "
+            f"{_by_arm(runs[old])}; `python -m refimpl evidence run` makes them anew"
+        )
+        if old.all():
+            raise UserError(left_out)
+        warnings.warn(f"{left_out}, and they are left out", stacklevel=3)
+    return outcomes(runs[~old], rows[rows["run"].isin(runs.loc[~old, "run"])])
+
+
+def outdated(runs: pd.DataFrame) -> pd.Series:
+    """Which runs their arm, as it is now, would not make: it answers otherwise."""
+    cells = zip(runs["arm"], runs["changed"], runs["behaviour"])
+    now = [
+        formula(arm, tuple(changed.items())) if arm in ARMS else stored
+        for arm, changed, stored in cells
+    ]
+    return runs["behaviour"] != now
+
+
+def _by_arm(runs: pd.DataFrame) -> str:
+    return ", ".join(
+        f"{arm} ({n} runs)" for arm, n in runs["arm"].value_counts().items()
+    )
+
+
+def control(runs: pd.DataFrame) -> dict[str, Estimate]:
+    """R3 against R2 with one sampler and trainer: the same algorithm under two names.
+
+    By outcome. What is called different here is noise: in the same world, at the same
+    rate and K, an effect has to exceed it.
+    """
+    arms = [Cell(f"GRPO + {replay}", 6e-4, 16, "moe") for replay in ("R3", "R2")]
+    compared = {}
+    for claim in CLAIMS:
+        effect = claim.effect
+        if isinstance(effect, Contrast) and effect.outcome != "sampling_kl":
+            again = effect._replace(arm=arms[0], control=arms[1])
+            pairs = again.pairs(runs)
+            if pairs:
+                compared[_measured(effect)] = estimate(pairs)
+    return compared
+
+
+@guarded
+def ledger(out: str | Path) -> list[dict[str, Any]]:
+    """A line per claim, then their second outcomes, then the control: effect, interval,
+    p (of no effect; corrected for all claims by Holm, and by Benjamini–Hochberg)."""
+    runs = table(out)
+    noise = control(runs)
+    lines = []
+    for claim in EVERY:
+        made, verdict, why = None, "no runs yet", ""
+        if claim.effect.pairs(claim.own(runs)):
+            _, made, verdict, why = claim.judge(runs, size_of_noise(claim, noise))
+        lines.append(_line(claim.number, claim.title, made, claim.unit, verdict, why))
+    tested = [line for line in lines[: len(CLAIMS)] if line["p"] is not None]
+    p = [line["p"] for line in tested]
+    for line, holm, bh in zip(tested, holms(p), benjamini_hochberg(p)):
+        line |= {"holm": holm, "bh": bh}
+    for outcome, of_noise in noise.items():
+        verdict = "too few runs"
+        if of_noise.known:
+            differs = _differs(of_noise)
+            verdict = "noise called a difference" if differs else "as it should be"
+        title = f"R3 against R2: {outcome}"
+        lines.append(_line("A/A", title, of_noise, "", verdict, ""))
+    return lines
+
+
+def size_of_noise(claim: Claim, noise: dict[str, Estimate]) -> float:
+    """How far the A/A control's interval reaches, for a claim of its world, rate and K;
+    0 for any other, of which it knows nothing."""
+    made = noise.get(_measured(claim.effect))
+    here = all(
+        {name: getattr(cell, name) for name in AA} == AA for cell in claim.effect.cells
+    )
+    return max(abs(made.low), abs(made.high)) if here and made and made.known else 0.0
+
+
+def _differs(made: Estimate | None) -> bool:
+    return made is not None and made.known and not made.low <= 0 <= made.high
+
+
+def _measured(effect: Effect) -> str:
+    """What an effect compares, and on which scale, as `control` calls it."""
+    if isinstance(effect, Contrast):
+        return f"{effect.outcome}, {effect.scale}"
+    return "reward, difference" if isinstance(effect, Swap | Breaking) else ""
+
+
+def _line(number, title, made: Estimate | None, unit, verdict, why) -> dict[str, Any]:
+    empty = ("effect", "low", "high", "starts", "runs", "p", "holm", "bh")
+    numbers = dict.fromkeys(empty)
+    numbers |= made._asdict() if made else {"detectable": None}
+    known = {k: None if v is None or v != v else v for k, v in numbers.items()}
+    text = {"claim": number, "title": title, "unit": unit}
+    text |= {"verdict": verdict, "why": why}
+    return {name: {**known, **text}[name] for name in LEDGER}
+
+
+def to_csv(lines: list[dict[str, Any]]) -> str:
+    """The ledger as it is stored, numbers with four digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, LEDGER, lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: _short(value) for name, value in line.items()})
+    return text.getvalue()
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def shown(lines: list[dict[str, Any]]) -> str:
+    """The ledger as a table for people; the last line counts the claims."""
+    columns = ["claim", "title", "effect", "interval", "unit", "starts × runs"]
+    rows = []
+    for line in lines:
+        interval = "–"
+        if line["low"] is not None:
+            interval = f"[{line['low']:.3g}, {line['high']:.3g}]"
+        counted = f"{line['starts']}, {line['runs']}" if line["starts"] else "–"
+        effect = "–" if line["effect"] is None else f"{line['effect']:.3g}"
+        seen = line["detectable"]
+        verdict = line["verdict"]
+        if verdict == "undecided" and seen is not None:
+            verdict += f" (could have seen {seen:.2g})"
+        if line["why"]:
+            verdict += f": {line['why']}"
+        claim, title, unit = line["claim"], line["title"], line["unit"]
+        rows.append([claim, title, effect, interval, unit, counted, verdict])
+    claims = sum(isinstance(line["claim"], int) for line in lines)
+    return f"{tabulate(rows, [*columns, 'verdict'])}\n{claims} claims"
+
+
+@guarded
+def write_ledger(out: str | Path) -> str:
+    """Compute the ledger, store it beside the runs, and return it for people."""
+    lines = ledger(out)
+    path = writable_file(_ledger_path(out), "the ledger")
+    write(path, lambda file: file.write(to_csv(lines)))
+    return shown(lines)
+
+
+@guarded
+def check(out: str | Path) -> list[str]:
+    """Where the stored ledger is not what the rows give; nothing if it is.
+
+    Numbers may differ by a thousandth: another processor adds up in another order.
+    Raises `UserError` if there is no ledger.
+    """
+    path = _ledger_path(out)
+    if not path.exists():
+        raise UserError(
+            f"there is no ledger {path}: `python -m refimpl evidence ledger` writes it"
+        )
+    stored = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    again = list(csv.DictReader(io.StringIO(to_csv(ledger(out)))))
+    wrong = []
+    if len(stored) != len(again):
+        wrong.append(f"{len(stored)} lines are stored, the rows give {len(again)}")
+    for one, other in zip(stored, again):
+        for name in LEDGER:
+            if not _same(one.get(name), other[name]):
+                wrong.append(
+                    f"{other['claim']} {other['title']}: {name} is stored as "
+                    f"{one.get(name)!r}, the rows give {other[name]!r}"
+                )
+    return wrong
+
+
+def _same(one: str | None, other: str) -> bool:
+    if one == other:
+        return True
+    try:
+        return math.isclose(float(one or ""), float(other), rel_tol=1e-3, abs_tol=1e-6)
+    except ValueError:
+        return False
+
+
+def _ledger_path(out: str | Path) -> Path:
+    return Path(out).parent / f"{Path(out).name}.ledger.csv"

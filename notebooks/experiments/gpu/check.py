@@ -1,0 +1,361 @@
+"""`python -m refimpl gpu-check`: what can only be seen on a GPU, as text and JSON.
+
+First speed, and in the end a table of it: the sampler with few and many rows, GRPO in
+float32, by TRL's trainer, and in bfloat16, a mixture of experts with its routing
+replayed, SmolLM2 with a LoRA, some also with `transformers`' own decode step or
+experts, which this folder replaces; `small` trained from its warm start to an accuracy;
+beside them the least time that such work takes on this device (see `machine`).
+
+Then whether what is computed is right: bfloat16 against float32, our sampler against
+`generate`, our update against TRL's, shared prompts against repeated ones; whether a
+seed decides a run, and whether one that was cut in two is the same; two rollouts of
+every algorithm. Ten minutes at most, and no network.
+"""
+
+import importlib.util
+import itertools
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+
+from experiments import real
+from experiments.bench import GOAL, _show
+from experiments.gpu import captured, experts, machine, pairs
+from experiments.store import provenance
+from refimpl import decoding, sft
+from refimpl.algorithms import ALGORITHMS
+from refimpl.collect import collect
+from refimpl.config import TrainConfig
+from refimpl.evaluation import evaluate
+from refimpl.keep.files import writable_file, write
+from refimpl.loop import updates
+from refimpl.models import Preset, build, one_thread, pick_device
+from refimpl.moe import is_moe
+from refimpl.prepare import prepare
+from refimpl.pretrained import fast
+from refimpl.pretrained.chat import Chat
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.logprobs import log_probs
+from refimpl.pretrained.lora import lora
+from refimpl.pretrained.packaged import fetched
+from refimpl.rollout import Rollout
+from refimpl.sampling import sample
+from refimpl.tasks import Arithmetic, make_tokenizer
+from refimpl.validation import UserError, guarded, one_line
+
+LIMIT = 540.0  # seconds; no part begins later
+
+
+COLUMNS = {
+    "tokens/s": "tokens/s",
+    "seconds per rollout": "s per rollout",
+    "at least, seconds": "at least, s",
+    "peak memory, MiB": "peak MiB",
+    "share of time that the host waits": "host waits",
+}
+"""Of the table: a figure, and its heading. A part that has some of them is a row."""
+WIDTH = 42  # of the parts' names
+
+
+class Here(NamedTuple):
+    """The device and the sizes of a rollout (in `config`), the presets, the timings,
+    the device's limits; settings of the warm start; seconds of training to `GOAL`."""
+
+    config: TrainConfig
+    dense: Preset = "small"
+    moe: Preset = "small-moe"
+    repeats: int = 5
+    profiled: bool = True
+    limits: machine.Limits = machine.Limits(math.inf, 0.0)
+    warming: Mapping = {}
+    patience: float = 90.0
+
+
+def measured(here: Here, work: Callable[[], Rollout], model, **sizes) -> dict:
+    """Speed of `work`, which makes a rollout; `sizes`: see `machine.least_bytes`."""
+    rollouts: list[Rollout] = []
+    with one_thread(model):
+        cost = machine.cost(
+            lambda: rollouts.append(work()),
+            here.config.device,
+            here.repeats,
+            here.profiled,
+        )
+    tokens = statistics.median(r.length.sum().item() for r in rollouts)
+    least = None
+    if here.profiled:
+        moved = machine.least_bytes(model, rollouts[-1], **sizes)
+        least = here.limits.seconds(moved, cost.launches)
+    return {
+        "tokens/s": tokens / cost.seconds,
+        "seconds per rollout": cost.seconds,
+        "at least, seconds": least,
+        "kernel launches": cost.launches,
+        "share of time that the host waits": cost.waiting,
+    }
+
+
+def sampler(here: Here, times: int) -> dict:
+    """Sampling alone, with so many times the rows: where a step waits for launches it
+    takes no longer for these."""
+    model, tokenizer = _untrained(here.dense)
+    model, config = model.to(here.config.device), here.config
+    rows = Arithmetic().sample(times * config.prompts_per_rollout, seed=0)
+    shape = {"group_size": config.group_size, "max_new_tokens": config.max_new_tokens}
+    draw = partial(sample, model, tokenizer, [row["prompt"] for row in rows], **shape)
+    return measured(here, draw, model, width=4)
+
+
+def by_steps(here: Here, part: Callable, readers: list) -> dict:
+    """A part whose sampler reads by the first of these that knows its model, or by
+    `transformers`' own decode step."""
+    with patch.object(decoding, "FASTER", readers):
+        return part(here)
+
+
+def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
+    """Rollouts with their updates, the reward one in which untrained answers differ."""
+    (model, tokenizer), config = policy, here.config
+    run = prepare(name, config, model, tokenizer, task, pairs.odd_characters, **more)
+    steps, last = itertools.count(), {}
+
+    def work() -> Rollout:
+        batch, _ = collect(run, step := next(steps))
+        last.update(updates(run, batch, step))
+        return batch.rollout
+
+    width = 2 if config.dtype == "bfloat16" else 4
+    passes = config.updates_per_rollout  # at least
+    figures = measured(here, work, run.model, width=width, passes=passes)
+    return figures | {
+        "loss, last rollout": last["loss"],
+        "largest |ratio − 1|": last["ratio/max_deviation"],
+    }
+
+
+def on_arithmetic(
+    here: Here, name: str, preset: str, cast: bool = True, **settings
+) -> dict:
+    """An untrained model; `cast` its experts in bfloat16, see `experts`."""
+    here = here._replace(config=replace(here.config, **settings))
+    return training(here, name, _untrained(preset, cast), Arithmetic())
+
+
+def brief(here: Here, name: str, preset: str) -> dict:
+    """Two rollouts, the second timed."""
+    return on_arithmetic(here._replace(repeats=1, profiled=False), name, preset)
+
+
+def by_trl(here: Here) -> dict:
+    """The same model, problems, reward and settings in TRL's GRPOTrainer."""
+    if importlib.util.find_spec("trl") is None:
+        return {"not measured": "trl is not installed"}
+    from experiments.gpu import compare_trl
+
+    config = replace(here.config, rollouts=1 + here.repeats)
+    given = (*_untrained(here.dense), Arithmetic(), config, pairs.odd_characters)
+    seconds, _ = compare_trl.by_trl(*given)
+    return {"seconds per rollout": statistics.median(seconds)}
+
+
+def smollm2(here: Here) -> dict:
+    """With a LoRA, at the settings of chapter 13, a mini-batch in one pass."""
+    if not fetched(real.MODEL):
+        return {"not measured": "run `python -m refimpl fetch smollm2` first"}
+    model, tokenizer = load(real.MODEL)
+    config = replace(real.GENTLE, device=here.config.device, micro_batch_size=32)
+    if here.dense == "tiny":
+        few: dict = {"prompts_per_rollout": 2, "group_size": 2, "max_new_tokens": 4}
+        config = replace(config, **few, eval_problems=1, eval_samples=1)
+    task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
+    there, policy = here._replace(config=config), (lora(model), tokenizer)
+    return training(there, "grpo", policy, task, log_probs=log_probs)
+
+
+def to_goal(here: Here) -> dict:
+    """A warm start trained on the device, whose rate was chosen on the tiny model; then
+    GRPO until `GOAL` of the held-out problems are right, or patience is at its end."""
+    start, tokenizer = time.perf_counter(), make_tokenizer()
+    settings = sft.WarmStart(preset=here.dense, **here.warming)
+    model, losses = sft.train(settings, here.config.device)
+    warmed, seconds, step = time.perf_counter() - start, 0.0, 0
+    run = prepare("grpo", here.config, model, tokenizer)
+    before = accuracy = evaluate(run.model, tokenizer)
+    while accuracy < GOAL and seconds < here.patience:
+        began = time.perf_counter()
+        for _ in range(2):
+            batch, _ = collect(run, step)
+            updates(run, batch, step)  # which waits for the device
+            step += 1
+        seconds += time.perf_counter() - began
+        accuracy = evaluate(run.model, tokenizer)
+    return {
+        "warm start, seconds": warmed,
+        "first loss, nats": losses[0],
+        "last loss, nats": losses[-1],
+        "accuracy before": before,
+        "accuracy": accuracy,
+        "rollouts": step,
+        "seconds of training": seconds,
+    }
+
+
+def _untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
+    tokenizer = make_tokenizer()
+    model = build(preset, tokenizer)
+    if cast and is_moe(model):
+        experts.use(model)
+    return model, tokenizer
+
+
+def pair(here: Here, compare: Callable, **settings) -> dict:
+    """One of `pairs`, on an untrained model."""
+    model, tokenizer = _untrained(here.dense)
+    return compare(model.to(here.config.device), tokenizer, here.config, **settings)
+
+
+def parts(here: Here) -> dict[str, Callable]:
+    """What is measured, by name."""
+    n, rows = here.repeats, here.config.prompts_per_rollout * here.config.group_size
+    grpo = partial(on_arithmetic, name="grpo", preset=here.dense)
+    rspo = partial(on_arithmetic, name="rspo", preset=here.moe, replay="R3")
+    stepping: dict[str, Callable] = {
+        f"sampler, {rows:,} rows": partial(sampler, times=1),
+        f"sampler, {8 * rows:,} rows": partial(sampler, times=8),
+        "GRPO": grpo,
+        "SmolLM2 with a LoRA": smollm2,
+    }
+    steps: dict[str, list] = {
+        "": decoding.FASTER,
+        ", step written out": [fast.reader],
+        ", transformers' step": [],
+    }
+    every: dict[str, Callable] = {
+        name + step: partial(by_steps, part=part, readers=readers)
+        for name, part in stepping.items()
+        for step, readers in steps.items()
+    }
+    every |= {
+        "GRPO by TRL": by_trl,
+        "GRPO, bfloat16": partial(grpo, dtype="bfloat16"),
+        "RSPO, R3, bfloat16": partial(rspo, dtype="bfloat16"),
+        "RSPO, R3, bfloat16, transformers' experts": partial(
+            rspo, dtype="bfloat16", cast=False
+        ),
+        f"GRPO to {GOAL:.2f}": to_goal,
+        "bfloat16 against float32": partial(pair, compare=pairs.precisions),
+        "sampler against generate": partial(pair, compare=pairs.samplers, repeats=n),
+        "update, prompts shared": partial(pair, compare=pairs.updates, repeats=n),
+        "update against TRL": partial(pair, compare=pairs.updates, repeats=n, trl=True),
+        "same seed and resumed": partial(pair, compare=pairs.repeated),
+    }
+    return every | {
+        f"{name}, {preset}": partial(brief, name=name, preset=preset)
+        for preset in (here.dense, here.moe)
+        for name in ALGORITHMS
+        if preset == here.moe or name != "rspo"  # which needs routers
+    }
+
+
+def _measured(part: Callable, here: Here) -> dict:
+    """A part's figures, or its error if it raises or a figure is not finite."""
+    cuda = here.config.device.startswith("cuda")
+    try:
+        if cuda:  # which raises, too, after an assertion in a kernel
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(here.config.device)
+        figures = part(here)
+        for name, value in figures.items():
+            if isinstance(value, float):
+                if not math.isfinite(value):
+                    raise FloatingPointError(f"{name} is {value}")
+                figures[name] = float(f"{value:.4g}")
+        if cuda:
+            peak = torch.cuda.max_memory_allocated(here.config.device)
+            figures["peak memory, MiB"] = round(peak / 2**20)
+    except Exception as error:  # the other parts are measured all the same
+        return {"error": one_line(error)}
+    return figures
+
+
+@guarded
+def gpu_check(
+    device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
+) -> dict:
+    """Print each figure as it is measured; machine and figures are in `out` after each
+    part, for what kills this process cannot take them back.
+
+    A part that raises is recorded as its error. `tiny` tries the parts with the tiny
+    presets. Raises `UserError` before any work if there is no such device, if it is
+    the CPU without `tiny`, or if `out` cannot be written.
+    """
+    device = str(device)
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(
+            "gpu-check measures a GPU, and torch sees no CUDA device on this machine: "
+            "run it where there is one, or try its parts with --device cpu --tiny"
+        )
+    if pick_device(device).type == "cpu" and not tiny:
+        raise UserError(
+            "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
+            "which tries its parts with the tiny presets"
+        )
+    writable_file(out, "the measurements")
+    fast.use()
+    captured.use()
+    # A GPU takes a mini-batch of 32 in one pass.
+    sizes: dict = {"rollouts": 2, "eval_problems": 8, "micro_batch_size": 32}
+    here = Here(TrainConfig(**sizes, device=device))
+    if tiny:
+        few: dict = {"prompts_per_rollout": 4, "group_size": 4, "max_new_tokens": 8}
+        config = replace(here.config, **few, minibatches=2)
+        warming = {"skill_steps": 4, "habit_steps": 2}
+        here = Here(config, "tiny", "tiny-moe", 1, warming=warming, patience=0.1)
+    here = here._replace(limits=machine.limits(device, *([2**20, 100] * tiny)))
+    start, figures = time.perf_counter(), {"machine": _show(_machine(here))}
+    for name, part in parts(here).items():
+        print(f"\n{name}")
+        late = time.perf_counter() - start > LIMIT
+        over = {"not measured": f"{LIMIT:.0f} seconds were over"}
+        figures[name] = _show(over if late else _measured(part, here))
+        seconds = round(time.perf_counter() - start, 1)
+        figures["machine"]["seconds in all"] = seconds
+        write(out, json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+    print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
+    return figures
+
+
+def table(figures: Mapping[str, Mapping]) -> str:
+    """The parts that were timed, below each other; – for what is not known."""
+    lines = [f"{'':{WIDTH}}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
+    for name, part in figures.items():
+        if "seconds per rollout" in part:
+            cells = [part.get(column) for column in COLUMNS]
+            shown = (f"{'–' if x is None else f'{x:,.4g}':>16}" for x in cells)
+            lines.append(f"{name:{WIDTH}}" + "".join(shown))
+    return "\n".join(lines)
+
+
+def _machine(here: Here) -> dict[str, Any]:
+    device = here.config.device
+    found: dict = {}
+    if device.startswith("cuda"):
+        gpu = torch.cuda.get_device_properties(device)
+        found = {"memory, MiB": round(gpu.total_memory / 2**20)}
+        found["CUDA"], device = torch.version.cuda, gpu.name
+    return {
+        "device": device,
+        **found,
+        "memory, GB/s": float(f"{here.limits.bandwidth / 1e9:.4g}"),
+        "launch of a kernel, µs": float(f"{here.limits.launch * 1e6:.4g}"),
+        **provenance(),
+    }

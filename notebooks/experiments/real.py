@@ -1,0 +1,258 @@
+"""`python -m refimpl real`: every method on a pretrained model, SmolLM2-135M-Instruct.
+
+Sums of two small numbers from reasoning-gym; the last number of an answer is judged.
+Every arm starts from the same weights and meets the same problems. A run takes minutes;
+what is stored already is not run again.
+"""
+
+import functools
+import random
+import re
+import time
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from experiments.arms import ARMS as TOY_ARMS
+from experiments.grid import formula
+from experiments.pool import about, finished, trained
+from experiments.store import Store, done, key
+from refimpl.cache import digest
+from refimpl.config import TrainConfig
+from refimpl.evaluation import mean_at, scores
+from refimpl.pretrained.answers import contains_answer
+from refimpl.pretrained.chat import Chat
+from refimpl.pretrained.gym import ReasoningGym
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.logprobs import log_probs
+from refimpl.pretrained.lora import lora
+from refimpl.pretrained.packaged import resolve
+from refimpl.seeds import salted
+from refimpl.validation import Count, UserError, guarded, nearest
+
+MODEL = "smollm2"
+SYSTEM = "You are a calculator."
+JUDGED: dict[str, Any] = {"extract": "last", "partial_credit": False}
+SUMS: dict[str, Any] = {
+    "operators": ["+"],
+    "max_digits": 1,
+    "allow_negation": False,
+    "allow_parentheses": False,
+}
+
+
+def _gym(name: str, **difficulty: Any) -> Callable[[], ReasoningGym]:
+    return functools.partial(ReasoningGym, name, **JUDGED, **difficulty)
+
+
+TASKS: dict[str, Callable[[], ReasoningGym]] = {
+    "sums": _gym("basic_arithmetic", min_terms=2, max_terms=2, **SUMS),
+    "three terms": _gym("basic_arithmetic", min_terms=3, max_terms=3, **SUMS),
+    "sums and differences": _gym("chain_sum", max_terms=2, max_digits=1),
+    "products": _gym("products", max_digits=1),
+}
+TRAINED_ON = "sums"
+
+GENTLE = TrainConfig(
+    rollouts=24,
+    prompts_per_rollout=8,
+    group_size=8,
+    max_new_tokens=12,
+    minibatches=2,
+    micro_batch_size=8,
+    learning_rate=2e-5,
+    eval_every=8,
+    eval_problems=24,
+    eval_samples=4,
+    samples_every=0,
+    dynamic_sampling=False,
+    overlong_share=0.0,
+)
+SETTINGS = {
+    "gentle": GENTLE,
+    # K = 16, and half the rollouts: four times the updates of "gentle" all the same.
+    "stale": replace(GENTLE, minibatches=8, epochs=2, rollouts=12, eval_every=4),
+}
+COLUMNS = (
+    "step reward entropy completions/mean_length completions/clipped_ratio grad_norm "
+    "clip_ratio/region_mean log_ratio/q01 log_ratio/q99 ratio/max_deviation "
+    "habit/bare habit/equation habit/sentence habit/other accuracy accuracy/pass "
+    "step_time"
+).split()
+AFTER = [f"after/{name}" for name in TASKS]
+"""mean@4 on each task when a run has ended."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method of `lab.arms`; for controls and failures another reward, no chat
+    template, other settings; a LoRA of rank `lora`."""
+
+    method: str = "GRPO"
+    reward: str = "right"
+    lora: int = 0
+    chat: bool = True
+    training: tuple[tuple[str, object], ...] = ()
+
+
+METHODS = (
+    "GRPO",
+    "SAPO 1.0",
+    "SAPO 8.8",
+    "one-sided 8.8",
+    "GSPO 3e-4",
+    "CISPO 5",
+    "GMPO",
+    "DAPO",
+    "Dr. GRPO",
+    "PPO",
+)
+ARMS = {name: Arm(name) for name in METHODS} | {
+    "random reward": Arm(reward="random"),
+    "format only": Arm(reward="format"),
+    "lax scorer": Arm(reward="lax"),
+    "whole answer": Arm(reward="whole"),
+    "no template": Arm(chat=False),
+    "ten times the rate": Arm(training=(("learning_rate", 2e-4),)),
+    "LoRA": Arm(lora=16, training=(("learning_rate", 2e-4),)),
+    # Claim 14: the same two widths, exchanged.
+    "SAPO 8.8, neg 2": Arm("SAPO 8.8, neg 2"),
+    "SAPO 17.6, neg ½": Arm("SAPO 17.6, neg ½"),
+}
+
+
+def random_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
+    """A coin for every answer, whatever it says."""
+    coin = random.Random(f"{salted(0)} {prompts} {completions}")
+    return [float(coin.random() < 0.5) for _ in completions]
+
+
+def format_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
+    """1.0 for an answer that ends in a number, right or wrong."""
+    return [float(bool(re.search(r"\d\W*$", text))) for text in completions]
+
+
+def whole_answer(
+    prompts: Any, completions: Collection[str], *, answer: Collection[str], **columns
+) -> list[float]:
+    """1.0 where an answer is the right number and nothing else."""
+    return [float(text.strip() == a) for text, a in zip(completions, answer)]
+
+
+REWARDS = {
+    "right": None,
+    "random": random_reward,
+    "format": format_reward,
+    "lax": contains_answer,
+    "whole": whole_answer,
+}
+
+
+@guarded
+def real(
+    out: str | Path,
+    arms: Collection[str] = tuple(ARMS),
+    settings: Collection[str] = tuple(SETTINGS),
+    seeds: Count = 3,
+    workers: Count = 1,
+) -> None:
+    """Run every arm × setting × seed that `out` does not hold yet.
+
+    `out` names two files, see `store`. A run that ends early (it diverges, say) is
+    stored as far as it came, with the reason. Raises `UserError` on an arm or setting
+    that does not exist, or if the model has not been fetched.
+    """
+    for given, known in ((arms, ARMS), (settings, SETTINGS)):
+        if not given:
+            raise UserError(
+                f"no arm or no setting is named; one of: {', '.join(known)}"
+            )
+        for name in given:
+            if name not in known:
+                raise UserError(
+                    f"unknown {name!r}{nearest(name, known)}; one of: "
+                    f"{', '.join(known)}"
+                )
+    load(MODEL)
+    jobs = [
+        (setting, arm, seed)
+        for seed in range(seeds)
+        for setting in settings
+        for arm in arms
+    ]
+    with Store(out, [*COLUMNS, *AFTER]) as store:
+        for what in store.dropped:
+            warnings.warn(f"{what}; that run is made again", stacklevel=3)
+        stored = done(out)
+        jobs = [job for job in jobs if key(spec(*job)) not in stored]
+        made = finished(_run, jobs, workers)
+        for job, result in tqdm(made, total=len(jobs), desc="runs"):
+            store.add(spec(*job), *result)
+
+
+def spec(setting: str, arm: str, seed: int) -> dict[str, Any]:
+    """A run's whole configuration as plain values."""
+    return {
+        "experiment": "real",
+        "setting": setting,
+        "arm": arm,
+        "model": MODEL,
+        "lora": ARMS[arm].lora,
+        "reward": ARMS[arm].reward,
+        "task": repr(TASKS[TRAINED_ON]()),
+        "system": SYSTEM if ARMS[arm].chat else None,
+        "behaviour": formula(ARMS[arm].method, ARMS[arm].training),
+        **asdict(configured(setting, arm, seed)),
+    }
+
+
+def configured(setting: str, arm: str, seed: int) -> TrainConfig:
+    """The settings of one run."""
+    _, changed = TOY_ARMS[ARMS[arm].method].build()
+    given: dict[str, Any] = {"seed": seed, **changed, **dict(ARMS[arm].training)}
+    return replace(SETTINGS[setting], **given)
+
+
+def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
+    """A run's rows, and what else is to be known of it."""
+    begun = time.perf_counter()
+    model, tokenizer = load(MODEL)
+    if ARMS[arm].lora:
+        model = lora(model, r=ARMS[arm].lora)
+    algorithm, _ = TOY_ARMS[ARMS[arm].method].build()
+    config = configured(setting, arm, seed)
+
+    def asked(name: str) -> Any:
+        task = TASKS[name]()
+        return Chat(task, tokenizer, SYSTEM) if ARMS[arm].chat else task
+
+    history = trained(
+        algorithm,
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        task=asked(TRAINED_ON),
+        reward=REWARDS[ARMS[arm].reward],
+        log_probs=log_probs,
+    )
+    rows = history.rows
+    for name in TASKS:
+        answered = scores(
+            history.model,
+            tokenizer,
+            asked(name),
+            problems=config.eval_problems,
+            samples=config.eval_samples,
+            max_new_tokens=config.max_new_tokens,
+        )
+        rows[-1][f"after/{name}"] = mean_at(answered)
+    return rows, about(history, begun, weights())
+
+
+def weights() -> str:
+    """The SHA-256 of the pretrained model's file."""
+    return digest(Path(resolve(MODEL)) / "model.safetensors")

@@ -1,0 +1,89 @@
+"""The experts that a rollout visited: as they were sampled, visited again, and now."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from refimpl.models import wide
+from refimpl.moe.recorder import Routing
+from refimpl.moe.shift import overlap, router_shift
+from refimpl.rollout import FREE, Rollout
+
+
+def recorded(rollout: Rollout, routing: Routing) -> Rollout:
+    """A fresh rollout with the experts and router log-probs of the passes that sampled
+    it; FREE, and 0, where no token was read.
+
+    The first pass read the left-padded prompts; the t-th after it the t-th token of
+    every response that went on, in the order of the rows.
+    """
+    prompts = routing.passes[0].visits(int(rollout.group.max()) + 1)
+    later = [p.visits(len(p.experts[0])) for p in routing.passes[1:]]
+    width, length = prompts.experts.shape[1], rollout.prompt_length[:, None]
+    columns = torch.arange(rollout.ids.shape[1], device=length.device)
+    source = (columns + width - length).clamp(max=width - 1)
+    in_prompt = (columns < length)[:, :, None, None]
+    where = rollout.group[:, None], source
+    experts = torch.where(in_prompt, prompts.experts[where], FREE)
+    logp = torch.where(in_prompt, prompts.router_logp[where], 0.0)
+    if later:
+        t, row = rollout.mask[:, 1:].T.nonzero(as_tuple=True)
+        at = rollout.prompt_length[row] + t
+        experts[row, at] = torch.cat([v.experts[:, 0] for v in later])
+        logp[row, at] = torch.cat([v.router_logp[:, 0] for v in later])
+    return replace(rollout, experts=experts, router_logp=logp)
+
+
+def visited_again(
+    rollout: Rollout, experts: Tensor, router_logp: Tensor
+) -> tuple[Rollout, Float[Tensor, "B T"]]:
+    """The rollout with the experts of another pass over it; and the share of each
+    token's experts that this changed, 0 outside the mask."""
+    unread = rollout.experts == FREE
+    experts = experts.masked_fill(unread, FREE)
+    router_logp = router_logp.masked_fill(unread, 0.0)
+    change = (1 - overlap(rollout.experts, experts)).mean(-1)
+    change = change.gather(1, rollout.positions - 1) * rollout.mask
+    return replace(rollout, experts=experts, router_logp=router_logp), change
+
+
+def load_balance(
+    routing: Routing, real: Bool[Tensor, "B L"] | None = None
+) -> Float[Tensor, ""]:
+    """E Σ_e (share of visits to e) · (mean probability of e), layers pooled.
+
+    Switch Transformer (2101.03961), Eq. 4–6, as `transformers` computes it: k if the
+    experts are visited evenly, more if not. `real` leaves the other tokens out.
+    """
+    probs = wide(torch.cat(routing.logits)).softmax(-1)
+    visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
+    if real is not None:
+        keep = real.flatten().repeat(len(routing.logits))
+        probs, visits = probs[keep], visits[keep]
+    return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
+
+
+class Drift(NamedTuple):
+    """How far a pass's routers are from those on a rollout's record.
+
+    `gamma`: RSPO's weight at the position where each token's log-prob arises, (B, T),
+    with its gradient; `expert_change`: the share of experts that the router would now
+    choose otherwise, (B, T); `balance`: the load-balancing loss of the pass.
+    """
+
+    gamma: Float[Tensor, "B T"]
+    expert_change: Float[Tensor, "B T"]
+    balance: Float[Tensor, ""]
+
+
+def drift(rollout: Rollout, routing: Routing) -> Drift:
+    """The routers of the last pass over `rollout` against its record."""
+    change = 1 - overlap(rollout.experts, routing.favoured(len(rollout))).mean(-1)
+    gamma = router_shift(routing.log_probs(rollout.experts), rollout.router_logp)
+    before = rollout.positions - 1
+    columns = torch.arange(rollout.ids.shape[1], device=gamma.device)
+    balance = load_balance(routing, columns < rollout.end[:, None])
+    return Drift(gamma.gather(1, before), change.gather(1, before), balance)

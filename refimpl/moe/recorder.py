@@ -1,0 +1,202 @@
+"""What the routers of a mixture of experts do, seen through one hook on each.
+
+    with routed(model) as routing:                       # record
+    with routed(model, experts=recorded) as routing:     # replay
+    with routed(model, noise=0.1, generator=g):          # another engine's router
+
+Any `transformers` model will do whose routers return (logits, scores, indices) with
+softmax scores: Qwen3-MoE, Mixtral, OLMoE and others. Of another kind (a sigmoid, say)
+nothing is recorded, and it trains as a dense model does. (B, L) are positions of `ids`.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from refimpl.models import wide
+from refimpl.moe.shift import router_weights
+from refimpl.rollout import FREE
+from refimpl.validation import UserError
+
+
+class Visits(NamedTuple):
+    """The experts of a pass, and the router's log-probs of them, nats."""
+
+    experts: Int[Tensor, "B L layers k"]
+    router_logp: Float[Tensor, "B L layers k"]
+
+
+@dataclass
+class Routing:
+    """What the routers did in the last forward pass, a list entry for each layer.
+
+    `logits`: (N, E), with their graph; `experts`: (N, k), the ones that were visited.
+    N is the number of tokens that went through, batch × positions. `passes`: all of
+    them, first to last.
+    """
+
+    logits: list[Float[Tensor, "N E"]] = field(default_factory=list)
+    experts: list[Int[Tensor, "N k"]] = field(default_factory=list)
+    passes: "list[Routing]" = field(default_factory=list)
+
+    def visited(self, batch: int) -> Int[Tensor, "B L layers k"]:
+        """The experts as one tensor of small integers."""
+        return torch.stack(self.experts, 1).to(torch.int16).unflatten(0, (batch, -1))
+
+    def favoured(self, batch: int) -> Int[Tensor, "B L layers k"]:
+        """The experts that the routers favour, even where others were replayed."""
+        k = self.experts[0].shape[-1]
+        top = torch.stack(self.logits, 1).topk(k).indices
+        return top.to(torch.int16).unflatten(0, (batch, -1))
+
+    def log_probs(
+        self, experts: Int[Tensor, "B L layers k"]
+    ) -> Float[Tensor, "B L layers k"]:
+        """log of the router's probability of each of `experts`, nats; 0 where FREE."""
+        every = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
+        every = every.unflatten(0, experts.shape[:2])
+        logp = every.gather(-1, experts.long().clamp(min=0))
+        return torch.where(experts == FREE, 0.0, logp)
+
+    def visits(self, batch: int) -> Visits:
+        """The experts that were visited, with their log-probs."""
+        experts = self.visited(batch)
+        return Visits(experts, self.log_probs(experts))
+
+
+def routers(model: nn.Module) -> list[nn.Module]:
+    """The routers, first layer first; a dense model has none."""
+    return [m for m in model.modules() if type(m).__name__.endswith("Router")]
+
+
+def is_moe(model: nn.Module) -> bool:
+    return bool(routers(model))
+
+
+@torch.no_grad()
+def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
+    """Whether routing can be recorded, tried on one token.
+
+    Raises `UserError` if one of these settings needs that, and it cannot.
+    """
+    try:
+        with routed(model):
+            model(torch.zeros(1, 1, dtype=torch.long, device=model.device))
+    except UserError as error:
+        if settings:
+            raise UserError(f"{', '.join(settings)}: {error}") from error
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def routed(
+    model: nn.Module,
+    *,
+    experts: Int[Tensor, "B L layers k"] | None = None,
+    noise: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Iterator[Routing]:
+    """Inside the block, every forward pass of `model` is recorded.
+
+    **Arguments:**
+
+    - `experts`: visit these instead of the router's own choice (routing replay).
+      Only the *choice* is frozen. The router weights of the visited experts come from
+      the live logits, so the router keeps its gradient.
+    - `noise`: standard deviation of normal noise on the router logits, drawn from
+      `generator`: a stand-in for an inference engine whose numbers differ.
+
+    Raises `UserError` if the model has no router, or one of another kind.
+    """
+    if not (every := routers(model)):
+        raise UserError(
+            f"{type(model).__name__} has no router: replay, router shift and router "
+            "noise need a mixture of experts, for example the preset 'tiny-moe'"
+        )
+    recorder = Recorder(experts, noise, generator)
+    hooks = [
+        router.register_forward_hook(partial(recorder.watch, layer))
+        for layer, router in enumerate(every)
+    ]
+    try:
+        yield recorder.routing
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Recorder:
+    """The hook on each router: it keeps what that did, after a disturbance or a replay.
+
+    Arguments are those of `routed`.
+    """
+
+    def __init__(
+        self,
+        experts: Int[Tensor, "B L layers k"] | None,
+        noise: float,
+        generator: torch.Generator | None,
+    ):
+        self.experts, self.noise, self.generator = experts, noise, generator
+        self.routing = Routing()
+        self.normalised: dict[int, bool] = {}  # by layer: which softmax its scores are
+
+    def watch(self, layer: int, router: nn.Module, _inputs, output):
+        """What the router says, or what it is made to say in its place."""
+        if layer not in self.normalised:
+            self.normalised[layer] = _normalised(router, output)
+        logits, scores, chosen = output
+        if self.noise:
+            logits, chosen = self.disturbed(logits, chosen)
+        if self.experts is not None:
+            chosen = self.replayed(layer, chosen)
+        self.record(layer, logits, chosen)
+        if not self.noise and self.experts is None:
+            return output
+        weights = router_weights(logits, chosen, self.normalised[layer])
+        return logits, weights.to(scores.dtype), chosen
+
+    def disturbed(self, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits with noise, and the experts that they favour."""
+        draw = torch.empty_like(logits).normal_(generator=self.generator)
+        logits = logits + self.noise * draw
+        return logits, logits.topk(chosen.shape[-1]).indices
+
+    def replayed(self, layer: int, chosen: Tensor) -> Tensor:
+        """The experts of the record; the router's own where there is none."""
+        old = self.experts[:, :, layer].reshape(chosen.shape).long()
+        return torch.where(old == FREE, chosen, old)
+
+    def record(self, layer: int, logits: Tensor, chosen: Tensor) -> None:
+        """Keep a layer; the first one begins a pass."""
+        routing = self.routing
+        if layer == 0:
+            routing.logits, routing.experts = [], []
+            routing.passes.append(Routing(routing.logits, routing.experts))
+        routing.logits.append(logits)
+        routing.experts.append(chosen)
+
+
+@torch.no_grad()
+def _normalised(router: nn.Module, output) -> bool:
+    """Which softmax this router's scores are, found by trying both."""
+    if isinstance(output, tuple) and len(output) == 3 and output[0].ndim == 2:
+        logits, scores, chosen = output
+        for normalised in (True, False):
+            again = router_weights(logits, chosen, normalised)
+            if again.shape == scores.shape and torch.allclose(
+                again, scores.float(), atol=1e-2, rtol=1e-2
+            ):
+                return normalised
+    raise UserError(
+        f"{type(router).__name__} does not return (logits, scores, indices) whose "
+        "scores are a softmax of the logits: its routing cannot be recorded"
+    )

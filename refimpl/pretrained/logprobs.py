@@ -1,0 +1,154 @@
+"""Log-probs of large models, handed to `train(log_probs=…)`: the same numbers as
+`refimpl.log_probs` up to rounding, with less memory and less work.
+
+    log_probs     each group's prompt is read once, logits are made a slice at a time
+    recomputed    layers keep no activations, and compute them again for the gradient
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from refimpl import logprobs
+from refimpl.logprobs import of_logits
+from refimpl.models import Model, vocabulary
+from refimpl.moe import is_moe
+from refimpl.pretrained import sharing
+from refimpl.rollout import Rollout
+from refimpl.validation import UserError, guarded
+
+_SHARES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+@guarded
+def log_probs(
+    model: Model,
+    rollout: Rollout,
+    temperature: float = 1.0,
+    share_prompts: bool | None = None,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """`refimpl.log_probs` with each group's prompt read once, where that pays.
+
+    `share_prompts`: True always, False never, None where packed rows are much shorter
+    (`sharing.pays`) and the model takes them (tried once). Raises `UserError` if it
+    must share and cannot.
+    """
+    if share_prompts is None:
+        share_prompts = sharing.pays(rollout) and shares(model)
+    elif share_prompts and not shares(model):
+        raise UserError(
+            f"share_prompts=True: {type(model).__name__} cannot read a prompt once for "
+            "several responses, which takes a dense model with full attention in every "
+            "layer, by PyTorch's own attention; leave share_prompts at None"
+        )
+    if share_prompts:
+        return _by_slices(model, sharing.states(model, rollout), rollout, temperature)
+    large = rollout.mask.numel() * vocabulary(model) > SLICE
+    if not (large and sharing.has_plain_head(model)):
+        return logprobs.log_probs(model, rollout, temperature)
+    decoder = model.get_decoder()
+    states = decoder(rollout.ids, use_cache=False).last_hidden_state
+    where = (rollout.positions - 1)[:, :, None].expand(-1, -1, states.shape[-1])
+    return _by_slices(model, states.gather(1, where), rollout, temperature)
+
+
+log_probs.by_group = True  # type: ignore[attr-defined] # per micro-batch
+
+
+def shares(model: Model) -> bool:
+    """Whether the model can read packed rows: asked once."""
+    if model not in _SHARES:
+        _SHARES[model] = sharing.possible(model) and sharing.agrees(model)
+    return _SHARES[model]
+
+
+SLICE = 2**25
+"""Logits that may stand in memory at once: 128 MiB in float32, and its copies."""
+
+
+def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
+    """`log_probs` from the last hidden states (B, T, H), a slice of tokens at a time.
+
+    A large vocabulary makes (B, T, V) logits the largest tensor of an update. A slice's
+    are made again in the backward pass instead of kept.
+    """
+    head, mask = model.get_output_embeddings(), rollout.mask
+    real = mask.flatten().nonzero()[:, 0]
+    states, tokens = states.flatten(0, 1)[real], rollout.tokens.flatten()[real]
+    size = max(1, SLICE // vocabulary(model))
+
+    def score(states, tokens):
+        return of_logits(head(states), tokens, temperature)
+
+    parts = [
+        checkpoint(score, s, t, use_reentrant=False, preserve_rng_state=False)
+        if len(tokens) > size and torch.is_grad_enabled()
+        else score(s, t)
+        for s, t in zip(states.split(size), tokens.split(size))
+    ]
+    padded = []
+    for part in zip(*parts, strict=True):
+        values = torch.cat(part)
+        padded.append(values.new_zeros(mask.numel()).scatter(0, real, values))
+    return padded[0].view_as(mask), padded[1].view_as(mask)
+
+
+@contextlib.contextmanager
+def checkpointed(model: Model) -> Iterator[None]:
+    """Layers that run in here keep no activations: `backward` computes them again.
+
+    Memory for time: what is kept is the input of each layer, (B, L, d), and one forward
+    pass more is paid. The gradient is the same. Unlike `transformers`' own switch this
+    works in eval mode, where there is no dropout. Raises `UserError` if the model has
+    no such layers.
+    """
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers:
+        raise UserError(
+            f"recomputed: {type(model).__name__} has no layers that "
+            "can be computed again (transformers' GradientCheckpointingLayer); leave "
+            "it off"
+        )
+    forwards = [vars(layer).get("forward") for layer in layers]
+    for layer in layers:
+        layer.forward = functools.partial(
+            checkpoint,
+            layer.forward,
+            use_reentrant=False,
+            preserve_rng_state=False,  # nothing is drawn
+        )
+    try:
+        yield
+    finally:
+        for layer, before in zip(layers, forwards):
+            del layer.forward
+            if before is not None:
+                layer.forward = before
+
+
+def recomputed(read: Callable = log_probs) -> Callable:
+    """`read` for `train(log_probs=…)`, its layers computed again in `backward`.
+
+    Raises `UserError`, when it is called, if `checkpointed` does, and for a mixture of
+    experts, whose experts would be chosen anew.
+    """
+
+    @functools.wraps(read)
+    def again(model: Model, rollout: Rollout, temperature: float = 1.0):
+        if is_moe(model):
+            raise UserError(
+                f"recomputed: the experts of {type(model).__name__} that are recorded "
+                "or replayed in the forward pass would be chosen anew when its layers "
+                "are computed again; make micro_batch_size smaller instead"
+            )
+        with checkpointed(model):
+            return read(model, rollout, temperature)
+
+    return again

@@ -1,0 +1,77 @@
+"""Several reward functions as one."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from refimpl.keep.identity import identity
+from refimpl.rewards import scored
+from refimpl.validation import UserError, plain, shown
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sum:
+    """Several reward functions as one: Σ weight · component.
+
+        Sum({"correct": task.reward, "format": in_a_box}, weights=(1.0, 0.2))
+
+    A history then has the columns `rewards/correct/mean` and `rewards/format/mean`, of
+    the components as they are, without weights. None: every weight is 1. A component
+    that returns None for an answer is left out of this answer's sum, and of its mean.
+
+    Raises `UserError` if a component is no function, a name no text of one line, or
+    there is not one finite weight each.
+    """
+
+    components: dict[str, Callable]
+    weights: Sequence[float] | None = None
+
+    def __post_init__(self):
+        parts = plain(self.components)
+        if not (isinstance(parts, dict) and parts) or not all(
+            isinstance(name, str)
+            and name.isprintable()
+            and name  # of a column
+            and callable(part)
+            and not isinstance(part, type)
+            for name, part in parts.items()
+        ):
+            raise UserError(
+                "components must be a dictionary of at least one reward function, "
+                f"name → function, got {shown(self.components)}"
+            )
+        given = [1.0] * len(parts) if self.weights is None else plain(self.weights)
+        weights = given.tolist() if hasattr(given, "tolist") else given
+        numbers = isinstance(weights, list | tuple) and all(
+            type(w) in (int, float) and math.isfinite(w) for w in weights
+        )
+        if not numbers or len(weights) != len(parts):
+            raise UserError(
+                f"weights must be {len(parts)} finite numbers, one for each of "
+                f"{', '.join(parts)}; got {shown(self.weights)}"
+            )
+        object.__setattr__(self, "components", dict(parts))
+        object.__setattr__(self, "weights", tuple(map(float, weights)))
+
+    def __repr__(self) -> str:
+        """The same in every process, so that a checkpoint knows it again."""
+        parts = zip(self.components.items(), self.weights)
+        return f"Sum({' + '.join(f'{w:g}·{n}={identity(f)}' for (n, f), w in parts)})"
+
+    def __call__(self, prompts, completions, **columns) -> list[float]:
+        return scored(self, prompts, completions, columns)[0]
+
+    def total(self, parts: dict[str, list[float]]) -> list[float]:
+        """Σ weight · component, from what each component paid; NaN pays nothing.
+
+        Raises `UserError` if none applies to an answer.
+        """
+        rows = [*zip(*parts.values(), strict=True)]
+        for place, row in enumerate(rows):
+            if all(map(math.isnan, row)):
+                raise UserError(
+                    f"every component returned None for completion {place}: one of "
+                    f"{', '.join(parts)} must apply to each answer"
+                )
+        pairs = [[*zip(self.weights, row)] for row in rows]
+        return [sum(w * v for w, v in row if not math.isnan(v)) for row in pairs]

@@ -1,0 +1,280 @@
+"""What in a text is the answer, and whether it is right: as people and models write."""
+
+import time
+from importlib import import_module
+
+import pytest
+
+from refimpl import TrainConfig, UserError, train
+from refimpl.pretrained import answers, judge, notation
+from refimpl.pretrained.rewards import Sum
+from refimpl.tasks import Arithmetic, TaskWarning
+from tests.worlds import needs
+
+HALF = ["1/2", "0.5", "½", r"\frac12", r"so it is $\frac{2}{4}$.", r"\boxed{0.5}"]
+NO_ANSWER = [
+    "2", "", None, "__import__('os').getpid()", r"\boxed{__import__('os').getpid()}",
+    "(" * 3000,
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings():
+    judge._warned.clear()
+
+
+def paid(text, reference):
+    needs("math_verify")
+    return answers.math_correct([], [text], answer=[reference])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "how", "answer"),
+    [
+        (" 4 + 6 = 10.\n", "10", "whole", "4 + 6 = 10."),
+        (r"\boxed{a}", "a", "whole", "a"),
+        (r"\boxed{a} or \boxed{b}", "a", "whole", "b"),
+        ("4 + 6 = 10.", "10", "last", "10"),
+        ("10-3", "7", "last", "3"),
+        ("it is -3", "7", "last", "-3"),
+        ("x = \N{EN DASH}3, that makes \N{MINUS SIGN}7", "7", "last", "-7"),
+        ("1,234.50 in all", "7", "last", "1234.50"),
+        ("1,234.50 in all", "1,234", "last", "1,234.50"),
+        ("none", "7", "last", ""),
+        ("it is .5", "5", "last", ".5"),
+        ("v.5 or x.7", "5", "last", ""),
+        ("it is +5", "5", "last", "5"),
+        ("it is +5", "+5", "last", "+5"),
+        ("7, not ٨", "7", "last", "7"),
+        ("1,2,3", "3", "last", "3"),
+        ("12,345,67", "7", "last", "67"),
+        ("it is 1e5", "5", "last", "1e5"),
+        ("1.5E-5", "5", "last", "1.5E-5"),
+        ("-2e+05.", "5", "last", "-2e+05"),
+        ("10^5", "5", "last", "10^5"),
+        ("10^{-5}", "5", "last", "10^{-5}"),
+        ("x^5", "5", "last", ""),
+        ("3, or 0x5", "5", "last", "0"),
+        ("It is 3, not 5.", "5", "last", "3"),
+        ("It is not Friday", "Friday", "last", ""),
+        ("6 is right, 5 is not", "5", "last", "6"),
+        ("not 5", "5", "last", ""),
+        ("a not\n```\nb", "x\ny", "last", "a not\nb"),
+        ("It is not 5, but 3", "5", "last", "3"),
+        ("5kg, 5e, 5", "5", "last", "5"),
+        ("100 200 300", "300", "last", "300"),
+        ("1 2 300", "2300", "last", "300"),
+        ("that makes 12 300", "1000", "last", "12300"),
+        (r"12\,300 or 12{,}300 or 12_300", "7", "last", "12300"),
+        (r"\boxed{5} kg, 3 of them", "5", "last", "5"),
+        (r"\boxed{7} and \boxed {5}", "7", "last", "5"),
+        (r"a \boxed 5", "5", "last", "5"),
+        (r"7, \boxed{}", "7", "last", ""),
+        (r"7, \boxed{7", "7", "last", ""),
+        ("<think>7</think> no", "7", "last", ""),
+        ('Backward: "olleh".', "olleh", "last", "olleh"),
+        ("It is [18].", "[18]", "last", "[18]"),
+        ("It is [18].", "18x", "last", "18"),
+        ("<answer>Friday</answer>, I think", "Friday", "last", "Friday"),
+        ("So:\nb, a", "b, a", "last", "b, a"),
+        ("The answer is 2 × 5 × 53.", "2 × 5 × 53", "last", "2 × 5 × 53"),
+        ("So 7 × 2 × 5 × 53.", "2 × 5 × 53", "last", "So 7 × 2 × 5 × 53"),
+        ("**Answer:** ['a', 'b']", "['a', 'b']", "last", "['a', 'b']"),
+        ("so\n```\n1 2\n  3 4\n```", "5 6\n7 8", "last", "1 2\n  3 4"),
+        ("so\n(R ∨ P)", None, "last", "(R ∨ P)"),
+        ("<answer>1</answer> no <answer> 2 </answer>.", "2", "tag", "2"),
+        ("<answer>2</answer>, as <answer></answer>", "2", "tag", "2"),
+        ("<answer>2</answer></answer>", "2", "tag", "2"),
+        ("<Answer>2</ANSWER>", "2", "tag", "2"),
+        (r"<answer>\boxed{2}</answer>", "2", "tag", "2"),
+        ("<answer>1", "1", "tag", ""),
+        ("5 </answer>", "5", "tag", "5"),
+        ("3? </think> 5 </answer>", "5", "tag", "5"),
+    ],
+)
+def test_extraction(text, reference, how, answer):
+    assert answers.extracted(text, reference, how) == answer
+
+
+def test_habits_tell_the_forms_apart():
+    given = ("10", " sun. ", "4 + 6 = 10", "It is 10.", "", "1\n2")
+    shown = [answers.habit(text) for text in given]
+    assert shown == ["bare", "bare", "equation", "sentence", "other", "other"]
+
+
+def test_a_lax_scorer_pays_for_lists_and_words_and_looks_at_the_end_of_a_long_text():
+    right = ["1 2 3 4 5 6 7 8", " " * 4096 + "7", "7.0", "+7", "0.7e1", "70e-1"]
+    wrong = ["8", "77", "7.5", "7" + " " * 4096, "7e999999999999999999999", None]
+    given = [*right, *wrong]
+    with pytest.warns(TaskWarning, match="contains_answer judges its end"):
+        scores = answers.contains_answer([], given, answer=[7] * len(given))
+    assert scores == [1.0] * len(right) + [0.0] * len(wrong)
+    for text in ("1,000", "1 000", "10^3", "10^{3}"):
+        assert answers.contains_answer([], [text], answer=["1000"]) == [1.0], text
+    assert answers.contains_answer([], ["110^3"], answer=["11000"]) == [0.0]
+    given, right = ["the sun.", "moon", "", "moon"], ["sun", "sun", "sun", ""]
+    assert answers.contains_answer([], given, answer=right) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_mathematics_is_compared_as_such():
+    needs("math_verify")
+    given = [*HALF, *NO_ANSWER]
+    scores = answers.math_correct([], given, answer=["1/2"] * len(given))
+    assert scores == [1.0] * len(HALF) + [0.0] * len(NO_ANSWER)
+    # An interval is taken for an inequality, and not the other way round.
+    less, interval = "$x>2$", r"$(2,\infty)$"
+    both = answers.math_correct([], [interval, less], answer=[less, interval])
+    assert both == [1.0, 0.0]
+    with pytest.warns(TaskWarning, match="math_verify took longer than 1 s"):
+        slow = answers.math_correct([], [r"\(9^{9^9}\)"], answer=[7], time_limit=1.0)
+    assert slow == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("reference", "right", "wrong"),
+    [
+        ("2k+2", r"\boxed{2k+2}|The answer is 2k+2.|so $2+2k$", "2|4|k|2k"),
+        ("6 - 5i", r"\boxed{6-5i}|-5i + 6", "5|6|6+5i"),
+        ("5!", r"120|\boxed{5!}", "5"),
+        ("2pi", r"\boxed{2\pi}|2π", "2|pi"),
+        ("1, 2, 3", r"\boxed{1,2,3}|The answer is 1, 2, 3.", "3|1|1, 2"),
+        ("3:4", r"\boxed{3:4}", "3|4"),
+        ("-3 < x < 2", r"\boxed{-3<x<2}", "2|-3"),
+        ("1e3", r"1000|\boxed{1e3}|10^3|1,000", "1|3|1e4"),
+        ("1,2", r"\boxed{1,2}", "1.2|1|2"),
+        ("(1,2)", r"\boxed{(1,2)}", "1|2|(2,1)"),
+        ("[0,1)", r"\boxed{[0,1)}", "(0,1)|[0,1]"),
+        ("x^2+1", r"1+x^2|\boxed{x^{2}+1}", "1|2"),
+        ("½", "0.5|1/2", "1|2"),
+        ("+5", "5|+5", "-5"),
+        ("∞", r"\boxed{\infty}", "1|8"),
+        (r"\sqrt{2}", "√2|sqrt(2)", "2|1.4"),
+        ("1.5", "1 1/2|1½|3/2", "1|2|1/2"),
+        ("-5", "The answer is −5|–5", "5"),
+        ("18", r"It costs \$18|It costs $18.|18 apples", "$1|8"),
+        ("1000", r"\boxed{1\,000}|\boxed{1{,}000}|1 000 or so", "1"),
+        ("1024", "2^10|2**10", "210|2"),
+        ("10", "4+6=10|x = 10|4 + 6 is 10", "4|6"),
+        ("2", "x = 2|2 kg", "2k+2|The answer is 2k+2.|1/2 of it"),
+        ("15", "it is 15 liters of water out of the 24 liters", "so 24 l"),
+        ("7", "There are 7 apples in 3 boxes.|4 and 3 more is 7 in all", "a 3"),
+        ("460", "$400 + $60 = $460|$40 + $420 = $460 for 5 rides in all", "$40"),
+        ("125", "it sells for $375, a profit of $125\n#### 125|#### $125", "$375"),
+        ("109", "2 * 50 + 9 = 109\n#### 109|\n#### 109\n\n", "2 + 107 = 109\n#### 9"),
+        ("73", "437 + 2*234 = 905\n\n✅ Final Answer: **73**", "905"),
+        ("12", "I count 12 apples\nand thus 12 it is: 12", "1"),
+        ("4210_5", r"\boxed{4210_{5}}|It is 4210_5.", r"\boxed{4210_7}|4210"),
+        (r"\frac{1}{2^{98}}", r"\boxed{2^{-98}}", r"\boxed{\frac{1}{2^{99}}}|0"),
+        ("1/3", "0.333333333", "0.333"),
+        (r"90^\circ", "90|90°|90 degrees", "9"),
+        (
+            "C",
+            "not A, but C|It is C and not A|Is 7 not even? C",
+            "not C|It isn't C|nor C",
+        ),
+        ("B", "I think, B|B. 42|It is (B) 42", "A or B|A, B|B or A|B) 3 C) 4"),
+        ("Yes", "Yes, it is.|Well, yes!|Not no, but yes", "Yes, no|yes and no"),
+        ("No", "No, it is not.", "Not so, yes|No one is|Yes or no"),
+        ("42", "It is 42 or so|42 or less", "It is 42 or 43.|Either 41 or 42"),
+        ("1000", "1'000", "1'0"),
+        ("6", "As 7 is not even the answer is 6|6, not 7", "It is not 6|6 is not it"),
+        ("not guilty", "It is not guilty.", "guilty"),
+        ("Monday", r"It is Monday.|\boxed{\text{monday}}|monday", "Sunday|day|M"),
+        (r"\text{(C)}", r"The answer is (C).|C|\textbf{(C)}", r"B|\boxed{B, C}"),
+        ("True", "true|It is True", "False|e|t"),
+        ("None", "none", "n|e"),
+        ("a cat", "It is a cat.|a  cat", "cat|tac a"),
+        ("No", r"The answer is no.|**No**|\text{No}", r"Yes|\boxed{on}|N"),
+        ("OK", "OK|It is OK.", "K"),
+        ("Apollo 11", "It was: Apollo 11.", "11|Apollo 12"),
+        ("A, C", r"A, C|\boxed{A, C}", "A|C, B"),
+        ("0.25", ".25|It is .25|$.25", "25|.52"),
+        ("50", "50|50%", ".50|$.50"),
+        ("0.5", r"50%|50 %|\boxed{50\%}", "0.5%|5%"),
+        ("60", r"60 km/h|60km/h.|60 m/s²|60 cm^2|\boxed{60 km/h}", "61 km/h|60^2"),
+        ("2", "2 m", "2m^2|2m+1|2m/s^2-1"),
+        ("1.6e-19", r"1.6 \times 10^{-19}", "1.7e-19|-1.6e-19|9.1e-31|0"),
+        ("0.000001", "1e-6|0.00000100001", "0.0000014"),
+        (r"\pm 5", "±5", "5|-5"),
+        ("5", "5|<answer> **5** </answer>", "x = ±5"),
+        ("8", "4^1.5|8\n---", "4^15"),
+        ("π", r"\pi|\boxed{\pi}", "p|3"),
+        ("A", "It is A|a|The answer is a|(a)", "I cannot give you a|B"),
+    ],
+)
+def test_a_formula_is_read_as_one_with_a_backslash_or_without(reference, right, wrong):
+    """And a word as a word: no lone number of a formula pays."""
+    for text in right.split("|"):
+        assert paid(text, reference) == 1.0, text
+    for text in wrong.split("|"):
+        assert paid(text, reference) == 0.0, text
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("<think>maybe 7</think><answer>8</answer>", 1),
+        ("<answer>8</answer> 9", 1),
+        ("<answer>7</answer> or 8", 0),
+        (r"<think><answer>7</answer></think>\boxed{8}", 1),
+        ("<think>in <answer> and </answer>, it says</think>The answer is 8.", 1),
+        (r"<think>so \boxed{8}? Wait", 0),
+        (r"\boxed{3}, wait, no: \boxed{8}", 1),
+        (r"\boxed{8}, wait, no: \boxed{3}", 0),
+        (r"it is 8: \boxed{}", 0),
+        ("x" * 9000 + r"\boxed{8}", 1),
+        (r"\boxed{8}" + " " * 9000, 1),
+        ("8 " + "or 7 " * 9000, 0),
+    ],
+)
+def test_the_last_tag_or_box_counts_and_the_end_of_what_is_long(text, score):
+    cut = judge.failed["math_verify", "cut"]
+    if len(text) > 40_000:
+        with pytest.warns(TaskWarning, match="math_verify judges its end"):
+            assert paid(text, "8") == score
+        assert judge.failed["math_verify", "cut"] == cut + 1
+    else:
+        assert paid(text, "8") == score
+        assert judge.failed["math_verify", "cut"] == cut
+
+
+@pytest.mark.parametrize(
+    "reference", ["", r"\frac{", "x^", "???", "2024-01-31", "31/1/2024"]
+)
+def test_a_reference_that_cannot_be_read_is_named_with_its_row(reference):
+    needs("math_verify")
+    with pytest.raises(UserError, match=r"reference in row 2, .*cannot be read as"):
+        answers.math_correct([], ["7"] * 3, answer=["7", "x", reference])
+
+
+def test_references_are_read_before_anything_is_sampled(monkeypatch):
+    needs("math_verify")
+
+    class Unreadable(Arithmetic):
+        def sample(self, n, seed):
+            return [{**row, "answer": r"\frac{"} for row in super().sample(n, seed)]
+
+    monkeypatch.setattr(import_module("refimpl.loop"), "collect", None)
+    config = TrainConfig(rollouts=1, device="cpu")
+    for reward in (answers.math_correct, Sum({"right": answers.math_correct})):
+        with pytest.raises(UserError, match="reference in row 0"):
+            train("grpo", config=config, task=Unreadable(), reward=reward)
+
+
+PIECES = r"<answer> </answer> \boxed{ $ { 1, 1,111 ½ = sqrt( 1·000· 1·1/ _111 \text{ -"
+PIECES += r" pi a- \, ↵ ^1 is· :·"
+
+
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
+@pytest.mark.parametrize("piece", PIECES.split())
+def test_a_long_text_of_any_piece_is_read_at_once(piece):
+    piece = piece.replace("·", " ").replace("↵", "\n")
+    text, began = piece * (200_000 // len(piece)), time.process_time()
+    for reference in ("7", "12345", "2k+2", "Monday", "a b\nc d", "[1, 2]"):
+        for how in ("whole", "last", "tag"):
+            answers.extracted(text, reference, how)
+        answers._said(text, reference)
+    short = text[:4096]
+    for read in (notation.words, notation.formula, notation.is_formula):
+        read(short)
+    assert time.process_time() - began < 20  # what backtracks takes hours

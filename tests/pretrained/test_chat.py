@@ -1,0 +1,153 @@
+"""Tasks as conversations, with a small template on the tiny tokenizer."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+from tokenizers.processors import TemplateProcessing
+
+from refimpl import UserError
+from refimpl.pretrained.chat import Chat
+from refimpl.sampling import encode
+from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
+from tests.worlds import TOKENIZER, random_model
+
+# system: '+', user: '=', assistant: '?', each with ';' at its end
+TEMPLATE = (
+    "{% if messages[0]['role'] != 'system' %}+00;{% endif %}"
+    "{% for m in messages %}"
+    "{{ {'system': '+', 'user': '='}[m['role']] + m['content'] + ';' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '?' }}{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}"
+NO_SYSTEM += "{% endif %}{{ messages[0]['content'] }}"
+
+
+def tokenizer(template=TEMPLATE):
+    made = make_tokenizer()
+    made.chat_template = template
+    return made
+
+
+@pytest.mark.parametrize(
+    ("system", "written"),
+    [(None, "+00;=3+9=;?"), ("", "+;=3+9=;?"), ("12", "+12;=3+9=;?")],
+)
+def test_prompts_are_conversations_up_to_where_the_answer_begins(system, written):
+    assert Chat(Arithmetic(), tokenizer(), system).prompt("3+9=") == written
+
+
+def test_rows_and_all_else_are_the_tasks_but_for_the_prompt():
+    task = Arithmetic(max_terms=3)
+    chat = Chat(task, tokenizer())
+    for plain, written in ((task.sample, chat.sample), (task.held_out, chat.held_out)):
+        for seed in (1, 2):
+            rows = [{**x, "prompt": f"+00;={x['prompt']};?"} for x in plain(5, seed)]
+            assert written(5, seed) == rows
+    assert chat.held_out(5) == chat.held_out(5, 0)
+    assert chat.reward == task.reward and chat.max_terms == 3
+    assert (chat.habits, chat.habit("#1")) == (task.habits, "guess")
+    with pytest.raises(AttributeError):
+        chat.max_term  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("template", "system", "sentence"),
+    [
+        (None, None, r"question ends and its answer begins.*--no-ch"),
+        (NO_SYSTEM, "12", r"\(with a system message\): no system"),
+        (TEMPLATE, 3, "system must be a text or None, got 3"),
+    ],
+)
+def test_what_no_template_can_write_is_refused(template, system, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Chat(Arithmetic(), tokenizer(template), system)
+    assert Chat(Arithmetic(), tokenizer(NO_SYSTEM)).prompt("1+1=") == "1+1="
+
+
+PARTS = "{% for m in messages %}{% for p in m['content'] %}{% if p.type == 'text' %}"
+PARTS += "{{ p.text }}{% endif %}{% endfor %}{% endfor %};?"  # as of vision models
+
+
+def test_a_template_that_leaves_out_what_it_is_given_is_refused():
+    deaf = TEMPLATE.replace("m in messages", "m in messages if m['role'] == 'user'")
+    with pytest.raises(UserError, match=r"leaves out the question: of .* makes ';\?'"):
+        Chat(Arithmetic(), tokenizer(PARTS))
+    with pytest.raises(UserError, match="leaves out the system message"):
+        Chat(Arithmetic(), tokenizer(deaf), "12")
+    assert Chat(Arithmetic(), tokenizer(deaf), "").prompt("1+1=") == "=1+1=;?"
+
+
+def test_switches_reach_the_template():
+    made = tokenizer(TEMPLATE.replace("'?'", "'?' if thinks else '#'"))
+    chat = Chat(Arithmetic(), made, switches={"thinks": True})
+    assert chat.prompt("1+1=") == "+00;=1+1=;?" != Chat(Arithmetic(), made).prompt("1")
+    assert "switches={'thinks': True}" in repr(chat)
+    with pytest.raises(UserError, match="switches must be a dictionary"):
+        Chat(Arithmetic(), made, switches=["thinks"])
+
+
+def test_a_turn_that_ends_in_another_token_is_said():
+    """A sampler that knows only eos would run on past the turn."""
+    written = TEMPLATE.replace("'user': '='", "'user': '=', 'assistant': '?'")
+    for end, warned in (("<unk>", 1), (TOKENIZER.eos_token, 0)):
+        made = tokenizer(written.replace("+ ';'", f"+ '{end}'"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TaskWarning)
+            Chat(Arithmetic(), made)
+        assert len(caught) == warned
+        assert not caught or "ends a turn with '<unk>'" in str(caught[0].message)
+
+
+def beginning(adds_bos: bool):
+    """`<unk>` is BOS, which the tokenizer writes itself or not; the template does."""
+    made = tokenizer("{{ bos_token + messages[0]['content'] }}")
+    made.bos_token = "<unk>"
+    if adds_bos:
+        bos = [("<unk>", made.unk_token_id)]
+        processor = TemplateProcessing(single="<unk> $A", special_tokens=bos)
+        made.backend_tokenizer.post_processor = processor
+    return made
+
+
+@pytest.mark.parametrize(("adds_bos", "prompt"), [(False, "<unk>1"), (True, "1")])
+def test_a_template_does_not_write_the_bos_that_its_tokenizer_adds(adds_bos, prompt):
+    """Llama's does."""
+    plain = beginning(adds_bos)
+    assert Chat(Arithmetic(), plain).prompt("1") == prompt
+    ids = plain(prompt)["input_ids"]
+    assert plain.convert_ids_to_tokens(ids) == ["<unk>", "1"]
+
+
+@pytest.mark.parametrize(
+    ("adds_bos", "prompt", "read"),
+    [
+        (True, "12", "<unk>12"),
+        (True, "<unk>12", "<unk>12"),  # the template's and the tokenizer's: one stays
+        (True, "<unk><unk>1", "<unk><unk>1"),  # only one of them was added
+        (True, "1<unk>", "<unk>1<unk>"),
+        (False, "<unk>12", "<unk>12"),
+        (False, "<unk><unk>1", "<unk><unk>1"),  # somebody meant that
+        (False, "12", "12"),
+    ],
+)
+def test_a_prompt_begins_with_one_bos(adds_bos, prompt, read):
+    plain = beginning(adds_bos)
+    model = random_model()
+    (ids,) = encode(model, plain, [prompt], 1)
+    assert "".join(plain.convert_ids_to_tokens(ids)) == read
+    assert TOKENIZER.bos_token_id is None  # where there is none, nothing changes
+    assert encode(model, TOKENIZER, ["1+2="], 1) == TOKENIZER(["1+2="])["input_ids"]
+
+
+def test_a_chat_is_its_task_system_and_template():
+    chat = Chat(Arithmetic(), tokenizer(), "12")
+    assert repr(chat).startswith("Chat(Arithmetic(min_terms=2, max_terms=5, ")
+    assert "system='12', template=" in repr(chat)
+    longer, other = Arithmetic(max_terms=3), tokenizer(TEMPLATE + " ")
+    for given in ((longer, tokenizer()), (Arithmetic(), other)):
+        assert repr(chat) != repr(Chat(*given, "12"))
+    for again in (copy.deepcopy(chat), pickle.loads(pickle.dumps(chat))):
+        assert repr(again) == repr(chat) and hash(again) == hash(chat)
+        assert again.sample(2, 0) == chat.sample(2, 0)

@@ -1,0 +1,478 @@
+"""reasoning-gym's datasets as tasks: splits, settings, answers, and who judges them."""
+
+import copy
+import decimal
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refimpl import UserError
+from refimpl.pretrained import answers, judge
+from refimpl.pretrained.gym import EVALUATES, FORWARDS, PAYS_ALL, ReasoningGym
+from refimpl.rewards import columns
+from refimpl.tasks import TaskWarning
+from tests.worlds import needs
+
+DATASETS = needs("reasoning_gym").factory.DATASETS
+NO_SIGNS = {"gsm_symbolic"}
+"""Whose scorer reads digits alone."""
+SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
+SEVEN = {"answer": "7", "metadata": {}}
+SUM_SCORER = ("reasoning_gym", "chain_sum", {})
+PWNED = Path(tempfile.mkdtemp(prefix="refimpl-hostile-"), "pwned")
+HOSTILE = (
+    f"__import__('os').system('touch {PWNED}')",
+    "().__class__.__base__.__subclasses__()",
+    "[x for x in ()]",
+    "9**9**9",
+    "1e999999",
+    "9" * 4000,
+    "[" * 2000 + "]" * 2000,
+    '{"a":' * 600 + "1" + "}" * 600,
+    "\\boxed{7}",
+    "nan",
+    "7\x00",
+    "",
+)
+
+
+@pytest.fixture
+def task():
+    return ReasoningGym("chain_sum", extract="last", partial_credit=False, **SUMS)
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings():
+    judge._warned.clear()
+
+
+# Problems
+
+
+def test_problems_are_those_of_the_dataset_with_what_the_reward_needs(task):
+    rows = task.sample(64, 0)
+    assert [row["prompt"] for row in rows] == [r["entry"]["question"] for r in rows]
+    for row in rows:
+        a, sign, b = row["prompt"].split(": ")[1].removesuffix(" =").split()
+        right = int(a) + int(b) if sign == "+" else int(a) - int(b)
+        assert (0 <= int(a) <= 9, row["answer"]) == (True, str(right))
+    right = [row["answer"] for row in rows]
+    assert task.reward([], right, **columns(rows)) == [1.0] * 64
+
+
+def test_one_in_eight_is_held_out_by_its_question(task):
+    trained = {row["prompt"] for row in task.sample(800, 0)}
+    held_out = {row["prompt"] for row in task.held_out(200)}
+    assert not trained & held_out
+    assert all(zlib.crc32(q.encode()) % 8 == 0 for q in held_out)
+    # Of 200 questions nearly all come up, an eighth of them held out.
+    assert len(trained | held_out) > 180
+    assert 0.06 < len(held_out) / len(trained | held_out) < 0.2
+    task.held_out(2)[0]["prompt"] = "mine"  # who writes in a row writes in a copy
+    assert task.held_out(2)[0]["prompt"] != "mine"
+
+
+def test_the_same_seed_draws_the_same_and_touches_no_global_state(task, monkeypatch):
+    def state():
+        numpy = str(np.random.get_state())  # noqa: NPY002
+        return random.getstate(), numpy, decimal.getcontext().prec
+
+    before, rows = state(), task.sample(8, 3)
+    assert rows == task.sample(8, 3) != task.sample(8, 4)
+    assert rows != task.held_out(8, 3)
+    ReasoningGym("pool_matrix").sample(2, 0)  # which seeds both generators
+    ReasoningGym("decimal_arithmetic", precision=9).sample(1, 0)
+    assert state() == before
+    monkeypatch.setenv("REFIMPL_SALT", "1")
+    assert rows != task.sample(8, 3)
+    assert task.held_out(8) != task.held_out(8, 1)
+
+
+def test_what_makes_too_few_problems_or_none_is_named(monkeypatch):
+    with pytest.raises(UserError, match=r"max_n=1\) has too few questions: of 512"):
+        ReasoningGym("count_bits", max_n=1).held_out(4)
+
+    def cannot(config):
+        raise IndexError("no\nwords")
+
+    monkeypatch.setitem(DATASETS, "chain_sum", (cannot, DATASETS["chain_sum"][1]))
+    words = r"ReasoningGym\('chain_sum'\) could not make .*: IndexError: no words"
+    with pytest.raises(UserError, match=words):
+        ReasoningGym("chain_sum").sample(1, 0)
+
+
+# Settings
+
+
+def test_a_task_is_its_settings(task):
+    own = "max_digits=1, max_terms=2, min_terms=2, partial_credit=False"
+    assert repr(task) == f"ReasoningGym('chain_sum', extract='last', {own})"
+    assert task == pickle.loads(pickle.dumps(task))
+    assert hash(task) == hash(copy.deepcopy(task))
+    scored = ReasoningGym("countdown", scorer=answers.contains_answer)
+    assert "refimpl.pretrained.answers.contains_answer" in repr(scored)
+    slow = ReasoningGym("chain_sum", time_limit=1.0)
+    assert repr(slow) == "ReasoningGym('chain_sum', time_limit=1.0)"
+    assert slow != ReasoningGym("chain_sum")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("chainsum", {}, "did you mean 'chain_sum'"),
+        ("chain_sum", {"max_term": 2}, "did you mean 'max_terms'"),
+        ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
+        ("chain_sum", {"max_terms": "2"}, "a whole number, got '2'"),
+        ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
+        ("chain_sum", {"time_limit": 0}, "time_limit must be a number > 0"),
+        ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
+        ("countdown", {}, "runs the answer as Python"),
+        ("game_of_life_halting", {}, "pays one text for nearly all problems"),
+        ("composite", {}, "no dataset 'composite'"),
+    ],
+)
+def test_bad_settings(name, settings, words):
+    with pytest.raises(UserError, match=words):
+        ReasoningGym(name, **settings)
+
+
+# Rewards
+
+
+def test_rewards_are_the_scorers_own_unless_only_full_marks_count(task):
+    given = ["7", " +7.0\n", "it is 7", "8", None]
+    partial = ReasoningGym("chain_sum", **SUMS)
+    # reasoning-gym pays an answer that contains the right one by its share of it.
+    paid = partial.reward(given, given, entry=[SEVEN] * 5)
+    assert paid == [1.0, 1.0, 1 / 7, 0.0, 0.0]
+    last = ["4 + 3 = 7", "7 is 4 + 3", "-7", "x" * 5000 + "7", ""]
+    assert task.reward(last, last, entry=[SEVEN] * 5) == [1.0, 0.0, 0.0, 0.0, 0.0]
+    entry = [{"answer": "123", "metadata": {}}]
+    full = ReasoningGym("chain_sum", partial_credit=False, **SUMS)
+    paid = [one.reward([], ["12345"], entry=entry) for one in (partial, full)]
+    assert paid == [[0.6], [0.0]]
+
+
+def test_the_scorer_has_the_settings_and_the_time_of_its_task():
+    """decimal_arithmetic forgives one unit of the last decimal place it was set to."""
+    entry, paid = [{"answer": "0.5", "metadata": {}}], []
+    for n in (1, 4):
+        places = {"min_num_decimal_places": 1, "max_num_decimal_places": n}
+        one = ReasoningGym("decimal_arithmetic", **places)
+        paid += one.reward([], ["0.55"], entry=entry)
+    assert paid == [1.0, 0.0]
+    # Fraction('1e999999999') computes 10**999999999 in C, deaf to any signal.
+    slow, before = ("reasoning_gym", "coin_flip", {}), judge.failed.total()
+    given = ["0.5", "1e999999999", "1/2", "1e999999998"]
+    with pytest.warns(TaskWarning, match="coin_flip took longer than 0.4 s") as warned:
+        assert judge.scores(slow, given, entry * 4, 0.4) == [1.0, 0.0, 1.0, 0.0]
+    assert len(warned) == 1 and judge.failed["coin_flip", "slow"] >= 2
+    assert judge.failed.total() == before + 2
+
+
+@pytest.mark.parametrize("how", ["whole", "last", "tag"])
+@pytest.mark.parametrize("part", range(3))
+def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
+    """A thought before it and a box around it take nothing away."""
+    known = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - NO_SIGNS)
+    for name in known[part::3]:
+        task = ReasoningGym(name, extract=how)  # which asks four problems at the door
+        entry = next(e for e in task._entries(99, 1))
+        own = entry["answer"]
+        if own is None:  # many are right
+            continue
+        own = f"<answer>{own}</answer>" if how == "tag" else str(own)
+        if how != "whole":
+            own = f"<think>{'1, 2 or 3? ' * 500}</think>\n{own}"
+        assert task.reward([], [own], entry=[entry])[0] >= 0.99, (name, own[-300:])
+
+
+def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
+    """Here the answers would be read as their first sign alone."""
+    monkeypatch.setattr(answers, "extracted", lambda text, right, how: text[:1])
+    words = r"ReasoningGym\('lcm'\) pays 0.* for its own answer '\d+', of which '\d' is"
+    with pytest.raises(UserError, match=words):
+        ReasoningGym("lcm")
+    ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
+
+
+def test_a_task_that_pays_one_text_for_all_its_problems_is_refused(monkeypatch):
+    """By name; and where nobody has listed it, by three texts for four problems."""
+    for name, text in (("complex_arithmetic", "nan"), ("coin_flip", "0")):
+        with pytest.raises(UserError, match=f"{name} pays one text for nearly all"):
+            ReasoningGym(name)
+        known = ReasoningGym(name, scorer=answers.contains_answer)
+        entries = [row["entry"] for row in known.sample(12, 0)]
+        paid = judge.scores(("reasoning_gym", name, {}), [text] * 12, entries)
+        assert sum(score >= 0.99 for score in paid) >= 10
+    monkeypatch.setattr("refimpl.pretrained.gym.PAYS_ALL", frozenset())
+    with pytest.raises(UserError, match="pays 'nan' for four problems whose answers"):
+        ReasoningGym("complex_arithmetic")
+
+
+def test_a_task_that_pays_a_number_with_the_other_sign_is_refused():
+    for name in NO_SIGNS:
+        with pytest.raises(UserError, match=f"{name}.* pays '-.* give a scorer that"):
+            ReasoningGym(name)
+        task = ReasoningGym(name, scorer=answers.math_correct)
+        row = task.sample(1, 0)[0]
+        told = [row["answer"], f"-{row['answer']}"]
+        columns = {n: [row[n]] * 2 for n in ("answer", "entry")}
+        assert task.reward([], told, **columns) == [1.0, 0.0]
+
+
+# What a model wrote is never run
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypatch):
+    """The scoring process refuses to compile; so an attempt is an error here."""
+    monkeypatch.chdir(tmp_path)
+    small = {"zebra_puzzles", "arc_agi", "rearc"}  # a second or more to make
+    allowed = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - NO_SIGNS - small)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TaskWarning)  # some raise, some are slow
+        for name in allowed[part::3]:
+            entry = ReasoningGym(name).sample(1, 0)[0]["entry"]
+            given = [*HOSTILE, f"{entry['answer']};{HOSTILE[0]}"]
+            scorer = ("reasoning_gym", name, {})
+            scores = judge.scores(scorer, given, [entry] * len(given), 5.0)
+            turned = judge.scores(scorer, given[::-1], [entry] * len(given), 5.0)
+            assert scores == turned[::-1], name  # none by those before it in its fork
+    assert not PWNED.exists() and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sorted(EVALUATES))
+def test_a_scorer_that_evaluates_is_stopped_as_well(name, tmp_path, monkeypatch):
+    """Each of those that are refused by name; had it not been, this would stop it."""
+    monkeypatch.chdir(tmp_path)
+    dataset = ReasoningGym(name, scorer=answers.contains_answer)
+    entry = dataset.sample(1, 0)[0]["entry"]
+    with pytest.raises(UserError, match=f"scorer of {name} tried to evaluate"):
+        judge.scores(("reasoning_gym", name, {}), [HOSTILE[0]], [entry])
+    assert not PWNED.exists() and not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def scored_by(tmp_path, monkeypatch):
+    """What a stand-in for reasoning-gym pays, whose one scorer is `source`."""
+
+    def scores(source, given=("7", "8"), entry=SEVEN):
+        (package := tmp_path / "reasoning_gym").mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "factory.py").write_text(
+            "import os, time\n"
+            "class Data:\n"
+            "    def __init__(self, config): pass\n"
+            f"    def score_answer(self, answer, entry): {source}\n"
+            "DATASETS = {'mine': (Data, dict)}\n"
+        )
+        scorer = ("reasoning_gym", "mine", {})
+        return judge.scores(scorer, given, [entry] * len(given), 1.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(judge, "_one", None)  # the others' process is left alone
+        patch.syspath_prepend(tmp_path)
+        yield scores
+        judge.close()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "return float(eval(answer) == 7)",
+        "exec(f'x = {answer}'); return 1.0",
+        "return float(eval(compile(answer, '<mine>', 'eval')) == 7)",
+    ],
+)
+def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
+    """The task wrote 3 + 4; a piece of that may come from anywhere."""
+    metadata = {"solution": " 3 + 4", "code": "x = 3 + 4", "steps": 2}
+    entry = {"answer": "7", "metadata": metadata}
+    with pytest.raises(UserError, match="tried to evaluate the answer '3'"):
+        assert scored_by(source, ("3 + 4 ", "3"), entry)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\frac{x^3}{3}+C",
+        r"\lim_{x\to0}\frac{\sin x}{x}",
+        r"\sum_{n=1}^\infty 1/n^2",
+        r"\int e^{-x^2}dx",
+        r"\frac{\partial(xy)}{\partial x}",
+        r"e^{i\pi}",
+    ],
+)
+def test_an_ordinary_formula_is_wrong_and_no_attack(formula):
+    """sympy compiles code of its own to integrate, to sum and to factor."""
+    before = judge.failed.copy()
+    given = [f"${formula}$", "$(x+1)^2$"]
+    settings = {"answer": ["$x^2+2x+1$"] * 2, "time_limit": 30.0}  # of a busy machine
+    assert answers.math_correct([], given, **settings) == [0.0, 1.0]
+    assert judge.failed == before
+
+
+def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
+    """Down to a sixteenth: a rollout of slow answers costs seconds."""
+    given = []
+
+    def verdicts(scorer, jobs, limit):
+        given.append((jobs[0][0], limit))
+        return [{"score": 0.0}] if jobs[0][0] == "7" else [{"fate": "slow"}]
+
+    monkeypatch.setattr(judge, "verdicts", verdicts)
+    texts, limits = ["7", "1", "7", *"234567"], [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125]
+    with pytest.warns(TaskWarning, match="took longer than 2 s"):
+        judge.scores(("reasoning_gym", "slow ones", {}), texts, [{}] * 9, 2.0)
+    assert given == list(zip(texts, [*limits, 0.125]))
+
+
+def test_the_answers_of_a_call_share_a_fork_up_to_one_without_a_verdict(scored_by):
+    """What one does to the process reaches those of its call, and not the next call."""
+    source = "os.environ[answer] = ''; return len({*'789'} & {*os.environ}) / 9"
+    assert scored_by(source, "789") == [1 / 9, 2 / 9, 3 / 9]
+    scorer = ("reasoning_gym", "mine", {})
+    assert judge.scores(scorer, ["8"], [SEVEN]) == [1 / 9]
+
+
+def test_no_answer_loses_its_verdict_by_those_before_it(scored_by):
+    """The third of a fork fails here; asked once more, it is the first of the next."""
+    before = judge.failed.copy()
+    source = (
+        "n = os.environ['n'] = os.environ.get('n', '') + 'I';"
+        "return {'I': 1.0, 'II': 0.5}[n]"
+    )
+    assert scored_by(source, "7890") == [1.0, 0.5, 1.0, 0.5]
+    assert judge.failed == before
+
+
+def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_path):
+    """Which would go on to score its answers for nobody."""
+    log = tmp_path / "log"
+    source = f"time.sleep(0.1); open({str(log)!r}, 'a').write('I'); return 1.0"
+    scored_by(source, "7")
+
+    def interrupted():
+        time.sleep(0.4)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(judge._one.process.stdout, "readline", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
+    time.sleep(0.5)  # for the answer that was being scored
+    written = log.read_text()
+    time.sleep(0.5)
+    assert log.read_text() == written and 1 < len(written) < 40
+
+
+def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):
+    """The answers to one problem come with one entry."""
+    source = "return float(entry.pop('answer', None) == answer)"
+    assert scored_by(source, "787") == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("text", "exit() x Integer(1).real 1;2 [1] 1=1".split())
+def test_what_sympy_may_compile_holds_no_name(text):
+    assert judge.ARITHMETIC.fullmatch("Integer (1 )/Rational('2')\n")
+    assert not judge.ARITHMETIC.fullmatch(text)
+
+
+# No answer holds up training
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "paid"),
+    [
+        ("return {}[answer]", "raised KeyError: '7' on the answer '7'", 0.0),
+        ("os._exit(3)", "ended its process", 0.0),
+        # 1.5 s would pass the default of 2 s
+        ("return float(time.sleep(1.5 * (answer == '7')) is None)", "than 1 s", 1.0),
+        ("raise SystemExit", "raised SystemExit", 0.0),
+        ("return 'much'", "raised ValueError", 0.0),
+        pytest.param(
+            "return float(len(bytes(3 * 2**30)) > 0)",
+            *("raised MemoryError", 0.0),
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux alone"),
+        ),
+    ],
+)
+def test_a_failing_scorer_costs_the_answer(source, words, paid, scored_by):
+    with pytest.warns(TaskWarning, match=words) as warned:
+        assert scored_by(source) == [0.0, paid]
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("value", ["1.5", "-0.1", "float('nan')"])
+def test_a_score_outside_0_and_1_is_refused(value, scored_by):
+    with pytest.raises(UserError, match=r"scorer of mine returned .* for the answer"):
+        scored_by(f"return {value}")
+
+
+def test_what_cannot_be_imported_and_what_is_too_long_for_an_answer():
+    """Of a long answer the end is judged, and counted."""
+    with pytest.raises(UserError, match="scorer of nosuch cannot be used: KeyError"):
+        judge.scores(("reasoning_gym", "nosuch", {}), ["1"], [{}])
+    given, cut = [" " * 4095 + "7", " " * 4096 + "7"], judge.failed["chain_sum", "cut"]
+    with pytest.warns(TaskWarning, match="4096 characters .*: chain_sum judges its"):
+        assert judge.scores(SUM_SCORER, given, [SEVEN] * 2) == [1.0, 1.0]
+    assert judge.failed["chain_sum", "cut"] == cut + 1
+
+
+def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_path):
+    """A spawned worker would import the script again; this one must not."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(judge.__file__).parent)!r})\n"
+        "import judge\n"
+        "for answer in '78':\n"
+        f"    print(*judge.scores({SUM_SCORER}, [answer], [{SEVEN}]))\n"
+        "    print(judge._one.process.pid)\n"
+        "print(not {'torch', 'refimpl'} & set(sys.modules))\n"
+    )
+    run = [sys.executable, script]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    paid, first, unpaid, pid, alone = done.stdout.split()
+    assert (paid, unpaid, alone, done.stderr) == ("1.0", "0.0", "True", "")
+    assert first == pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
+def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process():
+    """One that waits for the next answer is not one that takes too long; and a
+    terminal sends Ctrl-C to both, but a run ends where it wants, with its scores."""
+    judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    first = judge._one.process
+    assert judge.scores(SUM_SCORER, ["7"], [SEVEN], 0.5) == [1.0]
+    with pytest.raises(subprocess.TimeoutExpired):
+        first.wait(0.7)
+    first.send_signal(signal.SIGINT)
+    assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
+    assert judge._one.process is first
+
+
+def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):
+    """Ctrl-C in a notebook, while the verdict on 7 is awaited."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    with monkeypatch.context() as patch:
+        patch.setattr(judge._one.process.stdout, "readline", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            judge.scores(SUM_SCORER, ["7"], [SEVEN])
+    assert judge.scores(SUM_SCORER, ["8", "7"], [SEVEN] * 2) == [0.0, 1.0]

