@@ -18,22 +18,23 @@ from refimpl import (
     curves,
     importance,
     kl,
+    loss_terms,
     moe,
     normalisers,
+    samplers,
     seeds,
     tasks,
 )
 from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
-from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.curves import curve
 from refimpl.evaluation import evaluate
 from refimpl.history import History
 from refimpl.hooks import StalenessError
 from refimpl.logprobs import log_probs
-from refimpl.loop import train, updates
-from refimpl.prepare import prepare
+from refimpl.loop import collect, train, updates
+from refimpl.options import prepare
 from refimpl.sampling import sample
 from refimpl.starts import WarmStart, warm_start
 from refimpl.validation import UserError

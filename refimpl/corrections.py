@@ -37,14 +37,14 @@ from refimpl.validation import Positive, UserError, checker, guarded, refuse_unk
 BAND = Positive | tuple[Positive, Positive]
 
 
-class Seen(NamedTuple):
+class SamplerGap(NamedTuple):
     """What a rule looks at: log-probs in nats, and where the advantage is negative."""
 
     logp: Float[Tensor, "B T"]
     sampler_logp: Float[Tensor, "B T"]
-    now: Float[Tensor, "B T"]
+    current_logp: Float[Tensor, "B T"]
     mask: Mask
-    bad: Bool[Tensor, "B _"] | None
+    negative: Bool[Tensor, "B _"] | None
 
     @property
     def z(self) -> Float[Tensor, "B T"]:
@@ -53,9 +53,9 @@ class Seen(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A factor of (`Seen`, bound), (B, T) or (B, 1); and the type of the bound."""
+    """A factor of (gap, bound), (B, T) or (B, 1), and the type of the bound."""
 
-    factor: Callable[[Seen, Any], Tensor]
+    factor: Callable[[SamplerGap, Any], Tensor]
     bound: Any = BAND
     weighs: bool = False  # it multiplies by w; the others only drop
 
@@ -70,11 +70,11 @@ LEVELS: dict[str, Callable[[Tensor, Mask], Tensor]] = {
 def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
     """What there is for each token, or for a response as a whole."""
 
-    def w(seen: Seen) -> Tensor:
-        return ratio(level(seen.z, seen.mask))
+    def w(gap: SamplerGap) -> Tensor:
+        return ratio(level(gap.z, gap.mask))
 
-    def k3(seen: Seen) -> Tensor:
-        return level(ratio(seen.z) - 1 - seen.z, seen.mask)
+    def k3(gap: SamplerGap) -> Tensor:
+        return level(ratio(gap.z) - 1 - gap.z, gap.mask)
 
     return {
         "truncate": Rule(lambda x, bound: w(x).clamp(*pair(bound)), weighs=True),
@@ -87,24 +87,24 @@ def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
 def by_worst(rule: Rule) -> Rule:
     """A rule of tokens, for whole responses: 0 where one token has 0."""
 
-    def least(seen: Seen, bound: Any) -> Tensor:
-        return rule.factor(seen, bound).where(seen.mask.bool(), 1.0).amin(-1, True)
+    def least(gap: SamplerGap, bound: Any) -> Tensor:
+        return rule.factor(gap, bound).where(gap.mask.bool(), 1.0).amin(-1, True)
 
     return rule._replace(factor=least)
 
 
-def kpop(seen: Seen, bound: float) -> Tensor:
-    pi, mu = seen.logp, seen.sampler_logp
+def kpop(gap: SamplerGap, bound: float) -> Tensor:
+    pi, mu = gap.logp, gap.sampler_logp
     far = binary(pi, mu).maximum(binary(mu, pi))
-    return ratio(seen.z) * inside(torch.where(seen.mask.bool(), far, 0.0), bound)
+    return ratio(gap.z) * inside(torch.where(gap.mask.bool(), far, 0.0), bound)
 
 
-def opsm(seen: Seen, bound: float) -> Tensor:
-    if seen.bad is None:
+def opsm(gap: SamplerGap, bound: float) -> Tensor:
+    if gap.negative is None:
         raise UserError("opsm drops tokens by their advantages: give these, too")
-    each = log_ratio(seen.now, seen.sampler_logp, seen.mask)
-    left = sequence_log_ratio(each, seen.mask)
-    return torch.where(seen.bad, inside(-left[:, None], bound), 1.0)
+    each = log_ratio(gap.current_logp, gap.sampler_logp, gap.mask)
+    left = sequence_log_ratio(each, gap.mask)
+    return torch.where(gap.negative, inside(-left[:, None], bound), 1.0)
 
 
 def pair(bound: float | tuple[float, float]) -> tuple[float, float]:
@@ -162,14 +162,14 @@ def factor(
     `opsm` is given no advantages.
     """
     bad = None if advantages is None else advantages.view(len(mask), -1) < 0
-    seen = Seen(logp, sampler_logp, logp if now is None else now, mask, bad)
-    return product(check(rules), seen)
+    gap = SamplerGap(logp, sampler_logp, logp if now is None else now, mask, bad)
+    return product(check(rules), gap)
 
 
 @torch.no_grad()
-def product(rules: Mapping, seen: Seen) -> Float[Tensor, "B T"]:
+def product(rules: Mapping, gap: SamplerGap) -> Float[Tensor, "B T"]:
     """`factor` behind the door: the rules are trusted."""
-    every = torch.ones_like(seen.z)
+    every = torch.ones_like(gap.z)
     for name, bound in rules.items():
-        every = every * RULES[name].factor(seen, bound)
+        every = every * RULES[name].factor(gap, bound)
     return every

@@ -9,12 +9,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from refimpl.importance import largest_deviation
-from refimpl.metrics import Mean, MeanOfPassed, Metrics, OwnLoss, Share, joined
+from refimpl.metrics import (
+    AuxiliaryLoss,
+    Mean,
+    MeanOverForwarded,
+    Metrics,
+    Share,
+    joined,
+)
 from refimpl.rollout import Batch
 from refimpl.validation import UserError, guarded
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
+DEVIATION = "ratio/max_deviation"
 TOTALS = ("num_tokens", "num_samples")
 """Columns that count from the start of the run."""
 
@@ -99,42 +107,48 @@ MAX_QUANTILE_INPUT = 2**24
 class Meter:
     """What the updates of one rollout measure; it stays on the device until `read`.
 
-    What a metric is a mean of, it says itself (`refimpl.metrics`); the loss is a share
-    of the whole, and the largest deviation is the largest.
+    Each metric's type says how micro-batches combine (`refimpl.metrics`). Losses add
+    up, and the largest deviation is a maximum.
     """
 
     def __init__(self) -> None:
         self.updates: list[dict[str, Float[Tensor, ""]]] = []
         self.log_ratios: list[Float[Tensor, " N"]] = []  # NaN outside the mask
-        self.total: dict[str, Any] = {}
-        self.passed: Any = 0.0  # share of the tokens that went through the model
-        self.of_passed: set[str] = set()  # metrics that are means over those
+        self.total: dict[str, Any] = {}  # of the update that is under way
+        self.forwarded: Any = 0.0  # share of the tokens that went through the model
+        self.over_forwarded: set[str] = set()  # metrics that are means over those
 
     @torch.no_grad()
     def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: Metrics) -> None:
-        """A micro-batch of the update that is under way."""
+        """Count a micro-batch of the update that is under way."""
         share = part.mask.sum().to(part.old_logp) / part.tokens
-        self.passed = self.passed + share
+        self.forwarded = self.forwarded + share
+        # Quantiles are of all response tokens, also those that have no loss.
         z = logp.detach() - part.old_logp
         outside = part.rollout.mask == 0
         self.log_ratios.append(z.masked_fill(outside, torch.nan).flatten())
+        # Not a mean: the update's largest deviation is that of any micro-batch.
         largest = largest_deviation(torch.where(part.mask.bool(), z, 0.0))
-        before = self.total.get("ratio/max_deviation", largest)
+        before = self.total.get(DEVIATION, largest)
+        self.total[DEVIATION] = torch.maximum(largest, before)
         named = {n: x if isinstance(x, Mean) else Mean(x) for n, x in metrics.items()}
-        apart = sum(x.value for x in named.values() if isinstance(x, OwnLoss))
+        # A critic's loss is added to the policy's for one backward pass, and taken off
+        # again here.
+        apart = sum(x.value for x in named.values() if isinstance(x, AuxiliaryLoss))
         named["loss"] = Share(loss.detach() - apart)
         for name, metric in named.items():
             self.total[name] = self.total.get(name, 0.0) + metric.counted(share)
-        self.of_passed = {n for n, x in named.items() if isinstance(x, MeanOfPassed)}
-        self.total["ratio/max_deviation"] = torch.maximum(largest, before)
+        self.over_forwarded = {
+            n for n, x in named.items() if isinstance(x, MeanOverForwarded)
+        }
 
     def end_update(self, norm: Float[Tensor, ""]) -> None:
         """The step is taken; `norm` is the gradient's before it was clipped."""
-        for name in self.of_passed:
+        for name in self.over_forwarded:
             least = torch.finfo(self.total[name].dtype).tiny
-            self.total[name] = self.total[name] / self.passed.clamp(min=least)
+            self.total[name] = self.total[name] / self.forwarded.clamp(min=least)
         self.updates.append({**self.total, "grad_norm": norm})
-        self.total, self.passed = {}, 0.0
+        self.total, self.forwarded = {}, 0.0
 
     def read(self) -> dict[str, float]:
         """Means over the updates, and quantiles of all their log-ratios, nats."""
@@ -142,7 +156,7 @@ class Meter:
         values = torch.stack([u[n].to(z) for u in self.updates for n in names]).tolist()
         columns = {name: values[i :: len(names)] for i, name in enumerate(names)}
         means = {name: math.fsum(c) / len(c) for name, c in columns.items()}
-        means["ratio/max_deviation"] = max(columns["ratio/max_deviation"])
+        means[DEVIATION] = max(columns[DEVIATION])
         z = z[~z.isnan()].float().cpu()
         z = z[:: 1 + len(z) // MAX_QUANTILE_INPUT]
         low, middle, high = torch.quantile(z, z.new_tensor([0.01, 0.5, 0.99])).tolist()

@@ -9,7 +9,7 @@ from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.history import History
 from refimpl.metrics import joined
 from refimpl.models import precision
-from refimpl.run import Run
+from refimpl.options import Run
 
 
 class StalenessError(RuntimeError):
@@ -40,14 +40,17 @@ def evaluate(run: Run, step: int) -> None:
 
 
 @contextlib.contextmanager
-def bar(run: Run, progress: bool) -> Iterator[Callable[[Run, int], None]]:
-    """A progress bar, with the last rollout's mean reward, while somebody reads it."""
+def progress_bar(run: Run) -> Iterator[Callable[[Run, int], None]]:
+    """Show a progress bar with the last rollout's mean reward.
+
+    Yields the hook that moves it. A closed pipe or terminal does not end the run.
+    """
     total, done = run.config.rollouts, len(run.history)
-    nobody_reads = contextlib.suppress(OSError)  # a closed pipe or terminal
+    nobody_reads = contextlib.suppress(OSError)
     shown = tqdm(disable=True)
     with nobody_reads:
         name = run.algorithm.name
-        shown = tqdm(total=total, initial=done, desc=name, disable=not progress)
+        shown = tqdm(total=total, initial=done, desc=name, disable=not run.progress)
 
     def show(run: Run, step: int) -> None:
         reward = run.history.rows[-1]["reward"]

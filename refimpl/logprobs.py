@@ -27,11 +27,6 @@ class Reading(NamedTuple):
     routers: Drift | None = None
 
 
-Known = dict[str, Tensor]
-"""By name what is known of a rollout: of its response tokens, (B, T), or of all tokens
-in each layer of routers, (B, L, layers, k)."""
-
-
 @guarded
 def log_probs(
     model: Model, rollout: Rollout, temperature: Positive = 1.0

@@ -1,42 +1,58 @@
-"""Training: K updates on every rollout, one row of history for each.
+"""Training, from top to bottom: what is on this page is what a run does.
 
-    collect    problems → prompts → rollout → rewards → advantages → batch  (collect.py)
-    update     K times: log-probs → loss → gradient → step                  (here)
-    hooks      evaluate, print, look whether anything moved                 (hooks.py)
-    keep       save, and hand back what there is, however it ends   (keep/ending.py)
+    train        rollout after rollout; hooks and checkpoints between them
+    collect      1 problems and responses · 2 constants · 3 rewards · 4 advantages
+    updates      5 K optimiser steps on shuffled mini-batches of whole groups
+    update       one of these steps: log-probs → weight → loss → gradient
 
-Every random choice is drawn from a generator seeded by (run seed, rollout, purpose),
-so a run can be resumed anywhere and the global generators are never touched.
+`options.prepare` makes the objects that a `Run` holds. Every random choice is drawn
+from a generator seeded by (run seed, rollout, purpose), so a run can be resumed
+anywhere and the global generators are never touched.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import seeds
+from refimpl import advantages, normalisers, seeds
+from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
-from refimpl.collect import collect
+from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.config import TrainConfig
-from refimpl.descent import check_finite, descend
 from refimpl.history import History, Meter
-from refimpl.hooks import bar, check_staleness, evaluate
-from refimpl.keep.ending import kept
+from refimpl.hooks import check_staleness, evaluate, progress_bar
+from refimpl.kl import k1, token_rewards
 from refimpl.logprobs import log_probs as teacher_forced
-from refimpl.loss_terms import Given
-from refimpl.metrics import joined
+from refimpl.loss_terms import Correction, LossInputs, Term
+from refimpl.metrics import joined, mean_over
 from refimpl.models import Model, one_thread
-from refimpl.prepare import prepare
+from refimpl.options import Run, prepare
+from refimpl.responses import (
+    Responses,
+    describe,
+    sampler_mismatch,
+    scored_responses,
+    warn_if_never_right,
+)
+from refimpl.rewards import overlong_punishment
 from refimpl.rollout import Batch
-from refimpl.run import Run
+from refimpl.tasks.rows import rows_of
 from refimpl.validation import guarded
+
+MAX_GRAD_NORM = 1.0
+"""The policy's gradient is scaled down to this norm, and so is the critic's."""
 
 
 @guarded
-@torch.inference_mode(False)  # with gradients, wherever it is called
+@torch.inference_mode(False)  # gradients are needed, wherever `train` is called
 def train(
     algorithm: str | Algorithm,
     *,
@@ -46,6 +62,9 @@ def train(
     task=None,
     reward: Callable | None = None,
     log_probs: Callable = teacher_forced,
+    sampler: Callable | None = None,
+    corrections: Collection[Correction] = (),
+    loss_terms: Collection[Term] = (),
     hooks: Collection[Callable] = (),
     checkpoint_dir: str | Path | None = None,
     resume: bool = False,
@@ -57,57 +76,162 @@ def train(
     **Arguments:**
 
     - `algorithm`: a name of `ALGORITHMS`, or an `Algorithm` of your own.
+    - `config`: a `TrainConfig`; the defaults suit the tiny model.
     - `model`, `tokenizer`: any causal LM; default: the warm-started tiny model.
       Weights that need no gradient (frozen layers, a LoRA's base) stay as they are,
-      and are the trained model's too, in the same memory.
+      and the trained model shares their memory.
     - `task`: see `refimpl.tasks`; default: the arithmetic world. `reward`: a function
       with TRL's signature in place of the task's own.
-    - `log_probs`: f(model, rollout, temperature) in place of `logprobs.log_probs`, as
-      `refimpl.pretrained.logprobs.log_probs`, which takes less memory and reads a
-      prompt once.
+    - `log_probs`: f(model, rollout, temperature) → (logp, entropy), in place of
+      `logprobs.log_probs`; `refimpl.pretrained.logprobs.log_probs` takes less memory
+      and reads each prompt once.
+    - `sampler`: f(policy) → the sampler in its place, such as
+      `lambda policy: Delayed(policy, rollouts=4)`; see `refimpl.samplers`.
+    - `corrections`, `loss_terms`: objects in addition to those that `config` asks for,
+      such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
     - `hooks`: functions f(run, step), called after every rollout.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
-      continues from there, on a CPU bit for bit; `overwrite` starts anew.
+      continues from there, on a CPU bit for bit; `overwrite` starts again.
 
     **A run that ends early** returns what it has, with the reason in `History.ended`
-    and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the rollout, save,
+    and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the rollout, save
     and stop; a second Ctrl-C stops at once), when dynamic sampling finds nothing left
     to learn, when a gradient or a weight is no longer finite, when a reward, a scorer
     or a task fails, or when a checkpoint cannot be written.
 
-    Raises `UserError` on bad input before any work; what ended it, if a run ends before
+    Raises `UserError` on bad input before any work; the reason, if a run ends before
     its first rollout is complete; `StalenessError` if the largest |ratio − 1| stays at
     rounding noise although K > 1. This, and any other error of a later rollout, carries
     the run's `history`.
     """
-    with kept(checkpoint_dir, resume, overwrite) as keeping:
-        run = prepare(algorithm, config, model, tokenizer, task, reward, log_probs)
+    with Checkpoint(checkpoint_dir, resume, overwrite) as checkpoint:
+        run = prepare(
+            algorithm,
+            config,
+            model,
+            tokenizer,
+            task,
+            reward,
+            log_probs,
+            sampler,
+            corrections,
+            loss_terms,
+        )
         run.progress = progress
-        with one_thread(run.model), keeping(run) as keep, bar(run, progress) as show:
-            own = map(torch.enable_grad(), hooks)  # one may switch gradients off
-            loop(run, [evaluate, *own, show, keep, check_staleness])
+        checkpoint.restore(run)
+        with (
+            one_thread(run.model),
+            ending_early(run, checkpoint),
+            progress_bar(run) as show,
+        ):
+            user_hooks = map(torch.enable_grad(), hooks)  # one may switch gradients off
+            after_rollout = [evaluate, *user_hooks, show]
+            for step in range(len(run.history), run.config.rollouts):
+                began = time.perf_counter()
+                # Problems, responses, rewards, advantages.
+                run.batch, row = collect(run, step)
+                # K updates. A run that ends in the middle of them is not saved there.
+                run.complete = False
+                row = joined(row, updates(run, run.batch, step))
+                run.history.add(step, row, time.perf_counter() - began)
+                run.complete = True
+                # Evaluation, the user's hooks and the progress bar.
+                for hook in after_rollout:
+                    hook(run, step)
+                checkpoint.save_when_due(run, step)
+                check_staleness(run, step)
     if run.history.ended is not None:
-        warnings.warn(str(run.history.ended), stacklevel=4)  # two decorators between
+        warnings.warn(str(run.history.ended), stacklevel=4)  # two wrappers between
     return run.history
 
 
-def loop(run: Run, hooks: Collection[Callable]) -> None:
-    """Rollout after rollout, with K updates on each."""
-    for step in range(len(run.history), run.config.rollouts):
-        began = time.perf_counter()
-        run.batch, described = collect(run, step)
-        run.complete = False
-        measured = updates(run, run.batch, step)
-        run.history.add(step, joined(described, measured), time.perf_counter() - began)
-        run.complete = True
-        for hook in hooks:
-            hook(run, step)
+def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
+    """Sample a rollout, score it and compute advantages. Returns it with its metrics.
+
+    The batch holds everything that stays constant during the K updates.
+    """
+    config = run.config
+    # 1. Problems, G responses to each, and their rewards. Dynamic sampling draws more
+    #    of them, until enough groups have rewards that differ.
+    drawn, rows, rounds = run.fill_batch(partial(sample_and_score, run, step))
+    if step == 0:
+        warn_if_never_right(drawn)
+    rollout = drawn.rollout.rows(rows)
+    # 2. log π_old, log π_ref and V, which stay what they are while the policy moves.
+    constants = rollout.in_parts(run.constants, config.micro_batch_size)
+    rollout, differs = sampler_mismatch(rollout, constants, config.truncated)
+    old_logp = constants.get("old_logp", rollout.logp)
+    ref_logp, old_values = constants.get("ref_logp"), constants.get("old_values")
+    # 3. Rewards stand at the last token; with `kl_in="reward"` each token pays its KL.
+    row, penalty = describe(drawn, run.task.habit, run.task.habits), None
+    if ref_logp is not None:
+        kl = k1(old_logp, ref_logp)
+        row = joined({"kl": mean_over(kl * rollout.mask, rollout.mask)}, row)
+        penalty = config.beta * kl if config.kl_in == "reward" else None
+    # 4. Advantages, (B,) or (B, T), copied to every token of a response.
+    scored = Scored(
+        rewards=token_rewards(drawn.paid[rows], rollout.mask, penalty),
+        group=rollout.group,
+        mask=rollout.mask,
+        values=old_values,
+        gamma=config.gamma,
+        lam=config.lam,
+        components=drawn.component_matrix(rows),
+        weights=getattr(run.reward, "weights", None),
+    )
+    estimate = run.advantages(scored)
+    advantages.check(estimate, rollout.mask, f"the advantages of {run.algorithm.name}")
+    estimate = estimate.to(rollout.mask.dtype)
+    if estimate.ndim == 1:
+        estimate = estimate[:, None].expand_as(rollout.mask)
+    targets = None
+    if old_values is not None:  # PPO: the critic's targets, and whitened advantages
+        targets = estimate + old_values
+        estimate = advantages.whiten(estimate, rollout.mask)
+    mask = rollout.mask
+    if config.overlong_filtering:
+        mask = mask * ~rollout.truncated[:, None]
+    batch = Batch(rollout, mask, old_logp, estimate, ref_logp, old_values, targets)
+    return batch, joined({"sampling/rounds": float(rounds)}, differs, row)
+
+
+def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
+    """Draw problems, sample G responses to each, and score them.
+
+    `refill` numbers the further rounds that dynamic sampling asks for.
+    """
+    config = run.config
+
+    def seed(purpose: str) -> int:
+        purpose = f"{purpose} {refill}" if refill else purpose
+        return seeds.seed_for(config.seed, step, purpose)
+
+    problems = rows_of(run.task, "sample", config.prompts_per_rollout, seed("q"))
+    rollout = run.sampler.respond(
+        run.tokenizer,
+        [problem["prompt"] for problem in problems],
+        seed("sample"),
+        seed("router"),
+        group_size=config.group_size,
+        **config.sampling,
+    )
+    responses = scored_responses(
+        run.reward, run.task.reward, run.tokenizer, problems, rollout
+    )
+    if share := config.overlong_share:  # DAPO's soft punishment of long responses
+        limit = config.max_new_tokens
+        responses.paid = responses.rewards + overlong_punishment(
+            rollout.length, limit, share * limit
+        )
+    if config.samples_every and step % config.samples_every == 0 and not refill:
+        run.show_samples(step, responses)
+    return responses
 
 
 def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
-    """K optimiser steps over shuffled mini-batches of whole groups; their metrics.
+    """5. Make K optimiser steps, over shuffled mini-batches of whole groups.
 
-    Then the sampler gets the new weights.
+    Returns their metrics. Then the sampler gets the new weights.
     """
     config, meter = run.config, Meter()
     shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
@@ -119,18 +243,27 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
 
 
 def update(run: Run, mini: Batch, meter: Meter) -> None:
-    """One optimiser step on a mini-batch, its gradient summed over micro-batches.
-
-    Rows without a gradient are left out of the passes, never out of the weights.
-    """
-    weight = run.weight(mini)  # made once for the mini-batch
-    rows = mini.rows_with_gradient(run.acts_everywhere)
+    """Make one optimiser step, its gradient summed over micro-batches."""
+    # The weight of each token in the loss is made once, for the whole mini-batch:
+    # the losses of its micro-batches then add up to its own, wherever it is cut.
+    weight = normalisers.apply(
+        run.normaliser,
+        mini.mask.to(mini.old_logp),
+        group=mini.rollout.group,
+        max_length=run.config.longest,
+    )
+    # A group of equal rewards has no gradient. It keeps its weight and needs no pass.
+    rows = mini.informative_rows(keep_all=run.zero_advantage_rows_matter)
     size = run.config.micro_batch_size
     for part, w in mini.micro_batches(weight, rows, size, run.by_group):
+        # log π_θ of the responses, with its gradient.
         reading = run.read(part.rollout)
-        given = Given(reading.logp, part.old_logp, w, {})
+        # Corrections (of a sampler's mismatch, of routers that moved) change what the
+        # loss is called with, never the loss.
+        given = LossInputs(reading.logp, part.old_logp, w, {})
         for correct in run.corrections:
             given = correct(part, reading, given)
+        # − Σ weight · objective, then the terms that are added: KL, entropy, value.
         loss, metrics = run.algorithm.loss(
             given.logp,
             given.old_logp,
@@ -140,9 +273,41 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
             **run.hyperparameters,
         )
         metrics |= given.metrics
-        for term in run.terms:
+        for term in run.loss_terms:
             added, measured = term(part, reading, w)
             loss, metrics = loss + added, metrics | measured
         loss.backward()
         meter.add(part, reading.logp, loss, metrics)
-    meter.end_update(descend(run, meter))
+    meter.end_update(optimizer_step(run, meter))
+
+
+def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
+    """Clip the gradient's norm, step, and clear it. Returns the norm before clipping.
+
+    Raises `FloatingPointError` if a norm is not finite; the weights stay as they were.
+    """
+    norms = {}
+    for name, model in (("policy", run.model), ("critic", run.critic)):
+        if model is not None:
+            parameters = model.parameters()
+            norms[name] = torch.nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
+    for name, norm in zip(norms, torch.stack([*norms.values()]).tolist()):
+        if not math.isfinite(norm):
+            done = len(run.history) * run.config.updates_per_rollout
+            raise FloatingPointError(
+                f"update {done + len(meter.updates) + 1}: the norm of the {name}'s "
+                f"gradient is {norm}, training has diverged; lower the learning rate, "
+                "or clip ratios more tightly (chapter 11 goes from symptoms to causes)"
+            )
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    return norms["policy"]
+
+
+def check_finite(model: Model) -> None:
+    """Raise `FloatingPointError` if the last step has made a weight infinite or NaN."""
+    if not torch.nn.utils.get_total_norm(model.parameters()).isfinite():
+        raise FloatingPointError(
+            "the weights are no longer finite after the last update: training has "
+            "diverged; lower the learning rate"
+        )

@@ -1,22 +1,29 @@
-"""What may be added to a loss, and what may correct the ratio before it.
+"""Terms that are added to a loss, and corrections of what it is called with.
 
-Each is made once, where a setting asks for it (`terms_of`, `corrections_of`). `part` is
-a micro-batch, `reading` what the pass over it said, `weight` the (B, T) normaliser's of
-the whole mini-batch, cut to the part.
+Both are objects. `options` makes them where a setting asks for one, and `train` takes
+others that a user hands in:
+
+    train("grpo", loss_terms=[Entropy(0.01)], corrections=[SamplerMismatch(rules)])
+
+    term(part, reading, weight)        → (what is added, metrics)
+    correction(part, reading, inputs)  → the inputs of the loss, changed
+
+`part` is a micro-batch, `reading` the policy's pass over it, `weight` (B, T) that of
+the normaliser, made on the whole mini-batch and cut to the part.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
 from refimpl import corrections, moe
-from refimpl import kl as estimators
 from refimpl.algorithms import value_loss
-from refimpl.config import TrainConfig
+from refimpl.kl import ESTIMATORS
 from refimpl.logprobs import Reading
-from refimpl.metrics import MeanOfPassed, Metrics, OwnLoss, Share
+from refimpl.metrics import AuxiliaryLoss, MeanOverForwarded, Metrics, Share
 from refimpl.rollout import Batch
 
 DROPPED = "rollout_corr/rollout_rs"
@@ -27,120 +34,134 @@ BALANCE = 1e-3
 """Weight of the load-balancing loss; Qwen3-MoE's, in the warm start too."""
 
 
-def kl(beta: float, estimator: str) -> Term:
-    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`."""
-    estimate = estimators.ESTIMATORS[estimator]
+@dataclass(frozen=True)
+class KL:
+    """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`.
 
-    def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
+    π_ref is the policy that the run began with.
+    """
+
+    beta: float
+    estimator: str = "k3"
+
+    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
+        estimate = ESTIMATORS[self.estimator]
         each = estimate(reading.logp, part.ref_logp, part.old_logp)
-        return beta * (each * weight).sum(), {}
-
-    return term
+        return self.beta * (each * weight).sum(), {}
 
 
-def entropy(bonus: float) -> Term:
-    """− c₂ Σ weight · H, the entropy of the next-token distribution (PPO, Eq. 9)."""
+@dataclass(frozen=True)
+class Entropy:
+    """− c₂ Σ weight · H, with the entropy H of the next-token distribution.
 
-    def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
-        return -bonus * (reading.entropy * weight).sum(), {}
+    PPO (1707.06347), Eq. 9, where the bonus c₂ is added to an objective.
+    """
 
-    return term
+    bonus: float
 
-
-def load_balance(part: Batch, reading: Reading, weight: Tensor) -> Added:
-    """+ 1e-3 times the load-balancing loss, of each micro-batch by itself."""
-    routers, mask = reading.routers, part.rollout.mask
-    share, tokens = part.mask.sum() / part.tokens, mask.sum()
-    change = (routers.expert_change * mask).sum() / tokens
-    shift = (routers.gamma.detach() * mask).sum() / tokens
-    return BALANCE * share * routers.balance, {
-        "router/expert_change": MeanOfPassed(change),
-        "router/shift": MeanOfPassed(shift),
-        "router/load_balance": MeanOfPassed(routers.balance.detach()),
-    }
+    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
+        return -self.bonus * (reading.entropy * weight).sum(), {}
 
 
-def value(values: Callable, clip: float | None) -> Term:
-    """+ the critic's loss, a mean over tokens whatever the policy's normaliser is."""
+@dataclass(frozen=True)
+class Value:
+    """+ the critic's loss: a mean over tokens, whatever the policy's normaliser is.
 
-    def term(part: Batch, reading: Reading, weight: Tensor) -> Added:
-        predicted = values(part.rollout)
+    `values` reads a rollout with the critic. `clip` is `value_loss`'s ε, None for none.
+    """
+
+    values: Callable = field(repr=False)
+    clip: float | None = 0.2
+
+    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
+        predicted = self.values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.tokens
         loss = value_loss(
-            predicted, part.old_values, part.targets, part.mask, mean, epsilon=clip
+            predicted,
+            part.old_values,
+            part.targets,
+            part.mask,
+            mean,
+            epsilon=self.clip,
         )
-        return loss, {"value_loss": OwnLoss(loss.detach())}
-
-    return term
+        return loss, {"value_loss": AuxiliaryLoss(loss.detach())}
 
 
-def terms_of(
-    config: TrainConfig, routers_known: bool, values: Callable | None
-) -> list[Term]:
-    """What is added to a loss; `values` is what reads a critic, if there is one."""
-    terms: list[Term] = []
-    if routers_known:
-        terms.append(load_balance)
-    if config.beta > 0 and config.kl_in == "loss":
-        terms.append(kl(config.beta, config.kl_estimator))
-    if config.entropy_bonus:
-        terms.append(entropy(config.entropy_bonus))
-    if values is not None:
-        terms.append(value(values, config.value_clip))
-    return terms
+@dataclass(frozen=True)
+class LoadBalance:
+    """+ 1e-3 times the load-balancing loss, made on each micro-batch by itself."""
+
+    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
+        routers, mask = reading.routers, part.rollout.mask
+        share, tokens = part.mask.sum() / part.tokens, mask.sum()
+        change = (routers.expert_change * mask).sum() / tokens
+        shift = (routers.gamma.detach() * mask).sum() / tokens
+        return BALANCE * share * routers.balance, {
+            "router/expert_change": MeanOverForwarded(change),
+            "router/shift": MeanOverForwarded(shift),
+            "router/load_balance": MeanOverForwarded(routers.balance.detach()),
+        }
 
 
-class Given(NamedTuple):
-    """What a loss is called with beside advantages and mask."""
+class LossInputs(NamedTuple):
+    """`logp`, `old_logp` and `weight` of a loss, after corrections; their metrics."""
 
     logp: Float[Tensor, "B T"]
     old_logp: Float[Tensor, "B T"]
     weight: Float[Tensor, "B T"]
-    metrics: Metrics  # of the corrections, which add theirs
+    metrics: Metrics
 
 
-Correction = Callable[[Batch, Reading, Given], Given]
+Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
 
 
-def corrected(rules: dict[str, Any], two_policies: bool) -> Correction:
-    """weight · what `corrections` say; the shares of a mini-batch's tokens that they
-    drop, and of its responses that lose one, have verl's names."""
+@dataclass(frozen=True)
+class SamplerMismatch:
+    """weight ← weight · the factor of some `refimpl.corrections` rules.
 
-    def correct(part: Batch, reading: Reading, given: Given) -> Given:
+    With `two_policies` the rules look at π_θ/μ, because the sampler's μ stands for
+    π_old; else at π_old/μ. The metrics have verl's names: the shares of a mini-batch's
+    tokens that are dropped, and of its responses that lose one.
+    """
+
+    rules: Mapping
+    two_policies: bool = False
+
+    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
         now, mask = reading.logp.detach(), part.mask
-        logp, bad = now if two_policies else part.old_logp, part.advantages < 0
-        seen = corrections.Seen(logp, part.rollout.logp, now, mask, bad)
-        factor = corrections.product(rules, seen)
+        logp = now if self.two_policies else part.old_logp
+        negative = part.advantages < 0
+        gap = corrections.SamplerGap(logp, part.rollout.logp, now, mask, negative)
+        factor = corrections.product(self.rules, gap)
         dropped = (factor == 0) & mask.bool()
         tokens = dropped.sum() / part.tokens
         rows = dropped.any(-1).sum() / part.responses
-        given.metrics[f"{DROPPED}_masked_fraction"] = Share(tokens)
-        given.metrics[f"{DROPPED}_seq_masked_fraction"] = Share(rows)
-        return given._replace(weight=given.weight * factor)
-
-    return correct
+        inputs.metrics[f"{DROPPED}_masked_fraction"] = Share(tokens)
+        inputs.metrics[f"{DROPPED}_seq_masked_fraction"] = Share(rows)
+        return inputs._replace(weight=inputs.weight * factor)
 
 
-def router_shift(placement: moe.Placement, one_ratio: bool, detach: bool) -> Correction:
-    """RSPO's γ, before or after the clip; not detached, its own gradient as well."""
+@dataclass(frozen=True)
+class RouterShift:
+    """RSPO's γ, before or after the clip; if not `detach`, with a gradient of its own.
 
-    def correct(part: Batch, reading: Reading, given: Given) -> Given:
-        gamma, logp = reading.routers.gamma, given.logp
+    `one_ratio`: the loss has one ratio for a whole response.
+    """
+
+    placement: moe.Placement = "before_clip"
+    one_ratio: bool = True
+    detach: bool = True
+
+    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
+        gamma, logp = reading.routers.gamma, inputs.logp
         old_logp, weight = moe.shifted(
-            given.old_logp, given.weight, part.mask, gamma, placement, one_ratio
+            inputs.old_logp,
+            inputs.weight,
+            part.mask,
+            gamma,
+            self.placement,
+            self.one_ratio,
         )
-        if not detach:  # no change in value
+        if not self.detach:  # the value stays, and log γ gets a gradient
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
-        return given._replace(logp=logp, old_logp=old_logp, weight=weight)
-
-    return correct
-
-
-def corrections_of(config: TrainConfig, one_ratio: bool) -> list[Correction]:
-    """What corrects the ratio, or the weight, before a loss sees them."""
-    asked = []
-    if config.corrections:
-        asked.append(corrected(config.corrections, config.trust_sampler))
-    if config.router_shift:
-        asked.append(router_shift(config.placement, one_ratio, config.detach_shift))
-    return asked
+        return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)

@@ -1,7 +1,7 @@
-"""How the metric of a micro-batch counts in that of its update.
+"""How the metrics of micro-batches are reduced to one number per update.
 
-What measures it says so: a loss means over its tokens, and gives plain numbers; terms
-and corrections wrap what is something else. `history.Meter` adds them up.
+A plain tensor is a mean over the micro-batch's tokens. Terms and corrections wrap
+anything else in a class that says how it counts. `history.Meter` adds them up.
 """
 
 from collections.abc import Mapping
@@ -19,29 +19,31 @@ Metrics = dict[str, Any]
 
 @dataclass(frozen=True)
 class Mean:
-    """Over tokens: it counts by the micro-batch's share of the mini-batch's tokens."""
+    """A mean over tokens, weighted by the micro-batch's share of the mini-batch's."""
 
     value: Float[Tensor, ""]
 
     def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """What it adds to the mini-batch's."""
+        """Its part of the mini-batch's number."""
         return share * self.value
 
 
-class MeanOfPassed(Mean):
-    """Over the tokens that went through the model, which may be fewer than all."""
+class MeanOverForwarded(Mean):
+    """A mean over the tokens that went through the model, perhaps fewer than all."""
 
 
 class Share(Mean):
-    """Of the whole mini-batch: those of its micro-batches add up."""
+    """A share of the whole mini-batch: those of its micro-batches add up."""
 
     def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
         return self.value
 
 
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of these. Raises `UserError` where two of them have one name, which is a
-    metric of the reward's own then."""
+    """Join parts of a history's row.
+
+    Raises `UserError` if two have the same name: then one is a reward's own metric.
+    """
     row: dict[str, Any] = {}
     for part in parts:
         if twice := row.keys() & part.keys():
@@ -51,5 +53,15 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-class OwnLoss(Share):
-    """A loss that is not the policy's: a history's `loss` leaves it out."""
+class AuxiliaryLoss(Share):
+    """A loss that is not the policy's. The history's `loss` leaves it out."""
+
+
+def mean_over(x: Tensor, mask: Tensor) -> float:
+    """The mean of `x`, 0 outside the mask, over response tokens."""
+    return (x.detach().sum() / mask.sum()).item()
+
+
+def mean(x: Tensor) -> float | None:
+    """The mean of a row in double precision; None if it is empty."""
+    return x.double().mean().item() if len(x) else None

@@ -12,8 +12,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl.normalisers import apply
-
 FREE = -1
 """Stands for an expert that was not recorded: there the router chooses itself."""
 
@@ -74,7 +72,7 @@ class Rollout:
 
     def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
         """The rows of `index`, with the padding that they no longer need cut off."""
-        part = {name: x[index] for name, x in tensors(self).items()}
+        part = {name: x[index] for name, x in tensor_fields(self).items()}
         whole = replace(self, **part)
         span = whole.span.clamp(min=1)  # also if all is hole
         width = widths(int(span.max()), int((whole.prompt_length + span).max()))
@@ -88,7 +86,7 @@ class Rollout:
         found = [read(self.rows(index)) for index in every.split(size)]
         width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
         return {
-            name: torch.cat([widened(part[name], width[x.ndim]) for part in found])
+            name: torch.cat([pad_columns(part[name], width[x.ndim]) for part in found])
             for name, x in found[0].items()
         }
 
@@ -101,11 +99,11 @@ class Rollout:
         for part in parts:
             groups.append(part.group + first)
             first = int(groups[-1].max()) + 1
-        for name in tensors(parts[0]):
+        for name in tensor_fields(parts[0]):
             columns = [getattr(part, name) for part in parts]
             if name in width:
                 fill = FREE if name == "experts" else 0
-                columns = [widened(x, width[name], fill) for x in columns]
+                columns = [pad_columns(x, width[name], fill) for x in columns]
             joined[name] = torch.cat(columns)
         return cls(**joined | {"group": torch.cat(groups)})
 
@@ -125,7 +123,7 @@ class Rollout:
         return [list(compress(tokens, keep)) for tokens, keep in rows]
 
 
-def tensors(flow: "Rollout | Batch") -> dict[str, Tensor]:
+def tensor_fields(flow: "Rollout | Batch") -> dict[str, Tensor]:
     """The fields that hold a tensor, by name."""
     given = {field.name: getattr(flow, field.name) for field in fields(flow)}
     return {name: x for name, x in given.items() if isinstance(x, Tensor)}
@@ -137,7 +135,7 @@ def widths(response: int, whole: int) -> dict[str, int]:
     return per_token | dict.fromkeys(("ids", "experts", "router_logp"), whole)
 
 
-def widened(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
+def pad_columns(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
     """`x` (B, n, …) with its second dimension padded to `to`."""
     return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
 
@@ -169,7 +167,7 @@ class Batch:
     def rows(self, index: Int[Tensor, " b"]) -> "Batch":
         """The rows of `index`, with the padding that they no longer need cut off."""
         part = self.rollout.rows(index)
-        own = {name: x for name, x in tensors(self).items() if x.ndim}
+        own = {name: x for name, x in tensor_fields(self).items() if x.ndim}
         own = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
         return replace(self, rollout=part, **own)
 
@@ -187,14 +185,15 @@ class Batch:
                 responses = count.new_full((), len(mini))
                 yield replace(mini, tokens=count, responses=responses)
 
-    def rows_with_gradient(self, all_of_them: bool) -> Int[Tensor, " b"]:
-        """The rows of groups in which some advantage is not 0; at least one row.
+    def informative_rows(self, keep_all: bool) -> Int[Tensor, " b"]:
+        """The rows of groups with some advantage that is not 0; at least one row.
 
-        Others have no gradient: of equal rewards Â is 0 throughout. Once a policy is
-        good, that is most of a rollout. (`all_of_them`: a KL, say, acts on each.)
+        The others have no gradient, because Â is 0 where rewards are equal. Once a
+        policy is good, that is most of a rollout. `keep_all`: all rows, if a term such
+        as a KL also acts on those without an advantage.
         """
         group = self.rollout.group
-        if all_of_them:
+        if keep_all:
             return torch.arange(len(group), device=group.device)
         learns = (self.advantages * self.mask != 0).any(-1)
         kept = ((group[:, None] == group) & learns).any(-1).nonzero()[:, 0]
@@ -217,9 +216,3 @@ class Batch:
         for chosen in rows[length[rows].argsort(stable=True)].split(size):
             part = self.rows(chosen)
             yield part, weight[chosen, : part.mask.shape[1]]
-
-
-def weigh(normaliser: Callable, max_length: int, mini: Batch) -> Float[Tensor, "B T"]:
-    """`normaliser` of a mini-batch's mask, in the type of its log-probs."""
-    mask, group = mini.mask.to(mini.old_logp), mini.rollout.group
-    return apply(normaliser, mask, group=group, max_length=max_length)

@@ -1,4 +1,4 @@
-"""A sampler that is not the policy, as an inference engine is not.
+"""Samplers that differ from the policy as an inference engine does.
 
     Rounded(Delayed(Policy(model), rollouts=2), "int8")
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.config import TrainConfig
 from refimpl.models import Model, frozen_copy, precision, weights
 from refimpl.moe import recorded, routed, routers
 from refimpl.rollout import Rollout
@@ -59,7 +58,7 @@ class Policy:
         return recorded(rollout, routing) if self.records else rollout
 
 
-class Wrapped(Policy):
+class CopiedSampler(Policy):
     """Another sampler, with a copy of its weights."""
 
     def __init__(self, sampler: Policy):
@@ -68,7 +67,7 @@ class Wrapped(Policy):
         self.sampler = sampler
 
 
-class Delayed(Wrapped):
+class Delayed(CopiedSampler):
     """Its weights are the policy's of so many rollouts ago, or the first ones."""
 
     def __init__(self, policy: Policy, rollouts: int):
@@ -84,7 +83,7 @@ class Delayed(Wrapped):
         nn.utils.vector_to_parameters(self.past[0], self.copies)
 
 
-class Rounded(Wrapped):
+class Rounded(CopiedSampler):
     """Its weights are those of another sampler, rounded to int8.
 
         w ← s · round(w / s)    s = max |w| of the row / 127
@@ -103,19 +102,6 @@ class Rounded(Wrapped):
         exact = self.sampler.model.named_parameters()
         for (name, p), copy in zip(exact, self.model.parameters(), strict=True):
             copy.data = rounded(p.detach()) if name in self.rounds else p.detach()
-
-
-def sampler_of(model: Model, config: TrainConfig, records: bool) -> Policy:
-    """The policy itself, or what draws in its place."""
-    rounds = config.rollout_dtype == "int8"  # the weights alone
-    dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
-    drawing = Policy(model, dtype, config.router_noise, records)
-    if config.sampler_delay:
-        drawing = Delayed(drawing, config.sampler_delay)
-    if rounds:
-        drawing = Rounded(drawing)
-    drawing.sync()
-    return drawing
 
 
 def _matrices(model: Model) -> set[str]:

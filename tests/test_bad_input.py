@@ -35,7 +35,7 @@ from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
 from refimpl.logprobs import values
 from refimpl.models import build, check_pair, make_critic, pick_device
-from refimpl.prepare import check_fit
+from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score

@@ -33,10 +33,10 @@ from refimpl import (
 from refimpl.history import Meter
 from refimpl.models import Model, build
 from refimpl.moe import routers
+from refimpl.options import Run
 from refimpl.pretrained.extras import needed
 from refimpl.pretrained.lora import lora
 from refimpl.rollout import Batch, Rollout
-from refimpl.run import Run
 from refimpl.tasks import Arithmetic, make_tokenizer
 
 TRAIN = import_module("refimpl.loop")  # `refimpl.train` is the function in it

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from refimpl.collect import mean_over
 from refimpl.models import Model, weights
+from refimpl.options import Run
+from refimpl.responses import mean_over
 from refimpl.rollout import Batch, Rollout
-from refimpl.run import Run
 
 
 class Drift:

@@ -7,7 +7,7 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -21,11 +21,12 @@ from refimpl.metrics import Metrics
 from refimpl.validation import Keywords, UserError, checked, guarded
 
 
-class Tokens(NamedTuple):
-    """What an objective sees: all (B, T), floats, and finite everywhere.
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What an objective is given: all (B, T), floats, and finite everywhere.
 
     Outside the mask `logp`, `old_logp`, `advantages` and `weight` are 0. A gradient
-    flows through `logp` alone.
+    flows through `logp` alone. `z` = log π_θ − log π_old, nats, is made of them.
     """
 
     logp: Float[Tensor, "B T"]
@@ -34,10 +35,11 @@ class Tokens(NamedTuple):
     mask: Float[Tensor, "B T"]
     weight: Float[Tensor, "B T"]
 
-    @property
-    def z(self) -> Float[Tensor, "B T"]:
-        """log π_θ − log π_old, nats."""
-        return log_ratio(self.logp, self.old_logp, self.mask)
+    z: Float[Tensor, "B T"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        z = log_ratio(self.logp, self.old_logp, self.mask)
+        object.__setattr__(self, "z", z)  # the class is frozen
 
 
 class Objective(NamedTuple):
@@ -133,6 +135,7 @@ class Algorithm:
         if (tokens.weight < 0).any():
             raise UserError("weight must be ≥ 0: the sign is that of the advantages")
         loss, metrics = weighted(self.checked_objective(tokens, given), tokens)
+        metrics = {"ratio/max_deviation": largest_deviation(tokens.z), **metrics}
         return LossResult(loss, {name: value.item() for name, value in metrics.items()})
 
     def loss(
@@ -216,13 +219,13 @@ def weighted(
 
 
 def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""]]:
-    metrics = {"ratio/max_deviation": largest_deviation(tokens.z)}
     if objective.low is None and objective.high is None:
-        return metrics
+        return {}
     response = tokens.mask.bool()
     count, none = response.sum().clamp(min=1), torch.zeros_like(response)
     low = none if objective.low is None else objective.low
     high = none if objective.high is None else objective.high
-    for side, hit in {"low": low, "high": high, "region": low | high}.items():
-        metrics[f"clip_ratio/{side}_mean"] = (hit & response).sum() / count
-    return metrics
+    return {
+        f"clip_ratio/{side}_mean": (hit & response).sum() / count
+        for side, hit in {"low": low, "high": high, "region": low | high}.items()
+    }

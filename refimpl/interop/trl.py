@@ -30,7 +30,7 @@ from refimpl.config import TrainConfig
 from refimpl.interop import scored
 from refimpl.interop import trl_refused as refused
 from refimpl.moe import routed
-from refimpl.prepare import check_fit
+from refimpl.options import check_fit
 from refimpl.validation import guarded, refuse_unknown
 
 TAKES = tuple(inspect.signature(GRPOTrainer.__init__).parameters)

@@ -15,7 +15,7 @@ from refimpl.cache import writable_folder
 from refimpl.keep.files import sweep, unmade, writable_file, write
 from refimpl.keep.identity import fingerprint, frozen_names, identity
 from refimpl.models import Model
-from refimpl.run import Run
+from refimpl.options import Run
 from refimpl.validation import UserError, one_line
 
 NAME, LOCK = "checkpoint.pt", ".lock"

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from refimpl.collect import DynamicSamplingError
 from refimpl.keep import checkpoint
-from refimpl.run import Run
+from refimpl.options import Run
+from refimpl.responses import DynamicSamplingError
 from refimpl.validation import UserError
 
 

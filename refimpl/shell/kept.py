@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from refimpl.algorithms import Algorithm
-from refimpl.collect import DynamicSamplingError
 from refimpl.config import TrainConfig
 from refimpl.history import History
 from refimpl.keep import checkpoint, files
@@ -20,6 +19,7 @@ from refimpl.keep.checkpoint import CheckpointError
 from refimpl.keep.ending import Interrupted, signals_to
 from refimpl.keep.histories import samples_to_jsonl, to_csv
 from refimpl.loop import train as run_training
+from refimpl.responses import DynamicSamplingError
 from refimpl.validation import printable
 
 PATIENCE = 1.0

@@ -116,9 +116,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def ours() -> tuple[type[BaseException], ...]:
     """Errors that are sentences for the reader; any other is a bug."""
-    from refimpl.collect import DynamicSamplingError
     from refimpl.hooks import StalenessError
     from refimpl.keep.checkpoint import CheckpointError
+    from refimpl.responses import DynamicSamplingError
 
     ended = (CheckpointError, DynamicSamplingError, FloatingPointError, StalenessError)
     return (UserError, *ended)

@@ -70,7 +70,7 @@ def train(
     method = known_method(algorithm)
     with loading():
         from refimpl.keep import checkpoint
-        from refimpl.prepare import check_fit
+        from refimpl.options import check_fit
         from refimpl.shell.kept import Outputs, run, save_pretrained
 
     settings = parse_settings(method, set)

@@ -22,7 +22,7 @@ from experiments.effects import (
 from experiments.finding import FINDING, STAGES
 from experiments.grid import STALE, Cell, formula, settings
 from experiments.statistics import Estimate
-from refimpl.prepare import check_fit
+from refimpl.options import check_fit
 
 A, B, C, D = (Cell(arm) for arm in ("SAPO 1.0", "GRPO", "GSPO 3e-4", "DAPO"))
 REWARD = Contrast("reward", A, B)

@@ -15,9 +15,9 @@ from experiments.gpu import check, experts, machine, pairs, profile
 from refimpl import ALGORITHMS, History, decoding, sample, sft
 from refimpl.__main__ import main
 from refimpl.models import count_parameters
+from refimpl.options import Run
 from refimpl.pretrained import fast
 from refimpl.pretrained.logprobs import log_probs
-from refimpl.run import Run
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model
 
@@ -198,7 +198,7 @@ def test_precisions_are_compared_on_response_tokens_alone(monkeypatch):
         return logp - 0.1 * (run.config.dtype == "bfloat16") * rollout.mask, entropy
 
     monkeypatch.setattr(Run, "log_probs_of", lower)
-    monkeypatch.setattr("refimpl.run.precision", lambda *_: torch.enable_grad())
+    monkeypatch.setattr("refimpl.options.precision", lambda *_: torch.enable_grad())
     gap = pairs.precisions(warm_model(), TOKENIZER, SMALL)
     assert 0.1 < seen[-1].mean() < 0.99
     for name in ("mean", "largest"):

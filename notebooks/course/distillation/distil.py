@@ -27,9 +27,8 @@ from experiments.behaviour import behaviour
 from refimpl import seeds
 from refimpl.algorithms import ALGORITHMS
 from refimpl.hooks import evaluate
-from refimpl.logprobs import Known
-from refimpl.rollout import Batch, Rollout, widened
-from refimpl.run import Run
+from refimpl.options import Run
+from refimpl.rollout import Batch, Rollout, pad_columns
 from refimpl.starts import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
@@ -52,7 +51,7 @@ and Â stay what they were at the rollout's first update.)"""
 def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
     """A teacher's log-probs of a rollout, in the run's precision."""
 
-    def read(part: Rollout) -> Known:
+    def read(part: Rollout) -> dict[str, Tensor]:
         return {"logp": run.log_probs_of(model, part)[0]}
 
     return rollout.in_parts(read, run.config.micro_batch_size)["logp"]
@@ -148,7 +147,7 @@ def told(teacher) -> Says:
         rows = run.task.sample(run.config.prompts_per_rollout, seed)
         with_answer = [hint(row) for row in rows]
         longer = asked(run.tokenizer, batch.rollout, with_answer)
-        return widened(read_by(teacher, run, longer), batch.mask.shape[1])
+        return pad_columns(read_by(teacher, run, longer), batch.mask.shape[1])
 
     return says
 

@@ -28,8 +28,8 @@ from refimpl import seeds
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.history import Meter
 from refimpl.loop import update
+from refimpl.options import Run
 from refimpl.rollout import Batch
-from refimpl.run import Run
 from refimpl.starts import weights_digest
 
 STORE = DATA / "late"

@@ -33,20 +33,20 @@ from experiments.gpu import captured, experts, machine, pairs
 from experiments.store import provenance
 from refimpl import decoding, sft
 from refimpl.algorithms import ALGORITHMS
-from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.keep.files import writable_file, write
 from refimpl.loop import updates
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe
-from refimpl.prepare import prepare
+from refimpl.options import prepare
 from refimpl.pretrained import fast
 from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs
 from refimpl.pretrained.lora import lora
 from refimpl.pretrained.packaged import fetched
+from refimpl.responses import collect
 from refimpl.rollout import Rollout
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer

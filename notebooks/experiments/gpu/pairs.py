@@ -20,12 +20,12 @@ from torch import Tensor
 from experiments.bench import _in_turn, sampler
 from refimpl.advantages import Scored
 from refimpl.algorithms import get
-from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.loop import train
 from refimpl.models import trainable_copy
-from refimpl.prepare import prepare
+from refimpl.options import prepare
 from refimpl.pretrained.logprobs import log_probs
+from refimpl.responses import collect
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 

@@ -20,8 +20,8 @@ import torch
 from experiments import store
 from experiments.gpu import machine
 from refimpl import TrainConfig, train
+from refimpl.options import Run
 from refimpl.pretrained import fast
-from refimpl.run import Run
 from refimpl.samplers import Policy
 
 TRAIN = sys.modules["refimpl.loop"]
