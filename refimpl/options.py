@@ -171,6 +171,7 @@ def prepare(
     # The method, and the settings as its paper completes them.
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config, hyperparameters = check_fit(config or TrainConfig(), method)
+    matters = method.acts_without_advantage(**hyperparameters)
     # The problems.
     task = Arithmetic() if task is None else task
     rows = rows_of(task, "sample", config.prompts_per_rollout)
@@ -230,7 +231,7 @@ def prepare(
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],
         records_routing=records_routing,
-        zero_advantage_rows_matter=method.acts_without_advantage(**hyperparameters),
+        zero_advantage_rows_matter=matters,
         by_group=getattr(log_probs, "by_group", False),
     )
     run.reads_old |= config.replay == "R2"

@@ -28,7 +28,7 @@ from torch import nn, tensor
 
 import refimpl as rl
 from experiments import grid
-from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart
+from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, loop
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.interop import scored as bridged
 from refimpl.keep import checkpoint
@@ -43,7 +43,7 @@ from refimpl.shell.flags import LEFT, parse_settings
 from refimpl.shell.main import ours
 from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
 from refimpl.validation import annotations
-from tests.worlds import PROMPTS, SMALL, TOKENIZER, TRAIN, fixed_noise, random_model
+from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
 
 NAN, INF = math.nan, math.inf
 
@@ -290,7 +290,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     def too_late(*_):
         raise AssertionError("work started")
 
-    monkeypatch.setattr(TRAIN, "collect", too_late)
+    monkeypatch.setattr(loop, "collect", too_late)
     run = partial(at, "train")
     run("'gropo' … did you mean 'grpo'", algorithm="gropo")
     run("config must be of type TrainConfig or None … seed", config={"seed": 1})

@@ -8,7 +8,6 @@ import sys
 import zlib
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from refimpl import (
     UserError,
     collect,
     logprobs,
+    loop,
     prepare,
     train,
     warm_start,
@@ -38,8 +38,6 @@ from refimpl.pretrained.extras import needed
 from refimpl.pretrained.lora import lora
 from refimpl.rollout import Batch, Rollout
 from refimpl.tasks import Arithmetic, make_tokenizer
-
-TRAIN = import_module("refimpl.loop")  # `refimpl.train` is the function in it
 
 TOKENIZER = make_tokenizer()
 EOS, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
@@ -164,8 +162,8 @@ def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
     mini = replace(batch, tokens=tokens, responses=tokens.new_tensor(len(batch)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "backward", lambda loss: losses.append(loss))
-        patch.setattr(TRAIN, "descend", lambda run, meter: torch.zeros(()))
-        TRAIN.update(run, mini, meter)
+        patch.setattr(loop, "optimizer_step", lambda run, meter: torch.zeros(()))
+        loop.update(run, mini, meter)
     return torch.stack(losses).sum(), meter.read()
 
 
@@ -230,7 +228,7 @@ def diverging(monkeypatch, when: int, model="model"):
         [*getattr(run, model).parameters()][-1].register_hook(hook)
         return run
 
-    monkeypatch.setattr(TRAIN, "prepare", spoil)
+    monkeypatch.setattr(loop, "prepare", spoil)
 
 
 def unwritable(monkeypatch, when: int):

@@ -12,5 +12,5 @@ from course.kit.plots import normalisers as ragged
 from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
-from refimpl.responses import refill
+from refimpl.responses import DynamicSampling
 from refimpl.rewards import overlong_punishment

@@ -80,7 +80,7 @@ def test_a_token_mask_is_mopds_gate():
     gate = {"corrections": {"token_mask": (low, high)}, "rollout_dtype": "int8"}
     run, batch, _ = rolled_out("reinforce", hyperparameters={"correct": True}, **gate)
     said = distil.one(random_model(1))(run, 0, batch) - batch.old_logp
-    run.acts_everywhere = True
+    run.zero_advantage_rows_matter = True
     loss, measured = measured_loss(run, replace(batch, advantages=said))
     w = (batch.old_logp - batch.rollout.logp).exp()
     kept = ((w >= low) & (w <= high)) * batch.mask

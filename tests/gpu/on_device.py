@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from experiments.gpu import captured, check, experts
-from refimpl import UserError, collect, sampling, seeds, sft
+from refimpl import UserError, collect, loop, sampling, seeds, sft
 from refimpl.algorithms import ALGORITHMS, get
 from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
@@ -22,7 +22,7 @@ from refimpl.shell.flags import parse_settings
 from refimpl.starts import WarmStart
 from tests import worlds
 from tests.gpu import simgpu
-from tests.worlds import TOKENIZER, TRAIN, fixed_noise
+from tests.worlds import TOKENIZER, fixed_noise
 
 captured.use()
 
@@ -147,14 +147,14 @@ def test_advantages_that_somebody_made_on_the_cpu_are_taken():
 
 
 def test_a_policy_that_diverges_ends_its_run_and_not_the_device(monkeypatch):
-    updates = TRAIN.updates
+    updates = loop.updates
 
     def spoiled(run, batch, step):
         measured = updates(run, batch, step)
         next(run.model.parameters()).data.mul_(math.nan if step else 1.0)
         return measured
 
-    monkeypatch.setattr(TRAIN, "updates", spoiled)
+    monkeypatch.setattr(loop, "updates", spoiled)
     with pytest.warns(UserWarning, match="no longer finite"):
         history = worlds.small_run(device="cuda", reward=fixed_noise)
     assert isinstance(history.ended, UserError) and len(history) == 2
@@ -166,7 +166,7 @@ def waits(case: str, tokens: int) -> int:
     name, given = asked(case)
     given |= {"device": "cuda", "prompts_per_rollout": 8, "max_new_tokens": tokens}
     run = worlds.prepared(name, **given)
-    TRAIN.updates(run, collect(run, 0)[0], 0)  # what is asked once
+    loop.updates(run, collect(run, 0)[0], 0)  # what is asked once
     with simgpu.record() as sampled:
         batch, _ = collect(run, 1)
     assert batch.mask.shape[1] == tokens

@@ -232,7 +232,7 @@ def test_a_surrogate_is_a_function_of_the_ratio_and_the_advantage(name):
     """Both log-probs lower by one nat: no ratio changes, but log π does; and, in IPO,
     whether a probability has moved by more than δ."""
     t = stale_tokens()
-    lower = t._replace(logp=t.logp - t.mask, old_logp=t.old_logp - t.mask)
+    lower = replace(t, logp=t.logp - t.mask, old_logp=t.old_logp - t.mask)
     one, other = (objective_of(ALGORITHMS[name], x).value for x in (t, lower))
     assert torch.allclose(one, other, **EXACT) == (name not in NO_SURROGATE)
 
@@ -244,7 +244,7 @@ def test_a_surrogate_is_a_function_of_the_ratio_and_the_advantage(name):
 def test_whether_an_objective_acts_without_an_advantage_is_known(algorithm, chosen):
     """Where Â is 0 throughout and it does not, the trainer skips the pass."""
     tokens = stale_tokens()
-    idle = tokens._replace(advantages=torch.zeros_like(tokens.mask))
+    idle = replace(tokens, advantages=torch.zeros_like(tokens.mask))
     value = objective_of(algorithm, idle, **chosen).value
     acts = value.requires_grad and slope_of(value, tokens).abs().max() > 0
     checked = algorithm.check_hyperparameters(chosen)
@@ -260,7 +260,7 @@ def test_the_papers_objectives_are_proportional_to_the_advantage(algorithm, chos
     """
     for c, seed in ((1e-3, 0), (0.3, 1), (50.0, 2), (1e3, 3)):
         tokens = stale_tokens(seed=seed)
-        scaled = tokens._replace(advantages=c * tokens.advantages)
+        scaled = replace(tokens, advantages=c * tokens.advantages)
         one, other = (objective_of(algorithm, t, **chosen) for t in (tokens, scaled))
         slopes = [slope_of(x.value, tokens) for x in (one, other)]
         for now, usual in ((other.value, one.value), slopes[::-1]):
@@ -345,7 +345,9 @@ def test_a_loss_is_minus_the_sum_of_weight_times_objective(algorithm):
     other = torch.rand(t.mask.shape, generator=torch.Generator().manual_seed(2))
 
     def loss(weight):
-        return algorithm.policy_loss(*t[:4], weight).loss
+        return algorithm.policy_loss(
+            t.logp, t.old_logp, t.advantages, t.mask, weight
+        ).loss
 
     for weight in (t.weight, other, 2 * t.weight + other):
         by_hand = -(objective_of(algorithm, t).value * weight).sum()

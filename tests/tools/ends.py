@@ -21,14 +21,13 @@ import tempfile
 import time
 import warnings
 from collections import defaultdict
-from importlib import import_module
 from pathlib import Path
 
 import torch
 import tyro
 from tabulate import tabulate
 
-from refimpl import History, tasks
+from refimpl import History, loop, samples, tasks
 from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv
 from refimpl.shell import main as command
@@ -133,7 +132,6 @@ def full(works, *given):
 
 
 WORLD = tasks.Arithmetic
-COLLECT, TRAIN = (import_module(f"refimpl.{name}") for name in ("collect", "train"))
 WAYS: dict[str, Way] = {
     "Ctrl-C": Signal("SIGINT"),
     "Ctrl-C twice": Signal("SIGINT", times=2),
@@ -146,9 +144,9 @@ WAYS: dict[str, Way] = {
     "the reward raises": Failing(WORLD, "reward", away),
     "the reward is NaN": Failing(WORLD, "reward", nan),
     "the task raises": Failing(WORLD, "sample", away),
-    "a fault of ours": Failing(COLLECT, "compare", bug, status=1),
-    "weights not finite": Failing(TRAIN, "descend", diverge, whole=False),
-    "full disk": Failing(COLLECT, "show", full, whole=False),
+    "a fault of ours": Failing(loop, "sampler_mismatch", bug, status=1),
+    "weights not finite": Failing(loop, "optimizer_step", diverge, whole=False),
+    "full disk": Failing(samples, "show", full, whole=False),
 }
 
 

@@ -487,7 +487,7 @@ def test_a_model_that_is_not_here_is_asked_of_the_hub_only_if_it_can_be(monkeypa
 def test_where_memory_ends_its_settings_are_named(error, capsys, monkeypatch):
     """What is complete is kept."""
     pay(monkeypatch)
-    updates, update = [], worlds.TRAIN.update
+    updates, update = [], worlds.loop.update
 
     def fails(*given):
         updates.append(given)
@@ -495,7 +495,7 @@ def test_where_memory_ends_its_settings_are_named(error, capsys, monkeypatch):
             raise error
         update(*given)
 
-    monkeypatch.setattr(worlds.TRAIN, "update", fails)
+    monkeypatch.setattr(worlds.loop, "update", fails)
     assert run(f"{RUN} --history h.csv") == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "prompts_per_rollout, group_size" in said and "micro_batch_size" in said

@@ -1,16 +1,20 @@
 """From problems to a batch: sampled, scored, compared, and described."""
 
 import warnings
-from importlib import import_module
 from unittest.mock import Mock
 
 import pytest
 import torch
 
-from refimpl import collect, updates
+from refimpl import collect, loop, updates
 from refimpl.logprobs import log_probs, values
 from refimpl.models import precision
-from refimpl.responses import Drawn, DynamicSamplingError, describe, refill
+from refimpl.responses import (
+    DynamicSampling,
+    DynamicSamplingError,
+    Responses,
+    describe,
+)
 from refimpl.rollout import Rollout
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
@@ -22,8 +26,6 @@ from tests.worlds import (
     prompts_of,
     rolled_out,
 )
-
-COLLECT = import_module("refimpl.collect")  # `refimpl.collect` is the function in it
 
 
 def test_problems_and_samples_change_from_rollout_to_rollout():
@@ -133,7 +135,7 @@ def test_a_first_rollout_with_nothing_to_learn_is_warned_of(reward):
     assert [w.category for w in found] == ([TaskWarning] if reward is None else [])
 
 
-def drawn(*scores, correct=None, texts=None) -> Drawn:
+def drawn(*scores, correct=None, texts=None) -> Responses:
     """Groups of two: prompts of 3, 3, 4, 4, 3 … tokens, responses of 2, 4, 1, 4, 2 …"""
     scores, row = torch.tensor(scores), torch.arange(len(scores))
     correct = scores if correct is None else torch.tensor(correct)
@@ -148,7 +150,8 @@ def drawn(*scores, correct=None, texts=None) -> Drawn:
         group=row // 2,
     )
     texts = texts or [f"{i}" for i in row]
-    return Drawn(rollout, texts, scores, scores, correct, 2, {"half": scores / 2})
+    prompts, parts = ["3+9="] * len(row), {"half": scores / 2}
+    return Responses(rollout, prompts, texts, scores, scores, correct, 2, parts)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +170,13 @@ def drawn(*scores, correct=None, texts=None) -> Drawn:
 def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, rows):
     asked = []
 
-    def more(n) -> Drawn:
-        asked.append(n)
-        return drawn(*rounds[n], correct=[9.0 + n] * len(rounds[n]))
+    def draw(refill: int = 0) -> Responses:
+        if refill == 0:
+            return drawn(*rounds[0])
+        asked.append(refill)
+        return drawn(*rounds[refill], correct=[9.0 + refill] * len(rounds[refill]))
 
-    found, kept, done = refill(drawn(*rounds[0]), more, wanted, most)
+    found, kept, done = DynamicSampling(wanted, most)(draw)
     assert (done, asked) == (taken, list(range(1, taken)))
     assert kept.tolist() == rows
     scores = torch.tensor([score for scores in rounds[:taken] for score in scores])
@@ -215,21 +220,21 @@ def test_a_batch_is_filled_by_what_is_paid_before_a_punishment(share):
 
 def test_every_refill_has_seeds_of_its_own(monkeypatch):
     """On a task of one problem only the responses can tell the rounds apart."""
-    seeds, texts, draw = [], [], COLLECT.draw
+    seeds, texts, draw = [], [], loop.sample_and_score
 
     class OneProblem(Arithmetic):
         def sample(self, n, seed):
             seeds.append(seed)
             return [{"prompt": "3+9=", "answer": 12}] * n
 
-    def spy(*arguments):
-        texts.append(tuple((drawn := draw(*arguments)).texts))
+    def spy(*arguments, **given):
+        texts.append(tuple((drawn := draw(*arguments, **given)).texts))
         return drawn
 
     settings = {"dynamic_sampling": True, "max_sampling_rounds": 4}
     run = prepared(task=OneProblem(), reward=always_one, **settings)
     seeds.clear()
-    monkeypatch.setattr(COLLECT, "draw", spy)
+    monkeypatch.setattr(loop, "sample_and_score", spy)
     said = r"4 rounds of 4 prompts gave no group of 4 .* reward 1\.00"
     with pytest.raises(DynamicSamplingError, match=said):
         collect(run, 0)

@@ -15,7 +15,7 @@ from refimpl import History, collect, train
 from refimpl import history as measuring
 from refimpl.history import Meter
 from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
-from refimpl.metrics import MeanOfPassed, OwnLoss
+from refimpl.metrics import AuxiliaryLoss, MeanOverForwarded
 from refimpl.rollout import Batch
 from refimpl.samples import chosen, line, show
 from refimpl.tasks import Arithmetic
@@ -141,8 +141,8 @@ def part_of(z, mask, tokens, passed=None):
     return Batch(rollout, mask, old_logp, 0 * z, tokens=tokens), z - 1
 
 
-def passed_mean(value) -> MeanOfPassed:
-    return MeanOfPassed(torch.tensor(value))
+def passed_mean(value) -> MeanOverForwarded:
+    return MeanOverForwarded(torch.tensor(value))
 
 
 def test_a_meter_by_hand():
@@ -153,7 +153,7 @@ def test_a_meter_by_hand():
     passed = torch.ones(2, 2)
     part, logp = part_of([[0.1, -0.2], [0.3, 9.0]], [[1, 1], [1.0, 0]], 8.0, passed)
     metrics = {"clip_ratio/low_mean": third, "router/shift": passed_mean(0.8)}
-    critic = {"value_loss": OwnLoss(torch.tensor(0.25))}
+    critic = {"value_loss": AuxiliaryLoss(torch.tensor(0.25))}
     meter.add(part, logp, torch.tensor(1.0), metrics | critic)
     part, logp = part_of([[-0.7, 5.0]], [[1.0, 0.0]], 8.0)
     metrics = {"clip_ratio/low_mean": 3 * third, "router/shift": passed_mean(0.4)}
@@ -161,7 +161,7 @@ def test_a_meter_by_hand():
     meter.end_update(torch.tensor(2.0))
     part, logp = part_of([[0.0, 0.2]], [[1.0, 1.0]], 2.0)
     metrics = {"clip_ratio/low_mean": 0 * third, "router/shift": passed_mean(0.9)}
-    critic = {"value_loss": OwnLoss(0 * third)}
+    critic = {"value_loss": AuxiliaryLoss(0 * third)}
     meter.add(part, logp, torch.tensor(-1.0), metrics | critic)
     meter.end_update(torch.tensor(4.0))
     low, middle, high = torch.tensor([0.1, -0.2, 0.3, 9.0, -0.7, 0.0, 0.2]).quantile(

@@ -67,7 +67,7 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     def second(run, step):
         run.history.rows[-1]["mine"] += 1.0
         if step == 1:
-            run.stopping = signal.SIGINT
+            run.stop_signal = signal.SIGINT
 
     monkeypatch.setattr(hooks, "tqdm", bar := Mock())
     settings = {"checkpoint_every": 1, "checkpoint_dir": tmp_path, "eval_every": 2}

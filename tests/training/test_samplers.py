@@ -172,7 +172,7 @@ def test_the_trainer_weighs_and_counts_by_the_policy_that_is_behind(rules, two):
         run = prepared(**how, **late)
         updates(run, collect(run, 0)[0], 0)
         batch, metrics = collect(run, 1)
-        run.acts_everywhere = True
+        run.zero_advantage_rows_matter = True
         loss, measured = measured_loss(run, batch)
         found.append((loss.item(), measured))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-4, abs=1e-6)

@@ -146,7 +146,7 @@ def test_the_distance_from_the_reference(drawn):
         reference, _ = log_probs(drawn.run.reference, drawn.batch.rollout)
     assert torch.allclose(drawn.batch.ref_logp, reference, atol=1e-5)
     moved = drawn.batch.old_logp - drawn.batch.ref_logp
-    assert drawn.metrics["kl"] == drawn.mean(moved)
+    assert drawn.metrics["KL"] == drawn.mean(moved)
 
 
 def test_a_critics_values(drawn):
@@ -193,7 +193,7 @@ class Passed(Drawn):
         super().__init__(drawn.run, drawn.batch, {})
         run, rollout = self.run, self.batch.rollout
         disturb(run.model, 0.002)
-        run.acts_everywhere = True
+        run.zero_advantage_rows_matter = True
         self.loss, self.metrics = measured_loss(run, self.batch)
         replayed = rollout.experts if run.config.replay else None
         with routed(run.model, experts=replayed) as self.now:
@@ -208,7 +208,8 @@ class Passed(Drawn):
     def added_by(self, term):
         """To the loss that an update sends backward."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.run, "terms", [t for t in self.run.terms if t != term])
+            kept = [t for t in self.run.loss_terms if t != term]
+            patch.setattr(self.run, "loss_terms", kept)
             return self.loss - measured_loss(self.run, self.batch)[0]
 
 
@@ -239,19 +240,19 @@ def critics(p):
     return value_loss(*v, p.batch.mask)
 
 
-TERMS = {"load_balance": balance, "kl": kl, "entropy": bonus, "value": critics}
+TERMS = {"LoadBalance": balance, "KL": kl, "Entropy": bonus, "Value": critics}
 
 
 def test_each_term_adds_what_it_says(passed):
     """Neither γ nor a cap on weights acts on it."""
-    c, wanted = passed.run.config, ["load_balance"]
-    wanted += ["kl"] * (c.kl_in == "loss") + ["entropy"] * (c.entropy_bonus > 0)
-    names = [term.__qualname__.partition(".")[0] for term in passed.run.terms]
-    assert names == [*wanted, *["value"] * (passed.run.critic is not None)]
-    for name, term in zip(names, passed.run.terms):
+    c, wanted = passed.run.config, ["LoadBalance"]
+    wanted += ["KL"] * (c.kl_in == "loss") + ["Entropy"] * (c.entropy_bonus > 0)
+    names = [type(term).__name__ for term in passed.run.loss_terms]
+    assert names == [*wanted, *["Value"] * (passed.run.critic is not None)]
+    for name, term in zip(names, passed.run.loss_terms):
         found, by_hand = passed.added_by(term), TERMS[name](passed)
         assert found.item() == pytest.approx(by_hand.item(), rel=1e-5, abs=1e-7)
-        if name != "value":  # a critic's own; else to the whole gradient's rounding
+        if name != "Value":  # a critic's own; else to the whole gradient's rounding
             apart = slopes(found - by_hand, passed.run.model, **AGAIN)
             whole = slopes(passed.loss, passed.run.model, **AGAIN)
             assert same_gradients(whole + apart, whole)
@@ -276,7 +277,7 @@ def test_the_methods_loss_and_what_corrects_its_ratio(passed, monkeypatch):
         logp = logp + (gamma / gamma.detach()).log() * left  # no value
     given = logp, old_logp, batch.advantages, left, weight
     wanted, measured = method.policy_loss(*given)
-    monkeypatch.setattr(passed.run, "terms", [])
+    monkeypatch.setattr(passed.run, "loss_terms", [])
     found, _ = measured_loss(passed.run, batch)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-7)
     pair = (slopes(x, passed.run.model, **AGAIN) for x in (found, wanted))

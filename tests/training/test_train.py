@@ -17,6 +17,7 @@ from refimpl import (
     curve,
     evaluate,
     hooks,
+    loop,
     sft,
     train,
     updates,
@@ -25,7 +26,6 @@ from refimpl.tasks import Arithmetic
 from tests.worlds import (
     SMALL,
     TOKENIZER,
-    TRAIN,
     fixed_noise,
     prepared,
     random_model,
@@ -186,7 +186,7 @@ def test_the_defaults_are_the_warm_start_and_the_arithmetic_world():
 
 def test_what_cannot_run_is_refused_before_the_warm_start(monkeypatch):
     """Which may have to be trained. The other sentences: `tests/test_bad_input.py`."""
-    prepare = vars(TRAIN)["prepare"].__wrapped__.__globals__
+    prepare = vars(loop)["prepare"].__wrapped__.__globals__
     monkeypatch.setitem(prepare, "warm_start", None)
     for words, given in (
         ("one update per rollout", {"config": replace(SMALL, minibatches=1)}),

@@ -12,7 +12,7 @@ from refimpl import (
     ALGORITHMS,
     Objective,
     collect,
-    descent,
+    loop,
     normalisers,
     updates,
 )
@@ -26,7 +26,6 @@ from refimpl.normalisers import NORMALISERS
 from refimpl.options import CRITIC_LEARNING_RATE
 from refimpl.rollout import Batch
 from tests.worlds import (
-    TRAIN,
     always_one,
     disturb,
     fixed_noise,
@@ -45,14 +44,14 @@ from tests.worlds import (
 @pytest.fixture
 def dealt(monkeypatch):
     """The groups of each mini-batch that was learned from."""
-    groups, update = [], TRAIN.update
+    groups, update = [], loop.update
 
     def spy(run, mini, meter):
         assert mini.tokens == mini.mask.sum()
         groups.append(mini.rollout.group.tolist())
         return update(run, mini, meter)
 
-    monkeypatch.setattr(TRAIN, "update", spy)
+    monkeypatch.setattr(loop, "update", spy)
     return groups
 
 
@@ -96,12 +95,12 @@ def one_update(run, mini) -> dict[str, float]:
     """The metrics of an update whose gradient stays, and which moves nothing."""
     meter = Meter()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(descent, "MAX_GRAD_NORM", math.inf)
+        patch.setattr(loop, "MAX_GRAD_NORM", math.inf)
         patch.setattr(run.optimizer, "step", lambda: None)
         patch.setattr(run.optimizer, "zero_grad", lambda **_: None)
         for p in (p for group in run.optimizer.param_groups for p in group["params"]):
             p.grad = None
-        TRAIN.update(run, mini, meter)
+        loop.update(run, mini, meter)
     return {name: float(value) for name, value in meter.updates[0].items()}
 
 
@@ -220,7 +219,7 @@ def test_no_gradient_is_longer_than_the_bound(bound, monkeypatch):
             lengths = torch.stack([p.grad.norm() for p in group["params"]])
             norms[name].append(lengths.norm().item())
 
-    monkeypatch.setattr(descent, "MAX_GRAD_NORM", bound)
+    monkeypatch.setattr(loop, "MAX_GRAD_NORM", bound)
     run = prepared("ppo")
     run.optimizer.register_step_pre_hook(note)
     before = updates(run, collect(run, 0)[0], 0)["grad_norm"]
@@ -234,7 +233,7 @@ def test_no_gradient_is_longer_than_the_bound(bound, monkeypatch):
 
 def test_sgd_steps_by_the_gradient_itself(monkeypatch):
     """θ ← θ − η g, with no memory of the step before."""
-    monkeypatch.setattr(descent, "MAX_GRAD_NORM", math.inf)
+    monkeypatch.setattr(loop, "MAX_GRAD_NORM", math.inf)
     run = prepared(reward=fixed_noise, optimizer="sgd", learning_rate=0.1)
     mini, _ = first_mini(run, collect(run, 0)[0])
     for _ in range(2):
@@ -242,7 +241,7 @@ def test_sgd_steps_by_the_gradient_itself(monkeypatch):
         gradient = grads(run.model)
         before = weights(run.model)
         run.optimizer.zero_grad()
-        TRAIN.update(run, mini, Meter())
+        loop.update(run, mini, Meter())
         assert gradient.abs().max() > 1e-3
         assert_close(weights(run.model), before - 0.1 * gradient)
         assert all(p.grad is None for p in run.model.parameters())
@@ -277,7 +276,7 @@ def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
     """A row alone has no padding, and its share of the tokens is its share of the loss.
     (Every part is balanced by itself: all of them are not the whole.)"""
     run = prepared(model=random_moe(), reward=fixed_noise, micro_batch_size=1)
-    run.acts_everywhere = True
+    run.zero_advantage_rows_matter = True
     batch, _ = collect(run, 0)
     assert batch.rollout.end.unique().numel() > 3
     alone, share = [], batch.rollout.length / batch.rollout.length.sum()
@@ -295,7 +294,7 @@ def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
 def test_what_is_not_asked_for_is_not_there():
     run = prepared()
     assert run.critic is run.reference is None
-    assert not run.terms and not run.corrections
+    assert not run.loss_terms and not run.corrections
     columns = set(small_run(rollouts=1).columns)
     assert not columns & {"kl", "value_loss", "router/shift", "sampling/kl"}
 
@@ -318,13 +317,13 @@ def some_equal(completions, **_):
 @pytest.fixture
 def passed(monkeypatch):
     """How many rows each pass of a loss had."""
-    rows, read = [], TRAIN.Run.read
+    rows, read = [], loop.Run.read
 
     def spy(run, rollout):
         rows.append(len(rollout))
         return read(run, rollout)
 
-    monkeypatch.setattr(TRAIN.Run, "read", spy)
+    monkeypatch.setattr(loop.Run, "read", spy)
     return rows
 
 
@@ -336,7 +335,7 @@ def test_groups_of_equal_rewards_are_not_computed(normaliser, passed):
     disturb(run.model)
     mini = replace(batch, tokens=batch.mask.sum())
     quick, found = one_update(run, mini), grads(run.model)
-    run.acts_everywhere = True
+    run.zero_advantage_rows_matter = True
     full = one_update(run, mini)
     assert passed == [8, 16]
     assert same_gradients(found, grads(run.model))

@@ -179,7 +179,7 @@ def distil(says: Says, config=TOY, **given) -> rl.History:
     """A run whose advantages are log π_T − log π_old, token by token; `kl` in its
     history is the mean of log π_old − log π_T over the rollout's tokens."""
     run = rl.prepare("reinforce", config, **given)
-    run.acts_everywhere = True
+    run.zero_advantage_rows_matter = True
     for step in range(config.rollouts):
         batch, described = rl.collect(run, step)
         said = says(run, step, batch) - batch.old_logp

@@ -36,7 +36,7 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.keep.files import writable_file, write
-from refimpl.loop import updates
+from refimpl.loop import collect, updates
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe
 from refimpl.options import prepare
@@ -46,7 +46,6 @@ from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs
 from refimpl.pretrained.lora import lora
 from refimpl.pretrained.packaged import fetched
-from refimpl.responses import collect
 from refimpl.rollout import Rollout
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer

@@ -36,7 +36,7 @@ from trl import GRPOConfig, GRPOTrainer
 from experiments import bench, real
 from experiments.gpu import captured, machine
 from refimpl import TrainConfig, evaluate, seeds, train, warm_start
-from refimpl.descent import MAX_GRAD_NORM
+from refimpl.loop import MAX_GRAD_NORM
 from refimpl.models import frozen_copy, one_thread
 from refimpl.pretrained import fast, logprobs
 from refimpl.pretrained.chat import Chat

@@ -21,11 +21,10 @@ from experiments.bench import _in_turn, sampler
 from refimpl.advantages import Scored
 from refimpl.algorithms import get
 from refimpl.config import TrainConfig
-from refimpl.loop import train
+from refimpl.loop import collect, train
 from refimpl.models import trainable_copy
 from refimpl.options import prepare
 from refimpl.pretrained.logprobs import log_probs
-from refimpl.responses import collect
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 

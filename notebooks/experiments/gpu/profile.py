@@ -19,20 +19,19 @@ import torch
 
 from experiments import store
 from experiments.gpu import machine
-from refimpl import TrainConfig, train
+from refimpl import TrainConfig, loop, train
 from refimpl.options import Run
 from refimpl.pretrained import fast
 from refimpl.samplers import Policy
 
-TRAIN = sys.modules["refimpl.loop"]
 SAMPLING = "sampling"
 PHASES = {
     (Policy, "respond"): SAMPLING,
-    (TRAIN, "collect"): "rewards, advantages",
+    (loop, "collect"): "rewards, advantages",
     (Run, "read"): "update: forward",
     (torch.Tensor, "backward"): "update: backward",
-    (TRAIN, "descend"): "update: optimizer",
-    (TRAIN, "updates"): "update: loss, metrics",
+    (loop, "optimizer_step"): "update: optimizer",
+    (loop, "updates"): "update: loss, metrics",
 }
 """What each function does beside calling others of these."""
 KINDS = {"scaled_dot_product|attention": "attention", "mm$|linear": "matrix products"}
