@@ -139,7 +139,7 @@ def test_a_rule_that_is_renamed_leaves_stored_runs_their_names(tmp_path):
     cap, band = {"token_truncate": 2.0}, {"token_mask": (0.5, 5.0), "sampler_delay": 4}
     now = {"arm": "GRPO", "changed": cap, "corrections": cap}
     was = {"max_rollout_weight": 2.0}
-    assert store.plain(now) == {"arm": "GRPO", "changed": was, **was}
+    assert store.run_spec(now) == {"arm": "GRPO", "changed": was, **was}
     with Store(tmp_path / "real", COLUMNS) as kept:
         kept.add(now, ROWS, ABOUT)
         kept.add({"arm": "GRPO", "changed": band}, ROWS, ABOUT)

@@ -1,8 +1,8 @@
-"""`python -m experiments.gpu.profile OUT.json`: where a toy GRPO rollout's time goes.
+"""`python -m experiments.gpu.profile OUT.json`: how a toy GRPO rollout spends its time.
 
 Phases are timed by the clock alone. One more run with the same seed, and so with the
-same tokens, has a profiler while it samples: what operators took by themselves is split
-off the clock's time, and the rest is Python and what torch does around them.
+same tokens, samples under a profiler. Its times of operators are subtracted from the
+clock's time, and the rest is Python and the overhead of torch.
 """
 
 import json
@@ -19,28 +19,27 @@ import torch
 
 from experiments import store
 from experiments.gpu import machine
-from refimpl import TrainConfig, train
+from refimpl import TrainConfig, loop, train
 from refimpl.pretrained import fast
 from refimpl.run import Run
 from refimpl.samplers import Policy
 
-TRAIN = sys.modules["refimpl.train"]  # `refimpl.train` is the function in it
 SAMPLING = "sampling"
 PHASES = {
     (Policy, "respond"): SAMPLING,
-    (TRAIN, "collect"): "rewards, advantages",
+    (loop, "collect"): "rewards, advantages",
     (Run, "read"): "update: forward",
     (torch.Tensor, "backward"): "update: backward",
-    (TRAIN, "descend"): "update: optimizer",
-    (TRAIN, "updates"): "update: loss, metrics",
+    (loop, "descend"): "update: optimizer",
+    (loop, "updates"): "update: loss, metrics",
 }
-"""What each function does beside calling others of these."""
+"""The phase that each function is, apart from its calls of the others."""
 KINDS = {"scaled_dot_product|attention": "attention", "mm$|linear": "matrix products"}
 REST, PYTHON = "other operators", "Python and overhead"
 
 
 class Clock:
-    """Seconds of each phase, without the phases inside it."""
+    """Measure the seconds of each phase, without the phases inside it."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict = defaultdict(float)
@@ -65,7 +64,7 @@ class Clock:
 
 
 def rollouts(n: int, seconds: dict, wrapped: dict) -> None:
-    """Train for so many, and for one before, of which `seconds` keeps nothing."""
+    """Train for `n` rollouts after a first one, which `seconds` does not count."""
 
     def forget(run, step: int) -> None:
         if step == 0:
@@ -79,7 +78,7 @@ def rollouts(n: int, seconds: dict, wrapped: dict) -> None:
 
 
 def phases(n: int) -> dict[str, float]:
-    """Seconds per rollout, without a profiler."""
+    """Seconds per rollout by phase, without a profiler."""
     clock = Clock()
     works = {(o, f): clock.timing(getattr(o, f), PHASES[o, f]) for o, f in PHASES}
     rollouts(n, clock.seconds, works)
@@ -87,7 +86,7 @@ def phases(n: int) -> dict[str, float]:
 
 
 def operators(n: int) -> dict[str, float]:
-    """Seconds per rollout that the operators of sampling take by themselves."""
+    """Seconds per rollout in operators during sampling, by kind."""
     seconds: defaultdict = defaultdict(float)
     respond = Policy.respond
 
