@@ -39,7 +39,7 @@ def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable
 
 
 def two_sided_clip(epsilon: float = 0.2) -> Callable:
-    """GRPO's clip without the min: nothing outside [1 − ε, 1 + ε], whichever way."""
+    """GRPO's clip without the min: 0 outside [1 − ε, 1 + ε] on both sides."""
 
     def gate(r, advantages):
         return ((r - 1).abs() <= epsilon).to(r)

@@ -231,7 +231,7 @@ def share_needed(work: Callable, needed: str = NEEDED) -> float:
 
 
 def recording(repeats: int = 9) -> dict:
-    """How much slower the sampler is if it records the experts of a mixture."""
+    """Measure the cost of recording the experts of a mixture while sampling."""
     model, tokenizer, _ = warm_start(WarmStart(preset="tiny-moe"))
     prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
 
@@ -329,7 +329,7 @@ def _or_none(number: float) -> float | None:
 
 
 def same_history(model, tokenizer) -> bool:
-    """Whether two short runs with one seed record the same numbers."""
+    """True if two short runs with one seed record the same numbers."""
     config = TrainConfig(rollouts=3, eval_problems=32)
     first, second = (
         train("grpo", config=config, model=model, tokenizer=tokenizer, progress=False)

@@ -140,7 +140,7 @@ BROKEN = 0.5
 
 
 class Breaking(NamedTuple):
-    """How much higher a learning rate `arm` survives than `control`, in octaves (log2).
+    """Octaves by which `arm` survives a higher learning rate than `control` does.
 
     For each warm start, take the highest rate at which the mean over seeds of `reward`
     is BROKEN or more, and interpolate to the next rate on a straight line in log2 of
@@ -313,7 +313,7 @@ def verdict(
 
 
 class Verdict(NamedTuple):
-    """The verdict on a claim. `why` its premise is absent, or what would decide it."""
+    """The verdict on a claim. `why`: the absent premise, or what would decide it."""
 
     claim: Claim
     estimate: Estimate

@@ -369,7 +369,7 @@ def table(out: str | Path) -> pd.DataFrame:
 
 
 def outdated(runs: pd.DataFrame) -> pd.Series:
-    """Marks the runs whose arm has another formula today (another `behaviour`)."""
+    """Mark the runs whose arm has another formula today (another `behaviour`)."""
     cells = zip(runs["arm"], runs["changed"], runs["behaviour"])
     now = [
         formula(arm, tuple(changed.items())) if arm in ARMS else stored

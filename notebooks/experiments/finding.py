@@ -177,6 +177,8 @@ STAGES = {
 stage and a part of the second, τ = 1 was run before five more starts of the others. Of
 the stages then left, `pace-7` was run first, because only its pair was undecided."""
 LATER = {
-    "why": Study("What of the second side costs?", WHY, seeds=1, starts=FIRST),
-    "four": Study("Is it there with four updates?", FOUR, seeds=1, starts=FIRST),
+    "why": Study(
+        "Which part of the second side is harmful?", WHY, seeds=1, starts=FIRST
+    ),
+    "four": Study("Does it happen with four updates?", FOUR, seeds=1, starts=FIRST),
 }

@@ -77,6 +77,7 @@ def sources() -> Iterator[Path]:
     yield from sorted((NOTEBOOKS / "guide").glob("*.md"))
     yield from sorted((ROOT / "refimpl").rglob("*.py"))
     yield from sorted((NOTEBOOKS / "course").rglob("*.py"))
+    yield from sorted((NOTEBOOKS / "experiments").rglob("*.py"))
 
 
 def text(path: Path) -> str:

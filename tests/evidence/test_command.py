@@ -83,3 +83,18 @@ def test_a_mistake_is_one_sentence_before_any_work(line, tmp_path, monkeypatch, 
     assert LINES[line] in " ".join(printed.err.replace("│", " ").split())
     assert not printed.out and "Traceback" not in printed.err
     assert {path.name for path in tmp_path.rglob("*")} == {"file", "empty"}
+
+
+@pytest.mark.parametrize(
+    ("package", "above"),
+    [
+        ("refimpl", ("experiments", "course", "web")),
+        ("notebooks/experiments", ("course", "web")),
+    ],
+)
+def test_nothing_imports_what_is_built_on_it(package, above):
+    lines = r"^\s*(?:from|import) (?:" + "|".join(above) + r")\b.*"
+    files = list((ROOT / package).rglob("*.py"))
+    assert len(files) > 20
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    assert [re.findall(lines, text, re.M) for text in texts] == [[]] * len(texts)

@@ -162,7 +162,7 @@ def tiny(arguments) -> None:
 
 
 def smollm2(arguments) -> None:
-    """One rollout is timed in each turn, the second: the first pays for set-up.
+    """Time the second rollout of each turn, since the first includes set-up.
 
     On chapter 13's task and system message. Both sides take a mini-batch in one pass.
     """
@@ -182,7 +182,7 @@ def smollm2(arguments) -> None:
 
 
 def sampler(arguments) -> None:
-    """Batches of 32, as training has them and of prompts that all differ."""
+    """Time batches of 32 answers, as in training and with different prompts."""
     model, tokenizer = load(real.MODEL)
     model = model.to(arguments.device)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
