@@ -299,14 +299,14 @@ import sys, warnings
 warnings.filterwarnings("error", category=EncodingWarning, module="refimpl")
 import refimpl as rl
 from refimpl.keep.histories import from_csv
-from refimpl.pretrained import pretrained
+from refimpl.pretrained import packaged
 
 history = from_csv(sys.argv[1])
 assert history["gr\\u00f6sse"] == [1.5] and history.algorithm == "grpo"
 policy, tokenizer, _ = rl.warm_start()
-pretrained.folder("smollm2").mkdir(parents=True)
-(pretrained.folder("smollm2") / pretrained.DIGESTS).write_bytes(b"{}")
-assert pretrained.fetched("smollm2")
+packaged.folder("smollm2").mkdir(parents=True)
+(packaged.folder("smollm2") / packaged.DIGESTS).write_bytes(b"{}")
+assert packaged.fetched("smollm2")
 """
 
 
