@@ -78,7 +78,6 @@ def sources() -> Iterator[Path]:
     for code in ("refimpl", "notebooks/experiments"):
         yield from sorted((ROOT / code).rglob("*.py"))
     yield from sorted((NOTEBOOKS / "course").rglob("*.py"))
-    yield from sorted((NOTEBOOKS / "experiments").rglob("*.py"))
 
 
 def text(path: Path) -> str:
