@@ -43,6 +43,7 @@ of the other methods is asked in the tree itself."""
 CHILD = """
 import contextlib, io, json, runpy, sys, traceback
 import pytest
+from experiments.command import main as experiments
 from refimpl.__main__ import main
 from refimpl.algorithms import ALGORITHMS
 
@@ -59,6 +60,7 @@ def module(words):
     return 0
 
 ways = {"figure": lambda words: runpy.run_path(*words) and 0, "site": module}
+ways["evidence"] = experiments
 ways["tests"] = lambda words: pytest.main(
     "-q -o addopts= -p no:nbval -p no:cacheprovider".split() + words, [Ours()]
 )

@@ -1,21 +1,20 @@
-"""The arms of the experiments: methods with settings, under the names they go by.
+"""The arms of the experiments: methods with their settings, by name.
 
-Besides the course's algorithms there are gates that nobody published. They take one
-property away from a method, or add one, to find out which of them does it.
+Besides the course's algorithms there are gates that nobody published. Each takes one
+property away from a method, or adds one, to find out which property has the effect.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from experiments.drift import shared
-from refimpl import logprobs
+from refimpl import corrections, logprobs
 from refimpl.algorithms import Algorithm, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.rollout import Rollout
-from refimpl.shell.flags import gathered
 
 
 def _soft(r, tau: float):
@@ -24,10 +23,10 @@ def _soft(r, tau: float):
 
 
 def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable:
-    """SAPO's sech² where a token moves on, 1 where it comes back (as PPO's min).
+    """SAPO's sech² where a token moves on, 1 where it comes back (as in PPO's min).
 
-    `rising`: good tokens that fell below 1 may come back in full; `falling`: bad tokens
-    that rose above 1 may.
+    `rising`: good tokens whose ratio fell below 1 come back with full weight.
+    `falling`: so do bad tokens whose ratio rose above 1.
     """
 
     def gate(r, advantages):
@@ -40,7 +39,7 @@ def one_sided(tau: float, rising: bool = True, falling: bool = True) -> Callable
 
 
 def two_sided_clip(epsilon: float = 0.2) -> Callable:
-    """GRPO's clip without the min: nothing outside [1 − ε, 1 + ε], whichever way."""
+    """GRPO's clip without the min: 0 outside [1 − ε, 1 + ε] on both sides."""
 
     def gate(r, advantages):
         return ((r - 1).abs() <= epsilon).to(r)
@@ -49,9 +48,12 @@ def two_sided_clip(epsilon: float = 0.2) -> Callable:
 
 
 def half_open(tau: float) -> Callable:
-    """SAPO's sech² where a coin says so, 1 elsewhere: as many tokens are let through as
-    `one_sided` lets through, but not those that come back. The coin is the ratio's own
-    lower digits, so that a run is the same when it is repeated."""
+    """SAPO's sech² for a random half of the tokens, 1 for the others.
+
+    It lets as many tokens through as `one_sided`, but others than those that come back.
+    The random bit is taken from the lower digits of the ratio, so that a repeated run
+    is the same.
+    """
 
     def gate(r, advantages):
         coin = (r.double() * 1e5).frac() < 0.5
@@ -61,9 +63,11 @@ def half_open(tau: float) -> Callable:
 
 
 def coin_of_weight(tau: float) -> Callable:
-    """SAPO's sech², opened where a coin says so, on whichever side: so often that the
-    weight (1 − g) r |Â| let through is what `one_sided` lets through of the tokens of a
-    micro-batch, in expectation. The coin is `half_open`'s."""
+    """SAPO's sech², opened for random tokens on both sides (drawn as in `half_open`).
+
+    The probability makes the expected weight (1 − g) r |Â| that is let through in a
+    micro-batch equal to that of `one_sided`.
+    """
 
     def gate(r, advantages):
         soft = _soft(r, tau)
@@ -76,7 +80,7 @@ def coin_of_weight(tau: float) -> Callable:
 
 
 def mirrored(tau: float) -> Callable:
-    """`one_sided` the other way about: 1 where a token moves on, sech² coming back."""
+    """`one_sided` reversed: 1 where a token moves on, sech² where it comes back."""
 
     def gate(r, advantages):
         return torch.where((r - 1) * advantages > 0, 1.0, _soft(r, tau))
@@ -85,11 +89,11 @@ def mirrored(tau: float) -> Callable:
 
 
 class OneSidedIfShared:
-    """`one_sided`, but of the returning tokens only those may come back in full with
-    which a good and a bad response of the group begin alike (`drift.shared`).
+    """`one_sided`, but only for tokens that good and bad responses share.
 
-    Which they are stands in no ratio. So the gate is the run's `log_probs`, too, and
-    looks at the rollout that was read last. Before any it is SAPO's.
+    Those are the tokens with which a good and a bad response of a group both begin
+    (`drift.shared`). A ratio does not show this. So the gate also serves as the run's
+    `log_probs`, and remembers the rollout that was read last. Before that it is SAPO's.
     """
 
     def __init__(self, tau: float):
@@ -100,7 +104,7 @@ class OneSidedIfShared:
         self.rollout = rollout
         return logprobs.log_probs(model, rollout, temperature)
 
-    log_probs.by_group = True  # type: ignore[attr-defined]  # of whole groups
+    log_probs.by_group = True  # type: ignore[attr-defined]  # needs whole groups
 
     def __call__(self, r, advantages):
         soft = _soft(r, self.tau)
@@ -131,11 +135,18 @@ GATES: dict[str, Callable[..., Callable]] = {
 }
 
 
+def corrected(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `TrainConfig`, with the rules among them put into `corrections`."""
+    rules = {name: x for name, x in settings.items() if name in corrections.RULES}
+    rest = {name: x for name, x in settings.items() if name not in rules}
+    return rest | {"corrections": rules} if rules else rest
+
+
 @dataclass(frozen=True)
 class Arm:
     """A method, its hyperparameters, and its settings of `TrainConfig`.
 
-    `pace`: the arm that it moves as far as, rollout by rollout (`drift.Pace`).
+    `pace`: the arm whose distance per rollout this one follows (`drift.Pace`).
     """
 
     algorithm: str
@@ -145,13 +156,13 @@ class Arm:
 
     def build(self) -> tuple[Algorithm, dict]:
         """The method, and its settings of `TrainConfig`."""
-        settings: dict[str, Any] = gathered(dict(self.training))
+        settings = corrected(dict(self.training))
         if self.algorithm not in GATES:
             settings["hyperparameters"] = dict(self.hyperparameters)
         return self.method()[0], settings
 
     def method(self) -> tuple[Algorithm, Callable]:
-        """And what reads log-probs for it."""
+        """The method, and the function that computes its log-probs."""
         if self.algorithm not in GATES:
             return get(self.algorithm), logprobs.log_probs
         gate = GATES[self.algorithm](**dict(self.hyperparameters))
@@ -164,7 +175,7 @@ def _sapo(pos: float, neg: float) -> Arm:
 
 
 def _dppo(delta: float) -> Arm:
-    """A token is dropped where its probability moved on by more; by 1 none can."""
+    """DPPO-TV, which drops tokens that moved on by more (with δ = 1, none)."""
     return Arm("dppo_tv", (("delta_low", delta), ("delta_high", delta)))
 
 

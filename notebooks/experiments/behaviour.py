@@ -1,8 +1,8 @@
-"""What a method answers on fixed inputs, as a hash: the formula's name.
+"""A hash of the numbers that a method gives on fixed inputs, which names its formula.
 
-Advantages, then a loss and ∂loss/∂log π for log-ratios of several sizes, in float64.
-The hash knows numbers only, so code may be moved, renamed and rewritten; a formula
-that gives another number has another name.
+The numbers are advantages, then a loss and ∂loss/∂log π for log-ratios of several
+sizes, in float64. Code may be moved, renamed and rewritten without a change of the
+hash. A formula that gives another number has another one.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import NORMALISERS
 
 SIZES = (8e-4, 0.08, 0.8, 3.0)
-"""The largest |log r|, nats: for GSPO's 3e-4, 0.03, token clips, CISPO's cap."""
+"""The largest |log r| in nats: for GSPO's 3e-4, 0.03, token clips, CISPO's cap."""
 BEYOND = 25.0
-"""More than `LOG_RATIO_LIMIT`. (Not much less: `half_open` tosses its coin by decimals
-of r that no float64 has where r is large.)"""
+"""More than `LOG_RATIO_LIMIT`. (It is not much less, since `half_open` draws from
+decimals of r that float64 does not have for large r.)"""
 LONGEST = 8
-"""Tokens, the divisor of `normalisers.constant`."""
+"""The divisor of `normalisers.constant`, in tokens."""
 
 
 class Inputs(NamedTuple):
@@ -35,7 +35,7 @@ class Inputs(NamedTuple):
     z: Tensor
     """log-ratios of size 1"""
     rewards: Tensor
-    """each at its response's last token"""
+    """each reward stands at its response's last token"""
     values: Tensor
     gamma: Tensor
     """a router shift"""
@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
 
 
 def _inputs() -> Inputs:
-    """Made by arithmetic that every processor does alike; no z is 0."""
+    """The inputs, by arithmetic that is exact on every processor. No z is 0."""
     length = torch.tensor([6, 3, 1, 5, 2, 4, 6, 2])
     earned = torch.tensor([1.0, 0.0, 0.3, 0.7, 1.0, 0.0, 0.0, 0.0]).double()
     column, n = torch.arange(6), torch.arange(48).view(8, 6)
@@ -64,7 +64,7 @@ INPUTS = _inputs()
 
 
 def behaviour(algorithm: Algorithm, config: TrainConfig, given: Inputs = INPUTS) -> str:
-    """16 hex digits of all that `algorithm` answers with the settings of `config`."""
+    """16 hex digits of all `answers` of an algorithm with the settings of `config`."""
     every = [
         [rounded(x) for x in answer.flatten().tolist()]
         for answer in answers(algorithm, config, given)
@@ -73,14 +73,15 @@ def behaviour(algorithm: Algorithm, config: TrainConfig, given: Inputs = INPUTS)
 
 
 def rounded(x: float) -> float:
-    """7 decimals, or 8 digits from 1 on: no processor differs there. 0 has no sign."""
-    return float(f"{x:.7f}" if abs(x) < 1 else f"{x:.8g}") + 0.0
+    """Round to 7 decimals, or 8 digits from 1 on, where all processors agree."""
+    return float(f"{x:.7f}" if abs(x) < 1 else f"{x:.8g}") + 0.0  # −0 becomes 0
 
 
 def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Tensor]:
-    """Advantages (of a critic targets, loss and slope, too), then losses and slopes.
+    """Advantages, then losses and their gradients, for log-ratios of several sizes.
 
-    The last loss is that of advantages which differ from token to token.
+    With a critic, its targets, loss and gradient come second. The last loss has
+    advantages that differ from token to token.
     """
     config, z = config.completed(algorithm.training), given.z
     advantages, targets = _advantages(algorithm, config, given)
@@ -94,7 +95,7 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
 
 
 def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None]:
-    """As the trainer asks for them; targets where there is a critic."""
+    """Advantages as the trainer computes them, and targets if there is a critic."""
     values = given.values if algorithm.critic else None
     estimator = CRITIC_FREE.get(config.advantage, algorithm.advantages)
     advantages = estimator(
@@ -121,7 +122,10 @@ def _policy(
     old_logp, another = given.logp - log_ratio, given.logp + given.z.flip(0)
     normaliser = NORMALISERS.get(config.normaliser, algorithm.normaliser)
     weight = normalisers.apply(normaliser, mask, group=given.group, max_length=LONGEST)
-    before, weighed = old_logp, weight  # of the method's own loss, not of the KL
+    before, weighed = (
+        old_logp,
+        weight,
+    )  # corrections change the method's loss, but not the KL
     if config.corrections:
         seen = given.logp, another, mask, advantages
         weighed = weight * corrections.factor(config.corrections, *seen)

@@ -1,6 +1,6 @@
-"""`python -m refimpl bench`: speed and accuracy on this machine, as text and JSON.
+"""`python -m experiments bench`: speed and accuracy on this machine, as text and JSON.
 
-Every method is trained in a process of its own, whose peak memory is then its own.
+Each method is trained in its own process, so that peak memory can be told apart.
 """
 
 import itertools
@@ -23,13 +23,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from experiments import real
+from experiments.files import check_writable, replace_file
 from experiments.gpu import machine
 from refimpl import logprobs, sft
 from refimpl.algorithms import ALGORITHMS, get
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.history import History
-from refimpl.keep.files import writable_file, write
 from refimpl.loop import train
 from refimpl.models import count_parameters, one_thread
 from refimpl.moe import record, recorder
@@ -44,7 +44,7 @@ from refimpl.validation import Count, UserError, guarded
 
 TRAINED = tuple(a for a in ALGORITHMS if a not in ("reinforce", "rspo"))
 GOAL = 0.90
-"""The held-out accuracy that runs are timed to."""
+"""Runs are timed until they reach this held-out accuracy."""
 COLUMNS = (
     "accuracy, median",
     "accuracy, worst seed",
@@ -55,13 +55,13 @@ COLUMNS = (
     "sampled tokens/s",
     "peak memory of its process, MiB",
 )
-"""Of the table: figures that every method has."""
+"""The columns of the table: figures that every method has."""
 NEEDED = "mm$|linear|attention|softmax|multinomial|exponential|adamw"
-"""What anybody pays: matrix products, attention, to draw a token, and the step."""
+"""Operators that nobody can avoid: products, attention, drawing a token, the step."""
 
 
 class World(NamedTuple):
-    """What is trained: a model on a task, with the settings of a run."""
+    """A model, the task that it is trained on, and the settings of a run."""
 
     model: Any
     tokenizer: Any
@@ -71,8 +71,10 @@ class World(NamedTuple):
 
 
 def world(name: str) -> World:
-    """The toy, or the pretrained model of chapter 13 on its task; sampled from as in
-    the chapters."""
+    """The toy, or the pretrained model of chapter 13 on its task.
+
+    Both are sampled from as in the chapters.
+    """
     fast.use()
     if name == "tiny":
         model, tokenizer, _ = warm_start()
@@ -91,11 +93,11 @@ def bench(
     names: Collection[str] = TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
 ):
-    """Print every figure as it is measured, then the table; all of them are in `out`.
+    """Print every figure as it is measured, then the table, and write all to `out`.
 
-    `chapters` is a folder of notebooks to be timed too. Raises `UserError` before any
-    work if a name is unknown or none is given, `seeds` is no number ≥ 1, there are no
-    notebooks, or `out` cannot be written.
+    `chapters` is a folder of notebooks to be timed as well. Raises `UserError` before
+    any work if a name is unknown or none is given, `seeds` is no number ≥ 1, there are
+    no notebooks, or `out` cannot be written.
     """
     if not names:
         raise UserError("--algorithms names none: name one at least, or leave it out")
@@ -103,7 +105,7 @@ def bench(
         get(name)
     if chapters is not None and not list(chapters.glob("*.ipynb")):
         raise UserError(f"there are no notebooks in {str(chapters)!r}")
-    writable_file(out, "the measurements")
+    check_writable(out, "the measurements")
     figures = _show(beginning(model))
     if model == "tiny":
         figures |= _show(toy())
@@ -111,14 +113,17 @@ def bench(
         figures |= _show(_in_own_process(training, name, model, seeds))
     if chapters is not None:
         figures |= _show(notebooks(chapters))
-    write(out, lambda file: file.write(json.dumps(figures, indent=2) + "\n"))
+    replace_file(out, (json.dumps(figures, indent=2) + "\n").encode())
     print(f"\n{table(figures)}\nwrote {out}")
     return figures
 
 
 def beginning(name: str) -> dict:
-    """The machine, and the sampler against `generate` on a policy as training has it:
-    the toy's 16 prompts with 8 answers each, or 32 different ones."""
+    """Describe the machine, and time the sampler against `model.generate`.
+
+    The prompts are as in training: 16 with 8 answers each on the toy, or 32 different
+    ones.
+    """
     start = time.perf_counter()
     model, tokenizer, task, config, _ = world(name)
     first = round(time.perf_counter() - start, 2)
@@ -136,8 +141,11 @@ def beginning(name: str) -> dict:
 
 
 def toy() -> dict:
-    """Its warm start: how right, how long to train anew, how much routing costs; and
-    whether two short runs with one seed record the same numbers."""
+    """Measure the toy's warm start: its accuracy, and the seconds to train it again.
+
+    Also measures what recording the routing costs, and whether two short runs with one
+    seed record the same numbers.
+    """
     model, tokenizer, _ = warm_start()
     figures: dict = {
         "warm start accuracy": evaluate(model, tokenizer, problems=1024),
@@ -159,8 +167,10 @@ def sampler(
     group_size: int,
     max_new_tokens: int,
 ) -> dict:
-    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included; and,
-    on a CPU, the share of `generate`'s time that `NEEDED` takes."""
+    """Tokens per second of `refimpl.sample` and of `model.generate`, EOS included.
+
+    On a CPU also the share of `generate`'s time that the operators `NEEDED` take.
+    """
     encoded = tokenizer(
         [p for p in prompts for _ in range(group_size)],
         padding=True,
@@ -192,7 +202,7 @@ def sampler(
             pad_token_id=tokenizer.pad_token_id,
         )[:, encoded["input_ids"].shape[1] :]
         end = torch.isin(ids, ends).long()
-        return (end.cumsum(-1) - end == 0).sum().item()  # none ended before it
+        return (end.cumsum(-1) - end == 0).sum().item()  # 1 up to the first EOS
 
     tokens, seconds = _in_turn((ours, theirs), repeats)
     sampled, generated = (n / s for n, s in zip(tokens, seconds))
@@ -208,8 +218,10 @@ def sampler(
 
 
 def share_needed(work: Callable, needed: str = NEEDED) -> float:
-    """Of the time that `work` takes, what its operators that match `needed` take by
-    themselves: with the same ones nobody is faster by more than 1 / share."""
+    """Share of the time in operators that nobody can avoid, those that match `needed`.
+
+    1 / share bounds any speed-up (Amdahl's law).
+    """
     with torch.profiler.profile() as seen:
         start = time.perf_counter()
         work()
@@ -219,7 +231,7 @@ def share_needed(work: Callable, needed: str = NEEDED) -> float:
 
 
 def recording(repeats: int = 9) -> dict:
-    """What it costs the sampler to record the experts of a mixture of experts."""
+    """Measure the cost of recording the experts of a mixture while sampling."""
     model, tokenizer, _ = warm_start(WarmStart(preset="tiny-moe"))
     prompts = [row["prompt"] for row in Arithmetic().sample(16, seed=0)]
 
@@ -235,11 +247,11 @@ def recording(repeats: int = 9) -> dict:
 
 
 def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]]:
-    """What each work returns, and its median seconds.
+    """Run each work in turn. Returns their results and their median seconds.
 
-    They run in turn, so that a machine that slows down slows both.
+    If the machine slows down meanwhile, it slows down all of them.
     """
-    results = [work() for work in works]  # the first call pays for set-up
+    results = [work() for work in works]  # the first call includes set-up
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, taken in zip(works, seconds):
@@ -250,7 +262,7 @@ def _in_turn(works: Sequence[Callable], repeats: int) -> tuple[list, list[float]
 
 
 def training(name: str, of: str, seeds: int) -> dict:
-    """Runs over seeds in a `world`: accuracy, speed, time to `GOAL`, peak memory."""
+    """Train with several seeds: accuracy, speed, time to `GOAL`, peak memory."""
     model, tokenizer, task, config, read = world(of)
     given: dict = {"model": model, "tokenizer": tokenizer, "task": task}
     given |= {"log_probs": read, "progress": False}
@@ -285,14 +297,14 @@ def training(name: str, of: str, seeds: int) -> dict:
 
 
 def _tokens(run: History) -> float:
-    """How many were sampled, also for groups that dynamic sampling put aside."""
+    """Number of sampled tokens, including groups that dynamic sampling discarded."""
     counts = itertools.pairwise([0.0, *run["num_samples"]])
     lengths = run["completions/mean_length"]
     return sum((b - a) * n for (a, b), n in zip(counts, lengths))
 
 
 def table(figures: Mapping) -> str:
-    """The methods' figures in Markdown; – for one that is not there."""
+    """The methods' figures in Markdown. A missing one is shown as –."""
     names = [name for name in ALGORITHMS if f"{name}: {COLUMNS[0]}" in figures]
     rows = [["", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
     for name in names:
@@ -302,7 +314,7 @@ def table(figures: Mapping) -> str:
 
 
 def _cell(x: float | None) -> str:
-    """Three digits, or all of a large number."""
+    """Three digits, or every digit of a large number."""
     return "–" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
@@ -312,12 +324,12 @@ def _in_own_process(work: Callable, *given) -> dict:
 
 
 def _or_none(number: float) -> float | None:
-    """JSON has no infinity: None where fewer than half of the runs arrived."""
+    """None for infinity (fewer than half of the runs arrived), which JSON lacks."""
     return number if math.isfinite(number) else None
 
 
 def same_history(model, tokenizer) -> bool:
-    """Whether two short runs with one seed record the same numbers."""
+    """True if two short runs with one seed record the same numbers."""
     config = TrainConfig(rollouts=3, eval_problems=32)
     first, second = (
         train("grpo", config=config, model=model, tokenizer=tokenizer, progress=False)
@@ -327,7 +339,7 @@ def same_history(model, tokenizer) -> bool:
 
 
 def notebooks(folder: Path) -> dict:
-    """Seconds that each notebook takes, alone."""
+    """Time each notebook by itself, in seconds."""
     figures = {}
     command = "-m jupyter nbconvert --to notebook --execute --stdout".split()
     for path in sorted(folder.glob("*.ipynb")):

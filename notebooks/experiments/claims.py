@@ -1,7 +1,7 @@
 """Sixteen claims of the papers, one of an engine, and studies: the runs they take.
 
 A claim names its question, source, arms, outcome and the smallest effect that would
-matter before it is run. What it is made of, and how it is judged, is in `effects`.
+matter before it is run. Its parts, and the rule that judges it, are in `effects`.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.effects import (  # noqa: F401 - what claims are made of, too
+from experiments.effects import (  # noqa: F401 - chapters import them from here
     BROKEN,
     RATES,
     SEEDS,
@@ -37,7 +37,7 @@ def _on_moe(arm: str, rate: float = 6e-4, **changed: Any) -> Cell:
 
 
 MOVING = 0.10
-"""Share of experts that change within a rollout's updates, as GSPO §5.3 reports."""
+"""The share of experts that changes within a rollout's updates in GSPO §5.3."""
 
 
 FAST: dict[str, Any] = {"router_rate": 100.0}
@@ -59,7 +59,7 @@ the runs, which every one of GRPO's survived."""
 
 
 def _grpo_falls(table: pd.DataFrame) -> str:
-    """Replay is claimed to mend a collapse: there has to be one."""
+    """Require that GRPO collapses, since replay is claimed to prevent it."""
     reward = of_cell(table, MOVED)["reward"].mean()
     fell = (
         "" if reward < COLLAPSED else f"GRPO does not collapse, it earns {reward:.2f}"
@@ -68,7 +68,7 @@ def _grpo_falls(table: pd.DataFrame) -> str:
 
 
 def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
-    """Whether half of the runs get there; else how long it took says nothing."""
+    """Require that half of the runs get there; else the time to it is meaningless."""
 
     def premise(table: pd.DataFrame) -> str:
         runs = pd.concat([of_cell(table, cell) for cell in cells])
@@ -82,7 +82,7 @@ def _reached(goal: str, *cells: Cell) -> Callable[[pd.DataFrame], str]:
 
 SIXTY_FOUR = Cell("GRPO", 2e-4, 4, answers=True)
 ROOM = 0.95
-"""pass@64 before RL above which it has no room to rise."""
+"""The pass@64 before RL above which it has no room to rise."""
 
 
 def _room_to_rise(table: pd.DataFrame) -> str:
@@ -109,31 +109,31 @@ DAPO = _cell("DAPO", 4, **WHOLE_DAPO)
 
 
 def _against_grpo(outcome: str, rate: float) -> Contrast:
-    """GSPO at its published clip against GRPO, K = 4, as a quotient."""
+    """GSPO at its published clip against GRPO with K = 4, as a quotient."""
     gspo, grpo = (_cell(arm, 4, rate) for arm in ("GSPO 3e-4", "GRPO"))
     return Contrast(outcome, gspo, grpo, "log2")
 
 
 def _rates(arm: str) -> tuple[Cell, ...]:
-    """An arm at three rates, K = 4: that of the claims, its half and its double."""
+    """An arm with K = 4 at the claims' learning rate, its half and its double."""
     return tuple(_cell(arm, 4, rate) for rate in (2e-4, 4e-4, 8e-4))
 
 
 def _trusting(arm: str, sampler: str = "bfloat16") -> Contrast:
-    """What is lost where such a sampler's log-probs stand for π_old's."""
+    """The cost of using the log-probs of such a sampler as those of π_old."""
     recomputed = _cell(arm, 16, rollout_dtype=sampler)
     trusted = _cell(arm, 16, rollout_dtype=sampler, trust_sampler=True)
     return Contrast("reward", trusted, recomputed)
 
 
 def _grpo_loses(table: pd.DataFrame) -> str:
-    """Something has to be lost for GSPO to tolerate. Declared after the runs."""
+    """Require that GRPO loses reward, for GSPO to tolerate. Declared after the runs."""
     lost = -estimate(_trusting("GRPO").pairs(table)).effect
     return "" if lost >= 0.03 else f"GRPO loses {lost:.3f} of reward by it"
 
 
 def _replaying(**sampler: Any) -> Contrast:
-    """The KL between such a sampler and the trainer, with its routing and without."""
+    """The KL between such a sampler and the trainer, with and without its routing."""
     r3, plain = _on_moe("GRPO + R3", **sampler), _on_moe("GRPO", **sampler)
     return Contrast("sampling_kl", r3, plain, "log2")
 
@@ -149,12 +149,12 @@ def _threshold(delta: float) -> Cell:
 
 
 MASKED = 0.01
-"""Share of tokens from which on a mask or a clip is said to act; prime-rl#3244 reports
-about 0.02."""
+"""The share of tokens from which on a mask or a clip is said to act. prime-rl#3244
+reports about 0.02."""
 
 
 def _rare(arm: str) -> Cell:
-    """Where the careful habit is rare, the upper bound stands in its way."""
+    """The world in which the careful habit is rare, and the upper bound limits it."""
     return _cell(arm, 16, world="rare")
 
 
@@ -164,7 +164,7 @@ def _clip_acts(table: pd.DataFrame) -> str:
 
 
 def _mask_acts(table: pd.DataFrame) -> str:
-    """Whether the narrow mask takes tokens at all, while the habit is learned."""
+    """Require that the narrow mask removes tokens while the habit is learned."""
     masked = of_cell(table, _threshold(0.1))["masked"].mean()
     if masked < MASKED:
         return f"a threshold of 0.1 masks {masked:.1%} of the tokens"
@@ -451,7 +451,7 @@ CLAIMS = (
     ),
 )
 PAPERS = CLAIMS[:16]
-"""Those of the papers; the last is of an engine's change log."""
+"""The claims of papers. The last of `CLAIMS` is from an engine's change log."""
 _OF = {claim.number: claim for claim in CLAIMS}
 FASTER = "log2 of rollouts to"
 SECOND = (
@@ -604,20 +604,20 @@ SECOND = (
         },
     ),
 )
-"""What was declared, or has to be asked, beside a claim's first outcome. It gets a
-verdict of its own and is not counted among the claims."""
+"""Second outcomes of claims. Each has a verdict of its own, and is not counted among
+the claims."""
 FIRST_RUNS = SECOND[-1]
-"""Claim 17's, from five starts of which four are lost."""
+"""The first runs of claim 17, from five starts of which four are lost."""
 
 
 LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)
-"""Methods whose sampler lags, and by how many rollouts."""
+"""Methods that are run with a late sampler, and its delays in rollouts."""
 
 
 def behind(arm: str, delay: int, cap: float | None) -> Cell:
-    """A sampler so many rollouts behind, with truncated weights or without; K = 4.
+    """A cell whose sampler is late by `delay` rollouts, with K = 4.
 
-    At a delay of 0 there is nothing to weigh.
+    `cap` truncates the sampler's importance weights, which are 1 without a delay.
     """
     if delay == 0:
         return _cell(arm, 4, 4e-4)
@@ -636,16 +636,16 @@ BREAKING = (
     "one-sided 8.8",
     "two-sided clip",
 )
-"""The methods of the central figure; GRPO is what they are compared with."""
+"""The methods of the central figure, which are compared with GRPO."""
 SOFT = ("4.4", "8.8", "17.6")
 BAD_GATES = ("SAPO 8.8, neg ½", "SAPO 8.8, neg 2")
 LOSING = (
     *("PPO", "Dr. GRPO"),
-    *BREAKING[:-1],  # what the last one keeps is an exercise of chapter 10
+    *BREAKING[:-1],  # the last one is left to an exercise of chapter 10
     *BAD_GATES,
     *("one-sided 8.8, Â > 0", "one-sided 8.8, Â < 0"),
 )
-"""What is compared with GRPO at the hard rate on the dense model."""
+"""The arms that are compared with GRPO at the hard rate on the dense model."""
 ROUTED = (
     *("GRPO + R2", "GRPO + R3", "GSPO 0.03", "GMPO", "SAPO 1.0"),
     *("RSPO", "RSPO, gradient through γ"),
@@ -722,7 +722,7 @@ STUDIES = {
         },
         seeds=1,
     ),
-    "delay": Study(  # in accuracy: training rewards are the late sampler's own
+    "delay": Study(  # in accuracy, since training rewards are those of the late sampler
         "What does a sampler cost that lags behind, and do truncated weights help?",
         {
             f"{arm}, {delay} behind{', TIS' if cap else ''}": Contrast(

@@ -1,16 +1,20 @@
-"""`python -m refimpl {bench,real,evidence,gpu-check}`: what is measured in a clone."""
+"""The commands of `python -m experiments bench | real | evidence | gpu-check`.
 
-import os
+They make and judge the measurements that the course shows, and run in a clone.
+"""
+
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 from experiments import bench as speed
+from experiments import evidence as stored
 from experiments import real as pretrained
+from experiments.files import DATA
 from experiments.gpu import check
-from refimpl.keep.files import unmade, writable_file
-from refimpl.shell.flags import File
 from refimpl.validation import UserError
 
 
@@ -20,7 +24,7 @@ def bench(
     algorithms: tuple[str, ...] = speed.TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
     chapters: Path | None = None,
-    out: File = "bench.json",
+    out: Path = Path("bench.json"),
 ) -> int:
     """Measure speed, memory and accuracy of every method.
 
@@ -28,9 +32,7 @@ def bench(
         model: smollm2 takes hours: name some algorithms, and fewer seeds.
         chapters: time the notebooks in this folder too.
     """
-    with unmade(os.path.dirname(out)):
-        writable_file(out, "the measurements")
-        speed.bench(seeds, Path(out), chapters, algorithms, model)
+    speed.bench(seeds, out, chapters, algorithms, model)
     return 0
 
 
@@ -40,9 +42,11 @@ def real(
     settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
     seeds: int = 3,
     workers: int = 1,
-    out: File = "real",
+    out: Path = DATA / "real",
 ) -> int:
-    """Every method on a pretrained model; goes on where it stopped.
+    """Make the runs of chapter 13, every method on a pretrained model.
+
+    It goes on where it stopped.
 
     Args:
         out: two files: OUT.runs.csv and OUT.rows.csv.gz.
@@ -52,7 +56,7 @@ def real(
     return 0
 
 
-def evidence_(
+def evidence(
     action: Literal["plan", "run", "ledger", "check", "repeat"],
     /,
     *,
@@ -60,51 +64,47 @@ def evidence_(
     workers: int = 1,
     count: int = 10,
     seed: int = 0,
-    out: File = "figures/data/evidence",
+    out: Path = DATA / "evidence",
 ) -> int:
-    """The claims of the papers: which runs are missing, make them, judge them.
+    """Make the runs that the papers' claims need, and judge the claims by them.
 
     Args:
-        action: plan: what is missing, and for how long; run: make it; ledger: all
-            verdicts, from the rows; check: is the stored ledger what the rows give;
-            repeat: some stored runs, drawn by chance, made again.
-        count: how many to repeat.
-        seed: of the draw.
+        action: plan prints which runs are missing and how long they take; run makes
+            them; ledger computes all verdicts from the rows; check compares the stored
+            ledger with the rows; repeat makes some stored runs again, drawn by chance.
+        count: how many runs to repeat.
+        seed: the seed of that draw.
         claims: numbers of claims, or names of studies; none: all of them.
         out: OUT.runs.csv, OUT.rows.csv.gz and OUT.ledger.csv.
     """
-    from experiments import evidence  # pandas and scipy take a second
-
     if claims and action in ("ledger", "check"):
         raise UserError(f"evidence {action} is about all claims: leave off --claims")
-    chosen = claims or tuple(evidence.NAMES)
+    chosen = claims or tuple(stored.NAMES)
     if action == "plan":
-        print(evidence.plan(out, chosen, workers))
+        print(stored.plan(out, chosen, workers))
     elif action == "run":
-        evidence.run_all(out, chosen, workers)
+        stored.run_all(out, chosen, workers)
         print(f"each claim's runs: {out}.CLAIM.runs.csv and {out}.CLAIM.rows.csv.gz")
     elif action == "ledger":
-        print(evidence.write_ledger(out))
+        print(stored.write_ledger(out))
     elif action == "repeat":
-        print(evidence.repeat_some(out, claims, count, seed))
+        print(stored.repeat_some(out, claims, count, seed))
     else:
-        wrong = evidence.check(out)
+        wrong = stored.check(out)
         print("\n".join(wrong) or "the ledger is what the rows give")
         return 1 if wrong else 0
     return 0
 
 
 def gpu_check(
-    *, device: str = "cuda", out: File = "gpu_check.json", tiny: bool = False
+    *, device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
 ) -> int:
     """Measure what can only be seen on a GPU, within ten minutes.
 
     Args:
         tiny: try its parts with the tiny presets, as --device cpu --tiny.
     """
-    with unmade(os.path.dirname(out)):
-        writable_file(out, "the measurements")
-        figures = check.gpu_check(device, Path(out), tiny)
+    figures = check.gpu_check(device, out, tiny)
     failed = [name for name, part in figures.items() if "error" in part]
     if failed:
         print(f"these could not be measured: {'; '.join(failed)}", file=sys.stderr)
@@ -114,6 +114,20 @@ def gpu_check(
 COMMANDS: dict[str, Callable[..., Any]] = {
     "bench": bench,
     "real": real,
-    "evidence": evidence_,
+    "evidence": evidence,
     "gpu-check": gpu_check,
 }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command. Returns its status, 2 after a sentence on what can be mended."""
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog="python -m experiments", args=arguments
+        )
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

@@ -1,4 +1,4 @@
-"""How far the K updates of a rollout went from the policy that sampled it: hooks.
+"""Hooks that measure how far the K updates moved from the policy that sampled.
 
 train("grpo", config=config, model=model, ..., hooks=[Drift(model)])
 train("sapo", ..., hooks=[Drift(model), Pace(another_history["drift/step"])])
@@ -17,10 +17,10 @@ from refimpl.rollout import Batch, Rollout
 
 
 class Drift:
-    """Adds `drift` to every row of a history, for one more pass per rollout.
+    """Add `drift` to every row of a history, at the cost of one more pass per rollout.
 
-    `model` is the one that the training starts from. Of a run that was resumed the
-    first `drift/step` is None: the hook did not see the weights before it.
+    `model` is the model that training starts from. After a resume the first
+    `drift/step` is None, since the hook has not seen the weights before it.
     """
 
     def __init__(self, model: Model):
@@ -35,12 +35,12 @@ class Drift:
 
 
 class Pace:
-    """Sets the learning rate after every rollout so that the next one moves the weights
-    about as far as `steps` say, ‖Δθ‖ by rollout, as another run measured them.
+    """Set the learning rate so that the next rollout moves as far as another run's.
 
-    lr ← lr · steps[t] / ‖Δθ_t‖: whatever made this rollout's steps longer or shorter
-    than the other's is taken to last for one more. Stands behind `Drift`, which
-    measures; where nothing moved, or the other run had ended, the rate stays.
+    `steps` are ‖Δθ‖ per rollout of the other run. lr ← lr · steps[t] / ‖Δθ_t‖ assumes
+    that the ratio of both step lengths stays the same for one more rollout. The hook
+    has to follow `Drift`, which measures ‖Δθ‖. The rate stays if nothing moved, or if
+    the other run had ended.
     """
 
     def __init__(self, steps: Sequence[float]):
@@ -54,7 +54,7 @@ class Pace:
 
 
 def drift(run: Run, batch: Batch) -> dict[str, float | None]:
-    """How far the K updates went, on the rollout's tokens, z = log π_θ − log π_old.
+    """Measure z = log π_θ − log π_old on the rollout's tokens after its K updates.
 
     drift/kl            mean over tokens of −z, nats: estimates KL(π_old ‖ π_θ)
     drift/step          ‖θ − θ_old‖₂ (which `Drift` adds)
@@ -63,10 +63,10 @@ def drift(run: Run, batch: Batch) -> dict[str, float | None]:
     drift/within        mean over responses of the variance of z within one, Var_i
     drift/within_small  share of responses with Var_i < 0.02 (SAPO's assumption A2)
     drift/good          mean z of the tokens with Â > 0; `drift/bad`: with Â < 0
-    drift/shared        mean z of the latter's tokens that a good response of the group
-                        begins with, too: both pull at the same log-prob
+    drift/shared        mean z of tokens with Â < 0 with which a good response of the
+                        group begins as well: both change the same log-prob
 
-    The last three are None where there is no such token.
+    The last three are None if there is no such token.
     """
     rollout, mask = batch.rollout, batch.rollout.mask
     size = run.config.micro_batch_size
@@ -92,10 +92,10 @@ def _mean_over(z: Float[Tensor, "B T"], chosen: Bool[Tensor, "B T"]) -> float | 
 
 
 def shared(rollout: Rollout, advantages: Float[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
-    """Tokens of bad responses up to where they part from every good one of the group.
+    """Mark the tokens of bad responses with which a good one of the group also begins.
 
-    A response is good or bad by its first advantage. Such a token has the context, and
-    so the log-prob, of the good response's: its gradient is shared.
+    A response is good or bad by its first advantage. Such a token has the same context
+    as the good response's token, so both share one log-prob and its gradient.
     """
     first, tokens = advantages[:, 0], rollout.tokens
     common = torch.zeros_like(rollout.mask).bool()

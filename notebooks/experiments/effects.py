@@ -1,13 +1,13 @@
-"""What a claim is made of: effects, read from a table of runs, and their verdicts.
+"""Claims: effects that are computed from a table of runs, and their verdicts.
 
 A verdict follows from an effect's interval over warm starts and the smallest size that
-matters, by one rule that does not know which side is claimed (`verdict`):
+matters, by one rule that treats both directions alike (`verdict`):
 
     reproduced           the whole interval lies beyond that size, as it is claimed
-    contradicted         beyond it, the other way
+    contradicted         the whole interval lies beyond it in the other direction
     none that matters    the whole interval lies within ± that size
-    undecided            anything else; `detectable` is what these runs could have seen
-    premise absent       what the claim is about does not happen here
+    undecided            anything else; these runs could have shown `detectable`
+    premise absent       the situation that the claim is about does not occur here
 """
 
 import itertools
@@ -25,19 +25,19 @@ RATES = {
     updates: tuple(1e-4 * 2 ** (first + k) for k in range(5))
     for updates, first in ((1, 2), (4, 1), (16, 0))
 }
-"""The learning rates at which methods are tried, by K: the fewer updates, the higher.
-In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
+"""The learning rates at which methods are tried, by K. With fewer updates they are
+higher. In a pilot GRPO earned 0.94 at 2e-4 with K = 16, and 0.74 at 8e-4 with K = 4."""
 SGD_RATES = tuple(0.0125 * 2**k for k in range(5))
-"""Those of SGD, K = 16: in a pilot GRPO broke at 0.1."""
+"""The learning rates of SGD with K = 16. In a pilot GRPO broke at 0.1."""
 STARTS, SEEDS = len(OLD), 4
-"""Warm starts, and seeds from each, of every cell unless a claim says otherwise."""
+"""Warm starts of every cell, and seeds of each, unless a claim says otherwise."""
 
 
 class Contrast(NamedTuple):
     """An outcome of `arm` against `control`, paired by warm start and seed.
 
-    `scale`: "difference"; or "log2", of the quotient: 1 is twice as much. A pair with
-    a 0 has no quotient and is left out.
+    `scale` is "difference", or "log2" for the logarithm of the quotient, where 1 is
+    twice as much. A pair with a 0 has no quotient and is left out.
     """
 
     outcome: str
@@ -50,7 +50,7 @@ class Contrast(NamedTuple):
         return (self.arm, self.control)
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        """What each pair says, by warm start."""
+        """The effect of each pair, by warm start."""
         a, b = (of_cell(table, cell)[self.outcome] for cell in self.cells)
         both = pd.concat([a.rename("a"), b.rename("b")], axis=1).dropna()
         if self.scale == "log2":
@@ -72,18 +72,18 @@ class Swap(NamedTuple):
         return self.one.cells + self.other.cells
 
     def pairs(self, table: pd.DataFrame) -> dict[int, list[float]]:
-        """By warm start, means of seeds: the two contrasts need not pair up."""
+        """Differences of means over seeds, since the contrasts need not pair up."""
         a, b = (_means(part.pairs(table)) for part in self)
         return {start: [a[start] - b[start]] for start in a.keys() & b.keys()}
 
 
 class Mean(NamedTuple):
-    """An outcome of one cell, less what it is compared with."""
+    """An outcome of one cell minus a number or another outcome."""
 
     outcome: str
     cell: Cell
     less: str | float = 0.0
-    """another outcome of the same run, or a number"""
+    """another outcome of the same run, or a number, which is subtracted"""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -98,8 +98,8 @@ class Mean(NamedTuple):
 class Best(NamedTuple):
     """An outcome of an arm against a control, each at its own best rate.
 
-    Of a cell per rate, the one whose mean over all starts is largest: chosen once, on
-    the data that it is judged by.
+    There is one cell per rate. The cell with the largest mean over all starts is chosen
+    once, on the same data that it is judged by.
     """
 
     outcome: str
@@ -119,7 +119,7 @@ class Best(NamedTuple):
 
 
 class Average(NamedTuple):
-    """The mean of several contrasts, by warm start; of starts that have them all."""
+    """The mean of several contrasts by warm start, for starts that have all of them."""
 
     parts: tuple[Contrast, ...]
 
@@ -140,15 +140,15 @@ BROKEN = 0.5
 
 
 class Breaking(NamedTuple):
-    """How much higher a learning rate `arm` stands than `control`, in octaves (log2).
+    """Octaves by which `arm` survives a higher learning rate than `control` does.
 
-    For each warm start: from the highest rate down, the first at which the mean over
-    seeds of `reward` is BROKEN or more; between it and the next, by straight line in
-    log2 of the rate. A method that stands everywhere gets the highest rate, one that
-    stands nowhere half the lowest.
+    For each warm start, take the highest rate at which the mean over seeds of `reward`
+    is BROKEN or more, and interpolate to the next rate on a straight line in log2 of
+    the rate. A method that survives at every rate gets the highest one, a method that
+    survives at none gets half the lowest.
 
-    `rates`: others than those of the central figure. `along`: an outcome that is read
-    in place of the rate, as `step_early`: how far the weights had moved.
+    `rates`: rates other than those of the central figure. `along`: an outcome to use in
+    place of the rate, such as `step_early`, which is how far the weights had moved.
     """
 
     arm: str
@@ -183,7 +183,7 @@ def sweep(
     optimizer: str = "adamw",
     rates: tuple[float, ...] = (),
 ) -> dict[float, Cell]:
-    """An arm at every rate, as the central figure shows it, or at these."""
+    """The cells of an arm at these rates, or at those of the central figure."""
     sgd = optimizer == "sgd"
     changed = (("optimizer", optimizer),) if sgd else ()
     rates = rates or (SGD_RATES if sgd else RATES[updates])
@@ -199,10 +199,10 @@ def breaking_rates(
     rates: tuple[float, ...] = (),
     along: str = "rate",
 ) -> dict[int, float]:
-    """The rate at which `arm` breaks, by warm start, or what stands `along` it; see
-    `Breaking`.
+    """Learning rate at which reward falls below BROKEN, per warm start; see `Breaking`.
 
-    Only of starts that were tried at every rate.
+    With `along`, the value of that column instead. Starts that were not tried at every
+    rate are left out.
     """
     found: dict[int, list[tuple[float, float]]] = {}
     cells = sweep(arm, updates, world, optimizer, rates)
@@ -216,7 +216,7 @@ def breaking_rates(
 
 
 def _crossing(points: list[tuple[float, float]]) -> float:
-    """The rate where reward falls through BROKEN for the last time."""
+    """The rate above which reward stays below BROKEN."""
     if points[-1][1] >= BROKEN:
         return points[-1][0]
     for (rate, reward), (above, worse) in reversed([*itertools.pairwise(points)]):
@@ -231,13 +231,13 @@ Effect = Contrast | Swap | Average | Mean | Best | Breaking
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and what decides it.
+    """A claim, and the effect that decides it.
 
     `sign`: +1 if the effect is claimed to be positive. `smallest`: the smallest effect
-    that would matter, on the effect's own scale, > 0. `premise`: from the table, "" if
-    the claim can be tested, else what is missing. `others`: effects that are shown
-    beside the primary one, and decide nothing. `decides`: where it is undecided, what
-    would decide it, and what that costs.
+    that would matter, on the effect's own scale, > 0. `premise`: a function of the
+    table that returns "" if the claim can be tested, or else what is missing. `others`:
+    effects that are shown next to the primary one, and decide nothing. `decides`: the
+    runs that would decide an undecided claim, and their cost.
     """
 
     number: int | str
@@ -256,13 +256,15 @@ class Claim:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every cell that is needed, once."""
+        """All cells that are needed, each once."""
         parts = (self.effect, *self.others.values())
         return list(dict.fromkeys(cell for part in parts for cell in part.cells))
 
     def judge(self, table: pd.DataFrame, noise: float = 0.0) -> "Verdict":
-        """What the rows say; `noise` as in `decide`. Raises `UserError` if there are
-        none for it."""
+        """Judge the claim by a table of runs; `noise` as in `decide`.
+
+        Raises `UserError` if the table has no runs of it.
+        """
         table = self.own(table)
         made = estimate(self.effect.pairs(table))
         missing = self.premise(table) if self.premise else ""
@@ -270,12 +272,15 @@ class Claim:
         return Verdict(self, made, word, missing or self.decides * (word == UNDECIDED))
 
     def own(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The runs from the claim's own starts."""
+        """The runs from the starts of this claim."""
         return table[table["start"].isin(self.starts)]
 
     def decide(self, made: Estimate, noise: float = 0.0, absent: bool = False) -> str:
-        """The verdict of an effect like this. A size matters only if it exceeds `noise`
-        too, what two names of one algorithm may differ by in the claim's own cells."""
+        """The verdict on an estimate.
+
+        A size matters only if it also exceeds `noise`, the difference between two names
+        of one algorithm in the claim's own cells.
+        """
         return verdict(made, max(self.smallest, noise), self.sign, absent)
 
 
@@ -289,8 +294,10 @@ VERDICTS = (
 def verdict(
     made: Estimate, smallest: float, sign: int = 1, absent: bool = False
 ) -> str:
-    """One of `VERDICTS`: where an effect's interval lies to ± the smallest that
-    matters. `sign`: +1 if the effect is claimed to be positive."""
+    """One of `VERDICTS`, from an effect's interval and the smallest size that matters.
+
+    `sign`: +1 if the effect is claimed to be positive.
+    """
     if absent:
         return "premise absent"
     if not made.known:
@@ -306,7 +313,7 @@ def verdict(
 
 
 class Verdict(NamedTuple):
-    """What became of a claim; `why` its premise is absent, or what would decide it."""
+    """The verdict on a claim. `why`: the absent premise, or what would decide it."""
 
     claim: Claim
     estimate: Estimate
@@ -317,8 +324,8 @@ class Verdict(NamedTuple):
 def of_cell(table: pd.DataFrame, cell: Cell) -> pd.DataFrame:
     """The runs of a cell, by (start, weights, seed).
 
-    Start 1 of two stores may be two policies, so pairs have the same weights; old runs
-    of which nobody knows them ("lost") are paired with each other alone.
+    Start 1 of two stores may be two policies, so a pair needs the same weights. Old
+    runs whose weights are unknown ("lost") are paired only with each other.
     """
     chosen = (
         (table["arm"] == cell.arm)
@@ -344,7 +351,7 @@ def _means(by_start: dict[int, list[float]]) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs that no single claim asks for, and what they are for."""
+    """Effects that belong to no single claim, and the question that they answer."""
 
     title: str
     effects: dict[str, Effect]
@@ -353,6 +360,6 @@ class Study:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every cell that is needed, once."""
+        """All cells that are needed, each once."""
         every = (cell for effect in self.effects.values() for cell in effect.cells)
         return list(dict.fromkeys(every))

@@ -1,13 +1,13 @@
-"""`python -m refimpl evidence plan | run | ledger | check | repeat`.
+"""`python -m experiments evidence plan | run | ledger | check | repeat`.
 
-    plan     which runs are missing, and how long they will take here
-    run      make them; survives being killed, goes on where it stopped
-    ledger   all verdicts, computed again from the stored rows
-    check    is the ledger that is stored what the rows give?
-    repeat   ten stored runs, drawn by chance, made again: how far are they apart?
+    plan     print which runs are missing, and how long they will take here
+    run      make them; it may be killed, and goes on where it stopped
+    ledger   compute all verdicts from the stored rows
+    check    compare the stored ledger with what the rows give
+    repeat   make ten stored runs again, drawn by chance, and print the differences
 
-The runs are `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), those of claims that
-were run later `NAME.CLAIM.runs.csv` and so on; the ledger is `NAME.ledger.csv`.
+The runs are in `NAME.runs.csv` and `NAME.rows.csv.gz` (see `store`), those of claims
+that were run later in `NAME.CLAIM.runs.csv` and so on, the ledger in `NAME.ledger.csv`.
 """
 
 import csv
@@ -35,6 +35,7 @@ from experiments.effects import (
     Study,
     Swap,
 )
+from experiments.files import replace_file
 from experiments.finding import LATER, STAGES
 from experiments.grid import (
     COLUMNS,
@@ -51,7 +52,6 @@ from experiments.outcomes import outcomes
 from experiments.pool import finished
 from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
 from refimpl import seeds
-from refimpl.keep.files import writable_file, write
 from refimpl.starts import WarmStart, warm_start, weights_digest
 from refimpl.validation import Count, Seed, UserError, guarded, nearest
 
@@ -62,15 +62,15 @@ NAMES |= STUDIES | STAGES | LATER
 if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES) + len(LATER):
     raise UserError("two claims or studies have one number or name: give a new one")
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
-"""A run on one core, by K, where none is stored to tell."""
+"""Seconds of a run on one core by K, used while no run is stored."""
 PILOT = 2
-"""Seeds that every cell gets. A claim gets those beyond only while half its interval is
-wider than half the smallest effect that matters. Their spread decides that, whatever
-the verdict: to stop at a verdict would favour it. (A spread that is small by luck stops
-a claim as well, so the intervals hold the truth a little less often than 95 times in
-100. Until November 2026 the rule was that 80 % power had to be reached.)"""
+"""Seeds that every cell gets. A claim gets more only while half its interval is wider
+than half the smallest effect that matters. This depends on the spread alone, because
+stopping at a verdict would favour that verdict. (A claim also stops if its spread is
+small by luck, so the intervals hold the truth slightly less often than 95 times in 100.
+Until November 2026 the rule was that 80 % power had to be reached.)"""
 AA = {"world": "moe", "rate": 6e-4, "updates": 16}
-"""Where two names of one algorithm were run: `control`."""
+"""The cells in which one algorithm was run under two names (see `control`)."""
 LEDGER = "claim title effect low high unit starts runs detectable p holm bh".split()
 LEDGER += ["verdict", "why"]
 
@@ -78,9 +78,9 @@ LEDGER += ["verdict", "why"]
 def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
     """Every run that the named claims and studies need, once.
 
-    Those that are `precise` need no more than PILOT seeds. Seed by seed, then warm
-    start by warm start: stopped early, it leaves a few runs of every cell rather than
-    all of the first ones. Raises `UserError` on unknown names.
+    Those that are `precise` need no more than PILOT seeds. The order is seed by seed,
+    then warm start by warm start. If it is stopped early, there are a few runs of every
+    cell rather than all runs of the first cells. Raises `UserError` on unknown names.
     """
     for name in names:
         if name not in NAMES:
@@ -88,7 +88,7 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
                 f"unknown claim {name!r}{nearest(name, NAMES)}; one of: "
                 f"{', '.join(NAMES)}"
             )
-    most: dict[tuple[int, Cell], int] = {}  # seeds that any of them asks for
+    most: dict[tuple[int, Cell], int] = {}  # number of seeds, over all claims
     for name in names:
         asked = NAMES[name]
         needed = min(asked.seeds, PILOT) if name in precise else asked.seeds
@@ -106,15 +106,17 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Job]:
 def missing(
     done: Collection[str], names: Collection[str], precise: Collection[str] = ()
 ) -> list[Job]:
-    """Those of the wanted runs whose keys are not `done`."""
+    """The wanted runs whose keys are not `done`."""
     jobs = wanted(names, precise)
     return [job for job in jobs if store.key(spec(*job)) not in done]
 
 
 def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
-    """The claims among these that have their pilot and need no more seeds: those with
-    half an interval of at most half the smallest effect that matters, and those whose
-    premise is absent."""
+    """The claims among these that have their pilot and need no more seeds.
+
+    Half their interval is at most half the smallest effect that matters, or their
+    premise is absent.
+    """
     asked, stored = [c for c in EVERY if str(c.number) in names], done(out)
     complete = [c for c in asked if not missing(stored, [str(c.number)], NAMES)]
     runs = table(out) if complete else None
@@ -131,9 +133,10 @@ def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
 def plan(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> str:
-    """What is missing, by claim, and the hours it will take with so many workers.
+    """A table of the missing runs by claim, and the hours they take with the workers.
 
-    Raises `UserError` if what is stored is damaged. Nothing stored: all is missing.
+    Raises `UserError` if a stored file is damaged. If nothing is stored, all runs are
+    missing.
     """
     lines, every, seconds, again = [], set(), SECONDS, ""
     if any(path.exists() for path in store.paths(out)):
@@ -161,10 +164,10 @@ def plan(
 def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a stored run, and those of the same run made here and now.
 
-    Their columns are those that the stored run measured, without `step_time`, numbers
-    as the store keeps them (six digits). On the processor and with the versions that
-    the run's line names they are equal. Warns if nobody knows any more from which
-    weights it began. Raises `UserError` if there is no such run, or if it was made
+    The columns are those that the stored run measured, without `step_time`, and have
+    six digits as in the store. They are equal on the processor and with the versions
+    that the run's line names. Warns if the weights that it began from were not
+    recorded. Raises `UserError` if there is no such run, or if it was made
     with another salt, formula or configuration, or from other weights.
     """
     runs, rows = read(out)
@@ -198,9 +201,11 @@ def repeat(out: str | Path, run_key: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 def repeat_some(
     out: str | Path, claims: Collection[str] = (), count: Count = 10, seed: Seed = 0
 ) -> str:
-    """Make `count` stored runs again, drawn by chance from those of `claims` (none
-    named: from all) that everybody can, and say how far each is apart from what is
-    stored: a table. Raises `UserError` if there is none."""
+    """Make `count` stored runs again. Returns a table of how far they are apart.
+
+    The runs are drawn by chance from those of `claims` (of all, if none is named) that
+    begin from weights in this clone. Raises `UserError` if there is no such run.
+    """
     runs, _ = read(out)
     runs = runs[~outdated(runs)]
     if claims:
@@ -219,8 +224,11 @@ def repeat_some(
 
 
 def _repeated(out: str | Path, line: Any) -> list[Any]:
-    """A run's line: rollouts whose reward is equal from the first on, the largest gap
-    between rewards, and the mean of the last ten rewards, stored and made here."""
+    """Make one run again, for one row of the table.
+
+    The row holds the number of first rollouts with equal rewards, the largest gap, and
+    the mean of the last ten rewards of both.
+    """
     stored, again = (rows["reward"] for rows in repeat(out, line.run))
     apart = (stored - again).abs()
     same = int((apart > 0).argmax()) if apart.any() else len(apart)
@@ -231,7 +239,7 @@ def _repeated(out: str | Path, line: Any) -> list[Any]:
 
 
 def expected(line: Any) -> str:
-    """What a run of this kind may differ by, made again here."""
+    """Say how closely this machine can repeat such a run."""
     here = store.provenance()
     kept = ("processor", "instructions", "torch", "threads")
     if all(str(getattr(line, name)) == here[name] for name in kept):
@@ -243,7 +251,7 @@ def expected(line: Any) -> str:
 
 def _check_weights(line: pd.Series, start: WarmStart) -> None:
     """Raise `UserError` unless a run can begin from its weights; warn if unknown."""
-    warm_start(start)  # trained now, if need be
+    warm_start(start)  # trains the start if it is not there yet
     if pd.isna(line["weights"]):
         warnings.warn(
             f"nobody knows from which weights the run {line.name!r} began: its warm "
@@ -265,13 +273,13 @@ def _hours(jobs: Collection[Job], seconds: dict[int, float]) -> float:
 def run_all(
     out: str | Path, claims: Collection[str] = tuple(NAMES), workers: Count = 1
 ) -> None:
-    """Make the runs that are missing. What is stored is never made again.
+    """Make the runs that are missing. A stored run is never made again.
 
-    Each claim's own go to files of their own, OUT.CLAIM.runs.csv, so that what a commit
-    adds is small. Raises `UserError` on a start that does not lie in the clone.
+    Each claim has its own files, OUT.CLAIM.runs.csv, so that a commit adds only little.
+    Raises `UserError` on a start that does not lie in the clone.
     """
-    wanted(claims)  # an unknown name leaves no file
-    store.paths(out)  # nor does a place that is none
+    wanted(claims)  # refuses unknown names before there is a file
+    store.paths(out)  # and names that are folders
     for name in claims:
         part = f"{out}.{name}"
         for title, enough in (("runs", NAMES), ("more seeds", None)):
@@ -286,7 +294,7 @@ def run_all(
 
 
 def parts(out: str | Path) -> list[Path]:
-    """The stores that `out` names: its own, and one for each claim run later."""
+    """The stores of `out`: its own, and one per claim that was run later."""
     base = Path(out)
     ends = ".runs.csv"
     later = sorted(base.parent.glob(f"{base.name}.*{ends}"))
@@ -295,19 +303,19 @@ def parts(out: str | Path) -> list[Path]:
 
 
 def done(out: str | Path) -> set[str]:
-    """The keys of all runs that are stored whole; see `store.done`."""
+    """The keys of all complete runs; see `store.done`."""
     return set().union(*map(store.done, parts(out)))
 
 
 def read(out: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs and rows of all parts as one; see `store.read`, and for its errors."""
+    """The runs and rows of all parts together. Raises as `store.read` does."""
     found = [store.read(part) for part in parts(out) or [Path(out)]]
     runs, rows = zip(*found)
     return pd.concat(runs, ignore_index=True), pd.concat(rows, ignore_index=True)
 
 
 def paced(out: str | Path, jobs: list[Job]) -> list[tuple]:
-    """Each job with what it follows; see `followed`."""
+    """Each job with the steps that it follows (see `followed`)."""
     if not any(ARMS[cell.arm].pace for cell, *_ in jobs):
         return list(jobs)
     runs, rows = read(out)
@@ -317,9 +325,9 @@ def paced(out: str | Path, jobs: list[Job]) -> list[tuple]:
 def followed(
     runs: pd.DataFrame, rows: pd.DataFrame, cell: Cell, start: int, seed: int
 ) -> list[float]:
-    """‖Δθ‖ of every rollout of the run that this one keeps pace with; [] if with none.
+    """‖Δθ‖ per rollout of the run that this one keeps pace with, or [] without one.
 
-    Raises `UserError` where that run is not stored.
+    Raises `UserError` if that run is not stored.
     """
     if not (leader := ARMS[cell.arm].pace):
         return []
@@ -344,14 +352,15 @@ def table(out: str | Path) -> pd.DataFrame:
     """One line per stored run with its outcomes; see `outcomes`.
 
     Runs of formulas that have changed are named in a warning and left out. Raises
-    `UserError` if nothing is stored, or no other runs than those.
+    `UserError` if no run remains.
     """
     runs, rows = read(out)
     old = outdated(runs)
     if old.any():
         left_out = (
             f"{old.sum()} of {len(runs)} runs were made by a formula that has changed: "
-            f"{_by_arm(runs[old])}; `python -m refimpl evidence run` makes them anew"
+            f"{_by_arm(runs[old])}; `python -m experiments evidence run` makes them "
+            "again"
         )
         if old.all():
             raise UserError(left_out)
@@ -360,7 +369,7 @@ def table(out: str | Path) -> pd.DataFrame:
 
 
 def outdated(runs: pd.DataFrame) -> pd.Series:
-    """Which runs their arm, as it is now, would not make: it answers otherwise."""
+    """Mark the runs whose arm has another formula today (another `behaviour`)."""
     cells = zip(runs["arm"], runs["changed"], runs["behaviour"])
     now = [
         formula(arm, tuple(changed.items())) if arm in ARMS else stored
@@ -376,10 +385,10 @@ def _by_arm(runs: pd.DataFrame) -> str:
 
 
 def control(runs: pd.DataFrame) -> dict[str, Estimate]:
-    """R3 against R2 with one sampler and trainer: the same algorithm under two names.
+    """R3 against R2 by outcome, with a sampler and trainer for which both are the same.
 
-    By outcome. What is called different here is noise: in the same world, at the same
-    rate and K, an effect has to exceed it.
+    Any difference is noise. In the same world, at the same rate and K, an effect has to
+    exceed it.
     """
     arms = [Cell(f"GRPO + {replay}", 6e-4, 16, "moe") for replay in ("R3", "R2")]
     compared = {}
@@ -395,8 +404,11 @@ def control(runs: pd.DataFrame) -> dict[str, Estimate]:
 
 @guarded
 def ledger(out: str | Path) -> list[dict[str, Any]]:
-    """A line per claim, then their second outcomes, then the control: effect, interval,
-    p (of no effect; corrected for all claims by Holm, and by Benjamini–Hochberg)."""
+    """One line per claim, then their second outcomes, then the control.
+
+    A line has the effect, its interval, and p of no effect, also corrected for all
+    claims by Holm and by Benjamini and Hochberg.
+    """
     runs = table(out)
     noise = control(runs)
     lines = []
@@ -420,8 +432,10 @@ def ledger(out: str | Path) -> list[dict[str, Any]]:
 
 
 def size_of_noise(claim: Claim, noise: dict[str, Estimate]) -> float:
-    """How far the A/A control's interval reaches, for a claim of its world, rate and K;
-    0 for any other, of which it knows nothing."""
+    """The far end of the A/A control's interval, or 0 if it does not apply.
+
+    It applies to claims of the control's world, rate and K.
+    """
     made = noise.get(_measured(claim.effect))
     here = all(
         {name: getattr(cell, name) for name in AA} == AA for cell in claim.effect.cells
@@ -434,7 +448,7 @@ def _differs(made: Estimate | None) -> bool:
 
 
 def _measured(effect: Effect) -> str:
-    """What an effect compares, and on which scale, as `control` calls it."""
+    """The key of an effect in `control`: its outcome and scale."""
     if isinstance(effect, Contrast):
         return f"{effect.outcome}, {effect.scale}"
     return "reward, difference" if isinstance(effect, Swap | Breaking) else ""
@@ -451,7 +465,7 @@ def _line(number, title, made: Estimate | None, unit, verdict, why) -> dict[str,
 
 
 def to_csv(lines: list[dict[str, Any]]) -> str:
-    """The ledger as it is stored, numbers with four digits."""
+    """The ledger as CSV, numbers with four digits."""
     text = io.StringIO()
     writer = csv.DictWriter(text, LEDGER, lineterminator="\n")
     writer.writeheader()
@@ -465,7 +479,7 @@ def _short(value: Any) -> Any:
 
 
 def shown(lines: list[dict[str, Any]]) -> str:
-    """The ledger as a table for people; the last line counts the claims."""
+    """The ledger as a readable table. The last line counts the claims."""
     columns = ["claim", "title", "effect", "interval", "unit", "starts × runs"]
     rows = []
     for line in lines:
@@ -488,24 +502,24 @@ def shown(lines: list[dict[str, Any]]) -> str:
 
 @guarded
 def write_ledger(out: str | Path) -> str:
-    """Compute the ledger, store it beside the runs, and return it for people."""
+    """Compute the ledger and store it next to the runs. Returns a readable table."""
     lines = ledger(out)
-    path = writable_file(_ledger_path(out), "the ledger")
-    write(path, lambda file: file.write(to_csv(lines)))
+    replace_file(_ledger_path(out), to_csv(lines).encode())
     return shown(lines)
 
 
 @guarded
 def check(out: str | Path) -> list[str]:
-    """Where the stored ledger is not what the rows give; nothing if it is.
+    """One sentence per difference between the stored ledger and what the rows give.
 
-    Numbers may differ by a thousandth: another processor adds up in another order.
+    Numbers may differ by a thousandth, since other processors add in another order.
     Raises `UserError` if there is no ledger.
     """
     path = _ledger_path(out)
     if not path.exists():
         raise UserError(
-            f"there is no ledger {path}: `python -m refimpl evidence ledger` writes it"
+            f"there is no ledger {path}: `python -m experiments evidence ledger` "
+            "writes it"
         )
     stored = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     again = list(csv.DictReader(io.StringIO(to_csv(ledger(out)))))

@@ -4,43 +4,51 @@
 also closes on the way back breaks at a lower learning rate than one that closes only
 where a token moves on.
 
-**Three objections.** (1) It is only a margin: at each gate's best rate nothing is seen.
-(2) The rate is no common scale: a gate that removes returning gradients lets Adam's K
-steps line up, so that the weights move further at the same rate. (3) It does not
-explain SAPO as published, whose gate (τ = 1) hardly closes.
+**Three objections.** (1) It is only a margin, and disappears at each gate's best rate.
+(2) The rate is no common scale, since a gate that removes returning gradients lets
+Adam's K steps line up, so that the weights move further at the same rate. (3) It does
+not explain SAPO as published, whose gate (τ = 1) hardly closes.
 
 **The runs.** K = 16, the ten shipped starts, one seed of each, half-octave rates from
-2e-4 to 11e-4, six arms; then the same without GRPO at *its pace*: after every rollout
-the rate is set so that ‖Δθ‖ is what GRPO's run from the same start, with the same dice,
-at the same nominal rate had in that rollout (`drift.Pace`). In the order of `STAGES`.
+2e-4 to 11e-4, six arms. Then the same, without GRPO, at *GRPO's pace*: after every
+rollout the rate is set so that ‖Δθ‖ is that of GRPO's run from the same start, with the
+same random numbers, at the same nominal rate, in that rollout (`drift.Pace`). `STAGES`
+is the order of the runs.
 
 **Outcomes.** The mean reward over all 30 rollouts (`area`), averaged over the six
-rates; 0.03 of it matters. And the breaking point, in octaves of the rate and of ‖Δθ‖ in
-rollouts 2 to 5; a quarter of an octave matters. Positive: one side is better.
+rates, where a difference of 0.03 matters; and the breaking point, in octaves of the
+rate and of ‖Δθ‖ in rollouts 2 to 5, where a quarter of an octave matters. A positive
+effect means that one side is better.
 
-**The stopping rule.** Every cell gets its ten runs; none is added after a look. Until
-all are there, an effect is judged on the starts that have every run of it, and said to
-rest on those.
+**The stopping rule.** Every cell gets its ten runs, and none is added after a look.
+Until all are there, an effect is judged on the starts that have every run of it, and
+the verdict says so.
 
-**What would refute it.** At GRPO's pace both areas, hard and soft, inside ± 0.03 (*none
-that matters*), or one of them below: then not sidedness costs, but that returning
-gradients shorten Adam's step. *Reproduced* for both: sidedness itself does. Objection 3
-stands unless `one-sided 1.0` against `SAPO 1.0` is reproduced, too.
+**What would refute it.** At GRPO's pace both areas, hard and soft, lie inside ± 0.03
+(*none that matters*), or one of them lies below. Then the cost comes not from
+sidedness, but from Adam's step, which returning gradients shorten. If both are
+*reproduced*, it comes from sidedness itself. Objection 3 stands unless `one-sided 1.0`
+against `SAPO 1.0` is reproduced as well.
 
 **Asked afterwards** (`WHY`, `FOUR`), and declared before their own first run: five of
 the ten starts, one seed, `area`.
 
-*What of the second side costs?* Four gates at τ = 8.8 stand between SAPO's and one
-side, at the same six rates. Each is asked twice: what it gains over SAPO 8.8, and what
-it lacks of one side. A coin that lets the same weight through on either side: if it
-lacks nothing that matters, the amount counts and not which tokens. The mirror, open
-only for what moves on: if it gains, being open is what helps, wherever. One side for
-shared tokens alone: if it lacks nothing that matters, the drag on shared tokens is the
-whole cause; if it gains nothing that matters, none of it. Bad answers at weight 0: if
-they lack nothing that matters, the way back matters because bad answers push.
+*Which part of the second side is harmful?* Four gates at τ = 8.8 lie between SAPO's and
+one side, at the same six rates. Each is compared with both: how much it gains over SAPO
+8.8, and how much it falls short of one side.
 
-*Is it there with four updates?* Both pairs with K = 4, at six half-octave rates about
-the one at which GRPO broke there in older runs (11e-4). Not if *none that matters*.
+- A random gate lets the same weight through on either side. If it falls short by
+  nothing that matters, the amount counts, and not which tokens.
+- The reversed gate is open only for tokens that move on. If it gains, openness helps
+  on either side.
+- One side for shared tokens alone. If it falls short by nothing that matters, the drag
+  on shared tokens is the whole cause. If it gains nothing that matters, it is no cause.
+- Bad answers at weight 0. If they fall short by nothing that matters, the way back
+  matters because of the push from bad answers.
+
+*Does it happen with four updates?* Both pairs with K = 4, at six half-octave rates
+around the rate at which GRPO broke there in older runs (11e-4). It does not if the
+verdict is *none that matters*.
 """
 
 from experiments.arms import AT_PACE
@@ -49,13 +57,13 @@ from experiments.grid import TEN, Cell
 
 HALF_OCTAVES = (2e-4, 2.8e-4, 4e-4, 5.7e-4, 8e-4, 1.1e-3)
 TRIED = {16: HALF_OCTAVES, 4: (4e-4, 5.7e-4, 8e-4, 1.1e-3, 1.6e-3, 2.3e-3)}
-"""The rates, by K."""
+"""The learning rates, by K."""
 PAIRS = {
     "hard": ("GRPO", "two-sided clip"),
     "soft, τ = 8.8": ("one-sided 8.8", "SAPO 8.8"),
     "soft, τ = 1": ("one-sided 1.0", "SAPO 1.0"),
 }
-"""One side, then two."""
+"""Pairs of gates: the one-sided one first."""
 BETWEEN = {
     "a coin of the same weight": "SAPO 8.8, coin of one side's weight",
     "the mirror": "mirrored 8.8",
@@ -83,13 +91,13 @@ def _area(pair: tuple[str, str], updates: int = 16) -> Average:
 
 
 def _at_pace(pair: tuple[str, str]) -> tuple[str, str]:
-    """GRPO keeps its own."""
+    """The pair at GRPO's pace. GRPO itself keeps its own."""
     one, two = pair
     return AT_PACE.get(one, one), AT_PACE.get(two, two)
 
 
 def _asked_at_own(pair: str, updates: int = 16) -> dict[str, Effect]:
-    """What is asked of a pair of gates at their own pace, by the question's name."""
+    """The effects of a pair of gates at their own pace, by name."""
     own = PAIRS[pair]
     one, two = (_cells(arm, updates) for arm in own)
     return {
@@ -100,7 +108,7 @@ def _asked_at_own(pair: str, updates: int = 16) -> dict[str, Effect]:
 
 
 def _asked(pair: str) -> dict[str, Effect]:
-    """And in movement, and at GRPO's pace."""
+    """The effects of a pair at its own pace, per movement, and at GRPO's pace."""
     own, paced = PAIRS[pair], _at_pace(PAIRS[pair])
     return _asked_at_own(pair) | {
         "octaves of ‖Δθ‖": _breaking(own, "step_early"),
@@ -110,7 +118,7 @@ def _asked(pair: str) -> dict[str, Effect]:
 
 
 def _claim(name: str, effect: Effect, starts: range = TEN) -> Claim:
-    """`name` says of what, and what is asked of it."""
+    """A claim whose `name` consists of its subject and its outcome."""
     about, asked = name.split(": ")
     return Claim(
         name,
@@ -165,10 +173,12 @@ STAGES = {
     "pace-7": _stage("τ as published, five more starts", THEN, *ONE),
     "pace-8": _stage("At GRPO's, five more starts", THEN, *ONE, paced=True),
 }
-"""The runs. Their order was changed twice, that of the cells never: after the first
-stage and some of the second τ = 1 came before five more starts of the others; and of
-what was then left `pace-7` came first, because that pair alone was undecided."""
+"""The runs. Their order was changed twice, but the cells were not. After the first
+stage and a part of the second, τ = 1 was run before five more starts of the others. Of
+the stages then left, `pace-7` was run first, because only its pair was undecided."""
 LATER = {
-    "why": Study("What of the second side costs?", WHY, seeds=1, starts=FIRST),
-    "four": Study("Is it there with four updates?", FOUR, seeds=1, starts=FIRST),
+    "why": Study(
+        "Which part of the second side is harmful?", WHY, seeds=1, starts=FIRST
+    ),
+    "four": Study("Does it happen with four updates?", FOUR, seeds=1, starts=FIRST),
 }

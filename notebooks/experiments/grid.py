@@ -1,8 +1,9 @@
 """The runs of the toy worlds that claims rest on: a cell, a warm start, a seed.
 
-Every run has 30 rollouts of 32 prompts × 8 responses and K updates each. Those of one
-world, warm start and seed meet the same problems: arms can be compared in pairs. They
-are sampled by the plain `Decoder`: in bfloat16 `real.fast` draws other samples.
+Every run has 30 rollouts of 32 prompts × 8 responses and K updates each. Runs with the
+same world, warm start and seed meet the same problems, so arms are compared in pairs.
+They are sampled with the plain `Decoder`, since `pretrained.fast` draws other samples
+in bfloat16.
 """
 
 import functools
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from experiments.arms import ARMS, NEED_MOE
+from experiments.arms import ARMS, NEED_MOE, corrected
 from experiments.behaviour import behaviour
 from experiments.drift import Drift, Pace
 from experiments.pool import about, trained
@@ -23,7 +24,6 @@ from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
 from refimpl.history import History
 from refimpl.sampling import sample
-from refimpl.shell.flags import gathered
 from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 from refimpl.validation import UserError, nearest
@@ -36,9 +36,9 @@ WORLDS: dict[str, Callable[..., WarmStart]] = {
 }
 World = Literal["sums", "rare", "sorting", "moe"]
 OLD, FIVE, TEN, TWENTY = range(5), range(10, 15), range(10, 20), range(10, 30)
-"""Warm starts. Of the old ones only 0 can be had, the others' weights are lost: their
-runs are history. New runs begin from those that lie in a clone: ten, of sums twenty, of
-sorting five, and take seeds that no other start takes (`nested`)."""
+"""Warm starts. Of the old ones only 0 still exists; the weights of the others are lost,
+and their runs cannot be repeated. New runs begin from starts in the clone (ten, for
+sums twenty, for sorting five) and use seeds that no other start uses (`nested`)."""
 UPDATES: dict[int, dict[str, Any]] = {
     1: {"minibatches": 1, "epochs": 1, "allow_on_policy": True},
     4: {"minibatches": 4, "epochs": 1},
@@ -54,9 +54,9 @@ BASE = TrainConfig(
     overlong_share=0.0,
 )
 STALE = {"mild": 2e-4, "medium": 4e-4, "hard": 6e-4}
-"""The learning rates of the stale runs, K = 16, that chapters 05 and 08 to 11 show."""
+"""Learning rates of the stale runs (K = 16) in chapters 05 and 08 to 11."""
 ANSWERS, PROBLEMS = 64, 128
-"""Answers to each problem, and problems, where pass@k and maj@k are measured."""
+"""Answers per problem, and problems, for measuring pass@k and maj@k."""
 AROUND = tuple(
     f"{when}/{what}"
     for when in ("before", "after")
@@ -74,9 +74,9 @@ COLUMNS = (
 
 
 def settings(rate: float = 2e-4, updates: int = 16) -> TrainConfig:
-    """What these runs have in common, at a learning rate and K updates a rollout.
+    """The common settings of these runs, at a learning rate and K updates per rollout.
 
-    Raises `UserError` on a K without runs.
+    Raises `UserError` if there are no runs with this K.
     """
     if updates not in UPDATES:
         known = ", ".join(map(str, UPDATES))
@@ -86,11 +86,11 @@ def settings(rate: float = 2e-4, updates: int = 16) -> TrainConfig:
 
 @dataclass(frozen=True)
 class Cell:
-    """What runs of one kind have in common: all but warm start and seed.
+    """Everything about a run except its warm start and seed.
 
-    `changed`: settings of `TrainConfig` beside the arm's own. `answers`: measure pass@k
-    and maj@k before and after. Raises `UserError` on an unknown arm, world or K, and
-    on an arm that needs routers in a world without.
+    `changed`: settings of `TrainConfig` in addition to the arm's own. `answers`:
+    measure pass@k and maj@k before and after. Raises `UserError` on an unknown arm,
+    world or K, and on an arm that needs routers in a world without them.
     """
 
     arm: str
@@ -115,15 +115,15 @@ class Cell:
         settings(self.rate, self.updates)
 
     def config(self, seed: int) -> TrainConfig:
-        """The settings of its run `seed`."""
+        """The settings of the run with this seed."""
         _, chosen = ARMS[self.arm].build()
         config = settings(self.rate, self.updates)
-        changed = gathered(dict(self.changed))
+        changed = corrected(dict(self.changed))
         return replace(config, **chosen | {"seed": seed} | changed)
 
 
 def nested(start: int, j: int) -> int:
-    """Seed j of a start: no two of the new starts share problems or dice."""
+    """Seed j of a start. No two of the new starts share problems or random numbers."""
     return j if start in OLD else 100 * start + j
 
 
@@ -139,7 +139,7 @@ def check_start(world: World, start: int) -> None:
 
 
 def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
-    """A run's whole configuration as plain values, and what its method answers."""
+    """A run's whole configuration as plain values, and its method's `behaviour`."""
     return {
         "experiment": "evidence",
         "arm": cell.arm,
@@ -157,10 +157,10 @@ def spec(cell: Cell, start: int, seed: int) -> dict[str, Any]:
 
 @functools.cache
 def begins(world: World, start: int) -> str | dict[str, Any]:
-    """The SHA-256 of a start's weights where the package ships them.
+    """The SHA-256 of a start's weights, if the package ships them.
 
-    Else the warm start's settings that are not at their default: a run of those is
-    known by the recipe alone, and its line says which weights came of it.
+    Otherwise the warm start's settings that are not at their default. Such a run is
+    named by the recipe alone, and its line records the weights that came of it.
     """
     settings = WORLDS[world](seed=start)
     if shipped(settings):
@@ -171,18 +171,18 @@ def begins(world: World, start: int) -> str | dict[str, Any]:
 
 @functools.cache
 def formula(arm: str, changed: tuple[tuple[str, Any], ...] = ()) -> str:
-    """The `behaviour` of an arm with settings of its chosen and these."""
+    """The `behaviour` of an arm with its own settings and these."""
     algorithm, chosen = ARMS[arm].build()
-    return behaviour(algorithm, replace(BASE, **chosen | gathered(dict(changed))))
+    return behaviour(algorithm, replace(BASE, **chosen | corrected(dict(changed))))
 
 
 def run(
     cell: Cell, start: int, seed: int, pace: Sequence[float] = ()
 ) -> tuple[list[dict], dict[str, str]]:
-    """A run's rows, and what else is to be known of it.
+    """Make a run. Returns its rows and what else the store records (`about`).
 
-    `pace`: ‖Δθ‖ of every rollout of the run that it follows. What the first rollout
-    would move is tried before, and thrown away.
+    `pace`: ‖Δθ‖ per rollout of the run that it follows. To choose the first learning
+    rate, one rollout is made and thrown away.
     """
     begun = time.perf_counter()
     origin = WORLDS[cell.world](seed=start)
@@ -216,7 +216,7 @@ def run(
 def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
     """pass@1, pass@8, pass@64 and maj@8 from 64 answers to each held-out problem.
 
-    An answer is what stands behind the last `#`.
+    The answer is the text after the last `#`.
     """
     rows = world.held_out(PROBLEMS)
     prompts = [row["prompt"] for row in rows]
@@ -231,12 +231,12 @@ def around(model, tokenizer, world: HabitWorld) -> dict[str, float]:
 
 
 def maj_at(scores: Tensor, answers: Sequence[Sequence[str]], k: int) -> float:
-    """maj@k: how often the answer that most of k samples give is right.
+    """maj@k: how often the most frequent answer among k samples is right.
 
-    `scores` (problems, n); `answers` holds what each sample answers, as text. A
+    `scores` (problems, n); `answers` holds the answers of all samples as text. A
     problem's n samples make n // k lots of k, so none is counted twice and the mean
-    over lots is unbiased. On a tie the answer that came first counts. (Wang et al.
-    2022, 2203.11171, call it self-consistency.)
+    over lots is unbiased. On a tie the first answer counts. (Wang et al. 2022,
+    2203.11171, call it self-consistency.)
     """
     won = []
     for right, given in zip((scores > RIGHT).tolist(), answers, strict=True):

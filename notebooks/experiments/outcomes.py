@@ -1,14 +1,14 @@
-"""From stored rows to one line per run: the outcomes that claims are about.
+"""Outcomes that claims are about: one line per run, computed from its stored rows.
 
-    reward      mean training reward of the last ten rollouts, or of all where there are
+    reward      mean training reward of the last ten rollouts, or of all if there are
                 fewer: the primary outcome
-    accuracy    held-out, after the last rollout, 1,024 problems
+    accuracy    on 1,024 held-out problems, after the last rollout
     to_80       rollouts until three in a row have a mean reward of 0.8 or more
     step_early  ‖Δθ‖ of a rollout, mean of the second to the fifth
     samples_80  answers sampled until then; `to_95` and `samples_95` likewise
 
-A run that ended early earned nothing in the rollouts that it lacks. Where 0.8 was never
-reached, `to_80` is one more than the planned rollouts, `samples_80` all that were made.
+The rollouts that a run lacks because it ended early count as reward 0. If 0.8 was never
+reached, `to_80` is one more than the planned rollouts, and `samples_80` counts all.
 """
 
 import numpy as np
@@ -24,14 +24,14 @@ MEANS = {
     "kl": "drift/kl",
     "step_norm": "drift/step",
 }
-"""Outcomes that are means of a column, over the last ten rollouts (`spread`, too)."""
+"""Outcomes that are means of a column over the last ten rollouts, as is `spread`."""
 WHOLE = {
     "tokens_var": "drift/tokens",
     "responses_var": "drift/responses",
     "within_small": "drift/within_small",
     "sampling_kl": "sampling/kl",
 }
-"""Over all rollouts: when a policy is good, little moves any more."""
+"""Means over all rollouts, since little changes once a policy is good."""
 EARLY = {
     "masked": "clip_ratio/region_mean",
     "expert_change": "router/expert_change",
@@ -39,20 +39,20 @@ EARLY = {
     "bad": "drift/bad",
     "shared": "drift/shared",
 }
-"""Over the first ten, before anything can have collapsed."""
+"""Means over the first ten rollouts, before a run can have collapsed."""
 AROUND = ("pass@1", "pass@8", "pass@64", "maj@8")
 LATEST = {"accuracy": "accuracy"} | {
     f"{what} {when}": f"{when}/{what}"
     for when in ("before", "after")
     for what in AROUND
 }
-"""Outcomes that the last row holds."""
+"""Outcomes that are values of the last row."""
 CELL = ["arm", "world", "updates", "rate", "changed", "answers"]
-"""What a cell is called in the table; beside it `start` and `seed`."""
+"""Columns of the table that identify a cell. `start` and `seed` follow."""
 
 
 def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """One line per run: its cell, start, seed, and every outcome."""
+    """A table with one line per run: its cell, start, seed, and every outcome."""
     table = runs.set_index("run")
     changed = table["changed"].map(lambda c: tuple(sorted(dict(c).items())))
     weights = table["weights"].fillna("lost")
@@ -68,7 +68,7 @@ def outcomes(runs: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
-    """The outcomes of a run that was to have so many rollouts, from its columns."""
+    """Compute the outcomes of a run from its columns. `rollouts` were planned."""
     earned = rows["reward"][rows["step"] >= rollouts - TEN]
     result = {
         "reward": earned.sum() / min(TEN, rollouts),
@@ -92,6 +92,6 @@ def _of_run(rows: dict[str, np.ndarray], rollouts: int) -> dict[str, float]:
 
 
 def _mean(values: np.ndarray) -> float:
-    """Of those that are known."""
+    """The mean of the known values."""
     known = values[~np.isnan(values)]
     return known.mean() if len(known) else np.nan

@@ -1,4 +1,4 @@
-"""Runs to be stored: one, kept as far as it came, and many side by side."""
+"""Make runs that are to be stored, one at a time or in several processes."""
 
 import os
 import time
@@ -16,19 +16,20 @@ from refimpl.loop import train
 
 
 def trained(algorithm, **given) -> History:
-    """`train` without a word; a run in which nothing moved is handed back, too."""
-    with warnings.catch_warnings(action="ignore"):  # `ended` is stored
+    """`train`, silent. A `StalenessError` is stored in `History.ended`, not raised."""
+    with warnings.catch_warnings(action="ignore"):  # the store records `ended`
         try:
             return train(algorithm, progress=False, **given)
-        except StalenessError as error:  # nothing was ever paid, say
+        except StalenessError as error:  # for example, no reward was ever above 0
             error.history.ended = error
             return error.history
 
 
 def about(history: History, begun: float, weights: str = "") -> dict[str, str]:
-    """What a store wants to know of a run beside its rows.
+    """What a store records about a run in addition to its rows.
 
-    `begun`: perf_counter; `weights`: the SHA-256 of those that it began from.
+    `begun`: `time.perf_counter()` at its start. `weights`: the SHA-256 of the weights
+    that it began from.
     """
     return {
         **provenance(),
@@ -41,9 +42,9 @@ def about(history: History, begun: float, weights: str = "") -> dict[str, str]:
 def finished(
     work: Callable, jobs: Sequence[tuple], workers: int
 ) -> Iterator[tuple[tuple, tuple]]:
-    """Each job and `work(*job)`, as it is done; in this process if `workers` is 1.
+    """Yield each job with `work(*job)` once it is done.
 
-    Workers have one thread each where there are as many of them as cores.
+    One worker is this process. Several workers share the cores among their threads.
     """
     if workers == 1:
         yield from ((job, work(*job)) for job in jobs)

@@ -1,8 +1,8 @@
-"""`python -m refimpl real`: every method on a pretrained model, SmolLM2-135M-Instruct.
+"""`python -m experiments real`: every method on SmolLM2-135M-Instruct (chapter 13).
 
-Sums of two small numbers from reasoning-gym; the last number of an answer is judged.
-Every arm starts from the same weights and meets the same problems. A run takes minutes;
-what is stored already is not run again.
+The tasks are sums of two small numbers from reasoning-gym, and the last number of an
+answer is judged. Every arm starts from the same weights and meets the same problems. A
+run takes minutes, and a stored run is not made again.
 """
 
 import functools
@@ -74,7 +74,7 @@ GENTLE = TrainConfig(
 )
 SETTINGS = {
     "gentle": GENTLE,
-    # K = 16, and half the rollouts: four times the updates of "gentle" all the same.
+    # K = 16 with half the rollouts makes four times as many updates as "gentle".
     "stale": replace(GENTLE, minibatches=8, epochs=2, rollouts=12, eval_every=4),
 }
 COLUMNS = (
@@ -84,13 +84,16 @@ COLUMNS = (
     "step_time"
 ).split()
 AFTER = [f"after/{name}" for name in TASKS]
-"""mean@4 on each task when a run has ended."""
+"""mean@4 on each task at the end of a run."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of `lab.arms`; for controls and failures another reward, no chat
-    template, other settings; a LoRA of rank `lora`."""
+    """A method of `experiments.arms`, with what controls and failures change.
+
+    That is another reward, no chat template, or other settings. `lora` is the rank of a
+    LoRA.
+    """
 
     method: str = "GRPO"
     reward: str = "right"
@@ -126,20 +129,20 @@ ARMS = {name: Arm(name) for name in METHODS} | {
 
 
 def random_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
-    """A coin for every answer, whatever it says."""
+    """0 or 1 at random, regardless of the answer."""
     coin = random.Random(f"{salted(0)} {prompts} {completions}")
     return [float(coin.random() < 0.5) for _ in completions]
 
 
 def format_reward(prompts: Any, completions: Collection[str], **columns) -> list[float]:
-    """1.0 for an answer that ends in a number, right or wrong."""
+    """1.0 if an answer ends in a number, right or wrong."""
     return [float(bool(re.search(r"\d\W*$", text))) for text in completions]
 
 
 def whole_answer(
     prompts: Any, completions: Collection[str], *, answer: Collection[str], **columns
 ) -> list[float]:
-    """1.0 where an answer is the right number and nothing else."""
+    """1.0 if an answer is the right number and nothing else."""
     return [float(text.strip() == a) for text, a in zip(completions, answer)]
 
 
@@ -160,11 +163,11 @@ def real(
     seeds: Count = 3,
     workers: Count = 1,
 ) -> None:
-    """Run every arm × setting × seed that `out` does not hold yet.
+    """Make every run (arm × setting × seed) that `out` does not hold yet.
 
-    `out` names two files, see `store`. A run that ends early (it diverges, say) is
-    stored as far as it came, with the reason. Raises `UserError` on an arm or setting
-    that does not exist, or if the model has not been fetched.
+    `out` names two files, see `store`. If a run ends early (because it diverges, for
+    example), its complete rollouts are stored with the reason. Raises `UserError` on an
+    arm or setting that does not exist, or if the model has not been fetched.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         if not given:
@@ -218,7 +221,7 @@ def configured(setting: str, arm: str, seed: int) -> TrainConfig:
 
 
 def _run(setting: str, arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
-    """A run's rows, and what else is to be known of it."""
+    """Make a run. Returns its rows and what else the store records (`about`)."""
     begun = time.perf_counter()
     model, tokenizer = load(MODEL)
     if ARMS[arm].lora:

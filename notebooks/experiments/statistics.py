@@ -1,13 +1,13 @@
-"""What runs say about a difference, when they come in clusters.
+"""Estimates of an effect from runs that come in clusters.
 
 Runs from one warm start resemble each other, so a warm start is one observation,
-however many seeds were run from it. An effect is the mean over warm starts of their own
-means, its interval Student's t over them:
+regardless of its number of seeds. An effect is the mean over warm starts of their own
+means, and its interval is Student's t over them:
 
     d̄ ± t(0.975, n − 1) · s / √n,   n warm starts
 
-With five of them that covers the truth in 95 of 100 repetitions if the means are about
-normal; a percentile bootstrap of five does in some 84 (a test repeats both).
+With five warm starts it covers the truth in 95 of 100 repetitions if the means are
+about normal. A percentile bootstrap of five does so in about 84 (a test repeats both).
 """
 
 import functools
@@ -20,12 +20,15 @@ from scipy import special
 from refimpl.validation import UserError
 
 POWER = 0.8
-"""of the smallest effect that is called detectable"""
+"""The power at which an effect counts as detectable."""
 
 
 def holms(p: Sequence[float]) -> list[float]:
-    """Holm's corrected p-values (Holm 1979): below 0.05, an effect excludes 0 at a risk
-    of 5 % that any of them all does so by chance."""
+    """Holm's corrected p-values (Holm 1979).
+
+    If the effects below 0.05 are said to differ from 0, the risk that any of these
+    statements is wrong is 5 %.
+    """
     order = sorted(range(len(p)), key=p.__getitem__)
     corrected, most = [0.0] * len(p), 0.0
     for rank, at in enumerate(order):
@@ -35,9 +38,11 @@ def holms(p: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """Corrected p-values (Benjamini & Hochberg 1995): of the effects below 0.05, one in
-    twenty excludes 0 by chance."""
-    from scipy.stats import false_discovery_control  # a second, and rarely asked
+    """Corrected p-values of Benjamini and Hochberg (1995).
+
+    Of the effects below 0.05, at most one in twenty is expected to be there by chance.
+    """
+    from scipy.stats import false_discovery_control  # its import takes a second
 
     return [float(x) for x in false_discovery_control(p)] if p else []
 
@@ -45,8 +50,8 @@ def benjamini_hochberg(p: Sequence[float]) -> list[float]:
 class Estimate(NamedTuple):
     """An effect with its 95 % interval; `runs` in `starts` clusters.
 
-    `detectable`: the true effect that this many starts with this spread would tell from
-    0 four times in five. NaN where there are fewer than two starts.
+    `detectable`: the true effect that so many starts with this spread would distinguish
+    from 0 four times in five. It is NaN with fewer than two starts.
     """
 
     effect: float
@@ -59,15 +64,15 @@ class Estimate(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval."""
+        """True if there is an interval."""
         return not math.isnan(self.low)
 
 
 def estimate(differences: Mapping[int, list[float]]) -> Estimate:
-    """The mean of `differences`, by warm start, and what is known of it.
+    """Estimate the mean of `differences`, which are given by warm start.
 
-    Starts weigh the same, whatever number of seeds each has. `p` is two-sided, of no
-    difference. Raises `UserError` if there is no difference at all.
+    Each start has the same weight, regardless of its number of seeds. `p` is two-sided,
+    for the hypothesis of no effect. Raises `UserError` if `differences` is empty.
     """
     means = [
         math.fsum(values) / len(values) for values in differences.values() if values
@@ -82,7 +87,7 @@ def estimate(differences: Mapping[int, list[float]]) -> Estimate:
     error = math.sqrt(
         math.fsum((m - effect) ** 2 for m in means) / (starts - 1) / starts
     )
-    if error == 0:  # all alike
+    if error == 0:  # all means are equal
         return Estimate(effect, effect, effect, starts, runs, 0.0, float(effect == 0))
     t = functools.partial(special.stdtrit, starts - 1)  # quantiles of Student's t
     half = t(0.975) * error

@@ -1,14 +1,14 @@
-"""Stored runs: what was run, by which formula, where, and what came of every rollout.
+"""Stored runs: their configurations, formulas and machines, and a row per rollout.
 
     NAME.runs.csv      one line per run: its key, configuration, provenance
     NAME.rows.csv.gz   one line per rollout, the run's key first
 
 A run is named by a hash of its configuration, the salt, the weights it begins from and
-what its method answers (`behaviour`). Code may be moved and rewritten; a formula that
-answers otherwise makes other runs, of that method alone. A run is added whole: first
-its rows, as one gzip member, then its line, by one process at a time; whatever a killed
-process left of one is cut off, and kept beside it. Files that are damaged in any other
-way are refused and left as they are.
+the numbers that its method gives (`behaviour`). So code may be moved and rewritten, and
+a changed formula only outdates the runs of its own method. One process at a time adds a
+run as a whole: first its rows, as one gzip member, then its line. If a process is
+killed meanwhile, the incomplete part is cut off, and a copy of the files is kept. Files
+that are damaged in any other way are refused and left as they are.
 """
 
 import csv
@@ -34,43 +34,42 @@ import transformers
 from filelock import FileLock, Timeout
 
 import refimpl
+from experiments.files import check_writable, replace_file, to_disk
 from refimpl import seeds
 from refimpl.config import TrainConfig
-from refimpl.keep.files import to_disk, writable_file, write
 from refimpl.validation import UserError
 
 if TYPE_CHECKING:
     import pandas
 
-PACKAGE = Path(refimpl.__file__).parent
 DEFAULTS = asdict(TrainConfig())
 MEASURING = ("samples_every", "checkpoint_every")
-"""Settings that change no bit of a run."""
+"""Settings without any influence on the numbers of a run."""
 HEAD = (
     "run behaviour weights spec salt commit refimpl python torch transformers "
     "processor instructions threads date seconds ended old_code"
 ).split()
-"""`weights`: SHA-256 of those that the run began from; empty where nobody knows it any
-more: the first runs from warm starts that are not part of the package did not keep it.
-`old_code`: the hash of the losses' text that was part of those runs' first names."""
+"""`weights`: SHA-256 of the weights that the run began from. It is empty for the first
+runs from warm starts outside the package, which did not record it.
+`old_code`: the hash of the losses' source that was part of the first names of runs."""
 FIRST_NAMES = {"token_truncate": "max_rollout_weight"}
-"""What names a run for good: how its line called a setting that is renamed since."""
+"""Settings that were renamed, with the name that stays in the keys of stored runs."""
 CHUNK = 2**14
 
 
 def key(spec: Mapping) -> str:
-    """A run's name: 16 hex digits of `plain(spec)`, the salt, `spec["behaviour"]`."""
-    return _name(plain(spec), seeds.salt(), spec.get("behaviour", ""))
+    """A run's name: 16 hex digits of `run_spec(spec)`, salt, `spec["behaviour"]`."""
+    return _name(run_spec(spec), seeds.salt(), spec.get("behaviour", ""))
 
 
-def plain(spec: Mapping) -> dict:
-    """What names a run: its configuration without defaults, and without `MEASURING`.
+def run_spec(spec: Mapping) -> dict:
+    """The part of a configuration that names a run: no defaults, and no `MEASURING`.
 
-    A setting that is added later and changes nothing by default, or is taken away and
-    was at its default, leaves stored runs what they are. (To change a default is to
-    change what they mean; a test pins them.)
+    So stored runs keep their names if a setting is added whose default changes nothing,
+    or if one is removed that was at its default. (A changed default would change their
+    meaning, so a test pins the defaults.)
     """
-    rules = {**spec, **spec.get("corrections", {})}  # each by its own name
+    rules = {**spec, **spec.get("corrections", {})}  # corrections count as settings
     named = renamed(rules, FIRST_NAMES)
     if "changed" in named:
         named["changed"] = renamed(named["changed"], FIRST_NAMES)
@@ -83,9 +82,11 @@ def plain(spec: Mapping) -> dict:
 
 
 def renamed(settings: Mapping, names: Mapping[str, str]) -> dict:
-    """Each under its other name, a list as a tuple."""
-    plain = {n: tuple(x) if isinstance(x, list) else x for n, x in settings.items()}
-    return {names.get(name, name): value for name, value in plain.items()}
+    """The settings under their other names, with tuples for lists."""
+    return {
+        names.get(name, name): tuple(value) if isinstance(value, list) else value
+        for name, value in settings.items()
+    }
 
 
 def _name(configuration: Mapping, salt: int, behaviour: str) -> str:
@@ -94,7 +95,7 @@ def _name(configuration: Mapping, salt: int, behaviour: str) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """Where and with what a run is made."""
+    """The machine, the versions and the date of a run that is made now."""
     return {
         "salt": str(seeds.salt()),
         "commit": _commit(),
@@ -110,14 +111,16 @@ def provenance() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The checkout's commit, with a + if files of the package were changed since."""
-    git = ["git", "-C", str(PACKAGE)]
+    """The commit of the clone, with a + if the code here was changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
     try:
         head = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True
         )
         changed = subprocess.run(
-            [*git, "status", "--porcelain", "."], capture_output=True, text=True
+            [*git, "status", "--porcelain", ".", "../../refimpl"],
+            capture_output=True,
+            text=True,
         )
     except OSError:
         return ""
@@ -133,28 +136,28 @@ def _processor() -> str:
 
 
 class Files(NamedTuple):
-    """What the two files of a store hold whole, and what a killed process left."""
+    """The content of both files of a store, and what a killed process left in them."""
 
     lines: list[dict[str, str]]
     rows: list[str]
-    """as they are typed, the names of the columns first"""
+    """lines of CSV, the names of the columns first"""
     half_a_member: bool
     alone: int
     """rows at the end whose run has no line"""
 
 
 class Store:
-    """The runs in `NAME.runs.csv` and `NAME.rows.csv.gz`, for one process to add to.
+    """The runs in `NAME.runs.csv` and `NAME.rows.csv.gz`, open for one process.
 
-    Raises `UserError` if one of them cannot be written, is damaged, or is of another
-    kind, and while another process adds to them.
+    Raises `UserError` if a file cannot be written, is damaged, or is of another kind,
+    and while another process has them open.
     """
 
     def __init__(self, path: str | Path, columns: Iterable[str]):
         self.path, self.columns = Path(path), ["run", *columns]
         self.runs_path, self.rows_path = paths(path)
-        writable_file(self.runs_path, "the runs")
-        writable_file(self.rows_path, "the rows")
+        check_writable(self.runs_path, "the runs")
+        check_writable(self.rows_path, "the rows")
         self.lock = FileLock(f"{path}.lock")
         try:
             self.lock.acquire(timeout=0)
@@ -178,11 +181,11 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let another process add to it."""
+        """Unlock the store, so that another process may add to it."""
         self.lock.release()
 
     def add(self, spec: Mapping, rows: list[Mapping], about: Mapping[str, str]) -> None:
-        """Store a run whole; what is not known of a row (None) is left empty."""
+        """Store a whole run. An unknown value of a row (None) is left empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self.rows_path.exists():
@@ -199,12 +202,12 @@ class Store:
             if new:
                 lines.writeheader()
             named = {"run": run, "behaviour": spec.get("behaviour", "")}
-            named["spec"] = json.dumps(plain(spec), sort_keys=True)
+            named["spec"] = json.dumps(run_spec(spec), sort_keys=True)
             lines.writerow({"salt": seeds.salt(), **about, **named})
             to_disk(file)
 
     def _check_columns(self, rows: list[str]) -> None:
-        """Rows of other columns are not mixed with these."""
+        """Raise `UserError` if the stored rows have other columns."""
         there = rows[0].strip().split(",") if rows else self.columns
         if there != self.columns:
             apart = sorted(set(there) ^ set(self.columns))
@@ -214,7 +217,7 @@ class Store:
             )
 
     def _mend(self, files: Files) -> list[str]:
-        """Cut off what a killed process left, and keep it beside; say what was cut."""
+        """Cut off an incomplete run, and keep a copy. Returns what was cut off."""
         dropped = []
         if self.runs_path.exists():
             text = self.runs_path.read_bytes()
@@ -232,27 +235,27 @@ class Store:
 
 
 def paths(path: str | Path) -> tuple[Path, Path]:
-    """NAME.runs.csv and NAME.rows.csv.gz, of the NAME that `path` gives."""
+    """The files NAME.runs.csv and NAME.rows.csv.gz of a store."""
     folder, name = Path(path).parent, os.path.basename(path)
-    if name in ("", ".", ".."):  # `d/` too, which as a Path would be `d`
+    if name in ("", ".", ".."):
         raise UserError(f"a store needs a name, got {str(path)!r}; as runs/mine")
     return folder / f"{name}.runs.csv", folder / f"{name}.rows.csv.gz"
 
 
 def done(path: str | Path) -> set[str]:
-    """The keys of the runs that are stored whole, with their rows.
+    """The keys of the runs that are stored with all their rows.
 
-    Only looks: another process may be writing. Raises `UserError` if a file is damaged,
-    or of another kind.
+    Changes nothing, since another process may be writing. Raises `UserError` if a file
+    is damaged or of another kind.
     """
     return {line["run"] for line in opened(path).lines}
 
 
 def opened(path: str | Path) -> Files:
-    """Both files, compared. Only looks.
+    """Read both files and compare them. Changes nothing.
 
     A process that is killed leaves half a line, half a gzip member, or the rows of the
-    last run without its line. Raises `UserError` on anything else that does not fit.
+    last run without its line. Raises `UserError` on any other mismatch.
     """
     runs_path, rows_path = paths(path)
     lines = _lines(runs_path)
@@ -273,7 +276,7 @@ def opened(path: str | Path) -> Files:
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
-    """The whole lines of a runs file, each checked by its key."""
+    """The complete lines of a runs file, each checked against its key."""
     text = path.read_bytes() if path.exists() else b""
     whole = text[: text.rfind(b"\n") + 1]
     try:
@@ -297,14 +300,14 @@ def _lines(path: Path) -> list[dict[str, str]]:
 def _fits(line: dict) -> bool:
     try:
         name = _name(json.loads(line["spec"]), int(line["salt"]), line["behaviour"])
-    except (ValueError, TypeError):  # no JSON, no number, nothing
+    except (ValueError, TypeError):  # no JSON, no number, or no value
         return False
     fields = None not in line and None not in line.values()
     return fields and name == line["run"] and "\0" not in "".join(line.values())
 
 
 def _unpacked(path: Path) -> tuple[list[str], bool]:
-    """The lines in the whole gzip members of a file; is one cut off?"""
+    """The lines in the complete gzip members of a file, and whether one is cut off."""
     packed = memoryview(path.read_bytes() if path.exists() else b"")
     text, begin = [], 0
     while begin < len(packed):
@@ -333,11 +336,11 @@ def _damaged(path: Path, what: str) -> UserError:
 
 
 def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
-    """The runs and the rows that `path` names, as pandas data frames.
+    """The runs and the rows of a store, as pandas data frames.
 
-    A run's configuration becomes columns, defaults of `TrainConfig` among them. What a
-    process that was killed, or is still writing, left of one run is left out with a
-    warning. Raises `UserError` if nothing is stored, or if a file is damaged.
+    A run's configuration becomes columns, including defaults of `TrainConfig`. A run
+    that is incomplete, because a process was killed or is still writing, is left out
+    with a warning. Raises `UserError` if nothing is stored, or if a file is damaged.
     """
     import pandas
 
@@ -371,13 +374,15 @@ def read(path: str | Path) -> "tuple[pandas.DataFrame, pandas.DataFrame]":
 
 
 def _replace(path: Path, text: bytes) -> None:
-    """`text` in place of what is there, which stays as `NAME.before`; no file, if
-    nothing is left of it, not even the first line (which a new file begins with)."""
+    """Write `text` in place of the old content, which is kept as `NAME.before`.
+
+    If nothing is left, the file is removed, since a new file begins with its header.
+    """
     shutil.copy2(path, f"{path}.before")
-    if not text:
+    if text:
+        replace_file(path, text)
+    else:
         path.unlink()
-        return
-    write(path, lambda file: file.write(text), "wb")
 
 
 def _short(value: float | None) -> str:

@@ -1,7 +1,7 @@
 """The command line: `python -m refimpl {train,settings,warm-start,curves,…}`.
 
 What is typed is read before the library is loaded, which takes seconds: each function
-here imports what it needs. The commands of the other rooms (`real`, `interop`, `lab`)
+here imports what it needs. The commands of the other rooms (`pretrained`, `interop`)
 are found when one is called.
 """
 

@@ -16,10 +16,6 @@ ELSEWHERE = {
     "conformance": "interop",
     "read-log": "interop",
     "verl-config": "interop",
-    "bench": "experiments",
-    "real": "experiments",
-    "evidence": "experiments",
-    "gpu-check": "experiments",
 }
 """Commands of the other rooms: `refimpl.ROOM.command.COMMANDS` has them."""
 
@@ -62,11 +58,7 @@ def room(name: str, asked: str) -> Any:
     """The commands of another room."""
     try:
         with loading():
-            return importlib.import_module(
-                f"{name}.command"
-                if name == "experiments"
-                else f"refimpl.{name}.command"
-            )
+            return importlib.import_module(f"refimpl.{name}.command")
     except ModuleNotFoundError as error:
         mend = "in a clone, pip install -r requirements.txt"
         raise UserError(f"{asked} needs {error.name}, not installed; {mend}") from error

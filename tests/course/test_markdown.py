@@ -31,7 +31,7 @@ def test_nothing_is_misspelled(tmp_path):
     pytest.importorskip("codespell_lib")
     chapters(tmp_path)
     code = [ROOT / "refimpl", ROOT / "tests", ROOT / "notebooks/course"]
-    code.append(ROOT / "notebooks/web")
+    code += [ROOT / "notebooks/web", ROOT / "notebooks/experiments"]
     command = [sys.executable, "-m", "codespell_lib", *PAGES, *code, tmp_path]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("", 0), run.stderr

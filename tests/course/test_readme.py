@@ -48,7 +48,7 @@ PAGES += sorted(ROOT.glob("notebooks/*.ipynb"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_modules_that_a_page_asks_to_run_are_there(page):
-    ours = r"python -m ((?:refimpl|course|web|tests)[\w.]*)"
+    ours = r"python -m ((?:refimpl|course|experiments|web|tests)[\w.]*)"
     asked = set(re.findall(ours, page.read_text(encoding="utf-8")))
     assert [name for name in asked if importlib.util.find_spec(name) is None] == []
 

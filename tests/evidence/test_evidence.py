@@ -13,13 +13,13 @@ import pytest
 from experiments import evidence, grid, store
 from experiments.arms import AT_PACE
 from experiments.claims import CLAIMS
+from experiments.command import main
 from experiments.effects import STARTS
 from experiments.grid import COLUMNS, Cell, spec
 from experiments.outcomes import outcomes
 from experiments.pool import about, trained
 from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
-from refimpl.__main__ import main
 from refimpl.cache import digest
 from refimpl.starts import shipped, weights_digest
 from refimpl.tasks import rare_careful

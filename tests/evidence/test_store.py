@@ -82,6 +82,16 @@ def test_what_a_kill_leaves_of_a_run_is_dropped(tmp_path, rows, line, dropped):
     assert found["reward"].tolist() == [0.25, 0.333333, 0.75]
 
 
+def test_a_kill_in_the_very_first_run_leaves_a_store_that_begins_anew(tmp_path):
+    kept = filled(tmp_path, runs=1)
+    kept.rows_path.write_bytes(kept.rows_path.read_bytes()[:20])
+    kept.runs_path.unlink()
+    with Store(tmp_path / "real", COLUMNS) as again:
+        assert again.dropped == [CUT] and not again.rows_path.exists()
+        again.add(SPEC, ROWS, ABOUT)
+    assert len(read(tmp_path / "real")[1]) == 2
+
+
 def test_rows_are_on_the_disk_before_the_line_that_names_them(tmp_path, monkeypatch):
     """And what was there before is added to: who reads it has it as it was."""
     kept, synced, sync = filled(tmp_path, runs=1), [], os.fsync
@@ -139,7 +149,7 @@ def test_a_rule_that_is_renamed_leaves_stored_runs_their_names(tmp_path):
     cap, band = {"token_truncate": 2.0}, {"token_mask": (0.5, 5.0), "sampler_delay": 4}
     now = {"arm": "GRPO", "changed": cap, "corrections": cap}
     was = {"max_rollout_weight": 2.0}
-    assert store.plain(now) == {"arm": "GRPO", "changed": was, **was}
+    assert store.run_spec(now) == {"arm": "GRPO", "changed": was, **was}
     with Store(tmp_path / "real", COLUMNS) as kept:
         kept.add(now, ROWS, ABOUT)
         kept.add({"arm": "GRPO", "changed": band}, ROWS, ABOUT)

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from experiments import bench
+from experiments.command import main
 from experiments.gpu import check, experts, machine, pairs, profile
 from refimpl import ALGORITHMS, History, decoding, sample, sft
-from refimpl.__main__ import main
 from refimpl.models import count_parameters
 from refimpl.options import Run
 from refimpl.pretrained import fast

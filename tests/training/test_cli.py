@@ -18,7 +18,6 @@ import pytest
 import torch
 
 import refimpl as rl
-from experiments import bench, evidence
 from refimpl import ALGORITHMS, History, TrainConfig, WarmStart
 from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv
@@ -364,8 +363,6 @@ LINES: dict[str, str] = {
             (f"{RUN} --save", "the policy", "file file/below"),
             (f"{RUN} --checkpoint-dir", "checkpoints", "file file/below"),
             (f"{CURVES} --out", "the curves", "empty file/c.csv"),
-            ("bench --out", "the measurements", "empty file/b.json"),
-            ("evidence run --out", "the runs", "file/e"),
         )
         for place in places.split()
     },
@@ -411,15 +408,7 @@ LINES: dict[str, str] = {
     f"{RUN} --save policy": "--model … would be … --save",
     "warm-start --seed x": "--seed … 'x'",
     f"{CURVES} --set rollouts=3": "'rollouts' is neither a setting",
-    "bench --algorithms": "--algorithms names none",
-    "real --arms": "no arm or no setting is named",
     "conformance --against empty": "'empty' is no file",
-    "bench --out new/..": "which is a folder; name a file in it",
-    "evidence run --out new/h/": "a store needs a name",
-    "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
-    "gpu-check --device cpu --out new/b.json": "give --tiny too",
-    "bench --chapters empty": "no notebooks in 'empty'",
-    "evidence run --claims stail": "unknown claim … mean 'stale'",
 }
 if importlib.util.find_spec("peft") is None:  # which is asked for before its layers
     of_layers = re.compile("--lora (r=65|target_modules=xx)")
@@ -436,8 +425,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_any_work(capsys, monke
     def work(*_, **__):
         raise AssertionError("work was done")
 
-    monkeypatch.setattr(bench, "warm_start", work)
-    monkeypatch.setattr(evidence, "_make", work)
     monkeypatch.setattr(rl, "curve", work)
     before = set(Path().rglob("*"))
     for line, words in LINES.items():

@@ -244,7 +244,7 @@ def _interval(axis, row: int, dots: Collection[float], made, colour) -> None:
 
 
 def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
-    """The mean of log2 of the rates, one a warm start, and its 95 % interval."""
+    """The mean of log2 of the rates, one per warm start, and its 95 % interval."""
     made = estimate({start: [math.log2(rate)] for start, rate in rates.items()})
     return made.effect, made.low, made.high
 
@@ -322,7 +322,7 @@ OUTCOMES = {
 
 
 def unit(claim) -> str:
-    """Of its effect, which may be the logarithm of a ratio."""
+    """The unit of the claim's effect, which may be the logarithm of a ratio."""
     of = claim.unit.removeprefix("log2 of ")
     return claim.unit if of == claim.unit else f"{of} (log₂ of the ratio)"
 

@@ -238,44 +238,46 @@ def is_sorting(prompt: str) -> int:
 
 
 def teaching(rollouts: int) -> rl.TrainConfig:
-    """Of a teacher."""
+    """Settings of a teacher's run."""
     return rl.TrainConfig(rollouts=rollouts, seed=1000, eval_every=rollouts)
 
 
 def best(start, tokenizer, task=None, rollouts: int = 60, **given) -> rl.History:
-    """A teacher: GRPO on a task, from a start."""
+    """Train a teacher with GRPO on a task, from a start."""
     config = teaching(rollouts)
     given |= {"model": start, "tokenizer": tokenizer, "task": task, "progress": False}
     return rl.train("grpo", config=config, **given)
 
 
-def plain(config: rl.TrainConfig) -> rl.TrainConfig:
-    """The same without what REINFORCE alone is told."""
+def without_hyperparameters(config: rl.TrainConfig) -> rl.TrainConfig:
+    """The config without REINFORCE's hyperparameters."""
     return replace(config, hyperparameters={})
 
 
 def rewarded(config, **given) -> rl.History:
     """GRPO with the same rollouts and learning rate."""
-    return rl.train("grpo", config=plain(config), progress=False, **given)
+    config = without_hyperparameters(config)
+    return rl.train("grpo", config=config, progress=False, **given)
 
 
 Job = tuple[str, int, str, rl.TrainConfig, Callable]
 """Arm, seed, method, settings, and what makes the run."""
 
 
-def toy(seeds_: int = 5) -> Iterator[Job]:
+def toy(n_seeds: int = 5) -> Iterator[Job]:
     """The arithmetic world: one teacher, the shipped start, several seeds."""
     start, tokenizer, _ = rl.warm_start()
     given = {"model": start, "tokenizer": tokenizer}
     teacher = best(start, tokenizer)
     yield "teacher", 0, "grpo", teaching(60), lambda: curve(teacher)
-    for seed in range(seeds_):
+    for seed in range(n_seeds):
         config = replace(TOY, seed=seed)
         says = one(teacher.model)
         learns = functools.partial(distil, says, config, **given)
         yield "distilled", seed, "reinforce", config, lambda f=learns: curve(f())
         earns = functools.partial(rewarded, config, **given)
-        yield "RL", seed, "grpo", plain(config), lambda f=earns: curve(f())
+        config = without_hyperparameters(config)
+        yield "RL", seed, "grpo", config, lambda f=earns: curve(f())
 
 
 def paid_for(own: int) -> Callable:
@@ -289,7 +291,7 @@ def paid_for(own: int) -> Callable:
     return reward
 
 
-def worlds(seeds_: int = 3) -> Iterator[Job]:
+def worlds(n_seeds: int = 3) -> Iterator[Job]:
     """Two worlds, and teachers of them, from a start that knows both a little."""
     start, tokenizer, _ = rl.warm_start(MIXED)
 
@@ -300,14 +302,14 @@ def worlds(seeds_: int = 3) -> Iterator[Job]:
             for name, task in zip(ENDS_IN, Mixed.worlds)
         }
 
-    def of(history) -> dict:
+    def with_ends(history) -> dict:
         return curve(history) | ends(history.model)
 
     taught = "grpo", teaching(40)
     yield "start", 0, *taught, lambda: ends(start)
     for name, task in zip(ENDS_IN, Mixed.worlds):
-        alone_ = functools.partial(best, start, tokenizer, task, 40)
-        yield f"RL on {name} alone", 0, *taught, lambda f=alone_: ends(f().model)
+        make_alone = functools.partial(best, start, tokenizer, task, 40)
+        yield f"RL on {name} alone", 0, *taught, lambda f=make_alone: ends(f().model)
     teachers = [
         best(start, tokenizer, Mixed(), 40, reward=paid_for(own)).model
         for own in range(2)
@@ -315,16 +317,17 @@ def worlds(seeds_: int = 3) -> Iterator[Job]:
     for name, teacher in zip(("teacher of sums", "teacher of rows"), teachers):
         yield name, 0, *taught, lambda t=teacher: ends(t)
     given = {"model": start, "tokenizer": tokenizer, "task": Mixed()}
-    for seed in range(seeds_):
+    for seed in range(n_seeds):
         config = replace(TOY, seed=seed, rollouts=24, eval_every=6)
         for name, says in {
             "routed": routed(teachers, is_sorting),
             "averaged": averaged(teachers),
         }.items():
             learns = functools.partial(distil, says, config, **given)
-            yield name, seed, "reinforce", config, lambda f=learns: of(f())
+            yield name, seed, "reinforce", config, lambda f=learns: with_ends(f())
         earns = functools.partial(rewarded, config, **given)
-        yield "RL", seed, "grpo", plain(config), lambda f=earns: of(f())
+        config = without_hyperparameters(config)
+        yield "RL", seed, "grpo", config, lambda f=earns: with_ends(f())
 
 
 def smollm2() -> Iterator[Job]:
@@ -349,7 +352,8 @@ def smollm2() -> Iterator[Job]:
         learns = functools.partial(distil, says, slow, model=model, **given)
         yield name, 0, "reinforce", slow, lambda f=learns: curve(f())
     earns = functools.partial(rewarded, config, model=model, **given)
-    yield "RL", 0, "grpo", plain(config), lambda: curve(earns())
+    config = without_hyperparameters(config)
+    yield "RL", 0, "grpo", config, lambda: curve(earns())
 
 
 GROUPS = {"toy": toy, "worlds": worlds, "smollm2": smollm2}

@@ -1,6 +1,6 @@
 """A stale rollout, stored: every chapter shows the same tokens, on every machine.
 
-One rollout of GRPO at the hard rate (`lab.grid.STALE`), seed 6, from the
+One rollout of GRPO at the hard rate (`experiments.grid.STALE`), seed 6, from the
 shipped warm start: 8 of its prompts with 8 responses each, all groups with a gradient.
 K = 16 updates were taken on the whole rollout, and after each of them the log-probs of
 all tokens were computed again. `python -m tests.tools.make_stale` made the file.

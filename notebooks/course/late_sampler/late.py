@@ -67,7 +67,7 @@ COLUMNS = ("step", "reward", "accuracy", "entropy", "grad_norm", *SHARES.values(
 
 
 def settings(rule: str, seed: int = 0) -> rl.TrainConfig:
-    """Of a stored run."""
+    """Settings of a stored run."""
     return rl.TrainConfig(
         seed=seed,
         rollouts=ROLLOUTS,
@@ -134,7 +134,7 @@ def stored() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     return runs, dict(iter(rows.groupby("run")))
 
 
-def of(method: str, rule: str) -> dict[int, pd.DataFrame]:
+def rows_of_runs(method: str, rule: str) -> dict[int, pd.DataFrame]:
     """The rows of a method's runs under a rule, by start."""
     runs, rows = stored()
     chosen = runs[(runs["method"] == method) & (runs["rule"] == rule)]
@@ -145,7 +145,7 @@ def accuracy(method: str) -> dict[str, dict[int, float]]:
     """Held-out accuracy, the mean of the last five evaluations, by rule and start."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for rule in (*RULES, TWO):
-        for start, rows in of(method, rule).items():
+        for start, rows in rows_of_runs(method, rule).items():
             found[rule][start] = rows["accuracy"].dropna().tail(5).mean()
     return found
 
@@ -157,7 +157,7 @@ def against(method: str, rule: str, other: str = "none") -> Estimate:
     return estimate(pairs)
 
 
-def word(made: Estimate) -> str:
+def verdict_word(made: Estimate) -> str:
     """The verdict on a gain, by the ledger's rule."""
     names = {"reproduced": "helps", "contradicted": "harms"}
     found = verdict(made, SMALLEST)
@@ -166,7 +166,7 @@ def word(made: Estimate) -> str:
 
 def share(method: str, rule: str, name: str) -> float | None:
     """The mean of one of `SHARES` over starts and rollouts."""
-    means = [rows[SHARES[name]].mean() for rows in of(method, rule).values()]
+    means = [rows[SHARES[name]].mean() for rows in rows_of_runs(method, rule).values()]
     known = [x for x in means if x == x]
     return sum(known) / len(known) if known else None
 

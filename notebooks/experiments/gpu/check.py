@@ -1,15 +1,16 @@
-"""`python -m refimpl gpu-check`: what can only be seen on a GPU, as text and JSON.
+"""`python -m experiments gpu-check`: what can only be seen on a GPU, as text and JSON.
 
-First speed, and in the end a table of it: the sampler with few and many rows, GRPO in
-float32, by TRL's trainer, and in bfloat16, a mixture of experts with its routing
-replayed, SmolLM2 with a LoRA, some also with `transformers`' own decode step or
-experts, which this folder replaces; `small` trained from its warm start to an accuracy;
-beside them the least time that such work takes on this device (see `machine`).
+The first part measures speed and ends with a table: the sampler with few and many rows,
+GRPO in float32, by TRL's trainer, and in bfloat16, a mixture of experts with its
+routing replayed, and SmolLM2 with a LoRA. Some are measured also with `transformers`'
+own decode step or experts, which this folder replaces. `small` is trained from its warm
+start to an accuracy. The table also shows the least time that such work takes on this
+device (see `machine`).
 
-Then whether what is computed is right: bfloat16 against float32, our sampler against
-`generate`, our update against TRL's, shared prompts against repeated ones; whether a
-seed decides a run, and whether one that was cut in two is the same; two rollouts of
-every algorithm. Ten minutes at most, and no network.
+The second part compares results: bfloat16 with float32, our sampler with `generate`,
+our update with TRL's, shared prompts with repeated ones, a run with its repetition and
+with one that was interrupted. Every algorithm makes two rollouts. All of it takes ten
+minutes at most and needs no network.
 """
 
 import importlib.util
@@ -29,13 +30,13 @@ import torch
 
 from experiments import real
 from experiments.bench import GOAL, _show
+from experiments.files import check_writable, replace_file
 from experiments.gpu import captured, experts, machine, pairs
 from experiments.store import provenance
 from refimpl import decoding, sft
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
-from refimpl.keep.files import writable_file, write
 from refimpl.loop import collect, updates
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe
@@ -51,9 +52,8 @@ from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic, make_tokenizer
 from refimpl.validation import UserError, guarded, one_line
 
-LIMIT = 540.0  # seconds; no part begins later
-
-
+LIMIT = 540.0
+"""Seconds after which no further part begins."""
 COLUMNS = {
     "tokens/s": "tokens/s",
     "seconds per rollout": "s per rollout",
@@ -61,13 +61,18 @@ COLUMNS = {
     "peak memory, MiB": "peak MiB",
     "share of time that the host waits": "host waits",
 }
-"""Of the table: a figure, and its heading. A part that has some of them is a row."""
-WIDTH = 42  # of the parts' names
+"""Figures in the table, with their headings. A part that has some of them is a row."""
+WIDTH = 42
+"""Characters for the name of a part."""
 
 
 class Here(NamedTuple):
-    """The device and the sizes of a rollout (in `config`), the presets, the timings,
-    the device's limits; settings of the warm start; seconds of training to `GOAL`."""
+    """Where and on what the parts are measured.
+
+    `config` holds the device and the sizes of a rollout, `limits` what the device can
+    do at best, `warming` settings of the warm start, `patience` the most seconds of
+    training to `GOAL`.
+    """
 
     config: TrainConfig
     dense: Preset = "small"
@@ -80,7 +85,7 @@ class Here(NamedTuple):
 
 
 def measured(here: Here, work: Callable[[], Rollout], model, **sizes) -> dict:
-    """Speed of `work`, which makes a rollout; `sizes`: see `machine.least_bytes`."""
+    """Time `work`, which makes a rollout. For `sizes` see `machine.least_bytes`."""
     rollouts: list[Rollout] = []
     with one_thread(model):
         cost = machine.cost(
@@ -104,8 +109,10 @@ def measured(here: Here, work: Callable[[], Rollout], model, **sizes) -> dict:
 
 
 def sampler(here: Here, times: int) -> dict:
-    """Sampling alone, with so many times the rows: where a step waits for launches it
-    takes no longer for these."""
+    """Time sampling alone, with so many times the rows.
+
+    If a step mostly waits for kernel launches, more rows take no more time.
+    """
     model, tokenizer = _untrained(here.dense)
     model, config = model.to(here.config.device), here.config
     rows = Arithmetic().sample(times * config.prompts_per_rollout, seed=0)
@@ -115,14 +122,13 @@ def sampler(here: Here, times: int) -> dict:
 
 
 def by_steps(here: Here, part: Callable, readers: list) -> dict:
-    """A part whose sampler reads by the first of these that knows its model, or by
-    `transformers`' own decode step."""
+    """Run a part with these decoders, or with `transformers`' own if none fits."""
     with patch.object(decoding, "FASTER", readers):
         return part(here)
 
 
 def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
-    """Rollouts with their updates, the reward one in which untrained answers differ."""
+    """Time rollouts with their updates. Untrained answers differ in the reward."""
     (model, tokenizer), config = policy, here.config
     run = prepare(name, config, model, tokenizer, task, pairs.odd_characters, **more)
     steps, last = itertools.count(), {}
@@ -133,7 +139,7 @@ def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
         return batch.rollout
 
     width = 2 if config.dtype == "bfloat16" else 4
-    passes = config.updates_per_rollout  # at least
+    passes = config.updates_per_rollout  # more with micro-batches
     figures = measured(here, work, run.model, width=width, passes=passes)
     return figures | {
         "loss, last rollout": last["loss"],
@@ -144,18 +150,18 @@ def training(here: Here, name: str, policy: tuple, task, **more) -> dict:
 def on_arithmetic(
     here: Here, name: str, preset: str, cast: bool = True, **settings
 ) -> dict:
-    """An untrained model; `cast` its experts in bfloat16, see `experts`."""
+    """Train an untrained model. `cast`: its experts compute in bfloat16 (`experts`)."""
     here = here._replace(config=replace(here.config, **settings))
     return training(here, name, _untrained(preset, cast), Arithmetic())
 
 
 def brief(here: Here, name: str, preset: str) -> dict:
-    """Two rollouts, the second timed."""
+    """Make two rollouts, and time the second."""
     return on_arithmetic(here._replace(repeats=1, profiled=False), name, preset)
 
 
 def by_trl(here: Here) -> dict:
-    """The same model, problems, reward and settings in TRL's GRPOTrainer."""
+    """Time TRL's GRPOTrainer with the same model, problems, reward and settings."""
     if importlib.util.find_spec("trl") is None:
         return {"not measured": "trl is not installed"}
     from experiments.gpu import compare_trl
@@ -167,7 +173,7 @@ def by_trl(here: Here) -> dict:
 
 
 def smollm2(here: Here) -> dict:
-    """With a LoRA, at the settings of chapter 13, a mini-batch in one pass."""
+    """Train SmolLM2 with a LoRA as chapter 13 does, each mini-batch in one pass."""
     if not fetched(real.MODEL):
         return {"not measured": "run `python -m refimpl fetch smollm2` first"}
     model, tokenizer = load(real.MODEL)
@@ -181,8 +187,10 @@ def smollm2(here: Here) -> dict:
 
 
 def to_goal(here: Here) -> dict:
-    """A warm start trained on the device, whose rate was chosen on the tiny model; then
-    GRPO until `GOAL` of the held-out problems are right, or patience is at its end."""
+    """Train a warm start on the device, then GRPO until `GOAL` or out of patience.
+
+    The learning rate of the warm start was chosen on the tiny model.
+    """
     start, tokenizer = time.perf_counter(), make_tokenizer()
     settings = sft.WarmStart(preset=here.dense, **here.warming)
     model, losses = sft.train(settings, here.config.device)
@@ -193,7 +201,7 @@ def to_goal(here: Here) -> dict:
         began = time.perf_counter()
         for _ in range(2):
             batch, _ = collect(run, step)
-            updates(run, batch, step)  # which waits for the device
+            updates(run, batch, step)  # reads the loss, so it waits for the device
             step += 1
         seconds += time.perf_counter() - began
         accuracy = evaluate(run.model, tokenizer)
@@ -217,13 +225,13 @@ def _untrained(preset: Any, cast: bool = True) -> tuple[Any, Any]:
 
 
 def pair(here: Here, compare: Callable, **settings) -> dict:
-    """One of `pairs`, on an untrained model."""
+    """Run one comparison of `pairs` on an untrained model."""
     model, tokenizer = _untrained(here.dense)
     return compare(model.to(here.config.device), tokenizer, here.config, **settings)
 
 
 def parts(here: Here) -> dict[str, Callable]:
-    """What is measured, by name."""
+    """All parts by name, in their order."""
     n, rows = here.repeats, here.config.prompts_per_rollout * here.config.group_size
     grpo = partial(on_arithmetic, name="grpo", preset=here.dense)
     rspo = partial(on_arithmetic, name="rspo", preset=here.moe, replay="R3")
@@ -261,15 +269,15 @@ def parts(here: Here) -> dict[str, Callable]:
         f"{name}, {preset}": partial(brief, name=name, preset=preset)
         for preset in (here.dense, here.moe)
         for name in ALGORITHMS
-        if preset == here.moe or name != "rspo"  # which needs routers
+        if preset == here.moe or name != "rspo"  # RSPO needs routers
     }
 
 
 def _measured(part: Callable, here: Here) -> dict:
-    """A part's figures, or its error if it raises or a figure is not finite."""
+    """Figures of a part, or its error if it raises or a figure is not finite."""
     cuda = here.config.device.startswith("cuda")
     try:
-        if cuda:  # which raises, too, after an assertion in a kernel
+        if cuda:  # raises as well once an assertion in a kernel has failed
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(here.config.device)
         figures = part(here)
@@ -281,7 +289,7 @@ def _measured(part: Callable, here: Here) -> dict:
         if cuda:
             peak = torch.cuda.max_memory_allocated(here.config.device)
             figures["peak memory, MiB"] = round(peak / 2**20)
-    except Exception as error:  # the other parts are measured all the same
+    except Exception as error:  # the other parts can still be measured
         return {"error": one_line(error)}
     return figures
 
@@ -290,10 +298,11 @@ def _measured(part: Callable, here: Here) -> dict:
 def gpu_check(
     device: str = "cuda", out: Path = Path("gpu_check.json"), tiny: bool = False
 ) -> dict:
-    """Print each figure as it is measured; machine and figures are in `out` after each
-    part, for what kills this process cannot take them back.
+    """Print each figure as it is measured, and write all of them to `out`.
 
-    A part that raises is recorded as its error. `tiny` tries the parts with the tiny
+    `out` is written after each part, so that a crash loses only the current one.
+
+    If a part raises, its error is recorded. `tiny` tries the parts with the tiny
     presets. Raises `UserError` before any work if there is no such device, if it is
     the CPU without `tiny`, or if `out` cannot be written.
     """
@@ -308,10 +317,10 @@ def gpu_check(
             "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
             "which tries its parts with the tiny presets"
         )
-    writable_file(out, "the measurements")
+    check_writable(out, "the measurements")
     fast.use()
     captured.use()
-    # A GPU takes a mini-batch of 32 in one pass.
+    # A whole mini-batch of 32 fits on a GPU, so one pass is enough.
     sizes: dict = {"rollouts": 2, "eval_problems": 8, "micro_batch_size": 32}
     here = Here(TrainConfig(**sizes, device=device))
     if tiny:
@@ -328,13 +337,14 @@ def gpu_check(
         figures[name] = _show(over if late else _measured(part, here))
         seconds = round(time.perf_counter() - start, 1)
         figures["machine"]["seconds in all"] = seconds
-        write(out, json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
+        replace_file(out, text.encode())
     print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
     return figures
 
 
 def table(figures: Mapping[str, Mapping]) -> str:
-    """The parts that were timed, below each other; – for what is not known."""
+    """One row per timed part. An unknown figure is shown as –."""
     lines = [f"{'':{WIDTH}}" + "".join(f"{name:>16}" for name in COLUMNS.values())]
     for name, part in figures.items():
         if "seconds per rollout" in part:

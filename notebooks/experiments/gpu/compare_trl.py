@@ -2,14 +2,15 @@
 
 The tiny model (a rollout of 128 with 4 updates), SmolLM2 (a rollout of 64 answers with
 2 updates), and the sampler against `model.generate`. Both sides take turns, so that a
-machine that slows down slows both. TRL is heavy and moves fast.
-In a virtual environment of its own:
+machine that slows down slows both. TRL is heavy and moves fast, so give it a virtual
+environment of its own:
 
     python -m venv .trl
     .trl/bin/pip install -e ".[real]" trl==1.16.0
-    .trl/bin/python -m experiments.gpu.compare_trl              # the tiny model
-    .trl/bin/python -m experiments.gpu.compare_trl smollm2      # after `refimpl fetch`
-    .trl/bin/python -m experiments.gpu.compare_trl sampler --device cuda
+    cd notebooks
+    ../.trl/bin/python -m experiments.gpu.compare_trl              # the tiny model
+    ../.trl/bin/python -m experiments.gpu.compare_trl smollm2      # `fetch` it first
+    ../.trl/bin/python -m experiments.gpu.compare_trl sampler --device cuda
 
 On a GPU our decode step is in a CUDA graph (see `captured`), theirs is transformers'.
 
@@ -46,7 +47,7 @@ from refimpl.tasks import Arithmetic
 
 
 class Clock(TrainerCallback):
-    """When each optimiser step ended."""
+    """Record the time at the end of each optimiser step."""
 
     def __init__(self):
         self.times = [time.perf_counter()]
@@ -55,7 +56,7 @@ class Clock(TrainerCallback):
         self.times.append(time.perf_counter())
 
     def per_rollout(self, updates: int) -> list[float]:
-        """Seconds of each rollout but the first, which pays for set-up."""
+        """Seconds of each rollout but the first, which includes set-up."""
         marks = self.times[::updates]
         return [b - a for a, b in itertools.pairwise(marks)][1:]
 
@@ -69,7 +70,7 @@ def by_us(model, tokenizer, task, config: TrainConfig) -> tuple[list[float], obj
 def by_trl(
     model, tokenizer, task, config: TrainConfig, reward: Callable | None = None
 ) -> tuple[list[float], object]:
-    """The problems that our run meets, in their order."""
+    """Train with TRL on the problems that our run meets, in their order."""
     rows = []
     for step in range(config.rollouts):
         seed = seeds.seed_for(config.seed, step, "q")
@@ -119,7 +120,7 @@ def by_trl(
 
 
 def in_turn(repeats: int, model, *given) -> list:
-    """Print the median seconds of both; return the models of the last turn."""
+    """Print the median seconds of both. Returns the models of the last turn."""
     seconds: dict = {by_us: [], by_trl: []}
     marked = 0
     for turn in range(repeats):
@@ -161,7 +162,7 @@ def tiny(arguments) -> None:
 
 
 def smollm2(arguments) -> None:
-    """One rollout is timed in each turn, the second: the first pays for set-up.
+    """Time the second rollout of each turn, since the first includes set-up.
 
     On chapter 13's task and system message. Both sides take a mini-batch in one pass.
     """
@@ -181,7 +182,7 @@ def smollm2(arguments) -> None:
 
 
 def sampler(arguments) -> None:
-    """Batches of 32, as training has them and of prompts that all differ."""
+    """Time batches of 32 answers, as in training and with different prompts."""
     model, tokenizer = load(real.MODEL)
     model = model.to(arguments.device)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)

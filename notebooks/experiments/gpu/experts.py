@@ -1,7 +1,7 @@
-"""A mixture's experts in autocast, which has no rule for their grouped products.
+"""Experts of a mixture under autocast, which has no rule for their grouped products.
 
-Left in float32, a GPU computes one product per expert, and waits for their sizes: on an
-H200 a rollout of RSPO on `small-moe` took 1.2 and 1.3 times as long (on two days).
+In float32 a GPU computes one product per expert, and waits for their sizes. On an H200
+a rollout of RSPO on `small-moe` then took 1.2 and 1.3 times as long (on two days).
 """
 
 import copy
@@ -15,7 +15,7 @@ NAME = "in_autocast"
 
 
 def use(model: PreTrainedModel) -> None:
-    """Compute this model's experts, and those of its copies, by `in_autocast`."""
+    """Let this model and its copies compute their experts with `in_autocast`."""
     products.ALL_EXPERTS_FUNCTIONS.register(NAME, in_autocast)
     model.set_experts_implementation(NAME)
 

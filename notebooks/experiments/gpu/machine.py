@@ -1,13 +1,13 @@
-"""What a machine does while something is measured on it: other work, memory, waits.
+"""The state of a machine during a measurement: other work, memory, waits.
 
-And how fast a device could be. Work on it takes at least
+Also the speed limit of a device. Work on it takes at least
 
     seconds ≥ max(bytes / bandwidth, launches × launch)
 
-bytes      that cross its memory, see `least_bytes`
+bytes      bytes that cross its memory, see `least_bytes`
 bandwidth  bytes per second of a large copy, read and written
-launches   of kernels by the host, counted by the profiler; a CUDA graph is one
-launch     seconds per tiny kernel, of many in a row
+launches   kernel launches by the host, counted by the profiler (one for a CUDA graph)
+launch     seconds per tiny kernel, measured over many in a row
 """
 
 import os
@@ -24,14 +24,14 @@ from refimpl.models import Model, count_parameters
 from refimpl.rollout import Rollout
 
 ALONE = 0.1
-"""Cores: with more than this kept busy by other work, a measurement was disturbed."""
+"""A measurement was disturbed if other work kept more cores busy than this."""
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-COPIES = ("cudaMemcpyAsync", "cudaMemcpy")  # one to the host waits, too
+COPIES = ("cudaMemcpyAsync", "cudaMemcpy")  # copies to the host wait as well
 LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch")
 
 
 class Load(NamedTuple):
-    """Seconds so far: of the clock, of all cores at work, of this process at work."""
+    """Seconds so far: by the clock, of work on all cores, of work in this process."""
 
     clock: float
     machine: float | None
@@ -39,13 +39,13 @@ class Load(NamedTuple):
 
 
 def load() -> Load:
-    """Now; subtract with `others`. `machine` is None on a system without /proc."""
+    """The load until now, for `others`. `machine` is None on a system without /proc."""
     times = os.times()
     return Load(time.perf_counter(), _all_cores(), sum(times[:4]))
 
 
 def _all_cores() -> float | None:
-    """What /proc/stat says; a hypervisor's theft counts as work, of somebody else."""
+    """Busy seconds from /proc/stat. Time that a hypervisor steals is other work."""
     try:
         fields = [int(n) for n in Path("/proc/stat").read_text().split()[1:9]]
     except (OSError, ValueError):
@@ -56,7 +56,7 @@ def _all_cores() -> float | None:
 
 
 def others(since: Load) -> float | None:
-    """How many cores other processes kept busy since then; None where unknown."""
+    """How many cores other processes have kept busy since then, or None if unknown."""
     now = load()
     if now.machine is None or since.machine is None:
         return None
@@ -65,7 +65,7 @@ def others(since: Load) -> float | None:
 
 
 def disturbed(busy: float | None) -> str:
-    """What to print beside a measurement; empty if the process was alone."""
+    """A remark to print with a measurement, empty if the process was alone."""
     if busy is None:
         return "other work on this machine: unknown"
     return f"NOT ALONE: other work took {busy:.1f} cores" if busy > ALONE else ""
@@ -73,7 +73,7 @@ def disturbed(busy: float | None) -> str:
 
 def peak_memory() -> int | None:
     """The largest resident size of this process so far, MiB."""
-    try:  # getrusage would say that of the parent, where this was larger
+    try:  # getrusage would report the parent's peak if that was larger
         status = Path("/proc/self/status").read_text()
         return round(int(status.split("VmHWM:")[1].split()[0]) / 2**10)
     except (OSError, IndexError):
@@ -87,8 +87,10 @@ def peak_memory() -> int | None:
 
 
 class Cost(NamedTuple):
-    """Median seconds; the share of them in which the host waits for the device, and
-    the kernels that it launches: both None where the profiler sees no device."""
+    """Median seconds, the share of them in which the host waits, and kernel launches.
+
+    The latter two are None if the profiler sees no device.
+    """
 
     seconds: float
     waiting: float | None
@@ -96,11 +98,11 @@ class Cost(NamedTuple):
 
 
 def cost(work: Callable, device: str, repeats: int, profiled: bool = True) -> Cost:
-    """Of `work`, after a first call that pays for set-up.
+    """Measure the cost of `work` after a first call for set-up.
 
-    If `profiled`, the waits are those of one more call, under the profiler (which slows
-    the host: without it their share is rather larger): time in CUDA's calls that
-    synchronise or copy.
+    If `profiled`, one more call under the profiler measures the waits: the time in CUDA
+    calls that synchronise or copy. The profiler slows down the host, so their share is
+    rather larger without it.
     """
     work()
     seconds = statistics.median(_seconds(work, device) for _ in range(repeats))
@@ -114,7 +116,7 @@ def cost(work: Callable, device: str, repeats: int, profiled: bool = True) -> Co
 
 
 def seen(events: Any, seconds: float) -> tuple[float | None, int | None]:
-    """Share of time waited, and launches, from the profiler's averages."""
+    """The share of time waited and the launches, from the profiler's averages."""
     launches = sum(e.count for e in events if e.key.startswith(LAUNCHES))
     if not launches:
         return None, None
@@ -131,18 +133,18 @@ def _seconds(work: Callable, device: str) -> float:
 
 
 class Limits(NamedTuple):
-    """Bytes per second of the memory; seconds per launch of a kernel."""
+    """A device's bytes per second of memory, and seconds per launch of a kernel."""
 
     bandwidth: float
     launch: float
 
     def seconds(self, bytes: float, launches: int | None) -> float:
-        """The least that such work takes."""
+        """The least time that such work takes."""
         return max(bytes / self.bandwidth, (launches or 0) * self.launch)
 
 
 def limits(device: str, size: int = 2**28, many: int = 2_000) -> Limits:
-    """A copy of `size` bytes, and `many` additions to one number; best of five."""
+    """Time a copy of `size` bytes and `many` additions to one number, best of five."""
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target, number = torch.empty_like(source), torch.zeros(1, device=device)
 
@@ -156,13 +158,13 @@ def limits(device: str, size: int = 2**28, many: int = 2_000) -> Limits:
 
 
 def least_bytes(model: Model, rollout: Rollout, width: int, passes: int = 0) -> float:
-    """Bytes that must be read to sample a rollout, and to update on it.
+    """Bytes that must be read to sample a rollout and to update on it.
 
         width · (weights · (steps + 2 passes) + 2 · layers · heads · Σ cached tokens)
 
-    All weights at each step, and twice in each pass of a micro-batch, forwards and
-    backwards; before each token the keys and values of all that stand before it.
-    `width`: bytes per number.
+    Each step reads all weights, and each pass of a micro-batch reads them twice,
+    forwards and backwards. Each token reads the keys and values of all tokens before
+    it. `width`: bytes per number.
     """
     config, n = model.config, rollout.length.double()
     heads = config.num_key_value_heads * config.head_dim

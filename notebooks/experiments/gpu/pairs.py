@@ -1,7 +1,7 @@
-"""The same work done in two ways: how far apart, and which is faster.
+"""The same work done in two ways: how far the results are apart, and which is faster.
 
-Two precisions, two samplers, prompts shared or repeated, TRL's update or ours, a run
-with the same seed or cut in two. Each
+The pairs are two precisions, two samplers, prompts shared or repeated, TRL's update or
+ours, and a run against its repetition or against one that was interrupted. Each
 function takes any model with its tokenizer and the sizes of a rollout in a
 `TrainConfig`, and returns figures by name, units included.
 """
@@ -30,12 +30,12 @@ from refimpl.tasks import Arithmetic
 
 
 def odd_characters(prompts, completions, **columns) -> list[float]:
-    """The share of odd character codes, in which untrained answers differ too."""
+    """The share of odd character codes, which differs even among untrained answers."""
     return [sum(ord(c) % 2 for c in text) / max(1, len(text)) for text in completions]
 
 
 def precisions(model, tokenizer, config: TrainConfig) -> dict:
-    """One rollout scored in float32 and in bfloat16, and its loss's gradient."""
+    """Compare log-probs and gradients of one rollout in float32 and in bfloat16."""
     run = prepare("grpo", config, model, tokenizer, reward=odd_characters)
     (batch, _), results = collect(run, 0), []
     for dtype in ("float32", "bfloat16"):
@@ -53,7 +53,7 @@ def precisions(model, tokenizer, config: TrainConfig) -> dict:
 
 
 def samplers(model, tokenizer, config: TrainConfig, repeats: int) -> dict:
-    """Our sampler's speed, and whether it draws what the model says."""
+    """Measure our sampler's speed, and compare its log-probs and tokens with others."""
     rows = Arithmetic().sample(config.prompts_per_rollout, seed=0)
     prompts, limit = [row["prompt"] for row in rows], config.max_new_tokens
     settings: dict = {"group_size": config.group_size, "max_new_tokens": limit}
@@ -61,7 +61,7 @@ def samplers(model, tokenizer, config: TrainConfig, repeats: int) -> dict:
     rollout = sample(model, tokenizer, prompts, **settings)
     with torch.no_grad():
         gap = (log_probs(model, rollout)[0] - rollout.logp).abs().max().item()
-    # So cold that only the most likely token is drawn.
+    # At this temperature only the most likely token is drawn.
     cold = sample(model, tokenizer, prompts, max_new_tokens=limit, temperature=1e-5)
     encoded = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt")
     greedy = model.generate(
@@ -78,7 +78,7 @@ def samplers(model, tokenizer, config: TrainConfig, repeats: int) -> dict:
 def updates(
     model, tokenizer, config: TrainConfig, repeats: int, trl: bool = False
 ) -> dict:
-    """GRPO's loss and gradient: prompts of 50 tokens repeated, shared; or TRL's."""
+    """Compare GRPO's update on shared prompts with repeated prompts or with TRL."""
     if trl and importlib.util.find_spec("trl") is None:
         return {"not measured": "trl is not installed"}
     digits = torch.arange(25 * config.prompts_per_rollout).view(-1, 25) ** 2 % 10
@@ -116,8 +116,10 @@ def updates(
 
 
 def repeated(model, tokenizer, config: TrainConfig) -> dict:
-    """A run, the same once more, and the same cut in two: on a GPU a sum may depend on
-    which thread comes first."""
+    """Compare a run with its repetition, and with one that was interrupted and resumed.
+
+    On a GPU a sum may depend on the order of threads.
+    """
     fixed: dict = {"model": model, "tokenizer": tokenizer, "progress": False}
     fixed |= {"task": Arithmetic(), "reward": odd_characters}
     half = replace(config, rollouts=1)
@@ -138,7 +140,7 @@ def repeated(model, tokenizer, config: TrainConfig) -> dict:
 
 
 def _trl(model, tokenizer, rollout, advantages) -> Callable:
-    """The same loss and gradient by TRL's trainer, which takes `model` over."""
+    """The same loss and gradient by TRL's trainer, which changes `model`."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -151,12 +153,12 @@ def _trl(model, tokenizer, rollout, advantages) -> Callable:
             report_to="none",
             use_cpu=model.device.type == "cpu",
         )
-        rows = Dataset.from_list([{"prompt": "1+1="}] * 8)  # never read
+        rows = Dataset.from_list([{"prompt": "1+1="}] * 8)  # never used
         trainer = GRPOTrainer(
             model, odd_characters, arguments, rows, processing_class=tokenizer
         )
-    trainer.model.eval()  # as ours, and no gradient accumulation
-    start = int(rollout.prompt_length[0])  # that of all: nothing is padded
+    trainer.model.eval()  # as for ours; this also avoids gradient accumulation
+    start = int(rollout.prompt_length[0])  # equal for all prompts, so nothing is padded
     inputs = {
         "prompt_ids": rollout.ids[:, :start],
         "prompt_mask": torch.ones_like(rollout.ids[:, :start]),

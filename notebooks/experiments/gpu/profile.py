@@ -1,8 +1,8 @@
-"""`python -m experiments.gpu.profile OUT.json`: where a toy GRPO rollout's time goes.
+"""`python -m experiments.gpu.profile OUT.json`: how a toy GRPO rollout spends its time.
 
 Phases are timed by the clock alone. One more run with the same seed, and so with the
-same tokens, has a profiler while it samples: what operators took by themselves is split
-off the clock's time, and the rest is Python and what torch does around them.
+same tokens, samples under a profiler. Its times of operators are subtracted from the
+clock's time, and the rest is Python and the overhead of torch.
 """
 
 import json
@@ -33,13 +33,13 @@ PHASES = {
     (loop, "optimizer_step"): "update: optimizer",
     (loop, "updates"): "update: loss, metrics",
 }
-"""What each function does beside calling others of these."""
+"""The phase that each function is, apart from its calls of the others."""
 KINDS = {"scaled_dot_product|attention": "attention", "mm$|linear": "matrix products"}
 REST, PYTHON = "other operators", "Python and overhead"
 
 
 class Clock:
-    """Seconds of each phase, without the phases inside it."""
+    """Measure the seconds of each phase, without the phases inside it."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict = defaultdict(float)
@@ -64,7 +64,7 @@ class Clock:
 
 
 def rollouts(n: int, seconds: dict, wrapped: dict) -> None:
-    """Train for so many, and for one before, of which `seconds` keeps nothing."""
+    """Train for `n` rollouts after a first one, which `seconds` does not count."""
 
     def forget(run, step: int) -> None:
         if step == 0:
@@ -78,7 +78,7 @@ def rollouts(n: int, seconds: dict, wrapped: dict) -> None:
 
 
 def phases(n: int) -> dict[str, float]:
-    """Seconds per rollout, without a profiler."""
+    """Seconds per rollout by phase, without a profiler."""
     clock = Clock()
     works = {(o, f): clock.timing(getattr(o, f), PHASES[o, f]) for o, f in PHASES}
     rollouts(n, clock.seconds, works)
@@ -86,7 +86,7 @@ def phases(n: int) -> dict[str, float]:
 
 
 def operators(n: int) -> dict[str, float]:
-    """Seconds per rollout that the operators of sampling take by themselves."""
+    """Seconds per rollout in operators during sampling, by kind."""
     seconds: defaultdict = defaultdict(float)
     respond = Policy.respond
 

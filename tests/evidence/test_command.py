@@ -1,0 +1,100 @@
+"""`python -m experiments`, as a reader would type it."""
+
+import re
+import shlex
+import subprocess
+import sys
+from functools import wraps
+from pathlib import Path
+
+import pytest
+
+from experiments import bench, command, evidence
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(line: str) -> int:
+    """The exit code, also where the parser of the command line ends the process."""
+    try:
+        return command.main(shlex.split(line))
+    except SystemExit as ending:
+        return ending.code
+
+
+def test_the_stored_evidence_is_found_from_any_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evidence, "check", lambda out: [str(out)])
+    assert run("evidence check") == 1
+    found = Path(capsys.readouterr().out.strip())
+    assert found == ROOT / "figures" / "data" / "evidence"
+
+
+def test_it_runs_in_the_folder_of_the_notebooks():
+    words = [sys.executable, "-m", "experiments", "evidence", "--help"]
+    done = subprocess.run(
+        words, cwd=ROOT / "notebooks", capture_output=True, text=True, encoding="utf-8"
+    )
+    assert done.returncode == 0 and "plan,run,ledger,check,repeat" in done.stdout
+
+
+def test_every_command_that_is_written_down_is_understood(monkeypatch):
+    """The text of guide, README, CONTRIBUTING and chapters; their work is not done."""
+    done = {n: wraps(f)(lambda *_, **__: 0) for n, f in command.COMMANDS.items()}
+    monkeypatch.setattr(command, "COMMANDS", done)
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("notebooks/guide/*.md")]
+    pages += ROOT.glob("notebooks/*.ipynb")
+    pages.remove(ROOT / "CHANGELOG.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    asked = re.findall(r"python -m experiments ([^`\n#>|&,]+)", text)
+    assert {line.split()[0] for line in asked} == {"bench", "evidence", "gpu-check"}
+    for line in asked:
+        assert run(line) == 0, line
+    assert not re.findall(r"python -m refimpl (?:bench|real|evidence|gpu-check)", text)
+
+
+LINES = {
+    "evidense": "Available subcommands: bench, real, evidence, gpu-check",
+    "bench --algorithms": "--algorithms names none",
+    "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
+    "bench --chapters empty": "no notebooks in 'empty'",
+    "bench --out empty": "cannot write the measurements to 'empty': it is a folder",
+    "bench --out file/b.json": "cannot write the measurements to 'file/b.json'",
+    "real --arms": "no arm or no setting is named",
+    "evidence run --claims stail": "did you mean 'stale'",
+    "evidence run --out file/e": "cannot write the runs to 'file/e.",
+    "evidence ledger --claims 1": "about all claims",
+    "gpu-check --device cpu --out new/b.json": "give --tiny too",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_mistake_is_one_sentence_before_any_work(line, tmp_path, monkeypatch, capsys):
+    def work(*_, **__):
+        raise AssertionError("work was done")
+
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("in the way")
+    Path("empty").mkdir()
+    monkeypatch.setattr(bench, "warm_start", work)
+    monkeypatch.setattr(evidence, "_make", work)
+    assert run(line) == 2
+    printed = capsys.readouterr()
+    assert LINES[line] in " ".join(printed.err.replace("│", " ").split())
+    assert not printed.out and "Traceback" not in printed.err
+    assert {path.name for path in tmp_path.rglob("*")} == {"file", "empty"}
+
+
+@pytest.mark.parametrize(
+    ("package", "above"),
+    [
+        ("refimpl", ("experiments", "course", "web")),
+        ("notebooks/experiments", ("course", "web")),
+    ],
+)
+def test_nothing_imports_what_is_built_on_it(package, above):
+    lines = r"^\s*(?:from|import) (?:" + "|".join(above) + r")\b.*"
+    files = list((ROOT / package).rglob("*.py"))
+    assert len(files) > 20
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    assert [re.findall(lines, text, re.M) for text in texts] == [[]] * len(texts)
