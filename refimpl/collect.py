@@ -27,7 +27,7 @@ from refimpl.tasks.rows import rows_of
 from refimpl.validation import UserError
 
 
-class DynamicSamplingError(RuntimeError):
+class DynamicSamplingError(UserError):
     """No group with differing rewards was found: there is nothing to learn from."""
 
 

@@ -3,7 +3,7 @@
     collect    problems → prompts → rollout → rewards → advantages → batch  (collect.py)
     update     K times: log-probs → loss → gradient → step                  (here)
     hooks      evaluate, print, look whether anything moved                 (hooks.py)
-    keep       save, and hand back what there is, however it ends   (keep/ending.py)
+    checkpoint save, and hand back what there is, however it ends   (checkpoint.py)
 
 Every random choice is drawn from a generator seeded by (run seed, rollout, purpose),
 so a run can be resumed anywhere and the global generators are never touched.
@@ -19,12 +19,12 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import seeds
 from refimpl.algorithms import Algorithm
+from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.collect import collect
 from refimpl.config import TrainConfig
 from refimpl.descent import check_finite, descend
 from refimpl.history import History, Meter
 from refimpl.hooks import bar, check_staleness, evaluate
-from refimpl.keep.ending import kept
 from refimpl.logprobs import log_probs as teacher_forced
 from refimpl.loss_terms import Given
 from refimpl.metrics import joined
@@ -80,12 +80,18 @@ def train(
     rounding noise although K > 1. This, and any other error of a later rollout, carries
     the run's `history`.
     """
-    with kept(checkpoint_dir, resume, overwrite) as keeping:
+    with Checkpoint(checkpoint_dir, resume, overwrite) as checkpoint:
         run = prepare(algorithm, config, model, tokenizer, task, reward, log_probs)
         run.progress = progress
-        with one_thread(run.model), keeping(run) as keep, bar(run, progress) as show:
+        checkpoint.restore(run)
+        with (
+            one_thread(run.model),
+            ending_early(run, checkpoint),
+            bar(run, progress) as show,
+        ):
             own = map(torch.enable_grad(), hooks)  # one may switch gradients off
-            loop(run, [evaluate, *own, show, keep, check_staleness])
+            save = checkpoint.save_when_due
+            loop(run, [evaluate, *own, show, save, check_staleness])
     if run.history.ended is not None:
         warnings.warn(str(run.history.ended), stacklevel=4)  # two decorators between
     return run.history

@@ -47,14 +47,14 @@ class Run:
     by_group: bool = False  # `log_probs` reads a group's prompt once
     corrections: list[Correction] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
-    stopping: int = 0  # the signal that asked the run to end
+    stop_signal: int | None = None  # the signal that asked the run to end
     complete: bool = True  # all updates of the latest rollout are made
     batch: Batch | None = None  # of the latest rollout
     progress: bool = False  # samples are printed as they come
 
     def last(self, step: int) -> bool:
         """Whether the run ends with this rollout."""
-        return step + 1 == self.config.rollouts or bool(self.stopping)
+        return step + 1 == self.config.rollouts or bool(self.stop_signal)
 
     def read(self, rollout: Rollout) -> Reading:
         """The policy's pass over a rollout, with its graph."""

@@ -1,0 +1,396 @@
+"""Save a run, resume it, and keep what is complete however the run ends.
+
+    with Checkpoint(folder, resume, overwrite) as checkpoint:
+        run = prepare(...)
+        checkpoint.restore(run)
+        with ending_early(run, checkpoint):
+            ...                                  # after every rollout:
+            checkpoint.save_when_due(run, step)
+
+A run that was stopped and resumed is the run that was never stopped, on a CPU bit for
+bit. Random choices have seeds of their own, so no generator has to be saved.
+"""
+
+import contextlib
+import inspect
+import json
+import os
+import signal
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from refimpl import seeds
+from refimpl.cache import unwritable, writable_folder
+from refimpl.models import Model, frozen
+from refimpl.validation import UserError
+
+if TYPE_CHECKING:
+    from refimpl.run import Run
+
+NAME, LOCK = "checkpoint.pt", ".lock"
+VERSION = 8
+MAY_CHANGE = {"rollouts", "checkpoint_every", "device", "samples_every"}
+"""Settings that may differ when a run is resumed."""
+PLAIN = (bool, int, float, str, type(None))
+
+
+class CheckpointError(OSError):
+    """A checkpoint could not be written; the one before it is untouched."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the run; the status of a command is 128 + `number`."""
+
+    def __init__(self, reason: str, number: int = signal.SIGINT):
+        super().__init__(reason)
+        self.number = number
+
+
+# Files
+
+
+def write(
+    path: str | Path, fill: str | Callable[[IO], object], mode: str = "w"
+) -> None:
+    """Write a text, or whatever `fill(file)` writes, to `path`: all of it or nothing.
+
+    Raises `UserError` if `path` cannot be written; what was there is then untouched.
+    """
+    how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        target = Path(os.path.realpath(path))  # a symbolic link stays one
+        beside = target.with_name(f".{target.name}.part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file = open(beside, mode, **how)  # noqa: SIM115
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise unwritable("a file", path, error) from error
+    try:
+        with file:
+            file.write(fill) if isinstance(fill, str) else fill(file)
+            file.flush()
+            os.fsync(file.fileno())  # else a loss of power may leave an empty file
+        os.replace(beside, target)
+    except OSError as error:
+        raise unwritable("a file", path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def refuse_existing(path: str | Path, overwrite: bool) -> None:
+    """Raise `UserError` if writing to `path` would replace somebody's work."""
+    taken = any(os.scandir(path)) if os.path.isdir(path) else os.path.lexists(path)
+    if taken and not overwrite:
+        raise UserError(
+            f"{str(path)!r} exists already; replace it with overwrite (--overwrite), "
+            "or name another place"
+        )
+
+
+# Saving and resuming
+
+
+class Checkpoint:
+    """One file to resume a run from, in a folder that one process has to itself.
+
+    Without a folder nothing is saved. On entering, raises `UserError` if the folder
+    cannot be written, there is nothing to resume, another process trains in it, or it
+    holds a checkpoint that the run was told neither to resume nor to overwrite.
+    """
+
+    def __init__(self, folder: str | Path | None, resume: bool, overwrite: bool):
+        if resume and overwrite:
+            raise UserError(
+                "resume keeps a checkpoint, overwrite replaces it: choose one"
+            )
+        if folder is None and (resume or overwrite):
+            asked = "resume" if resume else "overwrite"
+            raise UserError(f"{asked}=True needs a checkpoint_dir, got None")
+        self.folder, self.resume, self.overwrite = folder, resume, overwrite
+        self.saved: dict | None = None  # what `restore` puts into the run
+        self.identity: dict[str, Any] = {}  # what a resumed run has to share
+
+    def __enter__(self) -> "Checkpoint":
+        if self.folder is None:
+            return self
+        path = Path(self.folder, NAME)
+        if self.resume:
+            self.saved = load(self.folder)
+        elif path.exists() and not self.overwrite:
+            raise UserError(
+                f"{str(self.folder)!r} holds a checkpoint already; go on from it with "
+                "resume (--resume), replace it with overwrite (--overwrite), or use "
+                "another folder"
+            )
+        self.folder = writable_folder(self.folder, "checkpoints")
+        self.lock = FileLock(self.folder / LOCK)
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"another process trains in {str(self.folder)!r}; wait for it, or give "
+                "this run a checkpoint folder of its own"
+            ) from None
+        except OSError as error:
+            raise unwritable("checkpoints", self.folder / LOCK, error) from error
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.folder is not None:
+            self.lock.release()
+
+    def restore(self, run: "Run") -> None:
+        """Note which run this is, and continue the saved one if it is to be resumed.
+
+        Raises `UserError` if the checkpoint is another run's.
+        """
+        self.identity = shared(run)  # now, because a reward may count its calls
+        if self.saved is None:
+            return
+        saved, self.saved = self.saved, None
+        check_same(saved, self.identity, run.config.rollouts)
+        try:
+            if not torch.equal(fingerprint(run.model), saved["frozen"]):
+                raise RuntimeError("the frozen weights are others")
+            for name, now in weights(run).items():
+                if now is not None:
+                    if saved[name].keys() != now.keys():
+                        raise RuntimeError("other weights are trained")
+                    getattr(run, name).load_state_dict(saved[name], strict=False)
+        except RuntimeError as error:
+            raise UserError(
+                "the checkpoint holds a model of another shape, or with other frozen "
+                "weights; give the model that the run began with, or use another "
+                "checkpoint folder"
+            ) from error
+        run.optimizer.load_state_dict(saved["optimizer"])
+        past = [row.to(run.model.device) for row in saved["past"]]
+        run.sampler.past[:] = past[:-1]  # `sync` adds the last, the policy's of now
+        run.sampler.sync()
+        run.history.rows[:] = saved["rows"]
+        run.history.samples[:] = saved["samples"]
+        for row in run.history.rows:  # evaluated only because the run was to end there
+            done = row["step"] + 1
+            if done % run.config.eval_every and done != run.config.rollouts:
+                row |= {name: None for name in row if name.split("/")[0] == "accuracy"}
+
+    def save_when_due(self, run: "Run", step: int) -> None:
+        """Save every `checkpoint_every` rollouts, and at the end of the run.
+
+        Raises `KeyboardInterrupt` if a signal has asked the run to stop.
+        """
+        if run.last(step) or (step + 1) % run.config.checkpoint_every == 0:
+            self.save(run)
+        if run.stop_signal and step + 1 < run.config.rollouts:
+            raise KeyboardInterrupt
+
+    def save(self, run: "Run") -> None:
+        """Raise `CheckpointError` if `run` cannot be saved; the old file then stays."""
+        if self.folder is None:
+            return
+        state = {
+            "version": VERSION,
+            "identity": self.identity,
+            **weights(run),
+            "frozen": fingerprint(run.model),
+            "optimizer": run.optimizer.state_dict(),
+            "past": run.sampler.past,
+            "rows": run.history.rows,
+            "samples": run.history.samples,
+        }
+        path = Path(self.folder, NAME)
+        try:
+            write(path, lambda file: torch.save(state, file), "wb")
+        except (UserError, RuntimeError) as error:  # torch's own, on a full disk
+            why = str(getattr(error.__cause__, "strerror", error)).split("\n")[0]
+            raise CheckpointError(
+                f"no checkpoint could be written to {str(self.folder)!r} ({why})"
+            ) from error
+
+
+def load(folder: str | Path) -> dict:
+    """Read a checkpoint. Raises `UserError` if there is none, or it is damaged."""
+    path = Path(folder, NAME)
+    if not path.exists():
+        raise UserError(f"nothing to resume: {path} does not exist")
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch does not compare checksums
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"bad checksum in {damaged}")
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        if saved.get("version") != VERSION:
+            raise ValueError("another version wrote it")
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise UserError(
+            f"{path} is not a readable checkpoint ({type(error).__name__}); it may be "
+            "damaged, or another version's. Delete it to start again"
+        ) from error
+    return saved
+
+
+def weights(run: "Run") -> dict[str, dict | None]:
+    """Collect the weights that change. What is frozen is given again on resuming."""
+    every = run.model.named_parameters(remove_duplicate=False)
+    still = {name for name, p in every if not p.requires_grad}
+
+    def trained(part: Model | None) -> dict | None:
+        if part is None:
+            return None
+        return {n: x for n, x in part.state_dict().items() if n not in still}
+
+    critic = None if run.critic is None else run.critic.state_dict()
+    return {
+        "model": trained(run.model),
+        "critic": critic,
+        "reference": trained(run.reference),
+    }
+
+
+def fingerprint(model: Model, each: int = 64) -> Tensor:
+    """Take some numbers of each frozen weight, which tell one base from another."""
+    seen = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
+    return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in seen)])
+
+
+def shared(run: "Run") -> dict[str, Any]:
+    """Collect what a run has to share with the one that it resumes."""
+    settings = asdict(run.config).items()
+    return {
+        "algorithm": run.algorithm.name,
+        "objective": identity(run.algorithm.objective),
+        "task": identity(run.task),
+        "reward": identity(run.reward),
+        "EOS": run.tokenizer.eos_token_id,
+        "REFIMPL_SALT": seeds.salt(),
+        **{name: value for name, value in settings if name not in MAY_CHANGE},
+    }
+
+
+def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
+    """Raise `UserError` unless the run asked for is the run that was saved."""
+    before, done = saved["identity"], len(saved["rows"])
+    changed = [
+        f"{name} was {before.get(name)!r}, now {value!r}"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
+    if changed:
+        raise UserError(
+            f"the checkpoint is another run's: {'; '.join(changed)}. Resume with the "
+            "same, or use another checkpoint folder"
+        )
+    if done > rollouts:
+        raise UserError(
+            f"the checkpoint holds {done} rollouts already, more than the {rollouts} "
+            "asked for; ask for more, or start again"
+        )
+
+
+def identity(part: Any) -> str:
+    """Name a task, a reward or an objective as every other process names it.
+
+    A function is its name and the constants that it closes over, so that its text can
+    be mended before a run is resumed. An object is its class and the arguments that it
+    was made with.
+    """
+    if is_dataclass(part):
+        return repr(part)
+    part = inspect.unwrap(part)
+    named = part if hasattr(part, "__qualname__") else type(part)
+    name: str = f"{named.__module__}.{named.__qualname__}"
+    inside: Any = None
+    if isinstance(part, partial):
+        name, inside = identity(part.func), [part.args, part.keywords]
+    elif inspect.isfunction(part):
+        held = [cell.cell_contents for cell in part.__closure__ or ()]
+        if name.endswith("<lambda>"):  # a name that says nothing
+            held += [*part.__code__.co_names, *part.__code__.co_consts]
+        inside = [x for x in held if isinstance(x, PLAIN)]
+        inside += [identity(x) for x in held if inspect.isfunction(x) and x != part]
+    elif named is not part and (made := getattr(part, "__dict__", {})):
+        arguments = inspect.signature(named).parameters
+        inside = {k: v for k, v in made.items() if k in arguments}
+    text = json.dumps(inside, skipkeys=True, default=identity)
+    return f"{name} {text}" if inside else name
+
+
+# The end of a run
+
+ENDS_A_RUN = (KeyboardInterrupt, FloatingPointError, CheckpointError, UserError)
+"""What ends a run in good order. A `UserError` comes from a reward, a scorer or a task
+that fails in a later rollout, or from dynamic sampling with nothing left to learn."""
+
+
+@contextlib.contextmanager
+def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
+    """Keep what is complete when a run ends before its time.
+
+    What `ENDS_A_RUN` is noted in `History.ended` and goes no further. Any other error
+    is raised with the run's `history`; so is one before the first complete rollout,
+    which has none.
+    """
+
+    def request(number: int, _) -> None:
+        """Finish the rollout first; a second Ctrl-C does not wait for it."""
+        if run.stop_signal and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        run.stop_signal = run.stop_signal or number
+
+    with signals_to(request):
+        try:
+            yield
+        except BaseException as error:
+            if not run.history.rows:
+                raise
+            run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
+            run.history.ended, unsaved = error, ""
+            # Not between two updates, which a resumed run would make again; nor weights
+            # that diverged; nor where the saving itself or an impatient user ended it.
+            hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError
+            if run.complete and not isinstance(error, hopeless):
+                try:
+                    checkpoint.save(run)
+                except CheckpointError as another:
+                    unsaved = f"; {another}"
+            if not isinstance(error, ENDS_A_RUN):
+                error.history = run.history  # type: ignore[attr-defined]
+                raise
+            run.history.ended = with_progress(run, error, unsaved)
+
+
+def with_progress(run: "Run", error: BaseException, unsaved: str) -> BaseException:
+    """Make an error of the same kind that says how far the run has come."""
+    kind: Any = type(error)
+    why = str(error)
+    if isinstance(error, KeyboardInterrupt):
+        number = run.stop_signal or signal.SIGINT
+        kind = partial(Interrupted, number=number)
+        why = "interrupted" if number == signal.SIGINT else signal.Signals(number).name
+    done = f"stopped after {len(run.history)} of {run.config.rollouts} rollouts"
+    ended = kind(f"{done}: {why}{unsaved}")
+    ended.__cause__ = error
+    return ended
+
+
+@contextlib.contextmanager
+def signals_to(handler: Callable) -> Iterator[None]:
+    """Send Ctrl-C, a request to end and a closed terminal to `handler` in here."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # others catch none
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
