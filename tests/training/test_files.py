@@ -53,13 +53,17 @@ def test_who_reads_while_a_file_is_written_has_the_old_one_whole(tmp_path):
     assert link.is_symlink()
 
 
-@pytest.mark.parametrize("name", ["folder", "file/below", "nul\0", "\ud800", "n" * 400])
+@pytest.mark.parametrize(
+    "name", ["folder", "link", "file/below", "nul\0", "\ud800", "n" * 400]
+)
 def test_where_nothing_can_be_written_is_one_sentence(name, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/dev/null")  # which root could replace
     with pytest.raises(UserError, match="cannot write a file to"):
         write(f"{tmp_path}/{name}", "text")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
+    assert not os.path.isfile("/dev/null")
 
 
 def test_what_is_there_is_refused_unless_it_may_be_overwritten(tmp_path):
