@@ -65,9 +65,7 @@ def write(
 
     Raises `UserError` if `path` cannot be written; what was there is then untouched.
     """
-    if os.path.exists(path) and not os.path.isfile(
-        path
-    ):  # root would replace /dev/null
+    if os.path.exists(path) and not os.path.isfile(path):  # as root, even /dev/null
         raise unwritable("a file", path, "it is something else")
     how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
