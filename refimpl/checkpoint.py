@@ -65,6 +65,8 @@ def write(
 
     Raises `UserError` if `path` cannot be written; what was there is then untouched.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # as root, even /dev/null
+        raise unwritable("a file", path, "it is something else")
     how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
         target = Path(os.path.realpath(path))  # a symbolic link stays one
@@ -152,6 +154,8 @@ class Checkpoint:
 
         Raises `UserError` if the checkpoint is another run's.
         """
+        if self.folder is None:
+            return
         self.identity = shared(run)  # now, because a reward may count its calls
         if self.saved is None:
             return
@@ -161,10 +165,9 @@ class Checkpoint:
             if not torch.equal(fingerprint(run.model), saved["frozen"]):
                 raise RuntimeError("the frozen weights are others")
             for name, now in weights(run).items():
-                if now is not None:
-                    if saved[name].keys() != now.keys():
-                        raise RuntimeError("other weights are trained")
-                    getattr(run, name).load_state_dict(saved[name], strict=False)
+                if saved[name].keys() != now.keys():
+                    raise RuntimeError("other weights are trained")
+                getattr(run, name).load_state_dict(saved[name], strict=False)
         except RuntimeError as error:
             raise UserError(
                 "the checkpoint holds a model of another shape, or with other frozen "
@@ -226,7 +229,7 @@ def load(folder: str | Path) -> dict:
             if (damaged := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"bad checksum in {damaged}")
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        if saved["version"] != VERSION:
+        if saved.get("version") != VERSION:
             raise ValueError("another version wrote it")
     except Exception as error:  # torch raises many kinds for a damaged file
         raise UserError(
@@ -236,22 +239,16 @@ def load(folder: str | Path) -> dict:
     return saved
 
 
-def weights(run: "Run") -> dict[str, dict | None]:
+def weights(run: "Run") -> dict[str, dict[str, Tensor]]:
     """Collect the weights that change. What is frozen is given again on resuming."""
     every = run.model.named_parameters(remove_duplicate=False)
     still = {name for name, p in every if not p.requires_grad}
-
-    def trained(part: Model | None) -> dict | None:
-        if part is None:
-            return None
-        return {n: x for n, x in part.state_dict().items() if n not in still}
-
-    critic = None if run.critic is None else run.critic.state_dict()
-    return {
-        "model": trained(run.model),
-        "critic": critic,
-        "reference": trained(run.reference),
-    }
+    found = {}
+    for name in ("model", "critic", "reference"):
+        if (part := getattr(run, name)) is not None:
+            given = still if name != "critic" else ()  # all of a critic is trained
+            found[name] = {n: x for n, x in part.state_dict().items() if n not in given}
+    return found
 
 
 def fingerprint(model: Model, each: int = 64) -> Tensor:

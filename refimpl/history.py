@@ -1,13 +1,17 @@
 """What a run recorded: one row of plain numbers per rollout."""
 
+import csv
+import json
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from refimpl.checkpoint import write
 from refimpl.importance import largest_deviation
 from refimpl.metrics import (
     AuxiliaryLoss,
@@ -18,7 +22,7 @@ from refimpl.metrics import (
     joined,
 )
 from refimpl.rollout import Batch
-from refimpl.validation import UserError, guarded
+from refimpl.validation import UserError, guarded, shown
 
 TIMED = ("step_time",)
 """Columns that differ between identical runs; equality leaves them out."""
@@ -84,6 +88,52 @@ class History:
         """Rollouts taken until `name` first reached `level`; None if it never did."""
         column = enumerate(self[name], start=1)
         return next((n for n, value in column if value >= level), None)
+
+    @guarded
+    def save(self, path: str | Path) -> None:
+        """Write the rows as CSV, every digit of them; `History.load` reads it."""
+
+        def text(name: str, value: Any) -> str:
+            try:
+                return "" if value is None else repr(float(value))
+            except (TypeError, ValueError, RuntimeError):  # a hook wrote it
+                raise UserError(
+                    f"the history's column {name!r} must hold numbers, got "
+                    f"{shown(value)}"
+                ) from None
+
+        def fill(file) -> None:
+            writer = csv.DictWriter(file, ["algorithm", *self.columns])
+            writer.writeheader()
+            for row in self.rows:
+                texts = {name: text(name, value) for name, value in row.items()}
+                writer.writerow({"algorithm": self.algorithm, **texts})
+
+        write(path, fill)
+
+    @guarded
+    def save_samples(self, path: str | Path) -> None:
+        """Write the samples, one JSON object per line, in ASCII."""
+        lines = [f"{json.dumps(sample)}\n" for sample in self.samples]
+        write(path, "".join(lines))
+
+    @staticmethod
+    @guarded
+    def load(path: str | Path) -> "History":
+        """Read a CSV. Raises `UserError` if it is not one that `save` wrote."""
+        try:
+            with open(path, newline="", encoding="utf-8-sig") as file:  # Excel's BOM
+                lines = list(csv.DictReader(file))
+            (name,) = {line.pop("algorithm") for line in lines}
+            rows = [
+                {k: None if v == "" else float(v) for k, v in line.items()}
+                for line in lines
+            ]
+        except (OSError, LookupError, ValueError, TypeError, csv.Error) as error:
+            raise UserError(
+                f"{path} is not a history written by History.save"
+            ) from error
+        return History(name, rows)
 
     def __eq__(self, other) -> bool:
         if not isinstance(other, History):

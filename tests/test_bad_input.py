@@ -28,11 +28,17 @@ from torch import nn, tensor
 
 import refimpl as rl
 from experiments import grid
-from refimpl import ALGORITHMS, History, TrainConfig, UserError, WarmStart, loop
+from refimpl import (
+    ALGORITHMS,
+    History,
+    TrainConfig,
+    UserError,
+    WarmStart,
+    checkpoint,
+    loop,
+)
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.interop import scored as bridged
-from refimpl.keep import checkpoint
-from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
 from refimpl.logprobs import values
 from refimpl.models import build, check_pair, make_critic, pick_device
 from refimpl.options import check_fit
@@ -97,7 +103,7 @@ TYPES = {
 MODEL = random_model()
 SAMPLED = rl.sample(MODEL, TOKENIZER, PROMPTS, group_size=2, max_new_tokens=6)
 HISTORY = History("grpo", [{"reward": 1.0}])
-WRITTEN = {"history": HISTORY, "path": "h.csv"}
+WRITTEN = {"path": "h.csv"}
 BATCH = {
     "logp": tensor([[-1.0, -0.5, -2.0], [-0.7, -1.2, -0.1]]),
     "old_logp": tensor([[-1.1, -0.5, -1.9], [-0.7, -1.0, -0.2]]),
@@ -134,9 +140,9 @@ DOORS: dict[str, tuple[Callable, dict[str, Any]]] = {
     "score": (score, {"reward": max, **ANSWERS, "columns": {}}),
     "overlong_punishment": (overlong_punishment, RAMP),
     "reached": (HISTORY.reached, {"level": 0.9, "name": "reward"}),
-    "to_csv": (to_csv, WRITTEN),
-    "samples_to_jsonl": (samples_to_jsonl, WRITTEN),
-    "from_csv": (from_csv, {}),
+    "History.save": (HISTORY.save, WRITTEN),
+    "History.save_samples": (HISTORY.save_samples, WRITTEN),
+    "History.load": (History.load, {}),
     "a world's sample": (Arithmetic().sample, WORLD),
     "held_out": (Arithmetic().held_out, WORLD),
     "demonstrations": (Arithmetic().demonstrations, {**WORLD, "mix": (0.3, 0.4, 0.3)}),
@@ -545,25 +551,25 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
     for name in (checkpoint.NAME, "h.csv", "config.json"):
         DAMAGE[what](tmp_path / name)
     refused(checkpoint.NAME, small_train, tmp_path, resume=True)
-    refused("h.csv", from_csv, tmp_path / "h.csv")
+    refused("h.csv", History.load, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path / "h.csv")
     refused("no causal language model", load, tmp_path)  # whose config.json it is
 
 
 def test_a_history_that_holds_more_than_numbers(tmp_path):
-    """A hook may write into a row. What `to_csv` writes, `from_csv` reads, also with
-    the mark that Excel puts before it."""
+    """A hook may write into a row. What `save` writes, `load` reads, also with the
+    mark that Excel puts before it."""
     path = tmp_path / "h.csv"
     for value in ("good", tensor([1.0, 2.0]), [1.0], {}):
         words = "the history's column 'mine' must hold numbers, got"
-        refused(words, to_csv, History("grpo", [{"mine": value}]), path)
+        refused(words, History("grpo", [{"mine": value}]).save, path)
         assert not path.exists()
     for value in (np.float64(0.1), np.float32(0.5), tensor(2.0), 3, True, None):
-        to_csv(History("grpo", [{"mine": value, "reward": 1 / 3}]), path)
+        History("grpo", [{"mine": value, "reward": 1 / 3}]).save(path)
         plain = None if value is None else float(value)
         for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
             path.write_bytes(text)
-            assert from_csv(path).rows == [{"mine": plain, "reward": 1 / 3}]
+            assert History.load(path).rows == [{"mine": plain, "reward": 1 / 3}]
 
 
 # Two settings at once: the run works, or one sentence names one of them

@@ -32,7 +32,7 @@ from experiments.finding import (
     STAGES,
 )
 from experiments.grid import TEN, spec
-from refimpl.keep.files import write
+from refimpl.checkpoint import write
 from web.browser import chromium
 from web.build import build
 from web.page import ASSETS, NOTEBOOKS

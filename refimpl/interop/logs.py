@@ -1,7 +1,7 @@
 """The log of a training run, by the names that this course uses.
 
 Read are TRL's `trainer_state.json`, verl's file logger (JSON lines of step and data),
-and JSON lines or CSV of their metrics or of ours (`refimpl.keep.histories.to_csv`).
+and JSON lines or CSV of their metrics or of ours (`History.save`).
 What others call a column is a table, `names` in `symptoms.toml`.
 """
 

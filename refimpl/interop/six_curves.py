@@ -10,9 +10,9 @@ grows where the policy learns, is left to the report.
 from pathlib import Path
 from typing import Any
 
+from refimpl.checkpoint import write
 from refimpl.interop.logs import DATA, Log
 from refimpl.interop.symptoms import Finding
-from refimpl.keep import files
 from refimpl.validation import UserError
 
 
@@ -25,7 +25,6 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise UserError("--figure needs matplotlib: pip install matplotlib") from None
-    place = files.writable_file(path, "the figure")
     figure = Figure(figsize=(11, 6), dpi=110, layout="constrained")
     for axis, panel in zip(figure.subplots(2, 3).flat, DATA["panel"]):
         axis.set_title(panel["title"], fontsize=10)
@@ -43,7 +42,7 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
     first = [f"{f.row['symptom']} (step {log.steps[f.since]:g})" for f in found[:2]]
     named = ", then ".join(first) or "no row of the table fits"
     figure.suptitle(f"{Path(log.path).name}: {named}", fontsize=11)
-    files.write(place, lambda file: figure.savefig(file, format="png"), "wb")
+    write(path, lambda file: figure.savefig(file, format="png"), "wb")
 
 
 def curves(axis: Any, log: Log, names: list[str], dash: str, colour: int) -> list:

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from refimpl.keep.identity import identity
+from refimpl.checkpoint import identity
 from refimpl.tasks import TaskWarning
 from refimpl.validation import Count, Seed, UserError, guarded
 

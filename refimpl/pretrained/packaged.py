@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refimpl.cache import cache_folder, digest, writable_folder
-from refimpl.keep.files import to_disk, write
+from refimpl.checkpoint import write
 from refimpl.pretrained.extras import needed
 from refimpl.validation import UserError, guarded, nearest
 
@@ -178,7 +178,7 @@ def seal(there: Path) -> None:
     written = {}
     for file in there.iterdir():
         with open(file, "rb") as stream:
-            to_disk(stream)
+            os.fsync(stream)
         written[file.name] = file.stat().st_size, digest(file)
     write(there / DIGESTS, json.dumps(written, indent=2))
 

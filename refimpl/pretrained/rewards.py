@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from refimpl.keep.identity import identity
+from refimpl.checkpoint import identity
 from refimpl.rewards import scored
 from refimpl.validation import UserError, plain, shown
 

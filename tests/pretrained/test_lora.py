@@ -6,9 +6,8 @@ import sys
 import pytest
 import torch
 
-from refimpl import UserError, collect, sample
+from refimpl import UserError, checkpoint, collect, sample
 from refimpl.__main__ import main
-from refimpl.keep import checkpoint
 from refimpl.models import trainable_copy
 from refimpl.pretrained.loading import ADAPTER, load
 from refimpl.pretrained.logprobs import log_probs

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.keep.identity import identity
+from refimpl.checkpoint import identity
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import score, scored
 from tests.worlds import small_run

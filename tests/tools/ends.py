@@ -27,9 +27,7 @@ import torch
 import tyro
 from tabulate import tabulate
 
-from refimpl import History, loop, samples, tasks
-from refimpl.keep import checkpoint
-from refimpl.keep.histories import from_csv
+from refimpl import History, checkpoint, loop, samples, tasks
 from refimpl.shell import main as command
 
 ROLLOUTS, EVERY = 8, 3
@@ -236,7 +234,7 @@ def kept(folder: Path) -> tuple[int, int]:
     """Rollouts in the history, and in the checkpoint."""
     rows = saved = 0
     if (folder / "h.csv").exists():
-        rows = len(from_csv(folder / "h.csv"))
+        rows = len(History.load(folder / "h.csv"))
     if (folder / "c" / checkpoint.NAME).exists():
         saved = len(checkpoint.load(folder / "c")["rows"])
     return rows, saved
@@ -279,7 +277,7 @@ def main(minutes: float = 60.0, runs: int = 100, seed: int = 0) -> None:
             folder.mkdir()
             if n == 0:  # the run that nothing ends
                 ended(Way(), ROLLOUTS, 0.0, folder)
-                rewards = from_csv(folder / "h.csv")["reward"]
+                rewards = History.load(folder / "h.csv")["reward"]
                 continue
             name = [*WAYS, chance.choice([*WAYS])][min(n - 1, len(WAYS))]
             when, moment = chance.randrange(ROLLOUTS - 1), chance.uniform(0, 0.4)
@@ -291,7 +289,7 @@ def main(minutes: float = 60.0, runs: int = 100, seed: int = 0) -> None:
             table[name] = [a + b for a, b in zip(table[name], counts, strict=True)]
             if goes_on:
                 ended(Way(), ROLLOUTS, 0.0, folder, resume=True)
-                if from_csv(folder / "h.csv")["reward"] != rewards:
+                if History.load(folder / "h.csv")["reward"] != rewards:
                     found.append(f"gone on from rollout {saved}, it is another run")
             wrong += [f"{name}, run {n}, after rollout {when}: {f}" for f in found]
     lines = [[name, *counts] for name, counts in table.items()]

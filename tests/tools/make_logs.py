@@ -22,7 +22,6 @@ import tyro
 
 from refimpl import TrainConfig, train
 from refimpl.hooks import StalenessError
-from refimpl.keep.histories import to_csv
 from refimpl.logprobs import log_probs
 from refimpl.rollout import Batch
 from refimpl.tasks import Arithmetic
@@ -182,7 +181,7 @@ def main(
                 {k: rounded(x) for k, x in row.items() if k.startswith(COLUMNS)}
                 for row in history.rows
             ]
-            to_csv(history, folder / f"{name}.csv")
+            history.save(folder / f"{name}.csv")
         print(name, flush=True)
 
 

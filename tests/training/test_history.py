@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from refimpl import History, collect, train
 from refimpl import history as measuring
 from refimpl.history import Meter
-from refimpl.keep.histories import from_csv, samples_to_jsonl, to_csv
 from refimpl.metrics import AuxiliaryLoss, MeanOverForwarded
 from refimpl.rollout import Batch
 from refimpl.samples import chosen, line, show
@@ -95,8 +94,8 @@ def test_all_but_time_samples_and_the_model_counts_for_equality():
 
 def test_csv_has_a_line_a_rollout_and_an_empty_field_for_a_missing_value(tmp_path):
     path = tmp_path / "deep" / "er" / "run.csv"
-    to_csv(example(), path)
-    assert from_csv(path) == example()
+    example().save(path)
+    assert History.load(path) == example()
     lines = path.read_text().splitlines()
     assert lines[0] == "algorithm,step,reward,accuracy,step_time"
     assert lines[1] == "grpo,0.0,0.1,,1.5"
@@ -111,8 +110,8 @@ NUMBERS = st.tuples(
 def test_csv_keeps_every_digit(values, tmp_path_factory):
     path = tmp_path_factory.mktemp("csv") / "run.csv"
     history = History("ppo", [{"a": a, "b/c": b, "step": 0.0} for a, b in values])
-    to_csv(history, path)
-    assert from_csv(path).rows == history.rows
+    history.save(path)
+    assert History.load(path).rows == history.rows
 
 
 def test_a_file_that_is_no_history_is_refused(tmp_path):
@@ -126,7 +125,7 @@ def test_a_file_that_is_no_history_is_refused(tmp_path):
     ):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"bad\.csv is not a history"):
-            from_csv(path)
+            History.load(path)
 
 
 # The updates of a rollout
@@ -288,7 +287,7 @@ def test_the_rollout_that_ended_a_run_can_be_read_and_only_its_first_round():
 def test_json_lines_give_the_samples_back(tmp_path):
     samples = [sample_of(NASTY, "語=", 3, -0.5), sample_of()]
     path = tmp_path / "new" / "samples.jsonl"
-    samples_to_jsonl(History("grpo", samples=samples), path)
+    History("grpo", samples=samples).save_samples(path)
     text = path.read_bytes().decode("ascii")
     assert text.count("\n") == 2 and text.replace("\n", "").isprintable()
     assert [json.loads(row) for row in text.splitlines()] == samples
@@ -298,10 +297,10 @@ ENCODED = """
 import sys, warnings
 warnings.filterwarnings("error", category=EncodingWarning, module="refimpl")
 import refimpl as rl
-from refimpl.keep.histories import from_csv
+from refimpl import History
 from refimpl.pretrained import packaged
 
-history = from_csv(sys.argv[1])
+history = History.load(sys.argv[1])
 assert history["gr\\u00f6sse"] == [1.5] and history.algorithm == "grpo"
 policy, tokenizer, _ = rl.warm_start()
 packaged.folder("smollm2").mkdir(parents=True)
@@ -314,7 +313,7 @@ assert packaged.fetched("smollm2")
 def test_files_are_utf_8_whatever_the_place_has(mark, tmp_path):
     """Excel puts a mark before it."""
     path, cache = tmp_path / "h.csv", {"REFIMPL_CACHE": str(tmp_path / "cache")}
-    to_csv(History("grpo", [{"grösse": 1.5}]), path)
+    History("grpo", [{"grösse": 1.5}]).save(path)
     path.write_bytes(mark + path.read_bytes())
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     warned = {"PYTHONWARNDEFAULTENCODING": "1"}

@@ -9,9 +9,8 @@ from unittest.mock import Mock, call
 import pytest
 import torch
 
-from refimpl import History, StalenessError, evaluate, hooks
-from refimpl.keep import checkpoint
-from refimpl.keep.checkpoint import CheckpointError
+from refimpl import History, StalenessError, checkpoint, evaluate, hooks
+from refimpl.checkpoint import CheckpointError
 from refimpl.logprobs import log_probs
 from refimpl.rollout import Batch
 from tests.worlds import (
@@ -162,13 +161,11 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch)
     assert isinstance(ended(**settings, overwrite=True).ended, CheckpointError)
 
 
-def judge_away(when):
-    """A reward whose judge cannot be reached at its `when`-th call."""
-    calls = []
+def judged(away: list):
+    """A reward whose judge cannot be reached while `away` says so, 0 times at last."""
 
     def reward(completions, **_):
-        calls.append(completions)
-        if len(calls) == when:
+        if away and away.pop():
             raise OSError("the judge is away")
         return fixed_noise(completions)
 
@@ -176,11 +173,15 @@ def judge_away(when):
 
 
 def test_a_reward_that_fails_once_ends_the_run_and_loses_no_rollout(tmp_path):
-    history = ended(reward=judge_away(3), checkpoint_dir=tmp_path, checkpoint_every=99)
+    history = ended(
+        reward=judged([True, False, False]),
+        checkpoint_dir=tmp_path,
+        checkpoint_every=99,
+    )
     assert "the judge is away" in str(history.ended)
     assert isinstance(history.ended.__cause__.__cause__, OSError)
     assert len(history) == len(saved(tmp_path)) == 2
-    settings = {"reward": judge_away(99), "rollouts": 4}
+    settings = {"reward": judged([]), "rollouts": 4}
     resumed = small_run(checkpoint_dir=tmp_path, resume=True, **settings)
     assert resumed == small_run(**settings)
 

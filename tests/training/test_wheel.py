@@ -23,7 +23,7 @@ import importlib, json, pkgutil, sys
 sys.meta_path = [finder for finder in sys.meta_path if "Editable" not in str(finder)]
 import refimpl
 from refimpl.__main__ import main
-from refimpl.keep.histories import from_csv
+from refimpl import History
 
 others = ("refimpl.interop.trl", "refimpl.interop.verl")  # these need TRL and verl
 for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
@@ -36,7 +36,7 @@ worked = main(words.split())
 print(json.dumps({
     "file": refimpl.__file__,
     "worked": worked,
-    "rollouts": len(from_csv("h.csv")),
+    "rollouts": len(History.load("h.csv")),
 }))
 """
 
