@@ -1,9 +1,9 @@
 """Training, from top to bottom: what is on this page is what a run does.
 
-    train        rollout after rollout; hooks and checkpoints between them
-    collect      1 problems and responses · 2 constants · 3 rewards · 4 advantages
-    updates      5 K optimiser steps on shuffled mini-batches of whole groups
-    update       one of these steps: log-probs → weight → loss → gradient
+    train      rollout after rollout; hooks and a checkpoint after each
+    collect    1. problems and responses · 2. rewards · 3. advantages
+    updates    4. K updates, on shuffled mini-batches of whole groups
+    update     one of them: weight → log-probs → loss → gradient → step
 
 `options.prepare` makes the objects that a `Run` holds. Every random choice is drawn
 from a generator seeded by (run seed, rollout, purpose), so a run can be resumed
@@ -151,24 +151,26 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     The batch holds everything that stays constant during the K updates.
     """
     config = run.config
-    # 1. Problems, G responses to each, and their rewards. Dynamic sampling draws more
-    #    of them, until enough groups have rewards that differ.
+    # 1. and 2. Problems, G responses to each, and their rewards (`sample_and_score`).
+    # Dynamic sampling draws more of them, until enough groups have rewards that differ.
     drawn, rows, rounds = run.fill_batch(partial(sample_and_score, run, step))
     if step == 0:
         warn_if_never_right(drawn)
     rollout = drawn.rollout.rows(rows)
-    # 2. log π_old, log π_ref and V, which stay what they are while the policy moves.
+    # log π_old, log π_ref and V are read now: they stay fixed while the policy moves.
+    # log π_old is the sampler's own log-prob, unless its numbers cannot stand for it.
     constants = rollout.in_parts(run.constants, config.micro_batch_size)
     rollout, differs = sampler_mismatch(rollout, constants, config.truncated)
     old_logp = constants.get("old_logp", rollout.logp)
     ref_logp, old_values = constants.get("ref_logp"), constants.get("old_values")
-    # 3. Rewards stand at the last token; with `kl_in="reward"` each token pays its KL.
+    # With kl_in="reward", β · KL is taken off the reward of each token.
     row, penalty = describe(drawn, run.task.habit, run.task.habits), None
     if ref_logp is not None:
         kl = k1(old_logp, ref_logp)
         row = joined({"kl": mean_over(kl * rollout.mask, rollout.mask)}, row)
         penalty = config.beta * kl if config.kl_in == "reward" else None
-    # 4. Advantages, (B,) or (B, T), copied to every token of a response.
+    # 3. Advantages. The estimator gives one per response, copied to its tokens, or one
+    # per token.
     scored = Scored(
         rewards=token_rewards(drawn.paid[rows], rollout.mask, penalty),
         group=rollout.group,
@@ -206,6 +208,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         purpose = f"{purpose} {refill}" if refill else purpose
         return seeds.seed_for(config.seed, step, purpose)
 
+    # 1. Problems, and G responses to each.
     problems = rows_of(run.task, "sample", config.prompts_per_rollout, seed("q"))
     rollout = run.sampler.respond(
         run.tokenizer,
@@ -215,6 +218,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         group_size=config.group_size,
         **config.sampling,
     )
+    # 2. Rewards: the run's function decides, the task's own says what is correct.
     responses = scored_responses(
         run.reward, run.task.reward, run.tokenizer, problems, rollout
     )
@@ -229,11 +233,12 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
 
 
 def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
-    """5. Make K optimiser steps, over shuffled mini-batches of whole groups.
+    """Make K optimiser steps over shuffled mini-batches of whole groups.
 
     Returns their metrics. Then the sampler gets the new weights.
     """
     config, meter = run.config, Meter()
+    # 4. K updates: so many mini-batches, in each of so many epochs.
     shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)

@@ -349,7 +349,11 @@ def takes_length(config: TrainConfig, method: Algorithm) -> bool:
 
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "advantage": (lambda c, m: not m.critic, "a method that has no critic"),
-    "gamma lam value_clip": (lambda c, m: m.critic, "a method with a critic"),
+    "gamma lam": (  # a method of one's own may look at them
+        lambda c, m: m.critic or m.advantages not in CRITIC_FREE.values(),
+        "a method with a critic",
+    ),
+    "value_clip": (lambda c, m: m.critic, "a method with a critic"),
     "max_sampling_rounds": (lambda c, m: c.dynamic_sampling, "dynamic_sampling"),
     "max_length": (takes_length, "normaliser='constant'"),
     "detach_shift": (  # where γ is in the ratio

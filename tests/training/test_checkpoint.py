@@ -167,7 +167,10 @@ def test_every_setting_is_fixed_but_those_that_change_nothing_learned():
 OTHERS = {
     "algorithm": ({"algorithm": "ppo"}, "algorithm was 'grpo', now 'ppo'"),
     "model": ({"model": gpt2()}, "a model of another shape"),
-    "settings": ({"seed": 5, "gamma": 0.5}, "seed was 0, now 5; gamma was 1.0, now 0"),
+    "settings": (
+        {"seed": 5, "minibatches": 4},
+        "seed was 0, now 5; minibatches was 2, now 4",
+    ),
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
     "reward": ({"reward": Arithmetic.reward}, "fixed_noise', now .*correctness'"),
     "reward, an object": ({"reward": Interrupting(when=9)}, 'Interrupting {"when": 9'),

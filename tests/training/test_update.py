@@ -287,7 +287,7 @@ def test_the_load_of_the_experts_counts_no_padding_and_is_shared_among_parts():
     expected = (torch.stack(alone) * share).sum().item()
     loss, metrics = measured_loss(run, batch)
     assert metrics["router/load_balance"] == pytest.approx(expected, rel=1e-4)
-    plain, _ = measured_loss(replace(run, terms=[]), batch)
+    plain, _ = measured_loss(replace(run, loss_terms=[]), batch)
     assert (loss - plain).item() == pytest.approx(BALANCE * expected, rel=1e-2)
 
 
