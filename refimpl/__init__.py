@@ -36,7 +36,7 @@ from refimpl.logprobs import log_probs
 from refimpl.loop import collect, train, updates
 from refimpl.options import prepare
 from refimpl.sampling import sample
-from refimpl.starts import WarmStart, warm_start
+from refimpl.sft import WarmStart, warm_start
 from refimpl.validation import UserError
 
 __version__ = "0.3.0"

@@ -16,10 +16,9 @@ from transformers import PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
-from refimpl.rewards import columns, score
+from refimpl.rewards import columns, rows_of, score
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
-from refimpl.tasks.rows import rows_of
 from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
 
 AT_ONCE = 2**22

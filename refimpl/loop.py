@@ -42,9 +42,8 @@ from refimpl.responses import (
     scored_responses,
     warn_if_never_right,
 )
-from refimpl.rewards import overlong_punishment
+from refimpl.rewards import overlong_punishment, rows_of
 from refimpl.rollout import Batch
-from refimpl.tasks.rows import rows_of
 from refimpl.validation import guarded
 
 MAX_GRAD_NORM = 1.0

@@ -34,13 +34,12 @@ from refimpl.models import Model, precision
 from refimpl.moe import Routing, can_be_recorded, drift, is_moe, routed, routers
 from refimpl.normalisers import NORMALISERS
 from refimpl.responses import DynamicSampling, Responses, once
-from refimpl.rewards import check_rows
+from refimpl.rewards import check_rows, rows_of
 from refimpl.rollout import Batch, Rollout
 from refimpl.samplers import Delayed, Policy, Rounded
 from refimpl.sampling import encode, sample
-from refimpl.starts import warm_start
+from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
-from refimpl.tasks.rows import rows_of
 from refimpl.validation import UserError, guarded, refuse_unknown, shown
 
 CRITIC_LEARNING_RATE = 1e-3

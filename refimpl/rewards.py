@@ -1,4 +1,4 @@
-"""Calling a reward function that we did not write."""
+"""Calling reward functions and tasks that we did not write."""
 
 import asyncio
 import inspect
@@ -152,3 +152,36 @@ def overlong_punishment(
 def columns(rows: list[dict]) -> dict[str, list]:
     """A task's rows as the columns that a reward function takes (TRL's signature)."""
     return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+
+
+PARTS = ("sample", "held_out", "reward", "habit", "habits")
+
+
+def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
+    """task.method(n, seed); raises `UserError` if it is no task, or these no rows."""
+    missing = [part for part in PARTS if not hasattr(task, part)]
+    if missing or isinstance(task, type):
+        raise UserError(
+            f"task must be an object with {', '.join(PARTS)} (see refimpl.tasks), got "
+            + shown(task)
+            + (f", which lacks {', '.join(missing)}" if missing else "")
+        )
+    try:
+        rows = getattr(task, method)(n, seed)
+    except UserError:
+        raise  # a sentence already, as of a bad salt
+    except Exception as error:
+        raise UserError(
+            f"task.{method}({n}, {seed}) raised {one_line(error)}"
+        ) from error
+    several = isinstance(rows, list) and len(rows) > 0
+    for row in rows if several else [rows]:
+        alike = several and isinstance(row, dict) and row.keys() == rows[0].keys()
+        if not (alike and isinstance(row.get("prompt"), str)):
+            raise UserError(
+                f"task.{method} must return a list of dictionaries with a 'prompt' "
+                f"string and the same keys throughout; it returned {shown(row)}"
+            )
+    if method == "sample" and len(rows) != n:
+        raise UserError(f"task.sample({n}, {seed}) returned {len(rows)} rows, not {n}")
+    return rows

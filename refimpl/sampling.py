@@ -5,7 +5,7 @@ divide the logits by the temperature, so π_old is the policy that really sample
 """
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Annotated, NamedTuple
 
 import torch
@@ -14,11 +14,10 @@ from jaxtyping import Float, Int, Shaped
 from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.decoding import decoder
-from refimpl.models import Model, cast_once, check_pair, wide
+from refimpl.models import Model, cache_name, cast_once, check_pair, wide
 from refimpl.rollout import Rollout
 from refimpl.validation import Count, Positive, Seed, UserError, guarded, one_line
 
@@ -262,3 +261,63 @@ def encode(
             "shorten one of them"
         )
     return rows
+
+
+# Decoding: one pass over the prompts, then one token per row and step, with a cache
+
+
+class Decoder:
+    """P prompts, then `copies` of each; `room` for so many tokens more.
+
+    Its columns: padding, prompt, response. `attention` says which of them a row reads.
+    """
+
+    def __init__(self, model: Model, prompts: list[list[int]], room: int):
+        self.model, self.end = model, 0
+        self.cache, self.cached = DynamicCache(config=model.config), cache_name(model)
+        rows = [torch.tensor(prompt) for prompt in prompts]
+        self.ids = pad_sequence(rows, True, padding_side="left").to(model.device)
+        length = torch.tensor([len(row) for row in rows], device=model.device)
+        width = self.ids.shape[1]
+        column = torch.arange(width + room, device=model.device)
+        self.attention = column >= width - length[:, None]
+        self.position = (self.attention.cumsum(-1) - 1).clamp(min=0)
+
+    def prompts(self, copies: int) -> Float[Tensor, "B V"]:
+        """Logits after each prompt, `copies` times."""
+        logits = self.forward(self.ids)
+        self.cache.batch_repeat_interleave(copies)
+        for name in ("attention", "position"):
+            setattr(self, name, getattr(self, name).repeat_interleave(copies, 0))
+        return logits.repeat_interleave(copies, 0)
+
+    def forward(self, ids: Int[Tensor, "b L"]) -> Float[Tensor, "b V"]:
+        """The logits after `ids`, which the rows have next."""
+        start, self.end = self.end, self.end + ids.shape[1]
+        return self.model(
+            ids,
+            attention_mask=self.attention[:, : self.end].long(),
+            position_ids=self.position[:, start : self.end],
+            use_cache=True,
+            logits_to_keep=1,
+            **{self.cached: self.cache},
+        ).logits[:, -1]
+
+    def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
+        """The logits after one more token in each row."""
+        return self.forward(tokens)
+
+    def keep(self, rows: Int[Tensor, " b"]) -> None:
+        """Go on with these rows alone."""
+        if len(rows) < len(self.attention):  # what is kept is copied
+            self.attention, self.position = self.attention[rows], self.position[rows]
+            self.cache.batch_select_indices(rows)
+
+
+decoder_factories: list[Callable[[Model], type[Decoder] | None]] = []
+"""Each maps a model to a faster `Decoder`, or to None; the first match is used."""
+
+
+def decoder(model: Model) -> type[Decoder]:
+    """The fastest decoder that there is for this model."""
+    return next(filter(None, (make(model) for make in decoder_factories)), Decoder)

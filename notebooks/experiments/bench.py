@@ -38,7 +38,7 @@ from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.logprobs import log_probs
 from refimpl.sampling import end_tokens, sample
-from refimpl.starts import WarmStart, warm_start
+from refimpl.sft import WarmStart, warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.validation import Count, UserError, guarded
 

@@ -453,7 +453,7 @@ CLAIMS = (
 PAPERS = CLAIMS[:16]
 """The claims of papers. The last of `CLAIMS` is from an engine's change log."""
 _OF = {claim.number: claim for claim in CLAIMS}
-FASTER = "log2 of rollouts to"
+decoder_factories = "log2 of rollouts to"
 SECOND = (
     replace(
         _OF[1],
@@ -477,7 +477,7 @@ SECOND = (
         "Does training reach a reward of 0.95 in fewer rollouts with it?",
         _OF[2].source,
         Contrast("to_95", DAPO, WITHOUT["dynamic sampling"], "log2"),
-        f"{FASTER} 0.95",
+        f"{decoder_factories} 0.95",
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("95", DAPO, WITHOUT["dynamic sampling"]),
@@ -495,7 +495,7 @@ SECOND = (
         title="DAPO's parts add up, counted in rollouts",
         question="Does DAPO reach 0.95 in fewer rollouts than GRPO, which lacks all?",
         effect=Contrast("to_95", DAPO, _cell("GRPO", 4), "log2"),
-        unit=f"{FASTER} 0.95",
+        unit=f"{decoder_factories} 0.95",
         others={},
     ),
     Claim(
@@ -513,7 +513,7 @@ SECOND = (
         "Does GSPO at its published clip reach 0.8 in fewer rollouts than GRPO?",
         "GSPO (2507.18071), §5.1 and §5.2",
         _against_grpo("to_80", 4e-4),
-        f"{FASTER} 0.8",
+        f"{decoder_factories} 0.8",
         smallest=math.log2(1.2),
         sign=-1,
         premise=_reached("80", *_against_grpo("to_80", 4e-4).cells),

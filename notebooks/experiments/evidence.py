@@ -52,7 +52,7 @@ from experiments.outcomes import outcomes
 from experiments.pool import finished
 from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
 from refimpl import seeds
-from refimpl.starts import WarmStart, warm_start, weights_digest
+from refimpl.sft import WarmStart, warm_start, weights_digest
 from refimpl.validation import Count, Seed, UserError, guarded, nearest
 
 Job = tuple[Cell, int, int]

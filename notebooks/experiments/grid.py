@@ -24,7 +24,7 @@ from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
 from refimpl.history import History
 from refimpl.sampling import sample
-from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
+from refimpl.sft import WarmStart, shipped, warm_start, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 from refimpl.validation import UserError, nearest
 

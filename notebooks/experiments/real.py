@@ -21,7 +21,7 @@ from experiments.arms import ARMS as TOY_ARMS
 from experiments.grid import formula
 from experiments.pool import about, finished, trained
 from experiments.store import Store, done, key
-from refimpl.cache import digest
+from refimpl.checkpoint import digest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
 from refimpl.pretrained.answers import contains_answer

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO, MaxRatio
-from refimpl.algorithms.clip import stopped
+from refimpl.algorithms.ppo import stopped
 from refimpl.importance import ratio
 from refimpl.validation import Weight
 

@@ -21,7 +21,7 @@ advantages=gae)`:
 
 from refimpl.algorithms.base import Objective, Tokens
 from refimpl.algorithms.cispo import CISPO
-from refimpl.algorithms.clip import EpsilonHigh, EpsilonLow
+from refimpl.algorithms.ppo import EpsilonHigh, EpsilonLow
 from refimpl.importance import ratio
 
 

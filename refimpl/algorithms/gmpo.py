@@ -16,8 +16,8 @@ as PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
 import torch
 
 from refimpl.algorithms.base import Objective, Tokens
-from refimpl.algorithms.clip import stopped
 from refimpl.algorithms.grpo import GRPO
+from refimpl.algorithms.ppo import stopped
 from refimpl.importance import ratio, sequence_log_ratio
 from refimpl.validation import Positive
 

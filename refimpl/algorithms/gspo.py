@@ -19,8 +19,8 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from refimpl.algorithms.base import Objective, Tokens
-from refimpl.algorithms.clip import DualClip, EpsilonHigh, EpsilonLow, clipped
 from refimpl.algorithms.grpo import GRPO
+from refimpl.algorithms.ppo import DualClip, EpsilonHigh, EpsilonLow, clipped
 from refimpl.importance import ratio, sequence_log_ratio
 
 

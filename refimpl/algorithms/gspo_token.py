@@ -10,8 +10,8 @@ own token. With one Â per response the two are the same in value and in gradien
 """
 
 from refimpl.algorithms.base import Objective, Tokens
-from refimpl.algorithms.clip import DualClip, clipped
 from refimpl.algorithms.gspo import GSPO, NarrowHigh, NarrowLow
+from refimpl.algorithms.ppo import DualClip, clipped
 from refimpl.importance import ratio, sequence_log_ratio
 
 

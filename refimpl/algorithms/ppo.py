@@ -6,21 +6,53 @@
 **Changed against REINFORCE:** the ratio r corrects for stale data, the min removes
 the reward for moving further than ε, and a critic V gives every token its own Â (GAE).
 
-**Departures.** `dual_clip` (see `clip.py`) is not the paper's, and off by default.
+**Departures.** `dual_clip` = c is not the paper's, and off by default: it floors the
+objective at c·Â where Â < 0 (1912.09729, Eq. 5); verl always has c = 3.
 Tokens are averaged over the batch. The critic is a network of its own, so c₁ is folded
 into its learning rate; the trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the
 reward or in the loss).
 """
 
+from typing import Annotated
+
 import torch
 from jaxtyping import Float, Shaped
+from pydantic import Field
 from torch import Tensor
 
 from refimpl.advantages import gae
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
-from refimpl.algorithms.clip import DualClip, EpsilonHigh, EpsilonLow, clipped
 from refimpl.importance import Mask, ratio
 from refimpl.normalisers import token_mean
+from refimpl.validation import Positive
+
+EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
+EpsilonHigh = Positive
+DualClip = Annotated[float, Field(gt=1)] | None
+
+
+def clipped(
+    ratio: Float[Tensor, "B _"],
+    advantages: Float[Tensor, "B T"],
+    epsilon_low: float,
+    epsilon_high: float,
+    dual_clip: float | None = None,
+) -> Objective:
+    """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â), and the tokens that the clip stops.
+
+    `ratio` is whichever one a method takes, (B, T) or (B, 1).
+    """
+    low, high = 1 - epsilon_low, 1 + epsilon_high
+    value = torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
+    if dual_clip is not None:
+        floored = torch.maximum(value, dual_clip * advantages)
+        value = torch.where(advantages < 0, floored, value)
+    return Objective(value, *stopped(ratio, advantages, low, high))
+
+
+def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple:
+    """Where a one-sided clip to [low, high] takes the gradient: (below, above)."""
+    return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)
 
 
 def objective(

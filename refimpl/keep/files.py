@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from refimpl.cache import unwritable, writable_folder
+from refimpl.checkpoint import unwritable, writable_folder
 from refimpl.validation import UserError, one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

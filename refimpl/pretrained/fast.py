@@ -6,7 +6,7 @@ It computes what `transformers` does with a dense Llama or Qwen, without looking
 anything up, checking or copying between two tokens, and reads once what all prompts
 begin with. The same seed draws the same samples; only in bfloat16, where it rounds in
 other places, are they others of the same distribution. It comes in through the door
-`decoding.FASTER`, so `FASTER.clear()` takes it out again.
+`sampling.decoder_factories`, so `decoder_factories.clear()` takes it out again.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from refimpl.decoding import FASTER, Decoder
 from refimpl.models import Model
+from refimpl.sampling import Decoder, decoder_factories
 
 KNOWN = {"LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
 """Pre-norm decoders that differ in biases and norms of q and k alone."""
@@ -32,8 +32,8 @@ so many numbers: a large model gains little by it, and would pay in memory."""
 
 def use() -> None:
     """Sample with it from now on, in this process."""
-    if reader not in FASTER:
-        FASTER.append(reader)
+    if reader not in decoder_factories:
+        decoder_factories.append(reader)
 
 
 def reader(model: Model) -> "type[Direct] | None":

@@ -24,7 +24,7 @@ from transformers import (
 from refimpl.models import Model, check_pair
 from refimpl.pretrained.extras import needed
 from refimpl.pretrained.packaged import PACKAGED, resolve
-from refimpl.starts import no_progress_bar
+from refimpl.sft import no_progress_bar
 from refimpl.validation import UserError, guarded, nearest, one_line
 
 DATA: Any = {"trust_remote_code": False}  # and nobody is asked whether it may run

@@ -18,8 +18,7 @@ import torch
 from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from refimpl.cache import cache_folder, digest, writable_folder
-from refimpl.checkpoint import write
+from refimpl.checkpoint import cache_folder, digest, writable_folder, write
 from refimpl.pretrained.extras import needed
 from refimpl.validation import UserError, guarded, nearest
 

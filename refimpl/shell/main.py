@@ -66,7 +66,7 @@ def warm_start_(
         fresh: train it again.
     """
     with loading():
-        starts = rl.starts
+        starts = rl.sft
     recipe = rl.WarmStart(preset=preset, world=worlds()[task](), seed=seed)
     _, _, losses = rl.warm_start(recipe, device=device, fresh=fresh)
     folder = (None if fresh else starts.shipped(recipe)) or starts.cached(recipe)

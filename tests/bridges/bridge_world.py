@@ -23,7 +23,7 @@ from trl import GRPOConfig
 from refimpl.algorithms import ALGORITHMS
 from refimpl.interop.trl import RefimplGRPOTrainer
 from refimpl.models import build, weights
-from refimpl.starts import warm_start
+from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 
 PROCESSES, RATE = int(os.environ.get("WORLD_SIZE", 1)), 2e-3

@@ -20,8 +20,8 @@ from experiments.outcomes import outcomes
 from experiments.pool import about, trained
 from experiments.statistics import Estimate
 from refimpl import ALGORITHMS, UserError, WarmStart
-from refimpl.cache import digest
-from refimpl.starts import shipped, weights_digest
+from refimpl.checkpoint import digest
+from refimpl.sft import shipped, weights_digest
 from refimpl.tasks import rare_careful
 from tests.tools.make_starts import EVIDENCE
 from tests.worlds import SMALL, TOKENIZER, always_one, warm_model

@@ -18,8 +18,8 @@ from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
 from refimpl.pretrained import logprobs
 from refimpl.rollout import Rollout
+from refimpl.sft import WarmStart
 from refimpl.shell.flags import parse_settings
-from refimpl.starts import WarmStart
 from tests import worlds
 from tests.gpu import simgpu
 from tests.worlds import TOKENIZER, fixed_noise

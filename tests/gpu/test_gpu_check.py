@@ -13,7 +13,7 @@ import torch
 from experiments import bench
 from experiments.command import main
 from experiments.gpu import check, experts, machine, pairs, profile
-from refimpl import ALGORITHMS, History, decoding, sample, sft
+from refimpl import ALGORITHMS, History, sample, sampling, sft
 from refimpl.models import count_parameters
 from refimpl.options import Run
 from refimpl.pretrained import fast
@@ -70,15 +70,17 @@ def test_what_is_replaced_is_measured_without_its_replacement(monkeypatch):
 
     def steps(here, *_, **given):
         model, _ = check._untrained("tiny")
-        return {"by": decoding.decoder(model), "cast": given.get("cast", True)}
+        return {"by": sampling.decoder(model), "cast": given.get("cast", True)}
 
     for name in ("sampler", "smollm2", "on_arithmetic"):
         monkeypatch.setattr(check, name, steps)
     mine = type("Mine", (fast.Direct,), {})
-    monkeypatch.setattr(decoding, "FASTER", [lambda model: mine, fast.reader])
-    usual, parts = decoding.FASTER, check.parts(HERE)
+    monkeypatch.setattr(
+        sampling, "decoder_factories", [lambda model: mine, fast.reader]
+    )
+    usual, parts = sampling.decoder_factories, check.parts(HERE)
     by = {"": mine, ", step written out": fast.Direct}
-    by[", transformers' step"] = decoding.Decoder
+    by[", transformers' step"] = sampling.Decoder
     for part in (
         "sampler, 16 rows",
         "sampler, 128 rows",
@@ -87,7 +89,7 @@ def test_what_is_replaced_is_measured_without_its_replacement(monkeypatch):
     ):
         for step, reader in by.items():
             assert parts[part + step](HERE)["by"] is reader, part + step
-            assert decoding.FASTER is usual
+            assert sampling.decoder_factories is usual
     rspo = "RSPO, R3, bfloat16"
     for name, cast in ((rspo, True), (f"{rspo}, transformers' experts", False)):
         assert parts[name](HERE)["cast"] is cast

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from experiments import bench
-from refimpl import decoding, log_probs
-from refimpl.decoding import Decoder
+from refimpl import log_probs, sampling
 from refimpl.pretrained import fast
 from refimpl.pretrained.fast import Direct, common
+from refimpl.sampling import Decoder
 from tests.rollout.families import SUPPORTED, build
 from tests.rollout.test_decoding import drawn, mixed
 from tests.worlds import (
@@ -47,29 +47,29 @@ def test_ours_and_theirs_draw_the_same(name, monkeypatch):
 
 
 def test_it_reads_what_it_knows_once_it_is_used(monkeypatch):
-    monkeypatch.setattr(decoding, "FASTER", [])
-    monkeypatch.setattr(fast, "FASTER", decoding.FASTER)
-    assert decoding.decoder(random_model()) is Decoder
+    monkeypatch.setattr(sampling, "decoder_factories", [])
+    monkeypatch.setattr(fast, "decoder_factories", sampling.decoder_factories)
+    assert sampling.decoder(random_model()) is Decoder
     fast.use()
     fast.use()
-    assert [fast.reader] == decoding.FASTER
-    assert decoding.decoder(random_model()) is Direct
+    assert [fast.reader] == sampling.decoder_factories
+    assert sampling.decoder(random_model()) is Direct
     for other in (gpt2(), random_moe(), build(*SUPPORTED["Mistral"])):
-        assert decoding.decoder(other) is Decoder
+        assert sampling.decoder(other) is Decoder
 
 
 OPENED = """
 import sys
-from refimpl import decoding
+from refimpl import sampling
 
 sys.path.insert(0, "notebooks")
 from experiments import bench, evidence, real
 from refimpl.pretrained import fast
 
-assert decoding.FASTER == []
+assert sampling.decoder_factories == []
 import course
 
-assert decoding.FASTER == [fast.reader]
+assert sampling.decoder_factories == [fast.reader]
 """
 
 

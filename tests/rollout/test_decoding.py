@@ -3,7 +3,7 @@
 import re
 
 from refimpl import log_probs, sample, sampling
-from refimpl.decoding import Decoder
+from refimpl.sampling import Decoder
 from tests.worlds import TOKENIZER, own_process, random_model
 
 PROMPTS = ["1+2+3+4+5=", "1+2+3+4+=", "1+2+3+4+67+8="]  # eight alike, then not

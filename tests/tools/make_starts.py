@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notebooks"))
 from course.distillation.distil import MIXED
 from experiments.grid import FIVE, TEN, TWENTY, WORLDS
 from refimpl import WarmStart, warm_start
-from refimpl.cache import digest
-from refimpl.starts import IN_A_CLONE, RECORD, SHIPPED
+from refimpl.checkpoint import digest
+from refimpl.sft import IN_A_CLONE, RECORD, SHIPPED
 from refimpl.tasks import rare_careful
 
 STARTS = {

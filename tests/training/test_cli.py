@@ -22,11 +22,11 @@ from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv
 from refimpl.pretrained import loading
 from refimpl.pretrained.loading import load
+from refimpl.sft import shipped
 from refimpl.shell import kept
 from refimpl.shell import main as cli
 from refimpl.shell.flags import FIELDS, LEFT, parse_settings
 from refimpl.shell.rooms import ELSEWHERE, HERE, room
-from refimpl.starts import shipped
 from refimpl.tasks import Arithmetic
 from refimpl.validation import UserError, annotations
 from tests import worlds

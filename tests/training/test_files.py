@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from refimpl.cache import cache_folder, writable_folder
-from refimpl.checkpoint import refuse_existing, write
+from refimpl.checkpoint import cache_folder, refuse_existing, writable_folder, write
 from refimpl.validation import UserError
 
 

@@ -13,9 +13,9 @@ import transformers
 from filelock import FileLock
 
 from refimpl import UserError, WarmStart, sample, sft, starts, warm_start
-from refimpl.cache import digest
+from refimpl.checkpoint import digest
 from refimpl.moe import load_balance, routed
-from refimpl.starts import cached, shipped, weights_digest
+from refimpl.sft import cached, shipped, weights_digest
 from refimpl.tasks import Arithmetic, rare_careful
 from tests.tools.make_starts import STARTS
 from tests.worlds import PAD, TOKENIZER, random_moe, same_weights

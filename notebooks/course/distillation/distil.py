@@ -29,7 +29,7 @@ from refimpl.algorithms import ALGORITHMS
 from refimpl.hooks import evaluate
 from refimpl.options import Run
 from refimpl.rollout import Batch, Rollout, pad_columns
-from refimpl.starts import weights_digest
+from refimpl.sft import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
 from refimpl.validation import checked

@@ -30,7 +30,7 @@ from refimpl.history import Meter
 from refimpl.loop import update
 from refimpl.options import Run
 from refimpl.rollout import Batch
-from refimpl.starts import weights_digest
+from refimpl.sft import weights_digest
 
 STORE = DATA / "late"
 DELAY, ROLLOUTS = 4, 20

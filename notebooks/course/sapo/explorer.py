@@ -26,7 +26,7 @@ from experiments.arms import one_sided
 from refimpl.algorithms import Algorithm, from_gate
 from refimpl.curves import curve
 from refimpl.loop import train
-from refimpl.starts import warm_start
+from refimpl.sft import warm_start
 from refimpl.validation import UserError, shown
 
 SIZE, DPI = (7.6, 4.2), 100

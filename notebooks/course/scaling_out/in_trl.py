@@ -12,7 +12,7 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from refimpl.interop.trl import RefimplGRPOTrainer
-from refimpl.starts import warm_start
+from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 
 world = Arithmetic()

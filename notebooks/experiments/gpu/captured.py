@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from refimpl.decoding import FASTER
 from refimpl.models import Model
 from refimpl.pretrained import fast
+from refimpl.sampling import decoder_factories
 
 FEW = 128
 """With so few rows left, a new graph would save nothing and cost a capture."""
@@ -19,8 +19,8 @@ FEW = 128
 
 def use() -> None:
     """From now on this process samples with it whenever a model is on a GPU."""
-    if reader not in FASTER:
-        FASTER.insert(0, reader)
+    if reader not in decoder_factories:
+        decoder_factories.insert(0, reader)
 
 
 def reader(model: Model) -> "type[Captured] | None":

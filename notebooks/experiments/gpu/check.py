@@ -33,7 +33,7 @@ from experiments.bench import GOAL, _show
 from experiments.files import check_writable, replace_file
 from experiments.gpu import captured, experts, machine, pairs
 from experiments.store import provenance
-from refimpl import decoding, sft
+from refimpl import sampling, sft
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
@@ -123,7 +123,7 @@ def sampler(here: Here, times: int) -> dict:
 
 def by_steps(here: Here, part: Callable, readers: list) -> dict:
     """Run a part with these decoders, or with `transformers`' own if none fits."""
-    with patch.object(decoding, "FASTER", readers):
+    with patch.object(sampling, "decoder_factories", readers):
         return part(here)
 
 
@@ -242,7 +242,7 @@ def parts(here: Here) -> dict[str, Callable]:
         "SmolLM2 with a LoRA": smollm2,
     }
     steps: dict[str, list] = {
-        "": decoding.FASTER,
+        "": sampling.decoder_factories,
         ", step written out": [fast.reader],
         ", transformers' step": [],
     }
