@@ -154,7 +154,8 @@ class Checkpoint:
 
         Raises `UserError` if the checkpoint is another run's.
         """
-        self.identity = shared(run)  # now, because a reward may count its calls
+        if self.folder is not None:
+            self.identity = shared(run)  # now, because a reward may count its calls
         if self.saved is None:
             return
         saved, self.saved = self.saved, None
@@ -304,6 +305,8 @@ def identity(part: Any) -> str:
     inside: Any = None
     if isinstance(part, partial):
         name, inside = identity(part.func), [part.args, part.keywords]
+    elif inspect.ismethod(part):
+        inside = [part.__self__]
     elif inspect.isfunction(part):
         held = [cell.cell_contents for cell in part.__closure__ or ()]
         if name.endswith("<lambda>"):  # a name that says nothing
@@ -311,7 +314,10 @@ def identity(part: Any) -> str:
         inside = [x for x in held if isinstance(x, PLAIN)]
         inside += [identity(x) for x in held if inspect.isfunction(x) and x != part]
     elif named is not part and (made := getattr(part, "__dict__", {})):
-        arguments = inspect.signature(named).parameters
+        try:
+            arguments = inspect.signature(named).parameters
+        except ValueError:  # a SimpleNamespace: it was made with all that it holds
+            arguments = made
         inside = {k: v for k, v in made.items() if k in arguments}
     text = json.dumps(inside, skipkeys=True, default=identity)
     return f"{name} {text}" if inside else name

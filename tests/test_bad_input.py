@@ -451,7 +451,7 @@ def test_formulas_that_have_a_sentence_of_their_own():
     refused("group_token_mean needs group", rl.normalisers.apply, normaliser, mask)
     words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
     refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
-    refused("has no router … tiny-moe", rl.routing.routed(MODEL).__enter__)
+    refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
 
 
 def test_a_tensor_that_is_sparse_complex_or_holds_nothing():

@@ -75,7 +75,8 @@ def cited() -> dict[str, list[Path]]:
 def sources() -> Iterator[Path]:
     yield from sorted(NOTEBOOKS.glob("*.ipynb"))
     yield from sorted((NOTEBOOKS / "guide").glob("*.md"))
-    yield from sorted((ROOT / "refimpl").rglob("*.py"))
+    for code in ("refimpl", "notebooks/experiments"):
+        yield from sorted((ROOT / code).rglob("*.py"))
     yield from sorted((NOTEBOOKS / "course").rglob("*.py"))
 
 

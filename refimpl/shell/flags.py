@@ -33,7 +33,7 @@ LEFT = {
     "warmup_updates": "the learning rate is constant",
     "max_grad_norm": "it is descent.MAX_GRAD_NORM",
     "critic_learning_rate": "it is descent.CRITIC_LEARNING_RATE",
-    "router_aux_loss": "it is terms.BALANCE",
+    "router_aux_loss": "it is loss_terms.BALANCE",
     "router_shift_floor": "it is moe.GAMMA_MIN",
     "min_p": "use top_p or top_k",
     "measure_drift": "pass hooks=[experiments.drift.Drift(model)] to train",

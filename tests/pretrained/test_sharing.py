@@ -8,7 +8,7 @@ import torch
 
 from refimpl import UserError, collect
 from refimpl.models import build
-from refimpl.pretrained import sharing
+from refimpl.pretrained import logprobs, sharing
 from refimpl.pretrained.logprobs import log_probs
 from refimpl.rollout import Rollout
 from tests.rollout import families

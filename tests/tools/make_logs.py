@@ -103,7 +103,7 @@ def changed(batch: Callable | None) -> Iterator[None]:
         made, described = collect(run, step)
         return batch(made), described
 
-    with patch("refimpl.train.collect", wrong) if batch else contextlib.nullcontext():
+    with patch("refimpl.loop.collect", wrong) if batch else contextlib.nullcontext():
         yield
 
 

@@ -11,6 +11,7 @@ from refimpl import checkpoint, from_gate, samplers
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
+    Drying,
     Interrupting,
     fixed_noise,
     gpt2,
@@ -170,6 +171,10 @@ OTHERS = {
     "settings": ({"seed": 5, "gamma": 0.5}, "seed was 0, now 5; gamma was 1.0, now 0"),
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
     "reward": ({"reward": Arithmetic.reward}, "fixed_noise', now .*correctness'"),
+    "reward, a method": (
+        {"reward": Drying(2).__call__},
+        r"__call__ .*Drying .*when.*2",
+    ),
     "reward, an object": ({"reward": Interrupting(when=9)}, 'Interrupting {"when": 9'),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }

@@ -24,7 +24,7 @@ from refimpl.pretrained import fast
 from refimpl.run import Run
 from refimpl.samplers import Policy
 
-TRAIN = sys.modules["refimpl.train"]  # `refimpl.train` is the function in it
+TRAIN = sys.modules["refimpl.loop"]
 SAMPLING = "sampling"
 PHASES = {
     (Policy, "respond"): SAMPLING,
