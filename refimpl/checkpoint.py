@@ -12,6 +12,7 @@ bit. Random choices have seeds of their own, so no generator has to be saved.
 """
 
 import contextlib
+import dis
 import hashlib
 import inspect
 import json
@@ -155,9 +156,8 @@ class Checkpoint:
 
         Raises `UserError` if the checkpoint is another run's.
         """
-        if self.folder is None:
-            return
-        self.identity = shared(run)  # now, because a reward may count its calls
+        if self.folder is not None:
+            self.identity = shared(run)  # now, because a reward may count its calls
         if self.saved is None:
             return
         saved, self.saved = self.saved, None
@@ -247,8 +247,8 @@ def weights(run: "Run") -> dict[str, dict[str, Tensor]]:
     found = {}
     for name in ("model", "critic", "reference"):
         if (part := getattr(run, name)) is not None:
-            given = still if name != "critic" else ()  # all of a critic is trained
-            found[name] = {n: x for n, x in part.state_dict().items() if n not in given}
+            left = still if name != "critic" else ()  # all of a critic is trained
+            found[name] = {n: x for n, x in part.state_dict().items() if n not in left}
     return found
 
 
@@ -296,9 +296,9 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
 def identity(part: Any) -> str:
     """Name a task, a reward or an objective as every other process names it.
 
-    A function is its name and the constants that it closes over, so that its text can
-    be mended before a run is resumed. An object is its class and the arguments that it
-    was made with.
+    A function is its name and the constants that it closes over, not what it counts
+    up. Its text can therefore be mended before a run is resumed. An object is its class
+    and the arguments that it was made with.
     """
     if is_dataclass(part):
         return repr(part)
@@ -308,14 +308,22 @@ def identity(part: Any) -> str:
     inside: Any = None
     if isinstance(part, partial):
         name, inside = identity(part.func), [part.args, part.keywords]
+    elif inspect.ismethod(part):
+        inside = [part.__self__]
     elif inspect.isfunction(part):
-        held = [cell.cell_contents for cell in part.__closure__ or ()]
+        code, cells = part.__code__, part.__closure__ or ()
+        counted = {i.argval for i in dis.get_instructions(code) if "STORE" in i.opname}
+        named_cells = zip(code.co_freevars, cells, strict=True)
+        held = [cell.cell_contents for n, cell in named_cells if n not in counted]
         if name.endswith("<lambda>"):  # a name that says nothing
-            held += [*part.__code__.co_names, *part.__code__.co_consts]
+            held += [*code.co_names, *code.co_consts]
         inside = [x for x in held if isinstance(x, PLAIN)]
         inside += [identity(x) for x in held if inspect.isfunction(x) and x != part]
     elif named is not part and (made := getattr(part, "__dict__", {})):
-        arguments = inspect.signature(named).parameters
+        try:
+            arguments: Any = inspect.signature(named).parameters
+        except ValueError:  # a SimpleNamespace: it was made with all that it holds
+            arguments = made
         inside = {k: v for k, v in made.items() if k in arguments}
     text = json.dumps(inside, skipkeys=True, default=identity)
     return f"{name} {text}" if inside else name
@@ -332,9 +340,9 @@ that fails in a later rollout, or from dynamic sampling with nothing left to lea
 def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
     """Keep what is complete when a run ends before its time.
 
-    What `ENDS_A_RUN` is noted in `History.ended` and goes no further. Any other error
-    is raised with the run's `history`; so is one before the first complete rollout,
-    which has none.
+    What `ENDS_A_RUN` is noted in `History.ended` and goes no further; any other error
+    is raised and carries the run's `history`. Before the first rollout is complete
+    there is nothing to keep, and every error is raised as it is.
     """
 
     def request(number: int, _) -> None:

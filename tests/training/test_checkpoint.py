@@ -11,6 +11,7 @@ from refimpl import checkpoint, from_gate, samplers
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
+    Drying,
     Interrupting,
     fixed_noise,
     gpt2,
@@ -173,6 +174,10 @@ OTHERS = {
     ),
     "task": ({"task": Arithmetic(min_terms=3)}, "task was .*terms=2.*, now .*terms=3"),
     "reward": ({"reward": Arithmetic.reward}, "fixed_noise', now .*correctness'"),
+    "reward, a method": (
+        {"reward": Drying(2).__call__},
+        r"__call__ .*Drying .*when.*2",
+    ),
     "reward, an object": ({"reward": Interrupting(when=9)}, 'Interrupting {"when": 9'),
     "length": ({"rollouts": 1}, "holds 2 rollouts already, more than the 1"),
 }
@@ -210,13 +215,14 @@ def bounded(limit: float):
 
 
 def test_a_function_is_known_again_by_the_constants_that_it_closes_over(tmp_path):
-    """Of a gate and of a reward; one that the run itself counts up may differ."""
+    """Of a gate and of a reward; what the function itself counts up may differ."""
     mine = {"checkpoint_dir": tmp_path, "reward": bounded(1.0)}
-    small_run(leaky(0.5), rollouts=1, **mine)
+    small_run(half := leaky(0.5), rollouts=1, **mine)
     for algorithm, more, said in (
-        (leaky(0.25), {}, r"objective was .*gate \[1, 0.5\].*, now .*\[1, 0.25\]"),
-        (leaky(0.5), {"reward": bounded(2.0)}, r"reward was .*\[1.0.*, now .*\[2.0"),
+        (leaky(0.25), {}, r"objective was .*gate \[0.5\].*, now .*\[0.25\]"),
+        (half, {"reward": bounded(2.0)}, r"reward was .*\[1.0.*, now .*\[2.0"),
     ):
         with pytest.raises(ValueError, match=said):
             small_run(algorithm, resume=True, **mine | more)
-    assert len(small_run(leaky(0.5), resume=True, **mine)) == 3
+    for again in (half, leaky(0.5)):
+        assert len(small_run(again, resume=True, **mine)) == 3
