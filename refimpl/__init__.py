@@ -12,30 +12,35 @@ the loop works with. `pretrained` (real models) and `interop` (TRL, verl, the
 conformance kit, the reader of logs) import this core, never the other way round.
 """
 
-from refimpl import (
-    advantages,
-    corrections,
-    curves,
-    importance,
-    kl,
-    moe,
-    normalisers,
-    seeds,
-    tasks,
-)
-from refimpl.advantages import Scored
-from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
-from refimpl.collect import collect
-from refimpl.config import TrainConfig
-from refimpl.curves import curve
-from refimpl.evaluation import evaluate
-from refimpl.history import History
-from refimpl.hooks import StalenessError
-from refimpl.logprobs import log_probs
-from refimpl.loop import train, updates
-from refimpl.prepare import prepare
-from refimpl.sampling import sample
-from refimpl.starts import WarmStart, warm_start
-from refimpl.validation import UserError
+import sys
+
+# `python -m refimpl` imports this file before it can say a word, and the imports below
+# take seconds. There, and only there, they wait until `cli.library` loads it again.
+if sys.argv[:1] != ["-m"] or "refimpl" not in sys.orig_argv:
+    from refimpl import (
+        advantages,
+        corrections,
+        curves,
+        importance,
+        kl,
+        moe,
+        normalisers,
+        seeds,
+        tasks,
+    )
+    from refimpl.advantages import Scored
+    from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+    from refimpl.collect import collect
+    from refimpl.config import TrainConfig
+    from refimpl.curves import curve
+    from refimpl.evaluation import evaluate
+    from refimpl.history import History
+    from refimpl.hooks import StalenessError
+    from refimpl.logprobs import log_probs
+    from refimpl.loop import train, updates
+    from refimpl.prepare import prepare
+    from refimpl.sampling import sample
+    from refimpl.starts import WarmStart, warm_start
+    from refimpl.validation import UserError
 
 __version__ = "0.3.0"

@@ -13,9 +13,9 @@ import torch
 from experiments.drift import shared
 from refimpl import logprobs
 from refimpl.algorithms import Algorithm, from_gate, get
+from refimpl.cli import gathered
 from refimpl.config import TrainConfig
 from refimpl.rollout import Rollout
-from refimpl.shell.flags import gathered
 
 
 def _soft(r, tau: float):

@@ -10,7 +10,6 @@ from experiments import bench as speed
 from experiments import real as pretrained
 from experiments.gpu import check
 from refimpl.keep.files import unmade, writable_file
-from refimpl.shell.flags import File
 from refimpl.validation import UserError
 
 
@@ -20,7 +19,7 @@ def bench(
     algorithms: tuple[str, ...] = speed.TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
     chapters: Path | None = None,
-    out: File = "bench.json",
+    out: str = "bench.json",
 ) -> int:
     """Measure speed, memory and accuracy of every method.
 
@@ -40,7 +39,7 @@ def real(
     settings: tuple[str, ...] = tuple(pretrained.SETTINGS),
     seeds: int = 3,
     workers: int = 1,
-    out: File = "real",
+    out: str = "real",
 ) -> int:
     """Every method on a pretrained model; goes on where it stopped.
 
@@ -60,7 +59,7 @@ def evidence_(
     workers: int = 1,
     count: int = 10,
     seed: int = 0,
-    out: File = "figures/data/evidence",
+    out: str = "figures/data/evidence",
 ) -> int:
     """The claims of the papers: which runs are missing, make them, judge them.
 
@@ -95,7 +94,7 @@ def evidence_(
 
 
 def gpu_check(
-    *, device: str = "cuda", out: File = "gpu_check.json", tiny: bool = False
+    *, device: str = "cuda", out: str = "gpu_check.json", tiny: bool = False
 ) -> int:
     """Measure what can only be seen on a GPU, within ten minutes.
 

@@ -19,11 +19,11 @@ from experiments.arms import ARMS, NEED_MOE
 from experiments.behaviour import behaviour
 from experiments.drift import Drift, Pace
 from experiments.pool import about, trained
+from refimpl.cli import gathered
 from refimpl.config import TrainConfig
 from refimpl.evaluation import RIGHT, pass_at
 from refimpl.history import History
 from refimpl.sampling import sample
-from refimpl.shell.flags import gathered
 from refimpl.starts import WarmStart, shipped, warm_start, weights_digest
 from refimpl.tasks import HabitWorld, Sorting, rare_careful
 from refimpl.validation import UserError, nearest

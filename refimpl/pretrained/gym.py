@@ -19,11 +19,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from refimpl.cli import parse
 from refimpl.pretrained import answers, judge, notation
 from refimpl.pretrained.answers import Extract, Reward
 from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
-from refimpl.shell.texts import parse
 from refimpl.validation import (
     Count,
     Positive,
