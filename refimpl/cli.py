@@ -99,9 +99,7 @@ def train(
     """
     method = method_of(algorithm, "train")
     flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
-    given: dict[str, Any] = {
-        name: value for name, value in flags.items() if value is not None
-    }
+    given: dict[str, Any] = {n: x for n, x in flags.items() if x is not None}
     settings = parse_settings(method, set)
     if twice := [f"--{name} and --set {name}" for name in given if name in settings]:
         raise UserError(f"{twice[0]} are the same setting: keep one")

@@ -133,7 +133,7 @@ def full(works, *given):
 
 
 WORLD = tasks.Arithmetic
-COLLECT, TRAIN = (import_module(f"refimpl.{name}") for name in ("collect", "train"))
+COLLECT, TRAIN = (import_module(f"refimpl.{name}") for name in ("collect", "loop"))
 WAYS: dict[str, Way] = {
     "Ctrl-C": Signal("SIGINT"),
     "Ctrl-C twice": Signal("SIGINT", times=2),
