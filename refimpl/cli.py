@@ -420,8 +420,16 @@ def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
         n: fields[n] for n in fields if n not in ("hyperparameters", "corrections")
     }
     kinds |= {name: rule.bound for name, rule in RULES.items()}
-    found = parse_texts(f"--set of {method.name}", pairs, kinds | method.annotations)
-    own = {name: found.pop(name) for name in [*found] if name in method.annotations}
+    kinds |= method.annotations
+    texts = split_pairs("--set", pairs)
+    for name in texts:
+        if name not in kinds:
+            raise UserError(
+                f"{name!r} is neither a setting of training nor a hyperparameter of "
+                f"{method.name}{nearest(name, kinds)}; `settings` prints all of them"
+            )
+    found = {name: parse(name, kinds[name], text) for name, text in texts.items()}
+    own = {name: found.pop(name) for name in texts if name in method.annotations}
     return {**gathered(found), "hyperparameters": own}
 
 

@@ -14,11 +14,11 @@ import torch
 from experiments.gpu import captured, check, experts
 from refimpl import UserError, collect, sampling, seeds, sft
 from refimpl.algorithms import ALGORITHMS, get
+from refimpl.cli import parse_settings
 from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
 from refimpl.pretrained import logprobs
 from refimpl.rollout import Rollout
-from refimpl.shell.flags import parse_settings
 from refimpl.starts import WarmStart
 from tests import worlds
 from tests.gpu import simgpu

@@ -28,10 +28,9 @@ import torch
 import tyro
 from tabulate import tabulate
 
-from refimpl import History, tasks
+from refimpl import History, cli, tasks
 from refimpl.keep import checkpoint
 from refimpl.keep.histories import from_csv
-from refimpl.shell import main as command
 
 ROLLOUTS, EVERY = 8, 3
 SETTINGS = {
@@ -168,7 +167,7 @@ def child(way: Way, when: int, folder: Path, resume: bool = False) -> None:
     given = ["train", "--algorithm", "grpo", "--rollouts", str(ROLLOUTS)]
     status = 1
     try:
-        status = command.main([*given, *sets, *OUTPUTS, *["--resume"] * resume])
+        status = cli.main([*given, *sets, *OUTPUTS, *["--resume"] * resume])
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()
