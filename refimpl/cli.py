@@ -108,8 +108,15 @@ def train(
     config = TrainConfig(**settings, **given)
     if preset is not None and model is not None:
         raise UserError("--preset and --model name two policies: give one of them")
+    if model is None and (lora is not None or merge or recompute or system or not chat):
+        raise UserError(
+            "--lora, --merge, --recompute, --system and --no-chat need a --model, as "
+            "--model smollm2"
+        )
     if merge and save is None:
         raise UserError("--merge says how to save the policy: give --save FOLDER too")
+    if resume and checkpoint_dir is None:
+        raise UserError("--resume needs the --checkpoint-dir of the run")
     outputs = {"history": history, "samples": samples, "save": save}
     for name, path in outputs.items():
         check_output(path, overwrite or resume, folder=name == "save")
@@ -123,10 +130,10 @@ def train(
         from refimpl.pretrained.start import start
 
         policy = start(model, world, config.seed, lora, merge, recompute, chat, system)
-    elif task.startswith(GYM) or lora is not None or merge or recompute or system:
+    elif task.startswith(GYM):
         raise UserError(
-            "the presets read only sums and digits: give a --model, as --model "
-            "smollm2, with a task in words, --lora, --merge, --recompute and --system"
+            f"the presets read only digits, and {task} is written in words: give a "
+            "--model, as --model smollm2"
         )
     else:
         recipe = rl.WarmStart(preset=preset or "tiny", world=world)
@@ -416,11 +423,9 @@ def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
     from refimpl.corrections import RULES
 
     fields = annotations(TrainConfig)
-    kinds = {
-        n: fields[n] for n in fields if n not in ("hyperparameters", "corrections")
-    }
-    kinds |= {name: rule.bound for name, rule in RULES.items()}
-    kinds |= method.annotations
+    apart = ("hyperparameters", "corrections")
+    kinds = {name: kind for name, kind in fields.items() if name not in apart}
+    kinds |= {name: rule.bound for name, rule in RULES.items()} | method.annotations
     texts = split_pairs("--set", pairs)
     for name in texts:
         if name not in kinds:
