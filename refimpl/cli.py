@@ -46,6 +46,7 @@ Pairs: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(METHODS))]
 World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
 GYM = "reasoning-gym:"
+LOADING = "loading torch and transformers …"
 
 
 # Commands
@@ -411,7 +412,7 @@ def method_of(name: str, command: str) -> Any:
             f"unknown algorithm {name!r}{nearest(name, METHODS)}; one of: "
             f"{', '.join(METHODS)}"
         )
-    announce(f"{command} {name}")
+    say(f"{command} {name}: {LOADING}")
     return importlib.import_module("refimpl.algorithms").get(name)
 
 
@@ -512,20 +513,12 @@ def say(text: str) -> None:
         print(printable(text), file=sys.stderr)
 
 
-def announce(command: str) -> None:
-    """Say what is about to happen if it begins with seconds of silence."""
-    if not hasattr(refimpl, "train"):
-        say(f"{command}: loading torch and transformers …")
-
-
 def library(command: str = "") -> Any:
     """`refimpl` with all its names, without which `python -m refimpl` begins."""
-    if command:
-        announce(command)
     if not hasattr(refimpl, "train"):
+        if command:
+            say(f"{command}: {LOADING}")
         importlib.reload(refimpl)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set by __main__
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     return refimpl
 
 
@@ -551,14 +544,14 @@ def main(
         say("interrupted")
         return 128 + getattr(error, "number", signal.SIGINT)
     except Exception as error:
-        if (words := explanation(error)) is not None:
-            say(f"error: {words}")
-            return 2
-        if getattr(error, "errno", None) not in (errno.EPIPE, errno.EIO):
+        if getattr(error, "errno", None) in (errno.EPIPE, errno.EIO):
+            # `| head` has read enough, or the terminal is closed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + 13
+        if (words := explanation(error)) is None:
             raise  # a bug: its traceback helps
-        # `| head` has read enough, or the terminal is closed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        say(f"error: {words}")
+        return 2
 
 
 def check_words(words: list[str], commands: Iterable[str]) -> None:
