@@ -12,6 +12,11 @@ the loop works with. `pretrained` (real models) and `interop` (TRL, verl, the
 conformance kit, the reader of logs) import this core, never the other way round.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"]:  # python -m refimpl: the imports below take seconds
+    print("loading torch and transformers …", file=sys.stderr)
+
 from refimpl import (
     advantages,
     corrections,

@@ -1,10 +1,10 @@
-"""`python -m refimpl`: the command line of `refimpl.shell`."""
+"""`python -m refimpl`: the command line of `refimpl.cli`."""
 
 import sys
 
 try:
-    from refimpl.shell.main import main
-except KeyboardInterrupt:  # already
+    from refimpl.cli import main
+except KeyboardInterrupt:
     sys.exit(130)
 
 if __name__ == "__main__":

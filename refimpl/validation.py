@@ -13,6 +13,7 @@ floats must be finite, where there is a `mask` only where it is 1. NumPy and tor
 scalars become plain numbers, so that a setting can always be stored.
 """
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -176,6 +177,21 @@ def _opaque(kind: Any) -> Any:
         return value
 
     return Annotated[Any, AfterValidator(check)]
+
+
+def from_text(name: str, annotation: Any, text: str) -> Any:
+    """`text` as what `annotation` says; several values stand with commas.
+
+    Raises `UserError` if it is something else.
+    """
+    if text.lower() == "none" and NoneType in typing.get_args(annotation):
+        return None
+    adapter: TypeAdapter = TypeAdapter(annotation, config=STRICT)
+    with contextlib.suppress(ValidationError):
+        return adapter.validate_strings(text)
+    with contextlib.suppress(ValidationError):
+        return adapter.validate_json(f"[{text}]")
+    raise UserError(sentence(name, annotation, text))
 
 
 # Tensors

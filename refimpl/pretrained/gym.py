@@ -23,13 +23,13 @@ from refimpl.pretrained import answers, judge, notation
 from refimpl.pretrained.answers import Extract, Reward
 from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
-from refimpl.shell.texts import parse
 from refimpl.validation import (
     Count,
     Positive,
     Seed,
     UserError,
     checker,
+    from_text,
     guarded,
     nearest,
     one_line,
@@ -304,7 +304,7 @@ def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
 
 def _read(name: str, kind: Any, text: str) -> Any:
     if _plain(kind) or name in COMMON:
-        return parse(name, kind, text)
+        return from_text(name, kind, text)
     several = any(_many(one) for one in (kind, *get_args(kind)))
     try:
         return TypeAdapter(kind).validate_python(text.split(",") if several else text)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from refimpl.cli import main
 from refimpl.interop import logs, symptoms
-from refimpl.shell.main import main
 from refimpl.validation import UserError
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]

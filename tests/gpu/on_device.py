@@ -14,12 +14,12 @@ import torch
 from experiments.gpu import captured, check, experts
 from refimpl import UserError, collect, loop, sampling, seeds, sft
 from refimpl.algorithms import ALGORITHMS, get
+from refimpl.cli import parse_settings
 from refimpl.evaluation import scores
 from refimpl.interop.scored import advantages_of
 from refimpl.pretrained import logprobs
 from refimpl.rollout import Rollout
 from refimpl.sft import WarmStart
-from refimpl.shell.flags import parse_settings
 from tests import worlds
 from tests.gpu import simgpu
 from tests.worlds import TOKENIZER, fixed_noise

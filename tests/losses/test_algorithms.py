@@ -18,10 +18,11 @@ from torch.autograd import grad
 from torch.testing import assert_close
 
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
+from refimpl.config import TrainConfig
 from refimpl.corrections import RULES
 from refimpl.curves import curve
 from refimpl.normalisers import NORMALISERS
-from refimpl.shell.flags import FIELDS
+from refimpl.validation import annotations
 from tests.losses.batches import (
     EXACT,
     FLOAT64,
@@ -491,7 +492,9 @@ def test_a_term_free_of_the_advantage_is_noticed(algorithm, chosen, acts):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_no_hyperparameter_has_a_settings_name(name):
     """`--set` would take it for the setting, without a word."""
-    assert {*ALGORITHMS[name].annotations}.isdisjoint({*FIELDS, *RULES})
+    assert {*ALGORITHMS[name].annotations}.isdisjoint(
+        {*annotations(TrainConfig), *RULES}
+    )
 
 
 # What is refused

@@ -27,8 +27,7 @@ import torch
 import tyro
 from tabulate import tabulate
 
-from refimpl import History, checkpoint, loop, samples, tasks
-from refimpl.shell import main as command
+from refimpl import History, checkpoint, cli, loop, samples, tasks
 
 ROLLOUTS, EVERY = 8, 3
 SETTINGS = {
@@ -164,7 +163,7 @@ def child(way: Way, when: int, folder: Path, resume: bool = False) -> None:
     given = ["train", "--algorithm", "grpo", "--rollouts", str(ROLLOUTS)]
     status = 1
     try:
-        status = command.main([*given, *sets, *OUTPUTS, *["--resume"] * resume])
+        status = cli.main([*given, *sets, *OUTPUTS, *["--resume"] * resume])
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()

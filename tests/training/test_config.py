@@ -15,12 +15,12 @@ import torch
 import refimpl as rl
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect, updates
 from refimpl.advantages import CRITIC_FREE, gae, gdpo, std_of_advantages
+from refimpl.cli import parse
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
 from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
-from refimpl.shell.texts import parse
 from refimpl.tasks import Arithmetic
 from refimpl.validation import annotations
 from tests.worlds import PROMPTS, TOKENIZER, prepared, prompts_of, random_model

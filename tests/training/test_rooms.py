@@ -15,7 +15,7 @@ CORE = [
     path
     for path in sorted(PACKAGE.rglob("*.py"))
     if path.relative_to(PACKAGE).parts[0]
-    not in ("pretrained", "interop", "shell", "cli.py", "__main__.py")
+    not in ("pretrained", "interop", "cli.py", "__main__.py")
 ]
 
 
@@ -49,7 +49,7 @@ def state():
 
 torch.set_num_threads(3)
 states = [state()]
-import refimpl, refimpl.shell.main
+import refimpl, refimpl.cli
 states.append(state())
 config = refimpl.TrainConfig(
     rollouts=1, prompts_per_rollout=4, group_size=4, eval_problems=4,
@@ -61,7 +61,7 @@ def reward(completions, **_):
 refimpl.train("grpo", config=config, reward=reward, progress=False)
 states.append(state())
 with contextlib.redirect_stdout(io.StringIO()) as told, contextlib.suppress(SystemExit):
-    refimpl.shell.main.main(["train", "--help"])
+    refimpl.cli.main(["train", "--help"])
 print(json.dumps({
     "states": states,
     "threads": threads,

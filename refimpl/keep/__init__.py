@@ -1,1 +1,0 @@
-"""Former names, for what has not moved to `refimpl.checkpoint` and `History` yet."""
