@@ -6,25 +6,31 @@ world. None stands for what the algorithm's paper makes part of the method, else
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from refimpl.validation import Count, Positive, Seed, Share, UserError, Weight, checked
-
-Normaliser = Literal[
-    "seq_mean_token_mean",
-    "group_token_mean",
-    "token_mean",
-    "constant",
-    "seq_mean_token_sum",
-]
-Advantage = (
-    Literal["grpo", "dr_grpo", "rloo", "opo", "batch_std", "std_of_advantages"]
-    | Literal["maxrl", "gdpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
+from refimpl import corrections
+from refimpl.advantages import CRITIC_FREE
+from refimpl.kl import ESTIMATORS
+from refimpl.moe.shift import Placement
+from refimpl.normalisers import NORMALISERS
+from refimpl.validation import (
+    Count,
+    Nucleus,
+    Positive,
+    Seed,
+    Share,
+    UserError,
+    Weight,
+    checked,
 )
+
+# Each name is one of a table's, which says what it stands for.
+Normaliser: TypeAlias = Literal[tuple(NORMALISERS)]  # type: ignore[valid-type]
+Advantage: TypeAlias = Literal[tuple(CRITIC_FREE)]  # type: ignore[valid-type]
+Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
 DType = Literal["float32", "bfloat16", "float64"]
-Preset = Literal["tiny", "tiny-moe", "small", "small-moe"]
 
 
 @checked
@@ -38,7 +44,7 @@ class Rollouts:
     """responses to each prompt, G"""
     max_new_tokens: Count = 48
     temperature: Positive = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Nucleus | None = None
     """draw from the fewest most likely tokens with this much probability; None: all"""
     top_k: Count | None = None
     """draw from this many, the most likely; None: all"""
@@ -76,7 +82,7 @@ class Routing:
     """R2: experts of π_old's pass; R3: those of the sampler"""
     router_shift: bool | None = None
     """RSPO's γ, for any method"""
-    placement: Literal["before_clip", "after_clip"] = "before_clip"
+    placement: Placement = "before_clip"
     """of γ"""
     detach_shift: bool = True
     """False shows what the paper warns of"""
@@ -111,7 +117,7 @@ class Updates:
     beta: Weight = 0.0
     """weight of the KL to the starting policy; 0: none"""
     kl_in: Literal["loss", "reward"] = "loss"
-    kl_estimator: Literal["k1", "k2", "k3", "k3+", "unbiased_k3"] = "k3"
+    kl_estimator: Estimator = "k3"
     """of the KL in the loss, see `refimpl.kl`"""
 
     @property
@@ -203,10 +209,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         return replace(self, **missing)
 
     def __post_init__(self):
-        if self.corrections:  # whose formulas need torch, and `--help` does not
-            from refimpl import corrections
-
-            corrections.check(self.corrections)
+        corrections.check(self.corrections)
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
                 f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "

@@ -10,7 +10,7 @@ import copy
 import inspect
 import os
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -25,7 +25,6 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from refimpl.config import Preset
 from refimpl.seeds import salted
 from refimpl.validation import Seed, UserError, guarded, one_line
 
@@ -41,6 +40,8 @@ PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
     "small": (384, 8, 6, 1024, 0, 0),  # 14 M: for a GPU
     "small-moe": (384, 8, 6, 256, 16, 4),  # 43 M: for a GPU
 }
+
+Preset: TypeAlias = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
 
 
 def cache_name(model: Model) -> str:

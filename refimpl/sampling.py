@@ -6,12 +6,11 @@ divide the logits by the temperature, so π_old is the policy that really sample
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
-from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -19,10 +18,15 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.models import Model, cache_name, cast_once, check_pair, wide
 from refimpl.rollout import Rollout
-from refimpl.validation import Count, Positive, Seed, UserError, guarded, one_line
-
-Nucleus = Annotated[float, Field(gt=0, le=1)]
-"""top_p: a nucleus holds at least one token, so 0 is no share of it."""
+from refimpl.validation import (
+    Count,
+    Nucleus,
+    Positive,
+    Seed,
+    UserError,
+    guarded,
+    one_line,
+)
 
 
 class Sampling(NamedTuple):

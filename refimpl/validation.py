@@ -37,6 +37,8 @@ Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Nucleus = Annotated[float, Field(gt=0, le=1)]
+"""top_p: a nucleus holds at least one token, so 0 is no share of it."""
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
