@@ -9,7 +9,9 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from inspect import Parameter, signature
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Real, Shaped
@@ -18,7 +20,7 @@ from torch import Tensor
 from refimpl import normalisers
 from refimpl.importance import Mask, largest_deviation, log_ratio
 from refimpl.metrics import Metrics
-from refimpl.validation import Keywords, UserError, checked, guarded
+from refimpl.validation import UserError, checked, checker, guarded, refuse_unknown
 
 
 class Tokens(NamedTuple):
@@ -143,22 +145,41 @@ class Algorithm:
         return weighted(self.objective(tokens, **hyperparameters), tokens)
 
     @cached_property
-    def _keywords(self) -> Keywords:
-        return Keywords(self.objective, self.name)
+    def _keywords(self) -> list[Parameter]:
+        given = signature(self.objective, eval_str=True).parameters.values()
+        return [p for p in given if p.kind is p.KEYWORD_ONLY]
 
-    @property
+    @cached_property
     def defaults(self) -> Mapping:
         """Hyperparameter → the paper's value, read off the objective's signature."""
-        return self._keywords.defaults
+        return MappingProxyType({p.name: p.default for p in self._keywords})
 
-    @property
+    @cached_property
     def annotations(self) -> dict:
         """Hyperparameter → its type and range; `epsilon` may stand for both bounds."""
-        return self._keywords.annotations
+        typed = {p.name: p.annotation for p in self._keywords}
+        kinds = {n: Any if k is Parameter.empty else k for n, k in typed.items()}
+        if {"epsilon_low", "epsilon_high"} <= kinds.keys():
+            kinds.setdefault("epsilon", kinds["epsilon_low"])
+        return kinds
+
+    @cached_property
+    def _checks(self) -> dict[str, Callable]:
+        return {name: checker(name, kind) for name, kind in self.annotations.items()}
 
     def check_hyperparameters(self, given: Mapping) -> dict:
-        """`given` as the objective takes it: plain values, `epsilon` as both bounds."""
-        return self._keywords.check(given)
+        """`given` as the objective takes it: plain values, `epsilon` as both bounds.
+
+        Raises `UserError` on an unknown name or a value out of range.
+        """
+        refuse_unknown(self.name, given, self.annotations)
+        values = {name: self._checks[name](value) for name, value in given.items()}
+        if "epsilon" in values and "epsilon" not in self.defaults:
+            if "epsilon_low" in values:
+                raise UserError("epsilon is epsilon_low too: give one of them")
+            epsilon = values.pop("epsilon")
+            values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
+        return values
 
     def checked_objective(self, tokens: Tokens, hyperparameters: Mapping) -> Objective:
         """The objective; `UserError` on another shape, or if it is not finite."""

@@ -14,7 +14,7 @@ import torch
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
 from refimpl.importance import ratio
-from refimpl.validation import UserError, guarded, is_dense, shown
+from refimpl.validation import UserError, guarded, shown
 
 WITH_IF = (
     "the gate gets tensors with a number for every token, so `if`, `and`, `or`, `min` "
@@ -48,7 +48,7 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
                 if "Boolean value of Tensor" not in str(error):
                     raise
                 raise UserError(WITH_IF) from None
-        if not is_dense(g) or g.shape != r.shape:
+        if not isinstance(g, torch.Tensor) or g.shape != r.shape:
             raise UserError(
                 "the gate must return a tensor with one real number per token, shape "
                 f"{tuple(r.shape)}, got {shown(g)}; such as torch.ones_like(r)"
