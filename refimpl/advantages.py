@@ -36,6 +36,13 @@ class Scored:
     components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
 
+    def __post_init__(self):
+        if self.rewards.ndim == 2 and self.mask is None:
+            raise UserError(
+                f"rewards {tuple(self.rewards.shape)} are one per token, which needs "
+                "mask=…; for one per response, hand in rewards.flatten()"
+            )
+
     @property
     def total(self) -> Float[Tensor, " B"]:
         """The reward of each response, as a float."""
@@ -147,7 +154,8 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     std and mean are over tokens."""
     if scored.components is None:
         raise UserError(
-            "gdpo needs a reward with components, as refimpl.pretrained.rewards"
+            "advantage='gdpo' needs a reward with components, as "
+            "refimpl.pretrained.rewards"
         )
     every = scored.components.unbind(-1)
     each = [group_relative(replace(scored, rewards=one), eps) for one in every]

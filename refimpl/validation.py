@@ -103,7 +103,9 @@ def checker(name: str, annotation: Any) -> Callable[..., Any]:
             return adapter.validate_python(plain(value))
         except ValidationError:
             said = sentence(name, annotation, value)
-        others = {n: x for n, x in beside.items() if isinstance(x, Tensor) and n != name}
+        others = {
+            n: x for n, x in beside.items() if isinstance(x, Tensor) and n != name
+        }
         if others and isinstance(value, Tensor):
             shapes = [f"{n} {tuple(x.shape)}" for n, x in others.items()]
             said += f", beside {', '.join(shapes)}"

@@ -22,6 +22,9 @@ WITH_IF = (
     "x, y) instead of `x if advantages > 0 else y`"
 )
 
+ADVANTAGES = {"a", "adv", "advs", "advantage", "advantages"}
+RATIOS = {"r", "ratio", "ratios"}
+
 
 @guarded
 def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
@@ -35,9 +38,15 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     or a number that is not finite.
     """
     try:
-        inspect.signature(gate).bind("r", "advantages")
+        bound = inspect.signature(gate).bind("r", "advantages")
     except (TypeError, ValueError) as error:  # a builtin has no signature
         raise UserError(f"gate must take (r, advantages): {error}") from None
+    first, *rest = (name.lower() for name in bound.arguments)
+    if first in ADVANTAGES or RATIOS.intersection(rest):
+        raise UserError(
+            f"gate must take (r, advantages) in this order, got a function of {first}, "
+            + ", ".join(rest)
+        )
 
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()

@@ -477,7 +477,6 @@ def leashed(t, *, leash: float = 0.1):
         # The four tokens that are tried lie on both sides of π_old
         (mine(lambda t: Objective(-t.z.clamp(min=0))), {}, True),
         (mine(lambda t: Objective(-(-t.z).clamp(min=0))), {}, True),
-        (mine(lambda t: Objective(t.mask)), {}, False),  # no gradient at all
         (from_gate(lambda r, a: torch.ones_like(r)), {}, False),
     ],
     ids=lambda x: getattr(x, "name", None),
@@ -495,7 +494,9 @@ def test_no_hyperparameter_has_a_settings_name(name):
 # What is refused
 
 
-MUST = "the objective of mine must"
+WHO = "the objective of mine"
+WHY = "it must depend on tokens.logp, which nothing may detach"
+MUST = f"{WHO} must"
 SHAPE = f"{MUST} be an Objective(value) of shape (B, T) = (2, 3) or (B, 1) ="
 SHAPE += " (2, 1), got"
 WHERE = "the objective of mine is not finite at row 0, token 1, where logp − old_logp ="
@@ -513,6 +514,7 @@ WHERE += " 0.5"
         (lambda t: Objective(t.z[:, 1:]), f"{SHAPE} shape (2, 2)", False),
         (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), WHERE, False),
         (lambda t: Objective(t.z.where(t.z < 0.4, INF)), WHERE, False),
+        (lambda t: Objective(t.z.detach()), f"{WHO} has no gradient: {WHY}", True),
         # Finite wherever Â is not 0
         (lambda t: Objective(t.z * t.advantages / t.advantages), None, True),
     ],
@@ -525,5 +527,5 @@ def test_an_objective_that_breaks_the_contract_is_refused(objective, message, at
             mine(objective).policy_loss(logp, old_logp, torch.ones(2), mask)
         assert str(caught.value) == message
     if at_once:
-        with pytest.raises(ValueError, match=r"of mine (must|is not fin)"):
+        with pytest.raises(ValueError, match=r"of mine (must|is not fin|has no)"):
             mine(objective).acts_without_advantage()
