@@ -76,6 +76,19 @@ def test_vespo_takes_each_tokens_own_sign_and_not_the_first_columns():
     good, bad = (math.exp(k * 0.7 + b * beyond) for k, b in ((2, 3), (3, 2)))
     right = tensor([[0.0, -good / 2, bad / 2]])
     assert_close(grad(both.loss, logp)[0], right, rtol=0, atol=1e-9)
+    # One token's 30 counts as 20, so that with −18 of the other W = e^2.
+    far, old = tensor([[-1.0, -30.0]], requires_grad=True), tensor([[-31.0, -12.0]])
+    loss = get("vespo").policy_loss(far, old, tensor([1.0]), torch.ones(1, 2)).loss
+    slope = math.exp(2 * 2 + 3 * (1 - math.exp(2))) / 2
+    assert_close(grad(loss, far)[0], tensor([[-slope] * 2]), rtol=1e-9, atol=0)
+
+
+def test_a_kl_that_is_no_number_is_outside_of_dppos_bound():
+    """π_old = 0, as where top-p removed the token: 0 · −∞ + log 1/(1 − π)."""
+    one = torch.ones(1, 1)
+    tokens = Tokens(tensor([[-1.0]]), tensor([[-INF]]), one, one, one)
+    found = get("dppo_kl").objective(tokens)
+    assert (found.value.item(), found.high.item()) == (0, True)
 
 
 # The papers' entries, in chapter order
