@@ -487,6 +487,7 @@ FORMULAS: list[tuple[str, Callable]] = [
     ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK.numpy())),
     ("group must … (2, 1)", lambda: N.group_token_mean(MASK, PAIRS[:2, None])),
     ("max_length must … (3 tokens), got 2", lambda: N.constant(MASK, 2)),
+    ("max_length must … got inf", lambda: N.constant(MASK, INF)),
     ("group_token_mean needs group", lambda: N.apply(N.group_token_mean, MASK)),
     (
         "constant needs max_length … weight=normalisers.constant(mask, max_length)",

@@ -232,7 +232,7 @@ def test_gdpo_normalises_each_reward_by_itself_as_in_trl():
     found = gdpo(replace(one_group(two.sum(-1)), components=two))
     assert_close(found, (z[0] + z[1]) / ((z[0] + z[1]).std() + 1e-6), **EXACT)
     assert group_relative(one_group(two.sum(-1))).tolist() == [0.0] * 3
-    with pytest.raises(UserError, match="gdpo needs a reward with components"):
+    with pytest.raises(UserError, match="gdpo' needs a reward with components"):
         gdpo(one_group(PAID))
 
 
