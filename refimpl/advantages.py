@@ -5,17 +5,19 @@ may look at; it returns (B,), copied to every token, or (B, T).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from refimpl.importance import Mask
-from refimpl.validation import UserError, is_dense, shown
+from refimpl.validation import UserError, checked, shown
 
 
-class Scored(NamedTuple):
+@checked
+class Scored:
     """B responses with what was paid for them.
 
     `rewards`: (B,), one number per response, or (B, T), one per token, which a KL in
@@ -33,6 +35,13 @@ class Scored(NamedTuple):
     lam: float = 0.95
     components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
+
+    def __post_init__(self):
+        if self.rewards.ndim == 2 and self.mask is None:
+            raise UserError(
+                f"rewards {tuple(self.rewards.shape)} are one per token, which needs "
+                "mask=…; for one per response, hand in rewards.flatten()"
+            )
 
     @property
     def total(self) -> Float[Tensor, " B"]:
@@ -145,10 +154,13 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     std and mean are over tokens."""
     if scored.components is None:
         raise UserError(
-            "gdpo needs a reward with components, as refimpl.pretrained.rewards"
+            "advantage='gdpo' needs a reward with components, as "
+            "refimpl.pretrained.rewards"
         )
+    if scored.components.isnan().any():
+        raise UserError("gdpo compares every component, and one returned None")
     every = scored.components.unbind(-1)
-    each = [group_relative(scored._replace(rewards=one), eps) for one in every]
+    each = [group_relative(replace(scored, rewards=one), eps) for one in every]
     weights = each[0].new_tensor(scored.weights or [1.0] * len(each))
     total = torch.stack(each, -1) @ weights
     return total / (total.std() + eps)
@@ -191,7 +203,8 @@ def needed(scored: Scored, name: str) -> Tensor:
 
 def check(estimate: Any, mask: Mask, whose: str) -> None:
     """Raise `UserError` unless it is a finite number per response, or per token."""
-    fits = is_dense(estimate) and estimate.shape in (mask.shape, mask.shape[:1])
+    shapes = mask.shape, mask.shape[:1]
+    fits = isinstance(estimate, Tensor) and estimate.shape in shapes
     if not (fits and estimate.isfinite().all()):
         raise UserError(
             f"{whose} must be {len(mask)} finite numbers, one per response, or "

@@ -68,6 +68,11 @@ def scores(
     prompts = [row["prompt"] for row in asked]
     offered = {"completion_ids": ids, "log_metric": lambda name, number: None}
     found = score(task.reward, prompts, texts, offered | columns(asked))
+    if odd := [x for x in found if not 0 <= x <= 1]:
+        raise UserError(
+            "an accuracy is the mean of task.reward, which must lie between 0 and 1, "
+            f"got {odd[0]:g}; a reward on another scale goes into train(reward=…)"
+        )
     return torch.tensor(found, dtype=torch.float64).view(-1, samples)
 
 

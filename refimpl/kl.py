@@ -23,6 +23,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from refimpl.importance import LOG_RATIO_LIMIT, Mask, ratio
+from refimpl.validation import guarded
 
 
 def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
@@ -95,6 +96,7 @@ ESTIMATORS = {
 """What `TrainConfig.kl_estimator` names, as f(logp, ref_logp, old_logp)."""
 
 
+@guarded
 def token_rewards(
     paid: Real[Tensor, " B"], mask: Mask, penalty: Float[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B T"]:

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from refimpl.importance import Mask
-from refimpl.validation import UserError
+from refimpl.validation import UserError, shown
 
 
 def called(*, trl: str | None = None, verl: str | None = None) -> Callable:
@@ -60,6 +60,10 @@ def token_mean(mask: Mask) -> Float[Tensor, "B T"]:
 def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T"]:
     """1 / Σ_{j in group} |o_j|, a group counting by its number of responses."""
     mask = _wide(mask)
+    if group.shape != mask.shape[:1]:
+        raise UserError(
+            f"group must have a number per response, ({len(mask)},), got {shown(group)}"
+        )
     same = (group[:, None] == group[None, :]).to(mask.dtype)
     share = same.sum(-1, keepdim=True) / len(mask)  # 1/number of groups, if equal
     tokens = same @ mask.sum(-1, keepdim=True)
@@ -108,4 +112,6 @@ def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:
 
 
 def _wide(mask: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.ndim != 2:
+        raise UserError(f"mask must be a tensor (B, T), got {shown(mask)}")
     return mask.to(torch.promote_types(mask.dtype, torch.float32))

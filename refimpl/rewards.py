@@ -182,6 +182,8 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
                 f"task.{method} must return a list of dictionaries with a 'prompt' "
                 f"string and the same keys throughout; it returned {shown(row)}"
             )
-    if method == "sample" and len(rows) != n:
-        raise UserError(f"task.sample({n}, {seed}) returned {len(rows)} rows, not {n}")
+    if len(rows) != n:
+        raise UserError(
+            f"task.{method}({n}, {seed}) returned {len(rows)} rows, not {n}"
+        )
     return rows

@@ -225,6 +225,11 @@ def encode(
     or leaves too little room for a response.
     """
     check_pair(model, tokenizer)
+    if tokenizer.eos_token.isdigit():
+        raise UserError(
+            f"the tokenizer's eos_token is {tokenizer.eos_token!r}: every answer would "
+            "end at its first such digit"
+        )
     if not (prompts := list(prompts)):
         raise UserError("prompts must be at least one text, got none")
     try:

@@ -1,4 +1,4 @@
-"""What is asked of a user's input: once, at the door, in one sentence, of one class.
+"""Checks of what a user hands in: once, at the door, in one sentence of one class.
 
     @checked                                        settings: a class whose fields are
     class Settings:                                 checked when an object is made
@@ -7,10 +7,8 @@
     @guarded                                        a front door: a function whose
     def sample(prompts, *, group_size: Count = 1):  arguments are checked
 
-Behind the doors the contract is trusted: formulas have no guards, and a training step
-asks the device nothing. A letter in a tensor's shape is one size throughout a call;
-floats must be finite, where there is a `mask` only where it is 1. NumPy and torch
-scalars become plain numbers, so that a setting can always be stored.
+pydantic checks numbers and texts, jaxtyping the types and shapes of tensors. Behind the
+doors the contract is trusted, so that no check makes a training step wait.
 """
 
 import contextlib
@@ -18,7 +16,6 @@ import difflib
 import functools
 import inspect
 import operator
-import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,8 +23,10 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any
 
+from annotated_types import Predicate
 from jaxtyping import jaxtyped
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from torch import Tensor
 
 T = typing.TypeVar("T")
 F = typing.TypeVar("F", bound=Callable)
@@ -47,20 +46,21 @@ class UserError(ValueError):
     """Something that was handed in cannot be meant: one sentence for the reader."""
 
 
-# Doors
-
-
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def checked(cls: type[T]) -> type[T]:
-    """A frozen dataclass; making an object raises as a function that is `guarded`."""
+    """A frozen dataclass whose fields are checked; its tensors may hold any number."""
     made: Any = dataclass(frozen=True)(cls)
-    made.__init__ = guarded(made.__init__)
-    made.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # to be shown
+    made.__init__ = guarded(made.__init__, finite=False)
+    made.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # for help
     return made
 
 
-def guarded(function: F) -> F:
-    """`function`, which raises `UserError` on the first argument that does not fit."""
+def guarded(function: F, finite: bool = True) -> F:
+    """`function`, which raises `UserError` on the first argument that does not fit.
+
+    A letter in the shapes of tensors is one size throughout a call. If `finite`, they
+    hold finite numbers, but outside a `mask` anything.
+    """
     signature = inspect.signature(function)
     owner = function.__qualname__.removesuffix(".__init__")
     names = [name for name in signature.parameters if name != "self"]
@@ -79,13 +79,11 @@ def guarded(function: F) -> F:
         except TypeError as error:
             raise UserError(f"{owner}: {error}") from None
         values = bound.arguments
-        with jaxtyped("context"):  # in which a letter of a shape is one size
+        with jaxtyped("context"):
             for name in [name for name in checks() if name in values]:
-                try:
-                    values[name] = checks()[name](values[name])
-                except UserError as error:
-                    raise UserError(f"{error}{_beside(name, values)}") from None
-        _check_numbers({n: v for n, v in values.items() if is_tensor(v)})
+                values[name] = checks()[name](values[name], values)
+        if finite:
+            check_finite({n: x for n, x in values.items() if isinstance(x, Tensor)})
         return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]
@@ -98,87 +96,69 @@ def annotations(of: Any) -> dict[str, Any]:
     return {name: kind for name, kind in kinds.items() if name != "return"}
 
 
-class Keywords:
-    """The keyword-only parameters of a function, checked by their annotations."""
+def checker(name: str, annotation: Any) -> Callable[..., Any]:
+    """A function that returns a value as plain, or raises a sentence about it and the
+    shapes of the tensors `beside` it."""
+    adapter: TypeAdapter = TypeAdapter(for_pydantic(annotation), config=STRICT)
 
-    def __init__(self, function: Any, owner: str):
-        parameters = inspect.signature(function, eval_str=True).parameters.values()
-        keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-        self.owner = owner
-        self.defaults = MappingProxyType({p.name: p.default for p in keywords})
-        self.annotations = {
-            p.name: Any if p.annotation is p.empty else p.annotation for p in keywords
-        }
-        if {"epsilon_low", "epsilon_high"} <= self.annotations.keys():
-            self.annotations.setdefault("epsilon", self.annotations["epsilon_low"])
-        self._checks = {n: checker(n, kind) for n, kind in self.annotations.items()}
-
-    def check(self, given: Mapping) -> dict:
-        """`given` as plain values; raises `UserError` as a guarded function does.
-
-        `epsilon` is written out as both bounds, where a function knows only those.
-        """
-        refuse_unknown(self.owner, given, self.annotations)
-        values = {name: self._checks[name](value) for name, value in given.items()}
-        if "epsilon" in values and "epsilon" not in self.defaults:
-            if "epsilon_low" in values:
-                raise UserError("epsilon is epsilon_low too: give one of them")
-            epsilon = values.pop("epsilon")
-            values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
-        return values
-
-
-def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `UserError` naming the nearest name if one of `given` is unknown."""
-    known, own = list(known), ""
-    if "hyperparameters" in known:
-        own = ". A loss's own go into hyperparameters={'epsilon': 0.2}"
-    for name in given:
-        if name not in known:
-            raise UserError(
-                f"{owner} has no setting {name!r}{nearest(name, known)}; it has: "
-                f"{', '.join(known) or 'none'}{own}"
-            )
-
-
-# One value
-
-
-def checker(name: str, annotation: Any) -> Callable[[Any], Any]:
-    """A function that gives a value back as plain, or raises a sentence about it."""
-    adapter: TypeAdapter = TypeAdapter(_opaque(annotation), config=STRICT)
-
-    def check(value: Any) -> Any:
+    def check(value: Any, beside: Mapping = MappingProxyType({})) -> Any:
         try:
             return adapter.validate_python(plain(value))
         except ValidationError:
-            raise UserError(sentence(name, annotation, value)) from None
+            said = sentence(name, annotation, value)
+        others = {
+            n: x for n, x in beside.items() if isinstance(x, Tensor) and n != name
+        }
+        if others and isinstance(value, Tensor):
+            shapes = [f"{n} {tuple(x.shape)}" for n, x in others.items()]
+            said += f", beside {', '.join(shapes)}"
+        raise UserError(said)
 
     return check
 
 
-def _opaque(kind: Any) -> Any:
-    """`kind`, of which pydantic looks at an object's class, and a list's members'."""
-    origin = typing.get_origin(kind)
+def for_pydantic(kind: Any) -> Any:
+    """`kind`, of which pydantic checks numbers; of an object the class will do, which
+    for a tensor is its type and shape."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in UNIONS:
-        return functools.reduce(operator.or_, map(_opaque, typing.get_args(kind)))
-    cls = origin or kind
-    if cls in (Annotated, tuple, *WORDS) or not isinstance(cls, type):
-        return kind
+        return functools.reduce(operator.or_, map(for_pydantic, inner))
+    if origin is Collection:
+        return Annotated[Any, Predicate(functools.partial(holds, inner[0]))]
+    if isinstance(kind, type) and kind not in (int, float, Any):
+        return Annotated[Any, Predicate(lambda value: isinstance(value, kind))]
+    return kind
 
-    held: Any = typing.get_args(kind)[0] if origin is Collection else Any
-    held = object if held is Any else typing.get_origin(held) or held
 
-    def check(value: Any) -> Any:
-        text = cls is Collection and isinstance(value, str)  # one of letters
-        if text or not isinstance(value, cls):
-            raise ValueError
-        members: Any = value if origin is Collection else ()
-        if not all(isinstance(one, held) for one in members):
-            raise ValueError
-        return value
+def holds(kind: Any, values: Any) -> bool:
+    """Whether it is a collection of such, and no text, which is one of its letters."""
+    several = isinstance(values, Collection) and not isinstance(values, str)
+    return several and (kind is Any or all(isinstance(one, kind) for one in values))
 
-    return Annotated[Any, AfterValidator(check)]
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` unless a mask holds 0 and 1, and the others finite numbers."""
+    mask = tensors.get("mask")
+    if mask is not None and not ((mask == 0) | (mask == 1)).all():
+        raise UserError("mask must hold only 0 and 1 (1 on response tokens, EOS in)")
+    where = "" if mask is None else " where the mask is 1"
+    for name, value in tensors.items():
+        bad = ~value.isfinite()
+        if mask is not None:
+            bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)
+        if bad.any():
+            place = bad.nonzero()[0].tolist()
+            found = value[tuple(place)].item()
+            raise UserError(f"{name} is {found} at {place}: it must be finite{where}")
+
+
+def plain(value: Any) -> Any:
+    """A NumPy or torch scalar as Python's own number; in a list or dict likewise."""
+    if type(value) is dict:
+        return {k: plain(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def from_text(name: str, annotation: Any, text: str) -> Any:
@@ -196,74 +176,39 @@ def from_text(name: str, annotation: Any, text: str) -> Any:
     raise UserError(sentence(name, annotation, text))
 
 
-# Tensors
-
-
-def _beside(name: str, values: Mapping) -> str:
-    """The shapes with which that of a tensor at fault has to agree."""
-    tensors = {n: v for n, v in values.items() if is_tensor(v)}
-    shapes = [f"{n} {tuple(v.shape)}" for n, v in tensors.items() if n != name]
-    return f", beside {', '.join(shapes)}" if name in tensors and shapes else ""
-
-
-def is_dense(x: Any) -> bool:
-    """Whether it is a tensor that holds a real number for each of its places."""
-    dense = str(getattr(x, "layout", None)) == "torch.strided"
-    return dense and not (x.is_meta or x.is_quantized or x.is_complex())
-
-
-def _check_numbers(tensors: Mapping[str, Any]) -> None:
-    """A mask holds 0 and 1; the others are finite, where there is a mask inside it."""
-    if odd := [name for name, value in tensors.items() if not is_dense(value)]:
-        raise UserError(
-            f"{odd[0]} must be a dense tensor of real numbers, not a sparse, meta, "
-            f"quantized or complex one, got {shown(tensors[odd[0]])}"
-        )
-    mask = tensors.get("mask")
-    if mask is not None and (other := (mask != 0) & (mask != 1)).any():
-        raise UserError(
-            "mask must hold only 0 and 1 (1 on response tokens, EOS in), got "
-            f"{mask[other][0].item():g}"
-        )
-    for name, value in tensors.items():
-        if not value.numel():
-            raise UserError(f"{name} has no number in it, got {shown(value)}")
-        bad = ~value.isfinite()
-        if mask is not None:
-            bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)
-        if bad.any():
-            place = bad.nonzero()[0].tolist()
+def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `UserError` naming the nearest name if one of `given` is unknown."""
+    known, own = list(known), ""
+    if "hyperparameters" in known:
+        own = ". A loss's own go into hyperparameters={'epsilon': 0.2}"
+    for name in given:
+        if name not in known:
             raise UserError(
-                f"{name} is {value[tuple(place)].item()} at {place}: it must be finite"
-                + " where the mask is 1" * (mask is not None)
+                f"{owner} has no setting {name!r}{nearest(name, known)}; it has: "
+                f"{', '.join(known) or 'none'}{own}"
             )
 
 
-# Words
-
 UNIONS = (typing.Union, UnionType)
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "text"}
-WORDS |= {bool: "True or False", NoneType: "None", Any: "anything"}
-WORDS |= {dict: "a dictionary", Path: "a path", Callable: "a function"}
-OPAQUE: dict[Any, str] = {Collection: "a list", Mapping: "a dictionary"}
+WORDS |= {bool: "True or False", NoneType: "None", Any: "anything", Path: "a path"}
+WORDS |= {dict: "a dictionary", Mapping: "a dictionary", Collection: "a list"}
+WORDS |= {Callable: "a function"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def sentence(name: str, annotation: Any, value: Any) -> str:
     """'epochs must be a whole number ≥ 1, got 0'."""
-    wanted = expected(annotation)
-    if str(plain(value)).strip("+-").lower() in ("inf", "infinity", "nan"):
-        wanted = wanted.replace("a number", "a finite number")  # ∞ > 0, yet refused
-    return f"{name} must be {wanted}, got {shown(value)}"
+    return f"{name} must be {expected(annotation)}, got {shown(value)}"
 
 
 def expected(annotation: Any) -> str:
     """A type with its range, in words: 'a number ≥ 0 and ≤ 1 or None'."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        limits = [m for part in inner[1:] for m in getattr(part, "metadata", [])]
-        limits = [f"{SIGNS[k]} {x}" for m in limits for k, x in asdict(m).items()]
-        words = [f"{expected(inner[0])} {' and '.join(limits)}".strip()]
+        limits = [asdict(m) for x in inner[1:] for m in getattr(x, "metadata", [])]
+        words = [f"{SIGNS[k]} {x}" for limit in limits for k, x in limit.items()]
+        words = [f"{expected(inner[0])} {' and '.join(words)}".strip()]
         return ", ".join(words + [part for part in inner[1:] if isinstance(part, str)])
     if origin in UNIONS:
         return " or ".join(map(expected, inner))
@@ -274,12 +219,12 @@ def expected(annotation: Any) -> str:
     if origin is Collection and inner[0] is not Any:
         return f"a list, each {expected(inner[0])}"
     cls = origin or annotation
-    return (WORDS | OPAQUE).get(cls, f"of type {cls.__name__}")
+    return WORDS.get(cls, f"of type {cls.__name__}")
 
 
 def shown(value: Any) -> str:
     """A value in an error message, cut off if it is long; of a tensor its shape."""
-    if is_tensor(value):
+    if isinstance(value, Tensor):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 80 else f"{text[:77]}…"
@@ -293,10 +238,8 @@ def one_line(error: BaseException, limit: int = 300) -> str:
 
 def printable(text: str) -> str:
     """`text` without what moves a cursor, changes colours or ends a line: escaped."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
-        for c in text.replace("\n", " ")
-    )
+    text = text.replace("\n", " ")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -304,22 +247,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = {str(one).lower(): one for one in known}
     close = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     return f", did you mean {names[close[0]]!r}?" if close else ""
-
-
-def plain(value: Any) -> Any:
-    """A NumPy or torch scalar as Python's own number, 0 or ∞ if it is that in float32;
-    containers likewise."""
-    if type(value) is dict:
-        return {k: plain(v) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(plain, value))
-    value = value.item() if getattr(value, "ndim", None) == 0 else value
-    if type(value) is float and not 1e-30 < abs(value) < 3e38:
-        value *= 0.0 if abs(value) <= 1e-30 else float("inf")
-    return value
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether it is one of torch's, of which there is none until torch is imported."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)

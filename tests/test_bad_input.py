@@ -27,7 +27,6 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn, tensor
 
 import refimpl as rl
-from experiments import grid
 from refimpl import (
     ALGORITHMS,
     History,
@@ -37,6 +36,7 @@ from refimpl import (
     checkpoint,
     loop,
 )
+from refimpl.algorithms import value_loss
 from refimpl.cli import explanation, parse_settings
 from refimpl.evaluation import mean_at, pass_at, scores
 from refimpl.interop import scored as bridged
@@ -195,19 +195,6 @@ def test_a_setting_of_another_type(name):
         refused(f"{name} must ", TrainConfig, **{name: value})
 
 
-def test_a_tensor_of_another_kind():
-    mask, advantages = BATCH["mask"], BATCH["advantages"]
-    for words, name, value in (
-        ("mask must hold only 0 and 1", "mask", mask / 2),
-        ("of shape (4,), beside logp (2, 3)", "advantages", advantages.repeat(2)),
-        ("advantages must be of type … got [1", "advantages", [1.0, -1.0]),
-        ("advantages must be … torch.bool", "advantages", advantages > 0),
-        ("logp must be of type Float … int64", "logp", BATCH["logp"].long()),
-        ("logp is -inf at [0, 0]", "logp", BATCH["logp"] - tensor([INF, 0, 0])),
-    ):
-        at("policy_loss", words, **{name: value})
-
-
 def configured(algorithm="grpo", **settings):
     """Settings as a run of a method takes them."""
     return check_fit(TrainConfig(**settings), ALGORITHMS[algorithm])
@@ -353,10 +340,8 @@ def test_log_probs_of_ones_own():
 
 
 def test_what_only_the_first_rollout_can_show():
-    paid = [None, 1.0, [1.0], ["good"] * 16, [None] * 16, [NAN] * 16, [INF] * 16]
-    paid += ["1" * 16, {*range(16)}, dict(enumerate([1.0] * 16)), [1e39] * 16]
-    paid += [[1.0] * 17, torch.tensor(1.0), [0.0] * 15 + [1j], [torch.zeros(2)] * 16]
-    paid += ["x" * 16, dict.fromkeys("abcdefghijklmnop", 1.0), [[1.0, 2.0]] * 16]
+    paid = [None, 1.0, ["good"] * 16, [None] * 16, [NAN] * 16, [1e39] * 16, "1" * 16]
+    paid += [{*range(16)}, dict(enumerate([1.0] * 16)), [1.0] * 17, [[1.0, 2.0]] * 16]
 
     def raising(**_):
         raise RuntimeError("the judge\nis away")
@@ -367,166 +352,185 @@ def test_what_only_the_first_rollout_can_show():
     parts = Sum({"half": lambda **_: 1.0})
     at("train", "(component 'half') must return 16 numbers", reward=parts)
     at("train", "raising raised RuntimeError: the judge is away", reward=raising)
-    for wrong in (None, torch.zeros(3), torch.full((16,), NAN)):
-        mine = replace(ALGORITHMS["grpo"], advantages=lambda scored, wrong=wrong: wrong)
-        at("train", "advantages of grpo must be 16 finite", algorithm=mine)
     at("train", "take **columns", reward=lambda prompts, completions: 1)
+    for made, got in (
+        (lambda s: s.total * NAN, "torch.float32 of shape (16,)"),
+        (lambda s: s.total[:3], "torch.float32 of shape (3,)"),
+        (lambda s: s.total[:, None], "torch.float32 of shape (16, 1)"),
+        (lambda s: s.total.numpy(), "array("),
+        (lambda s: None, "None"),
+    ):
+        words = "finite numbers, one per response … as a tensor; got … "
+        mine = replace(ALGORITHMS["grpo"], name="mine", advantages=made)
+        at("train", f"the advantages of mine must be 16 {words}{got}", algorithm=mine)
+        refused(f"advantages … must be 8 {words}", bridged.check, made, 4, 3)
 
 
-def test_sampling_and_measuring():
-    for prompts in ([], [""], [3], ["1" * 200]):
-        at("sample", "prompt", prompts=prompts)
-    for prompt in ("\ud800", "1+\udfff="):
-        at("sample", "the tokenizer cannot read the prompts", prompts=[prompt])
-    at("sample", "model is on the device 'meta'", model=random_model().to("meta"))
-    larger = tokenizer(more=["<extra>"])
-    at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
-    for door in ("sample", "scores", "evaluate"):
-        at(door, "causal language model … Linear", model=nn.Linear(2, 2))
-    for door in ("scores", "evaluate", "prepare"):
-        at(door, "task must be an object with … 'arithmetic'", task="arithmetic")
-    changed = task(held_out=lambda *_: [])
-    at("evaluate", "task.held_out must return … 'prompt'", task=changed)
-    at("evaluate", "evaluate has no setting 'n' … problems, samples", n=4)
-    at("evaluate", "evaluate has no setting 'group_size'", group_size=2)
-    at("scores", "nan … a finite number", task=task(reward=lambda **_: [NAN] * 4))
-    at("values", "critic must … make_critic", critic=MODEL)
+def ending_tokenizer():
+    """One that ends every text by itself."""
     ending = tokenizer()
     end = [(ending.eos_token, ending.eos_token_id)]
     processor = TemplateProcessing(single=f"$A {ending.eos_token}", special_tokens=end)
     ending._tokenizer.post_processor = processor
+    return ending
+
+
+def test_sampling_and_measuring():
+    for prompts in ([], [""], [3], "1+2=", ["1" * 200]):
+        at("sample", "prompt", prompts=prompts)
+    at("sample", "the tokenizer cannot read the prompts", prompts=["\ud800"])
+    larger = tokenizer(more=["<extra>"])
+    at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
     damaged = random_model()
     next(damaged.parameters()).data[3] = NAN
     for door in ("sample", "evaluate", "prepare"):
+        ending, digit = ending_tokenizer(), tokenizer(eos_token="3")
         at(door, "ends the prompt … add_eos_token=False", tokenizer=ending)
+        at(door, "eos_token is '3': every answer would end", tokenizer=digit)
         at(door, "log-probs are no longer finite", model=damaged)
+        at(door, "causal language model … Linear", model=nn.Linear(2, 2))
         at(door, "causal language model", model=make_critic(MODEL))
+    at("evaluate", "task must be an object with … 'arithmetic'", task="arithmetic")
+    for rows, words in (
+        ([], "must return … 'prompt'"),
+        ([ROW], "returned 1 rows, not 4"),
+    ):
+        changed = task(held_out=lambda *_, rows=rows: rows)
+        at("evaluate", f"task.held_out … {words}", task=changed)
+    for paid, words in ((NAN, "nan … a finite number"), (2.5, "between 0 and 1 … 2.5")):
+        changed = task(reward=lambda paid=paid, **_: [paid] * 4)
+        at("evaluate", words, task=changed)
+    at("evaluate", "evaluate has no setting 'n' … problems, samples", n=4)
+    at("values", "critic must … make_critic", critic=MODEL)
     at("pass_at", "k must be at most 3, … got 4", k=4)
-    at("pass_at", "scores has no number", scores=torch.zeros(0, 3))
-    at("mean_at", "scores has no number", scores=torch.zeros(0, 3))
 
 
-def test_losses_curves_and_gates():
-    at("overlong_punishment", "buffer must … max_length = 12 … got 13", buffer=13)
-    at("curve", "advantage must not be 0", advantage=0)
-    at("curve", "ratios must be > 0", ratios=tensor([0.0, 1.0]))
-    at("curve", "no setting 'epsilon'", algorithm="sapo", epsilon=0.2)
-    at("curve", "epsilon must … got -0.2", algorithm="ppo", epsilon=-0.2)
-    at("policy_loss", "no setting … it has: epsilon_low", aggregation="token_mean")
-    negated = {name: -BATCH[name] for name in ("logp", "old_logp")}
-    at("policy_loss", "logp and old_logp must be log-probs", **negated)
-    for x in negated.values():
-        x[:, 0] = 0  # p = 1, as half precision rounds it
-    at("policy_loss", "take the log of probabilities, and negate", **negated)
-    at("policy_loss", "weight must be ≥ 0", weight=-BATCH["weight"])
-    for gate in (lambda r: r, max, dict):
-        at("from_gate", "gate must take (r, advantages)", gate=gate)
-    for old in (2.0, 0.0):
-        at("curve", f"old must be a number > 0 and ≤ 1, got {old}", old=old)
-    refused("policy_loss … old_logp", ALGORITHMS["grpo"].policy_loss, BATCH["logp"])
-    refused("did you mean 'tau_pos'", ALGORITHMS["sapo"].policy_loss, **BATCH, tau_po=1)
-    for gate, words in (
-        (lambda r, a: None, "gate must return a tensor … None"),
-        (lambda r, a: r[0], "gate must return a tensor … (3,)"),
-        (lambda r, a: r * INF, "objective of my gate is not finite"),
-        (lambda r, a: r * 1j, "gate must return … one real number … complex64"),
-        (lambda r, a: r.to_sparse(), "gate must return a tensor with one real number"),
-        (lambda r, a: r.to("meta"), "gate must return a tensor with one real number"),
-        (lambda r, a: r if a > 0 else 1 / r, "write torch.where(advantages > 0, x, y)"),
-    ):
-        refused(words, rl.from_gate(gate).policy_loss, **BATCH)
-    refused("unknown algorithm 'GRPO', did you mean 'grpo'", rl.get, "GRPO")
-    refused("unknown algorithm []", rl.get, [])
+# What a formula cannot compute, or would compute silently from something else
+
+GRPO, A, N = ALGORITHMS["grpo"], rl.advantages, rl.normalisers
+OLD, MASK, WEIGHT = BATCH["old_logp"], BATCH["mask"], BATCH["weight"]
+FOUR, PAIRS, ONES = tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 1, 1]), torch.ones(4, 3)
+LONELY = rl.Scored(FOUR, tensor([0, 0, 0, 7]))
+RULES = partial(
+    rl.corrections.factor,
+    logp=OLD,
+    sampler_logp=OLD,
+    mask=MASK,
+    advantages=None,
+)
+LOGP = "logp and old_logp must be log-probs … take the log of probabilities, and negate"
 
 
-def test_formulas_that_have_a_sentence_of_their_own():
-    lonely = rl.Scored(tensor([1.0, 0.0, 1.0, 0.5]), tensor([0, 0, 0, 7]))
-    for name in ("group_relative", "group_centred", "leave_one_out"):
-        words = "at least 2 responses … group 7 has 1 … group_size ≥ 2"
-        refused(words, getattr(rl.advantages, name), lonely)
-    for name in ("opo", "gae"):
-        refused("looks at mask: give Scored(", getattr(rl.advantages, name), lonely)
-    for width in (2, 4):
-        masked = lonely._replace(mask=torch.ones(4, width))
-        refused(f"reward per token, (4, {width})", rl.advantages.gae, masked)
-    by_token = masked._replace(rewards=torch.ones(4, 4))
-    refused("looks at values: give Scored(", rl.advantages.gae, by_token)
-    mask, given = BATCH["mask"], BATCH | {"weight": None}
-    normaliser = rl.normalisers.group_token_mean
-    for length in (2, 0, -1, NAN, INF):
-        words = f"max_length must … (3 tokens), got {length:g}"
-        refused(words, rl.normalisers.constant, mask, length)
-    refused("group_token_mean needs group", rl.normalisers.apply, normaliser, mask)
-    words = "constant needs max_length … weight=normalisers.constant(mask, max_length)"
-    refused(words, ALGORITHMS["dr_grpo"].policy_loss, **given)
-    refused("has no router … tiny-moe", rl.moe.routed(MODEL).__enter__)
+def own(**changed):
+    return lambda: replace(GRPO, **changed)
 
 
-def test_a_tensor_that_is_sparse_complex_or_holds_nothing():
-    """Of every argument of a loss: what no number can be read from at each place."""
-    dense = "must be a dense tensor of real numbers, not a sparse, meta"
-    for name, value in BATCH.items():
-        for odd in (value.to_sparse(), value.to("meta")):
-            at("policy_loss", f"{name} {dense}", **{name: odd})
-        at("policy_loss", f"{name} must be", **{name: value * (1 + 0j)})
+def loss(**changed):
+    return lambda: GRPO.policy_loss(**BATCH | changed)
 
 
-def test_a_rule_or_a_placement_that_does_not_exist():
-    """By its own function, which a loss sends to; no other rule stands in for it."""
-    seen = BATCH["logp"], BATCH["old_logp"], BATCH["mask"], BATCH["advantages"]
-    factor, wrong = rl.corrections.factor, "corrections has no setting"
-    for rule in rl.corrections.RULES:
-        for typo in (f"{rule}s", rule[1:], rule.replace("_", "-") + "_"):
-            refused(f"{wrong} {typo!r}, did you mean", factor, {typo: 2.0}, *seen)
-    for typo, meant in (("token_maks", "token_mask"), ("tokn_mask", "token_mask")):
-        refused(f"{wrong} {typo!r}, did you mean {meant!r}", factor, {typo: 2}, *seen)
-    refused("rules must be a dictionary", factor, ["token_mask"], *seen)
-    refused("opsm … advantages", factor, {"opsm": 0.1}, *seen[:3], None)
-    shifted = partial(rl.moe.shifted, gamma=torch.ones(2, 3))
-    for typo in ("befor_clip", "before", None):
-        words = f"placement must be 'before_clip' or 'after_clip', got {typo!r}"
-        given = BATCH["old_logp"], BATCH["weight"], BATCH["mask"]
-        refused(words, shifted, *given, placement=typo)
+def gate(function):
+    return lambda: rl.from_gate(function).policy_loss(**BATCH)
 
 
-def test_advantages_of_ones_own():
-    """The same sentence in a run and in the bridge to TRL."""
-    for made, got in (
-        (lambda s: s.total * NAN, "torch.float32 of shape"),
-        (lambda s: s.total * INF, "torch.float32 of shape"),
-        (lambda s: s.total * (1 + 0j), "complex64"),
-        (lambda s: s.total.to_sparse(), "torch.float32 of shape"),
-        (lambda s: s.total[:3], "torch.float32 of shape (3,)"),
-        (lambda s: s.total.numpy(), "array("),
-        (lambda s: None, "None"),
-    ):
-        words = f"finite numbers, one per response … as a tensor; got … {got}"
-        mine = replace(ALGORITHMS["grpo"], name="mine", advantages=made)
-        at("train", f"the advantages of mine must be 16 {words}", algorithm=mine)
-        refused(f"advantages … must be 8 {words}", bridged.check, made, 4, 3)
-    uneven = torch.arange(8.0), torch.ones(8, 2), 3
-    centred = rl.advantages.group_centred
-    refused("8 rewards … groups of 3", bridged.advantages_of, centred, *uneven)
+def scored(estimate=rl.Scored, **changed):
+    given = {"rewards": ONES, "group": PAIRS, "mask": ONES, "values": ONES} | changed
+    if estimate is rl.Scored:
+        return lambda: rl.Scored(**given)
+    return lambda: estimate(rl.Scored(**given))
 
 
-def test_sums_of_rewards_names_and_devices():
-    refused("components must be a dictionary … got [", Sum, [len])
-    for parts in ({}, {3: len}, {"a\n": len}, {"a": "b"}):
-        refused("at least one reward function, name → function, got {", Sum, parts)
-    refused("weights must be 2 … a, b", Sum, {"a": len, "b": len}, [1])
-    refused("weights must be 1 finite … got [inf]", Sum, {"a": len}, [INF])
-    at("build", "preset must be 'tiny' or … got 'tinny'", preset="tinny")
-    for value in ("gpu", "", None, "cuda:-1", ["cpu"], "hpu", "npu", "mtia", "xla"):
+def critic(**changed):
+    given = {"values": OLD, "old_values": OLD, "targets": OLD, "mask": MASK}
+    return lambda: value_loss(**given | changed)
+
+
+FORMULAS: list[tuple[str, Callable]] = [
+    (LOGP, loss(old_logp=OLD.exp())),
+    (LOGP, loss(old_logp=-OLD)),
+    (LOGP, loss(logp=OLD.exp())),
+    (LOGP, loss(logp=-OLD * tensor([0, 1, 1]), old_logp=-OLD)),  # p = 1 in places
+    ("they are swapped", loss(old_logp=OLD.clone().requires_grad_())),
+    ("weight must be ≥ 0", loss(weight=-WEIGHT)),
+    ("mask must hold only 0 and 1", loss(mask=MASK / 2)),
+    ("of shape (4,), beside logp (2, 3)", loss(advantages=FOUR)),
+    ("advantages must be … got [1", loss(advantages=[1.0, -1.0])),
+    ("advantages must be … torch.bool", loss(advantages=MASK[:, 0] > 0)),
+    ("logp must be of type Float … int64", loss(logp=OLD.long())),
+    ("logp is -inf at [0, 0]", loss(logp=OLD - tensor([INF, 0, 0]))),
+    ("no setting … it has: epsilon_low", loss(aggregation="token_mean")),
+    ("policy_loss … old_logp", lambda: GRPO.policy_loss(OLD)),
+    ("gate must take (r, advantages)", gate(lambda r: r)),
+    ("in this order", gate(lambda advantages, r: r)),
+    ("in this order", gate(lambda x, ratio: ratio)),
+    ("gate must return a tensor … None", gate(lambda r, a: None)),
+    ("gate must return a tensor … (3,)", gate(lambda r, a: r[0])),
+    ("objective of my gate is not finite", gate(lambda r, a: r * INF)),
+    ("write torch.where(adv", gate(lambda r, a: r if a > 0 else 1 / r)),
+    ("advantages must … f(scored)", own(advantages=lambda rewards, group: 1)),
+    ("objective must … f(tokens)", own(objective=lambda logp, old_logp: 1)),
+    ("rewards must be of type … got [1.0", scored(rewards=[1.0, 0.0])),
+    ("rewards must be … got array", scored(rewards=FOUR.numpy())),
+    ("group must be … (2,), beside rewards (4, 3)", scored(group=PAIRS[:2])),
+    ("group must be … (5,), beside", scored(group=torch.arange(5))),
+    ("group must be … (4, 1)", scored(group=PAIRS[:, None])),
+    (
+        "flatten()",
+        scored(rewards=FOUR.view(2, 2), group=PAIRS[:2], mask=None, values=None),
+    ),
+    ("values must be … (4, 3, 1)", scored(values=ONES[..., None])),
+    ("mask must be … (4, 2)", scored(mask=ONES[:, 1:])),
+    ("at least 2 responses … group 7 has 1", lambda: A.group_relative(LONELY)),
+    ("looks at mask: give Scored(", lambda: A.opo(LONELY)),
+    ("looks at values: give Scored(", scored(A.gae, values=None)),
+    ("reward per token, (4, 3)", scored(A.gae, rewards=FOUR)),
+    ("groups of 3", lambda: bridged.advantages_of(A.maxrl, FOUR, ONES, 3)),
+    ("paid must be … (2, 1)", lambda: rl.kl.token_rewards(ONES[:2, :1], MASK)),
+    ("targets must … (2, 1)", critic(targets=OLD[:, :1])),
+    ("targets must … (2,)", critic(targets=OLD[:, 0])),
+    ("values must … (2, 3, 1)", critic(values=OLD[..., None])),
+    ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK[0])),
+    ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK.numpy())),
+    ("group must … (2, 1)", lambda: N.group_token_mean(MASK, PAIRS[:2, None])),
+    ("max_length must … (3 tokens), got 2", lambda: N.constant(MASK, 2)),
+    ("max_length must … got inf", lambda: N.constant(MASK, INF)),
+    ("group_token_mean needs group", lambda: N.apply(N.group_token_mean, MASK)),
+    (
+        "constant needs max_length … weight=normalisers.constant(mask, max_length)",
+        lambda: ALGORITHMS["dr_grpo"].policy_loss(**BATCH | {"weight": None}),
+    ),
+    ("ratios must be > 0", lambda: rl.curve("grpo", ratios=tensor([0.0, 1.0]))),
+    ("advantage must not be 0", lambda: rl.curve("grpo", 0)),
+    ("epsilon must … got -0.2", lambda: rl.curve("ppo", epsilon=-0.2)),
+    ("algorithm 'GRPO', did you mean 'grpo'", lambda: rl.get("GRPO")),
+    ("did you mean 'opsm'", lambda: RULES({"opms": 2.0})),
+    ("rules must be a dictionary", lambda: RULES(["opsm"])),
+    ("opsm … advantages", lambda: RULES({"opsm": 0.1})),
+    ("placement must be", lambda: rl.moe.shifted(OLD, OLD, MASK, WEIGHT, "before")),
+    ("has no router … tiny-moe", lambda: rl.moe.routed(MODEL).__enter__()),
+    ("got 13", lambda: overlong_punishment(tensor([4.0]), max_length=12, buffer=13)),
+    ("components must be a dictionary … got [", lambda: Sum([len])),
+    ("weights must be 2 … a, b", lambda: Sum({"a": len, "b": len}, [1])),
+    ("answer must be a whole number or text, got 3.5", lambda: verify("#3", 3.5)),
+]
+
+
+@pytest.mark.parametrize(("words", "call"), FORMULAS, ids=[w for w, _ in FORMULAS])
+def test_a_formula_refuses_what_it_would_read_as_something_else(words, call):
+    refused(words, call)
+
+
+def test_what_looks_odd_and_is_right():
+    """A certain policy, a router's shift above 0, log-ratios beside 0, other names."""
+    for logp, old in ((0, 0), (-0.01, 0.1), (2.0, 0)):
+        loss(logp=logp + 0 * OLD, old_logp=old + 0 * OLD)()
+    gate(lambda x, y: torch.ones_like(x))()
+    own(objective=lambda tokens, *, needed: rl.Objective(tokens.z))()
+
+
+def test_a_device_that_is_not_there():
+    for value in ("gpu", "", None, "cuda:-1", ["cpu"], "mtia"):
         refused(f"cannot use device {value!r}", pick_device, value)
-    refused("cannot use device 'gpu'", rl.warm_start, device="gpu")
-    for value in (None, 3.5):
-        words = f"answer must be a whole number or text, got {value!r}"
-        refused(words, verify, "#3", value)
-        at("correctness", "answer must be a whole number", answer=[value])
-    refused("unknown arm 'GROP', did you mean 'GRPO'", grid.Cell, "GROP")
-    refused("RSPO needs a mixture of experts: world='moe'", grid.Cell, "RSPO")
-    refused("did you mean 'sorting'", grid.Cell, "GRPO", world="sort")
-    refused("K must be one of 1, 4, 16", grid.Cell, "GRPO", updates=3)
 
 
 # Files
@@ -539,7 +543,6 @@ def small_train(folder, **given):
 
 DAMAGE: dict[str, Callable[[Path], Any]] = {
     "no file": lambda path: None,
-    "an empty file": lambda path: path.write_bytes(b""),
     "prose": lambda path: path.write_text("Dear reader,\nthis is something else.\n"),
     "binary": lambda path: path.write_bytes(bytes(range(256)) * 8),
     "a folder": Path.mkdir,
@@ -552,19 +555,19 @@ def test_a_file_that_is_not_what_it_should_be(what, tmp_path):
         DAMAGE[what](tmp_path / name)
     refused(checkpoint.NAME, small_train, tmp_path, resume=True)
     refused("h.csv", History.load, tmp_path / "h.csv")
-    refused("no causal language model", load, tmp_path / "h.csv")
-    refused("no causal language model", load, tmp_path)  # whose config.json it is
+    for path in (tmp_path / "h.csv", tmp_path):  # whose config.json it is
+        refused("no causal language model", load, path)
 
 
 def test_a_history_that_holds_more_than_numbers(tmp_path):
     """A hook may write into a row. What `save` writes, `load` reads, also with the
     mark that Excel puts before it."""
     path = tmp_path / "h.csv"
-    for value in ("good", tensor([1.0, 2.0]), [1.0], {}):
-        words = "the history's column 'mine' must hold numbers, got"
+    words = "the history's column 'mine' must hold numbers, got"
+    for value in ("good", tensor([1.0, 2.0])):
         refused(words, History("grpo", [{"mine": value}]).save, path)
         assert not path.exists()
-    for value in (np.float64(0.1), np.float32(0.5), tensor(2.0), 3, True, None):
+    for value in (np.float32(0.5), tensor(2.0), 3, True, None):
         History("grpo", [{"mine": value, "reward": 1 / 3}]).save(path)
         plain = None if value is None else float(value)
         for text in (path.read_bytes(), b"\xef\xbb\xbf" + path.read_bytes()):
@@ -574,22 +577,18 @@ def test_a_history_that_holds_more_than_numbers(tmp_path):
 
 # Two settings at once: the run works, or one sentence names one of them
 
-SETTINGS = """rollouts=0 rollouts=1 seed=-1 seed=2e3 seed=99999999999999999999
-prompts_per_rollout=3 prompts_per_rollout=8 group_size=1 group_size=100000000
-group_size=2 max_new_tokens=1 max_new_tokens=125 max_new_tokens=0 temperature=1e-300
-temperature=1e300 temperature=0.01 top_p=0 top_p=1e-9 top_k=1 top_k=99999 rolouts=2
-dynamic_sampling=True max_sampling_rounds=1 overlong_share=1 overlong_share=2 beta=-1
-overlong_filtering=True rollout_dtype=bfloat16 rollout_dtype=int8 sampler_delay=1
-sampler_delay=10000 trust_sampler=True router_noise=0.1 token_truncate=1e-30
-token_mask=2,1 opsm=0.1 advantage=gdpo advantage=maxrl
-replay=R2 replay=R3 router_shift=True placement=after_clip detach_shift=False
-router_rate=2.0 minibatches=1 minibatches=3 minibatches=4 epochs=2 micro_batch_size=1
-micro_batch_size=7 optimizer=sgd optimizer=adam learning_rate=1e30 learning_rate=1e-300
-learning_rate=nan weight_decay=1e300 weight_decay=1e9 normaliser=constant max_length=7
-normaliser=mean max_length=100 entropy_bonus=1e20 beta=1e10 beta=0.1 kl_in=reward
-kl_estimator=k1 gamma=0 gamma=1.5 lam=0 value_clip=1e-9 eval_every=1 eval_problems=1
-eval_samples=3 samples_every=1 checkpoint_every=1 device=gpu device=meta dtype=bfloat16
-dtype=float64 dtype=int8 allow_on_policy=True schedule=cosine""".split()
+SETTINGS = """rollouts=1 seed=2e3 prompts_per_rollout=3 prompts_per_rollout=8
+group_size=1 group_size=2 max_new_tokens=1 max_new_tokens=125 temperature=0.01
+top_p=1e-9 top_k=1 top_k=99999 rolouts=2 dynamic_sampling=True max_sampling_rounds=1
+overlong_share=1 overlong_filtering=True rollout_dtype=bfloat16 rollout_dtype=int8
+sampler_delay=1 trust_sampler=True router_noise=0.1 token_mask=2,1 opsm=0.1
+advantage=gdpo advantage=maxrl replay=R2 replay=R3 router_shift=True
+placement=after_clip detach_shift=False minibatches=1 minibatches=3 epochs=2
+micro_batch_size=1 micro_batch_size=7 optimizer=sgd optimizer=adam learning_rate=1e30
+weight_decay=1e9 normaliser=constant max_length=7 max_length=100 entropy_bonus=1e20
+beta=1e10 beta=0.1 kl_in=reward kl_estimator=k1 gamma=0 lam=0 value_clip=1e-9
+eval_problems=1 eval_samples=3 samples_every=1 checkpoint_every=1 device=meta
+dtype=bfloat16 dtype=float64 allow_on_policy=True schedule=cosine""".split()
 
 
 def trained(pair: tuple[str, str]) -> None:
@@ -601,7 +600,7 @@ def trained(pair: tuple[str, str]) -> None:
 @pytest.mark.filterwarnings("ignore:stopped after")
 def test_two_settings_at_once():
     unclear = []
-    for pair in random.Random(0).sample([*combinations(SETTINGS, 2)], 200):
+    for pair in random.Random(0).sample([*combinations(SETTINGS, 2)], 150):
         names = [text.partition("=")[0].rstrip("s") for text in pair]
         try:
             trained(pair)

@@ -9,7 +9,9 @@ averaging, made once per mini-batch by `refimpl.normalisers`.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from inspect import Parameter, signature
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Real, Shaped
@@ -18,7 +20,7 @@ from torch import Tensor
 from refimpl import normalisers
 from refimpl.importance import Mask, largest_deviation, log_ratio
 from refimpl.metrics import Metrics
-from refimpl.validation import Keywords, UserError, checked, guarded
+from refimpl.validation import UserError, checked, checker, guarded, refuse_unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,23 @@ class Algorithm:
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
 
+    def __post_init__(self):
+        for part, argument in (("objective", "tokens"), ("advantages", "scored")):
+            try:
+                takes = signature(getattr(self, part))
+            except ValueError:  # a builtin has no signature
+                continue
+            own = [
+                p.name for p in takes.parameters.values() if p.kind is p.KEYWORD_ONLY
+            ]
+            try:
+                takes.bind(argument, **dict.fromkeys(own))
+            except TypeError as error:
+                raise UserError(
+                    f"{part} must be a function f({argument}) of one argument, which "
+                    f"holds all the others: {error}"
+                ) from None
+
     def child(self, *, name: str, title: str, changed: str, **replaced) -> "Algorithm":
         """This method with something replaced, under a name of its own."""
         own = {"name": name, "title": title, "changed": changed, **replaced}
@@ -125,9 +144,16 @@ class Algorithm:
         if weight is None:
             weight = normalisers.apply(self.normaliser, mask)
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
-        logp, old_logp = (x[mask.bool()] for x in (tokens.logp, tokens.old_logp))
-        above = (x.any() and (x >= 0).all() for x in (logp, old_logp))
-        if all(above):  # a shift may take one of them there
+        if old_logp.requires_grad and not logp.requires_grad:
+            raise UserError(
+                "old_logp has a gradient and logp has none: they are swapped, or logp "
+                "was detached"
+            )
+        now, old = (x[mask.bool()] for x in (tokens.logp, tokens.old_logp))
+        above = [bool(x.any() and (x >= 0).all()) for x in (now, old)]
+        # A router's shift lifts one of them a little; p − log p is at least 1.
+        apart = now.any() and old.any() and (now - old).mean().abs() > 0.9
+        if all(above) or (any(above) and apart):
             raise UserError(
                 "logp and old_logp must be log-probs, ≤ 0: take the log of "
                 "probabilities, and negate what is a negative log-prob"
@@ -146,22 +172,41 @@ class Algorithm:
         return weighted(self.objective(tokens, **hyperparameters), tokens)
 
     @cached_property
-    def _keywords(self) -> Keywords:
-        return Keywords(self.objective, self.name)
+    def _keywords(self) -> list[Parameter]:
+        given = signature(self.objective, eval_str=True).parameters.values()
+        return [p for p in given if p.kind is p.KEYWORD_ONLY]
 
-    @property
+    @cached_property
     def defaults(self) -> Mapping:
         """Hyperparameter → the paper's value, read off the objective's signature."""
-        return self._keywords.defaults
+        return MappingProxyType({p.name: p.default for p in self._keywords})
 
-    @property
+    @cached_property
     def annotations(self) -> dict:
         """Hyperparameter → its type and range; `epsilon` may stand for both bounds."""
-        return self._keywords.annotations
+        typed = {p.name: p.annotation for p in self._keywords}
+        kinds = {n: Any if k is Parameter.empty else k for n, k in typed.items()}
+        if {"epsilon_low", "epsilon_high"} <= kinds.keys():
+            kinds.setdefault("epsilon", kinds["epsilon_low"])
+        return kinds
+
+    @cached_property
+    def _checks(self) -> dict[str, Callable]:
+        return {name: checker(name, kind) for name, kind in self.annotations.items()}
 
     def check_hyperparameters(self, given: Mapping) -> dict:
-        """`given` as the objective takes it: plain values, `epsilon` as both bounds."""
-        return self._keywords.check(given)
+        """`given` as the objective takes it: plain values, `epsilon` as both bounds.
+
+        Raises `UserError` on an unknown name or a value out of range.
+        """
+        refuse_unknown(self.name, given, self.annotations)
+        values = {name: self._checks[name](value) for name, value in given.items()}
+        if "epsilon" in values and "epsilon" not in self.defaults:
+            if "epsilon_low" in values:
+                raise UserError("epsilon is epsilon_low too: give one of them")
+            epsilon = values.pop("epsilon")
+            values = {"epsilon_low": epsilon, "epsilon_high": epsilon, **values}
+        return values
 
     def checked_objective(self, tokens: Tokens, hyperparameters: Mapping) -> Objective:
         """The objective; `UserError` on another shape, or if it is not finite."""
@@ -181,15 +226,28 @@ class Algorithm:
                 f"{who} is not finite at row {row}, token {column}, where "
                 f"logp − old_logp = {tokens.z[row, column].item():.3g}"
             )
+        learns = torch.is_grad_enabled() and tokens.logp.requires_grad
+        if learns and not objective.value.requires_grad and tokens.advantages.any():
+            raise UserError(
+                f"{who} has no gradient: it must depend on tokens.logp, which nothing "
+                "may detach"
+            )
         return objective
 
     @torch.inference_mode(False)  # so that there is a gradient, wherever it is asked
     def acts_without_advantage(self, **hyperparameters) -> bool:
-        """Whether the objective has a gradient where Â = 0, tried on four tokens."""
+        """Whether the objective has a gradient where Â = 0, tried on four tokens.
+
+        Raises `UserError` on an objective that cannot be used, or has no gradient at
+        all.
+        """
         logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
         old_logp = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
-        zero, one = torch.zeros(2, 2), torch.ones(2, 2)
-        tokens = Tokens(logp, old_logp, advantages=zero, mask=one, weight=one)
+        one = torch.ones(2, 2)
+        signs = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
+        tokens = Tokens(logp, old_logp, advantages=signs, mask=one, weight=one)
+        self.checked_objective(tokens, hyperparameters)
+        tokens = replace(tokens, advantages=0 * one)
         value = self.checked_objective(tokens, hyperparameters).value
         if not value.requires_grad:
             return False

@@ -14,13 +14,16 @@ import torch
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.algorithms.grpo import GRPO
 from refimpl.importance import ratio
-from refimpl.validation import UserError, guarded, is_dense, shown
+from refimpl.validation import UserError, guarded, shown
 
 WITH_IF = (
     "the gate gets tensors with a number for every token, so `if`, `and`, `or`, `min` "
     "and `max` cannot decide for all tokens at once; write torch.where(advantages > 0, "
     "x, y) instead of `x if advantages > 0 else y`"
 )
+
+ADVANTAGES = {"a", "adv", "advs", "advantage", "advantages"}
+RATIOS = {"r", "ratio", "ratios"}
 
 
 @guarded
@@ -35,9 +38,15 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
     or a number that is not finite.
     """
     try:
-        inspect.signature(gate).bind("r", "advantages")
+        bound = inspect.signature(gate).bind("r", "advantages")
     except (TypeError, ValueError) as error:  # a builtin has no signature
         raise UserError(f"gate must take (r, advantages): {error}") from None
+    first, *rest = (name.lower() for name in bound.arguments)
+    if first in ADVANTAGES or RATIOS.intersection(rest):
+        raise UserError(
+            f"gate must take (r, advantages) in this order, got a function of {first}, "
+            + ", ".join(rest)
+        )
 
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()
@@ -48,7 +57,7 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
                 if "Boolean value of Tensor" not in str(error):
                     raise
                 raise UserError(WITH_IF) from None
-        if not is_dense(g) or g.shape != r.shape:
+        if not isinstance(g, torch.Tensor) or g.shape != r.shape:
             raise UserError(
                 "the gate must return a tensor with one real number per token, shape "
                 f"{tuple(r.shape)}, got {shown(g)}; such as torch.ones_like(r)"

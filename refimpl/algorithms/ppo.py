@@ -24,7 +24,7 @@ from refimpl.advantages import gae
 from refimpl.algorithms.base import Algorithm, Objective, Tokens
 from refimpl.importance import Mask, ratio
 from refimpl.normalisers import token_mean
-from refimpl.validation import Positive
+from refimpl.validation import Positive, UserError
 
 EpsilonLow = Annotated[float, Field(gt=0, le=1)]  # 1 − ε is a ratio, never negative
 EpsilonHigh = Positive
@@ -80,6 +80,12 @@ def value_loss(
     V may not leave ±ε of the rollout's V in one go; ε in reward units, None: no clip.
     `weight` (B, T) from `refimpl.normalisers`; default: the mean over tokens.
     """
+    for name, x in ("values", values), ("old_values", old_values), ("targets", targets):
+        if x.shape != mask.shape:  # which might still broadcast
+            raise UserError(
+                f"{name} must have a number per token, as the mask of shape "
+                f"{tuple(mask.shape)}, got {tuple(x.shape)}"
+            )
     response = mask.bool()  # a square of padding would have a gradient
     values, old_values, targets = (
         torch.where(response, x, 0.0) for x in (values, old_values, targets)

@@ -92,6 +92,7 @@ def test_a_truth_value_of_torch_or_numpy_is_one(kind):
         assert _same([kind(right)], [right]) and not _same(kind(right), float("nan"))
     assert not _same(torch.tensor(1.0), True), "a number is none"
     assert not _same(torch.tensor([True]), True), "nor is a list"
+    assert not _same(torch.ones(3), 1.0), "nor are three numbers one"
     assert _same(torch.tensor(True), 1.0), "but it may count"
 
 

@@ -155,6 +155,7 @@ def test_strength_and_noise_are_these_by_hand():
     (ratio,) = symptoms.findings(log_of(log_ratio__q01=[0.0, -0.5, -4.0, -2.0]))
     assert math.isclose(ratio.strength, 1 - 1 / 4) and ratio.since == 2
     assert "reaches -4 at step 2" in ratio.words
+    assert symptoms.spikes([1.0, 1.0, 3.0, 6.0]) == [1.0, 1.0, 1.0, 6.0]
 
 
 def test_what_leaves_a_constant_in_both_directions_neither_rises_nor_stays():

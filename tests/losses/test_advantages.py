@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ def one_group(rewards):
 
 def episodes(rewards, values, mask, **given):
     """`gae` of rewards per token; the groups do not matter."""
-    return gae(Scored(rewards, tensor([]), mask, values, **given))
+    return gae(Scored(rewards, torch.arange(len(mask)), mask, values, **given))
 
 
 def test_group_relative_by_hand():
@@ -85,7 +86,8 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
     whole = function(one_group(tensor([1, 0, 0, 1])))
     assert_close(whole.double(), exact, rtol=0, atol=1e-6)
     by_token = tensor([[0.5, 0.5], [-1.0, 1.0], [0.0, 0.0], [2.0, -1.0]])
-    assert_close(function(one_group(by_token)), exact, **EXACT)
+    scored = Scored(by_token, torch.zeros(4, dtype=torch.long), torch.ones(4, 2))
+    assert_close(function(scored), exact, **EXACT)
 
 
 PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) // 4
@@ -227,10 +229,10 @@ def test_gdpo_normalises_each_reward_by_itself_as_in_trl():
     assert_close(found, wanted, rtol=0, atol=1e-11)
     two = tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     z = torch.stack([group_relative(one_group(part)) for part in two.T])
-    found = gdpo(one_group(two.sum(-1))._replace(components=two))
+    found = gdpo(replace(one_group(two.sum(-1)), components=two))
     assert_close(found, (z[0] + z[1]) / ((z[0] + z[1]).std() + 1e-6), **EXACT)
     assert group_relative(one_group(two.sum(-1))).tolist() == [0.0] * 3
-    with pytest.raises(UserError, match="gdpo needs a reward with components"):
+    with pytest.raises(UserError, match="gdpo' needs a reward with components"):
         gdpo(one_group(PAID))
 
 

@@ -77,6 +77,19 @@ def test_vespo_takes_each_tokens_own_sign_and_not_the_first_columns():
     good, bad = (math.exp(k * 0.7 + b * beyond) for k, b in ((2, 3), (3, 2)))
     right = tensor([[0.0, -good / 2, bad / 2]])
     assert_close(grad(both.loss, logp)[0], right, rtol=0, atol=1e-9)
+    # One token's 30 counts as 20, so that with −18 of the other W = e^2.
+    far, old = tensor([[-1.0, -30.0]], requires_grad=True), tensor([[-31.0, -12.0]])
+    loss = get("vespo").policy_loss(far, old, tensor([1.0]), torch.ones(1, 2)).loss
+    slope = math.exp(2 * 2 + 3 * (1 - math.exp(2))) / 2
+    assert_close(grad(loss, far)[0], tensor([[-slope] * 2]), rtol=1e-9, atol=0)
+
+
+def test_a_kl_that_is_no_number_is_outside_of_dppos_bound():
+    """π_old = 0, as where top-p removed the token: 0 · −∞ + log 1/(1 − π)."""
+    one = torch.ones(1, 1)
+    tokens = Tokens(tensor([[-1.0]]), tensor([[-INF]]), one, one, one)
+    found = get("dppo_kl").objective(tokens)
+    assert (found.value.item(), found.high.item()) == (0, True)
 
 
 # The papers' entries, in chapter order
@@ -480,7 +493,6 @@ def leashed(t, *, leash: float = 0.1):
         # The four tokens that are tried lie on both sides of π_old
         (mine(lambda t: Objective(-t.z.clamp(min=0))), {}, True),
         (mine(lambda t: Objective(-(-t.z).clamp(min=0))), {}, True),
-        (mine(lambda t: Objective(t.mask)), {}, False),  # no gradient at all
         (from_gate(lambda r, a: torch.ones_like(r)), {}, False),
     ],
     ids=lambda x: getattr(x, "name", None),
@@ -500,7 +512,9 @@ def test_no_hyperparameter_has_a_settings_name(name):
 # What is refused
 
 
-MUST = "the objective of mine must"
+WHO = "the objective of mine"
+WHY = "it must depend on tokens.logp, which nothing may detach"
+MUST = f"{WHO} must"
 SHAPE = f"{MUST} be an Objective(value) of shape (B, T) = (2, 3) or (B, 1) ="
 SHAPE += " (2, 1), got"
 WHERE = "the objective of mine is not finite at row 0, token 1, where logp − old_logp ="
@@ -518,6 +532,7 @@ WHERE += " 0.5"
         (lambda t: Objective(t.z[:, 1:]), f"{SHAPE} shape (2, 2)", False),
         (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), WHERE, False),
         (lambda t: Objective(t.z.where(t.z < 0.4, INF)), WHERE, False),
+        (lambda t: Objective(t.z.detach()), f"{WHO} has no gradient: {WHY}", True),
         # Finite wherever Â is not 0
         (lambda t: Objective(t.z * t.advantages / t.advantages), None, True),
     ],
@@ -530,5 +545,5 @@ def test_an_objective_that_breaks_the_contract_is_refused(objective, message, at
             mine(objective).policy_loss(logp, old_logp, torch.ones(2), mask)
         assert str(caught.value) == message
     if at_once:
-        with pytest.raises(ValueError, match=r"of mine (must|is not fin)"):
+        with pytest.raises(ValueError, match=r"of mine (must|is not fin|has no)"):
             mine(objective).acts_without_advantage()

@@ -95,8 +95,9 @@ Z = [math.log(r) for r in (1.6, 0.8, 3.0)]
 LEASH = sum(z**2 for z in Z)
 ALL = 1.6 * PI[0] + 0.8 * PI[1] - 3 * PI[2]
 UP_BY, DOWN_BY = 1.28**2 * math.exp(3 * (1 - 1.28)), 27 * math.exp(-4)  # W = 1.28, 3
-BAND = {"low": 0.5, "high": 0.5, "tau": 1.0}
-FREED, LEASHED = (1 - 2 * Z[0], 1 - 2 * Z[1]), (1.6 - 2 * Z[0], 0.8 - 2 * Z[1])
+BAND = {"low": 0.1, "high": 0.5, "tau": 1.0}
+FREED, LEASHED = (1 - 2 * Z[0], 1 - 2 * Z[1]), (1.6 - 2 * Z[0], -2 * Z[1])
+HELD_AT = math.exp(-0.1) - math.exp(0.5)
 AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of each token
     # 0.3 up is too much, 0.1 down on the way back is not; 0.2 up where Â < 0 comes back
     ("dppo_tv", {}, 0.8 * PI[1] - 3 * PI[2], (0, 0.8, -3)),
@@ -116,8 +117,8 @@ AFTER_SAPO = [  # method, settings, objective of the sum over tokens, c Â of ea
     ("luspo", WIDE, 2 * 1.28**0.5 - 3, (1.28**0.5, 1.28**0.5, -3)),
     ("minirl", {"epsilon_low": 0.25}, 1.27 + 0.8 - 3, (0, 0.8, -3)),
     ("dro", {"tau": 2.0}, PI[0] + PI[1] - PI[2] - LEASH, (*FREED, -1 - 2 * Z[2])),
-    # log 3 is held at ½, and pulled back
-    ("kimi", BAND, 2.4 - math.exp(0.5) - LEASH, (*LEASHED, -2 * Z[2])),
+    # log 0.8 is held at −0.1 and log 3 at ½, and both are pulled back
+    ("kimi", BAND, 1.6 + HELD_AT - LEASH, (*LEASHED, -2 * Z[2])),
 ]
 
 

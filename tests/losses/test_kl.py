@@ -75,6 +75,7 @@ def test_no_estimator_overflows(name, d, dtype):
         value = ESTIMATORS[name](logp, zero, old_logp)
         (slope,) = grad(value.sum(), logp)
         assert value.isfinite().all() and slope.isfinite().all()
+        assert name != "unbiased_k3" or value.dtype == torch.float32  # as its ratio
     if name == "k3" and d > 0:
         assert (value.item(), slope.item()) == (pytest.approx(d - 1, rel=0.01), 1)
     if name == "k3" and d == -200:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from refimpl import importance, kl, moe
+from refimpl import importance, moe
 from refimpl.pretrained import logprobs as sharing
 from tests.worlds import (
     fixed_noise,
@@ -50,11 +50,11 @@ def training():
 
 def wrong_shapes():
     """What the hook must refuse; the doors are in `test_bad_input`."""
-    two_by_three, two = torch.zeros(2, 3), torch.zeros(2)
+    two_by_three = torch.zeros(2, 3)
     for function, arguments in (
         (importance.ratio, [two_by_three.long()]),
         (moe.router_weights, [two_by_three, torch.zeros(3, 1).long()]),
-        (kl.token_rewards, [two[:1], two_by_three]),
+        (importance.sequence_log_ratio, [two_by_three, two_by_three[:1]]),
     ):
         with pytest.raises((TypeCheckError, ValueError)):
             function(*arguments)

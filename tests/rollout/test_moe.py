@@ -1,5 +1,6 @@
 """Mixture of experts: recorded, replayed, disturbed; drift by hand, and in training."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -177,6 +178,10 @@ def test_replay_of_what_was_visited_is_the_pass_without_replay(make):
             assert one.abs().max() > 1e-3, name
     others = torch.where(rollout.experts == FREE, FREE, rollout.experts ^ 1)
     assert (scored(model, rollout, others)[0] - free).abs().max() > 1e-3
+    padding = torch.arange(rollout.ids.shape[1]) >= rollout.end[:, None]
+    padded = replace(rollout, ids=rollout.ids.masked_fill(padding, 5))
+    one, other = (record.drift(x, scored(model, x)[1]) for x in (rollout, padded))
+    assert padding.any() and one.balance.item() == pytest.approx(other.balance.item())
 
 
 def test_replay_visits_the_given_experts_with_live_router_weights():

@@ -26,7 +26,7 @@ def test_the_function_receives_lists_under_the_names_of_trl_and_cannot_change_th
         return [1, 2]
 
     prompts, completions = list(PROMPTS), list(COMPLETIONS)
-    given = {"answer": [3, 7], "level": ["easy", "hard"]}
+    given = {"answer": [3, 7], "level": ["easy", "hard"], "completion_ids": [[5], [6]]}
     assert score(vandal, prompts, completions, given) == [1.0, 2.0]
     assert received == {"prompts": PROMPTS, "completions": COMPLETIONS, **given}
     assert (prompts, completions) == (PROMPTS, COMPLETIONS)

@@ -174,7 +174,7 @@ def test_gdpo_is_told_the_components_and_their_weights():
     ):
         with pytest.raises(UserError, match=words):
             prepared(**{"reward": total, "advantage": "gdpo"} | given)
-    with pytest.raises(UserError, match="gdpo needs a reward with components"):
+    with pytest.raises(UserError, match="gdpo' needs a reward with components"):
         collect(prepared(advantage="gdpo"), 0)
 
 

@@ -43,7 +43,7 @@ def test_pass_at_1_is_the_share_of_right_answers():
 
 
 class Spy(Arithmetic):
-    """Records what is judged; pays the length of an answer."""
+    """Records what is judged; pays a hundredth of an answer's length."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,8 @@ class Spy(Arithmetic):
 
     def reward(self, prompts, completions, **given):
         self.seen.extend(zip(prompts, completions, given["answer"], strict=True))
-        return [float(len(c)) for c in completions]
+        assert len(given["completion_ids"]) == len(completions)
+        return [len(c) / 100 for c in completions]
 
 
 @pytest.mark.parametrize(("seed", "k"), [(0, 1), (5, 3)])
@@ -67,10 +68,10 @@ def test_a_problems_answers_are_what_the_sampler_gives_and_stand_in_its_row(seed
     texts = sampled.texts(TOKENIZER)
     asked = [(row["prompt"], row["answer"]) for row in rows for _ in range(k)]
     assert task.seen == [(p, c, a) for (p, a), c in zip(asked, texts)]
-    lengths = tensor([len(text) for text in texts]).view(5, k)
-    assert found.tolist() == lengths.tolist() and found.dtype == torch.float64
+    paid = tensor([len(text) / 100 for text in texts], dtype=torch.float64)
+    assert torch.equal(found, paid.view(5, k))
     mean = evaluate(random_model(), TOKENIZER, task, **given)
-    assert mean == pytest.approx(sum(map(len, texts)) / (5 * k))
+    assert mean == pytest.approx(sum(map(len, texts)) / (500 * k))
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,9 @@ def test_a_batch_that_was_not_filled_still_takes_k_updates(dealt):
     run, batch, _ = rolled_out(prompts_per_rollout=8, minibatches=4)
     updates(run, batch.rows((batch.rollout.group < 5).nonzero()[:, 0]), 0)
     assert [len(groups) for groups in dealt] == [8, 4, 4, 4]
+    two = batch.rows((batch.rollout.group < 2).nonzero()[:, 0])
+    dice = torch.Generator().manual_seed(1)
+    assert [len(mini) for mini in two.minibatches(4, 1, dice)] == [4, 4]
 
 
 # The gradient of one update
