@@ -50,7 +50,10 @@ ALGORITHMS: dict[str, Algorithm] = {method.name: method for method in _METHODS}
 
 
 def get(name: str) -> Algorithm:
-    """The algorithm called `name`; `UserError` with the nearest name if none is."""
+    """Return the algorithm called `name`.
+
+    Raises `UserError`, which suggests the nearest name, if there is none.
+    """
     if not isinstance(name, str) or name not in ALGORITHMS:
         raise UserError(
             f"unknown algorithm {name!r}{nearest(name, ALGORITHMS)}; "

@@ -5,16 +5,17 @@
 
 **Changed against GRPO,** four things, each a switch:
 
-- clip-higher: ε_high 0.28 above, ε_low 0.2 below, so that unlikely tokens may rise;
-- token-level loss: every token weighs the same (`normaliser`);
+- clip-higher: ε_high = 0.28 and ε_low = 0.2, so that unlikely tokens have room to rise;
+- token-level loss: every token has the same weight (`normaliser`);
 - dynamic sampling: groups that are all right or all wrong are replaced by fresh ones
   until the batch is full (`TrainConfig.dynamic_sampling`, on for DAPO);
 - overlong responses: a soft punishment before the limit (Eq. 13, `overlong_share`, on
-  for DAPO), or their loss masked (`overlong_filtering`, off: most runs use one).
+  for DAPO), or masking their loss (`overlong_filtering`, off: most runs use only one).
 
 **Departures.** Eq. 8 divides by the tokens of a group (`group_token_mean`); every
-framework, and our default, by those of the batch. The paper pays ±1 and we pay 0 or 1:
-the punishment, at most 1, therefore weighs twice what it does there. No KL, as there.
+framework, and our default, divides by the tokens of the batch. The paper's rewards are
+±1 and ours are 0 or 1, so that the punishment, at most 1, weighs twice as much here.
+There is no KL, as in the paper.
 """
 
 from functools import partial

@@ -3,13 +3,13 @@
     M = 0 where D > δ and the token moves on, 1 elsewhere
     D = μ log(μ/π_θ) + (1 − μ) log((1 − μ)/(1 − π_θ))
 
-**Changed against DPPO-TV:** D for |π_θ − μ|. To move on is to rise where Â > 0, and to
-fall where Â < 0.
+**Changed against DPPO-TV:** D replaces |π_θ − μ|. A token *moves on* if it has risen
+where Â > 0, or fallen where Â < 0.
 
-**Bounds.** δ in nats; 0.05 is the paper's, in its App. C and E.
+**Bounds.** δ is in nats; 0.05 is the paper's value (App. C and E).
 
-**Departures.** Those of DPPO-TV. The probability of another token is at least 1e-8, of
-either policy; verl adds 1e-8 to both.
+**Departures.** Those of DPPO-TV. Under either policy the probability of another token
+is taken to be at least 1e-8; verl adds 1e-8 to both.
 """
 
 import torch
@@ -35,7 +35,7 @@ def objective(
 
 
 def divergence(t: Tokens) -> Float[Tensor, "B T"]:
-    """D, with the sign of log r; infinite where it is not a number"""
+    """D with the sign of log r; infinite where D is not a number."""
     d = binary(t.old_logp, t.logp).nan_to_num(nan=torch.inf, posinf=torch.inf)
     return d * t.z.sign()
 

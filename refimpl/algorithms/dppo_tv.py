@@ -3,18 +3,19 @@
     J = (1/Σ_i|o_i|) Σ_i Σ_t M sg[min(r, max_ratio)] Â_i log π_θ(o_{i,t}),   r = π_θ/μ
     M = 1[π_θ − μ ≤ δ_high] where Â > 0,   1[π_θ − μ ≥ −δ_low] elsewhere
 
-**Changed against CISPO:** a token is dropped, by how far its *probability* has moved:
-at μ = 0.001 its ratio may reach 201, at μ = 0.5 only 1.4.
+**Changed against CISPO:** a token is dropped if its *probability* has moved too far: at
+μ = 0.001 the ratio may reach 201, at μ = 0.5 only 1.4.
 
-**Bounds.** δ is a difference of probabilities. The paper has 0.15 in its App. C, and in
-App. E 0.2 and a cap of 5 on r (none in App. C; its authors' recipe for verl: 1e4), and
-its §5.4 finds that a cap as low as 3 makes training less stable. 20 is verl's.
+**Bounds.** δ is a difference of probabilities. The paper uses 0.15 in App. C; in App. E
+it uses 0.2 and a cap of 5 on r (App. C has no cap; the authors' recipe for verl has
+1e4). Its §5.4 finds that a cap as low as 3 makes training less stable. Our cap of 20 is
+verl's.
 
-**Departures.** `old_logp` is the sampler's, μ; verl takes whatever it is handed. Eq. 11
-is M r Â, which has this gradient up to the cap; stated is verl 0.9.1's `dppo_tv`, whose
-cap is `clip_ratio_c`. The paper divides by no std and sums over tokens; here the
-parent's `group_relative` and `token_mean` stand, as in the stored runs:
-`advantage="dr_grpo"`, `normaliser="seq_mean_token_sum"` are the paper's.
+**Departures.** `old_logp` is the sampler's, μ; verl takes the log-probs that it is
+given. Eq. 11 is M r Â, which has this gradient up to the cap; the form above is verl
+0.9.1's `dppo_tv`, whose cap is `clip_ratio_c`. The paper does not divide by a std, and
+sums over tokens: `advantage="dr_grpo"`, `normaliser="seq_mean_token_sum"`. We keep the
+parent's `group_relative` and `token_mean`, as in the stored runs.
 """
 
 from jaxtyping import Float
@@ -50,7 +51,7 @@ def bounded(
     delta_high: float,
     max_ratio: float,
 ) -> Objective:
-    """M sg[min(r, max_ratio)] Â log π_θ; a token has `moved` up (> 0) or down."""
+    """M sg[min(r, max_ratio)] Â log π_θ; `moved` is > 0 for a token that has risen."""
     low, high = stopped(moved.detach(), t.advantages, -delta_low, delta_high)
     r = ratio(t.z).detach().clamp(max=max_ratio)
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)

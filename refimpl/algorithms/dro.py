@@ -2,14 +2,15 @@
 
     J = (1/Σ_i|o_i|) Σ_i Σ_t { Â_i log π_θ(o_{i,t}) − (τ/2) z² },     z = log π_θ/π_old
 
-**Changed against REINFORCE:** a penalty on z², which acts without an advantage, too.
+**Changed against REINFORCE:** a penalty on z², which also acts where Â = 0.
 
-**Bounds.** τ in reward units per nat². Nothing bounds the pull: at z = 60 it is 6 per
-token, as in the engines.
+**Bounds.** τ is in reward units per nat². The pull of the penalty has no bound: at
+z = 60 it is 6 per token, as in the engines.
 
-**Departures.** The paper regresses τ z of a whole answer on R − V, against π_ref; Kimi
-k1.5 (2501.12599, Eq. 3) takes R̄ for V and the last policy. verl 0.9.1's and Tinker's
-`dro` and ROLL's `kimi15` square each token's z, as we do. τ (`dro_beta`) is ROLL's.
+**Departures.** The paper regresses τ z of a whole answer, with respect to π_ref, on
+R − V; Kimi k1.5 (2501.12599, Eq. 3) replaces V by R̄, and π_ref by the policy of the
+last iteration. We square the z of each token, as do `dro` in verl 0.9.1 and Tinker and
+`kimi15` in ROLL. The value of τ is ROLL's `dro_beta`.
 """
 
 from refimpl.advantages import group_centred

@@ -2,8 +2,8 @@
 
     ∇J = (1/G) Σ_i (1/|o_i|) Σ_t  g(r, Â) · r · Â_i ∇log π_θ(o_{i,t})
 
-The gate g says how much of a token's unclipped gradient is kept. PPO's is 1 or 0,
-SAPO's sech²; r stays outside, or it would count twice.
+The gate g is the share of a token's unclipped gradient that is kept. PPO's is 1 or 0,
+SAPO's is a sech². The factor r is not part of g, or it would count twice.
 """
 
 import inspect
@@ -28,14 +28,14 @@ RATIOS = {"r", "ratio", "ratios"}
 
 @guarded
 def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
-    """An algorithm whose gate on r Â ∇log π_θ is `gate(r, advantages)`.
+    """Make an algorithm whose gate on r Â ∇log π_θ is `gate(r, advantages)`.
 
-    `gate` gets two tensors (B, T) and returns g, (B, T); no gradient passes
-    through it. `curves.curve`, `train` and the plots take the result as any other.
+    `gate` gets two tensors (B, T) and returns g, (B, T); no gradient passes through
+    it. `curves.curve`, `train` and the plots accept the result like any other method.
 
-    Raises `UserError` if the gate cannot be called so, or, at the first loss, if it
-    decides with a Python `if` on a whole tensor, or returns no tensor, another shape,
-    or a number that is not finite.
+    Raises `UserError` if the gate does not take these arguments. The first loss raises
+    `UserError` if the gate uses a Python `if` on a whole tensor, or if its result is
+    not a tensor, has another shape, or is not finite.
     """
     try:
         bound = inspect.signature(gate).bind("r", "advantages")
@@ -50,7 +50,7 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
 
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()
-        with torch.enable_grad():  # it may work in place, and switch gradients off
+        with torch.enable_grad():  # a gate may change r in place or disable gradients
             try:
                 g = gate(r.clone(), t.advantages.clone())
             except RuntimeError as error:

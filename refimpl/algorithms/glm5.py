@@ -3,12 +3,12 @@
     J = E_t[ sg[f(r)] Â log π_θ(o_t) ],     r = π_θ(o_t) / μ(o_t)
     f(r) = r where 1 − ε_low < r < 1 + ε_high,     0 elsewhere
 
-**Changed against CISPO:** outside the interval a token is dropped, whatever the sign.
+**Changed against CISPO:** a token outside the interval is dropped for either sign of Â.
 
-**Bounds.** ε, as a ratio's distance from 1. The report gives none; 0.2 is SkyRL's
-`rollout_is`. The same group's later SAO (2607.07508; its ε are read of second hand) is
-this loss on one answer to a prompt and with a critic, `replace(GLM5, critic=True,
-advantages=gae)`:
+**Bounds.** ε is a ratio's distance from 1. The report gives no value; 0.2 is that of
+SkyRL's `rollout_is`. SAO, later work of the same group (2607.07508; we know its ε from
+a secondary source), is this loss with one answer per prompt and a critic,
+`replace(GLM5, critic=True, advantages=gae)`:
 
 | settings of SAO | ratios that are kept | for |
 |---|---|---|
@@ -28,7 +28,7 @@ from refimpl.importance import ratio
 def objective(
     t: Tokens, *, epsilon_low: EpsilonLow = 0.2, epsilon_high: EpsilonHigh = 0.2
 ) -> Objective:
-    """sg[f(r)] Â log π_θ; r at a bound is outside."""
+    """sg[f(r)] Â log π_θ; a ratio exactly at a bound counts as outside."""
     r = ratio(t.z).detach()
     low, high = r <= 1 - epsilon_low, r >= 1 + epsilon_high
     return Objective((r * t.advantages * t.logp).masked_fill(low | high, 0), low, high)

@@ -3,12 +3,13 @@
     J = (1/G) Σ_i sgn Â_i [Π_t |min(r Â_i, clip(r, e^−ε_low, e^ε_high) Â_i)|]^(1/|o_i|)
       = (1/G) Σ_i Â_i exp( (1/|o_i|) Σ_t z'_{i,t} ),     z' = z clipped on one side
 
-**Changed against GRPO:** the geometric mean of the token ratios for the arithmetic one,
-so that one wild token cannot carry its response; clipped tokens leave the gradient but
-stay in the mean. Unclipped it *is* GSPO: they differ in where and how wide they clip.
+**Changed against GRPO:** the geometric mean of the token ratios replaces the arithmetic
+one, so that one extreme token cannot dominate its response. Clipped tokens leave the
+gradient but stay in the mean. Without its clip GMPO *is* GSPO: the two differ in where
+they clip, and in how wide their intervals are.
 
-**Bounds** are on the log-ratio: 0.4 lets r move in (0.67, 1.49). The clip is one-sided,
-as PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
+**Bounds** are on the log-ratio: 0.4 lets r move in (0.67, 1.49). The clip is one-sided
+like PPO's: z' = min(z, ε_high) where Â > 0, max(z, −ε_low) where Â < 0.
 
 **Departures.** None.
 """

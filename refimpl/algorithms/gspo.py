@@ -6,11 +6,12 @@
 **Changed against GRPO:** one ratio per response, the geometric mean of its tokens'. It
 is clipped as a whole: a response keeps every token's gradient or loses every one.
 
-**Scale.** Averaging |o_i| log-ratios makes s_i far narrower than r, hence the paper's
-ε of 3e-4 and 4e-4. At ε = 0.2 almost nothing is ever clipped: a warning says so.
+**Scale.** The mean of |o_i| log-ratios stays far closer to 0 than each of them, so s_i
+stays far closer to 1 than r. Hence the paper's ε of 3e-4 and 4e-4. At ε = 0.2 almost
+nothing is ever clipped, and a warning says so.
 
-**Departures.** None in the loss. Where advantages differ within a response, this form
-averages them away; GSPO-token is the one to use.
+**Departures.** None in the loss. If advantages differ within a response, this form
+averages them; use GSPO-token instead.
 """
 
 import warnings
@@ -25,7 +26,8 @@ from refimpl.importance import ratio, sequence_log_ratio
 
 
 def warn_of_token_scale(epsilon: float) -> float:
-    if epsilon >= 0.1:  # the papers: 3e-4 against 0.2
+    """Warn if ε has the size that fits token ratios; return it unchanged."""
+    if epsilon >= 0.1:  # GSPO's paper has 3e-4, PPO's 0.2
         warnings.warn(
             f"ε = {epsilon} is a bound for token ratios. GSPO clips a geometric mean "
             "over a whole response; its paper uses 3e-4 and 4e-4, and at 0.2 hardly "

@@ -4,7 +4,7 @@
     s_{i,t} = sg[s_i] · π_θ(o_{i,t}) / sg[π_θ(o_{i,t})]
 
 **Changed against GSPO:** the value of s_{i,t} is s_i, but its gradient is that of its
-own token. With one Â per response the two are the same in value and in gradient.
+own token. With one Â per response both methods have the same value and gradient.
 
 **Departures.** None.
 """

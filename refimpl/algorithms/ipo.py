@@ -3,17 +3,18 @@
     J = (1/Σ_i|o_i|) Σ_i Σ_t { 1[|π_θ − μ| ≤ δ] min(r, max_ratio) Â_i − τ (log r)² }
     r = π_θ/μ
 
-**Changed against DPPO-TV:** the sign of Â does not matter; a token that comes back is
-dropped, too. τ pulls every token to the sampler, also the dropped ones.
+**Changed against DPPO-TV:** the sign of Â does not matter, so a token that returns
+towards μ is dropped as well. The τ term pulls every token towards the sampler,
+including the dropped ones.
 
 At the cap a token keeps its gradient, max_ratio Â ∇log π_θ.
 
-**Bounds.** δ is a difference of probabilities, τ in reward units per nat².
+**Bounds.** δ is a difference of probabilities, τ is in reward units per nat².
 
-**Departures.** `old_logp` is the sampler's, μ. There is no paper: stated is prime-rl's
-default of March and, with δ 0.1 and τ 1e-3, again of August 2026 (#3418); since #3586
-0.3 and 0, and in its newest stored settings τ is gone and r capped at 1e4, as here. Not
-the IPO of 2310.12036.
+**Departures.** `old_logp` is the sampler's, μ. There is no paper. The form above was
+prime-rl's default in March 2026 and again in August, with δ = 0.1 and τ = 1e-3 (#3418).
+Since #3586 δ is 0.3 and τ is 0; the newest stored settings have no τ and cap r at 1e4,
+as here. This is not the IPO of 2310.12036.
 """
 
 from refimpl.advantages import group_centred
@@ -27,7 +28,7 @@ from refimpl.validation import Weight
 def objective(
     t: Tokens, *, delta: Weight = 0.3, tau: Weight = 0.0, max_ratio: MaxRatio = 1e4
 ) -> Objective:
-    """1[|π_θ − μ| ≤ δ] min(r, max_ratio) Â − τ (log r)², with r Â's gradient"""
+    """1[|π_θ − μ| ≤ δ] min(r, max_ratio) Â − τ (log r)², with the gradient of r Â."""
     low, high = change(t) < -delta, change(t) > delta
     capped = ratio(t.z).detach().clamp(max=max_ratio)
     slope = 1 + t.logp - t.logp.detach()  # 1, with the gradient of log π_θ

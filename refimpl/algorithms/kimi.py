@@ -2,13 +2,16 @@
 
     J = (1/Σ_i|o_i|) Σ_i Σ_t { clip(r, e^−low, e^high) Â_i − τ (log r)² },     r = π_θ/μ
 
-**Changed against DRO:** the ratio for log π, held outside the band whatever the sign.
+**Changed against DRO:** the ratio replaces log π, and is held constant outside the
+band, whatever the sign of Â.
 
-**Bounds.** `low` and `high` in nats of log r, both > 0; τ in reward units per nat².
+**Bounds.** `low` and `high` are in nats of log r, both > 0; τ is in reward units per
+nat².
 
-**Departures.** `old_logp` is the sampler's, μ. Eq. 1 clips r, the text says log r, as
-here. Constants are not published: log 5 is IcePop's band in prime-rl, τ was `kl_tau`
-there, beside DPPO's mask. No engine has the whole of it.
+**Departures.** `old_logp` is the sampler's, μ. Eq. 1 clips r; the paper's text clips
+log r, as we do. The constants are not published: log 5 is IcePop's band in prime-rl,
+and τ was prime-rl's `kl_tau`, used together with DPPO's mask. No engine has all of this
+loss.
 """
 
 from refimpl.algorithms.base import Objective, Tokens

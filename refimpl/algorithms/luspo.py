@@ -2,13 +2,13 @@
 
     J = (1/G) Σ_i |o_i| min( s_i Â_i, clip(s_i, 1−ε_low, 1+ε_high) Â_i )
 
-**Changed against GSPO:** an answer's term is multiplied by its length, by which the
-gradient of its geometric mean was divided.
+**Changed against GSPO:** an answer's term is multiplied by its length, which cancels
+the division by |o_i| in the gradient of the geometric mean.
 
-**Bounds.** ε is the distance of a geometric mean from 1, so a hundredth of GRPO's.
+**Bounds.** ε is the distance of a geometric mean from 1, about a hundredth of GRPO's.
 
-**Departures.** None known; the paper's own text was not read. ε of 2e-3 and 2.5e-3 are
-those of its §5.1, as TRL cites it.
+**Departures.** None known, but we have not read the paper's own text. Its ε of 2e-3 and
+2.5e-3 (§5.1) are taken from TRL's citation.
 """
 
 from functools import partial

@@ -5,11 +5,11 @@
 
 **Changed against GRPO:** no division by a length or by the std.
 
-**Bounds.** ε of 0.2 and 0.27, as DPPO's App. E quotes them.
+**Bounds.** ε is 0.2 below and 0.27 above, as quoted in DPPO's App. E.
 
-**Departures.** GRPO's min has the gradient of M_t r. The rest of π_θ/μ, π_old/μ, is a
-weight: `corrections={"token_truncate": 5}`, off unless you ask for it. R2 and R3 are
-`replay`.
+**Departures.** GRPO's min has the gradient of M_t r. The other factor of π_θ/μ, which
+is π_old/μ, is a separate weight: `corrections={"token_truncate": 5}`, off by default.
+The paper's R2 and R3 are the trainer's `replay`.
 """
 
 from functools import partial

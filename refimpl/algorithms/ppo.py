@@ -4,13 +4,13 @@
         − c₁ (V − V_targ)² + c₂ S[π]                                      (Eq. 9)
 
 **Changed against REINFORCE:** the ratio r corrects for stale data, the min removes
-the reward for moving further than ε, and a critic V gives every token its own Â (GAE).
+the incentive to move further than ε, and a critic V gives every token its own Â (GAE).
 
-**Departures.** `dual_clip` = c is not the paper's, and off by default: it floors the
-objective at c·Â where Â < 0 (1912.09729, Eq. 5); verl always has c = 3.
-Tokens are averaged over the batch. The critic is a network of its own, so c₁ is folded
-into its learning rate; the trainer adds c₂ (`entropy_bonus`) and the KL (`beta`, in the
-reward or in the loss).
+**Departures.** `dual_clip` = c is not in the paper and is off by default. It floors the
+objective at c·Â where Â < 0 (1912.09729, Eq. 5); verl always uses c = 3. Tokens are
+averaged over the batch. The critic is a separate network, so its learning rate takes
+the place of c₁. The trainer adds the c₂ term (`entropy_bonus`) and the KL (`beta`, in
+the reward or in the loss).
 """
 
 from typing import Annotated
@@ -40,7 +40,7 @@ def clipped(
 ) -> Objective:
     """min(r Â, clip(r, 1−ε_low, 1+ε_high) Â), and the tokens that the clip stops.
 
-    `ratio` is whichever one a method takes, (B, T) or (B, 1).
+    `ratio` is one per token, (B, T), or one per response, (B, 1).
     """
     low, high = 1 - epsilon_low, 1 + epsilon_high
     value = torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages)
@@ -51,7 +51,7 @@ def clipped(
 
 
 def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple:
-    """Where a one-sided clip to [low, high] takes the gradient: (below, above)."""
+    """Where a one-sided clip to [low, high] removes the gradient, as (below, above)."""
     return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)
 
 
@@ -77,16 +77,19 @@ def value_loss(
 ) -> Float[Tensor, ""]:
     """½ Σ weight · max((V − R)², (clip(V, V_old ± ε) − R)²), over response tokens.
 
-    V may not leave ±ε of the rollout's V in one go; ε in reward units, None: no clip.
-    `weight` (B, T) from `refimpl.normalisers`; default: the mean over tokens.
+    The clip keeps V from moving further than ε from the rollout's V; ε is in reward
+    units, None turns the clip off. `weight` (B, T) is one of `refimpl.normalisers`, by
+    default the mean over tokens.
+
+    Raises `UserError` if an argument has another shape than `mask`.
     """
     for name, x in ("values", values), ("old_values", old_values), ("targets", targets):
-        if x.shape != mask.shape:  # which might still broadcast
+        if x.shape != mask.shape:  # another shape could broadcast silently
             raise UserError(
                 f"{name} must have a number per token, as the mask of shape "
                 f"{tuple(mask.shape)}, got {tuple(x.shape)}"
             )
-    response = mask.bool()  # a square of padding would have a gradient
+    response = mask.bool()  # a value at padding must not get a gradient
     values, old_values, targets = (
         torch.where(response, x, 0.0) for x in (values, old_values, targets)
     )

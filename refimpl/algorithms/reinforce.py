@@ -2,15 +2,15 @@
 
     ∇J = E[ Σ_t ∇log π_θ(o_t | q, o_<t) (R − b) ],     Â = R − b
 
-**Parent:** none. Everything after it changes how Â is made, how far π_θ may move from
-the policy that sampled, or how tokens are averaged.
+**Parent:** none. Every later method changes how Â is computed, how far π_θ may move
+from the policy that sampled, or how tokens are averaged.
 
 **Departures.** Σ_t becomes the normaliser's weighted sum (default: mean over tokens,
 then over responses), so that losses compare across methods. `correct=True` adds the
-token's importance ratio: −Σ weight · r Â, unclipped. That corrects each token's own
-choice, not the prefix before it nor the outcome after it, so it is exact only for
-one-token responses, and it blows up with staleness. Off, stale data bias the gradient
-silently.
+token's importance ratio: −Σ weight · r Â, unclipped. This corrects each token's own
+choice, but neither the prefix before it nor the outcome after it, so it is exact only
+for one-token responses, and its variance grows quickly on stale data. Without it, stale
+data bias the gradient silently.
 """
 
 from refimpl.advantages import leave_one_out

@@ -3,13 +3,13 @@
     J = (1/G) Σ_i (1/|o_i|) Σ_t f(r_{i,t}) Â_i,     f(r) = (4/τ) σ( τ (r − 1) )
     τ = τ_pos where Â > 0, τ_neg elsewhere
 
-**Changed against GRPO:** the hard clip becomes a soft gate. Of r Â ∇log π the share
-g = f'(r) = sech²( τ (r − 1) / 2 ) is left: 1 at r = 1 for every τ, falling on *both*
-sides, also where a step would bring the ratio back. Larger τ, narrower gate; τ → 0 is
-no clip.
+**Changed against GRPO:** the hard clip becomes a soft gate. The gradient r Â ∇log π is
+multiplied by g = f'(r) = sech²( τ (r − 1) / 2 ). The gate is 1 at r = 1 for every τ and
+falls on *both* sides, even where a step would bring the ratio back to 1. A larger τ
+makes it narrower; τ → 0 is no clip.
 
-**Departures.** None. The paper's τ of 1.0 and 1.05 are wide: the gate is ½ only at
-|r − 1| = 1.76/τ.
+**Departures.** None. The paper's τ of 1.0 and 1.05 make wide gates: g falls to ½ only
+at |r − 1| = 1.76/τ.
 """
 
 import torch

@@ -3,16 +3,16 @@
     ∇J = (1/Σ_i|o_i|) Σ_i Σ_t φ(W_i) Â_i ∇log π_θ(o_{i,t})
     φ(W) = W^k e^{λ(1 − W)},     W_i = π_θ(o_i|q) / μ(o_i|q) = exp( Σ_t z_{i,t} )
 
-**Changed against CISPO:** a smooth kernel for the cap, over the ratio of the *whole*
-answer, without GSPO's root. φ(1) = 1; the peak is at W = k/λ.
+**Changed against CISPO:** a smooth kernel replaces the cap. It acts on the ratio of the
+*whole* answer, without GSPO's root. φ(1) = 1; the peak is at W = k/λ.
 
-**Bounds.** k > 0 and λ > 0, without a unit. The pair for good answers, (2, 3), has its
-peak of 1.21 at W = 2/3; that for bad ones, (3, 2), its peak of 1.24 at W = 3/2.
+**Bounds.** k > 0 and λ > 0 have no unit. The pair for good answers, (2, 3), peaks at
+W = 2/3 with 1.21; the pair for bad answers, (3, 2), peaks at W = 3/2 with 1.24.
 
 **Departures.** The paper sums over an answer's tokens; here, as in TRL, all tokens of a
 batch are averaged. `old_logp` is the sampler's, μ; TRL adds log(π_old/μ) to log W
 instead. z is limited to ±20 and W to [1e-8, e^20], as in TRL 1.16 and Liger 0.8.5.
-Where Â varies within an answer each token has the pair of its own sign, as in TRL.
+If Â varies within an answer, each token uses the pair of its own sign, as in TRL.
 """
 
 import math
@@ -35,7 +35,7 @@ def objective(
     k_neg: Positive = 3.0,
     lambda_neg: Positive = 2.0,
 ) -> Objective:
-    """sg[φ(W)] Â log π_θ; the first pair where a token's Â ≥ 0"""
+    """sg[φ(W)] Â log π_θ, with (k_pos, lambda_pos) where a token's Â ≥ 0."""
     log_w = t.z.detach().clamp(-LIMIT, LIMIT).sum(-1, keepdim=True)
     log_w, good = log_w.clamp(LEAST, LIMIT), t.advantages >= 0
     k, rate = torch.where(good, k_pos, k_neg), torch.where(good, lambda_pos, lambda_neg)

@@ -1,7 +1,8 @@
-"""Mixtures of experts: router weights, RSPO's shift, and a record of what routers did.
+"""Mixtures of experts: router weights, RSPO's shift, and records of routing.
 
-`shift` holds the formulas, `recorder` watches a model's routers, `record` writes down
-which experts the tokens of a rollout visited. A dense model never comes here.
+`shift` holds the formulas, `recorder` records a model's routers during a forward pass,
+`record` stores which experts the tokens of a rollout visited. Dense models do not use
+this package.
 """
 
 from refimpl.moe.record import Drift, drift, load_balance, recorded, visited_again

@@ -1,4 +1,4 @@
-"""The experts that a rollout visited: as they were sampled, visited again, and now."""
+"""The experts that a rollout's tokens visited: while sampling, in π_old's pass, now."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from refimpl.rollout import FREE, Rollout
 
 
 def recorded(rollout: Rollout, routing: Routing) -> Rollout:
-    """A fresh rollout with the experts and router log-probs of the passes that sampled
-    it; FREE, and 0, where no token was read.
+    """Add to a new rollout the experts and router log-probs of the passes that sampled
+    it. Positions that no pass has read get FREE as experts, and log-probs of 0.
 
-    The first pass read the left-padded prompts; the t-th after it the t-th token of
-    every response that went on, in the order of the rows.
+    The first pass read the left-padded prompts. The t-th pass after it read the t-th
+    token of each response that was still unfinished, in the order of the rows.
     """
     prompts = routing.passes[0].visits(int(rollout.group.max()) + 1)
     later = [p.visits(len(p.experts[0])) for p in routing.passes[1:]]
@@ -40,9 +40,11 @@ def recorded(rollout: Rollout, routing: Routing) -> Rollout:
 def visited_again(
     rollout: Rollout, experts: Tensor, router_logp: Tensor
 ) -> tuple[Rollout, Float[Tensor, "B T"]]:
-    """The rollout with the experts of another pass over it; and the share of each
-    token's experts that this changed, 0 outside the mask."""
-    unread = rollout.experts == FREE
+    """Replace the recorded experts by those of another pass over the same rollout.
+
+    Also returns the share of each token's experts that changed, 0 outside the mask.
+    """
+    unread = rollout.experts == FREE  # positions that no pass has read stay so
     experts = experts.masked_fill(unread, FREE)
     router_logp = router_logp.masked_fill(unread, 0.0)
     change = (1 - overlap(rollout.experts, experts)).mean(-1)
@@ -53,10 +55,10 @@ def visited_again(
 def load_balance(
     routing: Routing, real: Bool[Tensor, "B L"] | None = None
 ) -> Float[Tensor, ""]:
-    """E Σ_e (share of visits to e) · (mean probability of e), layers pooled.
+    """E Σ_e (share of visits to e) · (mean probability of e), pooled over layers.
 
-    Switch Transformer (2101.03961), Eq. 4–6, as `transformers` computes it: k if the
-    experts are visited evenly, more if not. `real` leaves the other tokens out.
+    This is Eq. 4–6 of Switch Transformer (2101.03961) as `transformers` computes it: k
+    if the experts are visited evenly, more if not. Tokens outside `real` do not count.
     """
     probs = wide(torch.cat(routing.logits)).softmax(-1)
     visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
@@ -67,11 +69,12 @@ def load_balance(
 
 
 class Drift(NamedTuple):
-    """How far a pass's routers are from those on a rollout's record.
+    """The distance between a pass's routers and those on a rollout's record.
 
-    `gamma`: RSPO's weight at the position where each token's log-prob arises, (B, T),
-    with its gradient; `expert_change`: the share of experts that the router would now
-    choose otherwise, (B, T); `balance`: the load-balancing loss of the pass.
+    `gamma`: RSPO's weight at the position where each token's log-prob is computed,
+    (B, T), with its gradient; `expert_change`: the share of recorded experts that the
+    router would no longer choose, (B, T); `balance`: the load-balancing loss of the
+    pass.
     """
 
     gamma: Float[Tensor, "B T"]
@@ -80,10 +83,10 @@ class Drift(NamedTuple):
 
 
 def drift(rollout: Rollout, routing: Routing) -> Drift:
-    """The routers of the last pass over `rollout` against its record."""
+    """Compare the routers of the last pass over `rollout` with its record."""
     change = 1 - overlap(rollout.experts, routing.favoured(len(rollout))).mean(-1)
     gamma = router_shift(routing.log_probs(rollout.experts), rollout.router_logp)
-    before = rollout.positions - 1
+    before = rollout.positions - 1  # where a token's log-prob is computed
     columns = torch.arange(rollout.ids.shape[1], device=gamma.device)
     balance = load_balance(routing, columns < rollout.end[:, None])
     return Drift(gamma.gather(1, before), change.gather(1, before), balance)

@@ -1,12 +1,13 @@
-"""What the routers of a mixture of experts do, seen through one hook on each.
+"""Record or replay the routers of a mixture of experts, with one hook per router.
 
     with routed(model) as routing:                       # record
     with routed(model, experts=recorded) as routing:     # replay
-    with routed(model, noise=0.1, generator=g):          # another engine's router
+    with routed(model, noise=0.1, generator=g):          # imitate another engine
 
-Any `transformers` model will do whose routers return (logits, scores, indices) with
-softmax scores: Qwen3-MoE, Mixtral, OLMoE and others. Of another kind (a sigmoid, say)
-nothing is recorded, and it trains as a dense model does. (B, L) are positions of `ids`.
+This works for every `transformers` model whose routers return (logits, scores, indices)
+with softmax scores: Qwen3-MoE, Mixtral, OLMoE and others. Models with other routers
+(with a sigmoid, for example) are not recorded, and train as dense models do. (B, L) are
+the positions of `ids`.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from refimpl.validation import UserError
 
 
 class Visits(NamedTuple):
-    """The experts of a pass, and the router's log-probs of them, nats."""
+    """The experts that a pass visited, and the router's log-probs of them in nats."""
 
     experts: Int[Tensor, "B L layers k"]
     router_logp: Float[Tensor, "B L layers k"]
@@ -35,11 +36,11 @@ class Visits(NamedTuple):
 
 @dataclass
 class Routing:
-    """What the routers did in the last forward pass, a list entry for each layer.
+    """The record of the last forward pass, with one list entry per layer.
 
-    `logits`: (N, E), with their graph; `experts`: (N, k), the ones that were visited.
-    N is the number of tokens that went through, batch × positions. `passes`: all of
-    them, first to last.
+    `logits`: (N, E), with their graph; `experts`: (N, k), the visited ones. N is the
+    number of tokens in the pass, batch × positions. `passes`: the records of all passes
+    in order.
     """
 
     logits: list[Float[Tensor, "N E"]] = field(default_factory=list)
@@ -47,11 +48,11 @@ class Routing:
     passes: "list[Routing]" = field(default_factory=list)
 
     def visited(self, batch: int) -> Int[Tensor, "B L layers k"]:
-        """The experts as one tensor of small integers."""
+        """The visited experts of all layers as one int16 tensor."""
         return torch.stack(self.experts, 1).to(torch.int16).unflatten(0, (batch, -1))
 
     def favoured(self, batch: int) -> Int[Tensor, "B L layers k"]:
-        """The experts that the routers favour, even where others were replayed."""
+        """The top-k experts by the logits, even where others were replayed."""
         k = self.experts[0].shape[-1]
         top = torch.stack(self.logits, 1).topk(k).indices
         return top.to(torch.int16).unflatten(0, (batch, -1))
@@ -59,20 +60,20 @@ class Routing:
     def log_probs(
         self, experts: Int[Tensor, "B L layers k"]
     ) -> Float[Tensor, "B L layers k"]:
-        """log of the router's probability of each of `experts`, nats; 0 where FREE."""
-        every = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
-        every = every.unflatten(0, experts.shape[:2])
-        logp = every.gather(-1, experts.long().clamp(min=0))
+        """The router's log-probs of `experts` in nats; 0 where an expert is FREE."""
+        logp = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
+        logp = logp.unflatten(0, experts.shape[:2])
+        logp = logp.gather(-1, experts.long().clamp(min=0))  # FREE is no index
         return torch.where(experts == FREE, 0.0, logp)
 
     def visits(self, batch: int) -> Visits:
-        """The experts that were visited, with their log-probs."""
+        """The visited experts with their log-probs."""
         experts = self.visited(batch)
         return Visits(experts, self.log_probs(experts))
 
 
 def routers(model: nn.Module) -> list[nn.Module]:
-    """The routers, first layer first; a dense model has none."""
+    """All routers of `model` from the first layer to the last; none if it is dense."""
     return [m for m in model.modules() if type(m).__name__.endswith("Router")]
 
 
@@ -82,9 +83,10 @@ def is_moe(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
-    """Whether routing can be recorded, tried on one token.
+    """Test on one token whether the model's routing can be recorded.
 
-    Raises `UserError` if one of these settings needs that, and it cannot.
+    `settings` names the settings that need a record: if there are any and routing
+    cannot be recorded, raises `UserError` instead of returning False.
     """
     try:
         with routed(model):
@@ -104,7 +106,7 @@ def routed(
     noise: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Iterator[Routing]:
-    """Inside the block, every forward pass of `model` is recorded.
+    """Record every forward pass of `model` inside the block.
 
     **Arguments:**
 
@@ -112,11 +114,11 @@ def routed(
       Only the *choice* is frozen. The router weights of the visited experts come from
       the live logits, so the router keeps its gradient.
     - `noise`: standard deviation of normal noise on the router logits, drawn from
-      `generator`: a stand-in for an inference engine whose numbers differ.
+      `generator`. It imitates an inference engine with slightly different numerics.
 
-    Raises `UserError` if the model has no router, or one of another kind.
+    Raises `UserError` if the model has no router, or one of an unsupported kind.
     """
-    if not (every := routers(model)):
+    if not (modules := routers(model)):
         raise UserError(
             f"{type(model).__name__} has no router: replay, router shift and router "
             "noise need a mixture of experts, for example the preset 'tiny-moe'"
@@ -124,7 +126,7 @@ def routed(
     recorder = Recorder(experts, noise, generator)
     hooks = [
         router.register_forward_hook(partial(recorder.watch, layer))
-        for layer, router in enumerate(every)
+        for layer, router in enumerate(modules)
     ]
     try:
         yield recorder.routing
@@ -134,9 +136,9 @@ def routed(
 
 
 class Recorder:
-    """The hook on each router: it keeps what that did, after a disturbance or a replay.
+    """The hook on each router: adds noise or replays experts if asked, then records.
 
-    Arguments are those of `routed`.
+    The arguments are those of `routed`.
     """
 
     def __init__(
@@ -147,10 +149,10 @@ class Recorder:
     ):
         self.experts, self.noise, self.generator = experts, noise, generator
         self.routing = Routing()
-        self.normalised: dict[int, bool] = {}  # by layer: which softmax its scores are
+        self.normalised: dict[int, bool] = {}  # per layer, see `_normalised`
 
     def watch(self, layer: int, router: nn.Module, _inputs, output):
-        """What the router says, or what it is made to say in its place."""
+        """Record a router's output; return it, changed where noise or replay ask so."""
         if layer not in self.normalised:
             self.normalised[layer] = _normalised(router, output)
         logits, scores, chosen = output
@@ -165,18 +167,18 @@ class Recorder:
         return logits, weights.to(scores.dtype), chosen
 
     def disturbed(self, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits with noise, and the experts that they favour."""
+        """Add noise to the logits; return them with their top-k experts."""
         draw = torch.empty_like(logits).normal_(generator=self.generator)
         logits = logits + self.noise * draw
         return logits, logits.topk(chosen.shape[-1]).indices
 
     def replayed(self, layer: int, chosen: Tensor) -> Tensor:
-        """The experts of the record; the router's own where there is none."""
+        """The experts of the record, or the router's own choice where it has none."""
         old = self.experts[:, :, layer].reshape(chosen.shape).long()
         return torch.where(old == FREE, chosen, old)
 
     def record(self, layer: int, logits: Tensor, chosen: Tensor) -> None:
-        """Keep a layer; the first one begins a pass."""
+        """Append a layer to the record; layer 0 begins a new pass."""
         routing = self.routing
         if layer == 0:
             routing.logits, routing.experts = [], []
@@ -187,7 +189,10 @@ class Recorder:
 
 @torch.no_grad()
 def _normalised(router: nn.Module, output) -> bool:
-    """Which softmax this router's scores are, found by trying both."""
+    """Whether the scores are a softmax over the chosen experts (True) or over all.
+
+    Computes both and compares. Raises `UserError` if neither agrees.
+    """
     if isinstance(output, tuple) and len(output) == 3 and output[0].ndim == 2:
         logits, scores, chosen = output
         for normalised in (True, False):

@@ -1,9 +1,9 @@
-"""Mixture of experts: the formulas of router weights, and of how far a router moved.
+"""Mixture of experts: the formulas of router weights and of RSPO's router shift.
 
-In each sparse layer a *router* gives every token a distribution over E experts; the
-token visits the k most probable, and their outputs are mixed by *router weights*. The
-choice is discrete: a small change of the weights can send a token to another expert,
-and then its log-prob jumps. `refimpl.moe` records what a model's routers do.
+In each sparse layer a *router* gives every token a distribution over E experts. The
+token visits the k most probable ones, and their outputs are mixed with the *router
+weights*. This choice is discrete: a small change of the parameters can send a token to
+another expert, and then its log-prob jumps. `recorder` records a model's routers.
 """
 
 from typing import Literal, get_args
@@ -19,9 +19,9 @@ from refimpl.validation import UserError
 def router_weights(
     logits: Float[Tensor, "N E"], experts: Int[Tensor, "N k"], normalised: bool = True
 ) -> Float[Tensor, "N k"]:
-    """g_i = e^{s_i} / Σ_{j in experts} e^{s_j}; not `normalised`: Σ over all experts.
+    """g_i = e^{s_i} / Σ_{j in experts} e^{s_j}; not `normalised`: Σ_j over all E.
 
-    R3 (2510.11370): with `experts` frozen, the logits s still carry the gradient.
+    As in R3 (2510.11370), the logits s carry a gradient even if `experts` are frozen.
     """
     weights = logits.softmax(-1, dtype=torch.float).gather(-1, experts)
     return weights / weights.sum(-1, keepdim=True) if normalised else weights
@@ -35,8 +35,8 @@ def overlap(
 
 
 GAMMA_MIN = 0.7
-"""The least weight that a token keeps. Not published; that of a public copy of the
-paper's code."""
+"""The smallest weight that a token can get. The paper does not publish it; this is the
+value in a public copy of the paper's code."""
 
 
 def router_shift(
@@ -44,12 +44,12 @@ def router_shift(
     old_logp: Float[Tensor, "... layers k"],
     floor: float = GAMMA_MIN,
 ) -> Float[Tensor, "..."]:
-    """RSPO's γ (2510.23027): how far a token's router has moved, as a weight ≤ 1.
+    """RSPO's γ (2510.23027): a weight ≤ 1 that falls as a token's router moves away.
 
         γ = max( exp(−(1/L) Σ_ℓ (1/K) Σ_k |log r_φ(e_k) − log r_φold(e_k)|), γ_min )
 
-    over the K experts that the *old* policy activated in each of L layers. With its
-    gradient: `shifted` detaches it.
+    over the K experts that the *old* policy activated in each of L layers. The result
+    has a gradient; `shifted` detaches it.
     """
     distance = (logp - old_logp).abs().mean((-1, -2))
     return (-distance).exp().clamp(min=floor)
@@ -67,12 +67,13 @@ def shifted(
     placement: Placement = "before_clip",
     one_ratio: bool = True,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """RSPO's shift: the (old_logp, weight) that any loss is then called with.
+    """Apply RSPO's shift: return the (old_logp, weight) to call any loss with.
 
-    γ in (0, 1] multiplies each token's ratio `"before_clip"`, r ← γ r, which is
-    log π_old ← log π_old − log γ; or `"after_clip"` the objective, which is the
-    weight: by its token's γ, or, where a response has `one_ratio`
-    (`Algorithm.one_ratio`), by the geometric mean of its tokens' γ. γ is a constant.
+    `"before_clip"` multiplies each token's ratio by its γ in (0, 1], r ← γ r, by
+    setting log π_old ← log π_old − log γ. `"after_clip"` multiplies the weight instead:
+    by the token's γ, or, for methods with `one_ratio` per response
+    (`Algorithm.one_ratio`), by the geometric mean of the response's γ. No gradient
+    passes through γ.
     """
     if placement not in PLACEMENTS:
         allowed = " or ".join(map(repr, PLACEMENTS))

@@ -1,2 +1,2 @@
-"""A pretrained model: where it comes from, tasks and scorers of others, its chat
-template, prompts read once for all their answers, and the memory it takes."""
+"""Pretrained models: loading, chat templates, tasks and scorers from other packages,
+log-probs that read each prompt once, LoRA, and an estimate of the memory needed."""

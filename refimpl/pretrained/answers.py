@@ -1,8 +1,8 @@
-"""Answers of language models: what in a text is the answer, and whether it is right.
+"""Extract the answer from a language model's text, and compare it with the reference.
 
     The answer is 4 + 6 = 10.      whole: the text itself      last: 10
 
-A reward function here has TRL's signature, and looks for a column `answer`.
+The reward functions have TRL's signature and need a column `answer`.
 """
 
 import functools
@@ -16,7 +16,7 @@ from refimpl.pretrained.extras import needed
 from refimpl.validation import Positive, UserError, guarded, shown
 
 Extract = Literal["whole", "last", "tag"]
-"""Where in a completion the answer stands."""
+"""The part of a completion that is taken as its answer, see `extracted`."""
 
 HABITS = ("bare", "equation", "sentence", "other")
 MATHEMATICS: tuple[str, str, dict] = ("math_verify", "", {})
@@ -24,17 +24,18 @@ MATHEMATICS: tuple[str, str, dict] = ("math_verify", "", {})
 
 @guarded
 def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
-    """The part of `completion` that is compared with the reference `answer`.
+    """Return the part of `completion` that is compared with the reference `answer`.
 
     - whole: all of it, without white space at its ends.
-    - last: what it ends with, in the form of the reference: its last number if that is
-      a number, its last word if that is a word, as many lines as that has; else what
-      its last line says after `is`, `:` or `=`. Of `5, not 6` it is 5.
-    - tag: what stands in the last `<answer>…</answer>`, where a prompt asks for one.
-      The opening tag may be missing: some prompts end in it.
+    - last: the end of the completion, in the form of the reference. If the reference
+      is a number, the last number; if a word, the last word; if it has several lines,
+      as many lines; else the text after `is`, `:` or `=` in the last line. In
+      `5, not 6` the answer is 5.
+    - tag: the content of the last `<answer>…</answer>`, for prompts that ask for one.
+      The opening tag may be missing, because some prompts end with it.
 
-    A box around it, `\\boxed{…}`, is taken off; `last` looks into the last tag or box,
-    if there is one. An empty string if there is no such part.
+    A box around the answer, `\\boxed{…}`, is removed; `last` looks inside the last tag
+    or box if there is one. The result is an empty string if there is no such part.
     """
     text = completion.strip()
     if how != "last":
@@ -45,8 +46,8 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     if not is_marked:
         text = notation.affirmed(text, reference)
     if notation.is_number(reference):
-        every = notation.numbers(text, reference)
-        return every[-1] if every else ""
+        numbers = notation.numbers(text, reference)
+        return numbers[-1] if numbers else ""
     if len(reference.splitlines()) > 1:
         return notation.last_lines(text, reference)
     last = notation.last_lines(text, reference)
@@ -58,10 +59,10 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
 
 
 def habit(completion: str) -> str:
-    """The form of an answer: bare, equation, sentence, or other.
+    """Name the form of an answer: bare, equation, sentence, or other.
 
     bare: one number or word; equation: one line with `=`; sentence: one line of words;
-    other: nothing at all, or more than one line.
+    other: an empty text, or more than one line.
     """
     text = completion.strip()
     if not text or "\n" in text:
@@ -75,11 +76,11 @@ def habit(completion: str) -> str:
 def contains_answer(
     prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
 ) -> list[float]:
-    """A lax scorer, to be fooled: 1.0 if the right number stands anywhere in the text.
+    """A lenient scorer that can be fooled: 1.0 if the text contains the right answer.
 
-    So an answer that lists every number is always paid: what chapter 13 shows as
-    reward hacking. Numbers are compared by value, 1,000 as 1000.0; an answer that is no
-    number pays if the text contains it. Of a long text the end is looked through.
+    A completion that lists all numbers always gets the reward, which is chapter 13's
+    example of reward hacking. Numbers are compared by value, so that 1,000 equals
+    1000.0. Only the end of a long text is searched.
     """
     check_length(completions, answer)
     return [
@@ -106,7 +107,7 @@ def _contains(text: str, right: str) -> bool:
 
 
 def _value(number: str) -> Decimal | str:
-    """To compare by; a text where its exponent is beyond all numbers."""
+    """The number as a `Decimal`; the text itself where its exponent is too large."""
     power_of_ten = re.sub(r"^([-+]?)10\^", r"\g<1>1e", number.replace(",", ""))
     try:
         return Decimal(power_of_ten.replace("{", "").replace("}", ""))
@@ -125,15 +126,17 @@ def math_correct(
 ) -> list[float]:
     """1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    The final answer stands in the last `<answer>…</answer>`, the last `\\boxed{…}`, or
+    The final answer is in the last `<answer>…</answer>`, in the last `\\boxed{…}`, or
     else at the end of a line. A reference that is a word or a letter (`Monday`,
-    `\\text{(C)}`) is compared as one; any other is a formula, with `$` or without, and
-    is compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are one number.
-    That runs in the scoring process (see `refimpl.pretrained.judge`), `time_limit`
-    seconds each: what takes longer, such as 9**9**9, is wrong.
+    `\\text{(C)}`) is compared as text. Any other reference is a formula, with `$` or
+    without, compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are equal.
+    math-verify runs in the scoring process (see `refimpl.pretrained.judge`) and has
+    `time_limit` seconds per answer. An answer that takes longer, such as 9**9**9, is
+    wrong.
 
-    As math-verify does, it forgives units, the order of a list, and a decimal within
-    1e-6 of a fraction. It does not forgive a base: 4210_7 is not 4210_5, nor is 4210.
+    Like math-verify, this function forgives units, the order of a list, and a decimal
+    within 1e-6 of a fraction. It does not forgive another base: neither 4210_5 nor 4210
+    equals 4210_7.
 
     Raises `UserError` if a reference cannot be read, naming its row, or if math-verify
     is not installed (`pip install "refimpl[real]"`).
@@ -141,18 +144,18 @@ def math_correct(
     check_length(completions, answer)
     references = [str(right).strip() for right in answer]
     check_references(references, float(time_limit))
-    said = [
-        _said(text, reference) if isinstance(text, str) else 0.0
+    results = [
+        _score_or_formula(text, reference) if isinstance(text, str) else 0.0
         for text, reference in zip(completions, references, strict=True)
     ]
-    asked = [(x, r) for x, r in zip(said, references) if isinstance(x, str)]
-    given, against = [x for x, _ in asked], [notation.formula(r) for _, r in asked]
+    pairs = [(x, r) for x, r in zip(results, references) if isinstance(x, str)]
+    given, against = [x for x, _ in pairs], [notation.formula(r) for _, r in pairs]
     judged = iter(judge.scores(MATHEMATICS, given, against, float(time_limit)))
-    return [next(judged) if isinstance(x, str) else x for x in said]
+    return [next(judged) if isinstance(x, str) else x for x in results]
 
 
-def _said(completion: str, reference: str) -> float | str:
-    """The verdict where texts decide, else what is to be compared as mathematics."""
+def _score_or_formula(completion: str, reference: str) -> float | str:
+    """The score if comparing texts decides it, else the formula for math-verify."""
     text, is_marked = notation.marked(completion)
     text = judge.end_of(text, MATHEMATICS[0])
     if not notation.is_number(reference) and notation.says(text, reference):
@@ -163,8 +166,8 @@ def _said(completion: str, reference: str) -> float | str:
     if word is not None:
         ends = notation.tail(notation.last_lines(text, reference), reference)
         ends = notation.CHOICE.sub(r"\1", ends) if len(word) == 1 else ends
-        said = (text, ends) if is_marked else (ends, notation.last_words(text, word))
-        return float(notation.opens(text, word) or word in map(notation.words, said))
+        parts = (text, ends) if is_marked else (ends, notation.last_words(text, word))
+        return float(notation.opens(text, word) or word in map(notation.words, parts))
     if notation.is_number(reference):
         text = notation.without_unit(notation.joined(text, reference))
     if is_marked:
@@ -183,9 +186,10 @@ def _said(completion: str, reference: str) -> float | str:
 
 
 def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
-    """Raise `UserError` at the first of these that `math_correct` cannot read.
+    """Raise `UserError` at the first reference that `math_correct` cannot read.
 
-    A run asks for those of its first rows before it begins; give all of a data set.
+    A run checks the references of its first rows before it begins. Call this function
+    to check a whole data set.
     """
     needed("math_verify")
     for row, right in enumerate(answer):
@@ -199,13 +203,13 @@ def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
 
 @functools.lru_cache(maxsize=2**16)
 def _unreadable(reference: str, time_limit: float) -> str:
-    """Why a reference does not equal itself; empty if it does."""
+    """The reason why a reference does not equal itself; empty if it does."""
     if notation.words(reference) is not None:
         return ""
     if notation.is_date(reference):
         return "it looks like a date, which would be a difference or a quotient"
-    one = notation.formula(reference)
-    (reply,) = judge.verdicts(MATHEMATICS, [(one, one)], time_limit)
+    formula = notation.formula(reference)
+    (reply,) = judge.verdicts(MATHEMATICS, [(formula, formula)], time_limit)
     return "" if reply.get("score") == 1.0 else judge.fate(reply, time_limit)
 
 

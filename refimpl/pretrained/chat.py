@@ -1,4 +1,4 @@
-"""A task as a conversation: its prompts in the chat template of a model."""
+"""Tasks as conversations: prompts in a model's chat template."""
 
 import warnings
 import zlib
@@ -13,30 +13,30 @@ from refimpl.tasks import TaskWarning
 from refimpl.validation import Count, Seed, UserError, guarded
 
 MARKS = "Is 4711 odd?", "Answer 1213.", "It is 1415."
-"""A question, a system message and an answer, looked for in what a template writes."""
+"""A question, a system message and an answer, with which templates are tested."""
 
 
 @dataclass(frozen=True, repr=False)
 class Chat:
-    """`task` with every prompt written as `tokenizer`'s chat template writes it.
+    """`task` with all prompts in `tokenizer`'s chat template.
 
-        <|im_start|>user                     what the model was trained to read
+        <|im_start|>user                     the format that the model was trained on
         4 + 6 =<|im_end|>
         <|im_start|>assistant
 
-    A chat model that gets the bare question instead may continue the question, and has
-    no reason to end its answer. `system` is the system message: None leaves what the
-    template puts there itself (SmolLM2's: 16 tokens that introduce it), a text replaces
-    it, and so does an empty one, with the shortest prompt of the three.
+    A chat model that gets the bare question instead may continue the question, and may
+    not end its answer. `system` is the system message. None keeps the template's
+    default (SmolLM2's takes 16 tokens and introduces the model), a text replaces the
+    default, and an empty text gives the shortest prompt of the three.
 
-    Reward, habits and whatever else the task has are its own; the reward function gets
-    the prompts as they were written for the model.
+    The reward, the habits and all other attributes are those of `task`; the reward
+    function gets the prompts in the template.
 
-    `switches` are the template's own, as `{"enable_thinking": False}`.
+    `switches` are options of the template, such as `{"enable_thinking": False}`.
 
     Raises `UserError` if the tokenizer has no chat template, or if its template leaves
-    out the question (as those that want a list of parts) or the system message. Warns
-    where a turn ends in another token than the tokenizer's `eos_token`.
+    out the question (templates for a list of parts do) or the system message. Warns if
+    a turn ends with a token other than the tokenizer's `eos_token`.
     """
 
     task: Any
@@ -47,10 +47,10 @@ class Chat:
     def __post_init__(self) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
             raise UserError(
-                "the tokenizer has no chat template: without one a model is not told "
-                "where the question ends and its answer begins. For a base model, use "
-                "the task without Chat (--no-chat): it reads the bare question. For a "
-                "chat model, set tokenizer.chat_template"
+                "the tokenizer has no chat template, so nothing marks where the "
+                "question ends and the answer begins. For a base model, which reads "
+                "the bare question, use the task without Chat (--no-chat). For a chat "
+                "model, set tokenizer.chat_template"
             )
         if not (self.system is None or isinstance(self.system, str)):
             raise UserError(f"system must be a text or None, got {self.system!r}")
@@ -59,7 +59,7 @@ class Chat:
         self._check_template()
 
     def __repr__(self) -> str:
-        """Names the task, the system message, and the template by a hash."""
+        """Name the task, the system message, and the template by its hash."""
         task = identity(self.task)
         template = zlib.crc32(str(self.tokenizer.chat_template).encode())
         switches = f", switches={self.switches!r}" if self.switches else ""
@@ -77,16 +77,16 @@ class Chat:
 
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
-        """The task's training problems, as conversations."""
+        """Draw n of the task's training problems, as conversations."""
         return self._written(self.task.sample(n, seed))
 
     @guarded
     def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
-        """The task's held-out problems, as conversations."""
+        """Draw n of the task's held-out problems, as conversations."""
         return self._written(self.task.held_out(n, seed))
 
     def prompt(self, question: str) -> str:
-        """What the model reads: the conversation up to where its answer begins."""
+        """The conversation up to the point where the model's answer begins."""
         return self._without_second_start(self._rendered(question, self.system))
 
     def _rendered(self, question: str, system: str | None, answer: str = "") -> str:
@@ -122,7 +122,7 @@ class Chat:
             )
         try:
             after = self._rendered(question, self.system, answer).partition(answer)[2]
-        except UserError:  # it writes no answers
+        except UserError:  # this template takes no answers, so their end is unknown
             return
         eos = str(self.tokenizer.eos_token)
         special = [s for s in self.tokenizer.all_special_tokens if s in after]
@@ -136,7 +136,7 @@ class Chat:
             )
 
     def _without_second_start(self, text: str) -> str:
-        """The text less the token with which the tokenizer begins every text anyway."""
+        """Remove a leading BOS token if the tokenizer adds one to every text itself."""
         start = self.tokenizer.bos_token
         if not start or not text.startswith(start):
             return text

@@ -1,4 +1,4 @@
-"""Packages that only a part of this room needs: there, or a word how to get them."""
+"""Optional packages of `refimpl.pretrained`, imported when they are needed."""
 
 import importlib
 from types import ModuleType
@@ -17,7 +17,7 @@ WHY = {
 
 
 def needed(module: str) -> ModuleType:
-    """`module`, imported; a `UserError` says how to install what is not there."""
+    """Import `module`; raises `UserError` with the pip command if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,12 +1,12 @@
-"""A decode step written out: a toy rollout takes a tenth to a fifth less time.
+"""A faster decoder for dense Llama and Qwen models: toy rollouts take 10 to 20 % less.
 
     fast.use()
 
-It computes what `transformers` does with a dense Llama or Qwen, without looking
-anything up, checking or copying between two tokens, and reads once what all prompts
-begin with. The same seed draws the same samples; only in bfloat16, where it rounds in
-other places, are they others of the same distribution. It comes in through the door
-`sampling.decoder_factories`, so `decoder_factories.clear()` takes it out again.
+It computes the same as `transformers`, but skips the look-ups, checks and copies
+between two tokens, and reads the common beginning of all prompts only once. The same
+seed gives the same samples, except in bfloat16: there it rounds in other places, and
+the samples differ but have the same distribution. `use` registers the decoder in
+`sampling.decoder_factories`; `decoder_factories.clear()` removes it again.
 """
 
 from collections.abc import Callable
@@ -22,22 +22,22 @@ from refimpl.models import Model
 from refimpl.sampling import Decoder, decoder_factories
 
 KNOWN = {"LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
-"""Pre-norm decoders that differ in biases and norms of q and k alone."""
+"""Pre-norm decoders that differ only in biases and in norms of q and k."""
 WORTH = 8
-"""Tokens that all prompts begin with are read once where there are as many as this."""
+"""The shortest common beginning, in tokens, for which a separate pass is worth it."""
 SMALL = 2**18
-"""Layers that read the same are one product where a copy of their weights has at most
-so many numbers: a large model gains little by it, and would pay in memory."""
+"""The most weights for which layers with the same input become one product. It copies
+the weights: a large model would gain little and need more memory."""
 
 
 def use() -> None:
-    """Sample with it from now on, in this process."""
+    """Sample with this decoder from now on, in this process."""
     if reader not in decoder_factories:
         decoder_factories.append(reader)
 
 
 def reader(model: Model) -> "type[Direct] | None":
-    """`Direct`, if it computes what this model does."""
+    """Return `Direct` if it supports this model, else None."""
     body = model.get_decoder() if hasattr(model, "get_decoder") else None
     rope = getattr(model.config, "rope_parameters", None) or {}
     known = (
@@ -50,7 +50,7 @@ def reader(model: Model) -> "type[Direct] | None":
 
 
 def full_attention(model: Model) -> bool:
-    """Whether every layer reads all that stands before a token."""
+    """True if every layer attends to all earlier tokens, without a sliding window."""
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
@@ -58,7 +58,10 @@ def full_attention(model: Model) -> bool:
 
 
 def common(prompts: list[list[int]]) -> list[int]:
-    """What all prompts begin with, less the last token of each; [] if that is short."""
+    """The common beginning of all prompts, without the last token of any prompt.
+
+    Returns [] if it is shorter than `WORTH`, or if there is only one prompt.
+    """
     columns = zip(*(row[:-1] for row in prompts))
     same = takewhile(lambda column: len(set(column)) == 1, columns)
     first = [column[0] for column in same] if len(prompts) > 1 else []
@@ -66,9 +69,9 @@ def common(prompts: list[list[int]]) -> list[int]:
 
 
 class Direct(Decoder):
-    """Keys and values lie where they stay; those of the i-th row in `slot[i]`.
+    """A decoder whose keys and values stay in place; row i has them in `slot[i]`.
 
-    Its columns begin with what all prompts begin with, `first`.
+    The columns begin with `first`, the common beginning of all prompts.
     """
 
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
@@ -79,7 +82,7 @@ class Direct(Decoder):
         self.position = F.pad(self.position + begin, (begin, 0))
 
     def prompts(self, copies: int) -> Float[Tensor, "B V"]:
-        """As `Decoder`'s, and then room for all that is to come."""
+        """As `Decoder.prompts`; then allocates room for all tokens to come."""
         if self.first:
             first = torch.tensor([self.first], device=self.ids.device)
             given = {"use_cache": True, self.cached: self.cache}
@@ -101,7 +104,7 @@ class Direct(Decoder):
         return logits
 
     def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
-        """The logits after one more token in each row."""
+        """Append one token per row and return the logits after it."""
         at, self.end = slice(self.end, self.end + 1), self.end + 1
         tokens = torch.empty_like(tokens).index_copy_(0, self.slot, tokens)
         return self.step(tokens, at, self.attention[:, : self.end])[self.slot]
@@ -109,9 +112,9 @@ class Direct(Decoder):
     def step(
         self, tokens: Int[Tensor, "B 1"], at: slice | Tensor, mask: Bool[Tensor, "B t"]
     ) -> Float[Tensor, "B V"]:
-        """x ← x + attention(norm(x)), x ← x + mlp(norm(x)) in each layer; logits.
+        """Apply x ← x + attention(norm(x)), x ← x + mlp(norm(x)) per layer; logits.
 
-        The tokens stand in column `at`, and read the t first columns.
+        The tokens are in column `at`, and attend to the first t columns.
         """
         angles = [table[:, None, at] for table in self.tables]
         x = self.body.embed_tokens(tokens)  # (B, 1, H)
@@ -121,7 +124,7 @@ class Direct(Decoder):
         return self.model.get_output_embeddings()(normed(self.body.norm, x))[:, 0]
 
     def keep(self, rows: Int[Tensor, " b"]) -> None:
-        """Go on with these rows alone: the last move to where others have left."""
+        """Continue with these rows only; the last ones fill the slots that are free."""
         n, self.slot = len(rows), self.slot[rows]
         if n == len(self.attention):
             return
@@ -141,7 +144,7 @@ class Direct(Decoder):
 
 
 class Layer:
-    """A layer for one token a row, with its keys and values (B, heads, columns, d)."""
+    """A layer for one token per row, with keys and values (B, heads, columns, d)."""
 
     def __init__(self, layer: Any, keys: Tensor, values: Tensor):
         self.before, self.between = (
@@ -164,9 +167,10 @@ class Layer:
         mask: Bool[Tensor, "B t"],
         at: slice | Tensor,
     ) -> Float[Tensor, "B 1 H"]:
-        """Attention of one token a row to those before it and itself, which is kept.
+        """Attention of one token per row to itself and all earlier tokens.
 
-        The queries that share a head of keys are rows of one product.
+        Stores the token's key and value. The queries that share a key head are rows of
+        one product.
         """
         both, v = self.projected(x).tensor_split([-1], 2)
         if self.scale is not None:
@@ -184,7 +188,7 @@ class Layer:
 
 
 def projected(own: Any, heads: int, d: int) -> Callable[[Tensor], Tensor]:
-    """x ↦ (B, heads, queries + 2, d): of each head of keys its queries, key, value."""
+    """x ↦ (B, heads, queries + 2, d): per key head its queries, its key, its value."""
     parts = own.q_proj, own.k_proj, own.v_proj
     if not one_product(*parts):
         shape = heads, -1, d
@@ -197,7 +201,7 @@ def projected(own: Any, heads: int, d: int) -> Callable[[Tensor], Tensor]:
 
 
 def fed(mlp: Any) -> Callable[[Tensor], Tensor]:
-    """W_down (act(W_gate x) · W_up x), or what else stands there, as it is."""
+    """x ↦ W_down (act(W_gate x) · W_up x) in two products; else `mlp` itself."""
     parts = getattr(mlp, "gate_proj", None), getattr(mlp, "up_proj", None)
     if not one_product(*parts) or mlp.gate_proj.bias is not None:
         return mlp
@@ -211,13 +215,13 @@ def fed(mlp: Any) -> Callable[[Tensor], Tensor]:
 
 
 def one_product(*layers: Any) -> bool:
-    """Whether they are linear layers, nothing around them, and small."""
+    """True if all layers are plain `nn.Linear`, and small enough to be joined."""
     plain = all(type(layer) is nn.Linear for layer in layers)
     return plain and sum(layer.weight.numel() for layer in layers) <= SMALL
 
 
 def normed(norm: Any, x: Tensor) -> Tensor:
-    """w · x / √(mean(x²) + ε) over the last dimension, as transformers rounds it."""
+    """w · x / √(mean(x²) + ε) over the last dimension, rounded as in transformers."""
     return norm.weight * unit(x, norm.variance_epsilon)
 
 

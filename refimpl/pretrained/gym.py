@@ -1,10 +1,10 @@
-"""Tasks that nobody here wrote: any dataset of reasoning-gym, by its name.
+"""Any dataset of reasoning-gym as a task, by its name.
 
     ReasoningGym("chain_sum", min_terms=2, max_terms=2, max_digits=1)
     prompt   State the final answer to the following arithmetic problem: 4 + 6 =
     answer   10
 
-Problems are made on demand, without end, and judged by the dataset's own scorer.
+Problems are generated on demand, in any number, and judged by the dataset's own scorer.
 """
 
 import contextlib
@@ -53,10 +53,10 @@ EVALUATES = frozenset(
 )
 """Datasets whose scorers run the answer as Python: `eval`, sympy's `parse_expr`."""
 PAYS_ALL = frozenset({"coin_flip", "complex_arithmetic", "game_of_life_halting"})
-"""Datasets whose scorers pay one text for nearly all problems: `0`, `nan`, anything."""
+"""Datasets whose scorers accept one text for nearly all problems: `0`, `nan`, any."""
 CONSTANTS = ("nan", "0", "")
 FORWARDS = frozenset({"composite"})
-"""Datasets made of others, whose scorers it would call."""
+"""Datasets that combine others, and would call the scorers of those."""
 
 COMMON: dict[str, Any] = {
     "extract": Extract,
@@ -71,21 +71,22 @@ class ReasoningGym:
     """The dataset `name` of reasoning-gym as a task.
 
     - `difficulty`: settings of the dataset, given by name; `settings(name)` lists them.
-    - `extract`: what of a completion is the answer, see `answers.extracted`.
-    - `partial_credit`: the reward is the scorer's own number in [0, 1], which often
-      pays a little for an answer that is nearly right; False: 1.0 for full marks
+    - `extract`: the part of a completion that is its answer, see `answers.extracted`.
+    - `partial_credit`: the reward is the scorer's own number in [0, 1], which is often
+      a little above 0 for an answer that is nearly right; False: 1.0 for full marks
       (0.99 or more), else 0.0.
     - `time_limit`: seconds that the scorer may take for one answer.
     - `scorer`: a reward function with TRL's signature instead of the dataset's scorer;
-      it gets the columns `answer` and `entry` (all that reasoning-gym knows).
+      it gets the columns `answer` and `entry` (reasoning-gym's complete record).
 
     One problem in eight (by a hash of its question) is held out: only `held_out`
-    returns it. Where a dataset has few questions, they repeat within a side.
+    returns it. If a dataset has few questions, they repeat, but never across the two
+    sides.
 
-    Raises `UserError` if there is no such dataset, if it refuses the settings, if its
-    scorer evaluates answers as code, or pays one text for all problems, and no `scorer`
-    is given, or if the dataset's own answers are not paid; `UserError` with the nearest
-    name if it has no such setting.
+    Raises `UserError` if there is no such dataset, if it has no such setting (with the
+    nearest name), if it refuses the settings, or if its scorer rejects the dataset's
+    own answers. Without a `scorer`, also raises `UserError` if the dataset's scorer
+    evaluates answers as code, or accepts one text for all problems.
     """
 
     name: str
@@ -129,7 +130,7 @@ class ReasoningGym:
             _check_own_answers(self)
 
     def __repr__(self) -> str:
-        """Only what is not a default; the same text for the same task."""
+        """Show only what is not a default; the same task gives the same text."""
         given = {**self.difficulty}
         for field in ("extract", "partial_credit", "time_limit", "scorer"):
             value = getattr(self, field)
@@ -143,7 +144,7 @@ class ReasoningGym:
 
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
-        """n training problems as rows: `prompt`, `answer`, `entry`.
+        """Draw n training problems as rows: `prompt`, `answer`, `entry`.
 
         Raises `UserError` if the dataset has too few questions or makes none.
         """
@@ -151,9 +152,9 @@ class ReasoningGym:
 
     @guarded
     def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
-        """n problems that are never trained on."""
-        kept = _held_out(self, n, f"test {salted(seed)}")
-        return [dict(row) for row in kept]
+        """Draw n problems that are never trained on."""
+        rows = _held_out(self, n, f"test {salted(seed)}")
+        return [dict(row) for row in rows]  # copies, because a caller may change them
 
     @guarded
     def reward(
@@ -164,10 +165,10 @@ class ReasoningGym:
         entry: Collection[dict],
         **columns: Any,
     ) -> list[float]:
-        """The scorer's verdict on each completion, in [0, 1]. TRL's signature.
+        """Score each completion in [0, 1], with TRL's reward signature.
 
-        Answers are scored in a process of their own; see `judge.scores` for what
-        happens to one on which the scorer raises or hangs.
+        The dataset's scorer runs in a separate process. `judge.scores` describes what
+        happens to an answer on which the scorer raises or hangs.
         """
         if self.scorer is not None:
             return self.scorer(
@@ -210,7 +211,7 @@ class ReasoningGym:
         )
 
     def _entries(self, start: int, n: int) -> Iterator[dict]:
-        """n problems, with the global generators left as they were."""
+        """Generate n problems; the global random generators stay unchanged."""
         for first in range(start, start + n, CHUNK):
             dataset = None
             for index in range(min(CHUNK, start + n - first)):
@@ -226,7 +227,7 @@ class ReasoningGym:
                 yield entry
 
     def _config(self, seed: int) -> Any:
-        """The dataset's own settings, as far as it accepts them."""
+        """Make the dataset's configuration; `UserError` if it refuses the settings."""
         make = _datasets()[self.name][1]
         try:
             config = make(**self.difficulty, seed=seed % 2**31, size=CHUNK)
@@ -243,16 +244,17 @@ DEFAULTS = {k: p for k, p in (ReasoningGym.__init__.__kwdefaults__ or {}).items(
 
 @functools.lru_cache(maxsize=64)
 def _check_own_answers(task: ReasoningGym) -> None:
-    """Raise `UserError` if the answers that come with four problems are not paid, or if
-    one text is paid for all of these, or a number with the other sign.
+    """Test the scorer on four problems of the dataset.
 
-    Some datasets have none: many answers are right.
+    Raises `UserError` if it rejects the answers that come with the problems, or accepts
+    one text for all of them, or a number with the wrong sign. Some datasets have no
+    such answers, because many answers are right.
     """
     rows = [e for e in task._entries(0, 4) if e["answer"] is not None]
     own = [str(e["answer"]) for e in rows]
     tag = "<answer>{}</answer>" if task.extract == "tag" else "{}"
-    told = [tag.format(text) for text in own]
-    read = [answers.extracted(t, o, task.extract) for t, o in zip(told, own)]
+    completions = [tag.format(text) for text in own]
+    read = [answers.extracted(c, o, task.extract) for c, o in zip(completions, own)]
     for text, part, paid in zip(own, read, task._scores(read, rows)):
         if paid < 0.99:
             raise UserError(
@@ -278,21 +280,21 @@ def _check_own_answers(task: ReasoningGym) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _held_out(task: ReasoningGym, n: int, purpose: str) -> tuple[dict, ...]:
-    """Kept, for every evaluation asks for the same ones, and some are slow to make."""
+    """Cached, because each evaluation needs the same problems and some are slow."""
     return tuple(task._draw(n, purpose, held_out=True))
 
 
 def settings(name: str) -> dict[str, Any]:
-    """What can be set for the dataset `name`: names and types."""
+    """Name and type of each setting of the dataset `name`."""
     kinds = get_type_hints(_datasets()[name][1])
     names = [f.name for f in fields(_datasets()[name][1])]
     return {n: kinds[n] for n in names if n not in ("seed", "size")} | COMMON
 
 
 def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
-    """The task with settings from a command line; a list is written as `a,b,c`.
+    """Make the task with settings from a command line; a list is written as `a,b,c`.
 
-    Raises as `ReasoningGym` does, and `UserError` on a text of another type.
+    Raises `UserError` as `ReasoningGym` does, and if a text does not fit its type.
     """
     _check_name(name, scorer=answers.contains_answer)
     kinds = settings(name)
@@ -305,21 +307,21 @@ def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
 def _read(name: str, kind: Any, text: str) -> Any:
     if _plain(kind) or name in COMMON:
         return from_text(name, kind, text)
-    several = any(_many(one) for one in (kind, *get_args(kind)))
+    is_list = any(_is_list(part) for part in (kind, *get_args(kind)))
     try:
-        return TypeAdapter(kind).validate_python(text.split(",") if several else text)
+        return TypeAdapter(kind).validate_python(text.split(",") if is_list else text)
     except (ValidationError, TypeError, ValueError):
         raise UserError(sentence(name, kind, text)) from None
 
 
-def _many(kind: Any) -> bool:
+def _is_list(kind: Any) -> bool:
     return (get_origin(kind) or kind) in (list, tuple, Collection) or (
         getattr(get_origin(kind), "__name__", "") == "Sequence"
     )
 
 
 def _plain(kind: Any) -> bool:
-    """Whether `kind` is one that `checks.checker` says in words."""
+    """True if `validation.checker` can describe the type `kind` in words."""
     if get_origin(kind) is Union:
         return all(_plain(part) for part in get_args(kind))
     known = kind in (int, float, bool, str, type(None))
@@ -358,9 +360,10 @@ def _dataset(name: str) -> Any:
 
 @contextlib.contextmanager
 def _generators_kept() -> Iterator[None]:
-    """A dataset may seed the global generators (pool_matrix does).
+    """Restore the global random generators and the `Decimal` context afterwards.
 
-    Or set the precision of every `Decimal` to come (decimal_arithmetic does).
+    Some datasets seed the generators (pool_matrix), or set the precision of every later
+    `Decimal` (decimal_arithmetic).
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:

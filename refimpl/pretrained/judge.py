@@ -1,12 +1,14 @@
-"""Scorers that we did not write, in a process of their own.
+"""Run scorers from other packages in a separate process.
 
-What a model wrote is compared, never run, and no answer may hold up training. Scorers
-fail at both: some evaluate the answer as Python, and `Fraction("1e999999999")` keeps C
-busy for minutes, out of reach of any exception. So this file is also a program: one
-process, started at the first answer and kept, which scores the answers of a call in a
-fork of itself. That refuses to compile text that came from a model, and ends when an
-answer takes too long; after one that gets no verdict the others have a new fork. It
-imports nothing of refimpl, so that it starts without torch.
+A model's text must be compared, never run, and no answer may hold up training. Many
+scorers break these rules: some evaluate the answer as Python, and
+`Fraction("1e999999999")` runs in C for minutes, where no exception can stop it.
+
+Therefore this file is also a program. The scoring process starts at the first answer
+and stays alive. It scores the answers of a call in a fork of itself. The fork refuses
+to compile text that came from a model, and ends if an answer takes too long. After an
+answer without a verdict, a new fork scores the remaining ones. The program imports
+nothing from refimpl, so that it starts without torch.
 """
 
 import atexit
@@ -28,32 +30,32 @@ from pathlib import Path
 from typing import Any
 
 MAX_ANSWER_CHECKED = 4096
-"""So many characters, the last of an answer, are given to a scorer."""
+"""Only this many characters from the end of an answer are given to a scorer."""
 START_LIMIT = 120.0
 """Seconds that importing a scorer may take."""
 HURRY = 16
-"""After many slow answers of one call, each has this part of the time that it had."""
+"""Slow answers shorten the time limit within a call, at most to limit / HURRY."""
 MEMORY = 2 * 2**30
-"""Bytes that a scorer may take beyond what importing it took (Linux only)."""
+"""Bytes that a scorer may use in addition to those after its import (Linux only)."""
 
 ARITHMETIC = re.compile(
     r"from sympy import \*|(?:Integer|Float|Rational|[\d\s.+*/()'-])*"
 )
-"""What sympy compiles to read a number that math-verify found; it holds no name."""
+"""Code that sympy compiles to read a number that math-verify found; has no names."""
 NAME = re.compile(r"[^\W\d]\w+")
-"""A name of two characters or more. What sympy compiles for itself (a product of
-monomials, a dataclass) has none in common with the answer."""
+"""A name of two characters or more. Code that sympy compiles for its own purposes (a
+product of monomials, a dataclass) has no such name in common with the answer."""
 
 failed: Counter[tuple[str, str]] = Counter()
-"""Answers that got no verdict, by (scorer, 'raised' | 'slow' | 'died' | 'evaluated'),
-and those of which only the end was judged: (scorer, 'cut')."""
+"""The number of answers without a verdict, by (scorer, 'raised' | 'slow' | 'died' |
+'evaluated'), and of answers whose end alone was judged, by (scorer, 'cut')."""
 
 
-# The process that asks
+# The training process
 
 
 class _Process:
-    """The scoring process, and what it has imported so far."""
+    """The scoring process; `ready` holds the scorers that it has imported."""
 
     def __init__(self) -> None:
         self.pid, self.ready = os.getpid(), set[str]()
@@ -66,16 +68,20 @@ class _Process:
         self.send(sys.path)
 
     def send(self, job: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, OSError):  # `ask` finds it dead
+        """Write a job; a dead process is left for `ask` to notice."""
+        with contextlib.suppress(BrokenPipeError, OSError):
             pickle.dump(job, self.process.stdin)  # type: ignore[arg-type]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
     def ask(self, *job: Any) -> Any:
-        """Its reply, or None if it ended; it does where importing takes too long."""
+        """Send a job and return the reply; None if the process ended instead.
+
+        It ends if importing a scorer takes too long.
+        """
         try:
             self.send(job)
             line = self.process.stdout.readline()  # type: ignore[union-attr]
-        except BaseException:  # Ctrl-C: the next job would read this one's reply
+        except BaseException:  # after Ctrl-C the next job would read this job's reply
             self.end()
             raise
         if line:
@@ -91,18 +97,20 @@ class _Process:
                 pipe.close()  # type: ignore[union-attr]
 
 
-_one: _Process | None = None
+_current: _Process | None = None
 _lock = threading.Lock()
 _warned: set[tuple[str, str]] = set()
 
 
 @atexit.register
 def close() -> None:
-    """End the scoring process, if there is one; the next answer starts another."""
-    global _one
-    if _one is not None and _one.pid == os.getpid():  # not one that a fork inherited
-        _one.end()
-    _one = None
+    """End the scoring process, if there is one; the next answer starts a new one."""
+    global _current
+    if (
+        _current is not None and _current.pid == os.getpid()
+    ):  # a fork must not end its parent's
+        _current.end()
+    _current = None
 
 
 def scores(
@@ -111,42 +119,42 @@ def scores(
     entries: Collection[Any],
     limit: float = 2.0,
 ) -> list[float]:
-    """One number in [0, 1] for each answer, by a scorer that may do anything.
+    """Score each answer with a number in [0, 1], by a scorer that need not be safe.
 
     `scorer` is ("reasoning_gym", name, settings) or ("math_verify", "", {}). An answer
-    that is no text is wrong; of one that is longer than `MAX_ANSWER_CHECKED` characters
-    the end is judged. One on which the scorer raises, dies, or takes longer than
-    `limit` seconds is wrong; these are counted in `failed`, as are those that were cut,
-    and the first of each kind is shown in a `TaskWarning`. Each
-    slow answer halves the time of those that follow in the same call, down to a
-    sixteenth, so that a rollout of them costs seconds.
+    that is not a string is wrong. If an answer is longer than `MAX_ANSWER_CHECKED`
+    characters, only its end is judged. An answer on which the scorer raises, dies, or
+    takes longer than `limit` seconds is wrong. `failed` counts these answers and the
+    shortened ones; a `TaskWarning` shows the first of each kind. Each slow answer
+    halves the time limit of the following answers in the same call, down to a
+    sixteenth, so that a rollout full of slow answers costs seconds.
 
     Raises `UserError` if the scorer cannot be imported, returns anything but a number
-    in [0, 1], or, if it is a dataset's own, tries to evaluate an answer. (An answer
-    that sympy would have to evaluate is wrong.)
+    in [0, 1], or, if it belongs to a dataset, tries to evaluate an answer. (For
+    math-verify, an answer that sympy would have to evaluate is wrong.)
     """
     name, time_left, paid = scorer[1] or scorer[0], limit, [0.0] * len(answers)
-    asked = [(i, *pair) for i, pair in enumerate(zip(answers, entries, strict=True))]
-    asked = [(i, end_of(x, name), e) for i, x, e in asked if isinstance(x, str)]
-    while asked:
-        replies = verdicts(scorer, [job[1:] for job in asked], time_left)
-        for (i, answer, _), reply in zip(asked, replies):
+    jobs = [(i, *pair) for i, pair in enumerate(zip(answers, entries, strict=True))]
+    jobs = [(i, end_of(x, name), e) for i, x, e in jobs if isinstance(x, str)]
+    while jobs:
+        replies = verdicts(scorer, [job[1:] for job in jobs], time_left)
+        for (i, answer, _), reply in zip(jobs, replies):
             paid[i] = _paid(scorer, answer, reply, time_left)
         if replies[-1].get("fate") == "slow":
             time_left = max(time_left / 2, limit / HURRY)
-        asked = asked[len(replies) :]
+        jobs = jobs[len(replies) :]
     return paid
 
 
 def end_of(answer: str, name: str) -> str:
-    """What of a long answer is judged; `failed` counts those that were cut."""
+    """The last `MAX_ANSWER_CHECKED` characters; `failed` counts shortened answers."""
     if len(answer) > MAX_ANSWER_CHECKED:
         _note(name, "cut", answer, f"reads {MAX_ANSWER_CHECKED} characters at most")
     return answer[-MAX_ANSWER_CHECKED:]
 
 
 def _paid(scorer: tuple[str, str, dict], answer: str, reply: dict, limit: float):
-    """What a reply pays; an answer without a verdict is counted."""
+    """The score in a reply; 0 for an answer without a verdict, which is counted."""
     name = scorer[1] or scorer[0]
     if "evaluated" in reply and scorer[0] == "math_verify":
         reply = {"fate": "evaluated"}
@@ -168,13 +176,13 @@ def _paid(scorer: tuple[str, str, dict], answer: str, reply: dict, limit: float)
 
 
 def verdicts(scorer: tuple[str, str, dict], jobs: list[tuple], limit: float):
-    """The scoring process's replies to the first of `jobs`, (answer, entry) each.
+    """The scoring process's replies to the first `jobs`, each (answer, entry).
 
-    One reply at least. Each is the `score` of an answer or its `fate`; after a fate
-    come no more.
+    There is at least one reply. A reply has the `score` of an answer or its `fate`, and
+    a fate is the last reply.
     """
     key, name = repr(scorer), scorer[1] or scorer[0]
-    # Each by itself: a scorer may change the entry, which answers to it share.
+    # Pickled one by one: answers may share an entry, and a scorer may change it.
     packed = [pickle.dumps(job) for job in jobs]
     with _lock:
         replies = _ready(key, scorer, name).ask("score", key, packed, limit)
@@ -182,7 +190,7 @@ def verdicts(scorer: tuple[str, str, dict], jobs: list[tuple], limit: float):
 
 
 def fate(reply: dict, limit: float) -> str:
-    """What happened to an answer that got no verdict, in words."""
+    """Say in words why an answer got no verdict."""
     return {
         "slow": f"took longer than {limit:g} s and was stopped",
         "died": "ended its process",
@@ -193,17 +201,21 @@ def fate(reply: dict, limit: float) -> str:
 
 def _ready(key: str, scorer: tuple, name: str) -> _Process:
     """The scoring process with `scorer` imported."""
-    global _one
-    if _one is None or _one.pid != os.getpid() or _one.process.poll() is not None:
+    global _current
+    if (
+        _current is None
+        or _current.pid != os.getpid()
+        or _current.process.poll() is not None
+    ):
         close()
-        _one = _Process()
-    if key not in _one.ready:
-        reply = _one.ask("prepare", key, scorer, START_LIMIT) or {}
+        _current = _Process()
+    if key not in _current.ready:
+        reply = _current.ask("prepare", key, scorer, START_LIMIT) or {}
         if not reply.get("ready"):
             why = reply.get("why") or "the scoring process ended at once"
             raise _error(f"the scorer of {name} cannot be used: {why}")
-        _one.ready.add(key)
-    return _one
+        _current.ready.add(key)
+    return _current
 
 
 def _note(name: str, fate: str, answer: str, what: str) -> None:
@@ -232,7 +244,7 @@ def _cut(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
-# The process that scores
+# The scoring process
 
 _trusted: set[str] | None = set()
 _names: set[str] = set()
@@ -241,10 +253,10 @@ _scoring = False
 
 
 def serve() -> None:
-    """Read jobs as pickles, from the process that asks, and write JSON lines."""
+    """Read jobs as pickles from the training process, and write JSON lines."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C finishes the rollout first
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # a scorer that prints
+    os.dup2(2, 1)  # a scorer that prints must not disturb the replies
     sys.path[:] = pickle.load(sys.stdin.buffer)
     sys.addaudithook(_guard)
     known: dict[str, Callable] = {}
@@ -265,25 +277,28 @@ def serve() -> None:
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Ends this process if what is in here takes longer. The clock is a thread of C,
-    which needs no GIL, so it does so whatever that is doing."""
+    """End this process if the block takes longer than `seconds`.
+
+    The clock is a C thread that does not need the GIL, so a scorer cannot block it.
+    """
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
 
 
 def _apart(score: Callable, jobs: list[bytes], limit: float) -> list[dict]:
-    """The verdicts of a process of its own, which starts with all that is imported.
+    """Score the first jobs in a fork, which inherits all imports.
 
-    They end with the first answer that has none, unless others were scored before it
-    there: then before it, so that it is not they that cost it its verdict.
+    The replies end with the first answer that gets no verdict. If others were scored
+    before it in the same fork, they end before it, so that it gets a fresh fork: the
+    earlier answers may have caused the failure.
     """
-    if not hasattr(os, "fork"):  # Windows: a slow answer ends all of it
+    if not hasattr(os, "fork"):  # on Windows a slow answer ends the whole process
         with _limited(limit):
             return [_verdict(score, *pickle.loads(jobs[0]))]
     began, (read, write) = time.monotonic(), os.pipe()
     if not (child := os.fork()):
-        os.close(read)  # so that writing fails where nobody reads any more
+        os.close(read)  # so that writing fails once the parent is gone
         for job in jobs:
             with _limited(limit):
                 reply = _verdict(score, *pickle.loads(job))
@@ -327,7 +342,7 @@ def _verdict(score: Callable, answer: str, entry: Any) -> dict:
 
 
 def _texts(entry: Any) -> set[str] | None:
-    """What the task itself wrote, which a scorer may evaluate; None for math-verify."""
+    """Texts by the task itself, which a scorer may evaluate; None for math-verify."""
     if not isinstance(entry, dict):
         return None
     texts = [entry.get("answer"), *entry.get("metadata", {}).values()]
@@ -335,13 +350,13 @@ def _texts(entry: Any) -> set[str] | None:
 
 
 def _guard(event: str, args: tuple) -> None:
-    """An audit hook: eval, exec and compile get no text that came from a model."""
+    """An audit hook that keeps eval, exec and compile from a model's text."""
     if event != "compile" or not _scoring:
         return
     source, file = args
     file = os.fsdecode(file) if isinstance(file, str | bytes) else "<string>"
     if not isinstance(source, str | bytes) or not file.startswith("<"):
-        return  # a tree, whose text was here before; a module being imported
+        return  # a syntax tree, whose text was checked before, or a module's import
     text = source.decode(errors="replace") if isinstance(source, bytes) else source
     if _trusted is None:
         if ARITHMETIC.fullmatch(text) or not _names & set(NAME.findall(text)):
@@ -353,7 +368,7 @@ def _guard(event: str, args: tuple) -> None:
 
 
 def _cap_memory(extra: int | None) -> None:
-    """At most `extra` bytes more than now; None lifts the limit."""
+    """Limit memory to `extra` bytes more than now; None lifts the limit."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -380,7 +395,7 @@ def _math_verify(name: str, settings: dict) -> Callable:
     logging.disable(logging.CRITICAL)
 
     def correct(answer: str, reference: str) -> float:
-        # Their limits are alarms, which C does not hear; ours ends the process.
+        # Their time limits are signals, which C code ignores; ours ends the process.
         gold = parse(reference, parsing_timeout=None, raise_on_error=True)
         if not gold or all(isinstance(reading, str) for reading in gold):
             raise ValueError(f"{reference!r} is no mathematics")
@@ -388,15 +403,18 @@ def _math_verify(name: str, settings: dict) -> Callable:
         right = verify(gold, given, timeout_seconds=None)
         return float(right and not _differ(gold, given))
 
-    for answer in WARMING_UP:  # imports what it needs, unwatched
+    for answer in WARMING_UP:  # triggers late imports while the guard is off
         with contextlib.suppress(Exception):
             correct(answer, "$x^2+2x+1$")
     return correct
 
 
 def _differ(gold: list, given: list) -> bool:
-    """Whether they are two exact numbers, two small ones, or numbers in two bases,
-    which math-verify takes for one where they are close, or have the same digits."""
+    """Whether two numbers differ although math-verify takes them as equal.
+
+    It does so for exact or small numbers that are close, and for equal digits in two
+    bases.
+    """
     from sympy import Expr, Float
 
     bases = [BASE.findall(str(reading[-1])) for reading in (gold, given)]
@@ -413,13 +431,13 @@ def _differ(gold: list, given: list) -> bool:
     values: list[Any] = [getattr(x[0], "doit", str)() for x in (gold, given)]
     if not all(isinstance(x, Expr) and x.is_number for x in values):
         return False
-    one, other = values
-    size = max(abs(one.evalf()), abs(other.evalf()))
-    return bool(size < SMALL and abs((one - other).evalf()) > SMALL * size)
+    left, right = values
+    size = max(abs(left.evalf()), abs(right.evalf()))
+    return bool(size < SMALL and abs((left - right).evalf()) > SMALL * size)
 
 
 SMALL = 1e-3
-"""Below this numbers are compared in proportion, to so many digits."""
+"""Numbers below this are compared by their relative difference, up to this limit."""
 BASE = re.compile(r"\d_\{?(\d+)\}?$")
 """The base of a number, as in 4210_7."""
 WARMING_UP = (

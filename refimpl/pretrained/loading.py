@@ -1,4 +1,4 @@
-"""Any causal language model of transformers, by folder or by name."""
+"""Load any causal language model of transformers, by folder or by name."""
 
 import contextlib
 import difflib
@@ -27,18 +27,18 @@ from refimpl.pretrained.packaged import PACKAGED, resolve
 from refimpl.sft import no_progress_bar
 from refimpl.validation import UserError, guarded, nearest, one_line
 
-DATA: Any = {"trust_remote_code": False}  # and nobody is asked whether it may run
+DATA: Any = {"trust_remote_code": False}  # never run a repository's code, nor ask to
 
 
 @guarded
 def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Any causal LM and its tokenizer, by folder or by name on the Hugging Face hub.
+    """Load a causal LM and its tokenizer, by folder or by name on the Hugging Face hub.
 
     A name in `pretrained.PACKAGED` (`smollm2`) is a model that `python -m refimpl
-    fetch` has put into the cache, unless there is a folder of that name.
-    A folder with a LoRA in it (`peft`'s `save_pretrained`) gives the base model with
-    that adapter, to be trained on. Raises `UserError` if there is nothing there, or if
-    the two do not fit together.
+    fetch` has put into the cache, unless there is a folder of that name. A folder with
+    a LoRA (written by `peft`'s `save_pretrained`) gives the base model with that
+    adapter, ready for further training. Raises `UserError` if there is no such model,
+    or if model and tokenizer do not fit together.
     """
     name, path = str(path), resolve(path)
     if os.path.isfile(os.path.join(path, ADAPTER)):
@@ -49,12 +49,12 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         with no_progress_bar(), asked_of_the_hub(not here and reachable()):
             model = AutoModelForCausalLM.from_pretrained(path, **DATA)
             if here and not (Path(path) / "tokenizer_config.json").exists():
-                raise FileNotFoundError("there is no tokenizer beside the model")
+                raise FileNotFoundError("the folder has no tokenizer")
             tokenizer = AutoTokenizer.from_pretrained(path, **DATA)
     except Exception as error:  # transformers raises many kinds for a damaged file
         mend = nearest(name, PACKAGED) or "."
         if name in PACKAGED:
-            mend = f"; `python -m refimpl fetch {name}` makes it anew."
+            mend = f"; `python -m refimpl fetch {name}` makes it again."
         raise _no_model(path, f"{mend} {one_line(error)}") from error
     check_pair(model, tokenizer)
     return model, tokenizer
@@ -62,14 +62,15 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 ADAPTER = "adapter_config.json"
 ALIKE = 0.7
-"""Names as similar as this are taken for one misspelt, before the hub is asked."""
+"""Names that are at least this similar count as a misspelling of a known model."""
 
 
 def check_place(name: str) -> None:
-    """Raise `UserError` where the hub need not be asked: that takes a minute offline.
+    """Raise `UserError` for names that cannot be on the hub, without a request to it.
 
-    A folder without a model in it, a path that is no folder, a name that nothing on the
-    hub can have, or one that is nearly that of a packaged model or of a folder here.
+    (Offline, a request takes a minute.) These are a folder without a model, a path that
+    is no folder, an invalid repository name, and a name that is nearly that of a
+    packaged model or of a folder here.
     """
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, "config.json")):
@@ -83,7 +84,7 @@ def check_place(name: str) -> None:
     if close and not above:
         raise _no_model(
             name,
-            f"{nearest(name, known)} A name on the hub that is only like it is found "
+            f"{nearest(name, known)} If you do mean a similar name on the hub, give it "
             "with its owner, as owner/name.",
         )
     try:
@@ -96,7 +97,7 @@ def check_place(name: str) -> None:
 
 
 def folders_of_models(above: str) -> list[str]:
-    """Those below a folder, with what stands before them."""
+    """The paths of all models directly below a folder."""
     if not os.path.isdir(above or "."):
         return []
     paths = [os.path.join(above, name) for name in os.listdir(above or ".")]
@@ -110,7 +111,7 @@ def folders_of_models(above: str) -> list[str]:
 
 @contextlib.contextmanager
 def asked_of_the_hub(asked: bool) -> Iterator[None]:
-    """Unless it is, only what was downloaded before is found, and that at once."""
+    """Inside the block, use only earlier downloads unless `asked` is true."""
     before = huggingface_hub.constants.HF_HUB_OFFLINE
     huggingface_hub.constants.HF_HUB_OFFLINE = before or not asked
     try:
@@ -120,7 +121,7 @@ def asked_of_the_hub(asked: bool) -> Iterator[None]:
 
 
 def reachable() -> bool:
-    """Whether the hub can be asked; through a proxy, that is left to be seen."""
+    """True if the hub can be reached; with a proxy True without a test."""
     address = urlsplit(huggingface_hub.constants.ENDPOINT)
     port = address.port or (80 if address.scheme == "http" else 443)
     if getproxies():
@@ -141,7 +142,7 @@ def _no_model(path: str | Path, why: str) -> UserError:
 
 
 def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
-    """The base model that the adapter names, with the adapter on it."""
+    """Load the base model that the adapter names, with the adapter on it."""
     peft = needed("peft")
     try:
         settings = json.loads((folder / ADAPTER).read_text("utf-8"))
@@ -149,7 +150,7 @@ def _load_adapter(folder: Path) -> tuple[Model, PreTrainedTokenizerBase]:
         if (folder / "tokenizer_config.json").exists():
             tokenizer = AutoTokenizer.from_pretrained(folder, **DATA)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of peft about transformers
+            warnings.simplefilter("ignore")  # peft warns about transformers
             model = peft.PeftModel.from_pretrained(model, folder, is_trainable=True)
     except Exception as error:
         raise UserError(

@@ -1,8 +1,8 @@
-"""Log-probs of large models, handed to `train(log_probs=…)`: the same numbers as
+"""Log-probs of large models, for `train(log_probs=…)`: the same numbers as
 `refimpl.log_probs` up to rounding, with less memory and less work.
 
-    log_probs     each group's prompt is read once, logits are made a slice at a time
-    recomputed    layers keep no activations, and compute them again for the gradient
+    log_probs     reads each group's prompt once, computes logits in slices
+    recomputed    stores no activations, computes them again for the gradient
 """
 
 import contextlib
@@ -34,11 +34,11 @@ def log_probs(
     temperature: float = 1.0,
     share_prompts: bool | None = None,
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """`refimpl.log_probs` with each group's prompt read once, where that pays.
+    """Like `refimpl.log_probs`, but reads each group's prompt once if that saves time.
 
-    `share_prompts`: True always, False never, None where packed rows are much shorter
-    (`sharing.pays`) and the model takes them (tried once). Raises `UserError` if it
-    must share and cannot.
+    `share_prompts`: True always, False never, None if packed rows are much shorter
+    (`sharing.pays`) and the model supports them (tested once). Raises `UserError` if it
+    is True and the model does not support packed rows.
     """
     if share_prompts is None:
         share_prompts = sharing.pays(rollout) and shares(model)
@@ -59,25 +59,25 @@ def log_probs(
     return _by_slices(model, states.gather(1, where), rollout, temperature)
 
 
-log_probs.by_group = True  # type: ignore[attr-defined] # per micro-batch
+log_probs.by_group = True  # type: ignore[attr-defined] # keeps groups whole
 
 
 def shares(model: Model) -> bool:
-    """Whether the model can read packed rows: asked once."""
+    """True if the model can read packed rows; tested once per model."""
     if model not in _SHARES:
         _SHARES[model] = sharing.possible(model) and sharing.agrees(model)
     return _SHARES[model]
 
 
 SLICE = 2**25
-"""Logits that may stand in memory at once: 128 MiB in float32, and its copies."""
+"""The most logits in memory at once: 128 MiB in float32, plus the copies of them."""
 
 
 def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
-    """`log_probs` from the last hidden states (B, T, H), a slice of tokens at a time.
+    """`log_probs` from the last hidden states (B, T, H), one slice of tokens at a time.
 
-    A large vocabulary makes (B, T, V) logits the largest tensor of an update. A slice's
-    are made again in the backward pass instead of kept.
+    With a large vocabulary the logits (B, T, V) are the largest tensor of an update.
+    Each slice of them is computed again in the backward pass instead of being stored.
     """
     head, mask = model.get_output_embeddings(), rollout.mask
     real = mask.flatten().nonzero()[:, 0]
@@ -102,12 +102,12 @@ def _by_slices(model, states: Tensor, rollout: Rollout, temperature: float):
 
 @contextlib.contextmanager
 def checkpointed(model: Model) -> Iterator[None]:
-    """Layers that run in here keep no activations: `backward` computes them again.
+    """Inside the block, layers store no activations; `backward` computes them again.
 
-    Memory for time: what is kept is the input of each layer, (B, L, d), and one forward
-    pass more is paid. The gradient is the same. Unlike `transformers`' own switch this
-    works in eval mode, where there is no dropout. Raises `UserError` if the model has
-    no such layers.
+    This trades time for memory: only the input of each layer is stored, (B, L, d), at
+    the cost of one more forward pass. The gradient is the same. Unlike the switch in
+    `transformers`, it also works in eval mode, where there is no dropout. Raises
+    `UserError` if the model has no layers that support it.
     """
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     if not layers:
@@ -122,7 +122,7 @@ def checkpointed(model: Model) -> Iterator[None]:
             checkpoint,
             layer.forward,
             use_reentrant=False,
-            preserve_rng_state=False,  # nothing is drawn
+            preserve_rng_state=False,  # without dropout no layer draws random numbers
         )
     try:
         yield
@@ -134,10 +134,10 @@ def checkpointed(model: Model) -> Iterator[None]:
 
 
 def recomputed(read: Callable = log_probs) -> Callable:
-    """`read` for `train(log_probs=…)`, its layers computed again in `backward`.
+    """Make a `read` for `train(log_probs=…)` whose layers are computed again.
 
-    Raises `UserError`, when it is called, if `checkpointed` does, and for a mixture of
-    experts, whose experts would be chosen anew.
+    The result raises `UserError` if `checkpointed` does, and for a mixture of experts,
+    because `backward` would choose the experts a second time.
     """
 
     @functools.wraps(read)

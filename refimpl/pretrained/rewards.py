@@ -15,12 +15,13 @@ class Sum:
 
         Sum({"correct": task.reward, "format": in_a_box}, weights=(1.0, 0.2))
 
-    A history then has the columns `rewards/correct/mean` and `rewards/format/mean`, of
-    the components as they are, without weights. None: every weight is 1. A component
-    that returns None for an answer is left out of this answer's sum, and of its mean.
+    A history then has the columns `rewards/correct/mean` and `rewards/format/mean`, the
+    means of the components without weights. By default every weight is 1. A component
+    that returns None for an answer counts neither in this answer's sum nor in the
+    component's mean.
 
-    Raises `UserError` if a component is no function, a name no text of one line, or
-    there is not one finite weight each.
+    Raises `UserError` if a component is not a function, if a name is not a text of one
+    line, or if there is not one finite weight per component.
     """
 
     components: dict[str, Callable]
@@ -31,7 +32,7 @@ class Sum:
         if not (isinstance(parts, dict) and parts) or not all(
             isinstance(name, str)
             and name.isprintable()
-            and name  # of a column
+            and name  # names a column of the history
             and callable(part)
             and not isinstance(part, type)
             for name, part in parts.items()
@@ -54,7 +55,7 @@ class Sum:
         object.__setattr__(self, "weights", tuple(map(float, weights)))
 
     def __repr__(self) -> str:
-        """The same in every process, so that a checkpoint knows it again."""
+        """The same text in every process, because a resumed run compares it."""
         parts = zip(self.components.items(), self.weights)
         return f"Sum({' + '.join(f'{w:g}·{n}={identity(f)}' for (n, f), w in parts)})"
 
@@ -62,9 +63,9 @@ class Sum:
         return scored(self, prompts, completions, columns)[0]
 
     def total(self, parts: dict[str, list[float]]) -> list[float]:
-        """Σ weight · component, from what each component paid; NaN pays nothing.
+        """Compute Σ weight · component per answer; a NaN counts as 0.
 
-        Raises `UserError` if none applies to an answer.
+        Raises `UserError` if every component is NaN for an answer.
         """
         rows = [*zip(*parts.values(), strict=True)]
         for place, row in enumerate(rows):

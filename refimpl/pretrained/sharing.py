@@ -1,12 +1,12 @@
-"""A prompt read once for all its responses: one packed row per group.
+"""Read a prompt only once for all its responses, in one packed row per group.
 
     repeated   q o₁ · · | q o₂ o₂ · | q o₃ o₃ o₃        G rows, G times the prompt
     packed     q o₁ o₂ o₂ o₃ o₃ o₃                      one row
 
-In the packed row every token keeps the position that it has in its own response, and a
-token of oᵢ attends to the prompt and to earlier tokens of oᵢ alone. Causal attention
-gives it the same state as in a row of its own, up to the order of summation; so do
-gradients. With prompts of 50 tokens and 8 answers of 12, that is 138 tokens for 496.
+In the packed row every token keeps the position that it has in its own response. A
+token of oᵢ attends only to the prompt and to earlier tokens of oᵢ. Its state and its
+gradient are therefore the same as in a separate row, up to the order of summation. With
+prompts of 50 tokens and 8 answers of 12, this takes 138 tokens instead of 496.
 """
 
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from refimpl.pretrained.fast import full_attention
 from refimpl.rollout import Rollout
 
 PAYS = 0.75
-"""Share the prompts where packed rows have at most this many of the tokens."""
+"""Share the prompts if packed rows have at most this share of the tokens."""
 
 _PLAIN: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -31,24 +31,24 @@ def pack(
 ) -> tuple[
     Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "N L"], Int[Tensor, "B T"]
 ]:
-    """N groups as packed rows: ids, positions, owners, and `source`.
+    """Pack N groups into rows: returns ids, positions, owners and `source`.
 
     A token's owner is 0 in the prompt, i in the group's i-th response, −1 in the
-    padding. `source[i, t]` is where, in the flattened rows, the state stands that
-    predicts token t of response i. The last token of a response predicts nothing, and
-    is left out.
+    padding. `source[i, t]` is the index, in the flattened rows, of the state that
+    predicts token t of response i. The last token of a response predicts nothing and is
+    left out.
     """
     device, width = rollout.ids.device, rollout.ids.shape[1]
     groups, length = packed_size(rollout)
     start, group = rollout.prompt_length[:, None], rollout.group
     row = torch.arange(len(group), device=device)
     same = group[:, None] == group
-    leads = same.int().argmax(1) == row  # the first of its group, whose prompt is read
+    leads = same.int().argmax(1) == row  # the prompt is taken from the first of a group
     base = (leads & (group < group[:, None])).sum(1, keepdim=True) * length
     earlier = same & (row < row[:, None])  # responses in the same packed row
     answer = rollout.span.clamp(min=1) - 1
     first = start + (earlier * answer).sum(1, keepdim=True)
-    # Where each token goes; those that are not read go behind the last row.
+    # The target of each token; tokens that are not read go behind the last packed row.
     column = torch.arange(width, device=device).expand(len(group), -1)
     in_prompt, in_answer = column < start, column < start + answer[:, None]
     place = base + torch.where(in_prompt, column, first + column - start)
@@ -65,7 +65,7 @@ def pack(
 
 
 def packed_size(rollout: Rollout) -> tuple[int, int]:
-    """How many packed rows there are, and how long they are, padding included."""
+    """The number of packed rows and their length, padding included."""
     start, answer = rollout.prompt_length, rollout.span.clamp(min=1) - 1
     groups, of_row = rollout.group.unique(return_inverse=True)
     tokens = torch.zeros_like(groups).scatter_reduce(0, of_row, start, "amax")
@@ -74,15 +74,15 @@ def packed_size(rollout: Rollout) -> tuple[int, int]:
 
 
 def states(model: Model, rollout: Rollout) -> Float[Tensor, "B T H"]:
-    """The last hidden state before each response token, prompts read once."""
+    """The last hidden state that predicts each response token, from packed rows."""
     ids, positions, owner, source = pack(rollout)
     return _read(model, ids, positions, owner).flatten(0, 1)[source]
 
 
 def _read(model: Model, ids: Tensor, positions: Tensor, owner: Tensor) -> Tensor:
-    """The last hidden states (N, L, H) of packed rows."""
+    """Compute the last hidden states (N, L, H) of packed rows."""
     allowed = attends(owner)[:, None]  # for all heads
-    if model.config._attn_implementation == "eager":  # which adds its mask
+    if model.config._attn_implementation == "eager":  # adds the mask to its scores
         least = torch.finfo(model.dtype).min
         allowed = torch.zeros_like(allowed, dtype=model.dtype).masked_fill(
             ~allowed, least
@@ -93,19 +93,19 @@ def _read(model: Model, ids: Tensor, positions: Tensor, owner: Tensor) -> Tensor
 
 
 def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
-    """Who attends to whom: to what stands before, of the prompt or one's own."""
+    """The attention mask: earlier tokens of the prompt or of the same response."""
     same = owner[:, :, None] == owner[:, None]
     return (same | (owner[:, None] == 0)).tril()
 
 
 def pays(rollout: Rollout) -> bool:
-    """Whether packed rows are much shorter than the repeated, padded ones."""
+    """True if packed rows are much shorter than the repeated, padded rows."""
     groups, length = packed_size(rollout)
     return groups * length <= PAYS * len(rollout) * int(rollout.end.max())
 
 
 def possible(model: Model) -> bool:
-    """Whether the model takes a mask of ours: dense, with full attention everywhere."""
+    """True if the model accepts our mask: dense, with full attention in all layers."""
     return (
         full_attention(model)
         and model.config._attn_implementation in ("sdpa", "eager")
@@ -115,10 +115,11 @@ def possible(model: Model) -> bool:
 
 @torch.no_grad()
 def has_plain_head(model: Model) -> bool:
-    """Whether logits are the output embedding of the last hidden state, no more.
+    """True if the logits are the output embedding of the last hidden state, unchanged.
 
-    Tried once per model, on two tokens: some models scale or cap their logits. A
-    mixture of experts is not tried, for its routing may be on record.
+    Some models scale or cap their logits, so this is tested once per model, on two
+    tokens. A mixture of experts gets False without a test, because a recorder may be
+    recording its routing.
     """
     if is_moe(model) or not hasattr(model, "get_decoder"):
         return False
@@ -129,16 +130,16 @@ def has_plain_head(model: Model) -> bool:
             body = model.get_decoder()(ids, use_cache=False).last_hidden_state
             again = model.get_output_embeddings()(body)
             _PLAIN[model] = torch.allclose(logits, again, rtol=1e-3, atol=1e-4)
-        except Exception:  # whatever a model raises that has other parts
+        except Exception:  # models with other parts raise many kinds of errors
             _PLAIN[model] = False
     return _PLAIN[model]
 
 
 @torch.no_grad()
 def agrees(model: Model) -> bool:
-    """Whether a packed row gives the states of separate rows: tried on eight tokens."""
-    known, positions = vocabulary(model), [0, 1, 2, 3, 4, 5, 3, 4]
-    ids = [n % known for n in (3, 1, 4, 1, 5, 9, 2, 6)]
+    """Test on eight tokens that a packed row gives the states of separate rows."""
+    size, positions = vocabulary(model), [0, 1, 2, 3, 4, 5, 3, 4]
+    ids = [n % size for n in (3, 1, 4, 1, 5, 9, 2, 6)]
     prompt, answers = ids[:3], [ids[3:6], ids[6:]]
     owner = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2], device=model.device)
     row = torch.tensor([ids, positions], device=model.device)

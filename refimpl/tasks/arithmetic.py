@@ -2,11 +2,11 @@
 
     prompt     3+9+4=
     careful    3+9=12;12+4=16;#16      every step written out
-    guess      #14                     an answer at once, usually wrong
-    ramble     ?8+2=10;4+4=8;#12       steps about other sums, often without end
+    guess      #14                     an immediate answer, usually wrong
+    ramble     ?8+2=10;4+4=8;#12       steps of unrelated sums, often without an end
 
-The first character of a response gives its habit away: `#` guess, `?` ramble, a digit
-careful. That is the **fork token**: one choice that decides the reward.
+The first character of a response shows its habit: `#` means guess, `?` means ramble, a
+digit means careful. It is the **fork token**: a single choice that decides the reward.
 """
 
 import random
@@ -27,7 +27,7 @@ Terms = Annotated[int, Field(ge=2, le=9)]
 class Arithmetic(HabitWorld):
     """A world of sums with `min_terms` to `max_terms` digits.
 
-    `habit_mix` is what warm start ends with: the shares of careful, guess and ramble.
+    `habit_mix`: the shares of careful, guess and ramble after the warm start.
     """
 
     min_terms: Terms = 2
@@ -64,7 +64,7 @@ class Arithmetic(HabitWorld):
 
     @staticmethod
     def ramble(prompt: str, rng: random.Random) -> str:
-        """'3+9+4=' → '?8+2=10;4+4=8;…#12': 2 to 9 steps about nothing, then a guess."""
+        """'3+9+4=' → '?8+2=10;4+4=8;…#12': 2 to 9 unrelated steps, then a guess."""
         steps = ""
         for _ in range(rng.randint(2, 9)):
             a, b = rng.randrange(10), rng.randrange(10)
@@ -73,12 +73,12 @@ class Arithmetic(HabitWorld):
 
 
 def rare_careful() -> Arithmetic:
-    """The world where the good habit is a 2 % choice: exploration decides."""
+    """The world in which careful starts at 2 %, so that exploration decides."""
     return Arithmetic(habit_mix=(0.02, 0.49, 0.49))
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character, plus `<pad>`, `<eos>` and `<unk>`."""
+    """Make a tokenizer with one token per character, `<pad>`, `<eos>` and `<unk>`."""
     vocabulary = ["<pad>", "<eos>", "<unk>", *CHARACTERS]
     tokenizer = Tokenizer(
         models.WordLevel({t: i for i, t in enumerate(vocabulary)}, unk_token="<unk>")

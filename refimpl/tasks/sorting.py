@@ -2,12 +2,12 @@
 
     prompt     5213=
     careful    5;25;125;1235;#1235     one digit after the other put in its place
-    guess      #1325                   an answer at once, neighbours often exchanged
-    ramble     ?8;82;#2135             digits about nothing, often without end
+    guess      #1325                   an immediate answer, neighbours often exchanged
+    ramble     ?8;82;#2135             unrelated digits, often without an end
 
-Tokens, fork token and interface are those of the arithmetic world. What the careful
-habit does is another thing: nothing is added up, everything is copied, and the working
-grows with the square of the problem.
+Tokens, fork token and interface are those of the arithmetic world. The careful habit
+differs: it copies digits instead of adding numbers, and its length grows with the
+square of the number of digits.
 """
 
 import random
@@ -23,10 +23,10 @@ Items = Annotated[int, Field(ge=2, le=8)]
 
 @checked
 class Sorting(HabitWorld):
-    """A world of `min_items` to `max_items` digits to be put in order.
+    """A world of `min_items` to `max_items` digits to be sorted.
 
-    The same digits in another order are another problem: one may be held out, and the
-    other trained on.
+    The same digits in another order are another problem, so one order may be held out
+    while another is trained on.
     """
 
     min_items: Items = 3
@@ -49,14 +49,14 @@ class Sorting(HabitWorld):
 
     @staticmethod
     def careful(prompt: str, rng: random.Random | None = None) -> str:
-        """'5213=' → '5;25;125;1235;#1235': after each digit, all so far in order."""
+        """'5213=' → '5;25;125;1235;#1235': the digits read so far, sorted, per step."""
         digits = prompt.rstrip("=")
         so_far = ["".join(sorted(digits[:n])) for n in range(1, len(digits) + 1)]
         return f"{';'.join(so_far)};#{so_far[-1]}"
 
     @staticmethod
     def guess(prompt: str, rng: random.Random) -> str:
-        """'5213=' → '#1325': in order, but each two neighbours exchanged by a coin."""
+        """'5213=' → '#1325': sorted, then neighbours exchanged with probability ½."""
         digits = sorted(prompt.rstrip("="))
         for i in range(len(digits) - 1):
             if rng.random() < 0.5:

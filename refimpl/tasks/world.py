@@ -1,4 +1,4 @@
-"""What worlds with habits share: how problems are drawn, held out, shown and judged."""
+"""The base of worlds with habits: draw problems, hold some out, demonstrate, judge."""
 
 import random
 import zlib
@@ -14,11 +14,11 @@ HABITS = ("careful", "guess", "ramble")
 
 
 class TaskWarning(UserWarning):
-    """A task or its scorer does something that a reader should know of."""
+    """A task or its scorer does something unexpected that a user should know."""
 
 
 def habit(completion: str) -> str:
-    """Which habit the first character shows; 'other' if none."""
+    """Name the habit that the first character shows; 'other' if it shows none."""
     if completion[:1].isdigit():
         return "careful"
     return {"#": "guess", "?": "ramble"}.get(completion[:1], "other")
@@ -28,8 +28,9 @@ def habit(completion: str) -> str:
 def verify(response: Any, answer: int | str) -> bool:
     """True if `response` ends in one `#`, then exactly `answer`.
 
-    One `#` only, so that listing every answer pays nothing; no leading zeros; nothing
-    after it. The response is compared, never evaluated, and what is no text is wrong.
+    Only one `#` is allowed, so that a list of all answers earns nothing. Leading zeros,
+    and text after the answer, make it wrong. The response is compared, never evaluated;
+    a response that is not a string is wrong.
     """
     if not isinstance(response, str):
         return False
@@ -41,7 +42,7 @@ def verify(response: Any, answer: int | str) -> bool:
 def correctness(
     prompts: Any, completions: Collection[Any], *, answer: Collection[Any], **columns
 ) -> list[float]:
-    """Reward 1.0 for a verified answer, else 0.0. TRL's reward signature."""
+    """Reward 1.0 for a verified answer, else 0.0, with TRL's reward signature."""
     return [float(verify(c, a)) for c, a in zip(completions, answer, strict=True)]
 
 
@@ -58,39 +59,40 @@ Mix = Annotated[tuple[Share, Share, Share], AfterValidator(_whole), "that add up
 class HabitWorld:
     """Problems with an exact answer, and three habits of answering them.
 
-    A world is a dataclass that inherits from this. It says how a problem is drawn
-    (`_problem`: a row with `prompt` and `answer`), and has a method
-    `habit(prompt, rng)` of the name of each habit, which shows it. One problem in eight
-    (by a hash of its prompt) is held out: it is in no warm start and no rollout, and
-    only `held_out` returns it.
+    A world is a dataclass that inherits from this class. Its `_problem` draws a problem
+    (a row with `prompt` and `answer`). For each habit it has a method of that name,
+    called with (prompt, rng), which returns a completion in this habit. One problem in
+    eight (by a hash of its prompt) is held out: it is in no warm start and no rollout,
+    and only `held_out` returns it.
     """
 
     purpose: ClassVar[str] = ""
-    """before the purpose of a seed, so that worlds do not share them"""
+    """A prefix of each seed's purpose, so that two worlds draw different numbers."""
     habit = staticmethod(habit)
     habits: ClassVar[tuple[str, ...]] = HABITS
     reward = staticmethod(correctness)
     habit_mix: Mix
-    """what warm start ends with"""
+    """The shares of the habits after the warm start."""
 
     def _problem(self, rng: random.Random) -> dict:
+        """Draw a problem as a row with `prompt` and `answer`."""
         raise NotImplementedError
 
     @guarded
     def sample(self, n: Count, seed: Seed) -> list[dict]:
-        """n training problems as dataset rows."""
+        """Draw n training problems as dataset rows."""
         return self._draw(n, self._random("train", seed), held_out=False)
 
     @guarded
     def held_out(self, n: Count, seed: Seed = 0) -> list[dict]:
-        """n problems that are never trained on."""
+        """Draw n problems that are never trained on."""
         return self._draw(n, self._random("test", seed), held_out=True)
 
     @guarded
     def demonstrations(
         self, n: Count, seed: Seed, mix: Mix | None = None
     ) -> list[dict]:
-        """n training problems, each with a `completion` in a habit drawn from `mix`."""
+        """Draw n training problems, each with a `completion` in a habit from `mix`."""
         rng = self._random("demonstrations", seed)
         rows = self._draw(n, rng, held_out=False)
         chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)

@@ -273,7 +273,7 @@ def test_a_long_text_of_any_piece_is_read_at_once(piece):
     for reference in ("7", "12345", "2k+2", "Monday", "a b\nc d", "[1, 2]"):
         for how in ("whole", "last", "tag"):
             answers.extracted(text, reference, how)
-        answers._said(text, reference)
+        answers._score_or_formula(text, reference)
     short = text[:4096]
     for read in (notation.words, notation.formula, notation.is_formula):
         read(short)

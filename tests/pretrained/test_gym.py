@@ -369,7 +369,7 @@ def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(judge._one.process.stdout, "readline", interrupted)
+        patch.setattr(judge._current.process.stdout, "readline", interrupted)
         with pytest.raises(KeyboardInterrupt):
             judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
     time.sleep(0.5)  # for the answer that was being scored
@@ -439,7 +439,7 @@ def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_pat
         "import judge\n"
         "for answer in '78':\n"
         f"    print(*judge.scores({SUM_SCORER}, [answer], [{SEVEN}]))\n"
-        "    print(judge._one.process.pid)\n"
+        "    print(judge._current.process.pid)\n"
         "print(not {'torch', 'refimpl'} & set(sys.modules))\n"
     )
     run = [sys.executable, script]
@@ -455,13 +455,13 @@ def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process(
     """One that waits for the next answer is not one that takes too long; and a
     terminal sends Ctrl-C to both, but a run ends where it wants, with its scores."""
     judge.scores(SUM_SCORER, ["7"], [SEVEN])
-    first = judge._one.process
+    first = judge._current.process
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN], 0.5) == [1.0]
     with pytest.raises(subprocess.TimeoutExpired):
         first.wait(0.7)
     first.send_signal(signal.SIGINT)
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
-    assert judge._one.process is first
+    assert judge._current.process is first
 
 
 def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):
@@ -472,7 +472,7 @@ def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):
 
     judge.scores(SUM_SCORER, ["7"], [SEVEN])
     with monkeypatch.context() as patch:
-        patch.setattr(judge._one.process.stdout, "readline", interrupted)
+        patch.setattr(judge._current.process.stdout, "readline", interrupted)
         with pytest.raises(KeyboardInterrupt):
             judge.scores(SUM_SCORER, ["7"], [SEVEN])
     assert judge.scores(SUM_SCORER, ["8", "7"], [SEVEN] * 2) == [0.0, 1.0]
