@@ -1,7 +1,8 @@
-"""The losses of this package inside training engines that others keep: TRL and verl.
+"""Use the losses of this package inside other training engines: TRL and verl.
 
-Neither is installed by `requirements.txt`: they are heavy and move fast. `trl` and
-`verl` name the versions that they were tested with, and refuse others. `configs` makes
-verl's configuration for a method, `conformance` asks other implementations the losses'
-cases. A method that an engine cannot have is refused in a sentence, the others stay.
+`requirements.txt` installs neither of them, because both are large and change quickly.
+The modules `trl` and `verl` name the version that they were tested with and refuse
+others. `configs` writes verl's configuration for a method, and `conformance` tests
+other implementations of the losses. If an engine cannot run a method, only this method
+raises an error.
 """

@@ -1,7 +1,9 @@
-"""verl's configuration for a method: `python -m refimpl verl-config sapo > sapo.yaml`.
+"""Write verl's configuration for a method.
 
-Needs no verl. All that differs between methods is read off them: the normaliser's name
-in verl, the advantages, the critic, dynamic sampling.
+    python -m refimpl verl-config sapo > sapo.yaml
+
+This does not need verl. The method itself supplies everything that differs between
+methods: the normaliser's name in verl, the advantages, the critic, dynamic sampling.
 """
 
 from refimpl import advantages, algorithms, normalisers
@@ -46,19 +48,19 @@ ESTIMATORS = {
     advantages.leave_one_out: "rloo\n",
     **{getattr(advantages, name): f"{name}\n" for name in SAME},
 }
-"""verl's names for advantages, with what must stand beside them."""
+"""verl's names for advantages, with the further settings that they need."""
 
 
 def missing(algorithm: Algorithm) -> str | None:
-    """Why verl cannot have this method; None if it can."""
+    """The reason why verl cannot run this method; None if it can."""
     if algorithm.training.get("router_shift"):
         return (
             f"{algorithm.name} needs the routing of two passes, and verl hands a "
             "policy loss log-probs alone (the bridge to TRL has it)"
         )
     if getattr(algorithm.normaliser, "verl", None) is None:
-        every = (getattr(f, "verl", None) for f in normalisers.NORMALISERS.values())
-        names = filter(None, every)
+        known = (getattr(f, "verl", None) for f in normalisers.NORMALISERS.values())
+        names = filter(None, known)
         return (
             f"{algorithm.name} is averaged by {algorithm.normaliser.__name__}, and "
             f"verl knows {', '.join(names)}"
@@ -67,9 +69,9 @@ def missing(algorithm: Algorithm) -> str | None:
 
 
 def yaml_of(algorithm: str | Algorithm) -> str:
-    """The file with which verl trains `algorithm`, a name or an `Algorithm`.
+    """Return the YAML with which verl trains `algorithm`, a name or an `Algorithm`.
 
-    Raises `UserError` if there is no such method, or verl cannot have it.
+    Raises `UserError` if there is no such method, or if verl cannot run it.
     """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if why := missing(method):

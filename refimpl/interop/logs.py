@@ -1,8 +1,8 @@
-"""The log of a training run, by the names that this course uses.
+"""Read the log of a training run, and rename its columns to the names of this course.
 
-Read are TRL's `trainer_state.json`, verl's file logger (JSON lines of step and data),
-and JSON lines or CSV of their metrics or of ours (`History.save`).
-What others call a column is a table, `names` in `symptoms.toml`.
+The formats are TRL's `trainer_state.json`, verl's file logger (JSON lines of step and
+data), and JSON lines or CSV of TRL's, verl's or our metrics (`History.save`). The table
+`names` in `symptoms.toml` translates the names of columns.
 """
 
 import csv
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 DATA = tomllib.loads(Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
 FEWEST = 4
-"""Rows below which no end can be told from a beginning."""
+"""The fewest rows in which the beginning and the end of a run can be distinguished."""
 EXPECTED = (
     "expected is TRL's trainer_state.json, verl's metrics as JSON lines, or a CSV with "
     "a line of names, among them reward or critic/score/mean"
@@ -26,9 +26,9 @@ EXPECTED = (
 
 
 class Log(NamedTuple):
-    """Rows of plain numbers, one per logged step, and what the file calls a column.
+    """A log as rows of numbers, one per logged step; `called` has the file's own names.
 
-    A number that is not there is None; one that is no number is NaN.
+    A missing number is None; NaN and infinity stay as they are.
     """
 
     path: str
@@ -37,13 +37,16 @@ class Log(NamedTuple):
     called: dict[str, str]
 
     def seen(self, name: str) -> list[tuple[int, float]]:
-        """The finite numbers of a column, with their rows."""
+        """The finite numbers of a column, each with the index of its row."""
         cells = enumerate(self.columns.get(name, []))
         return [(i, x) for i, x in cells if x is not None and math.isfinite(x)]
 
 
 def read(path: str | Path) -> Log:
-    """The log at `path`; raises `UserError` with what was found, and what is needed."""
+    """Read the log at `path`.
+
+    Raises `UserError` if the file cannot be read, or has too few rows with a reward.
+    """
     try:
         text = Path(path).read_text("utf-8-sig")
         logged = [flat(row) for row in rows_of(text)]
@@ -53,7 +56,8 @@ def read(path: str | Path) -> Log:
         raise UserError(f"{path} holds no rows, or is JSON that is cut off; {EXPECTED}")
     called: dict[str, str] = {}
     names = dict.fromkeys(name for row in logged for name in row if name)
-    for name in sorted(names, key=lambda name: ours(name) != name):  # its own first
+    # If two names mean the same column, the one that is already ours has priority.
+    for name in sorted(names, key=lambda name: ours(name) != name):
         called.setdefault(ours(name), name)
     rows = [row for row in logged if number(row.get(called.get("reward"))) is not None]
     rows = in_order(rows, called.get("step"))
@@ -72,7 +76,7 @@ def read(path: str | Path) -> Log:
 
 
 def rows_of(text: str) -> list[Row]:
-    """The rows of a text in any of the formats; none if it has none of them."""
+    """The rows of a text in any of the formats; an empty list for other texts."""
     whole: Any = parsed(text)
     if isinstance(whole, dict):
         whole = whole.get("log_history", [whole])
@@ -85,16 +89,19 @@ def rows_of(text: str) -> list[Row]:
 
 
 def table(lines: list[str]) -> list[Row]:
-    """The rows of a CSV, whose cells lie between what is most often in its first line:
-    commas, semicolons or tabs."""
+    """The rows of a CSV. Its separator is the most frequent of comma, semicolon and tab
+    in the first line."""
     sign = max(",;\t", key="".join(lines[:1]).count)
     rows = csv.DictReader(lines, delimiter=sign)
     return [{str(n).strip(): x for n, x in row.items() if n} for row in rows]
 
 
 def in_order(rows: list[Row], name: str | None) -> list[Row]:
-    """By step, where every row has one. Of rows with one step the last counts: a run
-    that was resumed has logged some anew."""
+    """Sort the rows by step if every row has one.
+
+    If several rows have the same step, the last one counts, because a resumed run logs
+    some steps again.
+    """
     steps = [number(row.get(name)) for row in rows]
     if any(step is None or not math.isfinite(step) for step in steps):
         return rows
@@ -103,7 +110,7 @@ def in_order(rows: list[Row], name: str | None) -> list[Row]:
 
 
 def parsed(text: str) -> Any:
-    """What is JSON; None for all else, as a line that a kill has cut off."""
+    """Parse JSON; None for other texts, such as a line that a kill has cut off."""
     try:
         return json.loads(text)
     except ValueError:
@@ -111,7 +118,7 @@ def parsed(text: str) -> Any:
 
 
 def flat(row: Row) -> Row:
-    """Without verl's envelope, and with the range of its scores."""
+    """Unpack a row of verl's and add the range of its scores."""
     if isinstance(row.get("data"), dict):
         row = {"step": row.get("step")} | row["data"]
     most, least = (number(row.get(f"critic/score/{x}")) for x in ("max", "min"))
@@ -121,15 +128,15 @@ def flat(row: Row) -> Row:
 
 
 def ours(name: str) -> str:
-    """What this course calls it, if it has a name for it."""
+    """The course's name for a column; the name itself if there is none."""
     name = str(name).removeprefix("train/")  # as W&B and TensorBoard show TRL's
     if name.startswith("val-core/") and "/mean@" in name:
-        return "accuracy"  # verl's; the first of several is read
+        return "accuracy"  # of verl's data sources the first one counts
     return DATA["names"].get(name, name)
 
 
 def number(value: Any) -> float | None:
-    """A cell as a number; None where there is none."""
+    """A cell as a number; None if it is empty or not a number."""
     try:
         return None if value in (None, "") else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Advantages of a generation in TRL, of which some responses could not be scored."""
+"""Advantages of a generation in TRL, in which some responses may have no score."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,11 @@ from refimpl.validation import UserError, one_line
 def advantages_of(
     function: Callable[[Scored], Tensor], rewards: Tensor, mask: Tensor, size: int
 ) -> Tensor:
-    """`function(Scored(rewards, group, mask))`, (N,) or (N, T), for groups of `size`.
+    """Compute `function(Scored(rewards, group, mask))`, (N,) or (N, T).
 
-    A reward that is NaN counts in no baseline, and its response has Â = 0, as in TRL.
+    Groups have `size` responses. A response whose reward is NaN has Â = 0 and does not
+    change the group's mean, as in TRL. Raises `UserError` if the groups are incomplete,
+    or if `function` fails or returns another shape.
     """
     if len(rewards) % size:
         raise UserError(

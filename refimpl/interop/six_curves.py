@@ -1,10 +1,10 @@
-"""The six pictures of a log that decide, as a PNG.
+"""Draw the six most useful panels of a log as a PNG.
 
-They are those that most rows of "From symptom to cause" look at: sampler against
+These are the curves that most rows of "From symptom to cause" use: sampler against
 trainer (5 rows), the ratio and its clip (4), length and truncation (3), reward and
-accuracy, the spread within groups, entropy (2 each). The gradient's norm (1 row) stands
-beside the sampler's gap, whose panel most logs leave empty; KL to the reference, which
-grows where the policy learns, is left to the report.
+accuracy, the spread within groups, entropy (2 each). The gradient norm (1 row) shares a
+panel with the sampler's gap, which is missing in most logs. The KL to the reference has
+no panel, because it also grows in a healthy run; the report covers it.
 """
 
 from pathlib import Path
@@ -17,9 +17,10 @@ from refimpl.validation import UserError
 
 
 def draw(log: Log, found: list[Finding], path: str | Path) -> None:
-    """Write the panels of `symptoms.toml`, dotted where the first finding began.
+    """Draw the panels of `symptoms.toml`; a dotted line marks where the first finding
+    begins.
 
-    Raises `UserError` if matplotlib is missing, or `path` cannot be written to.
+    Raises `UserError` if matplotlib is missing, or if `path` cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -37,8 +38,8 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
             lines += curves(axis.twinx(), log, panel["right"], ".--", 3)
         if lines:
             axis.legend(handles=lines, fontsize=7)
-            for one in found[:1]:
-                axis.axvline(log.steps[one.since], color="0.6", lw=1, ls=":")
+            for finding in found[:1]:
+                axis.axvline(log.steps[finding.since], color="0.6", lw=1, ls=":")
     first = [f"{f.row['symptom']} (step {log.steps[f.since]:g})" for f in found[:2]]
     named = ", then ".join(first) or "no row of the table fits"
     figure.suptitle(f"{Path(log.path).name}: {named}", fontsize=11)
@@ -46,7 +47,7 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
 
 
 def curves(axis: Any, log: Log, names: list[str], dash: str, colour: int) -> list:
-    """Draw the columns that the log has, in colours from this one on."""
+    """Draw those columns that the log has, beginning with colour number `colour`."""
     lines: list[Any] = []
     for name in names:
         if seen := log.seen(name):

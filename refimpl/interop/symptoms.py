@@ -1,10 +1,11 @@
-"""Which rows of chapter 11's table "From symptom to cause" fit a log, by rules as data.
+"""Find the rows of chapter 11's table "From symptom to cause" that fit a log.
 
-A rule (`symptoms.toml`) reads a number off a column and compares it with a limit. How
-strongly a row fits goes from 0, at the limit, to 1: the share of the way to the worst
-that can be where there is a worst, else 1 − limit / number. What began first is named
-first, since a cause comes before its consequences; of what began together, the
-stronger. A rule whose columns are not in the log is not judged, and said to be so.
+The rules are data (`symptoms.toml`). A rule computes a number from a column and
+compares it with a limit. The strength of a row goes from 0, at the limit, to 1. It is
+the share of the way from the limit to the worst possible value if there is one, else
+1 − limit / number. Rows that began earlier come first, because a cause precedes its
+consequences; among those that began together, the stronger ones come first. Rules whose
+columns are not in the log are reported as not judged.
 """
 
 import math
@@ -18,7 +19,7 @@ from refimpl.interop.logs import DATA, Log, Row
 Series = list[float]
 
 TOGETHER = 20
-"""What begins in the same twentieth of a run began together."""
+"""Findings that begin in the same twentieth of a run count as simultaneous."""
 UNSEEN = (
     "No log shows what the answers say: read ten beside their rewards. Nor where in an "
     "answer sampler and trainer differ, nor what a mixture of experts' routers do."
@@ -26,7 +27,7 @@ UNSEEN = (
 
 
 class Finding(NamedTuple):
-    """A row that fits, how strongly (0 to 1), from which row of the log on, and why."""
+    """A row that fits, its strength (0 to 1), the log row where it begins, and why."""
 
     row: Row
     strength: float
@@ -35,7 +36,7 @@ class Finding(NamedTuple):
 
     @property
     def harmless(self) -> bool:
-        """Right if it is meant."""
+        """True if the symptom may be intended."""
         return self.row.get("harmless", False)
 
 
@@ -51,14 +52,17 @@ def late(x: Series) -> float:
 
 
 def times(x: Series, base: float) -> Series:
-    """In multiples of `base`; anything is infinitely more than 0."""
+    """The series in multiples of `base`; infinite above a base of 0."""
     return [v / base if base > 0 else math.inf if v > base else 1.0 for v in x]
 
 
 def in_noise(x: Series) -> Series:
-    """How far from the first quarter's mean, in standard errors of the difference of
-    two such means. The noise of a row is what neighbours usually differ by: half of
-    them by 0.6745 √2 σ, so that the error σ √(2/k) is that median times 1.483 / √k."""
+    """The distance from the first quarter's mean, in standard errors of the difference
+    of two such means.
+
+    The noise σ of a row is estimated from the differences between neighbours: their
+    median is 0.6745 √2 σ, so the error σ √(2/k) is this median times 1.483 / √k.
+    """
     usual = median(abs(b - a) for a, b in pairwise(x))
     error, begin = 1.483 * usual / math.sqrt(max(1, len(x) // 4)), early(x)
     change = [v - begin for v in x]
@@ -66,7 +70,7 @@ def in_noise(x: Series) -> Series:
 
 
 def spikes(x: Series) -> Series:
-    """In multiples of the median of all rows before, of which there are to be three."""
+    """The series in multiples of the median of all earlier rows; 1 in rows 0 to 2."""
     return [times([v], median(x[:i]))[0] if i > 2 else 1.0 for i, v in enumerate(x)]
 
 
@@ -83,11 +87,11 @@ READ: dict[str, tuple[Callable[[Series], Series], Callable[[Series], float], str
     "spike": (spikes, max, "is {q:.3g} times its median before, at step {step:g}"),
     "broken": (list, fmean, "is no finite number in {q:.0%} of the rows"),
 }
-"""How a column is read: row by row, as one number of all rows, and in words."""
+"""Ways to read a column: per row, as one number for all rows, and in words."""
 
 
 def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
-    """Strength (0: it does not fit), first row and words; None if it is not judged."""
+    """Judge a check: strength (0: no fit), first row and words; None if not judged."""
     cells = log.seen(check["of"])
     if check["read"] == "broken":
         given = enumerate(log.columns.get(check["of"], []))
@@ -107,29 +111,30 @@ def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
     if "worst" in check:
         strength = (q - limit) / (check["worst"] - limit)
     beyond = [sign * (v - limit) > 0 for v in series]
-    # A trend begins, later than the first row, where most rows from there on are beyond
+    # A trend begins where most rows from there on are beyond the limit; not at row 0.
     stays = [b and 2 * sum(beyond[i:]) >= len(x) - i for i, b in enumerate(beyond)]
     stays[0] &= check["read"] == "late"
     since = (stays if as_one is late and any(stays) else beyond).index(True)
-    _, top, row = max(zip(series, x, rows), key=lambda one: one[0])  # the first of them
-    said = {"q": q, "x": x, "early": early(x), "late": late(x), "top": top}
+    # The first of several equal maxima.
+    _, top, row = max(zip(series, x, rows), key=lambda cell: cell[0])
+    values = {"q": q, "x": x, "early": early(x), "late": late(x), "top": top}
     noise = f"{q:.1f} standard errors" if math.isfinite(q) else "where nothing varied"
     name = log.called.get(check["of"], check["of"])
-    words = words.format(step=log.steps[row], errors=noise, **said)
+    words = words.format(step=log.steps[row], errors=noise, **values)
     return strength, rows[since], f"{name} {words}"
 
 
 def fact(log: Log, name: str) -> bool | None:
-    """Whether it holds; None if that is not in the log."""
+    """Whether a fact of `symptoms.toml` holds; None if its column is not in the log."""
     judged = fits(log, DATA["facts"][name])
     return None if judged is None else judged[0] > 0
 
 
 def findings(log: Log) -> list[Finding]:
-    """The rows that fit, in order; those that are right if meant come last."""
+    """The rows that fit, in order; symptoms that may be intended come last."""
     found, span = [], len(log.steps) / TOGETHER
     for row in DATA["row"]:
-        judged = [one for c in row["checks"] if (one := fits(log, c)) and one[0]]
+        judged = [fit for c in row["checks"] if (fit := fits(log, c)) and fit[0]]
         if judged:
             strengths, since, words = zip(*judged)
             found.append(Finding(row, max(strengths), min(since), "; ".join(words)))
@@ -137,7 +142,7 @@ def findings(log: Log) -> list[Finding]:
 
 
 def unjudged(log: Log) -> dict[str, list[str]]:
-    """The rows that the log cannot speak about, with the columns that they look at."""
+    """The rows that this log cannot decide, with the columns that they need."""
     return {
         row["symptom"]: list(dict.fromkeys(check["of"] for check in row["checks"]))
         for row in DATA["row"]
@@ -146,19 +151,21 @@ def unjudged(log: Log) -> dict[str, list[str]]:
 
 
 def report(log: Log) -> str:
-    """All of it for the terminal."""
+    """The findings, and the rows that could not be judged, as text for the terminal."""
     steps, found = log.steps, findings(log)
     lines = [f"{log.path}: {len(steps)} rows, steps {steps[0]:g} to {steps[-1]:g}"]
-    if all(one.harmless for one in found):
+    if all(finding.harmless for finding in found):
         lines.append("Nothing is named as wrong, which is no proof that all is well.")
-    for place, one in enumerate(found, 1):
-        how = "right if meant" if one.harmless else f"strength {one.strength:.2f}"
+    for place, finding in enumerate(found, 1):
+        row, begin = finding.row, steps[finding.since]
+        strength = f"strength {finding.strength:.2f}"
+        how = "right if meant" if finding.harmless else strength
         lines += [
-            f"{place}. {one.row['symptom']}  ({how}, from step {steps[one.since]:g})",
-            f"   seen:   {one.words}",
-            f"   likely: {one.row['cause']} (chapter {one.row['chapter']})",
-            f"   first:  {one.row['first']}",
-            f"   then measure: {one.row['next']}",
+            f"{place}. {row['symptom']}  ({how}, from step {begin:g})",
+            f"   seen:   {finding.words}",
+            f"   likely: {row['cause']} (chapter {row['chapter']})",
+            f"   first:  {row['first']}",
+            f"   then measure: {row['next']}",
         ]
     if missing := unjudged(log):
         lines.append("Not judged, because it is not in this log:")

@@ -3,14 +3,14 @@
     trainer = RefimplGRPOTrainer(model, reward, args, dataset, algorithm="sapo")
 
 TRL samples, scores, splits batches, and adds KL, entropy bonus and load balancing as
-ever. It is called with advantages of 0, which leaves its own policy loss without value
-and gradient; − Σ weight · objective is added over the same log-probs. `weight` is made
-once for a generation, of all processes' responses, so that accumulation and processes
-keep its denominator.
+usual. Its loss is called with advantages of 0, so that TRL's own policy loss has value
+and gradient 0. Then − Σ weight · objective is added, with the same log-probs. `weight`
+is computed once per generation from the responses of all processes, so that gradient
+accumulation and several processes keep its denominator.
 
-**Departures.** TRL shuffles responses, not groups, into mini-batches, and their
-denominators are the generation's (here: a mini-batch's). Its advantages are divided by
-std + 1e-4. DAPO's other parts are not in the loss.
+**Departures.** TRL shuffles responses, not groups, into mini-batches. The denominators
+are those of the generation (in `refimpl.train`: of the mini-batch). TRL's advantages
+are divided by std + 1e-4. DAPO's other parts are not in the loss.
 """
 
 import contextlib
@@ -42,16 +42,16 @@ class RefimplGRPOTrainer(GRPOTrainer):
     **Arguments:** those of `GRPOTrainer`, and
 
     - `hyperparameters`: the algorithm's; `normaliser`: a name, None: the paper's.
-    - `advantages`: f(scored), of all processes' responses: `scored.rewards` and
-      `scored.group` are (N,), `scored.mask` is (N, max_completion_length); returns one
-      of these shapes. It is tried on invented rewards. None: TRL's where the method
-      compares within groups as TRL does, else the method's.
-    - `replay`: "R2", the experts of π_old's pass are visited again in the update.
-    - `router_shift`, `placement`: RSPO's γ over them, see `TrainConfig`. Both act where
-      a generation is used for more than one optimiser step.
+    - `advantages`: f(scored), for the responses of all processes: `scored.rewards` and
+      `scored.group` are (N,), `scored.mask` is (N, max_completion_length). It returns
+      one of these shapes, and is first tested on invented rewards. None: TRL's if the
+      method compares within groups as TRL does, else the method's.
+    - `replay`: "R2" visits the experts of π_old's pass again in the update.
+    - `router_shift`, `placement`: RSPO's γ for these experts, see `TrainConfig`. Replay
+      and γ have an effect if a generation is used for more than one optimiser step.
 
-    Raises `UserError` on a TRL that was not tested, and on what cannot be meant, would
-    be ignored, or would bypass the loss.
+    Raises `UserError` on an untested version of TRL, and on settings that contradict
+    the method, would be ignored, or would bypass the loss.
     """
 
     @guarded
@@ -89,7 +89,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         self.advantages = advantages
         self.placement = placement if config.router_shift else None
         self.routed = bool(replay or config.router_shift)
-        self._passes: list | None = None  # routing of π_old's pass, while it is made
+        self._passes: list | None = None  # the routing of π_old's pass while it runs
         args = GRPOConfig("trainer_output") if args is None else args
         refused.settings(self, args)
         if advantages is not None:
@@ -124,9 +124,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return batch
 
     def _generation_weight(self, batch: dict) -> Tensor:
-        """The normaliser of all processes' responses, of which this one keeps its own.
+        """This process's part of the weights for the responses of all processes.
 
-        Times the number of processes, because their gradients are averaged.
+        They are multiplied by the number of processes, because gradients are averaged.
         """
         masks, longest = self._masks(batch), self.max_completion_length
         group = torch.arange(len(masks), device=masks.device) // self.group_size
@@ -141,18 +141,18 @@ class RefimplGRPOTrainer(GRPOTrainer):
         more = max(0, self.max_completion_length - mask.shape[1])
         return self.accelerator.gather(F.pad(mask, (0, more)))
 
-    def _share(self, every: Tensor, batch: dict) -> Tensor:
-        """This process' responses of all, and their columns."""
+    def _share(self, whole: Tensor, batch: dict) -> Tensor:
+        """This process's rows and columns of a tensor for all processes."""
         rows, width = batch["completion_ids"].shape
-        part = every[self.accelerator.process_index * rows :][:rows]
+        part = whole[self.accelerator.process_index * rows :][:rows]
         return part if part.ndim == 1 else part[:, :width]
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **rest
     ):
-        """As TRL's; kept for the loss, and, in π_old's pass, with the routing."""
+        """As TRL's; stores the result for the loss, or records π_old's routing."""
         score = super()._get_per_token_logps_and_entropies
-        if self._passes != []:  # no routing asked for, or known already
+        if self._passes != []:  # routing is not needed, or already recorded
             self._scored = score(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **rest
             )
@@ -183,7 +183,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         if self.placement and experts is not None:
             now = routing.log_probs(experts)
             gamma = moe.router_shift(now, inputs["router_logp"])
-            gamma = gamma[:, -mask.shape[1] - 1 : -1]  # where a token's logp arises
+            gamma = gamma[:, -mask.shape[1] - 1 : -1]  # where a log-prob is computed
             one_ratio = self.algorithm.one_ratio
             old_logp, weight = moe.shifted(
                 old_logp, weight, mask, gamma, self.placement, one_ratio
@@ -195,7 +195,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return rest + result.loss
 
     def _weight(self, inputs, mask, logp, old_logp, entropies) -> Tensor:
-        """Of a slice, with the corrections that TRL multiplies its own loss by."""
+        """The weight of a slice, times the corrections of TRL's own loss."""
         weight = inputs["weight"]
         if self.model.training:
             steps = self.args.steps_per_generation
@@ -203,8 +203,8 @@ class RefimplGRPOTrainer(GRPOTrainer):
         if (limit := self.off_policy_mask_threshold) is not None:
             advantages = inputs["advantages"].view(len(mask), -1)
             sampled = inputs.get("sampling_per_token_logps", old_logp)
-            kept = self.get_off_policy_mask(advantages, logp, sampled, mask, limit)
-            weight = weight * kept
+            on_policy = self.get_off_policy_mask(advantages, logp, sampled, mask, limit)
+            weight = weight * on_policy
         if (share := self.top_entropy_quantile) < 1:
             weight = weight * self.get_high_entropy_mask(entropies, mask, 1 - share)
         if self.use_vllm and self.vllm_importance_sampling_correction:
@@ -212,7 +212,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return weight
 
     def _note(self, result: LossResult) -> None:
-        """Our metrics in place of TRL's, which saw advantages of 0."""
+        """Log our metrics in place of TRL's, which belong to advantages of 0."""
         logged = self._metrics["train" if self.model.training else "eval"]
         for name in [n for n in logged if n.startswith(("clip_ratio/", "cispo_"))]:
             del logged[name][-1:]
@@ -221,9 +221,9 @@ class RefimplGRPOTrainer(GRPOTrainer):
         ours = result.metrics | {"policy_loss": result.loss.item()}
         del logged["policy_loss"][len(logged["ratio/max_deviation"]) :]  # TRL's, if any
         here = torch.tensor([[*ours.values()]], device=result.loss.device)
-        for name, every in zip(ours, self.accelerator.gather(here).T):
-            one = every.max() if name == "ratio/max_deviation" else every.mean()
-            logged[name].append(one.item())
+        for name, values in zip(ours, self.accelerator.gather(here).T):
+            value = values.max() if name == "ratio/max_deviation" else values.mean()
+            logged[name].append(value.item())
 
 
 def _mask(batch: dict) -> Tensor:

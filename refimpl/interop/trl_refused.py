@@ -1,4 +1,4 @@
-"""What the bridge to TRL refuses: what would go around the loss, or be ignored."""
+"""Refuse settings that the bridge to TRL would ignore, or that bypass its loss."""
 
 import warnings
 from dataclasses import fields
@@ -16,10 +16,11 @@ OURS = (
     "epsilon epsilon_high delta importance_sampling_level sapo_temperature_pos "
     "sapo_temperature_neg vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg"
 ).split()
-"""Settings of TRL's policy losses, which take no part any more."""
+"""Settings of TRL's own policy losses, which have no effect on the bridge."""
 
 
 def version() -> None:
+    """Refuse versions of TRL that were not tested."""
     if trl.__version__.rsplit(".", 1)[0] != TESTED:
         raise UserError(
             f"the bridge was tested with TRL {TESTED} and overrides methods that move; "
@@ -28,7 +29,7 @@ def version() -> None:
 
 
 def loss_type(trainer) -> str:
-    """TRL's name for the normaliser: what it averages its KL with."""
+    """TRL's name for the normaliser, with which TRL averages its KL."""
     name = getattr(trainer.normaliser, "trl", None)
     if name is None:
         raise UserError(
@@ -40,7 +41,7 @@ def loss_type(trainer) -> str:
 
 
 def settings(trainer, args: GRPOConfig) -> None:
-    """Refuse what would go around the loss, or be ignored, without a word."""
+    """Refuse settings that would silently bypass the loss or be ignored."""
     algorithm = trainer.algorithm
     if args.use_liger_kernel:
         raise UserError(
@@ -83,7 +84,7 @@ def settings(trainer, args: GRPOConfig) -> None:
 
 
 def advantages(trainer, args: GRPOConfig, default: dict) -> None:
-    """Refuse advantages of TRL's that are not the method's."""
+    """Refuse TRL's advantages where they are not those of the method."""
     algorithm = trainer.algorithm
     if trainer.advantages is None:
         if algorithm.advantages is group_centred and args.scale_rewards != "none":
@@ -105,7 +106,7 @@ def advantages(trainer, args: GRPOConfig, default: dict) -> None:
 
 
 def dense(trainer) -> None:
-    """Refuse what needs a router on a model without one."""
+    """Refuse replay and router shift for a model without a router."""
     if trainer.routed and not is_moe(trainer.model):
         raise UserError(
             f"{trainer.algorithm.name} with replay={trainer.replay!r} and router_shift="
@@ -116,7 +117,7 @@ def dense(trainer) -> None:
 
 
 def pictures(given: dict) -> None:
-    """Refuse inputs that the pass which records routing would leave out."""
+    """Refuse tensors, such as images, that the recording pass would leave out."""
     tensors = [name for name, value in given.items() if isinstance(value, Tensor)]
     if tensors:
         raise UserError(

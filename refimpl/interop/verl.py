@@ -1,24 +1,24 @@
 """The losses of this package in verl's registry, under names like `refimpl_sapo`.
 
-Importing this file registers them, and verl imports it in every worker by itself: it is
-a `verl.plugins` entry point of this package. In a configuration of verl (the whole of
-it: `python -m refimpl verl-config sapo`):
+Importing this file registers the losses. verl imports it in every worker by itself,
+because the file is a `verl.plugins` entry point of this package. In a configuration of
+verl (`python -m refimpl verl-config sapo` writes a complete one):
 
     actor_rollout_ref.actor.policy_loss.loss_mode=refimpl_sapo
     actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean
 
-A method with other hyperparameters, or a gate of your own, is registered in a module
-that the workers import, `VERL_USE_EXTERNAL_MODULES=my_losses`:
+Register a method with other hyperparameters, or a gate of your own, in a module that
+the workers import, `VERL_USE_EXTERNAL_MODULES=my_losses`:
 
     from refimpl.interop.verl import register
     register("sapo", "sapo_narrow", tau_pos=8.8, tau_neg=8.8)
 
-Weights are what verl's `agg_loss` makes of the global counts, so that micro-batches and
-ranks keep the mini-batch's denominator. Tested with verl 0.9.1.
+The weights are those of verl's `agg_loss` with its global counts, so that micro-batches
+and ranks keep the mini-batch's denominator. Tested with verl 0.9.1.
 
-**Departures.** RSPO is not here: verl hands a policy loss log-probs and no routing, and
-without γ it is GMPO. Advantages are verl's: Dr. GRPO needs
-`algorithm.norm_adv_by_std_in_grpo=False` beside it.
+**Departures.** RSPO is missing, because verl gives a policy loss no routing, and
+without γ the method is GMPO. Advantages are verl's; Dr. GRPO also needs
+`algorithm.norm_adv_by_std_in_grpo=False`.
 """
 
 import warnings
@@ -45,17 +45,17 @@ OURS = {
     "tau_pos": 1.0,
     "tau_neg": 1.05,
 }
-"""Settings of verl's own losses, which take no part, at their defaults."""
+"""Settings of verl's own losses, which have no effect here, with their defaults."""
 
 
 @guarded
 def register(
     algorithm: str | Algorithm, name: str | None = None, **hyperparameters: Any
 ) -> str:
-    """Put `algorithm` into verl's registry; the name for `policy_loss.loss_mode`.
+    """Put `algorithm` into verl's registry; return the name for `loss_mode`.
 
-    `name`: default `refimpl_` and the algorithm's own. Raises `UserError` on a verl
-    that was not tested, and on what cannot be computed there.
+    `name` is by default `refimpl_` and the algorithm's name. Raises `UserError` on an
+    untested version of verl, and on a method that verl cannot compute.
     """
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     if verl.__version__.rsplit(".", 1)[0] != TESTED:
@@ -102,7 +102,7 @@ def _loss_of(algorithm: Algorithm, given: dict[str, Any]) -> Callable:
 
 
 def _weight(like: Tensor, mask: Tensor, mode: str, config: ActorConfig | None):
-    """What `agg_loss` multiplies each token's loss by: it is linear in them."""
+    """The factor of each token's loss in `agg_loss`: its gradient, as it is linear."""
     counts = config.global_batch_info if config is not None else {}
     with torch.enable_grad():
         each = torch.zeros_like(like, requires_grad=True)
@@ -111,7 +111,7 @@ def _weight(like: Tensor, mask: Tensor, mode: str, config: ActorConfig | None):
 
 
 def _check(algorithm, wanted: str, mode: str, config: ActorConfig | None) -> None:
-    """Refuse what would be ignored without a word."""
+    """Refuse settings that would silently be ignored."""
     if mode != wanted:
         raise UserError(
             f"{algorithm.name} is averaged as {wanted!r}: set "

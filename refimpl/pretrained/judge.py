@@ -106,9 +106,7 @@ _warned: set[tuple[str, str]] = set()
 def close() -> None:
     """End the scoring process, if there is one; the next answer starts a new one."""
     global _current
-    if (
-        _current is not None and _current.pid == os.getpid()
-    ):  # a fork must not end its parent's
+    if _current is not None and _current.pid == os.getpid():  # not a parent's process
         _current.end()
     _current = None
 

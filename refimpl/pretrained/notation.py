@@ -241,7 +241,7 @@ def last_words(text: str, like: str) -> str:
 
 
 def opens(text: str, like: str) -> bool:
-    """True if a text begins with the verdict `like` (`Yes, it is.`) and has no other."""
+    """True if it begins with the verdict `like` (`Yes, it is.`) and has no other."""
     first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
     verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
     return verdict and not (_VERDICTS - {like}) & {*others}

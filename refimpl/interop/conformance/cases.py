@@ -1,12 +1,12 @@
-"""The cases: inputs, settings, and the loss and gradient that the papers' methods give.
+"""The cases: inputs, settings, and the loss and gradient of the papers' methods.
 
 A case is plain data. Its loss is
 
     − Σ weight · objective  (+ β Σ weight · KL)
 
-with the weight of `settings["normaliser"]`, times min(π_old/μ, `cap`) where
-there is a cap (TIS), and RSPO's γ where there is a `placement`. The gradient is that
-with respect to `logp`. All log-probs in nats, all numbers float64.
+with the weight of `settings["normaliser"]`, times min(π_old/μ, `cap`) if there is a cap
+(TIS), and with RSPO's γ if there is a `placement`. The gradient is with respect to
+`logp`. All log-probs are in nats, all numbers are float64.
 """
 
 import datetime
@@ -32,7 +32,7 @@ ROWS, WIDTH, GROUP = 4, 7, 2
 
 @dataclass(frozen=True)
 class Case:
-    """One question and its answer; `what` names the inputs, `part` what is varied."""
+    """A case; `what` names its inputs, `part` the setting that it varies."""
 
     algorithm: str
     part: str
@@ -71,7 +71,7 @@ def typical(seed: int = 0, spread: float = 0.25) -> dict[str, Tensor]:
 
 
 def _edges() -> dict[str, dict[str, Tensor]]:
-    """Inputs, by what is special about them."""
+    """Special inputs, by name."""
     plain = typical()
     on = plain | {"logp": plain["old_logp"].clone()}
     one = {k: v[:, :1] if v.ndim == 2 else v for k, v in plain.items()}
@@ -115,24 +115,24 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "dro": ({"tau": 1.0},),
     "kimi": ({"low": 0.2, "high": 0.3, "tau": 0.1},),
 }
-"""Hyperparameters beside the papers'."""
+"""Hyperparameters to test in addition to the papers'."""
 SUMMED = "seq_mean_token_sum"
-"""The average that two methods bring along, which their own cases show."""
+"""The normaliser of LUSPO and MiniRL, which no other method is tested with."""
 WITH_KL = ("grpo", "dapo")
-"""The KL is added to any loss in the same way: a mean over responses, one over tokens.
-"""
+"""Methods with cases for the KL. Every loss adds it in the same way, so two are enough:
+one averages over responses, the other over tokens."""
 
 
 def normaliser_of(algorithm: Algorithm, name: str) -> Callable:
-    """One of `NORMALISERS` by name, or the one that this algorithm brings along."""
-    brought = algorithm.normaliser
-    return {brought.__name__: brought, **normalisers.NORMALISERS}[name]
+    """A normaliser by its name in `NORMALISERS`, or by that of the algorithm's own."""
+    own = algorithm.normaliser
+    return {own.__name__: own, **normalisers.NORMALISERS}[name]
 
 
 def answer(
     algorithm: Algorithm, inputs: dict[str, Tensor], settings: dict[str, Any]
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """(loss, gradient with respect to logp, metrics) of these inputs."""
+    """Compute (loss, gradient with respect to logp, metrics) for these inputs."""
     logp = inputs["logp"].clone().requires_grad_()
     result = loss_of(algorithm, {**inputs, "logp": logp}, settings)
     (gradient,) = torch.autograd.grad(result.loss, logp)
@@ -142,7 +142,7 @@ def answer(
 def loss_of(
     algorithm: Algorithm, inputs: dict[str, Tensor], settings: dict[str, Any]
 ) -> LossResult:
-    """The loss as the head of this file states it, with its graph."""
+    """Compute the loss stated at the top of this file, with its graph."""
     logp, old, mask = (inputs[name] for name in ("logp", "old_logp", "mask"))
     average = normaliser_of(algorithm, settings["normaliser"])
     group, longest = inputs["group"], settings["max_length"]
@@ -170,7 +170,7 @@ def loss_of(
 
 
 def left_out() -> dict[str, str]:
-    """The methods of the registry that no case can ask for, and why."""
+    """The methods in the registry that have no cases, with the reason."""
     reasons = {}
     for algorithm in ALGORITHMS.values():
         try:
@@ -203,7 +203,7 @@ def cases() -> Iterator[Case]:
             settings = {"kl": name, "beta": BETA}
             yield case(f"KL in the loss, {name}", "typical", **settings)
             yield case(f"KL in the loss, {name}", "on policy, r = 1", **settings)
-        # A method may make its ratio optional, by a hyperparameter `correct`.
+        # REINFORCE has a ratio only with its hyperparameter `correct`; γ needs one.
         has_ratio = algorithm.defaults.get("correct", True)
         for placement in moe.PLACEMENTS if has_ratio else ():
             yield case(f"γ {placement}", "typical", placement=placement)
@@ -220,7 +220,7 @@ def _case(
 
 
 def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
-    """The paper's, with other hyperparameters and what else is changed."""
+    """The paper's settings, updated with `given` hyperparameters and `changed`."""
     return {
         "hyperparameters": {**algorithm.defaults, **(given or {})},
         "normaliser": algorithm.normaliser.__name__,
@@ -230,7 +230,7 @@ def settings_of(algorithm: Algorithm, given=None, **changed) -> dict[str, Any]:
 
 
 def as_json(cases: list[Case]) -> dict[str, Any]:
-    """All of it as plain data; `loader.py` reads it again."""
+    """Convert the cases to plain data, which `loader.py` can read."""
     return {
         "schema": SCHEMA,
         "refimpl": refimpl.__version__,

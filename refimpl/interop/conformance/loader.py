@@ -1,4 +1,4 @@
-"""Reads cases.json. Needs torch alone: copy it."""
+"""Read cases.json. This file needs only torch, so you can copy it."""
 
 import json
 

@@ -1,16 +1,16 @@
-"""The cases as tests of your own suite, one for each:
+"""A pytest plugin that makes each case a test of your own suite:
 
     pytest -p refimpl.interop.conformance.plugin refimpl_mine.py
 
 Files named `refimpl_*.py` are read as adapters (see `adapters`). A case that agrees
-passes, one that an adapter raises `NotImplementedError` for is skipped, and one that
-differs fails, with the known misreading that it matches. What differs on purpose is
-declared in the file, by a reading or by the name of a case,
+passes. A case for which an adapter raises `NotImplementedError` is skipped. A case that
+differs fails, and names the known misreading that it matches. Declare intended
+differences in the file, by a reading or by the name of a case:
 
     EXPECTED = {"the dual clip (c = 3) is always on": "clip_ratio_c has no off"}
 
-and is an expected failure then, with your reason. One that is met no longer is red, as
-is a `SCHEMA` that is not this package's.
+They become expected failures with your reason. The test fails again once no case shows
+the difference any more, or if `SCHEMA` is not this package's.
 """
 
 from functools import cached_property
@@ -22,13 +22,13 @@ from refimpl.validation import UserError
 
 
 def pytest_collect_file(file_path, parent):
-    """Adapters by their name."""
+    """Collect files named `refimpl_*.py` as adapters."""
     if file_path.suffix == ".py" and file_path.name.startswith("refimpl_"):
         return Adapters.from_parent(parent, path=file_path)
 
 
 class Adapters(pytest.File):
-    """A file's answers, asked for once."""
+    """A file of adapters; its losses are computed once."""
 
     def collect(self):
         try:
@@ -51,17 +51,17 @@ class Adapters(pytest.File):
 
     @cached_property
     def answers(self) -> dict[str, table.Compared]:
-        every = table.compare(self.module, self.cases)
-        return {answer.case.name: answer for answer in every}
+        compared = table.compare(self.module, self.cases)
+        return {answer.case.name: answer for answer in compared}
 
     def reason(self, answer: table.Compared) -> str | None:
-        """Why it is expected to differ; None if it is not."""
+        """The declared reason for a difference; None if it is not expected."""
         names = answer.reading, answer.case.name
         return next((self.expected[n] for n in names if n in self.expected), None)
 
 
 class Answer(pytest.Item):
-    """One case."""
+    """The test of one case."""
 
     def runtest(self):
         answer = self.parent.answers[self.name]
@@ -70,7 +70,7 @@ class Answer(pytest.Item):
         if answer.outcome == "differs" and (why := self.parent.reason(answer)):
             pytest.xfail(why)
         if answer.outcome != "agrees":
-            raise table.Differs(answer.said)
+            raise table.Differs(answer.message)
 
     def repr_failure(self, excinfo):
         return str(excinfo.value)
@@ -80,12 +80,12 @@ class Answer(pytest.Item):
 
 
 class Declared(Answer):
-    """An expected difference, which must be met somewhere."""
+    """The test that a declared difference still occurs in at least one case."""
 
     def runtest(self):
-        said = self.name.removeprefix("expected: ")
-        met = ((a.reading, a.case.name) for a in self.parent.answers.values())
-        if not any(said in names for names in met):
+        declared = self.name.removeprefix("expected: ")
+        seen = ((a.reading, a.case.name) for a in self.parent.answers.values())
+        if not any(declared in names for names in seen):
             raise table.Differs(
-                f"{said!r} is expected, but no case differs so: drop it"
+                f"{declared!r} is expected, but no case differs so: drop it"
             )

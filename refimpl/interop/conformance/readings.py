@@ -1,5 +1,5 @@
-"""What a difference may come from: known misreadings, and departures that are on
-purpose, each as a change of the question."""
+"""Possible causes of a difference: known misreadings of the papers and intended
+departures. Each is a function that changes a case in the same way."""
 
 import itertools
 import math
@@ -14,20 +14,21 @@ from refimpl import importance
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.interop.conformance.cases import Case, loss_of
 
-Asked = tuple[Algorithm, dict[str, Tensor], dict[str, Any]]
-Reading = Callable[..., Asked]
+Question = tuple[Algorithm, dict[str, Tensor], dict[str, Any]]
+Reading = Callable[..., Question]
 
 
 class DoesNotApply(Exception):
-    """A reading that means nothing for this algorithm or these settings."""
+    """The reading has no meaning for this algorithm or these settings."""
 
 
-def _with(**settings: Any) -> Reading:
-    return lambda algorithm, inputs, asked: (algorithm, inputs, asked | settings)
+def _with(**changed: Any) -> Reading:
+    """Add or replace settings."""
+    return lambda algorithm, inputs, settings: (algorithm, inputs, settings | changed)
 
 
 def _instead(name: str, value: Any) -> Reading:
-    """Another value of a setting, where the case has one."""
+    """Replace the value of a setting if the case has it."""
 
     def read(algorithm, inputs, settings):
         if not settings.get(name):
@@ -38,7 +39,7 @@ def _instead(name: str, value: Any) -> Reading:
 
 
 def _given(change: Callable[[dict], dict]) -> Reading:
-    """Other hyperparameters, where the algorithm has them."""
+    """Change hyperparameters if the algorithm has them."""
 
     def read(algorithm, inputs, settings):
         given = settings["hyperparameters"]
@@ -54,7 +55,7 @@ def _given(change: Callable[[dict], dict]) -> Reading:
 
 
 def _as(name: str, *of: str) -> Reading:
-    """Another algorithm's objective in place of that of `of`, all else the same."""
+    """Replace the objective of the algorithms `of` by that of `name`."""
 
     def read(algorithm, inputs, settings):
         if algorithm.name not in of:
@@ -76,7 +77,7 @@ def _holes_closed(algorithm, inputs, settings):
 
 
 def _weights_in_the_ratio(algorithm, inputs, settings):
-    """VESPO's W as the product of r and of the truncated weights of all tokens."""
+    """Include the truncated weights of all tokens in VESPO's W."""
     if not settings.get("cap") or algorithm.name != "vespo":
         raise DoesNotApply
     gap = inputs["old_logp"] - inputs["rollout_logp"]
@@ -85,7 +86,7 @@ def _weights_in_the_ratio(algorithm, inputs, settings):
 
 
 def _one_weight_each(algorithm, inputs, settings):
-    """The geometric mean of a response's truncated weights, at each of its tokens."""
+    """Give each token the geometric mean of its response's truncated weights."""
     if not settings.get("cap"):
         raise DoesNotApply
     mask, old = inputs["mask"], inputs["old_logp"]
@@ -129,7 +130,8 @@ READINGS: dict[str, Reading] = {
 
 
 def matches(case: Case, loss: float, gradient: Tensor, near: float) -> str | None:
-    """The reading, or the pair of them, that gives this loss and gradient, or None."""
+    """The reading or pair of readings with this loss and gradient; None if there is
+    none."""
     for size in (1, 2):
         for titles in itertools.combinations(READINGS, size):
             try:
@@ -142,7 +144,7 @@ def matches(case: Case, loss: float, gradient: Tensor, near: float) -> str | Non
 
 
 def read(case: Case, titles: Iterable[str]) -> tuple[float, Tensor]:
-    """Loss and gradient of a case under all of these readings."""
+    """Compute loss and gradient of a case under all of these readings."""
     logp = case.inputs["logp"].clone().requires_grad_()
     algorithm, inputs = ALGORITHMS[case.algorithm], {**case.inputs, "logp": logp}
     settings = case.settings
@@ -161,8 +163,10 @@ def read(case: Case, titles: Iterable[str]) -> tuple[float, Tensor]:
 
 
 def alike(a: float, g: Tensor, b: float, h: Tensor, near: float) -> bool:
-    """Equal losses, and gradients at every token, to `near` of their size or of 1,
-    whichever is more."""
+    """True if losses, and gradients at all tokens, agree up to `near` times their size.
+
+    Sizes below 1 count as 1.
+    """
     size = max(1.0, g.abs().max().item())
     close = abs(a - b) <= near * max(1.0, abs(a))
     return close and bool((g - h).abs().max() <= near * size)

@@ -1,4 +1,4 @@
-"""Another implementation's answers beside the cases'."""
+"""Compare another implementation's losses with the cases, and print a table."""
 
 import contextlib
 import copy
@@ -24,17 +24,17 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Compared(NamedTuple):
-    """What came of a case: agrees, differs, not implemented, or an error in words."""
+    """The outcome of a case: agrees, differs, not implemented, or an error in words."""
 
     case: Case
     outcome: str
     largest: float = 0.0
-    """of the differences in loss and gradient"""
+    """The largest difference in loss and gradient."""
     reading: str | None = None
 
     @property
-    def said(self) -> str:
-        """A difference, or an error, in a sentence."""
+    def message(self) -> str:
+        """A difference or an error as a sentence."""
         if self.outcome != "differs":
             return self.outcome
         why = self.reading or "no reading that is known here"
@@ -42,13 +42,13 @@ class Compared(NamedTuple):
 
 
 class Differs(AssertionError):
-    """What a test of a case raises."""
+    """Raised by the test of a case that fails."""
 
 
 def adapters(path: str | Path) -> ModuleType:
-    """The file at `path`, run as code, as any file that is imported.
+    """Import the file at `path`, which runs its code.
 
-    Raises `UserError` if it is none, cannot be imported, or has no loss.
+    Raises `UserError` if it is not a Python file, cannot be imported, or has no loss.
     """
     path = Path(path)
     if not path.is_file():
@@ -60,7 +60,7 @@ def adapters(path: str | Path) -> ModuleType:
         raise UserError(f"{path} must be a Python file, named *.py")
     spec = importlib.util.spec_from_file_location(f"adapters of {path}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.resolve()))  # for what it imports beside it
+    sys.path.insert(0, str(path.parent.resolve()))  # for imports from its own folder
     try:
         with staying():
             spec.loader.exec_module(module)
@@ -80,8 +80,11 @@ def adapters(path: str | Path) -> ModuleType:
 
 @contextlib.contextmanager
 def staying() -> Iterator[None]:
-    """Inside, `os._exit` raises as `sys.exit` does: a program that ends with 0 and
-    without a table reads as one that agrees."""
+    """Inside the block, `os._exit` raises as `sys.exit` does.
+
+    Otherwise foreign code could end the program with status 0 before the table is
+    printed, which would look like agreement.
+    """
     leave, here = os._exit, os.getpid()
 
     def stay(code):
@@ -94,10 +97,10 @@ def staying() -> Iterator[None]:
 
 
 def compare(
-    module: ModuleType, every: Iterable[Case], near: float = NEAR
+    module: ModuleType, cases: Iterable[Case], near: float = NEAR
 ) -> Iterator[Compared]:
-    """Ask `module` every case. An error of its, or an end, is an outcome."""
-    for case in every:
+    """Compute all cases with `module`. An error or an exit in it is an outcome too."""
+    for case in cases:
         ask = getattr(module, case.algorithm, None)
         if ask is None:
             yield Compared(case, "not implemented")
@@ -127,14 +130,14 @@ def compare(
 
 
 def words(error: BaseException) -> str:
-    """An error of somebody else's, fit for a table and a terminal."""
+    """The message of a foreign error on one line, short enough for a table."""
     return one_line(error, 120)
 
 
 def shown(
     answers: list[Compared], title: str, left_out: Mapping[str, str] = NONE
 ) -> str:
-    """A line for each algorithm and kind of difference, and for what was not asked."""
+    """Format the table: a line per algorithm and outcome, then the methods left out."""
     head = ("algorithm", title, "cases", "largest", "which reading it matches")
     rows: list[tuple[str, ...]] = [head]
     for name in dict.fromkeys(a.case.algorithm for a in answers):
