@@ -31,7 +31,7 @@ from refimpl.history import History, Meter
 from refimpl.hooks import check_staleness, evaluate, progress_bar
 from refimpl.kl import k1, token_rewards
 from refimpl.logprobs import log_probs as teacher_forced
-from refimpl.loss_terms import Correction, LossInputs, Term
+from refimpl.loss_terms import LossInputs
 from refimpl.metrics import joined, mean_over
 from refimpl.models import Model, one_thread
 from refimpl.options import Run, prepare
@@ -62,8 +62,8 @@ def train(
     reward: Callable | None = None,
     log_probs: Callable = teacher_forced,
     sampler: Callable | None = None,
-    corrections: Collection[Correction] = (),
-    loss_terms: Collection[Term] = (),
+    corrections: Collection[Callable] = (),
+    loss_terms: Collection[Callable] = (),
     hooks: Collection[Callable] = (),
     checkpoint_dir: str | Path | None = None,
     resume: bool = False,

@@ -163,8 +163,8 @@ def prepare(
     reward: Callable | None = None,
     log_probs: Callable = logprobs.log_probs,
     sampler: Callable | None = None,
-    corrections: Collection[Correction] = (),
-    loss_terms: Collection[Term] = (),
+    corrections: Collection[Callable] = (),
+    loss_terms: Collection[Callable] = (),
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`)."""
     # The method, and the settings as its paper completes them.
