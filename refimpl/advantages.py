@@ -157,8 +157,6 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
             "advantage='gdpo' needs a reward with components, as "
             "refimpl.pretrained.rewards"
         )
-    if scored.components.isnan().any():
-        raise UserError("gdpo compares every component, and one returned None")
     every = scored.components.unbind(-1)
     each = [group_relative(replace(scored, rewards=one), eps) for one in every]
     weights = each[0].new_tensor(scored.weights or [1.0] * len(each))
@@ -201,7 +199,7 @@ def needed(scored: Scored, name: str) -> Tensor:
     return getattr(scored, name)
 
 
-def check(estimate: Any, mask: Mask, whose: str) -> None:
+def check_estimate(estimate: Any, mask: Mask, whose: str) -> None:
     """Raise `UserError` unless it is a finite number per response, or per token."""
     shapes = mask.shape, mask.shape[:1]
     fits = isinstance(estimate, Tensor) and estimate.shape in shapes

@@ -181,7 +181,9 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         weights=getattr(run.reward, "weights", None),
     )
     estimate = run.advantages(scored)
-    advantages.check(estimate, rollout.mask, f"the advantages of {run.algorithm.name}")
+    advantages.check_estimate(
+        estimate, rollout.mask, f"the advantages of {run.algorithm.name}"
+    )
     estimate = estimate.to(rollout.mask.dtype)
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(rollout.mask)
