@@ -157,6 +157,8 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
             "advantage='gdpo' needs a reward with components, as "
             "refimpl.pretrained.rewards"
         )
+    if scored.components.isnan().any():
+        raise UserError("gdpo compares every component, and one returned None")
     every = scored.components.unbind(-1)
     each = [group_relative(replace(scored, rewards=one), eps) for one in every]
     weights = each[0].new_tensor(scored.weights or [1.0] * len(each))
