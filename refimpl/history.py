@@ -1,4 +1,4 @@
-"""What a run recorded: one row of plain numbers per rollout."""
+"""The record of a run: one row of plain numbers per rollout."""
 
 import csv
 import json
@@ -151,11 +151,11 @@ class History:
 # The updates of a rollout
 
 MAX_QUANTILE_INPUT = 2**24
-"""What `torch.quantile` takes; of more log-ratios a part is measured."""
+"""The most numbers that `torch.quantile` takes; of more, a part is measured."""
 
 
 class Meter:
-    """What the updates of one rollout measure; it stays on the device until `read`.
+    """Measurements of one rollout's updates, kept on the device until `read`.
 
     Each metric's type says how micro-batches combine (`refimpl.metrics`). Losses add
     up, and the largest deviation is a maximum.

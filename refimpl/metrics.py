@@ -1,4 +1,4 @@
-"""How the metrics of micro-batches are reduced to one number per update.
+"""Metrics of micro-batches, and how they are reduced to one number per update.
 
 A plain tensor is a mean over the micro-batch's tokens. Terms and corrections wrap
 anything else in a class that says how it counts. `history.Meter` adds them up.

@@ -84,12 +84,12 @@ class Run:
     progress: bool = False  # show a bar, and samples as they come
 
     def last(self, step: int) -> bool:
-        """Whether the run ends with this rollout."""
+        """True if the run ends with this rollout."""
         return step + 1 == self.config.rollouts or bool(self.stop_signal)
 
     @torch.no_grad()
     def constants(self, rollout: Rollout) -> dict[str, Tensor]:
-        """What the K updates keep fixed, by its name in `Batch` or `Rollout`.
+        """Read what the K updates keep fixed, by its name in `Batch` or `Rollout`.
 
         log π_old comes from a training pass where the sampler's log-probs cannot stand
         for it, or where the experts are to be those of that pass (R2). log π_ref and

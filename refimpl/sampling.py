@@ -30,7 +30,7 @@ from refimpl.validation import (
 
 
 class Sampling(NamedTuple):
-    """How responses are drawn: G to a prompt, lengths in tokens.
+    """Settings of the sampler: G responses per prompt, lengths in tokens.
 
     Which tokens may be drawn: top_k and top_p; None, and top_p = 1, remove none.
     """
@@ -176,8 +176,8 @@ def draw_token(
 ) -> Int[Tensor, "B 1"]:
     """One token per row, token v with probability `prob[:, v]`; never one of 0.
 
-    The first of V exponential clocks with rates `prob`, as in `torch.multinomial`,
-    which beside it looks whether a row sums to 0 and makes a GPU wait for that.
+    The largest p / Exp(1) wins, as in `torch.multinomial`. That function also checks
+    the sum of every row, for which a GPU has to wait.
     """
     clocks = torch.empty_like(prob).exponential_(generator=generator)
     return torch.div(prob, clocks, out=clocks).argmax(-1, keepdim=True)
