@@ -209,7 +209,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         return replace(self, **missing)
 
     def __post_init__(self):
-        corrections.check(self.corrections)
+        if self.corrections:
+            corrections.check(self.corrections)
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
                 f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "

@@ -36,8 +36,8 @@ from refimpl.normalisers import NORMALISERS
 from refimpl.responses import DynamicSampling, Responses, once
 from refimpl.rewards import check_rows, rows_of
 from refimpl.rollout import Batch, Rollout
-from refimpl.samplers import Delayed, Policy, Rounded
-from refimpl.sampling import encode, sample
+from refimpl.samplers import Delayed, Rounded
+from refimpl.sampling import Policy, encode, sample
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.validation import UserError, guarded, refuse_unknown, shown
@@ -196,7 +196,8 @@ def prepare(
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
         logprobs.check_sampling(model)
-        records_routing = can_be_recorded(model, config.needs_moe)
+        asked = config.needs_moe
+        records_routing = bool(asked or is_moe(model)) and can_be_recorded(model, asked)
         if log_probs is not logprobs.log_probs:
             check_reader(log_probs, model, tokenizer, prompts, config)
     critic = models.make_critic(model) if method.critic else None

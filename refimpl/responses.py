@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
-from refimpl.metrics import joined, mean, mean_over
 from refimpl.moe import visited_again
 from refimpl.rewards import columns, score, scored
 from refimpl.rollout import Rollout

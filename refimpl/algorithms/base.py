@@ -19,7 +19,6 @@ from torch import Tensor
 
 from refimpl import normalisers
 from refimpl.importance import Mask, largest_deviation, log_ratio
-from refimpl.metrics import Metrics
 from refimpl.validation import UserError, checked, checker, guarded, refuse_unknown
 
 
@@ -166,7 +165,7 @@ class Algorithm:
 
     def loss(
         self, logp, old_logp, advantages, mask, weight, **hyperparameters
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+    ) -> tuple[Float[Tensor, ""], dict[str, Any]]:
         """`policy_loss` behind the door: nothing is asked, metrics stay tensors."""
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
         return weighted(self.objective(tokens, **hyperparameters), tokens)

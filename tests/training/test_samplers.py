@@ -10,7 +10,8 @@ from refimpl import ALGORITHMS, UserError, collect, samplers, updates
 from refimpl.corrections import factor
 from refimpl.logprobs import log_probs
 from refimpl.models import weights
-from refimpl.samplers import Delayed, Policy, Rounded
+from refimpl.samplers import Delayed, Rounded
+from refimpl.sampling import Policy
 from tests.worlds import (
     ROUNDING,
     disturb,
