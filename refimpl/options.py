@@ -354,7 +354,6 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
         "a method with a critic",
     ),
     "value_clip": (lambda c, m: m.critic, "a method with a critic"),
-    "max_sampling_rounds": (lambda c, m: c.dynamic_sampling, "dynamic_sampling"),
     "max_length": (takes_length, "normaliser='constant'"),
     "detach_shift": (  # where γ is in the ratio
         lambda c, m: c.router_shift and c.placement == "before_clip",
