@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from refimpl import checkpoint, from_gate
+from refimpl import checkpoint, from_gate, sampling
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
