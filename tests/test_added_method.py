@@ -85,7 +85,7 @@ WRITTEN = TOPR, REGISTRY, "tests/losses/test_topr.py", "../figure.py", "CHANGELO
 def blocks() -> list[tuple[str, str]]:
     """The blocks with which CONTRIBUTING says how to add a method: kind and text."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    section = text.split("## Add an algorithm")[1].split("## Add an exercise")[0]
+    section = text.split("## Add an algorithm")[1].split("\n## ")[0]
     return BLOCK.findall(section)
 
 
