@@ -27,12 +27,11 @@ from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.config import TrainConfig
-from refimpl.history import History, Meter
+from refimpl.history import History, Meter, joined, mean_over
 from refimpl.hooks import check_staleness, evaluate, progress_bar
 from refimpl.kl import k1, token_rewards
 from refimpl.logprobs import log_probs as teacher_forced
 from refimpl.loss_terms import LossInputs
-from refimpl.metrics import joined, mean_over
 from refimpl.models import Model, one_thread
 from refimpl.options import Run, prepare
 from refimpl.responses import (

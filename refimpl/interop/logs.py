@@ -103,7 +103,7 @@ def in_order(rows: list[Row], name: str | None) -> list[Row]:
 
 
 def parsed(text: str) -> Any:
-    """What is JSON; None for all else, as a line that a kill has cut off."""
+    """Parse JSON; None for anything else, such as a line that was cut off."""
     try:
         return json.loads(text)
     except ValueError:
@@ -121,7 +121,7 @@ def flat(row: Row) -> Row:
 
 
 def ours(name: str) -> str:
-    """What this course calls it, if it has a name for it."""
+    """The course's name for a column, if it has one."""
     name = str(name).removeprefix("train/")  # as W&B and TensorBoard show TRL's
     if name.startswith("val-core/") and "/mean@" in name:
         return "accuracy"  # verl's; the first of several is read

@@ -18,7 +18,7 @@ from refimpl.interop.logs import DATA, Log, Row
 Series = list[float]
 
 TOGETHER = 20
-"""What begins in the same twentieth of a run began together."""
+"""Two symptoms that begin within this share of a run began together."""
 UNSEEN = (
     "No log shows what the answers say: read ten beside their rewards. Nor where in an "
     "answer sampler and trainer differ, nor what a mixture of experts' routers do."
@@ -56,8 +56,8 @@ def times(x: Series, base: float) -> Series:
 
 
 def in_noise(x: Series) -> Series:
-    """How far from the first quarter's mean, in standard errors of the difference of
-    two such means. The noise of a row is what neighbours usually differ by: half of
+    """The distance from the first quarter's mean, in standard errors of the difference
+    of two such means. The noise of a row is what neighbours usually differ by: half of
     them by 0.6745 √2 σ, so that the error σ √(2/k) is that median times 1.483 / √k."""
     usual = median(abs(b - a) for a, b in pairwise(x))
     error, begin = 1.483 * usual / math.sqrt(max(1, len(x) // 4)), early(x)
@@ -83,7 +83,7 @@ READ: dict[str, tuple[Callable[[Series], Series], Callable[[Series], float], str
     "spike": (spikes, max, "is {q:.3g} times its median before, at step {step:g}"),
     "broken": (list, fmean, "is no finite number in {q:.0%} of the rows"),
 }
-"""How a column is read: row by row, as one number of all rows, and in words."""
+"""Readings of a column: row by row, as one number of all rows, and in words."""
 
 
 def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
@@ -120,7 +120,7 @@ def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
 
 
 def fact(log: Log, name: str) -> bool | None:
-    """Whether it holds; None if that is not in the log."""
+    """True if the check holds; None if the log does not have its column."""
     judged = fits(log, DATA["facts"][name])
     return None if judged is None else judged[0] > 0
 

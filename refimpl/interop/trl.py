@@ -195,7 +195,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
         return rest + result.loss
 
     def _weight(self, inputs, mask, logp, old_logp, entropies) -> Tensor:
-        """Of a slice, with the corrections that TRL multiplies its own loss by."""
+        """The weight of a slice, with TRL's own corrections of its loss."""
         weight = inputs["weight"]
         if self.model.training:
             steps = self.args.steps_per_generation

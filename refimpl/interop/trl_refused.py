@@ -1,4 +1,4 @@
-"""What the bridge to TRL refuses: what would go around the loss, or be ignored."""
+"""Settings that the bridge to TRL refuses: they bypass the loss, or do nothing."""
 
 import warnings
 from dataclasses import fields

@@ -102,7 +102,7 @@ def _loss_of(algorithm: Algorithm, given: dict[str, Any]) -> Callable:
 
 
 def _weight(like: Tensor, mask: Tensor, mode: str, config: ActorConfig | None):
-    """What `agg_loss` multiplies each token's loss by: it is linear in them."""
+    """The factor of each token's loss in `agg_loss`, which is linear in them."""
     counts = config.global_batch_info if config is not None else {}
     with torch.enable_grad():
         each = torch.zeros_like(like, requires_grad=True)

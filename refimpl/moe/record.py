@@ -67,7 +67,7 @@ def load_balance(
 
 
 class Drift(NamedTuple):
-    """How far a pass's routers are from those on a rollout's record.
+    """The distance of a pass's routers from those on a rollout's record.
 
     `gamma`: RSPO's weight at the position where each token's log-prob arises, (B, T),
     with its gradient; `expert_change`: the share of experts that the router would now

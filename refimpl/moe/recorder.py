@@ -1,4 +1,4 @@
-"""What the routers of a mixture of experts do, seen through one hook on each.
+"""Record and steer the routers of a mixture of experts, by one hook on each.
 
     with routed(model) as routing:                       # record
     with routed(model, experts=recorded) as routing:     # replay
@@ -35,7 +35,7 @@ class Visits(NamedTuple):
 
 @dataclass
 class Routing:
-    """What the routers did in the last forward pass, a list entry for each layer.
+    """The routers' choices in the last forward pass, one list entry per layer.
 
     `logits`: (N, E), with their graph; `experts`: (N, k), the ones that were visited.
     N is the number of tokens that went through, batch × positions. `passes`: all of
@@ -82,7 +82,7 @@ def is_moe(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
-    """Whether routing can be recorded, tried on one token.
+    """True if routing can be recorded, tried on one token.
 
     Raises `UserError` if one of these settings needs that, and it cannot.
     """
@@ -150,7 +150,7 @@ class Recorder:
         self.normalised: dict[int, bool] = {}  # by layer: which softmax its scores are
 
     def watch(self, layer: int, router: nn.Module, _inputs, output):
-        """What the router says, or what it is made to say in its place."""
+        """Hook of one router: record its output, or put another in its place."""
         if layer not in self.normalised:
             self.normalised[layer] = _normalised(router, output)
         logits, scores, chosen = output

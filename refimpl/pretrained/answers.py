@@ -16,7 +16,7 @@ from refimpl.pretrained.extras import needed
 from refimpl.validation import Positive, UserError, guarded, shown
 
 Extract = Literal["whole", "last", "tag"]
-"""Where in a completion the answer stands."""
+"""The place of the answer in a completion."""
 
 HABITS = ("bare", "equation", "sentence", "other")
 MATHEMATICS: tuple[str, str, dict] = ("math_verify", "", {})

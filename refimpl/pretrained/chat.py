@@ -86,7 +86,7 @@ class Chat:
         return self._written(self.task.held_out(n, seed))
 
     def prompt(self, question: str) -> str:
-        """What the model reads: the conversation up to where its answer begins."""
+        """The prompt of the model: the conversation up to the start of its answer."""
         return self._without_second_start(self._rendered(question, self.system))
 
     def _rendered(self, question: str, system: str | None, answer: str = "") -> str:

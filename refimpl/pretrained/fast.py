@@ -50,7 +50,7 @@ def reader(model: Model) -> "type[Direct] | None":
 
 
 def full_attention(model: Model) -> bool:
-    """Whether every layer reads all that stands before a token."""
+    """True if every layer reads all that stands before a token."""
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
@@ -58,7 +58,7 @@ def full_attention(model: Model) -> bool:
 
 
 def common(prompts: list[list[int]]) -> list[int]:
-    """What all prompts begin with, less the last token of each; [] if that is short."""
+    """The tokens with which all prompts begin, without the last of each; [] if few."""
     columns = zip(*(row[:-1] for row in prompts))
     same = takewhile(lambda column: len(set(column)) == 1, columns)
     first = [column[0] for column in same] if len(prompts) > 1 else []
@@ -211,7 +211,7 @@ def fed(mlp: Any) -> Callable[[Tensor], Tensor]:
 
 
 def one_product(*layers: Any) -> bool:
-    """Whether they are linear layers, nothing around them, and small."""
+    """True if they are small linear layers without anything wrapped around them."""
     plain = all(type(layer) is nn.Linear for layer in layers)
     return plain and sum(layer.weight.numel() for layer in layers) <= SMALL
 

@@ -283,7 +283,7 @@ def _held_out(task: ReasoningGym, n: int, purpose: str) -> tuple[dict, ...]:
 
 
 def settings(name: str) -> dict[str, Any]:
-    """What can be set for the dataset `name`: names and types."""
+    """The settings of the dataset `name`, with their types."""
     kinds = get_type_hints(_datasets()[name][1])
     names = [f.name for f in fields(_datasets()[name][1])]
     return {n: kinds[n] for n in names if n not in ("seed", "size")} | COMMON
@@ -319,7 +319,7 @@ def _many(kind: Any) -> bool:
 
 
 def _plain(kind: Any) -> bool:
-    """Whether `kind` is one that `checks.checker` says in words."""
+    """True if `kind` is one that `validation.checker` has words for."""
     if get_origin(kind) is Union:
         return all(_plain(part) for part in get_args(kind))
     known = kind in (int, float, bool, str, type(None))

@@ -395,7 +395,7 @@ def _math_verify(name: str, settings: dict) -> Callable:
 
 
 def _differ(gold: list, given: list) -> bool:
-    """Whether they are two exact numbers, two small ones, or numbers in two bases,
+    """True if they are two exact numbers, two small ones, or numbers in two bases,
     which math-verify takes for one where they are close, or have the same digits."""
     from sympy import Expr, Float
 

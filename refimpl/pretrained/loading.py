@@ -96,7 +96,7 @@ def check_place(name: str) -> None:
 
 
 def folders_of_models(above: str) -> list[str]:
-    """Those below a folder, with what stands before them."""
+    """The names below a folder, with the prefix that stands before them."""
     if not os.path.isdir(above or "."):
         return []
     paths = [os.path.join(above, name) for name in os.listdir(above or ".")]
@@ -120,7 +120,7 @@ def asked_of_the_hub(asked: bool) -> Iterator[None]:
 
 
 def reachable() -> bool:
-    """Whether the hub can be asked; through a proxy, that is left to be seen."""
+    """True if the hub can be asked; through a proxy, that is left to be seen."""
     address = urlsplit(huggingface_hub.constants.ENDPOINT)
     port = address.port or (80 if address.scheme == "http" else 443)
     if getproxies():

@@ -63,7 +63,7 @@ log_probs.by_group = True  # type: ignore[attr-defined] # per micro-batch
 
 
 def shares(model: Model) -> bool:
-    """Whether the model can read packed rows: asked once."""
+    """True if the model can read packed rows: asked once."""
     if model not in _SHARES:
         _SHARES[model] = sharing.possible(model) and sharing.agrees(model)
     return _SHARES[model]

@@ -97,7 +97,7 @@ def _linear_layers(
 
 
 def _largest_rank(model: PreTrainedModel, targets: str | list[str]) -> int:
-    """Of the layers: the smaller of what goes in and what comes out."""
+    """The smaller of a layer's input and output sizes, over all layers."""
     most = 0
     for name, layer in model.named_modules():
         named = any(f".{name}".endswith(f".{target}") for target in targets)

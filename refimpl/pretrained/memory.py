@@ -1,4 +1,4 @@
-"""Where the bytes of a training run are, computed from a model's configuration.
+"""The memory of a training run, computed from a model's configuration.
 
     print(table(memory(AutoConfig.from_pretrained(folder), group_size=8, r=16)))
 
@@ -24,7 +24,7 @@ from refimpl.validation import Count, UserError, Weight, guarded
 LOGIT_COPIES = 5
 """logits, / temperature, log-softmax, its exp, their product or a gradient"""
 BESIDES = 1 / 8
-"""What an allocator keeps and libraries buffer, as a share of the tensors: an estimate.
+"""Memory of allocator and libraries, as a share of the tensors: an estimate.
 Processes on one machine took up to 24 % more than the tensors counted here."""
 
 

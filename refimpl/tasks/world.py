@@ -1,4 +1,4 @@
-"""What worlds with habits share: how problems are drawn, held out, shown and judged."""
+"""Worlds with habits: problems are drawn, held out, demonstrated and judged here."""
 
 import random
 import zlib

@@ -1,4 +1,4 @@
-"""What a difference may come from: known misreadings, and departures that are on
+"""Possible causes of a difference: known misreadings, and departures that are on
 purpose, each as a change of the question."""
 
 import itertools

@@ -24,7 +24,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Compared(NamedTuple):
-    """What came of a case: agrees, differs, not implemented, or an error in words."""
+    """The outcome of a case: agrees, differs, not implemented, or an error in words."""
 
     case: Case
     outcome: str
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
 
 
 class Differs(AssertionError):
-    """What a test of a case raises."""
+    """The error that a test of a case raises."""
 
 
 def adapters(path: str | Path) -> ModuleType:
