@@ -2,10 +2,7 @@
 
 import sys
 
-try:
-    from refimpl.cli import main
-except KeyboardInterrupt:
-    sys.exit(130)
+from refimpl.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -201,7 +201,7 @@ def needed(scored: Scored, name: str) -> Tensor:
     return getattr(scored, name)
 
 
-def check(estimate: Any, mask: Mask, whose: str) -> None:
+def check_estimate(estimate: Any, mask: Mask, whose: str) -> None:
     """Raise `UserError` unless it is a finite number per response, or per token."""
     shapes = mask.shape, mask.shape[:1]
     fits = isinstance(estimate, Tensor) and estimate.shape in shapes
@@ -231,7 +231,7 @@ def group_sum(x: Real[Tensor, " B"], group: Int[Tensor, " B"]) -> Real[Tensor, "
 
 
 def group_size(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """How many responses each row's group has."""
+    """The number of responses in each row's group."""
     return group_sum(torch.ones_like(group), group)
 
 
@@ -250,4 +250,4 @@ CRITIC_FREE: dict[str | None, Callable] = {
     "reinforce_plus_plus": reinforce_plus_plus,
     "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
 }
-"""What `TrainConfig.advantage` may ask for, by the method that is known for it."""
+"""The estimators that `TrainConfig.advantage` names."""

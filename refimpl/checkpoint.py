@@ -332,8 +332,8 @@ def identity(part: Any) -> str:
 # The end of a run
 
 ENDS_A_RUN = (KeyboardInterrupt, FloatingPointError, CheckpointError, UserError)
-"""What ends a run in good order. A `UserError` comes from a reward, a scorer or a task
-that fails in a later rollout, or from dynamic sampling with nothing left to learn."""
+"""Errors that end a run in good order. A `UserError` comes from a reward, a scorer or
+a task that fails in a later rollout, or from dynamic sampling that finds nothing."""
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ class Sampler:
 
 @checked
 class Routing:
-    """Of a mixture of experts."""
+    """Settings for mixtures of experts."""
 
     replay: Literal["R2", "R3"] | None = None
     """R2: experts of π_old's pass; R3: those of the sampler"""
@@ -139,7 +139,7 @@ class Critic:
 
 @checked
 class Measuring:
-    """What is looked at along the way; changes nothing of the run."""
+    """Measurements along the way, which change nothing in the run."""
 
     eval_every: Count = 10
     """rollouts; the last is always evaluated"""
@@ -154,7 +154,7 @@ class Measuring:
 
 @checked
 class Machine:
-    """Where it runs."""
+    """The machine, and the precision of its numbers."""
 
     device: str = "cpu"
     dtype: DType = "float32"
@@ -169,12 +169,12 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
 
     @property
     def truncated(self) -> bool:
-        """Whether the sampler leaves tokens out."""
+        """True if the sampler leaves tokens out."""
         return self.top_k is not None or self.top_p not in (None, 1)
 
     @property
     def mismatch(self) -> bool:
-        """Whether the sampler's log-probs cannot stand for π_old's.
+        """True if the sampler's log-probs cannot stand for π_old's.
 
         In bfloat16 decoding and reading round differently, by more than GSPO's clip.
         A sampler that leaves tokens out gives the others more than the policy does:
@@ -187,13 +187,13 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
 
     @property
     def sampling(self) -> dict:
-        """What `sample` and `evaluate` take from here, but for the seed."""
+        """The settings that `sample` and `evaluate` take, without the seed."""
         names = ("max_new_tokens", "temperature", "top_p", "top_k")
         return {name: getattr(self, name) for name in names}
 
     @property
     def longest(self) -> int:
-        """What `constant` divides by: tokens of the longest response that counts."""
+        """The number of tokens that `normalisers.constant` divides by."""
         return self.max_length or self.max_new_tokens
 
     @property
@@ -209,7 +209,8 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
         return replace(self, **missing)
 
     def __post_init__(self):
-        corrections.check(self.corrections)
+        if self.corrections:
+            corrections.check(self.corrections)
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
                 f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "

@@ -38,7 +38,7 @@ BAND = Positive | tuple[Positive, Positive]
 
 
 class SamplerGap(NamedTuple):
-    """What a rule looks at: log-probs in nats, and where the advantage is negative."""
+    """Log-probs of policy and sampler, nats, and the rows with a negative advantage."""
 
     logp: Float[Tensor, "B T"]
     sampler_logp: Float[Tensor, "B T"]
@@ -68,7 +68,7 @@ LEVELS: dict[str, Callable[[Tensor, Mask], Tensor]] = {
 
 
 def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
-    """What there is for each token, or for a response as a whole."""
+    """Make the rules of one level: for tokens, or for responses as a whole."""
 
     def w(gap: SamplerGap) -> Tensor:
         return ratio(level(gap.z, gap.mask))
@@ -94,12 +94,14 @@ def by_worst(rule: Rule) -> Rule:
 
 
 def kpop(gap: SamplerGap, bound: float) -> Tensor:
+    """w, or 0 where KL(π‖μ) or KL(μ‖π) of this token against all others is > φ."""
     pi, mu = gap.logp, gap.sampler_logp
     far = binary(pi, mu).maximum(binary(mu, pi))
     return ratio(gap.z) * inside(torch.where(gap.mask.bool(), far, 0.0), bound)
 
 
 def opsm(gap: SamplerGap, bound: float) -> Tensor:
+    """1, or 0 for a response with Â < 0 whose mean of log μ/π_θ is > δ."""
     if gap.negative is None:
         raise UserError("opsm drops tokens by their advantages: give these, too")
     each = log_ratio(gap.current_logp, gap.sampler_logp, gap.mask)

@@ -1,8 +1,9 @@
-"""What a run recorded: one row of plain numbers per rollout."""
+"""The record of a run: one row of plain numbers per rollout."""
 
 import csv
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,6 @@ from torch import Tensor
 
 from refimpl.checkpoint import write
 from refimpl.importance import largest_deviation
-from refimpl.metrics import (
-    AuxiliaryLoss,
-    Mean,
-    MeanOverForwarded,
-    Metrics,
-    Share,
-    joined,
-)
 from refimpl.rollout import Batch
 from refimpl.validation import UserError, guarded, shown
 
@@ -148,16 +141,73 @@ class History:
     __hash__ = None
 
 
+# Metrics of micro-batches, and how they are reduced to one number per update. A plain
+# tensor is a mean over the micro-batch's tokens; anything else says how it counts.
+
+Metrics = dict[str, Any]
+"""By name, a tensor or one of these; a tensor stands for a `Mean`."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over tokens, weighted by the micro-batch's share of the mini-batch's."""
+
+    value: Float[Tensor, ""]
+
+    def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """Its part of the mini-batch's number."""
+        return share * self.value
+
+
+class MeanOverForwarded(Mean):
+    """A mean over the tokens that went through the model, perhaps fewer than all."""
+
+
+class Share(Mean):
+    """A share of the whole mini-batch: those of its micro-batches add up."""
+
+    def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        return self.value
+
+
+def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Join parts of a history's row.
+
+    Raises `UserError` if two have the same name: then one is a reward's own metric.
+    """
+    row: dict[str, Any] = {}
+    for part in parts:
+        if twice := row.keys() & part.keys():
+            name = min(twice)
+            raise UserError(f"log_metric: the history has a column {name!r} already")
+        row |= part
+    return row
+
+
+class AuxiliaryLoss(Share):
+    """A loss that is not the policy's. The history's `loss` leaves it out."""
+
+
+def mean_over(x: Tensor, mask: Tensor) -> float:
+    """The mean of `x`, 0 outside the mask, over response tokens."""
+    return (x.detach().sum() / mask.sum()).item()
+
+
+def mean(x: Tensor) -> float | None:
+    """The mean of a row in double precision; None if it is empty."""
+    return x.double().mean().item() if len(x) else None
+
+
 # The updates of a rollout
 
 MAX_QUANTILE_INPUT = 2**24
-"""What `torch.quantile` takes; of more log-ratios a part is measured."""
+"""The most numbers that `torch.quantile` takes; of more, a part is measured."""
 
 
 class Meter:
-    """What the updates of one rollout measure; it stays on the device until `read`.
+    """Measurements of one rollout's updates, kept on the device until `read`.
 
-    Each metric's type says how micro-batches combine (`refimpl.metrics`). Losses add
+    Each metric's type says how micro-batches combine (`refimpl.history`). Losses add
     up, and the largest deviation is a maximum.
     """
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from tqdm.auto import tqdm
 
 from refimpl.evaluation import mean_at, pass_at, scores
-from refimpl.history import History
-from refimpl.metrics import joined
+from refimpl.history import History, joined
 from refimpl.models import precision
 from refimpl.options import Run
 

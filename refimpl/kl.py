@@ -93,7 +93,7 @@ ESTIMATORS = {
     "k3+": lambda logp, ref_logp, _: k3_plus(logp, ref_logp),
     "unbiased_k3": unbiased_k3,
 }
-"""What `TrainConfig.kl_estimator` names, as f(logp, ref_logp, old_logp)."""
+"""The estimators of `TrainConfig.kl_estimator`, as f(logp, ref_logp, old_logp)."""
 
 
 @guarded

@@ -19,7 +19,7 @@ from refimpl.validation import Positive, UserError, guarded, one_line
 
 
 class Reading(NamedTuple):
-    """What a pass over a rollout says of it: log-probs and entropies of its tokens,
+    """The result of a pass over a rollout: log-probs and entropies of its tokens,
     (B, T), nats; and how far its routers have drifted, where they are on record."""
 
     logp: Float[Tensor, "B T"]

@@ -27,12 +27,11 @@ from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.config import TrainConfig
-from refimpl.history import History, Meter
+from refimpl.history import History, Meter, joined, mean_over
 from refimpl.hooks import check_staleness, evaluate, progress_bar
 from refimpl.kl import k1, token_rewards
 from refimpl.logprobs import log_probs as teacher_forced
-from refimpl.loss_terms import Correction, LossInputs, Term
-from refimpl.metrics import joined, mean_over
+from refimpl.loss_terms import LossInputs
 from refimpl.models import Model, one_thread
 from refimpl.options import Run, prepare
 from refimpl.responses import (
@@ -62,8 +61,8 @@ def train(
     reward: Callable | None = None,
     log_probs: Callable = teacher_forced,
     sampler: Callable | None = None,
-    corrections: Collection[Correction] = (),
-    loss_terms: Collection[Term] = (),
+    corrections: Collection[Callable] = (),
+    loss_terms: Collection[Callable] = (),
     hooks: Collection[Callable] = (),
     checkpoint_dir: str | Path | None = None,
     resume: bool = False,
@@ -181,7 +180,9 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         weights=getattr(run.reward, "weights", None),
     )
     estimate = run.advantages(scored)
-    advantages.check(estimate, rollout.mask, f"the advantages of {run.algorithm.name}")
+    advantages.check_estimate(
+        estimate, rollout.mask, f"the advantages of {run.algorithm.name}"
+    )
     estimate = estimate.to(rollout.mask.dtype)
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(rollout.mask)

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from refimpl import corrections, moe
 from refimpl.algorithms import value_loss
+from refimpl.history import AuxiliaryLoss, MeanOverForwarded, Metrics, Share
 from refimpl.kl import ESTIMATORS
 from refimpl.logprobs import Reading
-from refimpl.metrics import AuxiliaryLoss, MeanOverForwarded, Metrics, Share
 from refimpl.rollout import Batch
 
 DROPPED = "rollout_corr/rollout_rs"

@@ -45,7 +45,7 @@ Preset: TypeAlias = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
 
 
 def cache_name(model: Model) -> str:
-    """What the model's forward calls its cache: transformers 5.24 renamed it."""
+    """The name of the cache in the model's forward, which transformers 5.24 changed."""
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
     new = "cache" in inspect.signature(bare.forward).parameters
     return "cache" if new else "past_key_values"
@@ -104,7 +104,7 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def vocabulary(model: Model) -> int:
-    """How many tokens the model knows; `UserError` if it is no language model."""
+    """The size of the vocabulary. Raises `UserError` if it is no language model."""
     if getattr(model, "get_output_embeddings", bool)() in (None, False):
         raise UserError(
             "model must be a causal language model of transformers, got "
@@ -206,8 +206,10 @@ def precision(model: Model, dtype: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cast_once(model: Model) -> Iterator[None]:
-    """In here the weights that autocast would cast again for every token are cast: the
-    same numbers in nine tenths of a sampler's time."""
+    """Cast linear weights to autocast's type once, instead of once per token.
+
+    The numbers stay the same, and sampling takes a tenth less time.
+    """
     kind, linear = model.device.type, []
     if torch.is_autocast_enabled(kind):
         linear = [m for m in model.modules() if isinstance(m, nn.Linear)]

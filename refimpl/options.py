@@ -36,8 +36,8 @@ from refimpl.normalisers import NORMALISERS
 from refimpl.responses import DynamicSampling, Responses, once
 from refimpl.rewards import check_rows, rows_of
 from refimpl.rollout import Batch, Rollout
-from refimpl.samplers import Delayed, Policy, Rounded
-from refimpl.sampling import encode, sample
+from refimpl.samplers import Delayed, Rounded
+from refimpl.sampling import Policy, encode, sample
 from refimpl.sft import warm_start
 from refimpl.tasks import Arithmetic
 from refimpl.validation import UserError, guarded, refuse_unknown, shown
@@ -84,12 +84,12 @@ class Run:
     progress: bool = False  # show a bar, and samples as they come
 
     def last(self, step: int) -> bool:
-        """Whether the run ends with this rollout."""
+        """True if the run ends with this rollout."""
         return step + 1 == self.config.rollouts or bool(self.stop_signal)
 
     @torch.no_grad()
     def constants(self, rollout: Rollout) -> dict[str, Tensor]:
-        """What the K updates keep fixed, by its name in `Batch` or `Rollout`.
+        """Read what the K updates keep fixed, by its name in `Batch` or `Rollout`.
 
         log π_old comes from a training pass where the sampler's log-probs cannot stand
         for it, or where the experts are to be those of that pass (R2). log π_ref and
@@ -163,8 +163,8 @@ def prepare(
     reward: Callable | None = None,
     log_probs: Callable = logprobs.log_probs,
     sampler: Callable | None = None,
-    corrections: Collection[Correction] = (),
-    loss_terms: Collection[Term] = (),
+    corrections: Collection[Callable] = (),
+    loss_terms: Collection[Callable] = (),
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`)."""
     # The method, and the settings as its paper completes them.
@@ -196,7 +196,8 @@ def prepare(
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
         logprobs.check_sampling(model)
-        records_routing = can_be_recorded(model, config.needs_moe)
+        asked = config.needs_moe
+        records_routing = bool(asked or is_moe(model)) and can_be_recorded(model, asked)
         if log_probs is not logprobs.log_probs:
             check_reader(log_probs, model, tokenizer, prompts, config)
     critic = models.make_critic(model) if method.critic else None
@@ -353,7 +354,6 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
         "a method with a critic",
     ),
     "value_clip": (lambda c, m: m.critic, "a method with a critic"),
-    "max_sampling_rounds": (lambda c, m: c.dynamic_sampling, "dynamic_sampling"),
     "max_length": (takes_length, "normaliser='constant'"),
     "detach_shift": (  # where γ is in the ratio
         lambda c, m: c.router_shift and c.placement == "before_clip",

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
-from refimpl.metrics import joined, mean, mean_over
 from refimpl.moe import visited_again
 from refimpl.rewards import columns, score, scored
 from refimpl.rollout import Rollout
@@ -198,9 +198,10 @@ def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | Non
 def sampler_mismatch(
     rollout: Rollout, constants: dict[str, Tensor], truncated: bool
 ) -> tuple[Rollout, dict[str, float]]:
-    """How far the sampler is from π_old, under TRL's names; {} if they are the same.
+    """Measure how far the sampler is from π_old; {} if they are the same.
 
-    Returns the rollout with the experts that π_old visits, where those are recorded. A
+    Returns the metrics under TRL's names, and the rollout with the experts that π_old
+    visits, where those are recorded. A
     sampler that leaves tokens out (`truncated`) has a smaller support: there k3, which
     is never negative, expects too little, by the probability that it leaves out.
     """

@@ -69,13 +69,13 @@ def score(
 
 
 OFFERED = ("completion_ids", "log_metric")
-"""What a reward may take beside a task's columns, as in TRL: each answer's tokens, the
-one that ended it in; and log_metric(name, number), whose mean is a column of the
-history."""
+"""Arguments that a reward may take besides a task's columns, as in TRL: the tokens of
+each answer, with the one that ended it; and log_metric(name, number), whose mean is a
+column of the history."""
 
 
 def takes(reward: Callable, name: str) -> bool:
-    """Whether a function has an argument of that name, or takes any."""
+    """True if a function has an argument of that name, or takes any."""
     try:
         parameters = inspect.signature(reward).parameters
     except (TypeError, ValueError):  # written in C
@@ -85,7 +85,7 @@ def takes(reward: Callable, name: str) -> bool:
 
 
 def awaited(paid: Awaitable) -> Any:
-    """What an async reward returns; in a notebook, too, where a loop runs already."""
+    """Wait for an async reward, also in a notebook, whose event loop runs already."""
 
     async def wait() -> Any:
         return await paid
@@ -113,7 +113,7 @@ def check_rows(reward: Callable, rows: list[dict]) -> None:
 def scored(
     reward: Callable, prompts, completions, columns: dict
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """What `reward` pays, and what each of its `components` does, if it has them.
+    """Call `reward`, and each of its `components` if it has them.
 
     `components` is a dictionary name → reward function. With a function `total` (as
     `refimpl.pretrained.rewards.Sum`) they decide the reward, else they are recorded.

@@ -1,5 +1,5 @@
-"""What flows through training: a `Rollout` as it was sampled, a `Batch` as it is
-learned from. Both have `rows(index)`, which also cuts unneeded padding off.
+"""The data of training: a `Rollout` as it was sampled, a `Batch` as it is learned
+from. Both have `rows(index)`, which also cuts unneeded padding off.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ class Rollout:
 
     @property
     def positions(self) -> Int[Tensor, "B T"]:
-        """Where in `ids` each response token stands (clamped past the end)."""
+        """The index in `ids` of each response token (clamped past the end)."""
         steps = torch.arange(self.mask.shape[1], device=self.ids.device)
         return (self.prompt_length[:, None] + steps).clamp(max=self.ids.shape[1] - 1)
 
@@ -64,7 +64,7 @@ class Rollout:
 
     @property
     def end(self) -> Int[Tensor, " B"]:
-        """Where in `ids` a row's padding begins."""
+        """The index in `ids` at which each row's padding begins."""
         return self.prompt_length + self.span
 
     def __len__(self) -> int:
@@ -80,8 +80,8 @@ class Rollout:
 
     @torch.no_grad()
     def in_parts(self, read: Callable, size: int) -> dict[str, Tensor]:
-        """What `read(part)`, tensors by name, finds in micro-batches of so many rows,
-        put together again."""
+        """Call `read(part)`, which returns tensors by name, on micro-batches of so many
+        rows, and put the results together."""
         every = torch.arange(len(self), device=self.ids.device)
         found = [read(self.rows(index)) for index in every.split(size)]
         width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
@@ -130,7 +130,7 @@ def tensor_fields(flow: "Rollout | Batch") -> dict[str, Tensor]:
 
 
 def widths(response: int, whole: int) -> dict[str, int]:
-    """How many tokens each field of a rollout has that has a second dimension."""
+    """The number of tokens along the second dimension of each field that has one."""
     per_token = dict.fromkeys(("mask", "logp", "entropy"), response)
     return per_token | dict.fromkeys(("ids", "experts", "router_logp"), whole)
 

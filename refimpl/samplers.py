@@ -6,56 +6,13 @@ Each has a `model`, which computes what the sampler does, in the precision `dtyp
 `sync` delivers the weights of the policy: before the first rollout, and after updates.
 """
 
-import contextlib
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
-from refimpl import seeds
-from refimpl.models import Model, frozen_copy, precision, weights
-from refimpl.moe import recorded, routed, routers
-from refimpl.rollout import Rollout
-from refimpl.sampling import sample
-
-
-@dataclass(eq=False, repr=False)
-class Policy:
-    """The sampler is the policy, but for its precision and the `noise` on its routers.
-
-    `records`: of a mixture of experts, a rollout keeps the experts that were visited.
-    `past`: weights on their way to a sampler that lags, oldest first.
-    """
-
-    model: Model
-    dtype: str = "float32"
-    noise: float = 0.0
-    records: bool = False
-    past: list[Float[Tensor, " P"]] = field(default_factory=list)
-
-    def sync(self) -> None:
-        """Nothing is to be delivered."""
-
-    def respond(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Collection[str],
-        seed: int,
-        noise_seed: int,
-        **settings,
-    ) -> Rollout:
-        """`sample` with the weights that are there; `settings` are those it takes."""
-        watched: Any = contextlib.nullcontext()
-        if self.records:
-            generator = seeds.generator(noise_seed, self.model.device)
-            watched = routed(self.model, noise=self.noise, generator=generator)
-        with precision(self.model, self.dtype), watched as routing:
-            rollout = sample(self.model, tokenizer, prompts, seed=seed, **settings)
-        return recorded(rollout, routing) if self.records else rollout
+from refimpl.models import Model, frozen_copy, weights
+from refimpl.moe import routers
+from refimpl.sampling import Policy
 
 
 class CopiedSampler(Policy):

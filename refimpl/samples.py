@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from tqdm.auto import tqdm
 
 KEPT = 4
-"""Of a rollout."""
+"""The number of samples that are kept per rollout."""
 HEAD, TAIL = 140, 60
 """Characters of a long completion that are printed; all of it is kept."""
 

@@ -6,7 +6,8 @@ divide the logits by the temperature, so π_old is the policy that really sample
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.models import Model, cache_name, cast_once, check_pair, wide
+from refimpl.models import Model, cache_name, cast_once, check_pair, precision, wide
+from refimpl.moe import recorded, routed
 from refimpl.rollout import Rollout
 from refimpl.validation import (
     Count,
@@ -30,7 +32,7 @@ from refimpl.validation import (
 
 
 class Sampling(NamedTuple):
-    """How responses are drawn: G to a prompt, lengths in tokens.
+    """Settings of the sampler: G responses per prompt, lengths in tokens.
 
     Which tokens may be drawn: top_k and top_p; None, and top_p = 1, remove none.
     """
@@ -176,8 +178,8 @@ def draw_token(
 ) -> Int[Tensor, "B 1"]:
     """One token per row, token v with probability `prob[:, v]`; never one of 0.
 
-    The first of V exponential clocks with rates `prob`, as in `torch.multinomial`,
-    which beside it looks whether a row sums to 0 and makes a GPU wait for that.
+    The largest p / Exp(1) wins, as in `torch.multinomial`. That function also checks
+    the sum of every row, for which a GPU has to wait.
     """
     clocks = torch.empty_like(prob).exponential_(generator=generator)
     return torch.div(prob, clocks, out=clocks).argmax(-1, keepdim=True)
@@ -330,3 +332,41 @@ decoder_factories: list[Callable[[Model], type[Decoder] | None]] = []
 def decoder(model: Model) -> type[Decoder]:
     """The fastest decoder that there is for this model."""
     return next(filter(None, (make(model) for make in decoder_factories)), Decoder)
+
+
+# The sampler of a run; `refimpl.samplers` has others
+
+
+@dataclass(eq=False, repr=False)
+class Policy:
+    """The sampler is the policy, but for its precision and the `noise` on its routers.
+
+    `records`: of a mixture of experts, a rollout keeps the experts that were visited.
+    `past`: weights on their way to a sampler that lags, oldest first.
+    """
+
+    model: Model
+    dtype: str = "float32"
+    noise: float = 0.0
+    records: bool = False
+    past: list[Float[Tensor, " P"]] = field(default_factory=list)
+
+    def sync(self) -> None:
+        """Nothing is to be delivered."""
+
+    def respond(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Collection[str],
+        seed: int,
+        noise_seed: int,
+        **settings,
+    ) -> Rollout:
+        """`sample` with the weights that are there; `settings` are those it takes."""
+        watched: Any = contextlib.nullcontext()
+        if self.records:
+            generator = seeds.generator(noise_seed, self.model.device)
+            watched = routed(self.model, noise=self.noise, generator=generator)
+        with precision(self.model, self.dtype), watched as routing:
+            rollout = sample(self.model, tokenizer, prompts, seed=seed, **settings)
+        return recorded(rollout, routing) if self.records else rollout

@@ -131,7 +131,7 @@ def for_pydantic(kind: Any) -> Any:
 
 
 def holds(kind: Any, values: Any) -> bool:
-    """Whether it is a collection of such, and no text, which is one of its letters."""
+    """True if it is a collection of that type, and not a text."""
     several = isinstance(values, Collection) and not isinstance(values, str)
     return several and (kind is Any or all(isinstance(one, kind) for one in values))
 

@@ -4,6 +4,7 @@ The copy is a checkout of its own, whose last commit is the tree without the exa
 that its tests see what a contributor's do, the changelog's line included.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -85,12 +86,15 @@ WRITTEN = TOPR, REGISTRY, "tests/losses/test_topr.py", "../figure.py", "CHANGELO
 def blocks() -> list[tuple[str, str]]:
     """The blocks with which CONTRIBUTING says how to add a method: kind and text."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    section = text.split("## Add an algorithm")[1].split("## Add an exercise")[0]
+    section = text.split("## Add an algorithm")[1].split("\n## ")[0]
     return BLOCK.findall(section)
 
 
 def follow(folder: Path) -> None:
-    """What the blocks tell one to write, and the commands that write tables."""
+    """Write what the blocks say, and run their commands that write tables.
+
+    Engines are asked again only where they are installed.
+    """
     code = [block for block in blocks() if block[0] != "bash"]
     for name, (kind, text) in zip(WRITTEN, code, strict=True):
         path = folder / name
@@ -98,8 +102,14 @@ def follow(folder: Path) -> None:
             text = added(path.read_text("utf-8"), text)
         path.write_text(text, encoding="utf-8")
     commands = "".join(text for kind, text in blocks() if kind == "bash").splitlines()
-    tables = [shlex.split(line) for line in commands if "python -m tests." in line]
-    assert [words[2].split(".")[-1] for words in tables] == ["tables"]
+    split = [shlex.split(line, comments=True) for line in commands]
+    tables = [words for words in split if words[-1].startswith("tests")]
+    assert [words[-1] for words in tables] == [
+        "tests.tools.tables",
+        "tests/bridges/report.py",
+    ]
+    if not all(map(importlib.util.find_spec, ("trl", "verl", "liger_kernel"))):
+        tables.pop()
     for _, *words in tables:
         command = [sys.executable, *words]
         subprocess.run(command, cwd=folder, env=own(folder), check=True)

@@ -225,7 +225,6 @@ TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("placement has no effect without router_shift", {"placement": "after_clip"}),
     ("max_length has no effect … constant", {"max_length": 90}),
     ("gamma has no effect without a method with a critic", {"gamma": 0.9}),
-    ("max_sampling_rounds … without dynamic_sampling", {"max_sampling_rounds": 2}),
     ("kl_in has no effect without beta > 0", {"kl_in": "reward"}),
     ("kl_estimator has no effect … KL", {"kl_estimator": "k2"}),
     ("kl_estimator … KL", {"kl_estimator": "k2", "kl_in": "reward", "beta": 0.1}),

@@ -12,7 +12,7 @@ from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.ppo import figures as pictures
-from refimpl.algorithms import clip
+from refimpl.algorithms.ppo import clipped
 from refimpl.logprobs import values
 from refimpl.models import count_parameters, make_critic
 from refimpl.tasks.world import HABITS, habit

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from refimpl.metrics import mean_over
+from refimpl.history import mean_over
 from refimpl.models import Model, weights
 from refimpl.options import Run
 from refimpl.rollout import Batch, Rollout

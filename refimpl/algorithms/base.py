@@ -1,4 +1,4 @@
-"""What every algorithm has in common: a loss is an objective times a weight.
+"""The common part of all algorithms: a loss is an objective times a weight.
 
     loss = − Σ_{i,t} weight_{i,t} · objective_{i,t}
 
@@ -19,13 +19,12 @@ from torch import Tensor
 
 from refimpl import normalisers
 from refimpl.importance import Mask, largest_deviation, log_ratio
-from refimpl.metrics import Metrics
 from refimpl.validation import UserError, checked, checker, guarded, refuse_unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What an objective is given: all (B, T), floats, and finite everywhere.
+    """The arguments of an objective: all (B, T), floats, and finite everywhere.
 
     Outside the mask `logp`, `old_logp`, `advantages` and `weight` are 0. A gradient
     flows through `logp` alone. `z` = log π_θ − log π_old, nats, is made of them.
@@ -45,7 +44,7 @@ class Tokens:
 
 
 class Objective(NamedTuple):
-    """What an algorithm maximises at each token, and where its clip bites.
+    """The value that an algorithm maximises at each token, and where its clip acts.
 
     **Contract.** `value` is (B, T), or (B, 1) where a response has one value for all
     its tokens; finite on every response token. A method may have a gradient
@@ -166,7 +165,7 @@ class Algorithm:
 
     def loss(
         self, logp, old_logp, advantages, mask, weight, **hyperparameters
-    ) -> tuple[Float[Tensor, ""], Metrics]:
+    ) -> tuple[Float[Tensor, ""], dict[str, Any]]:
         """`policy_loss` behind the door: nothing is asked, metrics stay tensors."""
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
         return weighted(self.objective(tokens, **hyperparameters), tokens)
@@ -236,7 +235,7 @@ class Algorithm:
 
     @torch.inference_mode(False)  # so that there is a gradient, wherever it is asked
     def acts_without_advantage(self, **hyperparameters) -> bool:
-        """Whether the objective has a gradient where Â = 0, tried on four tokens.
+        """True if the objective has a gradient where Â = 0, tried on four tokens.
 
         Raises `UserError` on an objective that cannot be used, or has no gradient at
         all.

@@ -50,7 +50,8 @@ def from_gate(gate: Callable, name: str = "my gate") -> Algorithm:
 
     def objective(t: Tokens) -> Objective:
         r = ratio(t.z).detach()
-        with torch.enable_grad():  # a gate may change r in place or disable gradients
+        # A gate may change its arguments in place, or switch gradients off.
+        with torch.enable_grad():
             try:
                 g = gate(r.clone(), t.advantages.clone())
             except RuntimeError as error:

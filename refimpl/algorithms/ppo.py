@@ -51,7 +51,7 @@ def clipped(
 
 
 def stopped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> tuple:
-    """Where a one-sided clip to [low, high] removes the gradient, as (below, above)."""
+    """The tokens that a one-sided clip to [low, high] stops: (below, above)."""
     return (advantages < 0) & (ratio < low), (advantages > 0) & (ratio > high)
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from refimpl.advantages import Scored
-from refimpl.advantages import check as check_estimate
+from refimpl.advantages import Scored, check_estimate
 from refimpl.validation import UserError, one_line
 
 

@@ -125,7 +125,7 @@ def fits(log: Log, check: Row) -> tuple[float, int, str] | None:
 
 
 def fact(log: Log, name: str) -> bool | None:
-    """Whether a fact of `symptoms.toml` holds; None if its column is not in the log."""
+    """True if a fact of `symptoms.toml` holds; None if the log lacks its column."""
     judged = fits(log, DATA["facts"][name])
     return None if judged is None else judged[0] > 0
 

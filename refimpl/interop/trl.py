@@ -73,14 +73,14 @@ class RefimplGRPOTrainer(GRPOTrainer):
         refused.version()
         refuse_unknown(type(self).__name__, rest, TAKES)
         method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-        asked = TrainConfig(
+        settings = TrainConfig(
             hyperparameters=hyperparameters or {},
             normaliser=normaliser,
             replay=replay,
             router_shift=router_shift,
             placement=placement,
         )
-        config, self.hyperparameters = check_fit(asked, method)
+        config, self.hyperparameters = check_fit(settings, method)
         self.algorithm, self.replay = method, replay
         self.normaliser = normalisers.NORMALISERS.get(normaliser, method.normaliser)
         as_trl_does = method.advantages in (group_relative, group_centred)
@@ -150,7 +150,7 @@ class RefimplGRPOTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **rest
     ):
-        """As TRL's; stores the result for the loss, or records π_old's routing."""
+        """Call TRL's method, and store log-probs for the loss or π_old's routing."""
         score = super()._get_per_token_logps_and_entropies
         if self._passes != []:  # routing is not needed, or already recorded
             self._scored = score(

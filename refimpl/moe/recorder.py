@@ -83,7 +83,7 @@ def is_moe(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def can_be_recorded(model: PreTrainedModel, settings: Sequence[str] = ()) -> bool:
-    """Test on one token whether the model's routing can be recorded.
+    """True if the model's routing can be recorded; tested on one token.
 
     `settings` names the settings that need a record: if there are any and routing
     cannot be recorded, raises `UserError` instead of returning False.
@@ -189,7 +189,7 @@ class Recorder:
 
 @torch.no_grad()
 def _normalised(router: nn.Module, output) -> bool:
-    """Whether the scores are a softmax over the chosen experts (True) or over all.
+    """True if the scores are a softmax over the chosen experts, False if over all.
 
     Computes both and compares. Raises `UserError` if neither agrees.
     """

@@ -82,7 +82,7 @@ class Direct(Decoder):
         self.position = F.pad(self.position + begin, (begin, 0))
 
     def prompts(self, copies: int) -> Float[Tensor, "B V"]:
-        """As `Decoder.prompts`; then allocates room for all tokens to come."""
+        """Read the prompts as `Decoder` does, and allocate room for later tokens."""
         if self.first:
             first = torch.tensor([self.first], device=self.ids.device)
             given = {"use_cache": True, self.cached: self.cache}

@@ -408,7 +408,7 @@ def _math_verify(name: str, settings: dict) -> Callable:
 
 
 def _differ(gold: list, given: list) -> bool:
-    """Whether two numbers differ although math-verify takes them as equal.
+    """True if two numbers differ although math-verify takes them as equal.
 
     It does so for exact or small numbers that are close, and for equal digits in two
     bases.

@@ -138,12 +138,12 @@ def numbers(text: str, like: str = "") -> list[str]:
     100 200 may be two numbers. Commas and plus signs are removed, unless `like` is
     empty or has one.
     """
-    found = NUMBER.findall(joined(text, like))
+    matches = NUMBER.findall(joined(text, like))
     if like and "," not in like:
-        found = [number.replace(",", "") for number in found]
+        matches = [number.replace(",", "") for number in matches]
     if like and not like.startswith("+"):
-        found = [number.removeprefix("+") for number in found]
-    return found
+        matches = [number.removeprefix("+") for number in matches]
+    return matches
 
 
 def joined(text: str, like: str = "") -> str:

@@ -137,7 +137,7 @@ def has_plain_head(model: Model) -> bool:
 
 @torch.no_grad()
 def agrees(model: Model) -> bool:
-    """Test on eight tokens that a packed row gives the states of separate rows."""
+    """True if a packed row gives the same states as separate rows; tests 8 tokens."""
     size, positions = vocabulary(model), [0, 1, 2, 3, 4, 5, 3, 4]
     ids = [n % size for n in (3, 1, 4, 1, 5, 9, 2, 6)]
     prompt, answers = ids[:3], [ids[3:6], ids[6:]]

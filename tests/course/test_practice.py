@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 import refimpl as rl
 from refimpl.pretrained.loading import load
-from refimpl.samplers import Policy
+from refimpl.sampling import Policy
 from refimpl.sft import WarmStart
 from tests.worlds import (
     PAD,

@@ -8,7 +8,7 @@ import pytest
 from refimpl import UserError, collect, sample, seeds, updates
 from refimpl.evaluation import scores
 from refimpl.models import build
-from refimpl.samplers import Policy
+from refimpl.sampling import Policy
 from refimpl.tasks import Arithmetic, Sorting
 from tests.worlds import (
     TOKENIZER,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from refimpl import checkpoint, from_gate, samplers
+from refimpl import checkpoint, from_gate, sampling
 from refimpl.checkpoint import MAY_CHANGE, NAME, Checkpoint, check_same, load, shared
 from refimpl.tasks import Arithmetic
 from tests.worlds import (
@@ -83,7 +83,7 @@ def test_a_checkpoint_changes_nothing_in_the_run(tmp_path, monkeypatch):
 
 def test_resuming_a_finished_run_trains_no_more(tmp_path, monkeypatch):
     whole = small_run(rollouts=2, checkpoint_dir=tmp_path)
-    monkeypatch.setattr(samplers, "sample", None)
+    monkeypatch.setattr(sampling, "sample", None)
     again = small_run(rollouts=2, checkpoint_dir=tmp_path, resume=True)
     assert again == whole and same_weights(again.model, whole.model)
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_is_replaced_only_if_asked(tmp_path, monkeypatch):
     small_run("ppo", rollouts=2, checkpoint_dir=tmp_path)
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(samplers, "sample", None)
+        patch.setattr(sampling, "sample", None)
         with pytest.raises(ValueError, match="holds a checkpoint already"):
             small_run("ppo", checkpoint_dir=tmp_path)
     anew = {"rollouts": 1, "checkpoint_dir": tmp_path, "overwrite": True}
@@ -142,7 +142,7 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path, monkeypatch):
         return fixed_noise(completions)
 
     with Checkpoint(tmp_path, False, False), monkeypatch.context() as patch:
-        patch.setattr(samplers, "sample", None)
+        patch.setattr(sampling, "sample", None)
         with pytest.raises(ValueError, match="another process trains in"):
             small_run(checkpoint_dir=tmp_path)
     assert len(small_run(rollouts=2, reward=reward, checkpoint_dir=tmp_path)) == 2

@@ -113,7 +113,7 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     if how == "full":
         worlds.unwritable(monkeypatch, when=2)
     if how == "memory":
-        monkeypatch.setattr(worlds.loop, "descend", forgets(after=4))
+        monkeypatch.setattr(worlds.loop, "optimizer_step", forgets(after=4))
     assert run(line) == code
     shown = capsys.readouterr()
     assert words in shown.err and "Traceback" not in shown.err
@@ -128,7 +128,7 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
 
 def forgets(after: int):
     """An optimiser's step that finds no memory after so many."""
-    works, calls = worlds.loop.descend, []
+    works, calls = worlds.loop.optimizer_step, []
 
     def step(*given):
         calls.append(None)
@@ -218,37 +218,17 @@ def test_what_moves_the_cursor_is_escaped(capsys, monkeypatch):
     assert said.count("x1b[31mred") >= 4 and not {"\033", "\a", "\u202e"} & {*said}
 
 
-def test_before_it_loads_torch_a_command_says_what_it_does_and_what_is_misspelt():
-    wanted = "train grpo: loading torch and transformers …\n"
+def test_a_command_says_that_it_is_loading_before_anything_else():
     slow = program(f"{GRPO} --model /no/such")
-    assert slow.stderr.startswith(wanted) and slow.returncode == 2
-    for line in (
-        "--help",
-        "train --help",
-        "trian",
-        "train --algorithm gropo",
-        RUN[:-1],
-    ):
-        loaded = program(line, env={"PYTHONPROFILEIMPORTTIME": "1"}).stderr
-        assert ("transformers" in loaded) == (line == RUN[:-1]), line
-        assert "Traceback" not in loaded
+    assert slow.stderr.startswith("loading torch and transformers …\nerror: ")
+    assert slow.returncode == 2 and "Traceback" not in slow.stderr
 
 
 @pytest.mark.parametrize("line", ["settings | head -1", "train --help | head -1"])
 def test_a_closed_pipe_ends_quietly(line):
     done = program(line)
     assert done.stdout.count("\n") == 1
-    assert done.stderr in ("", "settings: loading torch and transformers …\n")
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback():
-    command = [sys.executable, "-m", "refimpl", *GRPO.split()]
-    begun = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert "loading" in begun.stderr.readline()
-    begun.send_signal(signal.SIGINT)
-    assert "Traceback" not in begun.stderr.read()
-    assert begun.wait() in (130, -signal.SIGINT)
+    assert done.stderr in ("", "loading torch and transformers …\n")
 
 
 # Settings
@@ -287,7 +267,6 @@ def test_settings_are_listed(capsys):
     for name, algorithm in ALGORITHMS.items():
         assert f"  {name}: {algorithm.changed}" in shown
         assert all(f"{key}=" in shown for key in algorithm.defaults)
-    assert sorted(ALGORITHMS) == cli.METHODS
 
 
 # Bad input. What `--set` refuses by the type of a setting is in `test_bad_input.py`.
@@ -392,7 +371,8 @@ def test_a_bug_keeps_its_traceback(error, monkeypatch):
 def test_every_command_that_is_written_down_is_understood(monkeypatch):
     """Those of README, guide and CONTRIBUTING are parsed; their work is not done."""
     parsed = {n: wraps(f)(lambda *_, **__: 0) for n, f in cli.COMMANDS.items()}
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("notebooks/guide/*.md")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages += ROOT.glob("notebooks/guide/*.md")
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     lines = re.findall(r"python -m refimpl ([^`\n#>|]+)", text.replace("\\\n", " "))
     assert len(lines) >= 10

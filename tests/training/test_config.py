@@ -15,14 +15,13 @@ import torch
 import refimpl as rl
 from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect, updates
 from refimpl.advantages import CRITIC_FREE, gae, gdpo, std_of_advantages
-from refimpl.cli import parse
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
 from refimpl.options import check_fit
 from refimpl.pretrained.rewards import Sum
 from refimpl.tasks import Arithmetic
-from refimpl.validation import annotations
+from refimpl.validation import annotations, from_text
 from tests.worlds import PROMPTS, TOKENIZER, prepared, prompts_of, random_model
 
 KINDS = annotations(TrainConfig)
@@ -88,12 +87,12 @@ NO_TEXTS = {"seed": "1.5", "learning_rate": "inf", "overlong_filtering": "none"}
 
 def test_text_becomes_what_the_setting_holds_or_is_refused():
     for (name, text), wanted in TEXTS.items():
-        value = parse(name, KINDS[name], text)
+        value = from_text(name, KINDS[name], text)
         assert value == wanted and type(value) is type(wanted)
         assert getattr(TrainConfig(**{name: value}), name) == value
     for name, text in NO_TEXTS.items():
         with pytest.raises(UserError, match=rf"^{name} must be .*, got '{text}'$"):
-            parse(name, KINDS[name], text)
+            from_text(name, KINDS[name], text)
 
 
 def scalars(value) -> list:

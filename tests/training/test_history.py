@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from refimpl import History, collect, train
 from refimpl import history as measuring
-from refimpl.history import Meter
-from refimpl.metrics import AuxiliaryLoss, MeanOverForwarded
+from refimpl.history import AuxiliaryLoss, MeanOverForwarded, Meter
 from refimpl.rollout import Batch
 from refimpl.samples import chosen, line, show
 from refimpl.tasks import Arithmetic

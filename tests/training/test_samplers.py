@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from refimpl import ALGORITHMS, UserError, collect, samplers, updates
+from refimpl import ALGORITHMS, UserError, collect, samplers, sampling, updates
 from refimpl.corrections import factor
 from refimpl.logprobs import log_probs
 from refimpl.models import weights
-from refimpl.samplers import Delayed, Policy, Rounded
+from refimpl.samplers import Delayed, Rounded
+from refimpl.sampling import Policy
 from tests.worlds import (
     ROUNDING,
     disturb,
@@ -135,13 +136,13 @@ def test_rounded_weights_follow_the_policy_or_whom_it_delays():
 
 def test_the_sampler_computes_in_the_rollouts_dtype(monkeypatch):
     """Seen by autocast: by how far its numbers differ is the processor's affair."""
-    seen, sample = [], samplers.sample
+    seen, sample = [], sampling.sample
 
     def spy(*arguments, **keywords):
         seen.append(torch.is_autocast_enabled("cpu"))
         return sample(*arguments, **keywords)
 
-    monkeypatch.setattr(samplers, "sample", spy)
+    monkeypatch.setattr(sampling, "sample", spy)
     for dtype in ("float32", "bfloat16"):
         for rollout_dtype in (None, "float32", "bfloat16", "int8"):
             collect(prepared(dtype=dtype, rollout_dtype=rollout_dtype), 0)

@@ -12,7 +12,7 @@ import torch
 import transformers
 from filelock import FileLock
 
-from refimpl import UserError, WarmStart, sample, sft, starts, warm_start
+from refimpl import UserError, WarmStart, sample, sft, warm_start
 from refimpl.checkpoint import digest
 from refimpl.moe import load_balance, routed
 from refimpl.sft import cached, shipped, weights_digest
@@ -81,7 +81,7 @@ def test_every_setting_and_the_recipe_name_the_folder(cache, monkeypatch):
     folders = {cached(setting) for setting in settings}
     assert {folder.parent for folder in folders} == {cache}
     assert cached(WarmStart(**vars(QUICK))) in folders
-    monkeypatch.setattr(starts, "RECIPE", starts.RECIPE + 1)
+    monkeypatch.setattr(sft, "RECIPE", sft.RECIPE + 1)
     folders.add(cached(QUICK))
     monkeypatch.setenv("REFIMPL_SALT", "1")
     folders.add(cached(QUICK))
@@ -187,12 +187,12 @@ def test_starts_of_ones_own_are_shipped_by_nobody(cache, monkeypatch):
     assert all(shipped(settings) is None for settings in STARTS.values())
     monkeypatch.setenv("REFIMPL_OWN_STARTS", "0")
     monkeypatch.setenv("REFIMPL_SALT", "1")  # changes what is trained
-    assert shipped(WarmStart()) == starts.SHIPPED / "dense"
+    assert shipped(WarmStart()) == sft.SHIPPED / "dense"
 
 
 def test_a_folder_without_a_record_is_no_start(tmp_path, monkeypatch):
     """As of a copy of the clone that is not whole."""
-    monkeypatch.setattr(starts, "IN_A_CLONE", tmp_path)
+    monkeypatch.setattr(sft, "IN_A_CLONE", tmp_path)
     (tmp_path / "mixed").mkdir()
     assert shipped(replace(WarmStart(), seed=1)) is None
 
@@ -221,8 +221,8 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_shipped_policy_that_cannot_be_read_is_named(case, tmp_path, monkeypatch):
     """As a future version of transformers might not read our files."""
-    copied = shutil.copytree(starts.SHIPPED, tmp_path / "starts")
-    monkeypatch.setattr(starts, "SHIPPED", copied)
+    copied = shutil.copytree(sft.SHIPPED, tmp_path / "starts")
+    monkeypatch.setattr(sft, "SHIPPED", copied)
     BROKEN[case](copied / "dense")
     words = rf"/dense is damaged, or transformers {transformers.__version__} does not"
     with pytest.raises(UserError, match=rf"{words} .*REFIMPL_OWN_STARTS=1"):

@@ -82,8 +82,6 @@ def settings(kl: str, seed: int) -> dict:
     without = ("gamma", "lam", "value_clip")
     if drawn["algorithm"] == "ppo":
         without = ("advantage",)
-    if not drawn.get("dynamic_sampling"):
-        without += ("max_sampling_rounds",)
     return {name: x for name, x in drawn.items() if name not in without}
 
 

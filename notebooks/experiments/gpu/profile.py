@@ -22,7 +22,7 @@ from experiments.gpu import machine
 from refimpl import TrainConfig, loop, train
 from refimpl.options import Run
 from refimpl.pretrained import fast
-from refimpl.samplers import Policy
+from refimpl.sampling import Policy
 
 SAMPLING = "sampling"
 PHASES = {

@@ -74,7 +74,7 @@ def _edges() -> dict[str, dict[str, Tensor]]:
     """Special inputs, by name."""
     plain = typical()
     on = plain | {"logp": plain["old_logp"].clone()}
-    one = {k: v[:, :1] if v.ndim == 2 else v for k, v in plain.items()}
+    first = {k: v[:, :1] if v.ndim == 2 else v for k, v in plain.items()}
     empty = plain["mask"].clone()
     empty[1] = 0.0
     hole = plain["mask"].clone()
@@ -86,7 +86,7 @@ def _edges() -> dict[str, dict[str, Tensor]]:
         "another draw": typical(1),
         "on policy, r = 1": on,
         "ratios far from 1": typical(2, spread=2.0),
-        "one token": one,
+        "one token": first,
         "an empty row": plain | {"mask": empty},
         "a hole in the mask": plain | {"mask": hole},
         "no advantage": plain | {"advantages": torch.zeros(ROWS).double()},

@@ -1,0 +1,79 @@
+"""Objects handed to `train` do what the settings of that name do, and no less."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from refimpl import UserError, train
+from refimpl.logprobs import log_probs
+from refimpl.loss_terms import KL, Entropy, SamplerMismatch
+from refimpl.samplers import Delayed, Rounded
+from tests.worlds import SMALL, TOKENIZER, fixed_noise, warm_model
+
+
+def run(reward=fixed_noise, settings=None, **objects):
+    config = replace(SMALL, **settings or {})
+    given = {"model": warm_model(), "tokenizer": TOKENIZER, "reward": reward}
+    return train("grpo", config=config, progress=False, **given, **objects)
+
+
+CUT = {"token_truncate": 1.0}
+PAIRS = {
+    "entropy": ({"entropy_bonus": 0.3}, {"loss_terms": [Entropy(0.3)]}),
+    "kl": ({"beta": 0.4}, {"loss_terms": [KL(0.4)]}),
+    "late": ({"sampler_delay": 1}, {"sampler": lambda policy: Delayed(policy, 1)}),
+    "rounded, cut": (
+        {"rollout_dtype": "int8", "corrections": CUT},
+        {"sampler": Rounded, "corrections": [SamplerMismatch(CUT)]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_object_handed_in_is_the_setting_of_that_name(name):
+    settings, objects = PAIRS[name]
+    by_setting, by_object = run(settings=settings), run(**objects)
+    assert by_object == by_setting and by_object != run()
+    for one, other in zip(by_object.model.parameters(), by_setting.model.parameters()):
+        assert torch.equal(one, other)
+
+
+def test_a_run_is_not_resumed_with_other_objects(tmp_path):
+    one, two = {"rollouts": 1}, {"rollouts": 2}
+    run(settings=one, loss_terms=[Entropy(0.3)], checkpoint_dir=tmp_path)
+    again = partial(run, settings=two, checkpoint_dir=tmp_path, resume=True)
+    for terms in ([], [Entropy(0.4)]):
+        with pytest.raises(UserError, match="objects was"):
+            again(loss_terms=terms)
+    assert len(again(loss_terms=[Entropy(0.3)])) == 2
+
+
+def test_what_is_no_sampler_is_refused():
+    with pytest.raises(UserError, match="sampler must return a sampler"):
+        run(sampler=lambda policy: None)
+
+
+def shifted(model, rollout, temperature):
+    logp, entropy = log_probs(model, rollout, temperature)
+    return logp.roll(1, -1) * rollout.mask, entropy
+
+
+WRONG = {
+    "negated": lambda m, r, t: tuple(-x for x in log_probs(m, r, t)),
+    "swapped": lambda m, r, t: log_probs(m, r, t)[::-1],
+    "shifted by a token": shifted,
+    "without the temperature": lambda m, r, t: log_probs(m, r),
+    "of the sequence": lambda m, r, t: tuple(x.sum(-1) for x in log_probs(m, r, t)),
+    "one tensor": lambda m, r, t: log_probs(m, r, t)[0],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_log_probs_are_refused_before_any_work(name):
+    def too_late(completions, **_):
+        raise AssertionError("a rollout was sampled")
+
+    with pytest.raises(UserError, match="log_probs"):
+        run(too_late, {"temperature": 1.5}, log_probs=WRONG[name])
