@@ -55,7 +55,7 @@ def test_rows_and_all_else_are_the_tasks_but_for_the_prompt():
 @pytest.mark.parametrize(
     ("template", "system", "sentence"),
     [
-        (None, None, r"question ends and its answer begins.*--no-ch"),
+        (None, None, r"question ends and the answer begins.*--no-ch"),
         (NO_SYSTEM, "12", r"\(with a system message\): no system"),
         (TEMPLATE, 3, "system must be a text or None, got 3"),
     ],

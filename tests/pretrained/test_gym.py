@@ -282,7 +282,7 @@ def scored_by(tmp_path, monkeypatch):
         return judge.scores(scorer, given, [entry] * len(given), 1.0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(judge, "_one", None)  # the others' process is left alone
+        patch.setattr(judge, "_current", None)  # the others' process is left alone
         patch.syspath_prepend(tmp_path)
         yield scores
         judge.close()
