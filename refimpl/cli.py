@@ -489,7 +489,8 @@ def main(
     """Run a command. Returns its status, 2 after a sentence on what can be mended."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # Windows redirects to code pages without ≥
+        with contextlib.suppress(AttributeError, OSError):
+            # Windows redirects to code pages without ≥; a stream may be closed already.
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
@@ -541,5 +542,8 @@ def explanation(error: Exception) -> str | None:
             "prompts_per_rollout, group_size, max_new_tokens or, for the updates, "
             "micro_batch_size smaller (--set), or take a smaller model"
         )
+    full_disk = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if getattr(error, "errno", None) in full_disk or "File too large" in str(error):
+        return one_line(error)
     ends = CheckpointError | FloatingPointError | StalenessError
     return str(error) if isinstance(error, ends) else None

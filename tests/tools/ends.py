@@ -78,7 +78,7 @@ class Closed(Way):
 
     def __init__(self, stream: str):
         self.stream = stream
-        self.status = (0, 129) if stream == "terminal" else (0,)
+        self.status = (0, 129, 141) if stream == "terminal" else (0, 141)
 
     def outside(self, child, streams):
         os.close(streams.pop(self.stream))
