@@ -491,7 +491,7 @@ def main(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
             # Windows redirects to code pages without ≥; a stream may be closed already.
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         try:
             check_words(arguments, commands)
