@@ -186,8 +186,8 @@ def weights(model: Model) -> Float[Tensor, " P"]:
     return torch.cat([p.detach().flatten() for p in trained(model)])
 
 
-def wide(x: Tensor) -> Tensor:
-    """Half precision as float32, anything else as it is."""
+def at_least_float32(x: Tensor) -> Tensor:
+    """Convert half precision to float32, and leave anything else as it is."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
