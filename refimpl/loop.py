@@ -207,7 +207,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
     """
     config = run.config
 
-    # A seed per purpose: tokens sampled cannot change which problems are drawn.
+    # A seed per purpose, so that a change in sampling leaves the problems unchanged.
     def seed(purpose: str) -> int:
         purpose = f"{purpose} {refill}" if refill else purpose
         return seeds.seed_for(config.seed, step, purpose)
