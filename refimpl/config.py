@@ -213,7 +213,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
             corrections.check(self.corrections)
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
-                f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "
+                f"rollout_dtype {self.rollout_dtype!r} cannot be combined with dtype "
                 "'float64': leave it off"
             )
         if self.prompts_per_rollout % self.minibatches:

@@ -246,7 +246,7 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
-    check_finite(run.model)  # not at each step, because a GPU has to wait for it
+    check_finite(run.model)  # the last step has no next gradient that would show it
     run.sampler.sync()
     return meter.read()
 

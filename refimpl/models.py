@@ -101,7 +101,7 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
             "" if named is None else f" (the model's generation_config names {named})"
         )
         raise UserError(
-            "the tokenizer has no eos_token, by which the end of a text is known; set "
+            "the tokenizer has no eos_token, which marks the end of a text; set "
             f"tokenizer.eos_token to the token that ends an answer{also}"
         )
 

@@ -201,6 +201,7 @@ def prepare(
         model, tokenizer, _ = warm_start()
     prompts = [row["prompt"] for row in rows]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
+    # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = models.trainable_copy(model).to(device, dtype)
     if is_moe(model) and dtype == torch.float64:

@@ -85,6 +85,7 @@ def scored_responses(
     Raises `UserError` if one of them fails.
     """
     size = len(rollout) // len(problems)
+    # One row per response, in the sampler's order: all G of a problem, then the next.
     rows = [problem for problem in problems for _ in range(size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(tokenizer)
     logged: dict[str, list[float]] = {}

@@ -144,6 +144,7 @@ def sample_ids(
         reader.keep(going)
         logits = reader.next(token)
     rollout = to_rollout(encoded, draws, ends, sampling)
+    # A diverged policy ends the run here, before NaN reaches the loss and the history.
     if not rollout.logp.isfinite().all():
         raise UserError(
             "the policy's log-probs are no longer finite: it has diverged, or its "
@@ -384,6 +385,8 @@ class Policy:
         """Call `sample` with the current weights; `settings` are its keywords."""
         watched: Any = contextlib.nullcontext()
         if self.records:
+            # Noise has its own generator: with and without it, the same random numbers
+            # draw the tokens.
             generator = seeds.generator(noise_seed, self.model.device)
             watched = routed(self.model, noise=self.noise, generator=generator)
         with precision(self.model, self.dtype), watched as routing:
