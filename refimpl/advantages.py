@@ -1,7 +1,7 @@
 """Advantages: how much better a response, or a token, was than expected.
 
-An estimator is a function of one argument, `Scored`, which holds all that an advantage
-may look at; it returns (B,), copied to every token, or (B, T).
+An estimator is a function of one argument, `Scored`, which holds everything that an
+advantage may depend on. It returns (B,), copied to every token, or (B, T).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from refimpl.validation import UserError, checked, shown
 
 @checked
 class Scored:
-    """B responses with what was paid for them.
+    """B responses with their rewards.
 
-    `rewards`: (B,), one number per response, or (B, T), one per token, which a KL in
-    the reward makes of it. `group`: rows with the same id answer the same prompt; ids
-    are any integers, in any order, and groups may differ in size. `mask`: 1 on response
-    tokens. `values`: a critic's, in reward units. γ and λ are those of GAE.
-    `components`: what the reward is made of, and their `weights` in it (None: 1 each).
+    `rewards`: (B,), one number per response, or (B, T), one per token, as with a KL in
+    the reward. `group`: rows with the same id answer the same prompt; ids are any
+    integers, in any order, and groups may differ in size. `mask`: 1 on response tokens.
+    `values`: those of a critic, in reward units. γ and λ are those of GAE.
+    `components`: the parts of the reward, and their `weights` in it (None: 1 each).
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -46,8 +46,8 @@ class Scored:
     @property
     def total(self) -> Float[Tensor, " B"]:
         """The reward of each response, as a float."""
-        wide = torch.promote_types(self.rewards.dtype, torch.float32)
-        rewards = self.rewards.to(wide)
+        dtype = torch.promote_types(self.rewards.dtype, torch.float32)
+        rewards = self.rewards.to(dtype)
         return rewards if rewards.ndim == 1 else rewards.sum(-1)
 
 
@@ -80,14 +80,14 @@ def group_centred(scored: Scored, weight: Tensor | None = None) -> Float[Tensor,
         )
     weight = torch.ones_like(rewards) if weight is None else weight
     centred = rewards - group_sum(weight * rewards, group) / group_sum(weight, group)
-    # The float mean of n equal numbers need not be that number: ask, don't compute.
+    # The float mean of n equal numbers need not be that number, so compare instead.
     return torch.where(all_equal(rewards, group), 0.0, centred)
 
 
 def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
     """A_i = R_i − mean_{j≠i} R_j = G/(G−1) · (R_i − mean R). RLOO (2402.14740).
 
-    The baseline does not contain R_i, so it adds no bias at all.
+    The baseline does not contain R_i, so it adds no bias.
 
     Raises `UserError` if a group has fewer than two responses.
     """
@@ -97,9 +97,9 @@ def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
 
 def opo(scored: Scored) -> Float[Tensor, " B"]:
     """A_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|. OPO (2505.23585), as in verl 0.9.1: the
-    baseline of least variance, if ‖∇log π(o)‖² grows as |o|."""
+    baseline of least variance, if ‖∇log π(o)‖² is proportional to |o|."""
     length = needed(scored, "mask").to(scored.total).sum(-1)
-    nothing = group_sum(length, scored.group) == 0  # then every answer counts alike
+    nothing = group_sum(length, scored.group) == 0  # then weights are equal
     return group_centred(scored, torch.where(nothing, 1.0, length))
 
 
@@ -111,26 +111,27 @@ def batch_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
 
 def std_of_advantages(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â_i = A_i / (std_batch A + eps), A_i = R_i − mean_group R. ScaleRL (2510.13786),
-    §4: smaller than `batch_std`'s std wherever groups differ. ddof and eps are ours."""
+    §4. This std is below `batch_std`'s if groups differ. ddof and eps are ours."""
     centred = group_centred(scored)
     return centred / (centred.std() + eps)
 
 
 def reinforce_plus_plus(scored: Scored) -> Float[Tensor, "B T"]:
     """Â_t = whiten(Σ_{u≥t} r_u), over all response tokens of the batch. REINFORCE++
-    (2501.03262, Eq. 8–10), for one response to a prompt or more. A KL in the reward
-    counts for its token and those before, as there. See `whiten`: ddof 0, 1e-8 beside
-    the variance; verl 0.9.1 has ddof 1, which gives 1.6583, −0.5528 where here 1.7321,
-    −0.5774 come of R = 1, 0, 0, 0 with three tokens each."""
+    (2501.03262, Eq. 8–10), for one or more responses per prompt. A KL in the reward
+    counts for its token and the tokens before it, as in the paper. `whiten` has ddof 0
+    and adds 1e-8 to the variance. verl 0.9.1 has ddof 1: for R = 1, 0, 0, 0 with three
+    tokens each it gives 1.6583 and −0.5528, and this function 1.7321 and −0.5774."""
     paid = scored.rewards.to(scored.total).view(len(scored.rewards), -1)
-    to_go = paid.flip(-1).cumsum(-1).flip(-1)  # less one of them: equal ones give 0
+    to_go = paid.flip(-1).cumsum(-1).flip(-1)  # minus a constant: equal
     return whiten(to_go - to_go[0, 0], needed(scored, "mask"))
 
 
 def reinforce_plus_plus_baseline(scored: Scored) -> Float[Tensor, "B T"]:
     """Â = whiten(R − mean_group R), over all response tokens of the batch. REINFORCE++
-    with a baseline (2501.03262), whose KL is k2 in the loss. Where answers differ in
-    length the whitening's mean is not 0: a group of equal rewards is pushed, too.
+    with a baseline (2501.03262), whose KL is k2 in the loss. If responses differ in
+    length, the mean that whitening subtracts is not 0, and a group with equal rewards
+    gets Â ≠ 0.
 
     Raises `UserError` if a group has fewer than two responses.
     """
@@ -150,8 +151,10 @@ def maxrl(scored: Scored) -> Float[Tensor, " B"]:
 def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     """Â = A / (std_batch A + eps),  A = Σ_k w_k group_relative(R_k). GDPO (2601.05242).
 
-    The std is over responses, as in the paper and TRL, whose mean is 0 already; verl's
-    std and mean are over tokens."""
+    The std is over responses, as in the paper and TRL; their mean is already 0. verl
+    takes std and mean over tokens. Raises `UserError` if the reward has no components,
+    or one of them is None for some response.
+    """
     if scored.components is None:
         raise UserError(
             "advantage='gdpo' needs a reward with components, as "
@@ -159,10 +162,12 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
         )
     if scored.components.isnan().any():
         raise UserError("gdpo compares every component, and one returned None")
-    every = scored.components.unbind(-1)
-    each = [group_relative(replace(scored, rewards=one), eps) for one in every]
-    weights = each[0].new_tensor(scored.weights or [1.0] * len(each))
-    total = torch.stack(each, -1) @ weights
+    columns = scored.components.unbind(-1)
+    parts = [
+        group_relative(replace(scored, rewards=rewards), eps) for rewards in columns
+    ]
+    weights = parts[0].new_tensor(scored.weights or [1.0] * len(parts))
+    total = torch.stack(parts, -1) @ weights
     return total / (total.std() + eps)
 
 
@@ -171,12 +176,13 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
 
         Â_t = Σ_l (γλ)^l δ_{t+l},   δ_t = r_t + γ V_{t+1} − V_t
 
-    V after the last response token is 0: an episode ends there, also a truncated one.
-    t + 1 is the next *response* token: a hole in the mask is stepped over. λ = 1
-    telescopes to return − V; λ = 0 is δ. The critic's targets are Â + V. Detached.
+    V after the last response token is 0: the episode ends there, even if the response
+    was truncated. t + 1 is the next *response* token, so holes in the mask are skipped.
+    λ = 1 telescopes to return − V; λ = 0 is δ. The critic's targets are Â + V. The
+    result is detached. Raises `UserError` if rewards are not one per token.
     """
     response = needed(scored, "mask").bool()
-    if scored.rewards.shape != response.shape:  # which might still broadcast
+    if scored.rewards.shape != response.shape:  # (B, 1) would broadcast
         raise UserError(
             f"gae needs a reward per token, {tuple(response.shape)}, as token_rewards "
             f"makes them, got {tuple(scored.rewards.shape)}"
@@ -195,14 +201,14 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
 
 
 def needed(scored: Scored, name: str) -> Tensor:
-    """A part that not every estimator looks at; `UserError` if it was not given."""
+    """Return a field that not every estimator uses; `UserError` if it was not given."""
     if getattr(scored, name) is None:
         raise UserError(f"this advantage looks at {name}: give Scored(…, {name}=…)")
     return getattr(scored, name)
 
 
 def check_estimate(estimate: Any, mask: Mask, whose: str) -> None:
-    """Raise `UserError` unless it is a finite number per response, or per token."""
+    """Raise `UserError` unless an estimate is finite, per response or per token."""
     shapes = mask.shape, mask.shape[:1]
     fits = isinstance(estimate, Tensor) and estimate.shape in shapes
     if not (fits and estimate.isfinite().all()):
@@ -213,33 +219,33 @@ def check_estimate(estimate: Any, mask: Mask, whose: str) -> None:
 
 
 def whiten(advantages: Float[Tensor, "B _"], mask: Mask) -> Float[Tensor, "B T"]:
-    """Mean 0 and standard deviation 1 over all response tokens; 0 elsewhere.
+    """Shift and scale to mean 0 and std 1 over all response tokens; 0 elsewhere.
 
     The RLHF form of PPO whitens over the batch (openai/lm-human-preferences).
     """
     response = mask.bool()
-    count = response.sum().clamp(min=1)  # which half precision could not hold
+    count = response.sum().clamp(min=1)  # an int: half precision is too small
     mean = torch.where(response, advantages, 0.0).sum() / count
     centred = torch.where(response, advantages - mean, 0.0)
     return centred / ((centred**2).sum() / count + 1e-8).sqrt()
 
 
 def group_sum(x: Real[Tensor, " B"], group: Int[Tensor, " B"]) -> Real[Tensor, " B"]:
-    """Each row's group's Σ x."""
+    """Return Σ x over the group of each row."""
     ids, index = group.unique(return_inverse=True)
     return x.new_zeros(len(ids)).index_add(0, index, x)[index]
 
 
 def group_size(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The number of responses in each row's group."""
+    """Return the number of responses in the group of each row."""
     return group_sum(torch.ones_like(group), group)
 
 
 def all_equal(x: Float[Tensor, " B"], group: Int[Tensor, " B"]) -> Tensor:
-    """(B,): whether `x` is one number throughout a row's group."""
+    """Return a bool per row: True if `x` is the same throughout the row's group."""
     ids, index = group.unique(return_inverse=True)
-    one = x.new_zeros(len(ids)).scatter(0, index, x)[index]  # any of the group's
-    return group_sum((x != one).int(), group) == 0
+    first = x.new_zeros(len(ids)).scatter(0, index, x)[index]  # any one of the group
+    return group_sum((x != first).int(), group) == 0
 
 
 CRITIC_FREE: dict[str | None, Callable] = {

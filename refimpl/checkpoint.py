@@ -1,4 +1,4 @@
-"""Save a run, resume it, and keep what is complete however the run ends.
+"""Save a run, resume it, and keep all complete rollouts if the run ends early.
 
     with Checkpoint(folder, resume, overwrite) as checkpoint:
         run = prepare(...)
@@ -7,8 +7,8 @@
             ...                                  # after every rollout:
             checkpoint.save_when_due(run, step)
 
-A run that was stopped and resumed is the run that was never stopped, on a CPU bit for
-bit. Random choices have seeds of their own, so no generator has to be saved.
+On a CPU, a run that was stopped and resumed equals an uninterrupted run bit for bit.
+Random choices have seeds of their own, so no generator has to be saved.
 """
 
 import contextlib
@@ -63,30 +63,32 @@ class Interrupted(KeyboardInterrupt):
 def write(
     path: str | Path, fill: str | Callable[[IO], object], mode: str = "w"
 ) -> None:
-    """Write a text, or whatever `fill(file)` writes, to `path`: all of it or nothing.
+    """Write the text `fill`, or what `fill(file)` writes, to `path`: all or nothing.
 
-    Raises `UserError` if `path` cannot be written; what was there is then untouched.
+    Raises `UserError` if `path` cannot be written; an existing file then stays.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # as root, even /dev/null
+    if os.path.exists(path) and not os.path.isfile(
+        path
+    ):  # root could replace /dev/null
         raise unwritable("a file", path, "it is something else")
     how: dict = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     try:
-        target = Path(os.path.realpath(path))  # a symbolic link stays one
-        beside = target.with_name(f".{target.name}.part")
+        target = Path(os.path.realpath(path))  # keeps a symbolic link
+        part = target.with_name(f".{target.name}.part")
         target.parent.mkdir(parents=True, exist_ok=True)
-        file = open(beside, mode, **how)  # noqa: SIM115
-    except (OSError, ValueError) as error:  # a name that no file can have
+        file = open(part, mode, **how)  # noqa: SIM115
+    except (OSError, ValueError) as error:  # an impossible name
         raise unwritable("a file", path, error) from error
     try:
         with file:
             file.write(fill) if isinstance(fill, str) else fill(file)
             file.flush()
             os.fsync(file.fileno())  # else a loss of power may leave an empty file
-        os.replace(beside, target)
+        os.replace(part, target)
     except OSError as error:
         raise unwritable("a file", path, error) from error
     finally:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def refuse_existing(path: str | Path, overwrite: bool) -> None:
@@ -103,11 +105,11 @@ def refuse_existing(path: str | Path, overwrite: bool) -> None:
 
 
 class Checkpoint:
-    """One file to resume a run from, in a folder that one process has to itself.
+    """One file to resume a run from, in a folder that is locked for one process.
 
-    Without a folder nothing is saved. On entering, raises `UserError` if the folder
-    cannot be written, there is nothing to resume, another process trains in it, or it
-    holds a checkpoint that the run was told neither to resume nor to overwrite.
+    Without a folder nothing is saved. Entering raises `UserError` if the folder cannot
+    be written, there is nothing to resume, another process trains in the folder, or it
+    holds a checkpoint and neither `resume` nor `overwrite` is set.
     """
 
     def __init__(self, folder: str | Path | None, resume: bool, overwrite: bool):
@@ -119,8 +121,8 @@ class Checkpoint:
             asked = "resume" if resume else "overwrite"
             raise UserError(f"{asked}=True needs a checkpoint_dir, got None")
         self.folder, self.resume, self.overwrite = folder, resume, overwrite
-        self.saved: dict | None = None  # what `restore` puts into the run
-        self.identity: dict[str, Any] = {}  # what a resumed run has to share
+        self.saved: dict | None = None  # the state that `restore` loads
+        self.identity: dict[str, Any] = {}  # equal in a resumed run
 
     def __enter__(self) -> "Checkpoint":
         if self.folder is None:
@@ -152,9 +154,9 @@ class Checkpoint:
             self.lock.release()
 
     def restore(self, run: "Run") -> None:
-        """Note which run this is, and continue the saved one if it is to be resumed.
+        """Record the run's identity, and load the saved state if the run is resumed.
 
-        Raises `UserError` if the checkpoint is another run's.
+        Raises `UserError` if the checkpoint belongs to another run.
         """
         if self.folder is not None:
             self.identity = shared(run)  # now, because a reward may count its calls
@@ -177,11 +179,12 @@ class Checkpoint:
             ) from error
         run.optimizer.load_state_dict(saved["optimizer"])
         past = [row.to(run.model.device) for row in saved["past"]]
-        run.sampler.past[:] = past[:-1]  # `sync` adds the last, the policy's of now
+        run.sampler.past[:] = past[:-1]  # `sync` adds the current weights
         run.sampler.sync()
         run.history.rows[:] = saved["rows"]
         run.history.samples[:] = saved["samples"]
-        for row in run.history.rows:  # evaluated only because the run was to end there
+        # A shorter run evaluates its last rollout, which a longer run may not do.
+        for row in run.history.rows:
             done = row["step"] + 1
             if done % run.config.eval_every and done != run.config.rollouts:
                 row |= {name: None for name in row if name.split("/")[0] == "accuracy"}
@@ -197,7 +200,7 @@ class Checkpoint:
             raise KeyboardInterrupt
 
     def save(self, run: "Run") -> None:
-        """Raise `CheckpointError` if `run` cannot be saved; the old file then stays."""
+        """Save `run`. Raises `CheckpointError` if that fails; the old file stays."""
         if self.folder is None:
             return
         state = {
@@ -241,25 +244,28 @@ def load(folder: str | Path) -> dict:
 
 
 def weights(run: "Run") -> dict[str, dict[str, Tensor]]:
-    """Collect the weights that change. What is frozen is given again on resuming."""
-    every = run.model.named_parameters(remove_duplicate=False)
-    still = {name for name, p in every if not p.requires_grad}
-    found = {}
+    """Collect the weights that change. A resumed run is given the frozen ones again."""
+    parameters = run.model.named_parameters(remove_duplicate=False)
+    frozen_names = {name for name, p in parameters if not p.requires_grad}
+    states = {}
     for name in ("model", "critic", "reference"):
         if (part := getattr(run, name)) is not None:
-            left = still if name != "critic" else ()  # all of a critic is trained
-            found[name] = {n: x for n, x in part.state_dict().items() if n not in left}
-    return found
+            skipped = (
+                () if name == "critic" else frozen_names
+            )  # a critic has no frozen ones
+            state = part.state_dict().items()
+            states[name] = {n: x for n, x in state if n not in skipped}
+    return states
 
 
 def fingerprint(model: Model, each: int = 64) -> Tensor:
-    """Take some numbers of each frozen weight, which tell one base from another."""
-    seen = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
-    return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in seen)])
+    """Take some numbers of each frozen weight, enough to recognise a base model."""
+    sampled = [p.detach().flatten()[:: 1 + p.numel() // each] for p in frozen(model)]
+    return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in sampled)])
 
 
 def shared(run: "Run") -> dict[str, Any]:
-    """Collect what a run has to share with the one that it resumes."""
+    """Collect everything that a run must have in common with the one it resumes."""
     settings = asdict(run.config).items()
     return {
         "algorithm": run.algorithm.name,
@@ -294,11 +300,11 @@ def check_same(saved: dict, now: dict[str, Any], rollouts: int) -> None:
 
 
 def identity(part: Any) -> str:
-    """Name a task, a reward or an objective as every other process names it.
+    """Name a task, a reward or an objective, equally in every process.
 
-    A function is its name and the constants that it closes over, not what it counts
-    up. Its text can therefore be mended before a run is resumed. An object is its class
-    and the arguments that it was made with.
+    A function is named by its name and the constants in its closure, without counters.
+    Its source may therefore be corrected before a run is resumed. An object is named by
+    its class and the arguments that it was made with.
     """
     if is_dataclass(part):
         return repr(part)
@@ -314,15 +320,16 @@ def identity(part: Any) -> str:
         code, cells = part.__code__, part.__closure__ or ()
         counted = {i.argval for i in dis.get_instructions(code) if "STORE" in i.opname}
         named_cells = zip(code.co_freevars, cells, strict=True)
-        held = [cell.cell_contents for n, cell in named_cells if n not in counted]
-        if name.endswith("<lambda>"):  # a name that says nothing
-            held += [*code.co_names, *code.co_consts]
-        inside = [x for x in held if isinstance(x, PLAIN)]
-        inside += [identity(x) for x in held if inspect.isfunction(x) and x != part]
+        constants = [cell.cell_contents for n, cell in named_cells if n not in counted]
+        if name.endswith("<lambda>"):  # all lambdas have the same name
+            constants += [*code.co_names, *code.co_consts]
+        inside = [x for x in constants if isinstance(x, PLAIN)]
+        functions = [x for x in constants if inspect.isfunction(x) and x != part]
+        inside += [identity(x) for x in functions]
     elif named is not part and (made := getattr(part, "__dict__", {})):
         try:
             arguments: Any = inspect.signature(named).parameters
-        except ValueError:  # a SimpleNamespace: it was made with all that it holds
+        except ValueError:  # as of a SimpleNamespace
             arguments = made
         inside = {k: v for k, v in made.items() if k in arguments}
     text = json.dumps(inside, skipkeys=True, default=identity)
@@ -332,17 +339,18 @@ def identity(part: Any) -> str:
 # The end of a run
 
 ENDS_A_RUN = (KeyboardInterrupt, FloatingPointError, CheckpointError, UserError)
-"""Errors that end a run in good order. A `UserError` comes from a reward, a scorer or
-a task that fails in a later rollout, or from dynamic sampling that finds nothing."""
+"""Errors after which `train` returns the history. A `UserError` comes from a reward, a
+scorer or a task that fails in a later rollout, or from dynamic sampling that finds no
+group."""
 
 
 @contextlib.contextmanager
 def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
-    """Keep what is complete when a run ends before its time.
+    """Keep all complete rollouts if a run ends early.
 
-    What `ENDS_A_RUN` is noted in `History.ended` and goes no further; any other error
-    is raised and carries the run's `history`. Before the first rollout is complete
-    there is nothing to keep, and every error is raised as it is.
+    Errors of `ENDS_A_RUN` are stored in `History.ended` and not raised. Any other error
+    is raised and carries the run's `history`. Before the first rollout is complete,
+    every error is raised unchanged.
     """
 
     def request(number: int, _) -> None:
@@ -359,8 +367,8 @@ def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
                 raise
             run.optimizer.zero_grad(set_to_none=True)  # an update may be cut short
             run.history.ended, unsaved = error, ""
-            # Not between two updates, which a resumed run would make again; nor weights
-            # that diverged; nor where the saving itself or an impatient user ended it.
+            # Do not save between two updates, which a resumed run would repeat, nor
+            # after divergence, a failed save or a second Ctrl-C.
             hopeless = KeyboardInterrupt | CheckpointError | FloatingPointError
             if run.complete and not isinstance(error, hopeless):
                 try:
@@ -374,7 +382,7 @@ def ending_early(run: "Run", checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def with_progress(run: "Run", error: BaseException, unsaved: str) -> BaseException:
-    """Make an error of the same kind that says how far the run has come."""
+    """Make an error of the same class whose message also has the run's progress."""
     kind: Any = type(error)
     why = str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -389,9 +397,9 @@ def with_progress(run: "Run", error: BaseException, unsaved: str) -> BaseExcepti
 
 @contextlib.contextmanager
 def signals_to(handler: Callable) -> Iterator[None]:
-    """Send Ctrl-C, a request to end and a closed terminal to `handler` in here."""
+    """Handle SIGINT, SIGTERM and SIGHUP by `handler` inside the block."""
     before = {}
-    if threading.current_thread() is threading.main_thread():  # others catch none
+    if threading.current_thread() is threading.main_thread():  # others get no signals
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
@@ -407,22 +415,22 @@ def signals_to(handler: Callable) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """`$REFIMPL_CACHE`, else `refimpl` under the user's cache folder."""
+    """Return `$REFIMPL_CACHE`, or else `refimpl` in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("REFIMPL_CACHE") or Path(home) / "refimpl")
 
 
 def digest(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
-    """`path` as a folder that can be written to, made if need be; `file` is for there.
+    """Make `path` a folder if necessary, and test that it can be written to.
 
-    Absolute, so that it stays the same if the working directory changes. Raises
-    `UserError` now rather than after an hour of training.
+    Returns an absolute path, which stays valid if the working directory changes. Raises
+    `UserError`, which names `file` in the folder, before any training.
     """
     if not str(path):
         raise UserError(f"cannot write {what} to '', which is no name; name a folder")
@@ -436,7 +444,7 @@ def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
 
 
 def unwritable(what: str, path: str | Path, why: object) -> UserError:
-    """The sentence about a place that cannot be written to, whatever the reason."""
+    """Make the error for a place that cannot be written to."""
     why = getattr(why, "strerror", None) or why
     return UserError(
         f"cannot write {what} to {str(path)!r} ({why}); choose a place that you may "

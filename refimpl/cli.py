@@ -296,7 +296,7 @@ def start_from(
     chat: bool,
     system: str | None,
 ) -> dict[str, Any]:
-    """Load a pretrained model: what `train` is called with, by name."""
+    """Load a pretrained model, and return arguments of `rl.train` by name."""
     fast.use()
     kinds = {**annotations(lora.lora), "target_modules": str}
     del kinds["model"]
@@ -324,16 +324,16 @@ def run(
     outputs: Mapping[str, Path | None],
     merge: bool,
 ) -> int:
-    """Train with what is `given`, and write the outputs however the run ends."""
+    """Train with the arguments `given`, and write the outputs even if the run fails."""
 
     def save(result: Any, folder: Path) -> None:
         save_policy(result.model, given["tokenizer"], folder, merge)
 
     def keep(result: Any) -> None:
-        """Write each output even if another one fails, and then the summary."""
+        """Write each output, even if another one fails, and then the summary."""
         writers = {"save": save, "samples": rl.History.save_samples}
         writers["history"] = rl.History.save
-        with contextlib.ExitStack() as todo:  # which begins with the last one
+        with contextlib.ExitStack() as todo:  # runs the last one first
             todo.callback(summarise, result, config, given["checkpoint_dir"])
             for name, writer in writers.items():
                 if (path := outputs[name]) is not None:
@@ -345,7 +345,7 @@ def run(
     def signalled(number: int, _) -> None:
         """Stop at once before the first rollout; later, write the outputs first.
 
-        While rollouts are made, `train` has a handler of its own.
+        During training, `train` has its own handler.
         """
         if not complete:
             raise Interrupted(signal.Signals(number).name, number)
@@ -365,12 +365,12 @@ def run(
         late.insert(0, result.ended.number)
     if late:
         return 128 + late[0]
-    # A run that has nothing left to learn has come to a good end.
+    # A run whose groups all have equal rewards has learned all it can: no failure.
     return 0 if isinstance(result.ended, DynamicSamplingError | None) else 2
 
 
 def summarise(result: Any, config: TrainConfig, folder: Path | None) -> None:
-    """Print how to go on, if the run ended early, and its accuracy."""
+    """Print the run's accuracy, and how to continue if it ended early."""
     can_go_on = isinstance(result.ended, KeyboardInterrupt | CheckpointError)
     if can_go_on and folder and (folder / checkpoints.NAME).exists():
         say(f"continue with --checkpoint-dir {folder} --resume")
@@ -393,7 +393,7 @@ def save_policy(model: Any, tokenizer: Any, folder: Path, merge: bool) -> None:
 
 
 def check_output(path: Path | None, replaces: bool, folder: bool = False) -> None:
-    """Raise `UserError` if `path` cannot be written, or holds somebody's work."""
+    """Raise `UserError` if `path` cannot be written, or would be overwritten."""
     if path is None:
         return
     kind = "folder" if folder else "file"
@@ -407,13 +407,13 @@ def check_output(path: Path | None, replaces: bool, folder: bool = False) -> Non
         )
 
 
-# Texts that become settings
+# From texts to settings
 
 
 def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
-    """`name=value` texts → arguments of `TrainConfig`, hyperparameters set apart.
+    """Convert `name=value` texts to arguments of `TrainConfig`.
 
-    Raises `UserError` with the nearest name if nothing is called so.
+    Raises `UserError`, with the nearest name, on an unknown name.
     """
     fields = annotations(TrainConfig)
     apart = ("hyperparameters", "corrections")
@@ -436,14 +436,14 @@ def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_texts(flag: str, pairs: Iterable[str], kinds: Mapping) -> dict[str, Any]:
-    """`name=value` texts, each name once and each value of its own type."""
+    """Convert `name=value` texts, each to the type that `kinds` has for its name."""
     texts = split_pairs(flag, pairs)
     refuse_unknown(flag, texts, kinds)
     return {name: from_text(name, kinds[name], text) for name, text in texts.items()}
 
 
 def split_pairs(flag: str, pairs: Iterable[str]) -> dict[str, str]:
-    """`name=value` texts by name. Raises `UserError` if one is given twice."""
+    """Split `name=value` texts. Raises `UserError` if a name is given twice."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")
@@ -456,7 +456,7 @@ def split_pairs(flag: str, pairs: Iterable[str]) -> dict[str, str]:
 
 
 def world_of(name: str, pairs: Iterable[str] = ()) -> Any:
-    """The task called `name`, with its settings as `name=value` texts."""
+    """Make the task called `name`, with settings given as `name=value` texts."""
     if name.startswith(GYM):
         texts = split_pairs("--task-set", pairs)
         return gym.from_texts(name.removeprefix(GYM), texts)
@@ -476,7 +476,7 @@ def world_of(name: str, pairs: Iterable[str] = ()) -> Any:
 
 
 def say(text: str) -> None:
-    """Print one line to stderr, if anybody reads there."""
+    """Print one line to stderr, unless it is closed."""
     with contextlib.suppress(OSError):
         print(printable(text), file=sys.stderr)
 
@@ -486,7 +486,7 @@ def main(
     commands: Mapping[str, Callable[..., Any]] = COMMANDS,
     program: str = "python -m refimpl",
 ) -> int:
-    """Run a command. Returns its status, 2 after a sentence on what can be mended."""
+    """Run a command. Returns its status: 2 after an error that the user can correct."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
@@ -525,16 +525,16 @@ def check_words(words: list[str], commands: Iterable[str]) -> None:
     for before, word in pairwise(["", *rest]):
         flag, equals, value = word.partition("=")
         named = equals and flag.startswith("--")
-        if not (value if named else word).strip():  # "$MODEL" that nobody has set
+        if not (value if named else word).strip():  # an unset "$MODEL"
             raise UserError(f"{flag if named else before} '' is empty: give it a value")
 
 
 def explanation(error: Exception) -> str | None:
-    """The reader's sentence about an error, or None if it is a bug."""
+    """Return the message to print for an error, or None if it is a bug."""
     if isinstance(error, UserError):
         return str(error)
     text = str(error).lower() if isinstance(error, RuntimeError) else ""
-    # What torch's allocators say on a GPU, on Unix and on Windows
+    # The messages of torch's allocators on a GPU, on Unix and on Windows.
     full = ("out of memory", "can't allocate memory", "not enough memory")
     if isinstance(error, MemoryError) or any(words in text for words in full):
         return (

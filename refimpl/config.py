@@ -1,7 +1,7 @@
 """Settings of a training run, in groups, checked when they are made.
 
 `TrainConfig` has all of them. The defaults suit the `tiny` model in the arithmetic
-world. None stands for what the algorithm's paper makes part of the method, else "off".
+world. None stands for the value that the algorithm's paper prescribes, or else "off".
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from refimpl.validation import (
     checked,
 )
 
-# Each name is one of a table's, which says what it stands for.
+# The names are the keys of these tables.
 Normaliser: TypeAlias = Literal[tuple(NORMALISERS)]  # type: ignore[valid-type]
 Advantage: TypeAlias = Literal[tuple(CRITIC_FREE)]  # type: ignore[valid-type]
 Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
@@ -35,7 +35,7 @@ DType = Literal["float32", "bfloat16", "float64"]
 
 @checked
 class Rollouts:
-    """Which problems, and how they are answered."""
+    """Problems, and how responses to them are sampled."""
 
     seed: Seed = 0
     rollouts: Count = 40
@@ -51,7 +51,7 @@ class Rollouts:
     dynamic_sampling: bool | None = None
     """DAPO's: groups of equal rewards are replaced"""
     max_sampling_rounds: Count = 6
-    """of `prompts_per_rollout` each, to fill a batch"""
+    """rounds of `prompts_per_rollout` prompts to fill a batch"""
     overlong_share: Share | None = None
     """L_cache / L_max of DAPO's Eq. 13; 0: no punishment"""
     overlong_filtering: bool = False
@@ -60,14 +60,14 @@ class Rollouts:
 
 @checked
 class Sampler:
-    """A sampler that is not π_old, as an inference engine is not."""
+    """A sampler that differs from π_old, as an inference engine does."""
 
     rollout_dtype: Literal["bfloat16", "float32", "int8"] | None = None
-    """the sampler's; None: `dtype`; int8: its weights are rounded, see `samplers`"""
+    """the sampler's dtype; None: `dtype`; int8: rounded weights, see `samplers`"""
     sampler_delay: Annotated[int, Field(ge=0)] = 0
     """rollouts that its weights lag behind the policy's, as in asynchronous training"""
     trust_sampler: bool = False
-    """two policies: its log-probs stand for π_old's, which spares a pass"""
+    """two policies: its log-probs stand for π_old's, which saves a pass"""
     router_noise: Weight = 0.0
     """std of normal noise on the sampler's router logits"""
     corrections: dict = field(default_factory=dict)
@@ -83,9 +83,9 @@ class Routing:
     router_shift: bool | None = None
     """RSPO's γ, for any method"""
     placement: Placement = "before_clip"
-    """of γ"""
+    """where γ is multiplied in"""
     detach_shift: bool = True
-    """False shows what the paper warns of"""
+    """False: γ has a gradient, which the paper warns of"""
     router_rate: Positive = 1.0
     """the routers' learning rate, in multiples of the others'"""
 
@@ -101,11 +101,11 @@ class Updates:
     micro_batch_size: Count = 16
     """responses per pass; changes memory, not results"""
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    """sgd: the plain gradient, for what rests on Adam's dividing by its size"""
+    """sgd: the plain gradient, to see effects without Adam's normalisation"""
     learning_rate: Positive = 2e-4
     weight_decay: Weight = 0.0
     hyperparameters: dict = field(default_factory=dict)
-    """the algorithm's"""
+    """of the algorithm"""
     normaliser: Normaliser | None = None
     """how tokens are averaged, see `normalisers`; None: as the paper"""
     advantage: Advantage | None = None
@@ -139,17 +139,17 @@ class Critic:
 
 @checked
 class Measuring:
-    """Measurements along the way, which change nothing in the run."""
+    """Measurements during training, which do not change the run."""
 
     eval_every: Count = 10
-    """rollouts; the last is always evaluated"""
+    """in rollouts; the last is always evaluated"""
     eval_problems: Count = 256
     eval_samples: Count = 1
-    """answers to each problem, k: mean@k, and from 2 on pass@k too"""
+    """k answers to each problem: mean@k, and for k ≥ 2 also pass@k"""
     samples_every: Annotated[int, Field(ge=0)] = 0
-    """rollouts; a few responses are printed and kept; 0: never"""
+    """in rollouts; a few responses are printed and stored; 0: never"""
     checkpoint_every: Count = 10
-    """rollouts, where there is a folder for checkpoints"""
+    """in rollouts, if there is a folder for checkpoints"""
 
 
 @checked
@@ -169,16 +169,16 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
 
     @property
     def truncated(self) -> bool:
-        """True if the sampler leaves tokens out."""
+        """True if the sampler may not draw every token."""
         return self.top_k is not None or self.top_p not in (None, 1)
 
     @property
     def mismatch(self) -> bool:
-        """True if the sampler's log-probs cannot stand for π_old's.
+        """True if the sampler's log-probs differ too much from π_old's to replace them.
 
-        In bfloat16 decoding and reading round differently, by more than GSPO's clip.
-        A sampler that leaves tokens out gives the others more than the policy does:
-        π_old / μ ≤ 1, the probability of those that it kept.
+        In bfloat16, decoding and teacher forcing round differently, by more than GSPO's
+        clip range. With top_k or top_p the remaining tokens get more probability than
+        under the policy: π_old / μ ≤ 1 is the policy's probability of all of them.
         """
         rounded = self.rollout_dtype not in (None, self.dtype)
         if rounded or self.dtype == "bfloat16" or self.router_noise > 0:
@@ -198,13 +198,13 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
 
     @property
     def needs_moe(self) -> list[str]:
-        """The settings that mean nothing on a dense model."""
+        """The names of settings that have no effect on a dense model."""
         names = ["replay", "router_shift", "router_noise"]
-        given = [name for name in names if getattr(self, name)]
-        return given + ["router_rate"] * (self.router_rate != 1)
+        active = [name for name in names if getattr(self, name)]
+        return active + ["router_rate"] * (self.router_rate != 1)
 
     def completed(self, training: Mapping) -> "TrainConfig":
-        """This, with what the algorithm's paper prescribes in place of None."""
+        """Replace each None by the value that the algorithm's paper prescribes."""
         missing = {n: v for n, v in training.items() if getattr(self, n) is None}
         return replace(self, **missing)
 
@@ -213,7 +213,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
             corrections.check(self.corrections)
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
-                f"rollout_dtype {self.rollout_dtype!r} cannot stand beside dtype "
+                f"rollout_dtype {self.rollout_dtype!r} cannot be combined with dtype "
                 "'float64': leave it off"
             )
         if self.prompts_per_rollout % self.minibatches:

@@ -1,7 +1,8 @@
-"""Corrections of a sampler that is not the policy which is trained on its tokens.
+"""Corrections for a sampler that differs from the policy trained on its tokens.
 
-A rule looks at w = π_old / μ, μ the sampler's, or at π_θ / μ, where μ stands for π_old
-(two policies), and makes a constant factor of a loss's `weight`; 0 drops the token.
+A rule computes a constant factor for the `weight` of a loss; 0 drops the token. The
+factor depends on w = π_old / μ with the sampler's μ, or on w = π_θ / μ if μ stands for
+π_old (two policies).
 
 | rule: bound | factor | called elsewhere |
 |---|---|---|
@@ -12,15 +13,16 @@ A rule looks at w = π_old / μ, μ the sampler's, or at π_θ / μ, where μ st
 | `kpop`: φ | w, 0 where KL(π‖μ) or KL(μ‖π) > φ | KPop, 0.1: AReaL (#1405) |
 | `opsm`: δ | 1, 0 where Â < 0 and mean log μ/π_θ > δ | DeepSeek-V3.2 (2512.02556) |
 
-`sequence_…` has the product of w over a response for w (of k3 the sum), `mean_…` the
-geometric mean: TRL's default is `sequence_mask` at 3, verl's Geo-RS `mean_reject`.
-`max_reject` and `max_k3` drop a response for its worst token, wherever `token_…` drops
-one: SkyRL's outlier mask (it suggests 1e-4 to 100), verl's `seq_max_k3`.
-KPop's KLs are binary: of this token against all others. **Where engines differ:**
-bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has its `…_k1` on 1/w. OPSM goes
-from the sampler to π_θ, as DeepSeek's and TRL's; slime's from π_old. A dropped token
-stays in the average's denominator, as in TRL and IcePop; where verl, SkyRL and AReaL
-*reject* one, they average over what is left.
+`sequence_…` replaces w by its product over a response (k3 by its sum), and `mean_…` by
+its geometric mean: TRL's default is `sequence_mask` at 3, verl's Geo-RS is
+`mean_reject`. `max_reject` and `max_k3` drop a response if `token_…` drops one of its
+tokens: SkyRL's outlier mask (it suggests 1e-4 to 100), verl's `seq_max_k3`. KPop's KLs
+are binary: of this token against all others.
+
+**Where engines differ:** bounds are on w, as in TRL, SkyRL and AReaL; verl 0.9.1 has
+its `…_k1` on 1/w. OPSM goes from the sampler to π_θ, as in DeepSeek's paper and TRL; in
+slime it starts from π_old. A dropped token stays in the average's denominator, as in
+TRL and IcePop; where verl, SkyRL and AReaL *reject* one, they average over the rest.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,12 +50,12 @@ class SamplerGap(NamedTuple):
 
     @property
     def z(self) -> Float[Tensor, "B T"]:
-        """log w."""
+        """log w, nats; 0 outside the mask."""
         return log_ratio(self.logp, self.sampler_logp, self.mask)
 
 
 class Rule(NamedTuple):
-    """A factor of (gap, bound), (B, T) or (B, 1), and the type of the bound."""
+    """A function f(gap, bound) → factor, (B, T) or (B, 1), and its bound's type."""
 
     factor: Callable[[SamplerGap, Any], Tensor]
     bound: Any = BAND
@@ -68,7 +70,7 @@ LEVELS: dict[str, Callable[[Tensor, Mask], Tensor]] = {
 
 
 def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
-    """Make the rules of one level: for tokens, or for responses as a whole."""
+    """Make the rules of one level: per token, or per response."""
 
     def w(gap: SamplerGap) -> Tensor:
         return ratio(level(gap.z, gap.mask))
@@ -85,7 +87,7 @@ def rules_of(level: Callable[[Tensor, Mask], Tensor]) -> dict[str, Rule]:
 
 
 def by_worst(rule: Rule) -> Rule:
-    """A rule of tokens, for whole responses: 0 where one token has 0."""
+    """Turn a rule per token into one per response: 0 if it drops any token."""
 
     def least(gap: SamplerGap, bound: Any) -> Tensor:
         return rule.factor(gap, bound).where(gap.mask.bool(), 1.0).amin(-1, True)
@@ -94,28 +96,28 @@ def by_worst(rule: Rule) -> Rule:
 
 
 def kpop(gap: SamplerGap, bound: float) -> Tensor:
-    """w, or 0 where KL(π‖μ) or KL(μ‖π) of this token against all others is > φ."""
+    """Return w, or 0 where a binary KL(π‖μ) or KL(μ‖π) is above φ = `bound`."""
     pi, mu = gap.logp, gap.sampler_logp
-    far = binary(pi, mu).maximum(binary(mu, pi))
-    return ratio(gap.z) * inside(torch.where(gap.mask.bool(), far, 0.0), bound)
+    kl = binary(pi, mu).maximum(binary(mu, pi))
+    return ratio(gap.z) * inside(torch.where(gap.mask.bool(), kl, 0.0), bound)
 
 
 def opsm(gap: SamplerGap, bound: float) -> Tensor:
-    """1, or 0 for a response with Â < 0 whose mean of log μ/π_θ is > δ."""
+    """Return 1, or 0 for a response with Â < 0 and mean log μ/π_θ > δ = `bound`."""
     if gap.negative is None:
         raise UserError("opsm drops tokens by their advantages: give these, too")
-    each = log_ratio(gap.current_logp, gap.sampler_logp, gap.mask)
-    left = sequence_log_ratio(each, gap.mask)
-    return torch.where(gap.negative, inside(-left[:, None], bound), 1.0)
+    z = log_ratio(gap.current_logp, gap.sampler_logp, gap.mask)
+    mean = sequence_log_ratio(z, gap.mask)  # of log π_θ/μ
+    return torch.where(gap.negative, inside(-mean[:, None], bound), 1.0)
 
 
 def pair(bound: float | tuple[float, float]) -> tuple[float, float]:
-    """Lower and upper bound; a single one is the upper."""
+    """Return lower and upper bound; a single number is the upper one."""
     return bound if isinstance(bound, tuple) else (-torch.inf, bound)
 
 
 def inside(x: Tensor, bound: float | tuple[float, float]) -> Tensor:
-    """1 inside the bounds, 0 outside."""
+    """Return 1 inside the bounds, 0 outside."""
     low, high = pair(bound)
     return ((x >= low) & (x <= high)).to(x)
 
@@ -133,7 +135,7 @@ WEIGHING = {name for name, rule in RULES.items() if rule.weighs}
 
 @guarded
 def check(rules: Mapping) -> dict[str, Any]:
-    """`rules` as plain values. Raises `UserError` on one that cannot be meant."""
+    """Convert `rules` to plain values. Raises `UserError` on a rule that is invalid."""
     refuse_unknown("corrections", rules, RULES)
     given = {name: CHECKS[name](bound) for name, bound in rules.items()}
     for name, bound in given.items():
@@ -157,21 +159,21 @@ def factor(
     advantages: Real[Tensor, " B"] | Real[Tensor, "B T"] | None,
     now: Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """The product of what `rules` say.
+    """Compute the product of the factors of all `rules`.
 
-    `logp`, nats, is the numerator of w; `opsm` looks at `advantages` and at log π_θ,
-    `now` (None: `logp`). Raises `UserError` on a rule that cannot be meant, and if
-    `opsm` is given no advantages.
+    `logp`, nats, is the log of the numerator of w. `opsm` needs `advantages` and
+    log π_θ, which is `now` (None: `logp`). Raises `UserError` on an invalid rule or
+    bound, and if `opsm` is given no advantages.
     """
-    bad = None if advantages is None else advantages.view(len(mask), -1) < 0
-    gap = SamplerGap(logp, sampler_logp, logp if now is None else now, mask, bad)
+    negative = None if advantages is None else advantages.view(len(mask), -1) < 0
+    gap = SamplerGap(logp, sampler_logp, logp if now is None else now, mask, negative)
     return product(check(rules), gap)
 
 
 @torch.no_grad()
 def product(rules: Mapping, gap: SamplerGap) -> Float[Tensor, "B T"]:
-    """`factor` behind the door: the rules are trusted."""
-    every = torch.ones_like(gap.z)
+    """Compute `factor` without checking the rules."""
+    result = torch.ones_like(gap.z)
     for name, bound in rules.items():
-        every = every * RULES[name].factor(gap, bound)
-    return every
+        result = result * RULES[name].factor(gap, bound)
+    return result

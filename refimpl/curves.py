@@ -1,7 +1,7 @@
 """Objective and gradient coefficient against the ratio, from the code that trains.
 
-A curve is not drawn from a formula: ratios go in as log-probs, the real objective comes
-out, and autograd takes its slope. If the implementation drifts, so does the picture.
+A curve is not drawn from a second formula. Ratios go into the objective as log-probs,
+and autograd computes the slope, so a curve shows any mistake of the implementation.
 """
 
 from typing import Annotated, NamedTuple
@@ -15,14 +15,14 @@ from refimpl.algorithms import Algorithm, Tokens, get
 from refimpl.validation import UserError, guarded
 
 GRID = torch.linspace(0.021, 2.996, 596, dtype=torch.float64)
-"""Ratios that miss 0.8, 1.2 and the like, where rounding decides the slope."""
+"""Ratios between kinks such as 0.8 and 1.2, where rounding would decide the slope."""
 
 
 class Curve(NamedTuple):
     """`coefficient` is c in ∇J = c · Â · ∇log π_θ, as a function of the ratio r.
 
-    It is gate × ratio: c = g · r. DeepSeekMath (2402.03300, §5.2.1) calls what stands
-    before ∇log π_θ, here c · Â, the gradient coefficient.
+    It is gate × ratio: c = g · r. DeepSeekMath (2402.03300, §5.2.1) calls the factor of
+    ∇log π_θ, here c · Â, the gradient coefficient.
     """
 
     ratio: Float[Tensor, " N"]
@@ -36,7 +36,7 @@ class Curve(NamedTuple):
 
 
 @guarded
-@torch.inference_mode(False)  # so that there is a slope, wherever it is asked for
+@torch.inference_mode(False)  # the caller may have switched gradients off
 def curve(
     algorithm: str | Algorithm,
     advantage: float = 1.0,
@@ -44,18 +44,19 @@ def curve(
     old: Annotated[float, Field(gt=0, le=1)] = 1.0,
     **hyperparameters,
 ) -> Curve:
-    """One-token responses with these ratios, in float64. The advantage may not be 0.
+    """Compute the curve of a method on one-token responses, in float64.
 
-    `old` is what π_old gave the token: a gate on probabilities depends on it.
+    `old` is the probability of the token under π_old, on which a gate on probabilities
+    depends. Raises `UserError` if the advantage is 0 or a ratio is not > 0.
     """
     algorithm = get(algorithm) if isinstance(algorithm, str) else algorithm
     ratios = GRID if ratios is None else ratios
     if advantage == 0 or (ratios <= 0).any():
         raise UserError("ratios must be > 0, and the advantage must not be 0")
-    one = torch.ones_like(ratios, dtype=torch.float64)[:, None]
+    ones = torch.ones_like(ratios, dtype=torch.float64)[:, None]
     logp = (old * ratios.double()).log()[:, None].requires_grad_()
-    tokens = Tokens(logp, (old * one).log(), advantage * one, one, one)
-    given = algorithm.check_hyperparameters(hyperparameters)
-    value = algorithm.checked_objective(tokens, given).value
+    tokens = Tokens(logp, (old * ones).log(), advantage * ones, ones, ones)
+    values = algorithm.check_hyperparameters(hyperparameters)
+    value = algorithm.checked_objective(tokens, values).value
     (slope,) = torch.autograd.grad(value.sum(), logp)
     return Curve(ratios, value.detach()[:, 0], slope[:, 0] / advantage)

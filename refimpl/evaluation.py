@@ -1,9 +1,9 @@
-"""Held-out problems: k sampled answers to each, and what share of them is right.
+"""Evaluation on held-out problems: k sampled answers per problem, and their accuracy.
 
     mean@k    the mean over all answers; its expectation does not depend on k
-    pass@k    the share of problems of which one of k answers is right
+    pass@k    the share of problems with at least one right answer among k
 
-Where answers are scored between 0 and 1, those above 0.5 count as right.
+Scores lie between 0 and 1, and an answer with a score above 0.5 counts as right.
 """
 
 import math
@@ -22,8 +22,8 @@ from refimpl.tasks import Arithmetic
 from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
 
 AT_ONCE = 2**22
-"""Next-token logits of a batch, 16 MiB in float32: all answers of the toy's, 85 of a
-model with 49,152 tokens."""
+"""Next-token logits per batch, 16 MiB in float32. The toy's answers fit into one batch;
+of a model with 49,152 tokens, 85 answers do."""
 
 RIGHT = 0.5
 """A score above this is a right answer."""
@@ -42,11 +42,11 @@ def scores(
 ) -> Float[Tensor, "problems k"]:
     """The task's reward for `samples` answers to each held-out problem; float64, CPU.
 
-    `sampling` is what `sample` takes: a run hands on its temperature, top_p, top_k and
+    `sampling` are keywords of `sample`: a run passes its temperature, top_p, top_k and
     max_new_tokens. `seed` decides problems and answers: the first batch is sampled with
     it, each other batch (`AT_ONCE`) with a seed of its own.
 
-    Raises `UserError` on bad input, and if the task's rows or rewards are none.
+    Raises `UserError` on bad input, and if the task's rows or rewards are invalid.
     """
     own = ("problems", "samples", "seed")
     refuse_unknown("evaluate", sampling, (*own, *TrainConfig().sampling))
@@ -66,31 +66,32 @@ def scores(
         ids += rollout.completion_ids()
     asked = [row for row in rows for _ in range(samples)]
     prompts = [row["prompt"] for row in asked]
-    offered = {"completion_ids": ids, "log_metric": lambda name, number: None}
-    found = score(task.reward, prompts, texts, offered | columns(asked))
-    if odd := [x for x in found if not 0 <= x <= 1]:
+    # A history has no column for metrics that the reward logs during an evaluation.
+    extra = {"completion_ids": ids, "log_metric": lambda name, number: None}
+    rewards = score(task.reward, prompts, texts, extra | columns(asked))
+    if odd := [x for x in rewards if not 0 <= x <= 1]:
         raise UserError(
             "an accuracy is the mean of task.reward, which must lie between 0 and 1, "
             f"got {odd[0]:g}; a reward on another scale goes into train(reward=…)"
         )
-    return torch.tensor(found, dtype=torch.float64).view(-1, samples)
+    return torch.tensor(rewards, dtype=torch.float64).view(-1, samples)
 
 
 @guarded
 def mean_at(scores: Float[Tensor, "problems k"]) -> float:
-    """mean@k: the mean score of all answers."""
+    """Compute mean@k, the mean score of all answers."""
     return scores.double().mean().item()
 
 
 @guarded
 def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
-    """pass@k, the unbiased estimate of Chen et al. 2021 (2107.03374, Eq. 1).
+    """Compute pass@k, by the unbiased estimate of Chen et al. 2021 (2107.03374, Eq. 1).
 
         mean over problems of  1 − C(n−c, k) / C(n, k)
 
-    c of a problem's n answers are right (score > 0.5): the probability that k of the
-    n, drawn without putting back, hold a right one. From whole numbers, so nothing is
-    lost to rounding, whatever n is. Raises `UserError` if k > n.
+    c of a problem's n answers are right (score > 0.5). The term is the probability that
+    k of the n, drawn without replacement, include a right one. It is computed from
+    whole numbers, so rounding is no problem for large n. Raises `UserError` if k > n.
     """
     n = scores.shape[1]
     if k > n:
@@ -99,13 +100,13 @@ def pass_at(scores: Float[Tensor, "problems n"], k: Count) -> float:
             f"sample more (samples={k}), or ask for a smaller k"
         )
     right = (scores > RIGHT).sum(-1).tolist()
-    every = math.comb(n, k)
-    return sum((every - math.comb(n - c, k)) / every for c in right) / len(right)
+    subsets = math.comb(n, k)
+    return sum((subsets - math.comb(n - c, k)) / subsets for c in right) / len(right)
 
 
 @guarded
 def evaluate(
     model: Model, tokenizer: PreTrainedTokenizerBase, task=None, **settings
 ) -> float:
-    """mean@k of the answers to held-out problems; arguments and errors of `scores`."""
+    """Compute mean@k on held-out problems; arguments and errors as in `scores`."""
     return mean_at(scores(model, tokenizer, task, **settings))

@@ -26,16 +26,16 @@ TOTALS = ("num_tokens", "num_samples")
 
 @dataclass(eq=False)
 class History:
-    """`history["reward"]` is a column, `history.rows[3]` a rollout.
+    """`history["reward"]` is a column, `history.rows[3]` the row of one rollout.
 
     A value that does not exist (accuracy between evaluations, the length of wrong
     answers when none was wrong) is NaN in a column, None in a row, and empty in CSV.
-    `model` is the trained policy, where the run is at hand. `ended` is what ended a run
-    early, with a sentence as its message; None if nothing did.
+    `model` is the trained policy, None after `load`. `ended` is the
+    exception that ended a run early, with a sentence as its message, or None.
 
-    `samples` are responses of some rollouts (`TrainConfig.samples_every`), also of one
-    that the run ended in: dictionaries of step, prompt, completion and reward. They are
-    not in the CSV, and equality leaves them out.
+    `samples` are responses of some rollouts (`TrainConfig.samples_every`), as
+    dictionaries of step, prompt, completion and reward, also of a rollout in which the
+    run ended. They are not part of the CSV or of equality.
     """
 
     algorithm: str
@@ -54,7 +54,7 @@ class History:
         return [math.nan if value is None else value for value in column]
 
     def add(self, step: int, row: dict[str, float | None], seconds: float) -> None:
-        """The row of rollout `step`, whose counts become those of the run."""
+        """Append the row of rollout `step`, and make its counts totals of the run."""
         before = self.rows[-1] if self.rows else dict.fromkeys(TOTALS, 0.0)
         for name in TOTALS:
             row[name] += before[name]
@@ -62,7 +62,7 @@ class History:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns, in the order in which they came."""
+        """The names of the columns, in order of first appearance."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
@@ -78,18 +78,18 @@ class History:
 
     @guarded
     def reached(self, level: float, name: str = "accuracy") -> int | None:
-        """Rollouts taken until `name` first reached `level`; None if it never did."""
+        """Count the rollouts until `name` reached `level`; None if it never did."""
         column = enumerate(self[name], start=1)
         return next((n for n, value in column if value >= level), None)
 
     @guarded
     def save(self, path: str | Path) -> None:
-        """Write the rows as CSV, every digit of them; `History.load` reads it."""
+        """Write the rows as CSV without rounding; `History.load` reads the file."""
 
         def text(name: str, value: Any) -> str:
             try:
                 return "" if value is None else repr(float(value))
-            except (TypeError, ValueError, RuntimeError):  # a hook wrote it
+            except (TypeError, ValueError, RuntimeError):  # from a hook
                 raise UserError(
                     f"the history's column {name!r} must hold numbers, got "
                     f"{shown(value)}"
@@ -142,29 +142,29 @@ class History:
 
 
 # Metrics of micro-batches, and how they are reduced to one number per update. A plain
-# tensor is a mean over the micro-batch's tokens; anything else says how it counts.
+# tensor is a mean over the micro-batch's tokens. The classes below are other kinds.
 
 Metrics = dict[str, Any]
-"""By name, a tensor or one of these; a tensor stands for a `Mean`."""
+"""Name → a tensor or one of the classes below; a tensor is treated as a `Mean`."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over tokens, weighted by the micro-batch's share of the mini-batch's."""
+    """A mean over tokens, weighted by the micro-batch's share of all tokens."""
 
     value: Float[Tensor, ""]
 
     def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """Its part of the mini-batch's number."""
+        """Return this micro-batch's contribution to the number of the mini-batch."""
         return share * self.value
 
 
 class MeanOverForwarded(Mean):
-    """A mean over the tokens that went through the model, perhaps fewer than all."""
+    """A mean over the tokens that had a forward pass, which may be fewer than all."""
 
 
 class Share(Mean):
-    """A share of the whole mini-batch: those of its micro-batches add up."""
+    """A share of the whole mini-batch; shares of its micro-batches add up."""
 
     def counted(self, share: Float[Tensor, ""]) -> Float[Tensor, ""]:
         return self.value
@@ -173,7 +173,7 @@ class Share(Mean):
 def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Join parts of a history's row.
 
-    Raises `UserError` if two have the same name: then one is a reward's own metric.
+    Raises `UserError` if two have the same name, which a reward's own metric may cause.
     """
     row: dict[str, Any] = {}
     for part in parts:
@@ -185,55 +185,56 @@ def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AuxiliaryLoss(Share):
-    """A loss that is not the policy's. The history's `loss` leaves it out."""
+    """A loss such as the critic's, which the history's column `loss` excludes."""
 
 
 def mean_over(x: Tensor, mask: Tensor) -> float:
-    """The mean of `x`, 0 outside the mask, over response tokens."""
+    """Return the mean over response tokens of `x`, which is 0 outside the mask."""
     return (x.detach().sum() / mask.sum()).item()
 
 
 def mean(x: Tensor) -> float | None:
-    """The mean of a row in double precision; None if it is empty."""
+    """Return the mean of a vector in double precision; None if it is empty."""
     return x.double().mean().item() if len(x) else None
 
 
 # The updates of a rollout
 
 MAX_QUANTILE_INPUT = 2**24
-"""The most numbers that `torch.quantile` takes; of more, a part is measured."""
+"""The most numbers that `torch.quantile` accepts; of more, a subset is used."""
 
 
 class Meter:
-    """Measurements of one rollout's updates, kept on the device until `read`.
+    """Collects the metrics of one rollout's updates, on the device until `read`.
 
-    Each metric's type says how micro-batches combine (`refimpl.history`). Losses add
-    up, and the largest deviation is a maximum.
+    The type of a metric decides how micro-batches combine (see above). Losses add up,
+    and the largest deviation is a maximum.
     """
 
     def __init__(self) -> None:
         self.updates: list[dict[str, Float[Tensor, ""]]] = []
         self.log_ratios: list[Float[Tensor, " N"]] = []  # NaN outside the mask
-        self.total: dict[str, Any] = {}  # of the update that is under way
-        self.forwarded: Any = 0.0  # share of the tokens that went through the model
-        self.over_forwarded: set[str] = set()  # metrics that are means over those
+        self.total: dict[str, Any] = {}  # of the current update
+        self.forwarded: Any = 0.0  # share of tokens with a pass
+        self.over_forwarded: set[str] = set()  # means over such tokens
 
     @torch.no_grad()
     def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: Metrics) -> None:
-        """Count a micro-batch of the update that is under way."""
+        """Add a micro-batch to the current update."""
+        # Micro-batches differ in tokens, so a mean of their means would be wrong.
         share = part.mask.sum().to(part.old_logp) / part.tokens
         self.forwarded = self.forwarded + share
-        # Quantiles are of all response tokens, also those that have no loss.
+        # Quantiles cover all response tokens, even those filtered out of the loss.
         z = logp.detach() - part.old_logp
         outside = part.rollout.mask == 0
         self.log_ratios.append(z.masked_fill(outside, torch.nan).flatten())
-        # Not a mean: the update's largest deviation is that of any micro-batch.
+        # The deviation shows the stalest token, which a mean would hide.
         largest = largest_deviation(torch.where(part.mask.bool(), z, 0.0))
         before = self.total.get(DEVIATION, largest)
         self.total[DEVIATION] = torch.maximum(largest, before)
         named = {n: x if isinstance(x, Mean) else Mean(x) for n, x in metrics.items()}
-        # A critic's loss is added to the policy's for one backward pass, and taken off
-        # again here.
+        # A critic's loss is part of `loss` only to share the backward pass. Subtract
+        # it, so that the column shows the policy's loss.
         apart = sum(x.value for x in named.values() if isinstance(x, AuxiliaryLoss))
         named["loss"] = Share(loss.detach() - apart)
         for name, metric in named.items():
@@ -243,7 +244,8 @@ class Meter:
         }
 
     def end_update(self, norm: Float[Tensor, ""]) -> None:
-        """The step is taken; `norm` is the gradient's before it was clipped."""
+        """Close the current update; `norm` is the gradient's norm before clipping."""
+        # These means cover the rows with a pass alone, so divide by their share.
         for name in self.over_forwarded:
             least = torch.finfo(self.total[name].dtype).tiny
             self.total[name] = self.total[name] / self.forwarded.clamp(min=least)
@@ -251,13 +253,15 @@ class Meter:
         self.total, self.forwarded = {}, 0.0
 
     def read(self) -> dict[str, float]:
-        """Means over the updates, and quantiles of all their log-ratios, nats."""
+        """Return means over the updates, and quantiles of all log-ratios, nats."""
+        # One transfer from the device, because each would make the CPU wait.
         z, names = torch.cat(self.log_ratios), list(self.updates[0])
         values = torch.stack([u[n].to(z) for u in self.updates for n in names]).tolist()
         columns = {name: values[i :: len(names)] for i, name in enumerate(names)}
         means = {name: math.fsum(c) / len(c) for name, c in columns.items()}
         means[DEVIATION] = max(columns[DEVIATION])
         z = z[~z.isnan()].float().cpu()
+        # `torch.quantile` refuses longer input, so take every n-th token.
         z = z[:: 1 + len(z) // MAX_QUANTILE_INPUT]
         low, middle, high = torch.quantile(z, z.new_tensor([0.01, 0.5, 0.99])).tolist()
         quantiles = {"q01": low, "q50": middle, "q99": high}

@@ -12,13 +12,13 @@ from refimpl.options import Run
 
 
 class StalenessError(RuntimeError):
-    """The ratio never left 1, so no clip or gate was tested. `history` is the run's."""
+    """The ratio never left 1, so no clip or gate acted; carries the `history`."""
 
     history: History
 
 
 def evaluate(run: Run, step: int) -> None:
-    """Held-out accuracy, every `eval_every` rollouts and after the last."""
+    """Measure the held-out accuracy every `eval_every` rollouts and after the last."""
     config, several = run.config, run.config.eval_samples > 1
     none = dict.fromkeys(["accuracy", "accuracy/pass"] if several else ["accuracy"])
     row = run.history.rows[-1] = joined(run.history.rows[-1], none)
@@ -42,7 +42,7 @@ def evaluate(run: Run, step: int) -> None:
 def progress_bar(run: Run) -> Iterator[Callable[[Run, int], None]]:
     """Show a progress bar with the last rollout's mean reward.
 
-    Yields the hook that moves it. A closed pipe or terminal does not end the run.
+    Yields the hook that updates it. A closed pipe or terminal does not end the run.
     """
     total, done = run.config.rollouts, len(run.history)
     nobody_reads = contextlib.suppress(OSError)
@@ -65,7 +65,11 @@ def progress_bar(run: Run) -> Iterator[Callable[[Run, int], None]]:
 
 
 def check_staleness(run: Run, step: int) -> None:
-    """With K > 1 some ratio must have left 1 by more than rounding."""
+    """Raise `StalenessError` if K > 1 and every |ratio − 1| is rounding noise.
+
+    Also if all responses were cut off and filtered out. Tested after the fifth rollout
+    and after the last.
+    """
     if step + 1 not in (5, run.config.rollouts):
         return
     noise = 1e-2 if run.config.dtype == "bfloat16" else 1e-4

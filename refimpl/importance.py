@@ -28,11 +28,11 @@ def log_ratio(
 ) -> Float[Tensor, "B T"]:
     """z = log π_θ − log π_old on response tokens, exactly 0 elsewhere.
 
-    Half precision is raised to float32 first. `old_logp` is detached: π_old is a
-    constant of the update. Padding may hold anything, NaN included.
+    In nats. Half precision is converted to float32 first. `old_logp` is detached,
+    because π_old is a constant of the update. Padding may hold any number, even NaN.
     """
-    wide = torch.promote_types(logp.dtype, torch.float32)
-    difference = logp.to(wide) - old_logp.detach().to(wide)
+    dtype = torch.promote_types(logp.dtype, torch.float32)
+    difference = logp.to(dtype) - old_logp.detach().to(dtype)
     return torch.where(mask.bool(), difference, 0.0)
 
 

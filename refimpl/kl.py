@@ -1,4 +1,4 @@
-"""Estimators of KL(π_θ ‖ π_ref), and the two places to put them.
+"""Estimators of KL(π_θ ‖ π_ref), and the two places where a KL can stand.
 
 With d = log π_θ − log π_ref on a token sampled from π_θ (Schulman, "Approximating KL
 divergence", 2020):
@@ -32,16 +32,17 @@ def k1(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
 
 
 def k2(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
-    """½ log²(π_θ/π_ref): biased as a value, right as a differentiated loss."""
+    """½ log²(π_θ/π_ref): biased as a value, correct as a differentiated loss. Nats."""
     return (logp - ref_logp) ** 2 / 2
 
 
 def k3(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """π_ref/π_θ − log(π_ref/π_θ) − 1 ≥ 0: GRPO's estimator (2402.03300, Eq. 4).
 
-    Exact where nothing overflows: it is held, without a gradient, below d = −66 (in
-    float32 and bfloat16; −532 in float64), where e^−d leaves room for a ratio, and a
-    token that π_ref never gives costs what d = `LOG_RATIO_LIMIT` does.
+    In nats, and exact unless e^−d would overflow. Below d = −66 (in float32 and
+    bfloat16; −532 in float64) the value is constant and has no gradient, so that its
+    product with a ratio stays finite. A token to which π_ref gives probability 0 has
+    the value of d = `LOG_RATIO_LIMIT`.
     """
     d = logp - ref_logp
     d = torch.where(d.isposinf(), LOG_RATIO_LIMIT, d)
@@ -70,16 +71,17 @@ def unbiased_k3(
     default since 1.10 (`use_bias_correction_kl`); GRPO's paper prints k3 alone, whose
     gradient differs even at r = 1.
     """
-    z = torch.promote_types(logp.dtype, torch.float32)
-    return ratio(logp.to(z) - old_logp.detach().to(z)) * k3(logp, ref_logp)
+    dtype = torch.promote_types(logp.dtype, torch.float32)
+    return ratio(logp.to(dtype) - old_logp.detach().to(dtype)) * k3(logp, ref_logp)
 
 
 def binary(logp: Float[Tensor, "..."], ref_logp: Float[Tensor, "..."]) -> Tensor:
     """p log p/q + (1−p) log (1−p)/(1−q): the KL of "this token or another", in nats.
 
-    p and q are the probabilities; 1−p and 1−q come from expm1, so that they are exact
-    near certainty, and are at least 1e-8: a token that is certain in float32 would give
-    0 · log 0. Rounding makes no KL negative. DPPO's bound (2602.04879, Eq. 14), KPop's.
+    p and q are the probabilities. 1−p and 1−q come from expm1, so that they are exact
+    near certainty, and are at least 1e-8, because a token that is certain in float32
+    would give 0 · log 0. The result is clamped to ≥ 0. DPPO (2602.04879, Eq. 14) and
+    KPop bound this KL.
     """
     others, of_q = (-torch.expm1(x).clamp(max=-1e-8) for x in (logp, ref_logp))
     d = logp.exp() * (logp - ref_logp) + others * (others.log() - of_q.log())
@@ -100,11 +102,11 @@ ESTIMATORS = {
 def token_rewards(
     paid: Real[Tensor, " B"], mask: Mask, penalty: Float[Tensor, "B T"] | None = None
 ) -> Float[Tensor, "B T"]:
-    """r_t = 1[t = last] · paid − penalty_t, detached; an empty row is paid nothing.
+    """r_t = 1[t = last] · paid − penalty_t, detached; all 0 for an empty row.
 
-    The RLHF form of PPO (openai/lm-human-preferences) has the KL in the reward:
-    `penalty` is β (log π_old − log π_ref) there, β in reward units per nat, constant
-    over the updates of one rollout. The mask may have holes.
+    In the RLHF form of PPO (openai/lm-human-preferences), which has the KL in the
+    reward, `penalty` is β (log π_old − log π_ref), with β in reward units per nat. It
+    is constant over the updates of one rollout. The mask may have holes.
     """
     response = mask.bool()
     left = response.int().flip(-1).cumsum(-1).flip(-1)  # response tokens from here on

@@ -1,7 +1,8 @@
-"""The log-probs of responses that are there: a whole response at once.
+"""Log-probs of given responses, for all tokens of a response in one pass.
 
-Teacher forcing: every token is read with those before it as they were sampled. The
-sampler, with its cache, must say the same; `check_sampling` tries that before a run.
+This is teacher forcing: each token is predicted from the sampled tokens before it. The
+sampler, with its cache, must give the same log-probs, which `check_sampling` tests
+before a run.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from refimpl.models import Model, vocabulary, wide
+from refimpl.models import Model, at_least_float32, vocabulary
 from refimpl.moe import Drift
 from refimpl.rollout import Rollout
 from refimpl.sampling import Sampling, sample_ids, without_dropout
@@ -19,8 +20,10 @@ from refimpl.validation import Positive, UserError, guarded, one_line
 
 
 class Reading(NamedTuple):
-    """The result of a pass over a rollout: log-probs and entropies of its tokens,
-    (B, T), nats; and how far its routers have drifted, where they are on record."""
+    """The result of a pass over a rollout: log-probs and entropies, (B, T), nats.
+
+    `routers` measures how far the routers have drifted, if their choice is recorded.
+    """
 
     logp: Float[Tensor, "B T"]
     entropy: Float[Tensor, "B T"]
@@ -31,16 +34,18 @@ class Reading(NamedTuple):
 def log_probs(
     model: Model, rollout: Rollout, temperature: Positive = 1.0
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Teacher-forced log-probs of the response tokens, and entropies, in nats.
+    """Compute teacher-forced log-probs of the response tokens, and entropies, in nats.
 
-    Differentiable. Both are 0 outside the mask. The entropy is that of the whole
-    next-token distribution, exact, at the sampling temperature. (For long prompts and
-    large vocabularies `refimpl.pretrained.logprobs` has the same with less memory.)
+    Both are differentiable, and 0 outside the mask. The entropy is the exact one of the
+    whole next-token distribution at the sampling temperature. (For long prompts and
+    large vocabularies, `refimpl.pretrained.logprobs` needs less memory.)
     """
     total = rollout.ids.shape[1]
-    keep = total - int(rollout.prompt_length.min()) + 1  # the earliest that is needed
+    # Logits inside the prompts are not needed, except the last ones of the shortest.
+    keep = total - int(rollout.prompt_length.min()) + 1
     logits = model(rollout.ids, logits_to_keep=keep, use_cache=False).logits
-    first = total - logits.shape[1]  # some models keep all, whatever they are told
+    first = total - logits.shape[1]  # some models ignore `logits_to_keep`
+    # The logits at a position predict the token after it, hence − 1.
     where = (rollout.positions - 1 - first)[:, :, None]
     logits = logits.gather(1, where.expand(-1, -1, logits.shape[-1]))
     logp, entropy = of_logits(logits, rollout.tokens, temperature)
@@ -48,8 +53,9 @@ def log_probs(
 
 
 def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
-    """Log-probs of `tokens` (…) and entropies of `logits` (…, V), nats."""
-    logits = wide(logits)
+    """Compute log-probs of `tokens` (…) and entropies of `logits` (…, V), nats."""
+    # In half precision a log-softmax errs by as much as ratios differ from 1.
+    logits = at_least_float32(logits)
     if temperature != 1:
         logits = logits / temperature
     distribution = logits.log_softmax(-1)
@@ -59,29 +65,34 @@ def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
 
 @guarded
 def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
-    """V(q, o_<t) before each response token, from a critic of `models.make_critic`."""
+    """Compute V(q, o_<t) before each response token, in reward units.
+
+    `critic` is made by `models.make_critic`. Raises `UserError` if it does not give one
+    number per token.
+    """
     logits = critic(rollout.ids, use_cache=False).logits
     if logits.shape[-1] != 1:
         raise UserError(
             f"critic must give one number per token, as make_critic's does; "
             f"{type(critic).__name__} gives {logits.shape[-1]}"
         )
-    every = wide(logits[:, :, 0])
-    return every.gather(1, rollout.positions - 1) * rollout.mask
+    outputs = at_least_float32(logits[:, :, 0])
+    return outputs.gather(1, rollout.positions - 1) * rollout.mask
 
 
 @torch.no_grad()
 def check_sampling(model: PreTrainedModel) -> None:
-    """Raise `UserError` if this architecture cannot be sampled from as we do it.
+    """Raise `UserError` if `sampling` does not work for this architecture.
 
-    Sixteen short responses to prompts of two lengths: the cache must be one whose rows
-    can be copied and selected, and the sampler must agree with teacher forcing.
+    Draws sixteen short responses to prompts of two lengths. The model's cache must
+    allow copying and selecting rows, and the sampler must agree with teacher forcing.
     """
-    kind, known, temperature = type(model).__name__, vocabulary(model), 10.0
-    prompts = [[n % known for n in range(1, length)] for length in (3, 6)]
-    # Hot, and with every third token an end, so that rows leave at different times.
+    kind, size, temperature = type(model).__name__, vocabulary(model), 10.0
+    prompts = [[n % size for n in range(1, length)] for length in (3, 6)]
+    # A high temperature, with every third token as an end, so that rows finish at
+    # different steps.
     sampling = Sampling(group_size=8, max_new_tokens=4, temperature=temperature)
-    ends = torch.arange(0, known, 3, device=model.device)
+    ends = torch.arange(0, size, 3, device=model.device)
     draws = torch.Generator(model.device).manual_seed(0)
     try:
         with without_dropout(model):
@@ -89,7 +100,7 @@ def check_sampling(model: PreTrainedModel) -> None:
             again, _ = log_probs(model, rollout, temperature)
     except UserError as error:
         raise UserError(f"{kind} cannot be sampled from: {error}") from error
-    except Exception as error:  # whatever a model raises that is no such transformer
+    except Exception as error:  # other kinds of models raise many kinds of errors
         raise UserError(
             f"{kind} cannot be sampled from here: the sampler needs a causal "
             "transformer with a key-value cache whose rows can be copied and "
@@ -97,7 +108,7 @@ def check_sampling(model: PreTrainedModel) -> None:
         ) from error
     gap = temperature * (again - rollout.logp).abs().max().item()
     spread = temperature * rollout.logp[rollout.mask.bool()].std().item()
-    # A hundredth of what log-probs differ by; rounding is a thousandth of that.
+    # A hundredth of the log-probs' spread. Rounding errors are far smaller than that.
     allowed = 1e-4 + 1e-2 * min(1.0, spread) + 100 * torch.finfo(model.dtype).eps
     if not gap < allowed:
         raise UserError(

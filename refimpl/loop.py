@@ -1,13 +1,13 @@
-"""Training, from top to bottom: what is on this page is what a run does.
+"""The training loop, from top to bottom: a run does what this page shows.
 
     train      rollout after rollout; hooks and a checkpoint after each
     collect    1. problems and responses · 2. rewards · 3. advantages
     updates    4. K updates, on shuffled mini-batches of whole groups
-    update     one of them: weight → log-probs → loss → gradient → step
+    update     one update: weight → log-probs → loss → gradient → step
 
-`options.prepare` makes the objects that a `Run` holds. Every random choice is drawn
-from a generator seeded by (run seed, rollout, purpose), so a run can be resumed
-anywhere and the global generators are never touched.
+`options.prepare` makes the objects that a `Run` holds. Every random choice comes from a
+generator seeded by (run seed, rollout, purpose), so a run can be resumed after any
+rollout, and the global generators are never touched.
 """
 
 import math
@@ -83,24 +83,24 @@ def train(
     - `log_probs`: f(model, rollout, temperature) → (logp, entropy), in place of
       `logprobs.log_probs`; `refimpl.pretrained.logprobs.log_probs` takes less memory
       and reads each prompt once.
-    - `sampler`: f(policy) → the sampler in its place, such as
+    - `sampler`: f(policy) → the sampler to use instead, such as
       `lambda policy: Delayed(policy, rollouts=4)`; see `refimpl.samplers`.
-    - `corrections`, `loss_terms`: objects in addition to those that `config` asks for,
+    - `corrections`, `loss_terms`: objects in addition to those of `config`,
       such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
     - `hooks`: functions f(run, step), called after every rollout.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
       continues from there, on a CPU bit for bit; `overwrite` starts again.
 
-    **A run that ends early** returns what it has, with the reason in `History.ended`
-    and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the rollout, save
-    and stop; a second Ctrl-C stops at once), when dynamic sampling finds nothing left
-    to learn, when a gradient or a weight is no longer finite, when a reward, a scorer
-    or a task fails, or when a checkpoint cannot be written.
+    **A run that ends early** returns its history so far, with the reason in
+    `History.ended` and in a warning: after Ctrl-C, SIGTERM or SIGHUP (which finish the
+    rollout, save and stop; a second Ctrl-C stops at once), when dynamic sampling finds
+    no group with differing rewards, when a gradient or a weight is no longer finite,
+    when a reward, a scorer or a task fails, or when a checkpoint cannot be written.
 
     Raises `UserError` on bad input before any work; the reason, if a run ends before
     its first rollout is complete; `StalenessError` if the largest |ratio − 1| stays at
-    rounding noise although K > 1. This, and any other error of a later rollout, carries
-    the run's `history`.
+    rounding noise although K > 1. Every error after the first rollout carries the
+    run's `history`.
     """
     with Checkpoint(checkpoint_dir, resume, overwrite) as checkpoint:
         run = prepare(
@@ -122,53 +122,54 @@ def train(
             ending_early(run, checkpoint),
             progress_bar(run) as show,
         ):
-            user_hooks = map(torch.enable_grad(), hooks)  # one may switch gradients off
+            # A user's hook may switch gradients off; the wrapper restores them.
+            user_hooks = map(torch.enable_grad(), hooks)
             after_rollout = [evaluate, *user_hooks, show]
             for step in range(len(run.history), run.config.rollouts):
                 began = time.perf_counter()
                 # Problems, responses, rewards, advantages.
                 run.batch, row = collect(run, step)
-                # K updates. A run that ends in the middle of them is not saved there.
+                # K updates. Nothing is saved between them: a resumed run would repeat
+                # those that were already made.
                 run.complete = False
                 row = joined(row, updates(run, run.batch, step))
                 run.history.add(step, row, time.perf_counter() - began)
                 run.complete = True
-                # Evaluation, the user's hooks and the progress bar.
+                # Evaluate first, so that the user's hooks can read the accuracy.
                 for hook in after_rollout:
                     hook(run, step)
                 checkpoint.save_when_due(run, step)
                 check_staleness(run, step)
     if run.history.ended is not None:
-        warnings.warn(str(run.history.ended), stacklevel=4)  # two wrappers between
+        warnings.warn(str(run.history.ended), stacklevel=4)  # skip the decorators
     return run.history
 
 
 def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
-    """Sample a rollout, score it and compute advantages. Returns it with its metrics.
+    """Sample a rollout, score it and compute advantages.
 
-    The batch holds everything that stays constant during the K updates.
+    Returns the batch, which stays constant during the K updates, and the metrics.
     """
     config = run.config
     # 1. and 2. Problems, G responses to each, and their rewards (`sample_and_score`).
-    # Dynamic sampling draws more of them, until enough groups have rewards that differ.
+    # Dynamic sampling draws further rounds until enough groups have differing rewards.
     drawn, rows, rounds = run.fill_batch(partial(sample_and_score, run, step))
     if step == 0:
         warn_if_never_right(drawn)
     rollout = drawn.rollout.rows(rows)
-    # log π_old, log π_ref and V are read now: they stay fixed while the policy moves.
-    # log π_old is the sampler's own log-prob, unless its numbers cannot stand for it.
+    # Compute log π_old, log π_ref and V before the policy changes. If no pass
+    # computes log π_old, the sampler's own log-probs stand for it.
     constants = rollout.in_parts(run.constants, config.micro_batch_size)
-    rollout, differs = sampler_mismatch(rollout, constants, config.truncated)
+    rollout, mismatch = sampler_mismatch(rollout, constants, config.truncated)
     old_logp = constants.get("old_logp", rollout.logp)
     ref_logp, old_values = constants.get("ref_logp"), constants.get("old_values")
-    # With kl_in="reward", β · KL is taken off the reward of each token.
+    # With kl_in="reward", β · KL is subtracted from the reward of each token.
     row, penalty = describe(drawn, run.task.habit, run.task.habits), None
     if ref_logp is not None:
         kl = k1(old_logp, ref_logp)
         row = joined({"kl": mean_over(kl * rollout.mask, rollout.mask)}, row)
         penalty = config.beta * kl if config.kl_in == "reward" else None
-    # 3. Advantages. The estimator gives one per response, copied to its tokens, or one
-    # per token.
+    # 3. Advantages, one per response (copied to its tokens below) or one per token.
     scored = Scored(
         rewards=token_rewards(drawn.paid[rows], rollout.mask, penalty),
         group=rollout.group,
@@ -187,23 +188,26 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     if estimate.ndim == 1:
         estimate = estimate[:, None].expand_as(rollout.mask)
     targets = None
-    if old_values is not None:  # PPO: the critic's targets, and whitened advantages
+    if old_values is not None:
+        # PPO. The targets come before whitening, because a critic predicts raw returns.
         targets = estimate + old_values
         estimate = advantages.whiten(estimate, rollout.mask)
     mask = rollout.mask
     if config.overlong_filtering:
+        # Truncated responses have no loss, but their rewards stay in the baseline.
         mask = mask * ~rollout.truncated[:, None]
     batch = Batch(rollout, mask, old_logp, estimate, ref_logp, old_values, targets)
-    return batch, joined({"sampling/rounds": float(rounds)}, differs, row)
+    return batch, joined({"sampling/rounds": float(rounds)}, mismatch, row)
 
 
 def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
     """Draw problems, sample G responses to each, and score them.
 
-    `refill` numbers the further rounds that dynamic sampling asks for.
+    `refill` is the number of a further round of dynamic sampling, 0 in the first.
     """
     config = run.config
 
+    # A seed per purpose, so that a change in sampling leaves the problems unchanged.
     def seed(purpose: str) -> int:
         purpose = f"{purpose} {refill}" if refill else purpose
         return seeds.seed_for(config.seed, step, purpose)
@@ -218,7 +222,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         group_size=config.group_size,
         **config.sampling,
     )
-    # 2. Rewards: the run's function decides, the task's own says what is correct.
+    # 2. Rewards. The run's function is trained on; the task's own measures correctness.
     responses = scored_responses(
         run.reward, run.task.reward, run.tokenizer, problems, rollout
     )
@@ -235,53 +239,56 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
 def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     """Make K optimiser steps over shuffled mini-batches of whole groups.
 
-    Returns their metrics. Then the sampler gets the new weights.
+    Gives the sampler the new weights, and returns the metrics of the K steps.
     """
     config, meter = run.config, Meter()
-    # 4. K updates: so many mini-batches, in each of so many epochs.
+    # 4. K = minibatches × epochs updates.
     shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
-    check_finite(run.model)
+    check_finite(run.model)  # the last step has no next gradient that would show it
     run.sampler.sync()
     return meter.read()
 
 
 def update(run: Run, mini: Batch, meter: Meter) -> None:
-    """Make one optimiser step, its gradient summed over micro-batches."""
-    # The weight of each token in the loss is made once, for the whole mini-batch:
-    # the losses of its micro-batches then add up to its own, wherever it is cut.
+    """Make one optimiser step, with the gradient summed over micro-batches."""
+    # Compute the weight of each token once, for the whole mini-batch. The losses of the
+    # micro-batches then sum to the loss of the mini-batch, wherever it is cut.
     weight = normalisers.apply(
         run.normaliser,
         mini.mask.to(mini.old_logp),
         group=mini.rollout.group,
         max_length=run.config.longest,
     )
-    # A group of equal rewards has no gradient. It keeps its weight and needs no pass.
+    # A group with equal rewards has Â = 0 and no gradient. Its tokens count in the
+    # weights above, but need no forward pass.
     rows = mini.informative_rows(keep_all=run.zero_advantage_rows_matter)
     size = run.config.micro_batch_size
     for part, w in mini.micro_batches(weight, rows, size, run.by_group):
-        # log π_θ of the responses, with its gradient.
+        # The policy's only forward pass here: loss, KL and entropy share it.
         reading = run.read(part.rollout)
-        # Corrections (of a sampler's mismatch, of routers that moved) change what the
-        # loss is called with, never the loss.
-        given = LossInputs(reading.logp, part.old_logp, w, {})
+        # Corrections (for a sampler that differs from π_old, for routers that moved)
+        # change the arguments of the loss. The loss itself stays the paper's.
+        inputs = LossInputs(reading.logp, part.old_logp, w, {})
         for correct in run.corrections:
-            given = correct(part, reading, given)
-        # − Σ weight · objective, then the terms that are added: KL, entropy, value.
+            inputs = correct(part, reading, inputs)
+        # − Σ weight · objective. The added terms below (KL, entropy, value) take the
+        # weight without the corrections.
         loss, metrics = run.algorithm.loss(
-            given.logp,
-            given.old_logp,
+            inputs.logp,
+            inputs.old_logp,
             part.advantages,
             part.mask,
-            given.weight,
+            inputs.weight,
             **run.hyperparameters,
         )
-        metrics |= given.metrics
+        metrics |= inputs.metrics
         for term in run.loss_terms:
             added, measured = term(part, reading, w)
             loss, metrics = loss + added, metrics | measured
         loss.backward()
+        # The history records the policy's own ratios, before any correction.
         meter.add(part, reading.logp, loss, metrics)
     meter.end_update(optimizer_step(run, meter))
 
@@ -291,6 +298,7 @@ def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
 
     Raises `FloatingPointError` if a norm is not finite; the weights stay as they were.
     """
+    # Policy and critic are clipped apart: neither's gradient should shrink the other's.
     norms = {}
     for name, model in (("policy", run.model), ("critic", run.critic)):
         if model is not None:
@@ -310,7 +318,7 @@ def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
 
 
 def check_finite(model: Model) -> None:
-    """Raise `FloatingPointError` if the last step has made a weight infinite or NaN."""
+    """Raise `FloatingPointError` if a weight is infinite or NaN after the last step."""
     if not torch.nn.utils.get_total_norm(model.parameters()).isfinite():
         raise FloatingPointError(
             "the weights are no longer finite after the last update: training has "

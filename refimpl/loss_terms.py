@@ -1,15 +1,15 @@
-"""Terms that are added to a loss, and corrections of what it is called with.
+"""Terms that are added to a loss, and corrections of the arguments of a loss.
 
-Both are objects. `options` makes them where a setting asks for one, and `train` takes
-others that a user hands in:
+Both are objects. `options` makes those that settings ask for, and a user may hand
+others to `train`:
 
     train("grpo", loss_terms=[Entropy(0.01)], corrections=[SamplerMismatch(rules)])
 
-    term(part, reading, weight)        → (what is added, metrics)
-    correction(part, reading, inputs)  → the inputs of the loss, changed
+    term(part, reading, weight)        → (added loss, metrics)
+    correction(part, reading, inputs)  → corrected inputs of the loss
 
-`part` is a micro-batch, `reading` the policy's pass over it, `weight` (B, T) that of
-the normaliser, made on the whole mini-batch and cut to the part.
+`part` is a micro-batch, `reading` the result of the policy's pass over it, and `weight`
+(B, T) the normaliser's, computed on the whole mini-batch and cut to the part.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,14 +31,14 @@ Added = tuple[Float[Tensor, ""], Metrics]
 Term = Callable[[Batch, Reading, Tensor], Added]
 
 BALANCE = 1e-3
-"""Weight of the load-balancing loss; Qwen3-MoE's, in the warm start too."""
+"""Weight of the load-balancing loss, as in Qwen3-MoE; the warm start uses it, too."""
 
 
 @dataclass(frozen=True)
 class KL:
     """+ β Σ weight · KL(π_θ ‖ π_ref), by an estimator of `refimpl.kl`.
 
-    π_ref is the policy that the run began with.
+    π_ref is the policy at the start of the run, and KL is in nats per token.
     """
 
     beta: float
@@ -46,15 +46,15 @@ class KL:
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         estimate = ESTIMATORS[self.estimator]
-        each = estimate(reading.logp, part.ref_logp, part.old_logp)
-        return self.beta * (each * weight).sum(), {}
+        kl = estimate(reading.logp, part.ref_logp, part.old_logp)
+        return self.beta * (kl * weight).sum(), {}
 
 
 @dataclass(frozen=True)
 class Entropy:
     """− c₂ Σ weight · H, with the entropy H of the next-token distribution.
 
-    PPO (1707.06347), Eq. 9, where the bonus c₂ is added to an objective.
+    PPO (1707.06347), Eq. 9, which adds c₂ H to an objective. H is in nats.
     """
 
     bonus: float
@@ -65,9 +65,10 @@ class Entropy:
 
 @dataclass(frozen=True)
 class Value:
-    """+ the critic's loss: a mean over tokens, whatever the policy's normaliser is.
+    """+ the critic's loss: a mean over tokens, regardless of the policy's normaliser.
 
-    `values` reads a rollout with the critic. `clip` is `value_loss`'s ε, None for none.
+    `values` is f(rollout) → V, (B, T). `clip` is the ε of `value_loss`, in reward
+    units; None switches clipping off.
     """
 
     values: Callable = field(repr=False)
@@ -89,10 +90,11 @@ class Value:
 
 @dataclass(frozen=True)
 class LoadBalance:
-    """+ 1e-3 times the load-balancing loss, made on each micro-batch by itself."""
+    """+ 1e-3 times the load-balancing loss, computed on each micro-batch separately."""
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         routers, mask = reading.routers, part.rollout.mask
+        # Unlike the other terms it is no sum over tokens, so `weight` cannot scale it.
         share, tokens = part.mask.sum() / part.tokens, mask.sum()
         change = (routers.expert_change * mask).sum() / tokens
         shift = (routers.gamma.detach() * mask).sum() / tokens
@@ -104,7 +106,7 @@ class LoadBalance:
 
 
 class LossInputs(NamedTuple):
-    """`logp`, `old_logp` and `weight` of a loss, after corrections; their metrics."""
+    """The arguments of a loss after corrections, and the metrics of the corrections."""
 
     logp: Float[Tensor, "B T"]
     old_logp: Float[Tensor, "B T"]
@@ -117,11 +119,11 @@ Correction = Callable[[Batch, Reading, LossInputs], LossInputs]
 
 @dataclass(frozen=True)
 class SamplerMismatch:
-    """weight ← weight · the factor of some `refimpl.corrections` rules.
+    """weight ← weight · the factor of rules of `refimpl.corrections`.
 
-    With `two_policies` the rules look at π_θ/μ, because the sampler's μ stands for
-    π_old; else at π_old/μ. The metrics have verl's names: the shares of a mini-batch's
-    tokens that are dropped, and of its responses that lose one.
+    With `two_policies` the rules are applied to π_θ/μ, because the sampler's μ stands
+    for π_old; otherwise to π_old/μ. The metrics have verl's names: the share of a
+    mini-batch's tokens that are dropped, and of its responses that lose a token.
     """
 
     rules: Mapping
@@ -143,9 +145,9 @@ class SamplerMismatch:
 
 @dataclass(frozen=True)
 class RouterShift:
-    """RSPO's γ, before or after the clip; if not `detach`, with a gradient of its own.
+    """Multiply the ratio by RSPO's γ, before or after the clip.
 
-    `one_ratio`: the loss has one ratio for a whole response.
+    `detach` makes γ a constant. `one_ratio`: the loss has one ratio per response.
     """
 
     placement: moe.Placement = "before_clip"
@@ -162,6 +164,6 @@ class RouterShift:
             self.placement,
             self.one_ratio,
         )
-        if not self.detach:  # the value stays, and log γ gets a gradient
+        if not self.detach:  # add 0, with the gradient of log γ
             logp = logp + (gamma.log() - gamma.log().detach()) * part.mask
         return inputs._replace(logp=logp, old_logp=old_logp, weight=weight)

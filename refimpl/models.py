@@ -1,4 +1,4 @@
-"""Policies, references and critics: presets from `transformers` configs, or your own.
+"""Policies, references and critics, from presets or from your own models.
 
 A policy is any `transformers` causal LM; a critic is the same body with one number
 per token on top (`AutoModelForTokenClassification`, one label). Both save and load
@@ -30,10 +30,10 @@ from refimpl.validation import Seed, UserError, guarded, one_line
 
 if TYPE_CHECKING:
     Model: TypeAlias = PreTrainedModel
-else:  # a wrapped one too, as peft's
+else:  # also a wrapped model, such as peft's
     Model = nn.Module
 
-# Width, layers, heads, width of the feed-forward; experts, and how many a token visits.
+# Width, layers, heads, width of the feed-forward, experts, experts per token.
 PRESETS: dict[str, tuple[int, int, int, int, int, int]] = {
     "tiny": (64, 2, 4, 192, 0, 0),  # 0.1 M parameters: seconds on a laptop CPU
     "tiny-moe": (64, 2, 4, 64, 8, 2),  # 0.2 M, of which a token uses a third
@@ -45,7 +45,7 @@ Preset: TypeAlias = Literal[tuple(PRESETS)]  # type: ignore[valid-type]
 
 
 def cache_name(model: Model) -> str:
-    """The name of the cache in the model's forward, which transformers 5.24 changed."""
+    """Return the name of forward's cache argument, which transformers 5.24 changed."""
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
     new = "cache" in inspect.signature(bare.forward).parameters
     return "cache" if new else "past_key_values"
@@ -53,9 +53,9 @@ def cache_name(model: Model) -> str:
 
 @guarded
 def build(preset: Preset, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
-    """A freshly initialised Qwen3 or Qwen3-MoE of the preset, tied embeddings, float32.
+    """Initialise the preset's Qwen3 or Qwen3-MoE, with tied embeddings, in float32.
 
-    The global random generator is left as it was.
+    The state of the global random generator does not change.
     """
     width, layers, heads, feed_forward, experts, visited = PRESETS[preset]
     config = (Qwen3MoeConfig if experts else Qwen3Config)(
@@ -77,17 +77,20 @@ def build(preset: Preset, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
         config.num_experts, config.num_experts_per_tok = experts, visited
         config.norm_topk_prob = True
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(salted(seed))  # not that of a GPU
+        torch.default_generator.manual_seed(salted(seed))  # the CPU's generator
         return AutoModelForCausalLM.from_config(config)
 
 
 @guarded
 def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `UserError` if the tokenizer can name a token that the model lacks."""
-    known = vocabulary(model)
-    if len(tokenizer) > known:
+    """Raise `UserError` if the tokenizer has tokens that the model lacks.
+
+    Also if the model has no weights, or the tokenizer no EOS.
+    """
+    size = vocabulary(model)
+    if len(tokenizer) > size:
         raise UserError(
-            f"the tokenizer has {len(tokenizer)} tokens, the model only {known}: "
+            f"the tokenizer has {len(tokenizer)} tokens, the model only {size}: "
             "load both from the same place, or model.resize_token_embeddings(...)"
         )
     if any(p.is_meta for p in model.parameters()):
@@ -98,13 +101,13 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
             "" if named is None else f" (the model's generation_config names {named})"
         )
         raise UserError(
-            "the tokenizer has no eos_token, by which the end of a text is known; set "
+            "the tokenizer has no eos_token, which marks the end of a text; set "
             f"tokenizer.eos_token to the token that ends an answer{also}"
         )
 
 
 def vocabulary(model: Model) -> int:
-    """The size of the vocabulary. Raises `UserError` if it is no language model."""
+    """Return the vocabulary's size. Raises `UserError` if it is no language model."""
     if getattr(model, "get_output_embeddings", bool)() in (None, False):
         raise UserError(
             "model must be a causal language model of transformers, got "
@@ -115,18 +118,18 @@ def vocabulary(model: Model) -> int:
 
 @guarded
 def make_critic(policy: Model) -> PreTrainedModel:
-    """A critic V(q, o_<t) whose body starts as a copy of the policy's, its head at 0.
+    """Make a critic V(q, o_<t): a copy of the policy's body with a new head of zeros.
 
-    A head of zeros makes the first advantages plain returns instead of noise. All its
-    weights are trained, also where some of the policy's are frozen. Raises `UserError`
-    if `transformers` has no such model of this kind.
+    With a head of zeros the first advantages are returns instead of noise. All weights
+    of the critic are trained, even those that are frozen in the policy. Raises
+    `UserError` if `transformers` has no token-classification model of this kind.
     """
     if hasattr(policy, "merge_and_unload"):  # peft's: the critic has no LoRA
         policy = copy.deepcopy(policy).merge_and_unload()
     config = copy.deepcopy(policy.config)
     config.num_labels = 1
     try:
-        with torch.random.fork_rng(devices=[]):  # what it draws is overwritten
+        with torch.random.fork_rng(devices=[]):  # its weights are overwritten
             critic = AutoModelForTokenClassification.from_config(config)
     except ValueError as error:
         raise UserError(
@@ -142,20 +145,20 @@ def make_critic(policy: Model) -> PreTrainedModel:
 
 
 def trained(model: Model) -> list[nn.Parameter]:
-    """The weights that take a gradient."""
+    """Return the weights that require a gradient."""
     return [p for p in model.parameters() if p.requires_grad]
 
 
 def frozen(model: Model) -> list[nn.Parameter]:
-    """The others: frozen layers, the base of a LoRA."""
+    """Return the weights without a gradient, such as frozen layers or a LoRA's base."""
     return [p for p in model.parameters() if not p.requires_grad]
 
 
 def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy to train, in eval mode: dropout would make π_θ differ from the sampler.
+    """Copy a model for training, in eval mode.
 
-    Weights that need no gradient stay so. Their memory is that of `model`: they are
-    read, never written. Raises `UserError` if no weight needs a gradient.
+    With dropout π_θ would differ from the sampler. Frozen weights stay frozen and share
+    the memory of `model`. Raises `UserError` if no weight requires a gradient.
     """
     if not trained(model):
         raise UserError(
@@ -166,15 +169,15 @@ def trainable_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy that takes no gradient, as π_ref; what `model` keeps frozen, it shares."""
+    """Copy a model without gradients, as π_ref; frozen weights share their memory."""
     return copied(model, frozen(model)).eval().requires_grad_(False)
 
 
 def copied(model: Model, shared: Collection[nn.Parameter]) -> Model:
-    """A deep copy, but for the memory of `shared`; none of those needs a gradient.
+    """Copy a model deeply, except for the memory of `shared`, which must be frozen.
 
-    The parameters themselves are new, so that `.to(torch.float64)` gives the copy
-    other memory and leaves `model` as it was. Quantised ones are copied whole.
+    The parameter objects are new, so that `.to(torch.float64)` gives the copy memory of
+    its own and does not change `model`. Quantised parameters are copied in full.
     """
     plain = [p for p in shared if type(p) is nn.Parameter]
     memo = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in plain}
@@ -182,23 +185,23 @@ def copied(model: Model, shared: Collection[nn.Parameter]) -> Model:
 
 
 def weights(model: Model) -> Float[Tensor, " P"]:
-    """All trained weights in one row, copied."""
+    """Return a copy of all trained weights as one vector."""
     return torch.cat([p.detach().flatten() for p in trained(model)])
 
 
-def wide(x: Tensor) -> Tensor:
-    """Half precision as float32, anything else as it is."""
+def at_least_float32(x: Tensor) -> Tensor:
+    """Convert half precision to float32, and leave anything else as it is."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 SDPA = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""PyTorch's attention, but for cuDNN's: some GPUs take it first in bfloat16, and it
-plans anew for every length, so that a rollout took three times as long on an H200."""
+"""PyTorch's attention kernels without cuDNN's. Some GPUs prefer that one in bfloat16,
+but it makes a plan for every length: a rollout took three times as long on an H200."""
 
 
 @contextlib.contextmanager
 def precision(model: Model, dtype: str) -> Iterator[None]:
-    """Autocast for bfloat16, nothing otherwise; attention by `SDPA`."""
+    """Autocast to bfloat16 if `dtype` is that, and use the attention kernels `SDPA`."""
     kind, on = model.device.type, dtype == "bfloat16"
     with torch.autocast(kind, torch.bfloat16, enabled=on), sdpa_kernel(SDPA):
         yield
@@ -208,25 +211,25 @@ def precision(model: Model, dtype: str) -> Iterator[None]:
 def cast_once(model: Model) -> Iterator[None]:
     """Cast linear weights to autocast's type once, instead of once per token.
 
-    The numbers stay the same, and sampling takes a tenth less time.
+    The results are the same, and sampling takes 10 % less time.
     """
     kind, linear = model.device.type, []
     if torch.is_autocast_enabled(kind):
         linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
-    every = [(m, name, p) for m in linear for name, p in m.named_parameters()]
-    held = [(m, name, p) for m, name, p in every if p.dtype == torch.float32]
+    owned = [(m, name, p) for m in linear for name, p in m.named_parameters()]
+    replaced = [(m, name, p) for m, name, p in owned if p.dtype == torch.float32]
     try:
-        for module, name, p in held:
+        for module, name, p in replaced:
             cast = p.detach().to(torch.get_autocast_dtype(kind))
             setattr(module, name, nn.Parameter(cast, requires_grad=False))
         yield
     finally:
-        for module, name, p in held:
+        for module, name, p in replaced:
             setattr(module, name, p)
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Numbers in the model, frozen ones too; tied ones counted once."""
+    """Count the model's weights, including frozen ones; tied weights count once."""
     return sum(p.numel() for p in model.parameters())
 
 
@@ -235,11 +238,11 @@ SMALL = 10_000_000  # parameters
 
 @contextlib.contextmanager
 def one_thread(model: PreTrainedModel) -> Iterator[None]:
-    """One torch thread while a small model works on the CPU; then as before.
+    """Use one torch thread inside the block, for a small model on the CPU.
 
-    For models this small two threads gain nothing. They wait for each other by
-    spinning, and come to a crawl when another program wants a core. $OMP_NUM_THREADS,
-    if it is set, is obeyed.
+    For small models two threads are no faster. They wait for each other by spinning,
+    and become very slow when another program needs a core. If $OMP_NUM_THREADS is set,
+    nothing changes.
     """
     before = torch.get_num_threads()
     on_cpu = model.device.type == "cpu" and not os.environ.get("OMP_NUM_THREADS")
@@ -252,11 +255,11 @@ def one_thread(model: PreTrainedModel) -> Iterator[None]:
 
 
 def pick_device(name: str | torch.device) -> torch.device:
-    """'cpu', 'cuda', 'cuda:1', 'mps'. Raises `UserError` if torch cannot use it."""
+    """Return the device 'cpu', 'cuda', 'cuda:1' or 'mps'; `UserError` if unusable."""
     try:
         device = torch.device(str(name))
-        torch.zeros(1, device=device).item()  # which "meta" has not
-    except Exception as error:  # what each kind of device raises is its own
+        torch.zeros(1, device=device).item()  # fails on "meta"
+    except Exception as error:  # each kind of device raises its own kind
         raise UserError(
             f"torch cannot use device {name!r} here; take 'cpu', or see 'Using a GPU' "
             f"in notebooks/guide/machines.md ({one_line(error, 90)})"

@@ -1,4 +1,4 @@
-"""Normalisers: the weight of every token in a loss, as one tensor.
+"""Normalisers compute the weight of each token in a loss, as one tensor (B, T).
 
 | function | weight of token t of response i | used by |
 |---|---|---|
@@ -8,16 +8,19 @@
 | `constant` | 1 / (B · max_length) | Dr. GRPO in code |
 | `seq_mean_token_sum` | 1 / B | LUSPO, MiniRL |
 
-B counts every row, an empty one too: a response whose mask is all 0 adds 0 and gives
-the others no more weight (the papers' 1/G; TRL does the same, verl leaves it out).
+B counts all rows, including empty ones. A response whose mask is all 0 adds 0 and does
+not increase the weight of the others (the papers' 1/G; TRL does the same, verl leaves
+such a response out).
 
-**Gradient accumulation.** Make the weight of the whole mini-batch, then slice it as any
-other tensor: the micro-batches' losses sum to the mini-batch's, wherever it is cut.
-Without that, a mean of means weighs tokens by the accident of where they fell.
+**Gradient accumulation.** Compute the weight of the whole mini-batch, then slice it as
+any other tensor. The losses of the micro-batches then sum to that of the mini-batch,
+wherever it is cut. A mean of means would instead weigh tokens by the size of the
+micro-batch that they happen to be in.
 
-**One of your own** is a function f(mask), with `group` or `max_length` behind it if it
-needs them; `Algorithm(normaliser=f)` takes it. `called(trl=…, verl=…)` says what these
-engines call the same average; without that, a method is left out of their bridges.
+**Your own normaliser** is a function f(mask), with further arguments `group` or
+`max_length` if it needs them, for `Algorithm(normaliser=f)`. `called(trl=…, verl=…)`
+adds the names of the same average in these engines. Without them, a method is left out
+of the bridges.
 """
 
 import inspect
@@ -32,8 +35,7 @@ from refimpl.validation import UserError, shown
 
 
 def called(*, trl: str | None = None, verl: str | None = None) -> Callable:
-    """A normaliser with the names that TRL (`loss_type`) and verl (`loss_agg_mode`)
-    have for it."""
+    """Add the names of a normaliser in TRL (`loss_type`) and verl (`loss_agg_mode`)."""
 
     def name(normaliser: Callable) -> Callable:
         normaliser.trl, normaliser.verl = trl, verl  # type: ignore[attr-defined]
@@ -45,27 +47,27 @@ def called(*, trl: str | None = None, verl: str | None = None) -> Callable:
 @called(trl="grpo", verl="seq-mean-token-mean")
 def seq_mean_token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / (B |o_i|): the mean over a response's tokens, then over responses."""
-    mask = _wide(mask)
+    mask = _float_mask(mask)
     return mask / (len(mask) * mask.sum(-1, keepdim=True).clamp(min=1))
 
 
 @called(trl="dapo", verl="token-mean")
 def token_mean(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / Σ_j |o_j|: the mean over all tokens of the batch."""
-    mask = _wide(mask)
+    mask = _float_mask(mask)
     return mask / mask.sum().clamp(min=1)
 
 
 @called(trl="dapo")
 def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T"]:
     """1 / Σ_{j in group} |o_j|, a group counting by its number of responses."""
-    mask = _wide(mask)
+    mask = _float_mask(mask)
     if group.shape != mask.shape[:1]:
         raise UserError(
             f"group must have a number per response, ({len(mask)},), got {shown(group)}"
         )
     same = (group[:, None] == group[None, :]).to(mask.dtype)
-    share = same.sum(-1, keepdim=True) / len(mask)  # 1/number of groups, if equal
+    share = same.sum(-1, keepdim=True) / len(mask)  # of the B responses
     tokens = same @ mask.sum(-1, keepdim=True)
     return mask * (share / tokens.clamp(min=1))
 
@@ -74,44 +76,46 @@ def group_token_mean(mask: Mask, group: Int[Tensor, " B"]) -> Float[Tensor, "B T
 def constant(mask: Mask, max_length: float) -> Float[Tensor, "B T"]:
     """1 / (B max_length): every token weighs the same, in a long response too.
 
-    `max_length` in tokens. Raises `UserError` if the mask is wider than that.
+    `max_length` is in tokens. Raises `UserError` if a response is longer than that.
     """
     longest = mask.shape[-1] if mask.shape[-1] <= max_length else mask.sum(-1).max()
-    if not longest <= max_length < float("inf"):  # as no NaN is
+    if not longest <= max_length < float("inf"):  # false for NaN, too
         raise UserError(
             "max_length must be a number at least as large as the longest response "
             f"({int(longest)} tokens), got {max_length:g}"
         )
-    mask = _wide(mask)
+    mask = _float_mask(mask)
     return mask / (len(mask) * max_length)
 
 
 @called(trl="luspo", verl="seq-mean-token-sum")
 def seq_mean_token_sum(mask: Mask) -> Float[Tensor, "B T"]:
     """1 / B: the sum over a response's tokens, then the mean over responses."""
-    return _wide(mask) / len(mask)
+    return _float_mask(mask) / len(mask)
 
 
 KNOWN = seq_mean_token_mean, group_token_mean, token_mean, constant, seq_mean_token_sum
 NORMALISERS: dict[str, Callable] = {f.__name__: f for f in KNOWN}
 
 
-def apply(normaliser: Callable, mask: Mask, **known) -> Tensor:
-    """`normaliser` of `mask`, given those of `known` (`group`, `max_length`) it takes.
+def apply(normaliser: Callable, mask: Mask, **available) -> Tensor:
+    """Call `normaliser` with `mask` and those `available` arguments that it takes.
 
-    Raises `UserError` if it needs one that is not known.
+    These are `group` and `max_length`. Raises `UserError` if one that it needs is
+    missing or None.
     """
     wanted = list(inspect.signature(normaliser).parameters)[1:]
-    missing = [name for name in wanted if known.get(name) is None]
+    missing = [name for name in wanted if available.get(name) is None]
     if missing:
         raise UserError(
             f"the normaliser {normaliser.__name__} needs {', '.join(missing)}: give "
             f"weight=normalisers.{normaliser.__name__}(mask, {', '.join(wanted)})"
         )
-    return normaliser(mask, **{name: known[name] for name in wanted})
+    return normaliser(mask, **{name: available[name] for name in wanted})
 
 
-def _wide(mask: Tensor) -> Tensor:
+def _float_mask(mask: Tensor) -> Tensor:
+    # Half precision cannot count the tokens of a batch.
     if not isinstance(mask, Tensor) or mask.ndim != 2:
         raise UserError(f"mask must be a tensor (B, T), got {shown(mask)}")
     return mask.to(torch.promote_types(mask.dtype, torch.float32))

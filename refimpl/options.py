@@ -1,6 +1,6 @@
 """From settings to objects: `prepare` makes the `Run` that the loop works with.
 
-Whatever can be checked is checked here, once, before any work.
+Everything that can be checked is checked here, once, before the run starts.
 """
 
 import inspect
@@ -49,8 +49,9 @@ CRITIC_LEARNING_RATE = 1e-3
 class Run:
     """The objects of a training run.
 
-    `config` is completed by what the method's paper prescribes, and `hyperparameters`
-    are checked. `critic` and `reference` are None in a run that needs none.
+    `config` includes the settings that the method's paper prescribes, and
+    `hyperparameters` have been checked. `critic` and `reference` are None in a run that
+    does not need them.
     """
 
     algorithm: Algorithm
@@ -64,22 +65,22 @@ class Run:
     reference: Model | None
     optimizer: torch.optim.Optimizer
     history: History
-    # What happens at each step of the page
+    # The steps of `loop`
     fill_batch: Callable  # one round of responses, or dynamic sampling
     sampler: Policy
     log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
-    reads_old: bool  # π_old is read in a pass; else the sampler's log-probs are its
-    advantages: Callable  # of a `Scored`
-    normaliser: Callable  # of a mini-batch's mask
+    reads_old: bool  # compute log π_old in a pass; else use the sampler's log-probs
+    advantages: Callable  # f(scored) → (B,) or (B, T)
+    normaliser: Callable  # f(mask of a mini-batch, …) → weight (B, T)
     corrections: list[Correction]
     loss_terms: list[Term]
     records_routing: bool  # the model is a mixture of experts with a router we can read
-    zero_advantage_rows_matter: bool  # a term or objective acts where Â is 0, too
+    zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as by a KL
     by_group: bool = False  # `log_probs` reads a group's prompt once
-    handed_in: list[str] = field(default_factory=list)  # objects beside the settings
-    # Where the run stands
+    handed_in: list[str] = field(default_factory=list)  # names of objects
+    # The state of the run
     batch: Batch | None = None  # of the latest rollout
-    complete: bool = True  # all updates of the latest rollout are made
+    complete: bool = True  # all updates of the latest rollout are done
     stop_signal: int | None = None  # the signal that asked the run to end
     progress: bool = False  # show a bar, and samples as they come
 
@@ -89,28 +90,32 @@ class Run:
 
     @torch.no_grad()
     def constants(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Read what the K updates keep fixed, by its name in `Batch` or `Rollout`.
+        """Compute the tensors that stay fixed during the K updates.
 
-        log π_old comes from a training pass where the sampler's log-probs cannot stand
-        for it, or where the experts are to be those of that pass (R2). log π_ref and
-        V come from their own models.
+        Returns them under their names in `Batch` or `Rollout`. log π_old comes from a
+        pass of the training model if the sampler's log-probs cannot stand for it, or if
+        the experts of that pass are replayed (R2). log π_ref and V come from models of
+        their own.
         """
-        found: dict[str, Tensor] = {}
+        fixed: dict[str, Tensor] = {}
         if self.reads_old:
+            # R3 replays the sampler's experts here. R2 lets the routers choose, and
+            # replays their choice in the updates.
             experts = rollout.experts if self.config.replay == "R3" else None
-            found["old_logp"], _, routing = self.routed(rollout, experts)
+            fixed["old_logp"], _, routing = self.routed(rollout, experts)
             if routing:
-                found |= routing.visits(len(rollout))._asdict()
+                fixed |= routing.visits(len(rollout))._asdict()
         if self.reference is not None:
-            found["ref_logp"], _ = self.log_probs_of(self.reference, rollout)
+            fixed["ref_logp"], _ = self.log_probs_of(self.reference, rollout)
         if self.critic is not None:
-            found["old_values"] = self.values(rollout)
-        return found
+            fixed["old_values"] = self.values(rollout)
+        return fixed
 
     def read(self, rollout: Rollout) -> Reading:
-        """Read a rollout with the policy, with its graph."""
+        """Compute the policy's log-probs and entropies, with their gradients."""
         replayed = rollout.experts if self.config.replay else None
         logp, entropy, routing = self.routed(rollout, replayed)
+        # A user's function may return detached numbers, which would train nothing.
         if torch.is_grad_enabled() and not logp.requires_grad:
             raise UserError(
                 "log_probs must return logp with its gradient, not detached"
@@ -121,7 +126,10 @@ class Run:
     def routed(
         self, rollout: Rollout, experts: Tensor | None
     ) -> tuple[Tensor, Tensor, Routing | None]:
-        """Read a rollout with these experts replayed; what routers did, if recorded."""
+        """Compute the policy's log-probs; with `experts`, each token visits those.
+
+        The third value is the recorded routing, None if this run records none.
+        """
         if not self.records_routing:
             return *self.log_probs_of(self.model, rollout), None
         with routed(self.model, experts=experts) as routing:
@@ -129,28 +137,28 @@ class Run:
         return logp, entropy, routing
 
     def log_probs_of(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Read a rollout with any model, in this run's precision."""
+        """Compute a model's log-probs and entropies, nats, in this run's precision."""
         with precision(model, self.config.dtype):
-            found = self.log_probs(model, rollout, self.config.temperature)
-        if not isinstance(found, tuple) or len(found) != 2:
+            result = self.log_probs(model, rollout, self.config.temperature)
+        if not isinstance(result, tuple) or len(result) != 2:
             raise UserError(
-                f"log_probs must return (logp, entropy), got {shown(found)}"
+                f"log_probs must return (logp, entropy), got {shown(result)}"
             )
-        return found
+        return result
 
     def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
-        """The critic's values before each response token, in this run's precision."""
+        """Compute V before each response token, in reward units."""
         with precision(self.model, self.config.dtype):
             return logprobs.values(self.critic, rollout)
 
     def show_samples(self, step: int, drawn: Responses) -> None:
-        """Keep a few responses in the history, and print them."""
-        kept = samples.chosen(
+        """Put a few responses into the history; print them if progress is shown."""
+        chosen = samples.chosen(
             step, drawn.prompts, drawn.texts, drawn.rewards.tolist(), drawn.group_size
         )
-        self.history.samples += kept
+        self.history.samples += chosen
         if self.progress:
-            samples.show(kept, getattr(self.tokenizer, "all_special_tokens", ()))
+            samples.show(chosen, getattr(self.tokenizer, "all_special_tokens", ()))
 
 
 @guarded
@@ -166,12 +174,15 @@ def prepare(
     corrections: Collection[Callable] = (),
     loss_terms: Collection[Callable] = (),
 ) -> Run:
-    """Check everything that can be checked, then build the run (see `train`)."""
-    # The method, and the settings as its paper completes them.
+    """Check everything that can be checked, then build the run (see `train`).
+
+    Raises `UserError` on bad input.
+    """
+    # The method, and the settings that its paper prescribes.
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config, hyperparameters = check_fit(config or TrainConfig(), method)
-    matters = method.acts_without_advantage(**hyperparameters)
-    # The problems.
+    acts_without_advantage = method.acts_without_advantage(**hyperparameters)
+    # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
     rows = rows_of(task, "sample", config.prompts_per_rollout)
     if not (callable(task.habit) and isinstance(task.habits, Collection)):
@@ -182,34 +193,36 @@ def prepare(
     rows += rows_of(task, "held_out", 8)
     reward = task.reward if reward is None else reward
     check_rows(reward, rows)
-    # The policy, and the models beside it.
+    # The policy, as a copy: the caller's model keeps its weights.
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
     device = models.pick_device(config.device)
     if model is None:
         model, tokenizer, _ = warm_start()
     prompts = [row["prompt"] for row in rows]
-    encode(model, tokenizer, prompts, config.max_new_tokens)  # raises on a bad one
+    encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
+    # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = models.trainable_copy(model).to(device, dtype)
     if is_moe(model) and dtype == torch.float64:
         model.set_experts_implementation("eager")  # the fused one has no float64
     with models.one_thread(model):
         logprobs.check_sampling(model)
-        asked = config.needs_moe
-        records_routing = bool(asked or is_moe(model)) and can_be_recorded(model, asked)
+        names = config.needs_moe
+        records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
         if log_probs is not logprobs.log_probs:
             check_reader(log_probs, model, tokenizer, prompts, config)
     critic = models.make_critic(model) if method.critic else None
-    # The objects that the settings stand for, and those that were handed in.
-    drawing = sampler_for(model, config, records_routing)
+    # The objects that the settings ask for, and those that were handed in.
+    run_sampler = sampler_for(model, config, records_routing)
     if sampler is not None:
-        drawing = sampler(drawing)
-        if not isinstance(drawing, Policy):
+        run_sampler = sampler(run_sampler)
+        if not isinstance(run_sampler, Policy):
             raise UserError(
-                f"sampler must return a sampler of refimpl.samplers, got {drawing!r}"
+                "sampler must return a sampler of refimpl.samplers, got "
+                f"{run_sampler!r}"
             )
-        drawing.sync()
+        run_sampler.sync()
     run = Run(
         algorithm=method,
         config=config,
@@ -223,7 +236,7 @@ def prepare(
         optimizer=optimizer_for(model, critic, config),
         history=History(method.name, model=model),
         fill_batch=fill_batch_for(config),
-        sampler=drawing,
+        sampler=run_sampler,
         log_probs=log_probs,
         reads_old=(config.mismatch or sampler is not None) and not config.trust_sampler,
         advantages=CRITIC_FREE.get(config.advantage, method.advantages),
@@ -231,61 +244,64 @@ def prepare(
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],
         records_routing=records_routing,
-        zero_advantage_rows_matter=matters,
+        zero_advantage_rows_matter=acts_without_advantage,
         by_group=getattr(log_probs, "by_group", False),
     )
     run.reads_old |= config.replay == "R2"
     run.loss_terms = [*loss_terms_for(run), *loss_terms]
     balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
-    # The load balance alone is content with the rows that are passed anyway.
+    # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
+    # Load balancing alone is computed on the rows that get a pass anyway.
     run.zero_advantage_rows_matter |= not all(balances)
     if config.beta > 0 or any(isinstance(term, KL) for term in run.loss_terms):
         run.reference = models.frozen_copy(model)
-    given = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
-    run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in given]
+    # A checkpoint compares these names: a resumed run must be given the same objects.
+    extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
+    run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in extras]
     return run
 
 
-# Each setting's object
+# The objects that settings ask for
 
 
 def fill_batch_for(config: TrainConfig) -> Callable:
-    """One round of responses, or DAPO's dynamic sampling."""
+    """Choose between one round of responses and DAPO's dynamic sampling."""
     if not config.dynamic_sampling:
         return once
     return DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
 
 
 def sampler_for(model: Model, config: TrainConfig, records: bool) -> Policy:
-    """The policy itself, or a sampler that differs from it as an engine's does."""
-    rounds = config.rollout_dtype == "int8"  # rounds weights; activations stay
+    """Make the sampler: the policy itself, or one that differs as an engine's does."""
+    rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
-    drawing = Policy(model, dtype, config.router_noise, records)
+    sampler = Policy(model, dtype, config.router_noise, records)
     if config.sampler_delay:
-        drawing = Delayed(drawing, config.sampler_delay)
+        sampler = Delayed(sampler, config.sampler_delay)
     if rounds:
-        drawing = Rounded(drawing)
-    drawing.sync()
-    return drawing
+        # Last, because an engine rounds the weights that have arrived.
+        sampler = Rounded(sampler)
+    sampler.sync()
+    return sampler
 
 
 def averaging(config: TrainConfig, method: Algorithm) -> Callable:
-    """The normaliser that is asked for, or the method's own."""
+    """Return the normaliser of the settings, or else the method's own."""
     return NORMALISERS[config.normaliser] if config.normaliser else method.normaliser
 
 
 def corrections_for(config: TrainConfig, one_ratio: bool) -> list[Correction]:
-    """The corrections of ratio or weight that the settings ask for."""
-    asked: list[Correction] = []
+    """Make the corrections of ratio or weight that the settings ask for."""
+    made: list[Correction] = []
     if config.corrections:
-        asked.append(SamplerMismatch(config.corrections, config.trust_sampler))
+        made.append(SamplerMismatch(config.corrections, config.trust_sampler))
     if config.router_shift:
-        asked.append(RouterShift(config.placement, one_ratio, config.detach_shift))
-    return asked
+        made.append(RouterShift(config.placement, one_ratio, config.detach_shift))
+    return made
 
 
 def loss_terms_for(run: Run) -> list[Term]:
-    """The terms that settings, routers and a critic add to the loss."""
+    """Make the loss terms that the settings, routers and a critic ask for."""
     config = run.config
     terms: list[Term] = []
     if run.records_routing:
@@ -302,10 +318,11 @@ def loss_terms_for(run: Run) -> list[Term]:
 def optimizer_for(
     model: Model, critic: Model | None, config: TrainConfig
 ) -> torch.optim.Optimizer:
-    """AdamW or SGD; routers and critic may have learning rates of their own."""
+    """Make AdamW or SGD, with separate learning rates for routers and critic."""
     rate = config.learning_rate
     faster = routers(model) if config.router_rate != 1 else []
     apart = [p for r in faster for p in r.parameters() if p.requires_grad]
+    # Compare by identity: == on tensors compares their numbers.
     rest = [p for p in models.trained(model) if not any(p is q for q in apart)]
     groups: list[dict[str, Any]] = [{"params": rest, "lr": rate}]
     if apart:
@@ -322,9 +339,10 @@ def optimizer_for(
 
 
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
-    """The settings as `method`'s paper completes them, and the hyperparameters.
+    """Add the settings that `method`'s paper prescribes, and check that all fit.
 
-    Raises `UserError` if the method cannot run like this.
+    Returns them with the hyperparameters. Raises `UserError` if the method cannot run
+    with them.
     """
     refuse_unknown(f"{method.name}.training", method.training, vars(config))
     config = config.completed(method.training)
@@ -338,18 +356,19 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
                 raise UserError(f"{name} has no effect without {without}; leave it off")
     check_sizes(config, method)
     # A method may make its ratio optional, by a hyperparameter `correct`.
-    given = {"correct": True, **method.defaults, **hyperparameters}
-    check_ratio(config, method, given["correct"])
+    values = {"correct": True, **method.defaults, **hyperparameters}
+    check_ratio(config, method, values["correct"])
     return config, hyperparameters
 
 
 def takes_length(config: TrainConfig, method: Algorithm) -> bool:
+    """True if the run's normaliser divides by `max_length`."""
     return "max_length" in inspect.signature(averaging(config, method)).parameters
 
 
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "advantage": (lambda c, m: not m.critic, "a method that has no critic"),
-    "gamma lam": (  # a method of one's own may look at them
+    "gamma lam": (  # a user's own estimator may use them
         lambda c, m: m.critic or m.advantages not in CRITIC_FREE.values(),
         "a method with a critic",
     ),
@@ -363,7 +382,7 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "kl_in": (lambda c, m: c.beta > 0, "beta > 0"),
     "kl_estimator": (lambda c, m: c.beta > 0 and c.kl_in == "loss", "a KL in the loss"),
 }
-"""Settings that do nothing by themselves: when they act, and what that asks for."""
+"""Settings without effect by themselves: a test of when they act, what they need."""
 
 
 def check_sizes(config: TrainConfig, method: Algorithm) -> None:
@@ -384,9 +403,9 @@ def check_sizes(config: TrainConfig, method: Algorithm) -> None:
 
 
 def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None:
-    """Raise `UserError` where a ratio is corrected twice, or there is none.
+    """Raise `UserError` if a ratio is corrected twice, or there is none to correct.
 
-    Also where an advantage has no place for another setting.
+    Also if gdpo, which combines reward components, meets a change of the whole reward.
     """
     weighing = WEIGHING & config.corrections.keys()
     if weighing and config.trust_sampler and has_ratio:
@@ -404,8 +423,8 @@ def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None
 
 
 LARGEST_GAP = 0.05
-"""Nats per token. Rounding stays below it in half precision, too; a sign, a shift by a
-token or a forgotten temperature do not."""
+"""Nats per token. Rounding stays below this even in half precision. A wrong sign, a
+shift by one token or a forgotten temperature exceeds it."""
 
 
 @torch.no_grad()
@@ -416,26 +435,27 @@ def check_reader(
     prompts: list[str],
     config: TrainConfig,
 ) -> None:
-    """Raise `UserError` if a user's `log_probs` are not those of the policy.
+    """Raise `UserError` if a user's `log_probs` differ from those of the policy.
 
-    Without this a wrong sign, an offset by one token or a forgotten temperature trains
-    to the end, on ratios that mean nothing.
+    Without this check, a run with a wrong sign, a shift by one token or a forgotten
+    temperature trains to its end on meaningless ratios.
     """
     settings = {**config.sampling, "max_new_tokens": min(8, config.max_new_tokens)}
     few, at = prompts[:2], config.temperature
     with precision(model, config.dtype):
         rollout = sample(model, tokenizer, few, group_size=2, **settings)
-        right, _ = logprobs.log_probs(model, rollout, at)
-        found = log_probs(model, rollout, at)
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise UserError(f"log_probs must return (logp, entropy), got {shown(found)}")
-    logp = found[0]
-    if logp.shape != right.shape:
+        expected, _ = logprobs.log_probs(model, rollout, at)
+        result = log_probs(model, rollout, at)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UserError(f"log_probs must return (logp, entropy), got {shown(result)}")
+    logp = result[0]
+    if logp.shape != expected.shape:
         raise UserError(
-            f"log_probs must return logp of shape {tuple(right.shape)}, got "
+            f"log_probs must return logp of shape {tuple(expected.shape)}, got "
             f"{tuple(logp.shape)}"
         )
-    gap = ((logp - right).abs().sum() / rollout.mask.sum()).item()
+    # The sum of all gaps is small only if logp is 0 outside the mask, too.
+    gap = ((logp - expected).abs().sum() / rollout.mask.sum()).item()
     if not gap < LARGEST_GAP:
         raise UserError(
             "log_probs are not those of the policy: they differ by "

@@ -1,7 +1,7 @@
-"""Sampled responses with their rewards, before anything is chosen from them.
+"""Sampled responses with their rewards, before a batch is chosen from them.
 
-`scored_responses` makes them of a rollout, `once` and `DynamicSampling` are two ways
-to fill a batch with them, and `describe` sums them up for the history.
+`scored_responses` makes them from a rollout, `once` and `DynamicSampling` are two ways
+to fill a batch with them, and `describe` computes their metrics for the history.
 """
 
 import warnings
@@ -30,12 +30,12 @@ class DynamicSamplingError(UserError):
 
 @dataclass
 class Responses:
-    """B responses, G to each problem, and what they were rewarded with.
+    """B responses, G per problem, with their rewards.
 
-    `correct` is the task's own reward, `rewards` is that of the run's function, and
-    `paid` is what advantages are made of: `rewards` minus the overlong punishment.
-    `components` are the parts that a reward names (NaN where one does not apply), and
-    `logged` the metrics that it logs itself.
+    `correct` is the task's own reward and `rewards` that of the run's function.
+    Advantages are computed from `paid`: `rewards` minus the overlong punishment.
+    `components` are the named parts of a reward (NaN where one does not apply), and
+    `logged` are the metrics that the reward function logs.
     """
 
     rollout: Rollout
@@ -50,23 +50,24 @@ class Responses:
 
     @classmethod
     def join(cls, rounds: list["Responses"]) -> "Responses":
-        """Put the responses of several rounds together."""
+        """Concatenate the responses of several rounds."""
         names = rounds[0].components
-        metrics = dict.fromkeys(name for one in rounds for name in one.logged)
+        metrics = dict.fromkeys(name for part in rounds for name in part.logged)
         return cls(
-            Rollout.join([one.rollout for one in rounds]),
-            [prompt for one in rounds for prompt in one.prompts],
-            [text for one in rounds for text in one.texts],
-            torch.cat([one.rewards for one in rounds]),
-            torch.cat([one.paid for one in rounds]),
-            torch.cat([one.correct for one in rounds]),
+            Rollout.join([part.rollout for part in rounds]),
+            [prompt for part in rounds for prompt in part.prompts],
+            [text for part in rounds for text in part.texts],
+            torch.cat([part.rewards for part in rounds]),
+            torch.cat([part.paid for part in rounds]),
+            torch.cat([part.correct for part in rounds]),
             rounds[0].group_size,
-            {n: torch.cat([one.components[n] for one in rounds]) for n in names},
-            {n: [x for one in rounds for x in one.logged.get(n, [])] for n in metrics},
+            {n: torch.cat([part.components[n] for part in rounds]) for n in names},
+            # A metric need not be logged in every round.
+            {n: [x for p in rounds for x in p.logged.get(n, [])] for n in metrics},
         )
 
     def component_matrix(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b K"] | None:
-        """The components of some rows as columns; None if the reward names none."""
+        """Return the components of `rows` as columns; None if the reward names none."""
         if not self.components:
             return None
         return torch.stack([*self.components.values()], -1)[rows]
@@ -79,21 +80,25 @@ def scored_responses(
     problems: list[dict],
     rollout: Rollout,
 ) -> Responses:
-    """Let `reward` score a rollout, and the task's own reward say what is correct."""
+    """Score a rollout with `reward`, and measure correctness with the task's reward.
+
+    Raises `UserError` if one of them fails.
+    """
     size = len(rollout) // len(problems)
+    # One row per response, in the sampler's order: all G of a problem, then the next.
     rows = [problem for problem in problems for _ in range(size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(tokenizer)
     logged: dict[str, list[float]] = {}
-    offered: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "completion_ids": rollout.completion_ids(),
         "log_metric": lambda name, x: logged.setdefault(name, []).append(float(x)),
     }
-    offered |= columns(rows)
-    rewards, components = scored(reward, prompts, texts, offered)
+    arguments |= columns(rows)
+    rewards, components = scored(reward, prompts, texts, arguments)
     correct = rewards
     if reward != task_reward:
-        # What the task's own reward logs is not about this run's reward.
-        silent = offered | {"log_metric": lambda name, x: None}
+        # The history's metrics are those of the run's reward: drop the task's.
+        silent = arguments | {"log_metric": lambda name, x: None}
         correct = score(task_reward, prompts, texts, silent)
     device = rollout.ids.device
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
@@ -102,6 +107,7 @@ def scored_responses(
     parts = {name: tensor(numbers) for name, numbers in components.items()}
     paid = tensor(rewards)
     right = tensor(correct)
+    # `paid` twice: an overlong punishment, if any, is subtracted later.
     return Responses(rollout, prompts, texts, paid, paid, right, size, parts, logged)
 
 
@@ -120,8 +126,8 @@ def once(draw: Callable[[], Responses]) -> Filled:
 class DynamicSampling:
     """Draw until enough groups have rewards that differ (DAPO, 2503.14476, §3.2).
 
-    If `max_rounds` of them do not fill a batch of `prompts` groups, those found are
-    trained on. Raises `DynamicSamplingError` if there is none.
+    If `max_rounds` rounds do not fill a batch of `prompts` groups, the groups found so
+    far are used. Raises `DynamicSamplingError` if there are none.
     """
 
     prompts: int
@@ -131,6 +137,7 @@ class DynamicSampling:
         drawn = draw()
         for done in range(1, self.max_rounds + 1):
             by_group = drawn.rewards.view(-1, drawn.group_size)
+            # Equal rewards give Â = 0: such a group would fill the batch with nothing.
             alive = (by_group != by_group[:, :1]).any(-1).nonzero()[:, 0]
             if len(alive) >= self.prompts or done >= self.max_rounds:
                 break
@@ -143,15 +150,15 @@ class DynamicSampling:
                 "larger group_size, or more max_sampling_rounds (chapter 11 goes from "
                 "symptoms to causes)"
             )
-        learned = torch.isin(drawn.rollout.group, alive[: self.prompts])
-        return drawn, learned.nonzero()[:, 0], done
+        chosen = torch.isin(drawn.rollout.group, alive[: self.prompts])
+        return drawn, chosen.nonzero()[:, 0], done
 
 
-# What a history says of them
+# Metrics for the history
 
 
 def warn_if_never_right(drawn: Responses) -> None:
-    """Warn, with two samples, if a first rollout has nothing to learn from."""
+    """Warn, with two samples, if the first rollout has nothing to learn from."""
     rewards, texts = drawn.rewards, [f"{text!r:.100}" for text in drawn.texts]
     if drawn.correct.max() > 0 or rewards.min() < rewards.max():
         return
@@ -167,9 +174,13 @@ def warn_if_never_right(drawn: Responses) -> None:
 
 
 def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | None]:
-    """Metrics of all that was sampled, under TRL's names where TRL has one."""
+    """Compute metrics of all responses, under TRL's names where TRL has one.
+
+    Lengths are in tokens, the entropy in nats.
+    """
     rollout, correct = drawn.rollout, drawn.correct.cpu()
     rewards = drawn.rewards.cpu().view(-1, drawn.group_size)
+    # With one response per prompt, the spread is that of the whole rollout.
     compared = rewards if drawn.group_size > 1 else rewards.view(1, -1)
     spread = compared.std(-1) if compared.shape[1] > 1 else torch.zeros(1)
     length, right = rollout.length.cpu(), correct > 0.5
@@ -187,9 +198,9 @@ def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | Non
     }
     for name, paid in drawn.components.items():
         metrics[f"rewards/{name}/mean"] = mean(paid[~paid.isnan()])
-    shown = [habit(text) for text in drawn.texts]
+    habit_of_text = [habit(text) for text in drawn.texts]
     for name in habits:
-        has = torch.tensor([one == name for one in shown])
+        has = torch.tensor([shown == name for shown in habit_of_text])
         metrics[f"habit/{name}"] = mean(has)
         metrics[f"habit_accuracy/{name}"] = mean(correct[has])
     return joined(metrics, {name: sum(x) / len(x) for name, x in drawn.logged.items()})
@@ -198,17 +209,17 @@ def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | Non
 def sampler_mismatch(
     rollout: Rollout, constants: dict[str, Tensor], truncated: bool
 ) -> tuple[Rollout, dict[str, float]]:
-    """Measure how far the sampler is from π_old; {} if they are the same.
+    """Measure how far the sampler is from π_old, in nats.
 
-    Returns the metrics under TRL's names, and the rollout with the experts that π_old
-    visits, where those are recorded. A
-    sampler that leaves tokens out (`truncated`) has a smaller support: there k3, which
-    is never negative, expects too little, by the probability that it leaves out.
+    Returns the rollout, with the experts that π_old visits if those are recorded, and
+    the metrics under TRL's names ({} if no pass has computed log π_old).
     """
     if "old_logp" not in constants:
         return rollout, {}
     old_logp, mask = constants["old_logp"], rollout.mask
     apart = ((rollout.logp - old_logp) * mask).abs()
+    # k3 is unbiased only if the sampler may draw every token. With top_k or top_p its
+    # mean is below the KL, by the probability that is left out.
     kl = (k1 if truncated else k3)(rollout.logp, old_logp)
     metrics = {
         "sampling/sampling_logp_difference/mean": mean_over(apart, mask),

@@ -1,4 +1,4 @@
-"""Calling reward functions and tasks that we did not write."""
+"""Calls of reward functions and tasks that users have written, with checks."""
 
 import asyncio
 import inspect
@@ -22,13 +22,15 @@ def score(
     columns: dict,
     component: str | None = None,
 ) -> list[float]:
-    """reward(prompts, completions, **columns), checked: one finite number each.
+    """Call reward(prompts, completions, **columns), and check its result.
 
-    TRL's signature: of what is offered beside a task's columns (`OFFERED`) a function
-    gets what it takes, and it may be async. Raises `UserError` that says which
-    completion was at fault, with the reward function's own exception as its cause.
-    `component` is the name of the part of a sum that it is; only there None is a
-    reward, for an answer to which it does not apply, and comes back as NaN.
+    The signature is TRL's: in addition to the task's columns, a function gets those of
+    the arguments `OFFERED` that it takes, and it may be async. `component` is the name
+    of a part of a summed reward. A component may return None for an answer to which it
+    does not apply, which becomes NaN.
+
+    Raises `UserError`, with the reward function's own exception as its cause, unless
+    the result is one finite number per completion.
     """
     name = getattr(reward, "__name__", type(reward).__name__)
     if component is not None:
@@ -50,17 +52,18 @@ def score(
         torch.set_default_dtype(dtype)
     try:
         unordered = isinstance(paid, Set | Mapping | str | bytes)
-        paid = paid if unordered else list(paid)  # it may be a generator
+        paid = paid if unordered else list(paid)  # such as a generator
         rewards = [number(value, component) for value in paid if not unordered]
-    except Exception:  # None, one number, or something among them that is none
+    except Exception:  # not a list, or not all numbers
         rewards = []
     if len(rewards) != len(completions):
         raise UserError(
             f"the reward function {name} must return {len(completions)} numbers, one "
             f"per completion; it returned {shown(paid)}"
         )
-    for value, given, completion in zip(rewards, paid, completions):
-        if given is not None and not abs(value) <= 1e15:  # NaN; or its square infinite
+    for value, returned, completion in zip(rewards, paid, completions):
+        # `not … <=` also catches NaN. The bound keeps squares of rewards finite.
+        if returned is not None and not abs(value) <= 1e15:
             raise UserError(
                 f"the reward function {name} returned {value} for "
                 f"{completion[:80]!r}; every reward must be a finite number, |r| ≤ 1e15"
@@ -69,13 +72,13 @@ def score(
 
 
 OFFERED = ("completion_ids", "log_metric")
-"""Arguments that a reward may take besides a task's columns, as in TRL: the tokens of
-each answer, with the one that ended it; and log_metric(name, number), whose mean is a
-column of the history."""
+"""Arguments that a reward may take in addition to a task's columns, as in TRL: the
+tokens of each answer, including the one that ended it, and log_metric(name, number),
+whose mean becomes a column of the history."""
 
 
 def takes(reward: Callable, name: str) -> bool:
-    """True if a function has an argument of that name, or takes any."""
+    """True if a function has an argument `name`, or accepts any keyword."""
     try:
         parameters = inspect.signature(reward).parameters
     except (TypeError, ValueError):  # written in C
@@ -85,7 +88,7 @@ def takes(reward: Callable, name: str) -> bool:
 
 
 def awaited(paid: Awaitable) -> Any:
-    """Wait for an async reward, also in a notebook, whose event loop runs already."""
+    """Wait for an async reward, even in a notebook, where an event loop is running."""
 
     async def wait() -> Any:
         return await paid
@@ -95,15 +98,15 @@ def awaited(paid: Awaitable) -> Any:
 
 
 def number(value: Any, component: str | None) -> float:
-    """A reward as a float: NaN for a component's None."""
+    """Convert a reward to a float; a component's None becomes NaN."""
     return math.nan if value is None and component is not None else float(value)
 
 
 def check_rows(reward: Callable, rows: list[dict]) -> None:
-    """Let a reward, and each of its components, refuse rows before any work.
+    """Let a reward and each of its components refuse rows before the run starts.
 
-    By its `check_rows(rows)`, if it has one (as
-    `refimpl.pretrained.answers.math_correct`).
+    Calls their `check_rows(rows)`, if they have one, as
+    `refimpl.pretrained.answers.math_correct` does.
     """
     for part in (reward, *getattr(reward, "components", {}).values()):
         if hasattr(part, "check_rows"):
@@ -115,8 +118,9 @@ def scored(
 ) -> tuple[list[float], dict[str, list[float]]]:
     """Call `reward`, and each of its `components` if it has them.
 
-    `components` is a dictionary name → reward function. With a function `total` (as
-    `refimpl.pretrained.rewards.Sum`) they decide the reward, else they are recorded.
+    `components` is a dictionary name → reward function. If `reward` has a function
+    `total` (as `refimpl.pretrained.rewards.Sum` has), the reward is computed from the
+    components; otherwise they are only recorded.
     """
     parts = {
         name: score(part, prompts, completions, columns, component=name)
@@ -137,7 +141,7 @@ def overlong_punishment(
         ((L_max − L_cache) − |y|) / L_cache     on the ramp
         −1                                      |y| > L_max
 
-    `length` |y| and `buffer` L_cache in tokens; the ramp ends at `max_length`, L_max.
+    `length` |y| and `buffer` L_cache are in tokens; `max_length` is L_max.
 
     Raises `UserError` unless 0 < buffer ≤ max_length.
     """
@@ -150,7 +154,7 @@ def overlong_punishment(
 
 
 def columns(rows: list[dict]) -> dict[str, list]:
-    """A task's rows as the columns that a reward function takes (TRL's signature)."""
+    """Convert a task's rows to the columns that a reward takes (TRL's signature)."""
     return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
 
 
@@ -158,7 +162,7 @@ PARTS = ("sample", "held_out", "reward", "habit", "habits")
 
 
 def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
-    """task.method(n, seed); raises `UserError` if it is no task, or these no rows."""
+    """Call task.method(n, seed). Raises `UserError` on an invalid task or rows."""
     missing = [part for part in PARTS if not hasattr(task, part)]
     if missing or isinstance(task, type):
         raise UserError(
@@ -169,7 +173,7 @@ def rows_of(task: Any, method: str, n: int, seed: int = 0) -> list[dict]:
     try:
         rows = getattr(task, method)(n, seed)
     except UserError:
-        raise  # a sentence already, as of a bad salt
+        raise  # its message is written for users
     except Exception as error:
         raise UserError(
             f"task.{method}({n}, {seed}) raised {one_line(error)}"

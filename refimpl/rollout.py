@@ -1,5 +1,6 @@
-"""The data of training: a `Rollout` as it was sampled, a `Batch` as it is learned
-from. Both have `rows(index)`, which also cuts unneeded padding off.
+"""The data of training: a `Rollout` is what was sampled, a `Batch` what is trained on.
+
+Both have `rows(index)`, which also cuts off padding that is no longer needed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +14,12 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 FREE = -1
-"""Stands for an expert that was not recorded: there the router chooses itself."""
+"""Marks an expert that was not recorded. In a replay the router chooses there."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """B responses and what was known when they were sampled.
+    """B responses, with the numbers recorded when they were sampled.
 
     `ids` holds prompt and response without a gap, right-padded: every real token then
     sits at its true position, and causal attention needs no mask. `logp` is the
@@ -26,8 +27,9 @@ class Rollout:
     top_k and top_p, where one of them is on), nats; `mask` is 1 through EOS, and may
     have holes (tokens that the policy did not write). `group` numbers the prompts.
 
-    Of a mixture of experts, if recorded: `experts`, the ones that each token of `ids`
-    visited (FREE where it was never read), and the router's log-probs of them, nats.
+    For a mixture of experts, if recorded: `experts` are those that each token of `ids`
+    visited (FREE where it was never read), `router_logp` the router's log-probs of
+    them, nats.
     """
 
     ids: Int[Tensor, "B L"]
@@ -71,32 +73,38 @@ class Rollout:
         return len(self.ids)
 
     def rows(self, index: Int[Tensor, " b"]) -> "Rollout":
-        """The rows of `index`, with the padding that they no longer need cut off."""
+        """Select the rows of `index`, and cut off the padding that they do not need."""
         part = {name: x[index] for name, x in tensor_fields(self).items()}
         whole = replace(self, **part)
-        span = whole.span.clamp(min=1)  # also if all is hole
+        span = whole.span.clamp(min=1)  # a column even if all is masked
         width = widths(int(span.max()), int((whole.prompt_length + span).max()))
         return replace(whole, **{n: part[n][:, : width[n]] for n in width if n in part})
 
     @torch.no_grad()
     def in_parts(self, read: Callable, size: int) -> dict[str, Tensor]:
-        """Call `read(part)`, which returns tensors by name, on micro-batches of so many
-        rows, and put the results together."""
-        every = torch.arange(len(self), device=self.ids.device)
-        found = [read(self.rows(index)) for index in every.split(size)]
+        """Call `read(part)` on micro-batches of `size` rows, and join the results.
+
+        `read` returns tensors by name.
+        """
+        rows = torch.arange(len(self), device=self.ids.device)
+        results = [read(self.rows(index)) for index in rows.split(size)]
+        # A part is as wide as its longest response: pad (B, T) and (B, L, layers, k).
         width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
         return {
-            name: torch.cat([pad_columns(part[name], width[x.ndim]) for part in found])
-            for name, x in found[0].items()
+            name: torch.cat(
+                [pad_columns(part[name], width[x.ndim]) for part in results]
+            )
+            for name, x in results[0].items()
         }
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
-        """One rollout out of several, groups numbered on."""
+        """Concatenate rollouts, and give the groups of each part new ids."""
         longest = max(part.mask.shape[1] for part in parts)
         width = widths(longest, max(part.ids.shape[1] for part in parts))
         joined, groups, first = {}, [], 0
         for part in parts:
+            # Two rounds of sampling both count from 0, but answer different prompts.
             groups.append(part.group + first)
             first = int(groups[-1].max()) + 1
         for name in tensor_fields(parts[0]):
@@ -108,35 +116,35 @@ class Rollout:
         return cls(**joined | {"group": torch.cat(groups)})
 
     def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """The responses as text, without the token that ended them.
+        """Decode the responses, without the token that ended them.
 
-        Any other special token is shown: a verifier must see what was written, and
-        `#1<unk>2` is not `#12`.
+        Other special tokens are kept, because `#1<unk>2` is not the answer `#12`.
         """
         rows = zip(self.completion_ids(), self.truncated.tolist())
-        written = [ids if cut else ids[:-1] for ids, cut in rows]
-        return tokenizer.batch_decode(written, skip_special_tokens=False)
+        completions = [ids if cut else ids[:-1] for ids, cut in rows]
+        return tokenizer.batch_decode(completions, skip_special_tokens=False)
 
     def completion_ids(self) -> list[list[int]]:
-        """The tokens of each response, with the one that ended it."""
+        """Return the tokens of each response, including the one that ended it."""
         rows = zip(self.tokens.tolist(), self.mask.bool().tolist())
         return [list(compress(tokens, keep)) for tokens, keep in rows]
 
 
-def tensor_fields(flow: "Rollout | Batch") -> dict[str, Tensor]:
-    """The fields that hold a tensor, by name."""
-    given = {field.name: getattr(flow, field.name) for field in fields(flow)}
-    return {name: x for name, x in given.items() if isinstance(x, Tensor)}
+def tensor_fields(data: "Rollout | Batch") -> dict[str, Tensor]:
+    """Return the fields that hold a tensor, by name."""
+    values = {field.name: getattr(data, field.name) for field in fields(data)}
+    return {name: x for name, x in values.items() if isinstance(x, Tensor)}
 
 
 def widths(response: int, whole: int) -> dict[str, int]:
-    """The number of tokens along the second dimension of each field that has one."""
+    """Return the width in tokens of each field (B, T) or (B, L, …), by its name."""
     per_token = dict.fromkeys(("mask", "logp", "entropy"), response)
     return per_token | dict.fromkeys(("ids", "experts", "router_logp"), whole)
 
 
 def pad_columns(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
-    """`x` (B, n, …) with its second dimension padded to `to`."""
+    """Pad the second dimension of `x`, (B, n, …), to `to`."""
+    # F.pad takes pairs from the last dimension backwards.
     return F.pad(x, (0, 0) * (x.ndim - 2) + (0, to - x.shape[1]), value=fill)
 
 
@@ -144,11 +152,12 @@ def pad_columns(x: Tensor, to: int, fill: int | float = 0) -> Tensor:
 class Batch:
     """A rollout with everything that stays constant during its K updates.
 
-    `mask` says which tokens have a loss: the rollout's, less what is filtered out.
-    `old_logp` is π_old's; `rollout.logp` the sampler's, the same unless they differ by
-    intent (`TrainConfig.mismatch`). `rollout.experts` are those that π_old visited.
-    `old_values` and `targets` are a critic's, in reward units. `tokens` (by `mask`) and
-    `responses` are how many the mini-batch has of which this is a part.
+    `mask` is 1 on tokens that have a loss: the rollout's mask, without the responses
+    that were filtered out. `old_logp` is log π_old, nats. `rollout.logp` is the
+    sampler's, and equal to it unless the two policies differ (`TrainConfig.mismatch`).
+    `rollout.experts` are those that π_old visited. `old_values` and `targets` belong to
+    a critic, in reward units. `tokens` (by `mask`) and `responses` count the whole
+    mini-batch of which this is a part.
     """
 
     rollout: Rollout
@@ -165,8 +174,9 @@ class Batch:
         return len(self.rollout)
 
     def rows(self, index: Int[Tensor, " b"]) -> "Batch":
-        """The rows of `index`, with the padding that they no longer need cut off."""
+        """Select the rows of `index`, and cut off the padding that they do not need."""
         part = self.rollout.rows(index)
+        # `tokens` and `responses` are scalars and stay those of the mini-batch.
         own = {name: x for name, x in tensor_fields(self).items() if x.ndim}
         own = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
         return replace(self, rollout=part, **own)
@@ -174,30 +184,33 @@ class Batch:
     def minibatches(
         self, n: int, epochs: int, generator: torch.Generator
     ) -> Iterator["Batch"]:
-        """n shuffled mini-batches of whole groups, in each of so many epochs."""
+        """Yield n shuffled mini-batches of whole groups in each of `epochs` epochs."""
         group = self.rollout.group
+        # Groups stay whole, because some normalisers average over a group's tokens.
         groups = group.unique()
         for _ in range(epochs):
             order = groups[torch.randperm(len(groups), generator=generator)]
             for chosen in order.tensor_split(min(n, len(order))):
                 mini = self.rows(torch.isin(group, chosen).nonzero()[:, 0])
+                # If all responses are filtered out, the shares are 0 / 1, not NaN.
                 count = mini.mask.sum().clamp(min=1)
                 responses = count.new_full((), len(mini))
                 yield replace(mini, tokens=count, responses=responses)
 
     def informative_rows(self, keep_all: bool) -> Int[Tensor, " b"]:
-        """The rows of groups with some advantage that is not 0; at least one row.
+        """Return the rows of groups with some Â ≠ 0, and at least one row.
 
-        The others have no gradient, because Â is 0 where rewards are equal. Once a
-        policy is good, that is most of a rollout. `keep_all`: all rows, if a term such
-        as a KL also acts on those without an advantage.
+        The other groups have equal rewards, Â = 0 and no gradient. Once a policy is
+        good, they are most of a rollout. `keep_all` returns all rows, for a loss term
+        such as a KL that also acts where Â = 0.
         """
         group = self.rollout.group
         if keep_all:
             return torch.arange(len(group), device=group.device)
         learns = (self.advantages * self.mask != 0).any(-1)
-        kept = ((group[:, None] == group) & learns).any(-1).nonzero()[:, 0]
-        return kept if len(kept) else kept.new_zeros(1)
+        rows = ((group[:, None] == group) & learns).any(-1).nonzero()[:, 0]
+        # Without any row an update would have neither a loss nor metrics.
+        return rows if len(rows) else rows.new_zeros(1)
 
     def micro_batches(
         self,
@@ -206,10 +219,16 @@ class Batch:
         size: int,
         by_group: bool = False,
     ) -> Iterator[tuple["Batch", Float[Tensor, "b t"]]]:
-        """Slices of `rows` with their weights, sorted by length so that little of each
-        is padding; `by_group`: by the longest of a group, which stays together."""
+        """Yield micro-batches of `size` rows, each with its part of `weight`.
+
+        Rows are sorted by length, so that a micro-batch holds little padding. With
+        `by_group`, groups are sorted by their longest row, and the rows of one group
+        stay together.
+        """
         length = self.rollout.end
         if by_group:
+            # A sort key per row: its group's longest row first, then the group's first
+            # row, which separates groups that are equally long.
             same = self.rollout.group[:, None] == self.rollout.group
             longest = torch.where(same, length, 0).amax(1)
             length = longest * len(self) + same.int().argmax(1)

@@ -2,8 +2,8 @@
 
     Rounded(Delayed(Policy(model), rollouts=2), "int8")
 
-Each has a `model`, which computes what the sampler does, in the precision `dtype`; and
-`sync` delivers the weights of the policy: before the first rollout, and after updates.
+Each samples with its own `model`, in the precision `dtype`. `sync` gives it the weights
+of the policy, before the first rollout and after the updates of each.
 """
 
 import torch
@@ -16,7 +16,7 @@ from refimpl.sampling import Policy
 
 
 class CopiedSampler(Policy):
-    """Another sampler, with a copy of its weights."""
+    """A sampler that copies the model of another sampler, and changes the copy."""
 
     def __init__(self, sampler: Policy):
         model, records = frozen_copy(sampler.model), sampler.records
@@ -25,7 +25,7 @@ class CopiedSampler(Policy):
 
 
 class Delayed(CopiedSampler):
-    """Its weights are the policy's of so many rollouts ago, or the first ones."""
+    """A sampler with the policy's weights of `rollouts` rollouts ago, or the first."""
 
     def __init__(self, policy: Policy, rollouts: int):
         super().__init__(policy)
@@ -34,19 +34,19 @@ class Delayed(CopiedSampler):
         self.copies = [copy for p, copy in pairs if p.requires_grad]
 
     def sync(self) -> None:
-        """Keep the policy's weights of now, and take over the oldest that are kept."""
+        """Store the policy's current weights, and load the oldest stored ones."""
         self.past.append(weights(self.sampler.model))
         del self.past[: -self.rollouts - 1]
         nn.utils.vector_to_parameters(self.past[0], self.copies)
 
 
 class Rounded(CopiedSampler):
-    """Its weights are those of another sampler, rounded to int8.
+    """A sampler whose weights are those of another sampler, rounded to int8.
 
         w ← s · round(w / s)    s = max |w| of the row / 127
 
-    for each row of each matrix, but for the embeddings, the output layer, routers and a
-    LoRA, which engines leave alone. Activations stay as they are ("weight-only").
+    for each row of each matrix, except embeddings, output layer, routers and LoRA,
+    which engines do not round. Activations are not rounded ("weight-only").
     """
 
     def __init__(self, sampler: Policy):
@@ -54,7 +54,7 @@ class Rounded(CopiedSampler):
         self.rounds = _matrices(self.model)
 
     def sync(self) -> None:
-        """Round the weights as they are now."""
+        """Synchronise the other sampler, and round its weights."""
         self.sampler.sync()
         exact = self.sampler.model.named_parameters()
         for (name, p), copy in zip(exact, self.model.parameters(), strict=True):
@@ -62,7 +62,7 @@ class Rounded(CopiedSampler):
 
 
 def _matrices(model: Model) -> set[str]:
-    """The names of what an engine rounds."""
+    """Return the names of the weights that an engine rounds."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     layers: list[nn.Module] = [layer for layer in ends if layer is not None]
     layers += routers(model)
@@ -76,7 +76,7 @@ def _matrices(model: Model) -> set[str]:
 
 
 def rounded(w: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
-    """Each row of `w` as 255 steps of one size."""
+    """Round each row of `w` to multiples of max |w| / 127."""
     rows = w.flatten(0, -2)
     scale = (rows.abs().amax(-1) / 127).clamp(min=torch.finfo(w.dtype).tiny)
     zero = torch.zeros_like(scale, dtype=torch.int32)

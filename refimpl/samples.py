@@ -1,4 +1,4 @@
-"""Samples: what a person reads along a run."""
+"""Samples of a run's responses, for a person to read."""
 
 import contextlib
 import sys
@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 from tqdm.auto import tqdm
 
 KEPT = 4
-"""The number of samples that are kept per rollout."""
+"""Samples per rollout."""
 HEAD, TAIL = 140, 60
-"""Characters of a long completion that are printed; all of it is kept."""
+"""Printed characters of a long completion; the history holds all of it."""
 
 
 def chosen(step: int, prompts, completions, rewards, group_size: int) -> list[dict]:
-    """The first response to each of the first four prompts, as plain dictionaries.
+    """Return the first response to each of the first four prompts, as dictionaries.
 
-    Not the best or the worst: these would show how far a policy can stray, not how it
-    mostly behaves. Where there are fewer prompts, second responses follow.
+    The best or worst responses would show extremes instead of typical behaviour. If
+    there are fewer prompts, second responses follow.
     """
     order = sorted(range(len(prompts)), key=lambda i: (i % group_size, i // group_size))
     names = ("step", "prompt", "completion", "reward")
@@ -27,12 +27,12 @@ def chosen(step: int, prompts, completions, rewards, group_size: int) -> list[di
 
 
 def line(sample: dict, special: Collection[str] = ()) -> str:
-    """A sample as one line of printable characters, its prompt as the last line of it
-    that says something: a chat template ends with the header of the answer to come,
-    which begins with one of the `special` tokens.
+    """Format a sample as one line of printable characters.
 
-    The texts are a model's: as Python literals they can neither break the line nor
-    move the cursor, change colours or reverse the direction of writing.
+    Shows the last line of the prompt that has text. A chat template ends with the
+    header of the answer, which begins with one of the `special` tokens and is skipped.
+    Texts are printed as Python literals, so that they cannot break the line, move the
+    cursor, change colours or reverse the direction of writing.
     """
     lines = [text for text in sample["prompt"].splitlines() if text.strip()]
     spoken = [text for text in lines if not text.strip().startswith(tuple(special))]
@@ -49,9 +49,9 @@ def line(sample: dict, special: Collection[str] = ()) -> str:
 
 
 def show(samples: Sequence[dict], special: Collection[str] = ()) -> None:
-    """Print samples above the progress bar, whatever the terminal can display."""
+    """Print samples above the progress bar; escape what the terminal cannot display."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    with contextlib.suppress(OSError):  # nobody reads on, and the run need not end
+    with contextlib.suppress(OSError):  # a closed pipe need not end the run
         for sample in samples:
             text = line(sample, special).encode(encoding, "backslashreplace")
             tqdm.write(text.decode(encoding))

@@ -1,7 +1,7 @@
-"""Sampling responses: token by token, with a key-value cache.
+"""Sampling: responses are drawn token by token, with a key-value cache.
 
-`logprobs.log_probs` reads the same responses at once, and the two must agree. Both
-divide the logits by the temperature, so π_old is the policy that really sampled.
+`logprobs.log_probs` computes the same log-probs in one pass, and the two must agree.
+Both divide the logits by the temperature, so that π_old is the policy that sampled.
 """
 
 import contextlib
@@ -17,7 +17,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from refimpl import seeds
-from refimpl.models import Model, cache_name, cast_once, check_pair, precision, wide
+from refimpl.models import (
+    Model,
+    at_least_float32,
+    cache_name,
+    cast_once,
+    check_pair,
+    precision,
+)
 from refimpl.moe import recorded, routed
 from refimpl.rollout import Rollout
 from refimpl.validation import (
@@ -34,7 +41,7 @@ from refimpl.validation import (
 class Sampling(NamedTuple):
     """Settings of the sampler: G responses per prompt, lengths in tokens.
 
-    Which tokens may be drawn: top_k and top_p; None, and top_p = 1, remove none.
+    top_k and top_p restrict the tokens that may be drawn; None and top_p = 1 do not.
     """
 
     group_size: int = 1
@@ -47,18 +54,18 @@ class Sampling(NamedTuple):
 def log_distribution(
     logits: Float[Tensor, "... V"], sampling: Sampling
 ) -> Float[Tensor, "... V"]:
-    """Log-probs, nats, of the distribution that is drawn from; −∞ for what is removed.
+    """Log-probs, nats, of the distribution to draw from; −∞ for removed tokens.
 
-    In this order, as in transformers, each on what the one before it left:
+    Applied in this order, as in transformers, each to the result of the one before:
 
         temperature   logits / temperature
         top_k         the k most likely, and all that tie with the k-th
         top_p         the fewest of the most likely with Σ p ≥ top_p (Holtzman et al.
                       2019, 1904.09751)
 
-    The most likely token always stays. Σ p = 1 over those that are kept.
+    The most likely token always stays. Σ p = 1 over the remaining tokens.
     """
-    logits = wide(logits)
+    logits = at_least_float32(logits)
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
     if sampling.top_k is not None:
@@ -66,7 +73,7 @@ def log_distribution(
         logits = logits.masked_fill(logits < kth, -torch.inf)
     if sampling.top_p not in (None, 1):
         prob, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
-        enough = prob.cumsum(-1) - prob >= sampling.top_p  # without the token itself
+        enough = prob.cumsum(-1) - prob >= sampling.top_p  # mass before the token
         logits = logits.masked_fill(enough.scatter(-1, order, enough), -torch.inf)
     return logits.log_softmax(-1)
 
@@ -84,16 +91,17 @@ def sample(
     top_k: Count | None = None,
     seed: Seed = 0,
 ) -> Rollout:
-    """`group_size` responses to each prompt; rows of one prompt stand together.
+    """Sample `group_size` responses to each prompt; rows of a prompt are adjacent.
 
     The same seed gives the same responses; the global generator is not touched.
-    `top_k` and `top_p` draw from a part of the vocabulary, after the temperature (see
-    `log_distribution`; None: all of it). `logp` and `entropy` are then those of the
-    distribution drawn from, no longer the policy's: `log_probs` gives less.
+    `max_new_tokens` is in tokens. `top_k` and `top_p` restrict the vocabulary after the
+    temperature (see `log_distribution`; None: all of it). `logp` and `entropy`, nats,
+    are then those of the restricted distribution: `log_probs`, which reads the policy,
+    gives lower log-probs.
 
     Raises `UserError` if a prompt is empty, or a prompt and `max_new_tokens` together
-    are longer than the model allows. There is no temperature 0, for it leaves no
-    distribution to take a log-prob of; 0.01 is close to it.
+    are longer than the model allows. Temperature 0 is not allowed, because a log-prob
+    needs a distribution; 0.01 is close to it.
     """
     encoded = encode(model, tokenizer, prompts, max_new_tokens)
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
@@ -101,7 +109,7 @@ def sample(
     ends = end_tokens(model, tokenizer)
     with without_dropout(model), cast_once(model):
         rollout = sample_ids(model, encoded, ends, sampling, generator)
-    # Tensors born in inference mode cannot enter a graph; copies of their rows can.
+    # Tensors made in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
 
 
@@ -113,29 +121,30 @@ def sample_ids(
     sampling: Sampling,
     generator: torch.Generator,
 ) -> Rollout:
-    """`sample` on token ids. Rows leave when they end; padding, never read, is 0."""
+    """Sample responses to prompts of token ids; padding is 0 and never read."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
-    row = torch.arange(len(encoded) * G, device=device)  # that are still being written
-    drawn: list[tuple[Tensor, ...]] = []
-    # 1. Read the prompts, each once for its G responses.
+    row = torch.arange(len(encoded) * G, device=device)  # of unfinished responses
+    draws: list[tuple[Tensor, ...]] = []
+    # 1. Read each prompt once: its G responses share the cache up to there.
     reader = decoder(model)(model, encoded, limit)
     logits = reader.prompts(G)
     for t in range(limit):
-        # 2. Draw a token for every row, and keep what was known of it.
+        # 2. Draw a token per row. Record its log-prob now: it is log μ, exactly.
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
-        step = draw_token(prob, generator)
+        token = draw_token(prob, generator)
         entropy = -prob.mul_(log_prob).nansum(-1)  # 0 · log 0 is 0
-        drawn.append((row, step, log_prob.gather(1, step), entropy))
-        # 3. Drop the rows that have ended.
-        going = (step != ends).all(-1).nonzero()[:, 0]
-        row, step = row[going], step[going]
-        # 4. Read what was drawn, if anything follows.
+        draws.append((row, token, log_prob.gather(1, token), entropy))
+        # 3. Drop finished rows, so that a long response does not make all others wait.
+        going = (token != ends).all(-1).nonzero()[:, 0]
+        row, token = row[going], token[going]
+        # 4. Read the new tokens. The last ones need no pass, for nothing follows them.
         if not len(row) or t == limit - 1:
             break
         reader.keep(going)
-        logits = reader.next(step)
-    rollout = written(encoded, drawn, ends, sampling)
+        logits = reader.next(token)
+    rollout = to_rollout(encoded, draws, ends, sampling)
+    # A diverged policy ends the run here, before NaN reaches the loss and the history.
     if not rollout.logp.isfinite().all():
         raise UserError(
             "the policy's log-probs are no longer finite: it has diverged, or its "
@@ -144,20 +153,24 @@ def sample_ids(
     return rollout
 
 
-def written(
+def to_rollout(
     encoded: list[list[int]],
-    drawn: list[tuple[Tensor, ...]],
+    draws: list[tuple[Tensor, ...]],
     ends: Int[Tensor, " n"],
     sampling: Sampling,
 ) -> Rollout:
-    """The rollout of prompts and of what was drawn: of each step the rows, with their
-    tokens, log-probs and entropies."""
-    row, token, logp, entropy = (torch.cat(column) for column in zip(*drawn))
-    G, limit, device = sampling.group_size, sampling.max_new_tokens, row.device
-    count = torch.tensor([len(rows) for rows, *_ in drawn])
-    step = torch.arange(len(drawn)).repeat_interleave(count).to(device)
+    """Make a rollout from prompts and draws.
 
-    def laid(values: Tensor) -> Shaped[Tensor, "B T"]:
+    A draw holds, for one step, the unfinished rows with their tokens, log-probs and
+    entropies.
+    """
+    row, token, logp, entropy = (torch.cat(column) for column in zip(*draws))
+    G, limit, device = sampling.group_size, sampling.max_new_tokens, row.device
+    # Steps get shorter as rows finish. (row, step) is the place of each number.
+    count = torch.tensor([len(rows) for rows, *_ in draws])
+    step = torch.arange(len(draws)).repeat_interleave(count).to(device)
+
+    def as_table(values: Tensor) -> Shaped[Tensor, "B T"]:
         table = values.new_zeros(len(encoded) * G, limit)
         table[row, step] = values
         return table
@@ -166,20 +179,22 @@ def written(
     group = torch.arange(len(encoded)).repeat_interleave(G).to(device)
     length = torch.tensor([len(prompt) for prompt in encoded], device=device)[group]
     ids = F.pad(ids.to(device), (0, limit))[group]
+    # The response begins right after its prompt: no gap, so no attention mask later.
     ids[row, length[row] + step] = token[:, 0]
-    ended = laid((token == ends).any(-1))
-    mask = laid(torch.ones_like(row, dtype=torch.float32))
-    logp, entropy = laid(logp[:, 0]), laid(entropy)
+    ended = as_table((token == ends).any(-1))
+    mask = as_table(torch.ones_like(row, dtype=torch.float32))
+    logp, entropy = as_table(logp[:, 0]), as_table(entropy)
     return Rollout(ids, length, mask, logp, entropy, ~ended.any(-1), group)
 
 
 def draw_token(
     prob: Float[Tensor, "B V"], generator: torch.Generator | None = None
 ) -> Int[Tensor, "B 1"]:
-    """One token per row, token v with probability `prob[:, v]`; never one of 0.
+    """Draw one token per row, token v with probability `prob[:, v]`.
 
-    The largest p / Exp(1) wins, as in `torch.multinomial`. That function also checks
-    the sum of every row, for which a GPU has to wait.
+    Takes the argmax of p / Exp(1), as `torch.multinomial` does. That function also
+    checks the sum of each row, for which a GPU has to wait. A token of probability 0 is
+    never drawn.
     """
     clocks = torch.empty_like(prob).exponential_(generator=generator)
     return torch.div(prob, clocks, out=clocks).argmax(-1, keepdim=True)
@@ -187,7 +202,7 @@ def draw_token(
 
 @contextlib.contextmanager
 def without_dropout(model: Model) -> Iterator[None]:
-    """In eval mode inside the block, as before after it."""
+    """Put the model into eval mode, and restore its mode after the block."""
     before = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -198,7 +213,7 @@ def without_dropout(model: Model) -> Iterator[None]:
 
 
 def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
-    """All tokens that end a response: the tokenizer's and the generation config's."""
+    """Return all tokens that end a response, of tokenizer and generation config."""
     config = getattr(model, "generation_config", None)
     more = getattr(config, "eos_token_id", None)
     more = more if isinstance(more, list | tuple) else [more]
@@ -207,6 +222,7 @@ def end_tokens(model: PreTrainedModel, tokenizer) -> Int[Tensor, " n"]:
 
 
 def unknown(tokenizer: PreTrainedTokenizerBase, character: str) -> bool:
+    """True if the tokenizer maps `character` to its unknown token."""
     ids = tokenizer(character, add_special_tokens=False)["input_ids"]
     return tokenizer.unk_token_id in ids
 
@@ -217,14 +233,14 @@ def encode(
     prompts: Collection[str],
     max_new_tokens: int,
 ) -> list[list[int]]:
-    """Prompts as token ids, with one BOS token where both would write one.
+    """Encode prompts as token ids, with one BOS token instead of two.
 
-    Many chat templates begin with it, and many tokenizers add it: a model that finds
-    two was never trained on that.
+    Many chat templates begin with a BOS token, and many tokenizers add one. Models are
+    not trained on prompts that begin with two.
 
-    Raises `UserError` if the tokenizer has tokens that the model does not know, and if
-    a prompt has no token, has characters that the tokenizer does not know, is ended,
-    or leaves too little room for a response.
+    Raises `UserError` if the tokenizer has tokens that the model lacks, or if a prompt
+    has no token, has characters unknown to the tokenizer, ends with EOS, or leaves too
+    little room for a response.
     """
     check_pair(model, tokenizer)
     if tokenizer.eos_token.isdigit():
@@ -236,7 +252,7 @@ def encode(
         raise UserError("prompts must be at least one text, got none")
     try:
         rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
-    except Exception as error:  # half a surrogate pair is no Unicode
+    except Exception as error:  # such as half a surrogate pair
         raise UserError(
             f"the tokenizer cannot read the prompts ({one_line(error)}): each must be "
             "a text of whole characters"
@@ -278,24 +294,27 @@ def encode(
 
 
 class Decoder:
-    """P prompts, then `copies` of each; `room` for so many tokens more.
+    """Next-token logits for a batch of prompts, and then for their responses.
 
-    Its columns: padding, prompt, response. `attention` says which of them a row reads.
+    `room` is the largest number of response tokens. The columns are left padding,
+    prompt and response; `attention` (rows, columns) is True where a row may attend.
     """
 
     def __init__(self, model: Model, prompts: list[list[int]], room: int):
         self.model, self.end = model, 0
         self.cache, self.cached = DynamicCache(config=model.config), cache_name(model)
         rows = [torch.tensor(prompt) for prompt in prompts]
+        # Padded on the left: then the next token of every row has the same column.
         self.ids = pad_sequence(rows, True, padding_side="left").to(model.device)
         length = torch.tensor([len(row) for row in rows], device=model.device)
         width = self.ids.shape[1]
         column = torch.arange(width + room, device=model.device)
         self.attention = column >= width - length[:, None]
+        # Positions count real tokens, so padding does not change what a row computes.
         self.position = (self.attention.cumsum(-1) - 1).clamp(min=0)
 
     def prompts(self, copies: int) -> Float[Tensor, "B V"]:
-        """Logits after each prompt, `copies` times."""
+        """Compute the logits after each prompt, and repeat them `copies` times."""
         logits = self.forward(self.ids)
         self.cache.batch_repeat_interleave(copies)
         for name in ("attention", "position"):
@@ -303,7 +322,7 @@ class Decoder:
         return logits.repeat_interleave(copies, 0)
 
     def forward(self, ids: Int[Tensor, "b L"]) -> Float[Tensor, "b V"]:
-        """The logits after `ids`, which the rows have next."""
+        """Append `ids` to the rows, and compute the logits after them."""
         start, self.end = self.end, self.end + ids.shape[1]
         return self.model(
             ids,
@@ -315,12 +334,12 @@ class Decoder:
         ).logits[:, -1]
 
     def next(self, tokens: Int[Tensor, "B 1"]) -> Float[Tensor, "B V"]:
-        """The logits after one more token in each row."""
+        """Append one token per row, and compute the logits after it."""
         return self.forward(tokens)
 
     def keep(self, rows: Int[Tensor, " b"]) -> None:
-        """Go on with these rows alone."""
-        if len(rows) < len(self.attention):  # what is kept is copied
+        """Keep only these rows."""
+        if len(rows) < len(self.attention):  # selecting copies the cache
             self.attention, self.position = self.attention[rows], self.position[rows]
             self.cache.batch_select_indices(rows)
 
@@ -330,7 +349,7 @@ decoder_factories: list[Callable[[Model], type[Decoder] | None]] = []
 
 
 def decoder(model: Model) -> type[Decoder]:
-    """The fastest decoder that there is for this model."""
+    """Return the fastest decoder for this model."""
     return next(filter(None, (make(model) for make in decoder_factories)), Decoder)
 
 
@@ -339,10 +358,11 @@ def decoder(model: Model) -> type[Decoder]:
 
 @dataclass(eq=False, repr=False)
 class Policy:
-    """The sampler is the policy, but for its precision and the `noise` on its routers.
+    """A sampler with the policy's own weights, in the precision `dtype`.
 
-    `records`: of a mixture of experts, a rollout keeps the experts that were visited.
-    `past`: weights on their way to a sampler that lags, oldest first.
+    `noise` is the std of normal noise on its router logits. With `records`, a rollout
+    of a mixture of experts keeps the experts that were visited. `past` holds weights
+    that a delayed sampler has yet to use, oldest first.
     """
 
     model: Model
@@ -352,7 +372,7 @@ class Policy:
     past: list[Float[Tensor, " P"]] = field(default_factory=list)
 
     def sync(self) -> None:
-        """Nothing is to be delivered."""
+        """Take over the policy's weights. Does nothing here: they are shared."""
 
     def respond(
         self,
@@ -362,9 +382,11 @@ class Policy:
         noise_seed: int,
         **settings,
     ) -> Rollout:
-        """`sample` with the weights that are there; `settings` are those it takes."""
+        """Call `sample` with the current weights; `settings` are its keywords."""
         watched: Any = contextlib.nullcontext()
         if self.records:
+            # Noise has its own generator: with and without it, the same random numbers
+            # draw the tokens.
             generator = seeds.generator(noise_seed, self.model.device)
             watched = routed(self.model, noise=self.noise, generator=generator)
         with precision(self.model, self.dtype), watched as routing:

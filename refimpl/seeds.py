@@ -1,9 +1,9 @@
-"""Seeds: where every random number of a run comes from.
+"""Seeds: every random number of a run comes from a generator with a seed of its own.
 
-A run names its draws by seed. `REFIMPL_SALT=n` is an offset of all of them: it enters
-every seed (problems, demonstrations, initial weights, sampling, shuffles,
-evaluation). Unset, empty or 0 it changes nothing. A result that holds only for one salt
-was luck; `python -m tests.tools.other_runs` looks for such results in the notebooks.
+`REFIMPL_SALT=n` changes every seed (problems, demonstrations, initial weights,
+sampling, shuffles, evaluation). If it is unset, empty or 0, it has no effect. A result
+that holds only for one salt was luck; `python -m tests.tools.other_runs` looks for such
+results in the notebooks.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from refimpl.validation import UserError
 
 
 def salt() -> int:
-    """`$REFIMPL_SALT`, 0 if unset. Raises `UserError` if it is no whole number ≥ 0."""
+    """Return `$REFIMPL_SALT`, 0 if unset. Raises `UserError` if it is not ≥ 0."""
     text = os.environ.get("REFIMPL_SALT", "").strip() or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise UserError(
@@ -26,20 +26,20 @@ def salt() -> int:
 
 
 def salted(seed: int) -> int:
-    """`seed` itself without a salt; with one, a number that both decide.
+    """Combine `seed` with the salt; without a salt, return `seed`.
 
-    As torch takes it: any whole number ≥ 0, less what exceeds 63 bits.
+    The result has 63 bits, which torch accepts; higher bits of `seed` are dropped.
     """
     return _digest(f"{seed} salt {salt()}") if salt() else seed % 2**63
 
 
 def seed_for(seed: int, step: int, purpose: str) -> int:
-    """A seed of its own for every (run, rollout, purpose)."""
+    """Return the seed of a (run, rollout, purpose)."""
     return _digest(f"{seed} {step} {purpose}")
 
 
 def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator on `device`, seeded with `seed` and the salt."""
+    """Return a generator on `device`, seeded with `seed` and the salt."""
     return torch.Generator(device).manual_seed(salted(seed))
 
 

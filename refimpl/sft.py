@@ -1,9 +1,9 @@
 """SFT before RL: the policy that a training run starts from.
 
-RL can only reinforce what the policy already samples. So the policy is first shown
-demonstrations, in two stages: the *skill* (mostly careful answers, until it adds
-well), then the *habits* (briefly, the world's mix), so that it knows how to be careful
-but seldom is. RL then has to find the habit that the verifier pays.
+RL can only reinforce what the policy already samples. So the policy first learns from
+demonstrations, in two stages: the *skill* (mostly careful answers, until it adds well),
+then the *habits* (briefly, the world's mix). After that the policy is able to answer
+carefully but seldom does. RL then has to find the habit that the verifier rewards.
 """
 
 import contextlib
@@ -59,10 +59,12 @@ class WarmStart:
     batch_size: Count = 64
 
 
-@torch.inference_mode(False)  # with gradients, wherever it is called
+@torch.inference_mode(False)  # the caller may have switched gradients off
 def train(settings: WarmStart, device: str | torch.device = "cpu"):
-    """Train it, whatever is shipped or cached: the policy, and the loss of every step
-    in nats."""
+    """Train a policy by SFT, without looking for a shipped or cached one.
+
+    Returns the policy, and the loss of each step in nats.
+    """
     tokenizer, world, size = make_tokenizer(), settings.world, settings.batch_size
     model = build(settings.preset, tokenizer, settings.seed).to(device).train()
     optimizer = torch.optim.AdamW(
@@ -77,7 +79,7 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
     with one_thread(model), tqdm(total=total, desc="warm start (SFT)") as bar:
         for stage, (steps, peak, mix) in enumerate(stages):
             rows = world.demonstrations(steps * size, settings.seed * 10 + stage, mix)
-            rise = 0.1 if steps > 10 else 0.15  # of 10, torch would divide by 0
+            rise = 0.1 if steps > 10 else 0.15  # torch divides by rise · steps − 1
             schedule = torch.optim.lr_scheduler.OneCycleLR(
                 optimizer, peak, total_steps=steps, pct_start=rise, cycle_momentum=False
             )
@@ -95,7 +97,7 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
 
 
 def _loss(model, ids: Tensor, labels: Tensor, tokenizer) -> Tensor:
-    """Cross-entropy; a mixture of experts also pays for unbalanced visits."""
+    """Compute the cross-entropy, plus the load-balancing loss if there are experts."""
     if not is_moe(model):
         return model(ids, labels=labels, use_cache=False).loss
     with routed(model) as routing:
@@ -104,7 +106,7 @@ def _loss(model, ids: Tensor, labels: Tensor, tokenizer) -> Tensor:
 
 
 def _batches(rows, tokenizer, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids, labels), right-padded; the loss falls on the response, EOS included."""
+    """Yield (ids, labels), right-padded; only responses have labels, including EOS."""
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
     for first in range(0, len(rows), size):
         ids, labels = [], []
@@ -116,54 +118,54 @@ def _batches(rows, tokenizer, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield pad_sequence(ids, True, pad), pad_sequence(labels, True, -100)
 
 
-# Shipped, cached or trained on first use: the three policies that the chapters start
-# from are part of the package, and those of stored runs lie in a clone, so that every
-# machine starts from the same bits.
+# A policy is shipped, cached, or trained on first use. The three policies that the
+# chapters start from are part of the package, and those of stored runs are in a clone
+# of the repository, so that every machine starts from the same bits.
 
-RECIPE = 1  # raise it when the same settings would give another model
+RECIPE = 1  # increase it if the same settings would give another model
 SHIPPED = Path(__file__).parent / "starts"
 IN_A_CLONE = Path(__file__).parents[1] / "figures" / "data" / "starts"
 RECORD = "start.json"
 
 
 def cached(settings: WarmStart) -> Path:
-    """Its place in the cache."""
+    """Return the policy's folder in the cache."""
     salt = [seeds.salt()] if seeds.salt() else []
-    named = [RECIPE, torch.__version__, asdict(settings), *salt]
-    named += own_code(settings.world)
-    text = json.dumps(named, sort_keys=True)
+    parts = [RECIPE, torch.__version__, asdict(settings), *salt]
+    parts += own_code(settings.world)
+    text = json.dumps(parts, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / f"warm-start-{settings.preset}-{key}"
 
 
 def own_code(world: HabitWorld) -> list[str]:
-    """The methods of the world's classes that are not the package's.
+    """Return the source of a user's world: names and methods of its own classes.
 
-    Two worlds with the same fields may draw other problems or show other habits, so
-    what they demonstrate is part of a policy's name. Functions that a method calls
-    elsewhere are not: after a change there, ask for `fresh=True`.
+    Two worlds with the same fields may draw different problems or show different
+    habits, so their code is part of a policy's name. Functions that a method calls are
+    not part of it. After a change there, pass `fresh=True`.
     """
-    found = []
+    sources = []
     for kind in type(world).__mro__:
         if kind.__module__.split(".")[0] in ("refimpl", "builtins"):
             continue
-        found.append(kind.__qualname__)
+        sources.append(kind.__qualname__)
         for name, member in sorted(vars(kind).items()):
             function = inspect.unwrap(getattr(member, "__func__", member))
             if not inspect.isfunction(function) or name.startswith("__"):
                 continue
             try:
-                found.append(inspect.getsource(function))
-            except OSError:  # typed where no file holds it
-                found.append(marshal.dumps(function.__code__).hex())
-    return found
+                sources.append(inspect.getsource(function))
+            except OSError:  # typed into an interpreter, not a file
+                sources.append(marshal.dumps(function.__code__).hex())
+    return sources
 
 
 def shipped(settings: WarmStart) -> Path | None:
-    """Its folder in package or clone, if any; none with `REFIMPL_OWN_STARTS=1`.
+    """Return the policy's folder in package or clone; None if it is not shipped.
 
-    The record of a world that is not the package's names its class, as
-    "module.Class".
+    None, too, with `REFIMPL_OWN_STARTS=1`. The record of a user's world names its class
+    as "module.Class".
     """
     if os.environ.get("REFIMPL_OWN_STARTS", "0") not in ("", "0"):
         return None
@@ -178,7 +180,7 @@ def shipped(settings: WarmStart) -> Path | None:
 
 
 def weights_digest(settings: WarmStart) -> str:
-    """SHA-256 of its weights, as shipped or else cached; "" if they are nowhere."""
+    """Return the SHA-256 of the shipped or cached weights; "" if there are none."""
     record = (shipped(settings) or cached(settings)) / RECORD
     return json.loads(record.read_text("utf-8"))["sha256"] if record.exists() else ""
 
@@ -190,16 +192,18 @@ def warm_start(
     device: str | torch.device = "cpu",
     fresh: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[float]]:
-    """The warm-started policy, its tokenizer, and the SFT loss (nats) of every step.
+    """Load or train the warm-started policy.
 
-    At once if the package ships it, else from the cache, else trained and cached
-    (`tiny`: half a minute to two, by the core). `fresh` trains it in any case, and so
-    does `REFIMPL_OWN_STARTS=1` unless the cache holds one. `REFIMPL_SALT` changes
-    what is trained, not what is shipped. An interrupted run leaves nothing in the
-    cache. Processes that need the same policy wait for the first.
+    Returns it with its tokenizer and the SFT loss (nats) of each step. A policy that
+    the package ships is loaded at once; otherwise it comes from the cache, or is
+    trained and cached (`tiny` takes half a minute to two minutes on one core). `fresh`
+    trains it in any case. `REFIMPL_OWN_STARTS=1` ignores shipped policies.
+    `REFIMPL_SALT` changes policies that are trained, not those that are shipped. An
+    interrupted run leaves nothing in the cache, and processes that need the same policy
+    wait for the first.
 
-    Raises `UserError` if the world is no dataclass, if the policy is damaged or not
-    read by the installed version of transformers, and if the cache cannot be written.
+    Raises `UserError` if the world is not a dataclass, if the policy is damaged or the
+    installed version of transformers cannot read it, or if the cache cannot be written.
     """
     if not is_dataclass(settings.world):
         raise UserError(
@@ -221,7 +225,7 @@ def warm_start(
 
 
 def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
-    """Policy and losses. Raises `UserError` if they are not what was written."""
+    """Read policy and losses. Raises `UserError` if they are damaged."""
     try:
         start = json.loads((folder / RECORD).read_text("utf-8"))
         if digest(folder / "model.safetensors") != start["sha256"]:
@@ -243,7 +247,7 @@ def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:
 
 
 def _write(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
-    """Write to a temporary folder beside `folder`, then move it there in one step."""
+    """Write to a temporary folder next to `folder`, then move it there in one step."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         whole = Path(scratch) / "policy"
         model.save_pretrained(whole)
@@ -255,7 +259,7 @@ def _write(folder: Path, model: PreTrainedModel, losses: list[float]) -> None:
 
 @contextlib.contextmanager
 def no_progress_bar() -> Iterator[None]:
-    """Without transformers' bar: one small file needs none."""
+    """Switch off the progress bar of transformers: one small file needs none."""
     before = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -1,4 +1,4 @@
-"""Checks of what a user hands in: once, at the door, in one sentence of one class.
+"""Checks of a user's input, where it enters; all raise `UserError` with one sentence.
 
     @checked                                        settings: a class whose fields are
     class Settings:                                 checked when an object is made
@@ -7,8 +7,8 @@
     @guarded                                        a front door: a function whose
     def sample(prompts, *, group_size: Count = 1):  arguments are checked
 
-pydantic checks numbers and texts, jaxtyping the types and shapes of tensors. Behind the
-doors the contract is trusted, so that no check makes a training step wait.
+pydantic checks numbers and texts, jaxtyping the types and shapes of tensors. Functions
+that a front door calls check nothing again, so that no check slows a training step.
 """
 
 import contextlib
@@ -37,18 +37,18 @@ Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Nucleus = Annotated[float, Field(gt=0, le=1)]
-"""top_p: a nucleus holds at least one token, so 0 is no share of it."""
+"""top_p. It is above 0, because at least one token remains."""
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class UserError(ValueError):
-    """Something that was handed in cannot be meant: one sentence for the reader."""
+    """The user's input is invalid; the message is one sentence that says how."""
 
 
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def checked(cls: type[T]) -> type[T]:
-    """A frozen dataclass whose fields are checked; its tensors may hold any number."""
+    """Make a frozen dataclass whose fields are checked; tensors may hold any number."""
     made: Any = dataclass(frozen=True)(cls)
     made.__init__ = guarded(made.__init__, finite=False)
     made.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # for help
@@ -56,17 +56,17 @@ def checked(cls: type[T]) -> type[T]:
 
 
 def guarded(function: F, finite: bool = True) -> F:
-    """`function`, which raises `UserError` on the first argument that does not fit.
+    """Make `function` raise `UserError` on the first invalid argument.
 
-    A letter in the shapes of tensors is one size throughout a call. If `finite`, they
-    hold finite numbers, but outside a `mask` anything.
+    A letter in the shapes of tensors is the same size throughout a call. With `finite`,
+    tensors must hold finite numbers, except outside a `mask`.
     """
     signature = inspect.signature(function)
     owner = function.__qualname__.removesuffix(".__init__")
     names = [name for name in signature.parameters if name != "self"]
     fixed = all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values())
 
-    @functools.cache  # at the first call, when every class in an annotation exists
+    @functools.cache  # at the first call, when all annotated classes exist
     def checks() -> dict[str, Callable]:
         return {name: checker(name, k) for name, k in annotations(function).items()}
 
@@ -90,36 +90,42 @@ def guarded(function: F, finite: bool = True) -> F:
 
 
 def annotations(of: Any) -> dict[str, Any]:
-    """The types of a function's arguments, or of a dataclass's fields."""
+    """Return the types of a function's arguments, or of a dataclass's fields."""
     function: Any = vars(of)["__init__"] if isinstance(of, type) else of
     kinds = inspect.get_annotations(function, eval_str=True)
     return {name: kind for name, kind in kinds.items() if name != "return"}
 
 
 def checker(name: str, annotation: Any) -> Callable[..., Any]:
-    """A function that returns a value as plain, or raises a sentence about it and the
-    shapes of the tensors `beside` it."""
+    """Make a function that checks a value, and returns it as a plain one.
+
+    It raises `UserError` on an invalid value. For a tensor the message also has the
+    shapes of the tensors among `others`, the arguments of the same call.
+    """
     adapter: TypeAdapter = TypeAdapter(for_pydantic(annotation), config=STRICT)
 
-    def check(value: Any, beside: Mapping = MappingProxyType({})) -> Any:
+    def check(value: Any, others: Mapping = MappingProxyType({})) -> Any:
         try:
             return adapter.validate_python(plain(value))
         except ValidationError:
-            said = sentence(name, annotation, value)
-        others = {
-            n: x for n, x in beside.items() if isinstance(x, Tensor) and n != name
+            message = sentence(name, annotation, value)
+        tensors = {
+            n: x for n, x in others.items() if isinstance(x, Tensor) and n != name
         }
-        if others and isinstance(value, Tensor):
-            shapes = [f"{n} {tuple(x.shape)}" for n, x in others.items()]
-            said += f", beside {', '.join(shapes)}"
-        raise UserError(said)
+        if tensors and isinstance(value, Tensor):
+            shapes = [f"{n} {tuple(x.shape)}" for n, x in tensors.items()]
+            message += f", beside {', '.join(shapes)}"
+        raise UserError(message)
 
     return check
 
 
 def for_pydantic(kind: Any) -> Any:
-    """`kind`, of which pydantic checks numbers; of an object the class will do, which
-    for a tensor is its type and shape."""
+    """Convert a type to one that pydantic can check.
+
+    Numbers and texts stay. For other objects only the class is checked, which for a
+    jaxtyping tensor includes its dtype and shape.
+    """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in UNIONS:
         return functools.reduce(operator.or_, map(for_pydantic, inner))
@@ -131,13 +137,13 @@ def for_pydantic(kind: Any) -> Any:
 
 
 def holds(kind: Any, values: Any) -> bool:
-    """True if it is a collection of that type, and not a text."""
+    """True if `values` is a collection of objects of `kind`, and not a text."""
     several = isinstance(values, Collection) and not isinstance(values, str)
-    return several and (kind is Any or all(isinstance(one, kind) for one in values))
+    return several and (kind is Any or all(isinstance(x, kind) for x in values))
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Raise `UserError` unless a mask holds 0 and 1, and the others finite numbers."""
+    """Raise `UserError` unless a mask holds 0 and 1, and other tensors are finite."""
     mask = tensors.get("mask")
     if mask is not None and not ((mask == 0) | (mask == 1)).all():
         raise UserError("mask must hold only 0 and 1 (1 on response tokens, EOS in)")
@@ -148,12 +154,12 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             bad &= mask.bool() if value.ndim == mask.ndim else mask.bool().any(-1)
         if bad.any():
             place = bad.nonzero()[0].tolist()
-            found = value[tuple(place)].item()
-            raise UserError(f"{name} is {found} at {place}: it must be finite{where}")
+            number = value[tuple(place)].item()
+            raise UserError(f"{name} is {number} at {place}: it must be finite{where}")
 
 
 def plain(value: Any) -> Any:
-    """A NumPy or torch scalar as Python's own number; in a list or dict likewise."""
+    """Convert NumPy and torch scalars to Python's numbers, also in lists and dicts."""
     if type(value) is dict:
         return {k: plain(v) for k, v in value.items()}
     if type(value) in (list, tuple):
@@ -162,9 +168,9 @@ def plain(value: Any) -> Any:
 
 
 def from_text(name: str, annotation: Any, text: str) -> Any:
-    """`text` as what `annotation` says; several values stand with commas.
+    """Convert `text` to the type `annotation`; several values are separated by commas.
 
-    Raises `UserError` if it is something else.
+    Raises `UserError` if that is impossible.
     """
     if text.lower() == "none" and NoneType in typing.get_args(annotation):
         return None
@@ -177,7 +183,7 @@ def from_text(name: str, annotation: Any, text: str) -> Any:
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `UserError` naming the nearest name if one of `given` is unknown."""
+    """Raise `UserError`, with the nearest name, if one of `given` is unknown."""
     known, own = list(known), ""
     if "hyperparameters" in known:
         own = ". A loss's own go into hyperparameters={'epsilon': 0.2}"
@@ -198,12 +204,12 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def sentence(name: str, annotation: Any, value: Any) -> str:
-    """'epochs must be a whole number ≥ 1, got 0'."""
+    """Write a message such as 'epochs must be a whole number ≥ 1, got 0'."""
     return f"{name} must be {expected(annotation)}, got {shown(value)}"
 
 
 def expected(annotation: Any) -> str:
-    """A type with its range, in words: 'a number ≥ 0 and ≤ 1 or None'."""
+    """Describe a type with its range in words: 'a number ≥ 0 and ≤ 1 or None'."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         limits = [asdict(m) for x in inner[1:] for m in getattr(x, "metadata", [])]
@@ -223,7 +229,7 @@ def expected(annotation: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in an error message, cut off if it is long; of a tensor its shape."""
+    """Write a value for an error message: a tensor as its shape, a long one cut off."""
     if isinstance(value, Tensor):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     text = repr(value).replace("\n", " ")
@@ -231,19 +237,19 @@ def shown(value: Any) -> str:
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """An exception of somebody else's as part of a sentence."""
+    """Write another library's exception as part of a sentence."""
     words = [type(error).__name__, *([text] if (text := str(error)) else [])]
     return printable(" ".join(": ".join(words).split())[:limit])
 
 
 def printable(text: str) -> str:
-    """`text` without what moves a cursor, changes colours or ends a line: escaped."""
+    """Escape characters that move a cursor, change colours or end a line."""
     text = text.replace("\n", " ")
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """', did you mean …?' for an error message, or nothing."""
-    names = {str(one).lower(): one for one in known}
+    """Return ', did you mean …?' for an error message, or '' if no name is close."""
+    names = {str(x).lower(): x for x in known}
     close = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     return f", did you mean {names[close[0]]!r}?" if close else ""

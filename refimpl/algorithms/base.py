@@ -2,8 +2,8 @@
 
     loss = − Σ_{i,t} weight_{i,t} · objective_{i,t}
 
-An algorithm's file states the objective. The weight is all that has to do with
-averaging, made once per mini-batch by `refimpl.normalisers`.
+An algorithm's file states the objective. Averaging happens in the weight alone, which
+`refimpl.normalisers` make once per mini-batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class Tokens:
     """The arguments of an objective: all (B, T), floats, and finite everywhere.
 
     Outside the mask `logp`, `old_logp`, `advantages` and `weight` are 0. A gradient
-    flows through `logp` alone. `z` = log π_θ − log π_old, nats, is made of them.
+    flows through `logp` alone. `z` = log π_θ − log π_old, nats, is computed from both.
     """
 
     logp: Float[Tensor, "B T"]
@@ -47,15 +47,16 @@ class Objective(NamedTuple):
     """The value that an algorithm maximises at each token, and where its clip acts.
 
     **Contract.** `value` is (B, T), or (B, 1) where a response has one value for all
-    its tokens; finite on every response token. A method may have a gradient
-    where Â is 0, as DRO's penalty has; of all others the trainer skips responses whose
-    Â is 0 throughout (it tries, see `Algorithm.acts_without_advantage`). The averaging
-    is not its business.
+    its tokens; finite on every response token. A method may have a gradient where Â is
+    0, as DRO's penalty has. For all other methods the trainer skips responses whose Â
+    is 0 throughout (`Algorithm.acts_without_advantage` tests this). The value does not
+    include averaging.
 
-    `low` marks tokens beyond the lower bound, `high` those beyond the upper one, where
-    that changes the gradient: of a one-sided clip ("sign-aware", as TRL and verl count)
-    only those with Â < 0 that fell, and with Â > 0 that rose; of a bound that holds
-    whatever the sign (GLM-5, IPO, Kimi, CISPO's cap) all. None where there is no bound.
+    `low` marks tokens below the lower bound, `high` those above the upper one, where
+    the bound changes the gradient. For a one-sided clip ("sign-aware", as TRL and verl
+    count) these are tokens with Â < 0 that fell and with Â > 0 that rose. For a bound
+    that holds regardless of the sign (GLM-5, IPO, Kimi, CISPO's cap) these are all.
+    None if there is no bound.
     """
 
     value: Float[Tensor, "B T"] | Float[Tensor, "B 1"]
@@ -72,21 +73,21 @@ class LossResult(NamedTuple):
 
 @checked
 class Algorithm:
-    """One method: its objective, and what the trainer and the reader need beside it."""
+    """One method: its objective, and what else the trainer and the reader need."""
 
     name: str
     title: str
     paper: str
     parent: str | None
-    changed: str  # what is new against the parent
-    # Of (tokens, **hyperparameters); the annotations say which values are allowed
+    changed: str  # the difference from the parent
+    # f(tokens, **hyperparameters); the annotations define the allowed values
     objective: Callable[..., Objective]
-    advantages: Callable  # of a `Scored`, gives (B,) or (B, T): see `advantages.py`
+    advantages: Callable  # f(scored) → (B,) or (B, T): see `advantages.py`
     normaliser: Callable  # the paper's
-    critic: bool = False  # whether advantages need a value function
-    one_ratio: bool = False  # whether a response has one ratio for all its tokens
-    # Whose log-probs the trainer hands over as `old_logp`: π_old's, taken in a training
-    # pass before the first update, or the sampler's own, μ
+    critic: bool = False  # advantages need a value function
+    one_ratio: bool = False  # a response has one ratio for all its tokens
+    # The trainer passes these log-probs as `old_logp`: those of π_old, computed in a
+    # training pass before the first update, or those of the sampler, μ
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)
@@ -109,7 +110,7 @@ class Algorithm:
                 ) from None
 
     def child(self, *, name: str, title: str, changed: str, **replaced) -> "Algorithm":
-        """This method with something replaced, under a name of its own."""
+        """Return this method with some fields replaced, under a new name."""
         own = {"name": name, "title": title, "changed": changed, **replaced}
         return replace(self, parent=self.name, **own)
 
@@ -123,7 +124,7 @@ class Algorithm:
         weight: Shaped[Tensor, "B T"] | None = None,
         **hyperparameters,
     ) -> LossResult:
-        """−Σ weight · objective: the loss of a mini-batch, or a slice's share in it.
+        """Compute −Σ weight · objective, the loss of a mini-batch or a slice's share.
 
         **Arguments:**
 
@@ -150,7 +151,8 @@ class Algorithm:
             )
         now, old = (x[mask.bool()] for x in (tokens.logp, tokens.old_logp))
         above = [bool(x.any() and (x >= 0).all()) for x in (now, old)]
-        # A router's shift lifts one of them a little; p − log p is at least 1.
+        # A router's shift may raise log-probs slightly above 0. Probabilities handed in
+        # by mistake differ from log-probs by more, for p − log p ≥ 1.
         apart = now.any() and old.any() and (now - old).mean().abs() > 0.9
         if all(above) or (any(above) and apart):
             raise UserError(
@@ -166,7 +168,7 @@ class Algorithm:
     def loss(
         self, logp, old_logp, advantages, mask, weight, **hyperparameters
     ) -> tuple[Float[Tensor, ""], dict[str, Any]]:
-        """`policy_loss` behind the door: nothing is asked, metrics stay tensors."""
+        """Compute `policy_loss` without checks, and keep the metrics as tensors."""
         tokens = as_tokens(logp, old_logp, advantages, mask, weight)
         return weighted(self.objective(tokens, **hyperparameters), tokens)
 
@@ -177,7 +179,7 @@ class Algorithm:
 
     @cached_property
     def defaults(self) -> Mapping:
-        """Hyperparameter → the paper's value, read off the objective's signature."""
+        """Hyperparameter → the paper's value, from the objective's signature."""
         return MappingProxyType({p.name: p.default for p in self._keywords})
 
     @cached_property
@@ -194,7 +196,9 @@ class Algorithm:
         return {name: checker(name, kind) for name, kind in self.annotations.items()}
 
     def check_hyperparameters(self, given: Mapping) -> dict:
-        """`given` as the objective takes it: plain values, `epsilon` as both bounds.
+        """Convert `given` to the objective's arguments: plain values, both bounds.
+
+        `epsilon` stands for both `epsilon_low` and `epsilon_high`.
 
         Raises `UserError` on an unknown name or a value out of range.
         """
@@ -208,7 +212,10 @@ class Algorithm:
         return values
 
     def checked_objective(self, tokens: Tokens, hyperparameters: Mapping) -> Objective:
-        """The objective; `UserError` on another shape, or if it is not finite."""
+        """Call the objective.
+
+        Raises `UserError` if its shape is wrong, it is not finite, or has no gradient.
+        """
         objective = self.objective(tokens, **hyperparameters)
         (rows, width), who = tokens.mask.shape, f"the objective of {self.name}"
         shape = getattr(getattr(objective, "value", None), "shape", None)
@@ -233,12 +240,11 @@ class Algorithm:
             )
         return objective
 
-    @torch.inference_mode(False)  # so that there is a gradient, wherever it is asked
+    @torch.inference_mode(False)  # the caller may have switched gradients off
     def acts_without_advantage(self, **hyperparameters) -> bool:
-        """True if the objective has a gradient where Â = 0, tried on four tokens.
+        """Test on four tokens if the objective has a gradient where Â = 0.
 
-        Raises `UserError` on an objective that cannot be used, or has no gradient at
-        all.
+        Raises `UserError` on an objective that cannot be used, or has no gradient.
         """
         logp = torch.tensor([[-1.0, -0.2], [-0.5, -2.0]], requires_grad=True)
         old_logp = torch.tensor([[-0.7, -0.5], [-0.5, -0.1]])
@@ -255,22 +261,24 @@ class Algorithm:
 
 
 def as_tokens(logp, old_logp, advantages, mask, weight) -> Tokens:
-    """All as (B, T) floats, 0 outside the mask."""
+    """Convert all arguments to (B, T) floats that are 0 outside the mask."""
     if advantages.ndim == 1:
         advantages = advantages[:, None]
-    wide, response = torch.promote_types(logp.dtype, torch.float32), mask.bool()
+    # Half precision cannot hold small log-ratios, and padding may hold NaN.
+    dtype, response = torch.promote_types(logp.dtype, torch.float32), mask.bool()
+    # A gradient through these would move a fixed π_old, or train on the advantages.
     constant = (x.detach() for x in (old_logp, advantages, weight))
     logp, old_logp, advantages, weight = (
-        torch.where(response, x.to(wide), 0.0) for x in (logp, *constant)
+        torch.where(response, x.to(dtype), 0.0) for x in (logp, *constant)
     )
-    return Tokens(logp, old_logp, advantages, mask.to(wide), weight)
+    return Tokens(logp, old_logp, advantages, mask.to(dtype), weight)
 
 
 def weighted(
     objective: Objective, tokens: Tokens
 ) -> tuple[Float[Tensor, ""], dict[str, Float[Tensor, ""]]]:
-    """− Σ weight · objective, and what a history says of it."""
-    # Outside the mask the value may be anything, and NaN · 0 is NaN.
+    """Compute − Σ weight · objective, and its metrics for the history."""
+    # Outside the mask the value may be NaN, and NaN · 0 is NaN: select, not multiply.
     value = torch.where(tokens.mask.bool(), objective.value, 0.0)
     return -(value * tokens.weight).sum(), _metrics(objective, tokens)
 
@@ -279,6 +287,7 @@ def _metrics(objective: Objective, tokens: Tokens) -> dict[str, Float[Tensor, ""
     if objective.low is None and objective.high is None:
         return {}
     response = tokens.mask.bool()
+    # A micro-batch may consist of filtered responses alone.
     count, none = response.sum().clamp(min=1), torch.zeros_like(response)
     low = none if objective.low is None else objective.low
     high = none if objective.high is None else objective.high

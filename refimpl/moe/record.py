@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from refimpl.models import wide
+from refimpl.models import at_least_float32
 from refimpl.moe.recorder import Routing
 from refimpl.moe.shift import overlap, router_shift
 from refimpl.rollout import FREE, Rollout
@@ -60,7 +60,7 @@ def load_balance(
     This is Eq. 4–6 of Switch Transformer (2101.03961) as `transformers` computes it: k
     if the experts are visited evenly, more if not. Tokens outside `real` do not count.
     """
-    probs = wide(torch.cat(routing.logits)).softmax(-1)
+    probs = at_least_float32(torch.cat(routing.logits)).softmax(-1)
     visits = torch.zeros_like(probs).scatter(1, torch.cat(routing.experts), 1.0)
     if real is not None:
         keep = real.flatten().repeat(len(routing.logits))

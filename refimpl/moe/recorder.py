@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from refimpl.models import wide
+from refimpl.models import at_least_float32
 from refimpl.moe.shift import router_weights
 from refimpl.rollout import FREE
 from refimpl.validation import UserError
@@ -61,7 +61,9 @@ class Routing:
         self, experts: Int[Tensor, "B L layers k"]
     ) -> Float[Tensor, "B L layers k"]:
         """The router's log-probs of `experts` in nats; 0 where an expert is FREE."""
-        logp = wide(torch.stack(self.logits, 1)).log_softmax(-1)  # (N, layers, E)
+        logp = at_least_float32(torch.stack(self.logits, 1)).log_softmax(
+            -1
+        )  # (N, layers, E)
         logp = logp.unflatten(0, experts.shape[:2])
         logp = logp.gather(-1, experts.long().clamp(min=0))  # FREE is no index
         return torch.where(experts == FREE, 0.0, logp)
