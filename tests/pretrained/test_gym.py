@@ -179,9 +179,9 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task(monkeypatch):
         assert judge.scores(slow, given, entry * 4, 0.4) == [1.0, 0.0, 1.0, 0.0]
     assert len(warned) == 1 and judge.failed["coin_flip", "slow"] >= 2
     assert judge.failed.total() == before + 2
-    limits = []
+    limits, timed = [], ReasoningGym("decimal_arithmetic", time_limit=0.4)
     monkeypatch.setattr(judge, "scores", lambda *a: limits.append(a[-1]) or [1.0])
-    ReasoningGym("decimal_arithmetic", time_limit=0.4).reward([], ["1"], entry=entry)
+    timed.reward([], ["1"], entry=entry)
     assert limits == [0.4]
 
 
