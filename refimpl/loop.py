@@ -220,6 +220,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         seed("sample"),
         seed("router"),
         group_size=config.group_size,
+        observe=getattr(run.task, "observe", None),  # the task may answer, as a tool
         **config.sampling,
     )
     # 2. Rewards. The run's function is trained on; the task's own measures correctness.
@@ -229,7 +230,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
         limit = config.max_new_tokens
         responses.paid = responses.rewards + overlong_punishment(
-            rollout.length, limit, share * limit
+            rollout.span, limit, share * limit
         )
     if config.samples_every and step % config.samples_every == 0 and not refill:
         run.show_samples(step, responses)
