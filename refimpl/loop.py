@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import advantages, normalisers, seeds
+from refimpl import advantages, normalisers, seeds, turns
 from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
@@ -179,6 +179,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         lam=config.lam,
         components=drawn.component_matrix(rows),
         weights=getattr(run.reward, "weights", None),
+        **turns.seen(run.task, run.tokenizer, rollout),  # {} unless the task answers
     )
     estimate = run.advantages(scored)
     advantages.check_estimate(
