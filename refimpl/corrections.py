@@ -90,7 +90,8 @@ def by_worst(rule: Rule) -> Rule:
     """Turn a rule per token into one per response: 0 if it drops any token."""
 
     def least(gap: SamplerGap, bound: Any) -> Tensor:
-        return rule.factor(gap, bound).where(gap.mask.bool(), 1.0).amin(-1, True)
+        # Padding has z = 0, which is inside every bound.
+        return rule.factor(gap, bound).amin(-1, keepdim=True)
 
     return rule._replace(factor=least)
 

@@ -5,11 +5,10 @@
 from IPython.display import display
 
 from course.dr_grpo import figures as pictures
-from course.exercises import check
-from course.kit import claims, plots, stale
+from course.exercises import check, typed
+from course.kit import plots
 from course.kit.by_hand import answers, compare, show
-from course.kit.plots import normalisers as grid
-from course.kit.plots import tokens as token_picture
-from course.kit.runs import of_runs
+from course.kit.runs import of_runs, watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
+from refimpl.pretrained.rewards import Sum

@@ -86,8 +86,9 @@ class Algorithm:
     normaliser: Callable  # the paper's
     critic: bool = False  # advantages need a value function
     one_ratio: bool = False  # a response has one ratio for all its tokens
-    # The trainer passes these log-probs as `old_logp`: those of π_old, computed in a
-    # training pass before the first update, or those of the sampler, μ
+    # The log-probs that the trainer passes as `old_logp`. "old": those of π_old, for
+    # which the sampler's own stand unless they differ too much (`Run.reads_old`).
+    # "sampler": those of the sampler, however far it is from the policy
     anchor: Literal["old", "sampler"] = "old"
     # Settings of `TrainConfig` that the paper makes part of the method
     training: Mapping = field(default_factory=dict)

@@ -164,7 +164,7 @@ def test_rewards_are_the_scorers_own_unless_only_full_marks_count(task):
     assert paid == [[0.6], [0.0]]
 
 
-def test_the_scorer_has_the_settings_and_the_time_of_its_task():
+def test_the_scorer_has_the_settings_and_the_time_of_its_task(monkeypatch):
     """decimal_arithmetic forgives one unit of the last decimal place it was set to."""
     entry, paid = [{"answer": "0.5", "metadata": {}}], []
     for n in (1, 4):
@@ -179,6 +179,10 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task():
         assert judge.scores(slow, given, entry * 4, 0.4) == [1.0, 0.0, 1.0, 0.0]
     assert len(warned) == 1 and judge.failed["coin_flip", "slow"] >= 2
     assert judge.failed.total() == before + 2
+    limits, timed = [], ReasoningGym("decimal_arithmetic", time_limit=0.4)
+    monkeypatch.setattr(judge, "scores", lambda *a: limits.append(a[-1]) or [1.0])
+    timed.reward([], ["1"], entry=entry)
+    assert limits == [0.4]
 
 
 @pytest.mark.parametrize("how", ["whole", "last", "tag"])

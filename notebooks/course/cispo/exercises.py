@@ -1,4 +1,4 @@
-"""Exercises of chapter 07: the cap, the mask, the stop-gradient, the two bounds."""
+"""Exercises of chapter 07: CISPO's loss, its value, the mask, the two bounds."""
 
 from dataclasses import replace
 
@@ -9,9 +9,99 @@ from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 from refimpl.importance import ratio
 
 
-def capped_ratios(ratios, cap):
-    """min(r, cap) for every token: the sign of Â does not matter, and no floor."""
-    return ratios.clamp(max=cap)
+def cispo_loss(logp, old_logp, advantages, mask, max_ratio=5.0):
+    """−(1/Σ|o|) Σ sg[min(r, r_max)] Â log π."""
+    return _loss(lambda r, cap: r.clamp(max=cap).detach())(
+        logp, old_logp, advantages, mask, max_ratio
+    )
+
+
+def _loss(factor, mean=None, score=None):
+    """CISPO's loss with another factor (r, cap), another mean, or another score."""
+
+    def loss(logp, old_logp, advantages, mask, max_ratio=5.0):
+        r = (logp - old_logp).exp()
+        each = factor(r, max_ratio) * advantages[:, None]
+        each = each * (logp if score is None else score(logp))
+        if mean is None:
+            return -(each * mask).sum() / mask.sum()
+        return -mean(each, mask)
+
+    return loss
+
+
+def _capped(r, cap):
+    return r.clamp(max=cap).detach()
+
+
+def _clipped_surrogate(logp, old_logp, advantages, mask, max_ratio=5.0):
+    """min(r, cap) Â without log π: beyond the cap there is no gradient."""
+    r = (logp - old_logp).exp().clamp(max=max_ratio)
+    return -(r * advantages[:, None] * mask).sum() / mask.sum()
+
+
+def _by_where(logp, old_logp, advantages, mask, max_ratio=5.0):
+    r = torch.exp(logp.detach() - old_logp)
+    r = torch.where(r > max_ratio, torch.full_like(r, max_ratio), r)
+    each = (r * advantages[:, None] * logp)[mask.bool()]
+    return -each.mean()
+
+
+_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
+_OLD = torch.tensor([[0.2, 0.5, 0.3, 0.6], [0.3, 0.4, 0.2, 0.5], [0.4, 0.1, 0.5, 0.5]])
+_MOVED = torch.tensor([[1.1, -0.6, 0.3, 0.1], [0.9, 3, -0.4, 0.2], [-1, 1.3, 2, 2.0]])
+_BATCH = (
+    (_OLD.log() + _MOVED).double(),
+    _OLD.log().double(),
+    torch.tensor([1.2, -0.5, -0.7]).double(),
+    _MASK,
+)
+
+TYPED = (
+    Exercise(
+        "07.cispo_loss",
+        minutes=10,
+        solution=cispo_loss,
+        also=(_by_where,),
+        cases=((*_BATCH, 1.2), (*_BATCH, 1.6), _BATCH),
+        gradient=True,
+        mistakes={
+            "The loss is minus the objective: its descent raises the objective.": (
+                lambda *given: -cispo_loss(*given)
+            ),
+            "A gradient went through the ratio: detach it before the product.": (
+                _loss(lambda r, cap: r.clamp(max=cap))
+            ),
+            "You detached log π. The gradient has to flow through it.": (
+                _loss(lambda r, cap: r.clamp(max=cap), score=lambda x: x.detach())
+            ),
+            "There is no lower bound: a token below 1 keeps its own ratio.": (
+                _loss(lambda r, cap: r.clamp(1 / cap, cap).detach())
+            ),
+            "The cap is the ratio itself here, not 1 + cap.": (
+                _loss(lambda r, cap: _capped(r, 1 + cap))
+            ),
+            "A capped token is not dropped: its coefficient is the cap.": (
+                _loss(lambda r, cap: r.masked_fill(r > cap, 0).detach())
+            ),
+            "You did not cap the ratio.": _loss(lambda r, cap: r.detach()),
+            "The importance ratio is missing: it multiplies log π, as a number.": (
+                _loss(lambda r, cap: torch.ones_like(r))
+            ),
+            "That is the clipped surrogate, without log π. A capped token must keep "
+            "its gradient.": _clipped_surrogate,
+            "The ratio is π_θ/π_old: you turned it round.": (
+                _loss(lambda r, cap: _capped(1 / r, cap))
+            ),
+            "Divide by the number of all tokens. You averaged each answer first.": (
+                _loss(_capped, lambda each, m: ((each * m).sum(1) / m.sum(1)).mean())
+            ),
+            "Padding counts in your mean. Sum over the mask, and divide by its sum.": (
+                _loss(_capped, lambda each, m: each.mean())
+            ),
+        },
+    ),
+)
 
 
 def ppo_mask(ratios, advantages, epsilon_low, epsilon_high):
@@ -21,37 +111,15 @@ def ppo_mask(ratios, advantages, epsilon_low, epsilon_high):
     return (~(risen | fallen)).float()
 
 
-def cispo_gradient(logp, old_logp, advantages, cap):
-    """∇ of the mean of sg[min(r, cap)] Â log π with respect to log π, by autograd."""
-    leaf = logp.clone().requires_grad_()
-    capped = torch.exp(leaf - old_logp).detach().clamp(max=cap)
-    objective = (capped * advantages * leaf).mean()
-    return torch.autograd.grad(objective, leaf)[0]
-
-
-_RATIOS = torch.tensor([0.3, 0.9, 1.0, 1.25, 2.0, 7.0])
 _MASK_CASES = (
     (torch.tensor([0.5, 0.5, 1.5, 1.5]), torch.tensor([1.0, -1, 1, -1]), 0.2, 0.28),
     (torch.tensor([0.85, 1.25, 1.25, 0.6]), torch.tensor([-1.0, 1, -1, -2]), 0.2, 0.2),
     (torch.tensor([0.75, 1.29, 1.0]), torch.tensor([-0.5, 0.5, 0.0]), 0.3, 0.28),
 )
-_OLD = torch.tensor([-3.0, -1.0, -2.5, -0.2])
-_LOGP = torch.tensor([-1.0, -1.2, -2.5, -0.9])
-_VALUES = torch.tensor([1.0, -0.5, 2.0, -1.0])
 
 
 def _kept(inside):
     return lambda r, a, low, high: inside(r, a, low, high).float()
-
-
-def _with(coefficient):
-    """Â times `coefficient(r, log π, cap)` over T, the gradient written out."""
-
-    def gradient(logp, old_logp, advantages, cap):
-        r = (logp - old_logp).exp()
-        return coefficient(r, logp, cap) * advantages / len(logp)
-
-    return gradient
 
 
 def _mask_by_minimum(ratios, advantages, epsilon_low, epsilon_high):
@@ -67,7 +135,7 @@ def _detached_elsewhere(t: Tokens) -> Objective:
 
 
 BROKEN = replace(ALGORITHMS["cispo"], objective=_detached_elsewhere)
-"""The run of exercise 7.7."""
+"""The run of exercise 7.6."""
 
 
 _CAP_OF_ONE = {
@@ -84,23 +152,17 @@ EXERCISES = (
     Exercise(
         "7.1",
         minutes=5,
-        solution=capped_ratios,
-        also=(lambda r, cap: torch.minimum(r, torch.full_like(r, cap)),),
-        cases=((_RATIOS, 5.0), (_RATIOS, 1.28)),
+        solution="rise",
+        why="−(0.04/0.01) log 0.04 = 12.9, and it began at −log 0.01 = 4.6. Yet the "
+        "gradient asks for more of the token at every step.",
+        choices=("fall", "rise", "stay"),
         mistakes={
-            "There is no lower bound: a token below 1 keeps its own ratio.": (
-                lambda r, cap: r.clamp(0.8, cap)
+            "It would, if −log π stood alone. What happens to the factor before it?": (
+                "fall"
             ),
-            "The cap is the ratio itself here, not 1 + cap.": (
-                lambda r, cap: r.clamp(max=1 + cap)
-            ),
-            "A capped token is not dropped: its coefficient is the cap.": (
-                lambda r, cap: r.masked_fill(r > cap, 0)
-            ),
-            "You left out the importance ratio: only the part above the cap goes.": (
-                lambda r, cap: torch.ones_like(r)
-            ),
-            "You did not cap: 7 is above 5.": lambda r, cap: r,
+            "The ratio is a constant only for the gradient. Its value changes with "
+            "every update.": "stay",
+            "A number, or another word? Answer with one of the three words.": "12.9",
         },
     ),
     Exercise(
@@ -128,60 +190,6 @@ EXERCISES = (
     ),
     Exercise(
         "7.3",
-        minutes=15,
-        solution=cispo_gradient,
-        also=(_with(lambda r, logp, cap: r.clamp(max=cap)),),
-        cases=((_LOGP, _OLD, _VALUES, 5.0), (_LOGP, _OLD, _VALUES, 1.5)),
-        mistakes={
-            "A gradient went through the ratio: detach it before the product.": (
-                _with(
-                    lambda r, logp, cap: torch.where(
-                        r < cap, r * (1 + logp), torch.full_like(r, cap)
-                    )
-                )
-            ),
-            "You clipped the surrogate: a capped token must keep its gradient.": (
-                _with(lambda r, logp, cap: r.masked_fill(r > cap, 0))
-            ),
-            "You returned the objective's terms, not its gradient.": (
-                _with(lambda r, logp, cap: r.clamp(max=cap) * logp)
-            ),
-            "Take the mean over the tokens, not the sum.": (
-                lambda *case: cispo_gradient(*case) * len(case[0])
-            ),
-            "That is the gradient of the loss; J is to be maximised.": (
-                lambda *case: -cispo_gradient(*case)
-            ),
-            "The ratio is π_θ/π_old: you turned it round.": (
-                lambda logp, old_logp, a, cap: (
-                    (old_logp - logp).exp().clamp(max=cap) * a / len(logp)
-                )
-            ),
-        },
-    ),
-    Exercise(
-        "7.4",
-        minutes=5,
-        solution=7.0,
-        why="verl clamps at 1 + clip_ratio_high: 1 + 7 = 8.",
-        also=(7,),
-        mistakes={
-            "verl adds 1: with 8 its cap would be 9.": 8.0,
-            "You added 1; verl adds it for you.": 9.0,
-            "That is verl's default for PPO; the cap would be 1.2.": 0.2,
-        },
-    ),
-    Exercise(
-        "7.5",
-        minutes=10,
-        solution="between",
-        why="A coefficient of 1 is more than DAPO's 0, and less than a ratio of up to "
-        "5.",
-        choices=("like DAPO or below", "between", "like CISPO or above"),
-        mistakes=_CAP_OF_ONE,
-    ),
-    Exercise(
-        "7.6",
         minutes=5,
         solution="DAPO",
         why="A correction has c = r = 3 under DAPO; the cap holds the other two at 2.",
@@ -195,21 +203,44 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "7.7",
-        minutes=15,
-        solution=6,
+        "7.4",
+        minutes=10,
+        solution="between",
+        why="A coefficient of 1 is more than DAPO's 0, and less than a ratio of up to "
+        "5.",
+        choices=("like DAPO or below", "between", "like CISPO or above"),
+        mistakes=_CAP_OF_ONE,
+    ),
+    Exercise(
+        "7.5",
+        minutes=5,
+        solution=7.0,
+        why="verl clamps at 1 + clip_ratio_high: 1 + 7 = 8.",
+        also=(7,),
+        mistakes={
+            "verl adds 1: with 8 its cap would be 9.": 8.0,
+            "You added 1; verl adds it for you.": 9.0,
+            "That is verl's default for PPO; the cap would be 1.2.": 0.2,
+        },
+    ),
+    Exercise(
+        "7.6",
+        minutes=10,
+        parts=("line", "reason"),
+        choices=((*range(1, 10),), ("a", "b", "c", "d")),
+        solution=(6, "b"),
         why="The stop-gradient stands on log π: through r the gradient is r Â log π "
         "∇log π, and log π < 0 turns its sign. It belongs on `capped`.",
         mistakes={
-            "Line 1 is right: group-relative advantages.": 1,
-            "Line 2 is right: sixteen updates on one rollout.": 2,
-            "Line 3 is right: the policy as it is now, with its gradient.": 3,
-            "Line 4 is right: π_θ/π_old, from log-probs.": 4,
-            "Line 5 is right: a cap, and the stop-gradient may come later. Does it, "
-            "and on which factor?": 5,
-            "Line 7 is right: the mean over the batch's tokens, to be maximised.": 7,
-            "Line 8 is right. Ask what the gradient is that it computes.": 8,
-            "Line 9 is right: one step, and the gradients are cleared.": 9,
+            "Line 5 is a cap without a floor, as CISPO's should be.": (5, "a"),
+            "The stop-gradient may well come after line 5. Does it, and on which "
+            "factor?": (5, "b"),
+            "π_old stays what it was at the rollout, for all sixteen updates.": (
+                4,
+                "c",
+            ),
+            "That is the line. Some gradient does reach the policy: follow it through "
+            "line 5 to line 4.": (6, "d"),
         },
     ),
 )

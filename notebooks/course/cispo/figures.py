@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, PercentFormatter
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BLACK, COLOURS, GOOD, GREY, PAPER, looks_of
+from course.kit.plots.style import GREY, PAPER, looks_of
 from refimpl.curves import curve
 
 RATIOS = (0.5, 1, 1.28, 2, 5, 20, 100)
@@ -22,48 +22,6 @@ def _updates_axis(axis, count: int) -> None:
     ticks = [1, *range(MINIBATCHES, count + 1, MINIBATCHES)]
     axis.set_xlabel("update")
     axis.xaxis.set_major_locator(FixedLocator(ticks))
-
-
-def fork_path(
-    paths: Sequence[Sequence[float]],
-    turns: Sequence[int],
-    silent: Sequence[float],
-    bound: float,
-) -> Figure:
-    """Ratio of every good fork token before each update; how many the clip stops.
-
-    `paths[i][k]` is token i before update k + 1. It is in mini-batch `turns[i]`: every
-    `MINIBATCHES` updates it is its turn. `silent`: of all tokens, the share without a
-    gradient.
-    """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.9))
-    updates = draw.steps(paths[0])
-    learns = {"color": GOOD, "marker": "o", "markersize": 7}
-    stopped = {"color": BLACK, "marker": "x", "markersize": 7, "mew": 2}
-    for path, turn in zip(paths, turns):
-        left.plot(updates, path, color=GREY, linewidth=1)
-        for k in range(turn, len(path), MINIBATCHES):
-            left.plot(k + 1, path[k], **(stopped if path[k] > bound else learns))
-    left.plot([], [], linestyle="", label="its turn: it learns", **learns)
-    left.plot([], [], linestyle="", label="its turn: no gradient", **stopped)
-    draw.rule(left, y=bound, colour=COLOURS["dapo"], dash="--", width=2)
-    left.set(yscale="log", title="ratio r of good fork tokens")
-    draw.plain_ticks(left.yaxis, RATIOS)
-    left.legend(loc="upper left", handlelength=1)
-    left.set_ylim(top=max(map(max, paths)) * 6)
-    share = [sum(r > bound for r in column) / len(paths) for column in zip(*paths)]
-    right.bar(updates, share, color=COLOURS["dapo"], label="good forks")
-    right.plot(updates, silent, "o-", color=BLACK, markersize=4, label="all tokens")
-    right.set(ylim=(0, 1.3), title="share without a gradient")
-    right.legend(loc="upper left", ncols=2, handlelength=1.5)
-    right.yaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
-    right.yaxis.set_major_formatter(PercentFormatter(1))
-    for axis in (left, right):
-        _updates_axis(axis, len(updates))
-    draw.finding(figure, "DAPO's clip silences the good forks, and few other tokens")
-    return draw.caption(
-        figure, f"Grey lines: the {len(paths)} good forks of 3 rollouts"
-    )
 
 
 def fork_shares(

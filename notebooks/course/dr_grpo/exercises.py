@@ -1,77 +1,94 @@
-"""Exercises of chapter 04: a plot, token weights, the token mean, a bug."""
+"""Exercises of chapter 04: Dr. GRPO's loss, the token mean, a plot, a bug."""
 
 import torch
 
 from course.kit.exercise import Exercise
 
 
-def token_weights(lengths: list[int], limit: int) -> tuple[list[float], list[float]]:
-    """GRPO: 1/(B|o_i|), its own length. Dr. GRPO: 1/(B·L_max), the same for all."""
-    rows = len(lengths)
-    return [1 / (rows * n) for n in lengths], [1 / (rows * limit) for _ in lengths]
+def dr_grpo_loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
+    """−(1/(G L_max)) Σ min(r Ã, clip(r) Ã), Ã = R − mean R."""
+    return _loss()(logp, old_logp, rewards, mask, limit, epsilon)
 
 
-def _as_tensors(lengths, limit):
-    """4.2 with tensors for lists."""
-    each = 1.0 / torch.tensor(lengths) / len(lengths)
-    return each, torch.full((len(lengths),), 1.0 / limit / len(lengths))
+def _loss(centre=None, pick=torch.minimum, weigh=None):
+    """Dr. GRPO with another advantage, another choice of two, or other weights."""
+
+    def loss(logp, old_logp, rewards, mask, limit, epsilon=0.2):
+        A = (rewards - rewards.mean() if centre is None else centre(rewards))[:, None]
+        r = (logp - old_logp).exp()
+        clipped = r.clamp(1 - epsilon, 1 + epsilon)
+        own = mask / (len(mask) * limit)
+        weight = own if weigh is None else weigh(mask, limit)
+        return -(weight * pick(r * A, clipped * A)).sum()
+
+    return loss
+
+
+def _by_rows(logp, old_logp, rewards, mask, limit, epsilon=0.2):
+    """Row by row, and a sum at the end."""
+    losses = []
+    for row in range(len(rewards)):
+        a, own = rewards[row] - rewards.mean(), mask[row].bool()
+        r = (logp[row] - old_logp[row])[own].exp()
+        both = torch.stack([r * a, r.clamp(1 - epsilon, 1 + epsilon) * a])
+        losses.append(both.min(0).values.sum() / limit)
+    return -sum(losses) / len(losses)
+
+
+_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
+_OLD = torch.tensor([[0.2, 0.5, 0.3, 0.6], [0.3, 0.4, 0.2, 0.5], [0.4, 0.1, 0.5, 0.5]])
+_MOVED = torch.tensor([[0.4, -0.3, 0.1, 0.0], [0.3, 3, -0.4, 0.1], [-0.3, 0.2, 2, 2.0]])
+_BATCH = (
+    (_OLD.log() + _MOVED).double(),
+    _OLD.log().double(),
+    torch.tensor([1.0, 0.0, 0.5]).double(),
+    _MASK,
+)
+
+TYPED = (
+    Exercise(
+        "04.dr_grpo_loss",
+        minutes=10,
+        solution=dr_grpo_loss,
+        also=(_by_rows,),
+        cases=((*_BATCH, 8), (*_BATCH, 48, 0.1)),
+        gradient=True,
+        mistakes={
+            "The loss is minus the objective: its descent raises the objective.": (
+                lambda *given: -dr_grpo_loss(*given)
+            ),
+            "The std is gone: Ã is the reward minus the group's mean.": _loss(
+                lambda R: (R - R.mean()) / (R.std() + 1e-6)
+            ),
+            "The baseline is missing: subtract the group's mean reward.": _loss(
+                lambda R: R
+            ),
+            "Every token weighs the same: divide by the constant, not by |o|.": _loss(
+                weigh=lambda m, limit: m / (len(m) * m.sum(1, keepdim=True))
+            ),
+            "That is the mean over all tokens (DAPO). Dr. GRPO's divisor is a "
+            "constant.": _loss(weigh=lambda m, limit: m / m.sum()),
+            "The mean over responses stays: divide by their number as well.": _loss(
+                weigh=lambda m, limit: m / limit
+            ),
+            "Divide by the number of responses and by the limit; you left out the "
+            "limit.": _loss(weigh=lambda m, limit: m / len(m)),
+            "Padding counts in your sum. Multiply by the mask.": _loss(
+                weigh=lambda m, limit: torch.ones_like(m) / (len(m) * limit)
+            ),
+            "Take the smaller of r·A and clip(r)·A. You clip always.": _loss(
+                pick=lambda plain, clipped: clipped
+            ),
+            "Take the smaller of the two, also for A < 0.": _loss(pick=torch.maximum),
+            "The clip is missing.": _loss(pick=lambda plain, clipped: plain),
+        },
+    ),
+)
 
 
 EXERCISES = (
     Exercise(
         "4.1",
-        minutes=5,
-        solution="twice as much",
-        why="(2/π)(arcsin √0.11 − arcsin √0.01) = 0.15, and 0.06 for 0.45 to 0.55: 2.4 "
-        "times.",
-        choices=("as much", "twice as much", "ten times as much"),
-        mistakes={
-            "That is Dr. GRPO's straight line. GRPO's curve is steeper near p = 0.": (
-                "as much"
-            ),
-            "The slope at p = 0 is large, but read the two heights: 0.06 and 0.22.": (
-                "ten times as much"
-            ),
-            "The rise from 0.01 to 0.11 is 0.15, that from 0.45 to 0.55 is 0.06.": (
-                "half as much"
-            ),
-        },
-    ),
-    Exercise(
-        "4.2",
-        minutes=10,
-        solution=token_weights,
-        also=(_as_tensors,),
-        cases=(([10, 2, 3, 30], 48), ([4, 4], 8), ([1, 7, 16], 64)),
-        mistakes={
-            "You swapped them: GRPO looks at the length, Dr. GRPO does not.": (
-                lambda lengths, limit: token_weights(lengths, limit)[::-1]
-            ),
-            "The longest response of the batch is no constant: use the limit.": (
-                lambda lengths, limit: token_weights(lengths, max(lengths))
-            ),
-            "1/Σ|o| is the token mean (DAPO). Dr. GRPO's divisor is a constant.": (
-                lambda lengths, limit: (
-                    [1 / (len(lengths) * n) for n in lengths],
-                    [1 / sum(lengths) for _ in lengths],
-                )
-            ),
-            "The mean over responses stays in both: divide by their number as well.": (
-                lambda lengths, limit: (
-                    [1 / n for n in lengths],
-                    [1 / limit for _ in lengths],
-                )
-            ),
-            "That is the weight of the whole response. A token has 1/|o| of it.": (
-                lambda lengths, limit: (
-                    [1 / len(lengths) for _ in lengths],
-                    [n / (len(lengths) * limit) for n in lengths],
-                )
-            ),
-        },
-    ),
-    Exercise(
-        "4.3",
         minutes=10,
         solution=["shorter", "longer"],
         why="The divisor holds the response's own length, so a token of a long "
@@ -102,23 +119,42 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "4.4",
+        "4.2",
+        minutes=5,
+        solution="twice as much",
+        why="(2/π)(arcsin √0.11 − arcsin √0.01) = 0.15, and 0.06 for 0.45 to 0.55: 2.4 "
+        "times.",
+        choices=("as much", "twice as much", "ten times as much"),
+        mistakes={
+            "That is Dr. GRPO's straight line. GRPO's curve is steeper near p = 0.": (
+                "as much"
+            ),
+            "The slope at p = 0 is large, but read the two heights: 0.06 and 0.22.": (
+                "ten times as much"
+            ),
+            "The rise from 0.01 to 0.11 is 0.15, that from 0.45 to 0.55 is 0.06.": (
+                "half as much"
+            ),
+        },
+    ),
+    Exercise(
+        "4.3",
         minutes=10,
-        solution=2,
+        parts=("line", "reason"),
+        choices=((*range(1, 11),), ("a", "b", "c", "d")),
+        solution=(2, "c"),
         why="A response ends with EOS, which pads as well: this mask takes the token "
         "out of the loss that ends the response. What is left are tokens that go on. "
         "Right responses make them likelier and never end; wrong ones make them less "
         "likely and shrink. Keep the first EOS in the mask.",
         mistakes={
-            "Line 1 is right: responses of unequal length must be padded.": 1,
-            "Line 3 is right: one row per prompt, with its G rewards.": 3,
-            "Line 4 is right: Dr. GRPO subtracts the group's mean, without the std.": 4,
-            "Line 5 is right: old log-probs are taken once, before the updates.": 5,
-            "Line 6 is right: K updates on one rollout, old log-probs unchanged.": 6,
-            "Line 7 is right: the ratio is that of each token.": 7,
-            "Line 8 is right: the smaller of r·A and clip(r)·A, as in PPO.": 8,
-            "Line 9 is right: a constant divisor favours no length.": 9,
-            "Line 10 is right: the gradient is cleared, computed and followed.": 10,
+            "A constant divisor favours no length, and line 9 is right.": (9, "a"),
+            "Dr. GRPO leaves the std out, and line 4 is right.": (4, "b"),
+            "Old log-probs are taken once, before the updates.": (5, "d"),
+            "That is the line. What does it take away, and what does that token do?": (
+                2,
+                "a",
+            ),
         },
     ),
 )

@@ -20,7 +20,7 @@ from course.kit.plots.style import (
     WRONG,
     colour,
 )
-from refimpl.advantages import Scored, group_centred, group_relative
+from refimpl.advantages import Scored, gdpo, group_centred, group_relative
 from refimpl.history import History
 
 LETTERS = {"GRPO": COLOURS["grpo"], "Dr. GRPO": "#2E86C1"}
@@ -252,5 +252,74 @@ def push_explorer() -> explorer.Explorer:
             ("it grows", "it shrinks", "nothing"),
             "it shrinks",
             "The answer's push is shared by more tokens: rambling is punished less.",
+        ),
+    )
+
+
+def rewards_explorer() -> explorer.Explorer:
+    """How hard three kinds of answer are pushed, with two ways to combine rewards."""
+    ways = {"sum, then normalise": group_relative, "normalise, then sum": gdpo}
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.7), sharey=True)
+    bars, texts = [], []
+    for axis, way in zip(axes, ways):
+        shades = [GOOD, GREY, BAD]
+        bars.append(axis.bar(range(3), [0.0] * 3, 0.7, color=shades))
+        texts.append([axis.text(x, 0, "", ha="center", fontsize=11) for x in range(3)])
+        draw.rule(axis, y=0, colour=INK, dash="-")
+        axis.set(title=way, ylim=(-2.9, 2.9))
+        axis.set_xticks(range(3), ["right", "well formed,\nwrong", "neither"])
+        axis.grid(False)
+    axes[0].set_ylabel("advantage")
+    draw.finding(figure, "The sum pushes a right answer as hard as a well-formed one")
+
+    def update(right: int, formed: int, weight: float) -> list:
+        place = torch.arange(8)
+        parts = torch.stack(
+            [place < right, (place >= right) & (place < right + formed)]
+        )
+        parts = parts.double().T
+        weights = (1.0, float(weight))
+        total = parts @ torch.tensor(weights).double()
+        one = torch.zeros(8, dtype=torch.long)
+        scored = Scored(total, one, components=parts, weights=weights)
+        shown = [0, right if formed else None, right + formed]
+        moved, pushes = [], {}
+        for way, blocks, labels in zip(ways, bars, texts):
+            values = ways[way](scored)
+            for block, label, i in zip(blocks, labels, shown):
+                a = 0.0 if i is None else values[i].item()
+                block.set_height(a)
+                label.set_position(
+                    (label.get_position()[0], a + (0.12 if a >= 0 else -0.12))
+                )
+                label.set_verticalalignment("bottom" if a >= 0 else "top")
+                label.set_text("none" if i is None else f"{a:+.2f}".replace("-", "−"))
+                moved += [block, label]
+            pushes[way] = values[0].item() - values[shown[1] or -1].item()
+        first, second = (x > 0.01 for x in pushes.values())
+        said = {
+            (True, True): "Both ways prefer the right answer",
+            (False, True): "Only GDPO prefers the right answer",
+            (True, False): "Only the sum prefers the right answer",
+            (False, False): "Neither way prefers the right answer",
+        }[first, second]
+        return [*moved, draw.say(figure, said)]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "right": explorer.slider("right answers of 8", 1, 1, 4, 1),
+            "formed": explorer.slider("well-formed wrong ones", 3, 1, 3, 1),
+            "weight": explorer.slider("weight of the format", 1.0, 0.0, 2.0, 0.1),
+        },
+        stakes="No run is stored with two rewards; the cell above has trained nine.",
+        prediction=stakes.Prediction(
+            "Raise the weight of the format to 2. Does any of the two ways still "
+            "prefer the right answer?",
+            ("neither", "the sum", "GDPO"),
+            "neither",
+            "Normalising compares answers on one reward. Which reward matters more is "
+            "said by the weights alone.",
         ),
     )
