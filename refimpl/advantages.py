@@ -25,6 +25,9 @@ class Scored:
     integers, in any order, and groups may differ in size. `mask`: 1 on response tokens.
     `values`: those of a critic, in reward units. γ and λ are those of GAE.
     `components`: the parts of the reward, and their `weights` in it (None: 1 each).
+    Where an answer has several turns: `states` are those before each of its turns, as
+    numbers (−1 where there is no turn), and `state_scores` say how good the states
+    before and after each turn are; see `refimpl.turns`.
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -35,6 +38,8 @@ class Scored:
     lam: float = 0.95
     components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
+    states: Int[Tensor, "B n"] | None = None
+    state_scores: Float[Tensor, "B m"] | None = None
 
     def __post_init__(self):
         if self.rewards.ndim == 2 and self.mask is None:

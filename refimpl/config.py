@@ -43,6 +43,9 @@ class Rollouts:
     group_size: Annotated[int, Field(ge=1, le=10_000)] = 8
     """responses to each prompt, G"""
     max_new_tokens: Count = 48
+    """with those that a task inserts"""
+    max_turns: Count | None = None
+    """of a response, in a task that answers (`observe`); None: no limit"""
     temperature: Positive = 1.0
     top_p: Nucleus | None = None
     """draw from the fewest most likely tokens with this much probability; None: all"""
@@ -188,7 +191,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     @property
     def sampling(self) -> dict:
         """The settings that `sample` and `evaluate` take, without the seed."""
-        names = ("max_new_tokens", "temperature", "top_p", "top_k")
+        names = ("max_new_tokens", "max_turns", "temperature", "top_p", "top_k")
         return {name: getattr(self, name) for name in names}
 
     @property

@@ -42,9 +42,9 @@ def scores(
 ) -> Float[Tensor, "problems k"]:
     """The task's reward for `samples` answers to each held-out problem; float64, CPU.
 
-    `sampling` are keywords of `sample`: a run passes its temperature, top_p, top_k and
-    max_new_tokens. `seed` decides problems and answers: the first batch is sampled with
-    it, each other batch (`AT_ONCE`) with a seed of its own.
+    `sampling` are keywords of `sample`: a run passes its temperature, top_p, top_k,
+    max_new_tokens and max_turns. `seed` decides problems and answers: the first batch
+    is sampled with it, each other batch (`AT_ONCE`) with a seed of its own.
 
     Raises `UserError` on bad input, and if the task's rows or rewards are invalid.
     """
@@ -60,7 +60,13 @@ def scores(
         dice = seeds.seed_for(seed, first, "evaluation") if first else seed
         with one_thread(model):
             rollout = sample(
-                model, tokenizer, part, group_size=samples, seed=dice, **sampling
+                model,
+                tokenizer,
+                part,
+                group_size=samples,
+                seed=dice,
+                observe=getattr(task, "observe", None),
+                **sampling,
             )
         texts += rollout.texts(tokenizer)
         ids += rollout.completion_ids()

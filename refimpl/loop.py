@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import advantages, normalisers, seeds
+from refimpl import advantages, normalisers, seeds, turns
 from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
@@ -181,6 +181,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         lam=config.lam,
         components=drawn.component_matrix(rows),
         weights=getattr(run.reward, "weights", None),
+        **turns.seen(run.task, run.tokenizer, rollout),  # {} unless the task answers
     )
     estimate = run.advantages(scored)
     advantages.check_estimate(
@@ -222,6 +223,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         seed("sample"),
         seed("router"),
         group_size=config.group_size,
+        observe=getattr(run.task, "observe", None),  # the task may answer, as a tool
         **config.sampling,
     )
     # 2. Rewards. The run's function is trained on; the task's own measures correctness.
@@ -238,7 +240,7 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
         limit = config.max_new_tokens
         responses.paid = responses.rewards + overlong_punishment(
-            rollout.length, limit, share * limit
+            rollout.span, limit, share * limit
         )
     if config.samples_every and step % config.samples_every == 0 and not refill:
         run.show_samples(step, responses)

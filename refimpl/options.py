@@ -40,8 +40,8 @@ from refimpl.rewards import OFFERED, OFFERED_ANYWHERE, check_rows, rows_of
 from refimpl.rollout import Batch, Rollout
 from refimpl.samplers import Delayed, Rounded
 from refimpl.sampling import Policy, encode
-from refimpl.sft import warm_start
-from refimpl.tasks import Arithmetic, TaskWarning
+from refimpl.sft import WarmStart, warm_start
+from refimpl.tasks import Arithmetic, Calculator, TaskWarning
 from refimpl.validation import (
     UserError,
     check_call,
@@ -217,7 +217,8 @@ def prepare(
         raise UserError("give model and tokenizer together, or neither")
     device = models.pick_device(config.device)
     if model is None:
-        model, tokenizer, _ = warm_start()
+        tool = isinstance(task, Calculator)  # whose policy has tokens for calls
+        model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
     prompts = [row["prompt"] for row in rows + held_out]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
@@ -229,6 +230,12 @@ def prepare(
         logprobs.check_sampling(model)
         names = config.needs_moe
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
+    if config.max_turns and not hasattr(task, "observe"):
+        raise UserError("max_turns has no effect without a task that has `observe`")
+    if records_routing and hasattr(task, "observe"):
+        raise UserError(
+            "a task with `observe` needs a dense model: routing is recorded"
+        )
     critic = models.make_critic(model) if method.critic else None
     # The objects that the settings ask for, and those that were handed in.
     run_sampler = sampler_for(model, config, records_routing)
