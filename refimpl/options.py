@@ -193,7 +193,7 @@ def prepare(
     others = rows_of(task, "sample", len(rows), seed=1)
     if [row["prompt"] for row in others] == [row["prompt"] for row in rows]:
         same = "task.sample returns the same problems for the seeds 0 and 1"
-        warnings.warn(f"{same}: every rollout has these", TaskWarning, stacklevel=5)
+        warnings.warn(f"{same}: every rollout has these", TaskWarning, stacklevel=6)
     if not (callable(task.habit) and isinstance(task.habits, Collection)):
         raise UserError(
             "task.habit must be a function f(completion), and task.habits a list of "
