@@ -43,7 +43,7 @@ from refimpl.responses import (
 )
 from refimpl.rewards import State, overlong_punishment, rows_of
 from refimpl.rollout import Batch
-from refimpl.validation import guarded
+from refimpl.validation import check_call, guarded
 
 MAX_GRAD_NORM = 1.0
 """The policy's gradient is scaled down to this norm, and so is the critic's."""
@@ -102,6 +102,8 @@ def train(
     rounding noise although K > 1. Every error after the first rollout carries the
     run's `history`.
     """
+    for hook in hooks:
+        check_call("a hook", hook, "run", "step")
     with Checkpoint(checkpoint_dir, resume, overwrite) as checkpoint:
         run = prepare(
             algorithm,
