@@ -423,6 +423,11 @@ def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
     } | method.annotations
     texts = split_pairs("--set", pairs)
     for name in texts:
+        if name in apart:
+            each = "token_truncate=2.0" if name == "corrections" else "epsilon=0.2"
+            raise UserError(
+                f"{name} are set one by one, each by its own name, as --set {each}"
+            )
         if name not in kinds:
             raise UserError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "

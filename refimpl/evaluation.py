@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
-from refimpl.rewards import columns, rows_of, score
+from refimpl.rewards import columns, ignored, rows_of, score
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
@@ -73,7 +73,7 @@ def scores(
     asked = [row for row in rows for _ in range(samples)]
     prompts = [row["prompt"] for row in asked]
     # A history has no column for metrics that the reward logs during an evaluation.
-    extra = {"completion_ids": ids, "log_metric": lambda name, number: None}
+    extra = {"completion_ids": ids, "log_metric": ignored, "log_extra": ignored}
     rewards = score(task.reward, prompts, texts, extra | columns(asked))
     if odd := [x for x in rewards if not 0 <= x <= 1]:
         raise UserError(

@@ -41,7 +41,7 @@ from refimpl.responses import (
     scored_responses,
     warn_if_never_right,
 )
-from refimpl.rewards import overlong_punishment, rows_of
+from refimpl.rewards import State, overlong_punishment, rows_of
 from refimpl.rollout import Batch
 from refimpl.validation import guarded
 
@@ -225,9 +225,16 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         **config.sampling,
     )
     # 2. Rewards. The run's function is trained on; the task's own measures correctness.
+    K = config.updates_per_rollout
     responses = scored_responses(
-        run.reward, run.task.reward, run.tokenizer, problems, rollout
+        run.reward,
+        run.task.reward,
+        run.tokenizer,
+        problems,
+        rollout,
+        State(global_step=step * K, max_steps=config.rollouts * K),
     )
+    responses.by_component = getattr(run.advantages, "by_component", False)
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
         limit = config.max_new_tokens
         responses.paid = responses.rewards + overlong_punishment(

@@ -154,7 +154,12 @@ class Run:
     def show_samples(self, step: int, drawn: Responses) -> None:
         """Put a few responses into the history; print them if progress is shown."""
         chosen = samples.chosen(
-            step, drawn.prompts, drawn.texts, drawn.rewards.tolist(), drawn.group_size
+            step,
+            drawn.prompts,
+            drawn.texts,
+            drawn.rewards.tolist(),
+            drawn.group_size,
+            drawn.extra,
         )
         self.history.samples += chosen
         if self.progress:
@@ -193,6 +198,12 @@ def prepare(
     rows += rows_of(task, "held_out", 8)
     reward = task.reward if reward is None else reward
     check_rows(reward, rows)
+    estimator = CRITIC_FREE.get(config.advantage, method.advantages)
+    if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
+        raise UserError(
+            f"the advantages of {estimator.__name__} need a reward with components, as "
+            "refimpl.pretrained.rewards.Sum"
+        )
     # The policy, as a copy: the caller's model keeps its weights.
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
@@ -246,7 +257,7 @@ def prepare(
         sampler=run_sampler,
         log_probs=log_probs,
         reads_old=(config.mismatch or sampler is not None) and not config.trust_sampler,
-        advantages=CRITIC_FREE.get(config.advantage, method.advantages),
+        advantages=estimator,
         normaliser=averaging(config, method),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],

@@ -13,6 +13,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,8 +93,8 @@ def read(path: str | Path) -> Log:
         few = ", ".join(name[:40] for name in [*called.values()][:8]) or "no names"
         raise UserError(
             f"{path} has {most} rows with a reward, an accuracy or a KL, and {FEWEST} "
-            f"are the fewest that show a beginning and an end; its columns "
-            f"are {few}; {EXPECTED}"
+            f"are the fewest that show a beginning and an end; its columns are "
+            f"{few}; {EXPECTED}"
         )
     steps = columns.get("step", [None] * len(rows))
     numbered = [float(i) if s is None else s for i, s in enumerate(steps)]
@@ -107,8 +108,8 @@ def decoded(data: bytes) -> str:
 
 
 def rows_of(text: str) -> list[Row]:
-    """The rows of a text, read in that form which gives the most rows with a number
-    that only reinforcement learning logs, then the most rows."""
+    """The rows of a text, read in the form that gives the most rows with a column that
+    only reinforcement learning logs."""
     forms = (as_json, as_json_lines, as_printed, as_verl_prints, as_table)
     readings = [[row for row in form(text) if isinstance(row, dict)] for form in forms]
 
@@ -145,7 +146,7 @@ def as_printed(text: str) -> Iterator[Any]:
         if row is None:
             try:
                 row = ast.literal_eval(BARE.sub(r": '\1'", found))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
         yield row
 
@@ -161,10 +162,10 @@ def as_verl_prints(text: str) -> Iterator[Row]:
 
 
 def as_table(text: str) -> list[Row]:
-    """The rows of a CSV. Its separator is the most frequent of comma, semicolon and tab
-    in the first line."""
+    """The rows of a CSV. Its separator is the most frequent of comma, semicolon, tab
+    and bar in the first line."""
     lines = text.lstrip("\n").splitlines()
-    sign = max(",;\t", key="".join(lines[:1]).count)
+    sign = max(",;\t|", key="".join(lines[:1]).count)
     try:
         rows = [*csv.DictReader(lines, delimiter=sign)]
     except csv.Error:
@@ -237,6 +238,7 @@ def bare(name: str) -> str:
     return name.rpartition(" - ")[2].strip().removeprefix("train/").lower()
 
 
+@cache
 def ours(name: str) -> str:
     """The course's name for a column; the name itself if there is none."""
     plain = bare(name)

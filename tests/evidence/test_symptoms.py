@@ -178,6 +178,7 @@ def test_a_spike_is_measured_by_the_rows_before_it_alone():
     """Not by itself, nor by later ones, nor by zeros. What one row in four reaches is
     usual."""
     assert symptoms.spikes([1.0, -1.0, 1.0, 1.0, 9.0, 1.0])[3:5] == [1.0, 9.0]
+    assert symptoms.spikes([1.0, 2.0, 3.0, 4.0, 1.0])[4] == 1 / 4
     assert symptoms.spikes([1.0, 1.0, 1.0, 6.0, 12.0, 1.0, 1.0])[3:5] == [6.0, 2.0]
     assert symptoms.spikes([0.0, 0.0, 0.0, 2.0]) == [1.0, 1.0, 1.0, 1.0]
     assert symptoms.spikes([1.0, 9.0, 1.0, 1.0] * 4)[9] == 1.0
@@ -222,7 +223,9 @@ def test_held_out_problems_come_first():
 
 def test_what_began_first_is_named_first_and_what_is_missing_is_said():
     log = log_of(
-        frac_reward_zero_std=[0, 0, 0, 1, 1, 1, 1, 1], log_ratio__q99=[3.0] * 8
+        frac_reward_zero_std=[0, 0, 0, 1, 1, 1, 1, 1],
+        log_ratio__q99=[3.0] * 8,
+        length__correct=DOWN,
     )
     assert named(log) == ["the ratio explodes", "most groups are dead"]
     missing = symptoms.unjudged(log)
@@ -334,6 +337,13 @@ def test_what_others_log_is_read(tmp_path, rows, form, found):
     )
 
 
+def test_an_evaluation_joins_the_row_of_its_step(tmp_path):
+    (tmp_path / "log").write_text(in_form("state", [*STEPS, *EVALS]))
+    log = logs.read(tmp_path / "log")
+    assert log.columns["reward"] == RISES
+    assert [log.steps[i] for i, _ in log.seen("eval_reward")] == [0, 40, 80, 120, 160]
+
+
 def test_the_parts_of_a_reward_are_named_and_a_penalty_of_0_is_not(tmp_path):
     (tmp_path / "log").write_text(in_form("state", PARTS))
     nothing, falls = symptoms.findings(logs.read(tmp_path / "log"))
@@ -418,6 +428,7 @@ SFT = [{"loss": 2.0, "eval_loss": 1.0, "entropy": 1.0, "eval_mean_token_accuracy
         (json.dumps([{"rewards/chosen": 1.0, "rewards/margins": 1}] * 9), "has 0 rows"),
         ("step,reward\n0,1\n1,1\n", "has 2 rows with a reward"),
         ("[1, 2]", "has 0 rows"),
+        ("{[]: 1} {'reward': 1, 2: {3}} {'reward'}", "has 0 rows"),
         ("[" * 100_000, "has 0 rows"),
         ("{'a': " + "(" * 9999 + "}", "has 0 rows"),
         ('{"log_history": [{"reward": 1.0, "st', "has 0 rows"),
