@@ -305,6 +305,9 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         # The history records the policy's own ratios, before any correction.
         meter.add(part, reading.logp, loss, metrics)
     meter.end_update(optimizer_step(run, meter))
+    for term in run.loss_terms:
+        if hasattr(term, "end_update"):  # it remembers, as an adaptive bonus does
+            term.end_update()
 
 
 def critic_update(run: Run, mini: Batch, meter: Meter) -> None:

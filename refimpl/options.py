@@ -3,6 +3,7 @@
 Everything that can be checked is checked here, once, before the run starts.
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -260,6 +261,9 @@ def prepare(
     if critic is not None:
         run.value = Value(run.values, config.value_clip)
     run.loss_terms = [*loss_terms_for(run), *loss_terms]
+    for i, term in enumerate(run.loss_terms):
+        if hasattr(term, "state_dict"):  # each run begins with a state of its own
+            run.loss_terms[i] = copy.copy(term)
     balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
     # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
     # Load balancing alone is computed on the rows that get a pass anyway.

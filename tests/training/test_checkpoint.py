@@ -101,7 +101,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path):
         with pytest.raises(ValueError, match=r"not a readable checkpoint .*Delete it"):
             small_run(checkpoint_dir=tmp_path, resume=True)
     path.write_bytes(whole)
-    for content in (torch.zeros(2), load(tmp_path) | {"version": 7}):
+    for content in (torch.zeros(2), load(tmp_path) | {"version": 8}):
         torch.save(content, path)
         with pytest.raises(ValueError, match="or another version's"):
             load(tmp_path)
