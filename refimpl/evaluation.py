@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
-from refimpl.rewards import columns, ignored, rows_of, score
+from refimpl.rewards import check_share, columns, ignored, rows_of, score
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
@@ -75,11 +75,7 @@ def scores(
     # A history has no column for metrics that the reward logs during an evaluation.
     extra = {"completion_ids": ids, "log_metric": ignored, "log_extra": ignored}
     rewards = score(task.reward, prompts, texts, extra | columns(asked))
-    if odd := [x for x in rewards if not 0 <= x <= 1]:
-        raise UserError(
-            "an accuracy is the mean of task.reward, which must lie between 0 and 1, "
-            f"got {odd[0]:g}; a reward on another scale goes into train(reward=…)"
-        )
+    check_share(rewards)
     return torch.tensor(rewards, dtype=torch.float64).view(-1, samples)
 
 

@@ -3,7 +3,9 @@
 Everything that can be checked is checked here, once, before the run starts.
 """
 
+import copy
 import inspect
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,8 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, logprobs, models, samples
-from refimpl.advantages import CRITIC_FREE
-from refimpl.algorithms import Algorithm
+from refimpl.advantages import CRITIC_FREE, gae
+from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.config import TrainConfig
 from refimpl.corrections import WEIGHING
 from refimpl.history import History
@@ -33,16 +35,22 @@ from refimpl.loss_terms import (
 from refimpl.models import Model, precision
 from refimpl.moe import Routing, can_be_recorded, drift, is_moe, routed, routers
 from refimpl.normalisers import NORMALISERS
+from refimpl.rehearsal import FEW, rehearse
 from refimpl.responses import DynamicSampling, Responses, once
-from refimpl.rewards import check_rows, rows_of
+from refimpl.rewards import OFFERED, OFFERED_ANYWHERE, check_rows, rows_of
 from refimpl.rollout import Batch, Rollout
 from refimpl.samplers import Delayed, Rounded
-from refimpl.sampling import Policy, encode, sample
+from refimpl.sampling import Policy, encode
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, Calculator
-from refimpl.validation import UserError, guarded, refuse_unknown, shown
-
-CRITIC_LEARNING_RATE = 1e-3
+from refimpl.tasks import Arithmetic, Calculator, TaskWarning
+from refimpl.validation import (
+    UserError,
+    check_call,
+    guarded,
+    one_line,
+    refuse_unknown,
+    shown,
+)
 
 
 @dataclass
@@ -74,6 +82,7 @@ class Run:
     normaliser: Callable  # f(mask of a mini-batch, …) → weight (B, T)
     corrections: list[Correction]
     loss_terms: list[Term]
+    value: Value | None  # the critic's loss
     records_routing: bool  # the model is a mixture of experts with a router we can read
     zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as by a KL
     by_group: bool = False  # `log_probs` reads a group's prompt once
@@ -87,6 +96,11 @@ class Run:
     def last(self, step: int) -> bool:
         """True if the run ends with this rollout."""
         return step + 1 == self.config.rollouts or bool(self.stop_signal)
+
+    @property
+    def warming_up(self) -> bool:
+        """True in the first rollouts, in which a critic alone learns."""
+        return len(self.history) < self.config.critic_warmup
 
     @torch.no_grad()
     def constants(self, rollout: Rollout) -> dict[str, Tensor]:
@@ -115,11 +129,6 @@ class Run:
         """Compute the policy's log-probs and entropies, with their gradients."""
         replayed = rollout.experts if self.config.replay else None
         logp, entropy, routing = self.routed(rollout, replayed)
-        # A user's function may return detached numbers, which would train nothing.
-        if torch.is_grad_enabled() and not logp.requires_grad:
-            raise UserError(
-                "log_probs must return logp with its gradient, not detached"
-            )
         drifted = drift(rollout, routing) if routing else None
         return Reading(logp, entropy, drifted)
 
@@ -139,12 +148,7 @@ class Run:
     def log_probs_of(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Compute a model's log-probs and entropies, nats, in this run's precision."""
         with precision(model, self.config.dtype):
-            result = self.log_probs(model, rollout, self.config.temperature)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise UserError(
-                f"log_probs must return (logp, entropy), got {shown(result)}"
-            )
-        return result
+            return self.log_probs(model, rollout, self.config.temperature)
 
     def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """Compute V before each response token, in reward units."""
@@ -185,19 +189,30 @@ def prepare(
     """
     # The method, and the settings that its paper prescribes.
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    config, hyperparameters = check_fit(config or TrainConfig(), method)
+    config = config or TrainConfig()
+    method = with_critic(method, config)
+    config, hyperparameters = check_fit(config, method)
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
-    rows = rows_of(task, "sample", config.prompts_per_rollout)
+    rows = rows_of(task, "sample", min(FEW, config.prompts_per_rollout))
+    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
+    others = rows_of(task, "sample", len(rows), seed=1)
+    if [row["prompt"] for row in others] == [row["prompt"] for row in rows]:
+        same = "task.sample returns the same problems for the seeds 0 and 1"
+        warnings.warn(f"{same}: every rollout has these", TaskWarning, stacklevel=6)
     if not (callable(task.habit) and isinstance(task.habits, Collection)):
         raise UserError(
             "task.habit must be a function f(completion), and task.habits a list of "
             f"what it returns, got {shown(task.habit)} and {shown(task.habits)}"
         )
-    rows += rows_of(task, "held_out", 8)
+    try:
+        task.habit("")
+    except Exception as error:
+        raise UserError(f"task.habit('') raised {one_line(error)}") from error
     reward = task.reward if reward is None else reward
-    check_rows(reward, rows)
+    check_rows(reward, rows, OFFERED)
+    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
     estimator = CRITIC_FREE.get(config.advantage, method.advantages)
     if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
         raise UserError(
@@ -211,7 +226,7 @@ def prepare(
     if model is None:
         tool = isinstance(task, Calculator)  # whose policy has tokens for calls
         model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
-    prompts = [row["prompt"] for row in rows]
+    prompts = [row["prompt"] for row in rows + held_out]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
@@ -222,18 +237,19 @@ def prepare(
         logprobs.check_sampling(model)
         names = config.needs_moe
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
-        if log_probs is not logprobs.log_probs:
-            check_reader(log_probs, model, tokenizer, prompts, config)
     if config.max_turns and not hasattr(task, "observe"):
         raise UserError("max_turns has no effect without a task that has `observe`")
     if records_routing and hasattr(task, "observe"):
         raise UserError(
             "a task with `observe` needs a dense model: routing is recorded"
         )
-    critic = models.make_critic(model) if method.critic else None
+    critic = None
+    if method.critic:
+        critic = models.make_critic(model, config.critic_frozen or ())
     # The objects that the settings ask for, and those that were handed in.
     run_sampler = sampler_for(model, config, records_routing)
     if sampler is not None:
+        check_call("sampler", sampler, "policy")
         run_sampler = sampler(run_sampler)
         if not isinstance(run_sampler, Policy):
             raise UserError(
@@ -261,18 +277,27 @@ def prepare(
         normaliser=averaging(config, method),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],
+        value=None,
         records_routing=records_routing,
         zero_advantage_rows_matter=acts_without_advantage,
         by_group=getattr(log_probs, "by_group", False),
     )
     run.reads_old |= config.replay == "R2"
+    if critic is not None:
+        run.value = Value(run.values, config.value_clip)
     run.loss_terms = [*loss_terms_for(run), *loss_terms]
+    for i, term in enumerate(run.loss_terms):
+        if hasattr(term, "state_dict"):  # each run begins with a state of its own
+            run.loss_terms[i] = copy.copy(term)
     balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
     # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
     # Load balancing alone is computed on the rows that get a pass anyway.
     run.zero_advantage_rows_matter |= not all(balances)
     if config.beta > 0 or any(isinstance(term, KL) for term in run.loss_terms):
         run.reference = models.frozen_copy(model)
+    own = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
+    if own or corrections or loss_terms:
+        rehearse(run, prompts[:2])
     # A checkpoint compares these names: a resumed run must be given the same objects.
     extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
     run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in extras]
@@ -280,6 +305,13 @@ def prepare(
 
 
 # The objects that settings ask for
+
+
+def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
+    """Give any method a critic and GAE, if the settings ask for it."""
+    if config.advantage != "gae":
+        return method
+    return replace(method, critic=True, advantages=gae)
 
 
 def fill_batch_for(config: TrainConfig) -> Callable:
@@ -328,8 +360,8 @@ def loss_terms_for(run: Run) -> list[Term]:
         terms.append(KL(config.beta, config.kl_estimator))
     if config.entropy_bonus:
         terms.append(Entropy(config.entropy_bonus))
-    if run.critic is not None:
-        terms.append(Value(run.values, config.value_clip))
+    if run.value is not None:
+        terms.append(run.value)
     return terms
 
 
@@ -346,7 +378,8 @@ def optimizer_for(
     if apart:
         groups.append({"params": apart, "lr": config.router_rate * rate})
     if critic is not None:
-        groups.append({"params": critic.parameters(), "lr": CRITIC_LEARNING_RATE})
+        params = models.trained(critic)
+        groups.append({"params": params, "lr": config.critic_learning_rate})
     common: dict[str, Any] = {"weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, **common)
@@ -385,12 +418,16 @@ def takes_length(config: TrainConfig, method: Algorithm) -> bool:
 
 
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
-    "advantage": (lambda c, m: not m.critic, "a method that has no critic"),
+    "advantage": (
+        lambda c, m: c.advantage == "gae" or not m.critic,
+        "a method that has no critic",
+    ),
     "gamma lam": (  # a user's own estimator may use them
         lambda c, m: m.critic or m.advantages not in CRITIC_FREE.values(),
         "a method with a critic",
     ),
-    "value_clip": (lambda c, m: m.critic, "a method with a critic"),
+    "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
+    "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
     "max_length": (takes_length, "normaliser='constant'"),
     "detach_shift": (  # where γ is in the ratio
         lambda c, m: c.router_shift and c.placement == "before_clip",
@@ -437,47 +474,4 @@ def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None
         raise UserError(
             f"router_shift multiplies the ratio, and {method.name} has none "
             "without correct=True"
-        )
-
-
-LARGEST_GAP = 0.05
-"""Nats per token. Rounding stays below this even in half precision. A wrong sign, a
-shift by one token or a forgotten temperature exceeds it."""
-
-
-@torch.no_grad()
-def check_reader(
-    log_probs: Callable,
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: list[str],
-    config: TrainConfig,
-) -> None:
-    """Raise `UserError` if a user's `log_probs` differ from those of the policy.
-
-    Without this check, a run with a wrong sign, a shift by one token or a forgotten
-    temperature trains to its end on meaningless ratios.
-    """
-    settings = {**config.sampling, "max_new_tokens": min(8, config.max_new_tokens)}
-    few, at = prompts[:2], config.temperature
-    with precision(model, config.dtype):
-        rollout = sample(model, tokenizer, few, group_size=2, **settings)
-        expected, _ = logprobs.log_probs(model, rollout, at)
-        result = log_probs(model, rollout, at)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise UserError(f"log_probs must return (logp, entropy), got {shown(result)}")
-    logp = result[0]
-    if logp.shape != expected.shape:
-        raise UserError(
-            f"log_probs must return logp of shape {tuple(expected.shape)}, got "
-            f"{tuple(logp.shape)}"
-        )
-    # The sum of all gaps is small only if logp is 0 outside the mask, too.
-    gap = ((logp - expected).abs().sum() / rollout.mask.sum()).item()
-    if not gap < LARGEST_GAP:
-        raise UserError(
-            "log_probs are not those of the policy: they differ by "
-            f"{gap:.2g} nats per token from logprobs.log_probs at temperature {at:g}. "
-            "Look at the sign, the shift by one token, the temperature, and the order "
-            "(logp, entropy)"
         )

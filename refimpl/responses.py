@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
 from refimpl.moe import visited_again
-from refimpl.rewards import State, columns, ignored, score, scored
+from refimpl.rewards import State, check_share, columns, ignored, score, scored
 from refimpl.rollout import Rollout
 from refimpl.tasks import TaskWarning
 from refimpl.validation import UserError
@@ -122,6 +122,7 @@ def scored_responses(
         # The history's metrics are those of the run's reward: drop the task's.
         silent = arguments | dict.fromkeys(("log_metric", "log_extra"), ignored)
         correct = score(task_reward, prompts, texts, silent)
+    check_share(correct)
     device = rollout.ids.device
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
     dtype = torch.float64 if large and device.type != "mps" else torch.float32

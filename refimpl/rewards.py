@@ -12,7 +12,14 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.validation import Count, UserError, guarded, one_line, shown
+from refimpl.validation import (
+    Count,
+    UserError,
+    check_call,
+    guarded,
+    one_line,
+    shown,
+)
 
 
 @guarded
@@ -34,7 +41,7 @@ def score(
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
     """
-    name = getattr(reward, "__name__", type(reward).__name__)
+    name = name_of(reward)
     if component is not None:
         name = f"{name} (component {component!r})"
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
@@ -131,7 +138,8 @@ class State(NamedTuple):
         return self.global_step / self.max_steps
 
 
-OFFERED = ("completion_ids", "log_metric", "log_extra", "trainer_state")
+OFFERED_ANYWHERE = ("completion_ids", "log_metric", "log_extra")
+OFFERED = (*OFFERED_ANYWHERE, "trainer_state")
 """Arguments that a reward may take in addition to a task's columns, as in TRL.
 
 completion_ids: the tokens of each answer, including the one that ended it.
@@ -143,6 +151,11 @@ trainer_state: a `State`; only in training.
 
 def ignored(name: str, value: Any) -> None:
     """Stand for log_metric or log_extra where nothing records them."""
+
+
+def name_of(reward: Callable) -> str:
+    """Return the name of a function, or the class of an object that is called."""
+    return getattr(reward, "__name__", type(reward).__name__)
 
 
 def takes(reward: Callable, name: str) -> bool:
@@ -170,15 +183,29 @@ def number(value: Any, component: str | None) -> float:
     return math.nan if value is None and component is not None else float(value)
 
 
-def check_rows(reward: Callable, rows: list[dict]) -> None:
+def check_rows(reward: Callable, rows: list[dict], offered: Collection[str]) -> None:
     """Let a reward and each of its components refuse rows before the run starts.
 
-    Calls their `check_rows(rows)`, if they have one, as
-    `refimpl.pretrained.answers.math_correct` does.
+    Raises `UserError` if one cannot be called with the columns of the rows, and with
+    those of the arguments `offered` that it takes. Calls their `check_rows(rows)`, if
+    they have one, as `refimpl.pretrained.answers.math_correct` does.
     """
     for part in (reward, *getattr(reward, "components", {}).values()):
+        given = {"prompts": [], "completions": []} | columns(rows)
+        given |= dict.fromkeys(name for name in offered if takes(part, name))
+        what = f"the reward function {name_of(part)}"
+        check_call(f"{what} (take **columns for the rest)", part, **given)
         if hasattr(part, "check_rows"):
             part.check_rows(rows)
+
+
+def check_share(rewards: list[float]) -> None:
+    """Raise `UserError` unless all rewards of a task lie between 0 and 1."""
+    if odd := [x for x in rewards if not 0 <= x <= 1]:
+        raise UserError(
+            "an accuracy is the mean of task.reward, which must lie between 0 and 1, "
+            f"got {odd[0]:g}; a reward on another scale goes into train(reward=…)"
+        )
 
 
 def scored(
