@@ -56,6 +56,7 @@ def check_estimators(run: "Run") -> None:
     row, column = (torch.arange(n, device=device) for n in (len(group), FEW))
     mask = (column <= row[:, None] % FEW).float()
     names = torch.arange(len(getattr(run.reward, "components", {})), device=device)
+    answers = hasattr(run.task, "observe")  # then each of these has a single turn
     scored = Scored(
         rewards=token_rewards(row % 2, mask),
         group=group,
@@ -65,6 +66,8 @@ def check_estimators(run: "Run") -> None:
         lam=config.lam,
         components=(row[:, None] + names) % 2 if len(names) else None,
         weights=getattr(run.reward, "weights", None),
+        states=row.new_zeros(len(row), 1) if answers else None,
+        state_scores=mask.new_zeros(len(row), 2) if answers else None,
     )
     whose = f"of {run.algorithm.name}"
     check_estimate(run.advantages(scored), mask, f"the advantages {whose}")
