@@ -58,7 +58,7 @@ def check_estimators(run: "Run") -> None:
     names = torch.arange(len(getattr(run.reward, "components", {})), device=device)
     answers = hasattr(run.task, "observe")  # then each of these has a single turn
     scored = Scored(
-        rewards=token_rewards(row % 2, mask),
+        rewards=token_rewards((row % 2).to(mask), mask),
         group=group,
         mask=mask,
         values=torch.zeros_like(mask),
