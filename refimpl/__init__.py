@@ -21,6 +21,7 @@ from refimpl import (
     advantages,
     corrections,
     curves,
+    entropy,
     importance,
     kl,
     loss_terms,

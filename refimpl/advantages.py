@@ -23,11 +23,12 @@ class Scored:
     `rewards`: (B,), one number per response, or (B, T), one per token, as with a KL in
     the reward. `group`: rows with the same id answer the same prompt; ids are any
     integers, in any order, and groups may differ in size. `mask`: 1 on response tokens.
-    `values`: those of a critic, in reward units. γ and λ are those of GAE.
-    `components`: the parts of the reward, and their `weights` in it (None: 1 each).
-    Where an answer has several turns: `states` are those before each of its turns, as
-    numbers (−1 where there is no turn), and `state_scores` say how good the states
-    before and after each turn are; see `refimpl.turns`.
+    `values`: those of a critic, in reward units. γ and λ are those of GAE; λ may be one
+    number per response, as `lam_by_length` makes them. `components`: the parts of the
+    reward, and their `weights` in it (None: 1 each). Where an answer has several turns:
+    `states` are those before each of its turns, as numbers (−1 where there is no turn),
+    and `state_scores` say how good the states before and after each turn are; see
+    `refimpl.turns`.
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -35,7 +36,7 @@ class Scored:
     mask: Mask | None = None
     values: Float[Tensor, "B T"] | None = None
     gamma: float = 1.0
-    lam: float = 0.95
+    lam: float | Float[Tensor, " B"] = 0.95
     components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
     states: Int[Tensor, "B n"] | None = None
@@ -206,6 +207,15 @@ def gae(scored: Scored) -> Float[Tensor, "B T"]:
         value_after = torch.where(response[:, t], values[:, t], value_after)
         advantages[:, t] = here * response[:, t]
     return advantages
+
+
+def lam_by_length(mask: Mask, alpha: float) -> Float[Tensor, " B"]:
+    """λ = 1 − 1/(α l) for a response of l tokens, and 0 where α l < 1.
+
+    VAPO (2504.05118) has α = 0.05, with which λ is 0 up to l = 20; SAO (2607.07508) has
+    1.5.
+    """
+    return 1 - 1 / (alpha * mask.sum(-1).float()).clamp(min=1)
 
 
 def needed(scored: Scored, name: str) -> Tensor:

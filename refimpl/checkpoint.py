@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from refimpl.options import Run
 
 NAME, LOCK = "checkpoint.pt", ".lock"
-VERSION = 8
+VERSION = 9
 MAY_CHANGE = {"rollouts", "checkpoint_every", "device", "samples_every"}
 """Settings that may differ when a run is resumed."""
 PLAIN = (bool, int, float, str, type(None))
@@ -178,6 +178,8 @@ class Checkpoint:
                 "checkpoint folder"
             ) from error
         run.optimizer.load_state_dict(saved["optimizer"])
+        for term, state in zip(remembering(run), saved["terms"], strict=True):
+            term.load_state_dict(state)
         past = [row.to(run.model.device) for row in saved["past"]]
         run.sampler.past[:] = past[:-1]  # `sync` adds the current weights
         run.sampler.sync()
@@ -209,6 +211,7 @@ class Checkpoint:
             **weights(run),
             "frozen": fingerprint(run.model),
             "optimizer": run.optimizer.state_dict(),
+            "terms": [term.state_dict() for term in remembering(run)],
             "past": run.sampler.past,
             "rows": run.history.rows,
             "samples": run.history.samples,
@@ -256,6 +259,11 @@ def weights(run: "Run") -> dict[str, dict[str, Tensor]]:
             state = part.state_dict().items()
             states[name] = {n: x for n, x in state if n not in skipped}
     return states
+
+
+def remembering(run: "Run") -> list[Any]:
+    """Return the loss terms that change during a run, as an adaptive bonus does."""
+    return [term for term in run.loss_terms if hasattr(term, "state_dict")]
 
 
 def fingerprint(model: Model, each: int = 64) -> Tensor:

@@ -28,7 +28,7 @@ from refimpl.validation import (
 
 # The names are the keys of these tables.
 Normaliser: TypeAlias = Literal[tuple(NORMALISERS)]  # type: ignore[valid-type]
-Advantage: TypeAlias = Literal[tuple(CRITIC_FREE)]  # type: ignore[valid-type]
+Advantage: TypeAlias = Literal[(*CRITIC_FREE, "gae")]  # type: ignore[valid-type]
 Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
 DType = Literal["float32", "bfloat16", "float64"]
 
@@ -112,7 +112,8 @@ class Updates:
     normaliser: Normaliser | None = None
     """how tokens are averaged, see `normalisers`; None: as the paper"""
     advantage: Advantage | None = None
-    """how rewards become advantages, see `advantages`; None: as the paper"""
+    """how rewards become advantages, see `advantages`; gae: with a critic, for any
+    method; None: as the paper"""
     max_length: Count | None = None
     """tokens; Dr. GRPO's constant; None: `max_new_tokens`"""
     entropy_bonus: Weight = 0.0
@@ -131,13 +132,26 @@ class Updates:
 
 @checked
 class Critic:
-    """PPO's value function."""
+    """A value function: PPO's, SAO's, or by `advantage="gae"` that of any method."""
 
     gamma: Share = 1.0
     lam: Share = 0.95
     """λ of GAE"""
+    lam_alpha: Positive | None = None
+    """λ by length instead, 1 − 1/(α l); this is α"""
+    lam_critic: Share | None = None
+    """λ of the critic's targets; None: that of the advantages"""
+    whiten: bool = True
+    """shift and scale the advantages to mean 0 and std 1"""
     value_clip: Positive | None = 0.2
     """reward units"""
+    critic_learning_rate: Positive = 1e-3
+    critic_updates: Count | None = None
+    """the critic's steps per step of the policy; None: 1"""
+    critic_warmup: Annotated[int, Field(ge=0)] = 0
+    """rollouts at the beginning in which the critic alone learns"""
+    critic_frozen: tuple[str, ...] | None = None
+    """weights of the critic that stay as they are, by parts of their names"""
 
 
 @checked

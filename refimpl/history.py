@@ -193,6 +193,17 @@ def mean_over(x: Tensor, mask: Tensor) -> float:
     return (x.detach().sum() / mask.sum()).item()
 
 
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
+    """Return 1 − Var(R − V)/Var R over response tokens; None if all R are equal.
+
+    1 is a critic that knows every return R, 0 one that knows as much as their mean.
+    """
+    v, r = (x[mask.bool()].double() for x in (values, returns))
+    if (r == r[0]).all():
+        return None
+    return (1 - (r - v).var() / r.var()).item()
+
+
 def mean(x: Tensor) -> float | None:
     """Return the mean of a vector in double precision; None if it is empty."""
     return x.double().mean().item() if len(x) else None

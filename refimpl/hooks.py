@@ -82,6 +82,8 @@ def check_staleness(run: Run, step: int) -> None:
             "leaves those out: nothing was trained on. Raise max_new_tokens, or switch "
             "the filter off"
         )
+    if step < run.config.critic_warmup:  # the policy has not moved yet
+        return
     if run.config.updates_per_rollout > 1 and largest < noise:
         raise StalenessError(
             f"after {len(run.history)} rollouts with K = "

@@ -14,6 +14,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.config import TrainConfig
-from refimpl.history import History, Meter, joined, mean_over
+from refimpl.history import History, Meter, explained_variance, joined, mean_over
 from refimpl.hooks import check_staleness, evaluate, progress_bar
 from refimpl.kl import k1, token_rewards
 from refimpl.logprobs import log_probs as teacher_forced
@@ -172,13 +173,16 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         row = joined({"kl": mean_over(kl * rollout.mask, rollout.mask)}, row)
         penalty = config.beta * kl if config.kl_in == "reward" else None
     # 3. Advantages, one per response (copied to its tokens below) or one per token.
+    lam: float | Tensor = config.lam
+    if config.lam_alpha is not None:
+        lam = advantages.lam_by_length(rollout.mask, config.lam_alpha)
     scored = Scored(
         rewards=token_rewards(drawn.paid[rows], rollout.mask, penalty),
         group=rollout.group,
         mask=rollout.mask,
         values=old_values,
         gamma=config.gamma,
-        lam=config.lam,
+        lam=lam,
         components=drawn.component_matrix(rows),
         weights=getattr(run.reward, "weights", None),
         **turns.seen(run.task, run.tokenizer, rollout),  # {} unless the task answers
@@ -192,9 +196,17 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         estimate = estimate[:, None].expand_as(rollout.mask)
     targets = None
     if old_values is not None:
-        # PPO. The targets come before whitening, because a critic predicts raw returns.
+        # The targets come before whitening, because a critic predicts raw returns. With
+        # λ = 1 they are the returns, however wrong V is.
+        returns = advantages.gae(replace(scored, lam=1.0)) + old_values
+        known = explained_variance(old_values, returns, rollout.mask)
+        row = joined({"explained_var": known}, row)
         targets = estimate + old_values
-        estimate = advantages.whiten(estimate, rollout.mask)
+        if config.lam_critic is not None:
+            own = replace(scored, lam=config.lam_critic)
+            targets = advantages.gae(own) + old_values
+        if config.whiten:
+            estimate = advantages.whiten(estimate, rollout.mask)
     mask = rollout.mask
     if config.overlong_filtering:
         # Truncated responses have no loss, but their rewards stay in the baseline.
@@ -257,6 +269,8 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     shuffle = seeds.generator(seeds.seed_for(config.seed, step, "shuffle"))
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
+        for _ in range((config.critic_updates or 1) - 1):
+            critic_update(run, mini, meter)
     check_finite(run.model)  # the last step has no next gradient that would show it
     run.sampler.sync()
     return meter.read()
@@ -302,6 +316,21 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         # The history records the policy's own ratios, before any correction.
         meter.add(part, reading.logp, loss, metrics)
     meter.end_update(optimizer_step(run, meter))
+    for term in run.loss_terms:
+        if hasattr(term, "end_update"):  # it remembers, as an adaptive bonus does
+            term.end_update()
+
+
+def critic_update(run: Run, mini: Batch, meter: Meter) -> None:
+    """Make one more step of the critic alone.
+
+    The optimiser skips weights without a gradient, and so does its memory: the policy
+    stays as it is.
+    """
+    rows = mini.informative_rows(keep_all=True)
+    for part, _ in mini.micro_batches(mini.mask, rows, run.config.micro_batch_size):
+        run.value(part)[0].backward()
+    optimizer_step(run, meter)
 
 
 def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
@@ -312,8 +341,8 @@ def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
     # Policy and critic are clipped apart: neither's gradient should shrink the other's.
     norms = {}
     for name, model in (("policy", run.model), ("critic", run.critic)):
-        if model is not None:
-            parameters = model.parameters()
+        parameters = [] if model is None else [*model.parameters()]
+        if any(p.grad is not None for p in parameters):
             norms[name] = torch.nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
     for name, norm in zip(norms, torch.stack([*norms.values()]).tolist()):
         if not math.isfinite(norm):
@@ -323,9 +352,11 @@ def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
                 f"gradient is {norm}, training has diverged; lower the learning rate, "
                 "or clip ratios more tightly (chapter 11 goes from symptoms to causes)"
             )
+    if run.warming_up:  # the policy waits for its critic
+        run.model.zero_grad()
     run.optimizer.step()
     run.optimizer.zero_grad()
-    return norms["policy"]
+    return next(iter(norms.values()))  # the policy's, unless the critic steps alone
 
 
 def check_finite(model: Model) -> None:

@@ -74,7 +74,7 @@ class Value:
     values: Callable = field(repr=False)
     clip: float | None = 0.2
 
-    def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
+    def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
         mean = part.mask.to(predicted.dtype) / part.tokens
         loss = value_loss(

@@ -117,12 +117,13 @@ def vocabulary(model: Model) -> int:
 
 
 @guarded
-def make_critic(policy: Model) -> PreTrainedModel:
+def make_critic(policy: Model, fixed: Collection[str] = ()) -> PreTrainedModel:
     """Make a critic V(q, o_<t): a copy of the policy's body with a new head of zeros.
 
     With a head of zeros the first advantages are returns instead of noise. All weights
-    of the critic are trained, even those that are frozen in the policy. Raises
-    `UserError` if `transformers` has no token-classification model of this kind.
+    of the critic are trained, even those that are frozen in the policy, except those
+    whose name contains an entry of `fixed`, as "self_attn". Raises `UserError` if no
+    name does, or `transformers` has no token-classification model of this kind.
     """
     if hasattr(policy, "merge_and_unload"):  # peft's: the critic has no LoRA
         policy = copy.deepcopy(policy).merge_and_unload()
@@ -141,6 +142,12 @@ def make_critic(policy: Model) -> PreTrainedModel:
     head = [m for m in critic.children() if isinstance(m, nn.Linear)][-1]
     for p in head.parameters():
         nn.init.zeros_(p)
+    for part in fixed:
+        named = [p for name, p in critic.named_parameters() if part in name]
+        if not named:
+            raise UserError(f"no weight of the critic has {part!r} in its name")
+        for p in named:
+            p.requires_grad_(False)
     return critic.to(policy.device, policy.dtype).eval()  # no dropout
 
 

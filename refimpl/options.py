@@ -3,6 +3,7 @@
 Everything that can be checked is checked here, once, before the run starts.
 """
 
+import copy
 import inspect
 import warnings
 from collections.abc import Callable, Collection
@@ -15,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, logprobs, models, samples
-from refimpl.advantages import CRITIC_FREE
+from refimpl.advantages import CRITIC_FREE, gae
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.config import TrainConfig
 from refimpl.corrections import WEIGHING
@@ -51,8 +52,6 @@ from refimpl.validation import (
     shown,
 )
 
-CRITIC_LEARNING_RATE = 1e-3
-
 
 @dataclass
 class Run:
@@ -83,6 +82,7 @@ class Run:
     normaliser: Callable  # f(mask of a mini-batch, …) → weight (B, T)
     corrections: list[Correction]
     loss_terms: list[Term]
+    value: Value | None  # the critic's loss
     records_routing: bool  # the model is a mixture of experts with a router we can read
     zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as by a KL
     by_group: bool = False  # `log_probs` reads a group's prompt once
@@ -96,6 +96,11 @@ class Run:
     def last(self, step: int) -> bool:
         """True if the run ends with this rollout."""
         return step + 1 == self.config.rollouts or bool(self.stop_signal)
+
+    @property
+    def warming_up(self) -> bool:
+        """True in the first rollouts, in which a critic alone learns."""
+        return len(self.history) < self.config.critic_warmup
 
     @torch.no_grad()
     def constants(self, rollout: Rollout) -> dict[str, Tensor]:
@@ -184,7 +189,9 @@ def prepare(
     """
     # The method, and the settings that its paper prescribes.
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
-    config, hyperparameters = check_fit(config or TrainConfig(), method)
+    config = config or TrainConfig()
+    method = with_critic(method, config)
+    config, hyperparameters = check_fit(config, method)
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
@@ -236,7 +243,9 @@ def prepare(
         raise UserError(
             "a task with `observe` needs a dense model: routing is recorded"
         )
-    critic = models.make_critic(model) if method.critic else None
+    critic = None
+    if method.critic:
+        critic = models.make_critic(model, config.critic_frozen or ())
     # The objects that the settings ask for, and those that were handed in.
     run_sampler = sampler_for(model, config, records_routing)
     if sampler is not None:
@@ -268,12 +277,18 @@ def prepare(
         normaliser=averaging(config, method),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],
+        value=None,
         records_routing=records_routing,
         zero_advantage_rows_matter=acts_without_advantage,
         by_group=getattr(log_probs, "by_group", False),
     )
     run.reads_old |= config.replay == "R2"
+    if critic is not None:
+        run.value = Value(run.values, config.value_clip)
     run.loss_terms = [*loss_terms_for(run), *loss_terms]
+    for i, term in enumerate(run.loss_terms):
+        if hasattr(term, "state_dict"):  # each run begins with a state of its own
+            run.loss_terms[i] = copy.copy(term)
     balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
     # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
     # Load balancing alone is computed on the rows that get a pass anyway.
@@ -290,6 +305,13 @@ def prepare(
 
 
 # The objects that settings ask for
+
+
+def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
+    """Give any method a critic and GAE, if the settings ask for it."""
+    if config.advantage != "gae":
+        return method
+    return replace(method, critic=True, advantages=gae)
 
 
 def fill_batch_for(config: TrainConfig) -> Callable:
@@ -338,8 +360,8 @@ def loss_terms_for(run: Run) -> list[Term]:
         terms.append(KL(config.beta, config.kl_estimator))
     if config.entropy_bonus:
         terms.append(Entropy(config.entropy_bonus))
-    if run.critic is not None:
-        terms.append(Value(run.values, config.value_clip))
+    if run.value is not None:
+        terms.append(run.value)
     return terms
 
 
@@ -356,7 +378,8 @@ def optimizer_for(
     if apart:
         groups.append({"params": apart, "lr": config.router_rate * rate})
     if critic is not None:
-        groups.append({"params": critic.parameters(), "lr": CRITIC_LEARNING_RATE})
+        params = models.trained(critic)
+        groups.append({"params": params, "lr": config.critic_learning_rate})
     common: dict[str, Any] = {"weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, **common)
@@ -395,12 +418,16 @@ def takes_length(config: TrainConfig, method: Algorithm) -> bool:
 
 
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
-    "advantage": (lambda c, m: not m.critic, "a method that has no critic"),
+    "advantage": (
+        lambda c, m: c.advantage == "gae" or not m.critic,
+        "a method that has no critic",
+    ),
     "gamma lam": (  # a user's own estimator may use them
         lambda c, m: m.critic or m.advantages not in CRITIC_FREE.values(),
         "a method with a critic",
     ),
-    "value_clip": (lambda c, m: m.critic, "a method with a critic"),
+    "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
+    "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
     "max_length": (takes_length, "normaliser='constant'"),
     "detach_shift": (  # where γ is in the ratio
         lambda c, m: c.router_shift and c.placement == "before_clip",

@@ -63,6 +63,7 @@ def check_estimators(run: "Run") -> None:
     row, column = (torch.arange(n, device=device) for n in (len(group), longest))
     mask = (column <= row[:, None] % longest).float()
     names = torch.arange(len(getattr(run.reward, "components", {})), device=device)
+    answers = hasattr(run.task, "observe")  # then each of these has a single turn
     scored = Scored(
         rewards=token_rewards(row % 2, mask),
         group=group,
@@ -72,6 +73,8 @@ def check_estimators(run: "Run") -> None:
         lam=config.lam,
         components=(row[:, None] + names) % 2 if len(names) else None,
         weights=getattr(run.reward, "weights", None),
+        states=row.new_zeros(len(row), 1) if answers else None,
+        state_scores=mask.new_zeros(len(row), 2) if answers else None,
     )
     whose = f"of {run.algorithm.name}"
     check_estimate(run.advantages(scored), mask, f"the advantages {whose}")

@@ -6,6 +6,7 @@ Both have `rows(index)`, which also cuts off padding that is no longer needed.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import compress
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -170,7 +171,7 @@ class Batch:
     sampler's, and equal to it unless the two policies differ (`TrainConfig.mismatch`).
     `rollout.experts` are those that π_old visited. `old_values` and `targets` belong to
     a critic, in reward units. `tokens` (by `mask`) and `responses` count the whole
-    mini-batch of which this is a part.
+    mini-batch of which this is a part; `whole` is that mini-batch, with our rows in it.
     """
 
     rollout: Rollout
@@ -182,6 +183,7 @@ class Batch:
     targets: Float[Tensor, "B T"] | None = None
     tokens: Float[Tensor, ""] | None = None
     responses: Float[Tensor, ""] | None = None
+    whole: "tuple[Batch, Tensor] | None" = None
 
     def __len__(self) -> int:
         return len(self.rollout)
@@ -190,9 +192,14 @@ class Batch:
         """Select the rows of `index`, and cut off the padding that they do not need."""
         part = self.rollout.rows(index)
         # `tokens` and `responses` are scalars and stay those of the mini-batch.
-        own = {name: x for name, x in tensor_fields(self).items() if x.ndim}
+        own: dict[str, Any] = {n: x for n, x in tensor_fields(self).items() if x.ndim}
         own = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
         return replace(self, rollout=part, **own)
+
+    def of_whole(self, compute: Callable[["Batch"], Tensor]) -> Float[Tensor, "b t"]:
+        """Call `compute` on the whole mini-batch; return this part of its (B, T)."""
+        mini, rows = self.whole or (self, slice(None))
+        return compute(mini)[rows, : self.mask.shape[1]].to(self.mask.dtype)
 
     def minibatches(
         self, n: int, epochs: int, generator: torch.Generator
@@ -246,5 +253,5 @@ class Batch:
             longest = torch.where(same, length, 0).amax(1)
             length = longest * len(self) + same.int().argmax(1)
         for chosen in rows[length[rows].argsort(stable=True)].split(size):
-            part = self.rows(chosen)
+            part = replace(self.rows(chosen), whole=(self, chosen))
             yield part, weight[chosen, : part.mask.shape[1]]

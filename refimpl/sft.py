@@ -33,6 +33,7 @@ from refimpl.loss_terms import BALANCE
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
+from refimpl.tasks.world import CHARACTERS
 from refimpl.validation import (
     Count,
     Positive,
@@ -147,6 +148,8 @@ def cached(settings: WarmStart) -> Path:
     salt = [seeds.salt()] if seeds.salt() else []
     parts = [RECIPE, torch.__version__, asdict(settings), *salt]
     parts += own_code(settings.world)
+    if settings.world.characters != CHARACTERS:  # another vocabulary
+        parts.append(settings.world.characters)
     text = json.dumps(parts, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / f"warm-start-{settings.preset}-{key}"

@@ -87,12 +87,12 @@ def returns(scored: Scored) -> Float[Tensor, "B n"]:
 
     A reward per response is that of its last turn.
     """
-    mask, rewards = needed(scored, "mask"), scored.rewards
+    mask, rewards = needed(scored, "mask"), scored.rewards.to(scored.total)
     if rewards.ndim == 1:
-        rewards = token_rewards(scored.total, mask)
+        rewards = token_rewards(rewards, mask)
     turns = turn_index(mask)
     to_go = rewards.new_zeros(len(mask), max(1, int(turns.max()) + 1))
-    to_go.scatter_add_(1, turns.clamp(min=0), rewards * mask)
+    to_go.scatter_add_(1, turns.clamp(min=0), rewards.where(turns >= 0, 0.0))
     for k in reversed(range(to_go.shape[1] - 1)):
         to_go[:, k] += scored.gamma * to_go[:, k + 1]
     return to_go
@@ -115,25 +115,29 @@ def seen(task: Any, tokenizer, rollout: Rollout) -> dict[str, Tensor]:
     """
     if not hasattr(task, "observe"):
         return {}
-    turns, ids, mine = rollout.turns, rollout.ids.tolist(), rollout.completion_ids()
-    count, known, scores = int(turns.max()) + 1, dict[tuple, int](), []
-    states = torch.full((len(ids), max(1, count)), -1, device=turns.device)
+    of_token, ids = rollout.turns.tolist(), rollout.ids.tolist()
+    own = rollout.completion_ids()
+    states: list[list[int]] = []
+    scores: list[list[float]] = []
+    known: dict[tuple, int] = {}
     for row, first in enumerate(rollout.prompt_length.tolist()):
-        written = turns[row][turns[row] >= 0].tolist()
-        last = len(written) - (not rollout.truncated[row])  # without EOS
-        texts = []
-        for k in range(max(written, default=-1) + 1):
-            begins = first + int((turns[row] == k).int().argmax())
-            states[row, k] = known.setdefault(tuple(ids[row][:begins]), len(known))
-            said = [i for i, turn in zip(mine[row][:last], written) if turn == k]
-            texts.append(tokenizer.decode(said))
+        of_row, mine = of_token[row], own[row]
+        turn_of = [turn for turn in of_row if turn >= 0]
+        n = max(turn_of, default=-1) + 1
+        starts = [first + of_row.index(k) for k in range(n)]
+        before = [tuple(ids[row][:start]) for start in starts]
+        states.append([known.setdefault(text, len(known)) for text in before])
         if hasattr(task, "progress"):
+            wrote = list(zip(mine, turn_of))[: len(mine) - (not rollout.truncated[row])]
+            texts = [
+                tokenizer.decode([i for i, of in wrote if of == k]) for k in range(n)
+            ]
             prompt = tokenizer.decode(ids[row][:first])
-            each = [texts[:k] for k in range(len(texts) + 1)]
-            scores.append([task.progress(prompt, part) for part in each])
-    found = {"states": states}
-    if scores:
-        width = states.shape[1] + 1  # after its end, a response's score stays
-        rows = [row + row[-1:] * (width - len(row)) for row in scores]
-        found["state_scores"] = rollout.logp.new_tensor(rows)
+            scores.append([task.progress(prompt, texts[:k]) for k in range(n + 1)])
+    width = max(1, *map(len, states))
+    rows = [row + [-1] * (width - len(row)) for row in states]
+    found = {"states": rollout.group.new_tensor(rows)}
+    if scores:  # after a response's end its score stays
+        table = [row + row[-1:] * (width + 1 - len(row)) for row in scores]
+        found["state_scores"] = rollout.logp.new_tensor(table)
     return found

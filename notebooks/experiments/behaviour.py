@@ -7,17 +7,19 @@ hash. A formula that gives another number has another one.
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from refimpl import corrections, moe, normalisers
-from refimpl.advantages import CRITIC_FREE, Scored, whiten
+from refimpl.advantages import CRITIC_FREE, Scored, gae, lam_by_length, whiten
 from refimpl.algorithms import Algorithm, value_loss
 from refimpl.config import TrainConfig
 from refimpl.kl import ESTIMATORS
 from refimpl.normalisers import NORMALISERS
+from refimpl.options import with_critic
 
 SIZES = (8e-4, 0.08, 0.8, 3.0)
 """The largest |log r| in nats: for GSPO's 3e-4, 0.03, token clips, CISPO's cap."""
@@ -84,6 +86,7 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
     advantages that differ from token to token.
     """
     config, z = config.completed(algorithm.training), given.z
+    algorithm = with_critic(algorithm, config)
     advantages, targets = _advantages(algorithm, config, given)
     every = [advantages]
     if targets is not None:
@@ -98,12 +101,18 @@ def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None
     """Advantages as the trainer computes them, and targets if there is a critic."""
     values = given.values if algorithm.critic else None
     estimator = CRITIC_FREE.get(config.advantage, algorithm.advantages)
-    advantages = estimator(
-        Scored(given.rewards, given.group, given.mask, values, config.gamma, config.lam)
-    )
+    lam = config.lam
+    if config.lam_alpha is not None:
+        lam = lam_by_length(given.mask, config.lam_alpha)
+    scored = Scored(given.rewards, given.group, given.mask, values, config.gamma, lam)
+    advantages = estimator(scored)
     if values is None:
         return advantages, None
-    return whiten(advantages, given.mask), advantages + values * given.mask
+    other = advantages
+    if config.lam_critic is not None:
+        other = gae(replace(scored, lam=config.lam_critic))
+    whitened = whiten(advantages, given.mask) if config.whiten else advantages
+    return whitened, other + values * given.mask
 
 
 def _critic(config, given: Inputs, targets: Tensor) -> list[Tensor]:

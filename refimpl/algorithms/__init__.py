@@ -20,6 +20,7 @@ from refimpl.algorithms.minirl import MINIRL
 from refimpl.algorithms.ppo import PPO, value_loss
 from refimpl.algorithms.reinforce import REINFORCE
 from refimpl.algorithms.rspo import RSPO
+from refimpl.algorithms.sao import SAO
 from refimpl.algorithms.sapo import SAPO
 from refimpl.algorithms.vespo import VESPO
 from refimpl.validation import UserError, nearest
@@ -40,6 +41,7 @@ _METHODS = (
     DPPO_KL,
     IPO,
     GLM5,
+    SAO,
     VESPO,
     LUSPO,
     MINIRL,

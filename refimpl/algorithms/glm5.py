@@ -6,14 +6,7 @@
 **Changed against CISPO:** a token outside the interval is dropped for either sign of Â.
 
 **Bounds.** ε is a ratio's distance from 1. The report gives no value; 0.2 is that of
-SkyRL's `rollout_is`. SAO, later work of the same group (2607.07508; we know its ε from
-a secondary source), is this loss with one answer per prompt and a critic,
-`replace(GLM5, critic=True, advantages=gae)`:
-
-| settings of SAO | ratios that are kept | for |
-|---|---|---|
-| `epsilon_low=0.3`, `epsilon_high=5.0` | 0.7 to 6 | reasoning |
-| `epsilon_low=0.8`, `epsilon_high=3.0` | 0.2 to 4 | code |
+SkyRL's `rollout_is`. `sao` is this loss with wider bounds and a critic.
 
 **Departures.** `old_logp` is the sampler's, μ. Eq. 3 has no stop-gradient; SkyRL's
 `rollout_is` has. E_t is the mean over all tokens of a mini-batch.

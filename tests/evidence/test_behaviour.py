@@ -34,6 +34,7 @@ MASKS = {
     (f"dppo_{kind}", f"delta_{x}") for kind in ("tv", "kl") for x in ("low", "high")
 }
 MASKS |= {("ipo", "delta"), ("glm5", "epsilon_low"), ("glm5", "epsilon_high")}
+MASKS |= {("sao", "epsilon_low"), ("sao", "epsilon_high")}
 """Bounds that only say which tokens are dropped: a hundredth may drop none more."""
 
 
@@ -60,7 +61,9 @@ SWITCHES = [
     *(("grpo", {"corrections": {name: bound}}) for name, bound in BOUNDS.items()),
     ("grpo", {"normaliser": "token_mean"}),
     *(("rspo", x) for x in ({"router_shift": False}, {"placement": "after_clip"})),
-    *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip")),
+    *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip", "lam_critic")),
+    *(("ppo", x) for x in ({"lam_alpha": 1.5}, {"whiten": False})),
+    ("grpo", {"advantage": "gae"}),
 ]
 
 

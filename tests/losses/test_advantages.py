@@ -18,6 +18,7 @@ from refimpl.advantages import (
     gdpo,
     group_centred,
     group_relative,
+    lam_by_length,
     leave_one_out,
     maxrl,
     opo,
@@ -261,6 +262,28 @@ def test_gae_steps_over_holes_in_the_mask():
     assert_close(a, expected, **EXACT)
     dense = [x[mask.bool()][None] for x in (rewards, values, mask)]
     assert torch.equal(episodes(*dense, gamma=0.9, lam=0.5)[0], a[mask.bool()])
+
+
+def test_two_lambdas_by_hand():
+    """Five tokens over a hole, R = 1: λ = 1 − 1/(1.5 · 5) for the policy, 1 for the
+    critic. From one λ the critic would learn its own bias; the span is 8."""
+    mask = tensor([[1.0, 1, 0, 0, 0, 1, 1, 1]])
+    values = tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9]])
+    rewards = tensor([[0.0, 0, 0, 0, 0, 0, 0, 1]])
+    lam = lam_by_length(mask, 1.5)
+    assert lam.item() == pytest.approx(1 - 1 / 7.5, abs=1e-7)
+    found = episodes(rewards, values, mask, lam=lam)[mask.bool()]
+    expected = [0.6235, 0.4887, 0.4484, 0.2867, 0.1]
+    assert found.tolist() == pytest.approx(expected, abs=5e-5)
+    own = episodes(rewards, values, mask, lam=1.0) + values
+    assert own[mask.bool()].tolist() == pytest.approx([1.0] * 5)
+    lengths = (torch.arange(100) < tensor([[4], [8], [20], [40], [100]])).double()
+    for alpha, expected in (
+        (1.5, [0.8333, 0.9167, 0.9667, 0.9833, 0.9933]),
+        (0.05, [0, 0, 0, 0.5, 0.8]),  # VAPO's, where a short answer's is held at 0
+    ):
+        found = lam_by_length(lengths, alpha).tolist()
+        assert found == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.7, 0.0])

@@ -121,18 +121,21 @@ PAPERS = {  # hyperparameters, normaliser, advantages
     "dppo_kl": (NATS, BY_TOKEN, "group_relative"),
     "ipo": ({"delta": 0.3, "tau": 0.0, "max_ratio": 1e4}, BY_TOKEN, "group_centred"),
     "glm5": (BOTH, BY_TOKEN, "group_relative"),
+    "sao": ({"epsilon_low": 0.3, "epsilon_high": 5.0}, BY_TOKEN, "gae"),
     "vespo": (KERNEL, BY_TOKEN, "group_relative"),
     "luspo": (LONGER, SUMMED, "group_relative"),
     "minirl": (TWO | {"epsilon_high": 0.27}, SUMMED, "group_centred"),
     "dro": ({"tau": 0.1}, BY_TOKEN, "group_centred"),
     "kimi": ({"low": 1.609, "high": 1.609, "tau": 1e-3}, BY_TOKEN, "group_centred"),
 }
-ON_THE_SAMPLER = {"dppo_tv", "dppo_kl", "ipo", "glm5", "vespo", "kimi"}
+ON_THE_SAMPLER = {"dppo_tv", "dppo_kl", "ipo", "glm5", "sao", "vespo", "kimi"}
 """Their ratio is against the sampler's policy, not π_old."""
-NO_SURROGATE = "reinforce cispo dppo_tv dppo_kl ipo glm5 vespo dro".split()
+NO_SURROGATE = "reinforce cispo dppo_tv dppo_kl ipo glm5 sao vespo dro".split()
 """What they maximise means nothing as a number."""
 DAPO = {"dynamic_sampling": True, "overlong_share": 0.2}
-TRAINING = {"dapo": DAPO, "rspo": {"router_shift": True}}
+TWO_LAMBDAS = {"lam_alpha": 1.5, "lam_critic": 1.0}
+OF_SAO = {**TWO_LAMBDAS, "critic_updates": 2, "critic_frozen": ("attn",)}
+TRAINING = {"dapo": DAPO, "rspo": {"router_shift": True}, "sao": OF_SAO}
 GEOMETRIC = {"epsilon": 0.05, "epsilon_low": 0.05, "epsilon_high": 0.06}
 CLIP = GEOMETRIC | {"dual_clip": 1.1}
 CLIPPED = "ppo grpo dr_grpo gspo gspo_token dapo luspo minirl"
@@ -147,6 +150,7 @@ ACTING = dict.fromkeys(CLIPPED.split(), CLIP) | {
     "dppo_kl": MASK,
     "ipo": {"delta": 0.01, "tau": 0.5, "max_ratio": 1.1},
     "glm5": GEOMETRIC,
+    "sao": GEOMETRIC,
     "vespo": {name: 1.5 for name in KERNEL},
     "dro": {"tau": 0.5},
     "kimi": {"low": 0.1, "high": 0.2, "tau": 0.5},
@@ -176,7 +180,7 @@ def test_an_entry_is_the_paper_s(name):
     names = one.normaliser.__name__, one.advantages.__name__
     assert (dict(one.defaults), *names) == PAPERS[name]
     assert dict(one.training) == TRAINING.get(name, {})
-    assert one.critic == (name == "ppo")
+    assert one.critic == (name in ("ppo", "sao"))
     assert one.annotations.keys() == ACTING[name].keys()
     assert (one.anchor == "sampler") == (name in ON_THE_SAMPLER)
 

@@ -120,6 +120,7 @@ FORMS = [  # name, settings, whether Â may differ within a response, c
     ("ipo", {"delta": 0.1}, True, lambda t: t.r * ((t.pi - t.mu).abs() <= 0.1)),
     ("ipo", {"delta": 0.1, "max_ratio": 1.1}, True, capped_within),
     ("glm5", TWO, True, lambda t: t.r * ((t.r > 0.8) & (t.r < 1.3))),
+    ("sao", {}, True, lambda t: t.r * ((t.r > 0.7) & (t.r < 6))),
     ("vespo", {}, False, kernel),
     ("luspo", SEQUENCE, False, lambda t: clip(t.s, t.a, 0.02, 0.03)),
     ("minirl", {}, True, lambda t: clip(t.r, t.a, 0.2, 0.27)),

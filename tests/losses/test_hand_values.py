@@ -148,14 +148,34 @@ def test_a_loss_after_sapo_by_hand(name, settings, objective, slope):
 @pytest.mark.parametrize(
     ("low", "high", "edges"), [(0.3, 5, (0.7, 6)), (0.8, 3, (0.2, 4))]
 )
-def test_saos_bounds_are_settings_of_glm5(low, high, edges):
+def test_saos_bounds_on_both_sides(low, high, edges):
     """2607.07508: c Â is r between the edges, and 0 at a hundredth beyond them."""
     r = tensor([[edge + step for edge in edges for step in (-0.01, 0.01)]])
     logp, one = r.log().requires_grad_(), torch.ones(1, 4)
     given = logp, 0 * one, tensor([1.0]), one
     bounds = {"epsilon_low": low, "epsilon_high": high}
-    _, gradient = loss_and_slope(ALGORITHMS["glm5"], *given, **bounds)
-    assert_close(gradient, -r * tensor([[0, 1, 1, 0]]) / 4, **EXACT)
+    for name in ("glm5", "sao"):
+        _, gradient = loss_and_slope(ALGORITHMS[name], *given, **bounds)
+        assert_close(gradient, -r * tensor([[0, 1, 1, 0]]) / 4, **EXACT)
+
+
+SAO_AT = [0.15, 0.5, 0.7, 1.0, 4.0, 6.5]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "coefficients"),
+    [
+        ({}, (0, 0, 0, 1, 4, 0)),  # 0.7 itself is outside
+        ({"epsilon_low": 0.8, "epsilon_high": 3.0}, (0, 0.5, -0.7, 1, 0, 0)),
+    ],
+)
+def test_sao_by_hand_and_with_a_stop_gradient(bounds, coefficients):
+    """At π = 1/e every gradient is 0 without the stop-gradient."""
+    logp = torch.full((1, 6), -1.0).requires_grad_()
+    old, one = -1 - tensor([SAO_AT]).log(), torch.ones(1, 6)
+    paid = tensor([[1.0, 1, -1, 1, 1, 1]])
+    _, gradient = loss_and_slope(ALGORITHMS["sao"], logp, old, paid, one, **bounds)
+    assert_close(gradient, -tensor([coefficients]) / 6, **EXACT)
 
 
 # One token
@@ -280,6 +300,7 @@ OUTER = {"mask_epsilon_low": 0.2, "mask_epsilon_high": 0.2}
         (ALGORITHMS["dppo_tv"], {}, 1, 1),
         (ALGORITHMS["ipo"], {}, 2, 3),
         (ALGORITHMS["glm5"], {"epsilon": 0.4}, 2, 3),
+        (ALGORITHMS["sao"], {"epsilon_high": 0.4}, 2, 3),
         (ALGORITHMS["kimi"], {"low": 0.4, "high": 0.4}, 2, 3),
         (UPPER, {}, 0, 3),
         (REINFORCE, {}, None, None),

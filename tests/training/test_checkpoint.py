@@ -38,6 +38,7 @@ def identical(one, other) -> bool:
 METHODS = {
     "grpo": ("grpo", {"epochs": 2, "entropy_bonus": 0.01, "eval_every": 3}),
     "ppo, kl in the reward": ("ppo", {"beta": 0.1, "kl_in": "reward"}),
+    "a critic that goes before": ("sao", {"critic_warmup": 1}),
     "late and rounded": ("grpo", {"sampler_delay": 2, "rollout_dtype": "int8"}),
     "kl in the loss": ("reinforce", {"beta": 0.1, "eval_samples": 2, "eval_every": 3}),
 }
@@ -63,7 +64,7 @@ def test_four_rollouts_are_two_and_two_more(method, tmp_path):
     assert not same_weights(resumed.model, first.model)
     one, other = load(straight), load(parts)
     assert identical(one, other) and one["optimizer"]["state"]
-    assert ("critic" in one) == (algorithm == "ppo")
+    assert ("critic" in one) == (algorithm in ("ppo", "sao"))
 
 
 def test_a_checkpoint_changes_nothing_in_the_run(tmp_path, monkeypatch):
@@ -100,7 +101,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path):
         with pytest.raises(ValueError, match=r"not a readable checkpoint .*Delete it"):
             small_run(checkpoint_dir=tmp_path, resume=True)
     path.write_bytes(whole)
-    for content in (torch.zeros(2), load(tmp_path) | {"version": 7}):
+    for content in (torch.zeros(2), load(tmp_path) | {"version": 8}):
         torch.save(content, path)
         with pytest.raises(ValueError, match="or another version's"):
             load(tmp_path)

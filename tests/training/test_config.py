@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import refimpl as rl
-from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect, updates
-from refimpl.advantages import CRITIC_FREE, gae, gdpo, std_of_advantages
+from refimpl import ALGORITHMS, Scored, TrainConfig, UserError, collect
+from refimpl.advantages import CRITIC_FREE, gdpo, std_of_advantages
 from refimpl.kl import ESTIMATORS
 from refimpl.models import build
 from refimpl.normalisers import NORMALISERS
@@ -183,15 +183,6 @@ def test_gdpo_is_told_the_components_and_their_weights():
             prepared(**{"reward": total, "advantage": "gdpo"} | given)
     with pytest.raises(UserError, match="gdpo need a reward with components"):
         prepared(advantage="gdpo")
-
-
-def test_sao_is_glm5_with_a_critic_and_one_answer():
-    sao = replace(ALGORITHMS["glm5"], critic=True, advantages=gae)
-    bounds = {"epsilon_low": 0.3, "epsilon_high": 5.0}
-    run = prepared(sao, reward=of_text, group_size=1, hyperparameters=bounds)
-    batch, _ = collect(run, 0)
-    assert run.config.trust_sampler and batch.old_values.shape == batch.mask.shape
-    assert "value_loss" in updates(run, batch, 0)
 
 
 def test_reinforce_plus_plus_needs_no_second_answer():

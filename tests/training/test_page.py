@@ -7,13 +7,14 @@ two part and this is red.
 
 import copy
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 
 import refimpl as rl
 from refimpl import moe, seeds
-from refimpl.advantages import whiten
+from refimpl.advantages import gae, lam_by_length, whiten
 from refimpl.algorithms import ALGORITHMS, value_loss
 from refimpl.kl import token_rewards
 from refimpl.logprobs import values
@@ -44,7 +45,8 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
     method, world = ALGORITHMS[name], Arithmetic()
     policy = copy.deepcopy(start).eval()
     groups = [{"params": policy.parameters(), "lr": 2e-4}]
-    critic = make_critic(policy) if method.critic else None
+    fixed = method.training.get("critic_frozen", ())
+    critic = make_critic(policy, fixed) if method.critic else None
     if critic:
         groups.append({"params": critic.parameters(), "lr": 1e-3})
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0, fused=True)
@@ -70,14 +72,20 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
         if critic:
             with torch.no_grad():
                 old_values = values(critic, rollout)
+        lam, own = 0.95, method.training
+        if "lam_alpha" in own:
+            lam = lam_by_length(mask, own["lam_alpha"])
         scored = rl.Scored(
-            token_rewards(rewards, mask), rollout.group, mask, old_values
+            token_rewards(rewards, mask), rollout.group, mask, old_values, lam=lam
         )
         advantages = method.advantages(scored)
         if advantages.ndim == 1:
             advantages = advantages[:, None].expand_as(mask)
         if critic:
-            targets, advantages = advantages + old_values, whiten(advantages, mask)
+            targets = advantages + old_values
+            if "lam_critic" in own:
+                targets = gae(replace(scored, lam=own["lam_critic"])) + old_values
+            advantages = whiten(advantages, mask)
         # 3. One optimiser step for each mini-batch of whole groups.
         shuffle = seeds.generator(seeds.seed_for(SEED, step, "shuffle"))
         norms = []
@@ -109,13 +117,9 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
                 old_logp, weight = moe.shifted(old_logp, weight, mini.mask, moved.gamma)
                 extra = BALANCE * mini.mask.sum() / tokens * moved.balance
             if critic:
-                extra = value_loss(
-                    values(critic, mini),
-                    old_values[index, :width],
-                    targets[index, :width],
-                    mini.mask,
-                    mini.mask / tokens,
-                )
+                known = old_values[index, :width], targets[index, :width]
+                known += mini.mask, mini.mask / tokens
+                extra = value_loss(values(critic, mini), *known)
             A = advantages[index, :width]
             loss, _ = method.loss(logp, old_logp, A, mini.mask, weight)
             (loss + extra).backward()
@@ -124,6 +128,11 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
                 norms += [norm.item()] if model is policy else []
             optimizer.step()
             optimizer.zero_grad()
+            for _ in range(own.get("critic_updates", 1) - 1):
+                value_loss(values(critic, mini), *known).backward()
+                torch.nn.utils.clip_grad_norm_(critic.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
         history.append((rewards.mean().item(), sum(norms) / len(norms)))
     return history, policy
 

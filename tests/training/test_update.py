@@ -23,7 +23,6 @@ from refimpl.loss_terms import BALANCE
 from refimpl.models import weights
 from refimpl.moe import load_balance, routed, routers
 from refimpl.normalisers import NORMALISERS
-from refimpl.options import CRITIC_LEARNING_RATE
 from refimpl.rollout import Batch
 from tests.worlds import (
     always_one,
@@ -200,14 +199,15 @@ def test_metrics_are_read_once_a_rollout(epochs, monkeypatch):
 
 
 def test_every_weight_has_its_rate_and_adam_its_memory():
-    run = prepared("ppo", model=random_moe(), router_rate=3.0, learning_rate=1e-4)
+    rates = {"learning_rate": 1e-4, "router_rate": 3.0, "critic_learning_rate": 7e-3}
+    run = prepared("ppo", model=random_moe(), **rates)
     of_routers = [p for r in routers(run.model) for p in r.parameters()]
     groups = run.optimizer.param_groups
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert len(rates) == sum(len(group["params"]) for group in groups)
     wanted = {id(p): 1e-4 for p in run.model.parameters()}
     wanted |= {id(p): pytest.approx(3e-4) for p in of_routers}
-    wanted |= {id(p): CRITIC_LEARNING_RATE for p in run.critic.parameters()}
+    wanted |= {id(p): 7e-3 for p in run.critic.parameters()}
     assert rates == wanted
     assert {group["betas"] for group in groups} == {(0.9, 0.95)}
 

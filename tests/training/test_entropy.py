@@ -1,0 +1,143 @@
+"""Objects that control entropy: by hand, however a mini-batch is cut, and resumed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import tensor
+
+from refimpl import train
+from refimpl.entropy import AdaptiveEntropy, ClipCov, KLCov, TopEntropy, covariance
+from refimpl.logprobs import Reading
+from refimpl.loss_terms import LossInputs
+from refimpl.rollout import Batch, Rollout
+from tests.worlds import (
+    SMALL,
+    TOKENIZER,
+    fixed_noise,
+    largest_difference,
+    same_weights,
+    small_run,
+    warm_model,
+)
+
+H = [0.9, 0.05, 0.02, 0.6, 0.01, 0.03, 0.7, 0.04, 0.02, 0.01]
+PAID = [1.5, 1.5, -0.5, -0.5, -0.5, -0.5]
+LOGP = [-0.01, -3, -0.01, -0.01, -0.01, -4]
+
+
+def batch(entropy, paid=None, logp=None, hole=0) -> Batch:
+    """One response, behind a hole whose numbers are large, and before padding."""
+    n = len(entropy)
+
+    def spread(x, filler):
+        return tensor([[filler] * hole + [*x] + [filler]]).float()
+
+    mask = spread([1] * n, 0.0)
+    rows = {"truncated": tensor([False]), "group": tensor([0])}
+    ids = torch.arange(mask.shape[1] + 2)[None]
+    rollout = Rollout(
+        ids, tensor([2]), mask, 0 * mask, spread(entropy, 2.0 + 0 * hole), **rows
+    )
+    zeros = [0.0] * n
+    old, a = spread(logp or zeros, -9.0), spread(paid or zeros, 7.0)
+    return Batch(rollout, mask, old, a, tokens=mask.sum())
+
+
+@pytest.mark.parametrize("hole", [0, 5])
+def test_the_tokens_of_highest_entropy_by_hand(hole):
+    """τ = .6 + .2 · (.7 − .6); with observations in the quantile none would be left."""
+    mini = batch(H, hole=hole)
+    kept = TopEntropy(0.2).kept(mini) & mini.mask.bool()
+    assert (kept[0].nonzero()[:, 0] - hole).tolist() == [0, 6]
+    inputs = LossInputs(mini.old_logp, mini.old_logp, mini.mask / 10, {})
+    weight = TopEntropy(0.2)(mini, Reading(inputs.logp, inputs.logp), inputs).weight
+    assert weight[kept].tolist() == pytest.approx([0.1] * 2)  # of 10, not of 2
+    assert weight.sum() == pytest.approx(0.2)
+    same = batch([0.0] * 4, hole=hole)
+    assert (TopEntropy(0.2).kept(same) & same.mask.bool()).sum() == 4
+
+
+@pytest.mark.parametrize("hole", [0, 2])
+def test_the_covariance_by_hand_is_largest_for_a_rare_bad_token(hole):
+    mini = batch(PAID, PAID, LOGP, hole)
+    c = covariance(mini)[mini.mask.bool()]
+    expected = [1.5511, -2.4356, -0.7756, -0.7756, -0.7756, 1.8844]
+    assert c.tolist() == pytest.approx(expected, abs=1e-4)
+    assert covariance(mini)[mini.mask == 0].abs().max() == 0
+    largest = KLCov().chosen(mini)[mini.mask.bool()]
+    assert largest.tolist() == [False] * 5 + [True]  # by |C| it would be the second
+    assert KLCov(0.5).chosen(mini).sum() == 3
+    drawn = set()
+    for seed in range(20):
+        torch.manual_seed(seed)  # not the generator that is used
+        same = ClipCov(seed=3).kept(mini)
+        assert torch.equal(same, ClipCov(seed=3).kept(mini))
+        kept = ClipCov(seed=seed).kept(mini)[mini.mask.bool()]
+        drawn.add((~kept).nonzero()[:, 0].item())  # one, and no other
+    assert drawn == {0, 5}
+    assert ClipCov(high=1.0).kept(mini).all()
+
+
+def test_kl_cov_by_hand_and_where_nothing_moved():
+    """β |log r| on the chosen token alone; rounding is no movement."""
+    mini = batch(PAID, PAID, LOGP)
+    for z, expected in ((0.3, 2 * 0.3 / 6), (-0.3, 2 * 0.3 / 6), (1e-6, 0.0)):
+        logp = (mini.old_logp + z).requires_grad_()
+        added, _ = KLCov(beta=2.0)(mini, Reading(logp, logp), mini.mask / 6)
+        assert added.item() == pytest.approx(expected, abs=1e-6)
+        (slope,) = torch.autograd.grad(added, logp)
+        sign = 0 if expected == 0 else (1 if z > 0 else -1)
+        wanted = [0] * 5 + [sign * 2 / 6, 0]
+        assert slope[0].tolist() == pytest.approx(wanted, abs=1e-6)
+    once = {"minibatches": 1, "allow_on_policy": True, "reward": fixed_noise}
+    one, two = small_run(**once), small_run(loss_terms=[KLCov(0.2)], **once)
+    assert one == two and same_weights(one.model, two.model)
+
+
+def test_the_adaptive_bonus_by_hand():
+    """It applies the c, and the H, of the update before; two micro-batches are one."""
+    bonus, after, applied = AdaptiveEntropy(), [], []
+    weight = torch.ones(1, 2)
+    for h in (0.30, 0.22, 0.19, 0.17, 0.21, 0.18):
+        mini = batch([h])
+        logp = tensor([[h, 0.0]])
+        for tokens in (2.0, 2.0):  # each has half of the mini-batch's tokens
+            part = replace(mini, tokens=tensor(tokens))
+            _, metrics = bonus(part, Reading(logp, logp), weight)
+        applied.append(metrics["entropy_coefficient"].item())
+        bonus.end_update()
+        after.append(bonus.c)
+    assert after == pytest.approx([0, 0, 0.005, 0.01, 0.005, 0.01])
+    assert applied == pytest.approx([0, 0, 0, 0.005, 0.01, 0])
+
+
+OBJECTS = {
+    "top entropy": {"corrections": [TopEntropy(0.3)]},
+    "clip-cov": {"corrections": [ClipCov(0.1, low=0.1)]},
+    "kl-cov": {"loss_terms": [KLCov(0.2, beta=3.0)]},
+    "adaptive": {"loss_terms": [AdaptiveEntropy(target=5.0, step=0.1)]},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_micro_batches_change_nothing_and_the_object_does(name):
+    def run(size, **objects):
+        config = replace(SMALL, dtype="float64", micro_batch_size=size)
+        given = {"model": warm_model(), "tokenizer": TOKENIZER, "reward": fixed_noise}
+        return train("grpo", config=config, progress=False, **given, **objects)
+
+    one, two = run(16, **OBJECTS[name]), run(3, **OBJECTS[name])
+    assert largest_difference(one.model, two.model) < 1e-9
+    assert largest_difference(one.model, run(16).model) > 1e-6
+    # Nothing is left in the object from the run before.
+    assert run(16, **OBJECTS[name]) == one
+
+
+def test_a_resumed_run_goes_on_with_its_coefficient(tmp_path):
+    given = {"reward": fixed_noise, **OBJECTS["adaptive"]}
+    whole = small_run(rollouts=3, **given)
+    small_run(rollouts=1, checkpoint_dir=tmp_path, **given)
+    resumed = small_run(rollouts=3, checkpoint_dir=tmp_path, resume=True, **given)
+    assert resumed == whole and same_weights(resumed.model, whole.model)
+    assert whole["entropy_coefficient"][-1] > whole["entropy_coefficient"][0] > 0
