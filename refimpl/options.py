@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, logprobs, models, samples
-from refimpl.advantages import CRITIC_FREE, gae
+from refimpl.advantages import CRITIC_FREE, NAMED, gae
 from refimpl.algorithms import Algorithm
 from refimpl.config import TrainConfig
 from refimpl.corrections import WEIGHING
@@ -49,8 +49,8 @@ class Run:
     """The objects of a training run.
 
     `config` includes the settings that the method's paper prescribes, and
-    `hyperparameters` have been checked. `critic` and `reference` are None in a run that
-    does not need them.
+    `hyperparameters` have been checked. `critic`, `reference` and `teacher` are None in
+    a run that does not need them.
     """
 
     algorithm: Algorithm
@@ -62,6 +62,7 @@ class Run:
     model: Model
     critic: Model | None
     reference: Model | None
+    teacher: Model | None
     optimizer: torch.optim.Optimizer
     history: History
     # The steps of `loop`
@@ -99,8 +100,8 @@ class Run:
 
         Returns them under their names in `Batch` or `Rollout`. log π_old comes from a
         pass of the training model if the sampler's log-probs cannot stand for it, or if
-        the experts of that pass are replayed (R2). log π_ref and V come from models of
-        their own.
+        the experts of that pass are replayed (R2). log π_ref, log π_T and V come from
+        models of their own.
         """
         fixed: dict[str, Tensor] = {}
         if self.reads_old:
@@ -112,6 +113,8 @@ class Run:
                 fixed |= routing.visits(len(rollout))._asdict()
         if self.reference is not None:
             fixed["ref_logp"], _ = self.log_probs_of(self.reference, rollout)
+        if self.teacher is not None:
+            fixed["teacher_logp"], _ = self.log_probs_of(self.teacher, rollout)
         if self.critic is not None:
             fixed["old_values"] = self.values(rollout)
         return fixed
@@ -178,6 +181,7 @@ def prepare(
     sampler: Callable | None = None,
     corrections: Collection[Callable] = (),
     loss_terms: Collection[Callable] = (),
+    teacher: Model | None = None,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`).
 
@@ -242,13 +246,14 @@ def prepare(
         model=model,
         critic=critic,
         reference=None,
+        teacher=None,
         optimizer=optimizer_for(model, critic, config),
         history=History(method.name, model=model),
         fill_batch=fill_batch_for(config),
         sampler=run_sampler,
         log_probs=log_probs,
         reads_old=(config.mismatch or sampler is not None) and not config.trust_sampler,
-        advantages=CRITIC_FREE.get(config.advantage, method.advantages),
+        advantages=NAMED.get(config.advantage, method.advantages),
         normaliser=averaging(config, method),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],
@@ -270,6 +275,12 @@ def prepare(
     run.zero_advantage_rows_matter |= not all(balances)
     if config.beta > 0 or any(isinstance(term, KL) for term in run.loss_terms):
         run.reference = models.frozen_copy(model)
+    if teacher is not None:
+        if models.vocabulary(teacher) != models.vocabulary(model):
+            raise UserError("the teacher must have the policy's vocabulary")
+        run.teacher = models.frozen_copy(teacher).to(device, dtype)
+    elif config.advantage == "distillation":
+        raise UserError("advantage='distillation' needs train(…, teacher=model)")
     # A checkpoint compares these names: a resumed run must be given the same objects.
     extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
     run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in extras]
@@ -414,7 +425,8 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
 
 def check_sizes(config: TrainConfig, method: Algorithm) -> None:
     """Raise `UserError` on a group, or a number of updates, that is too small."""
-    alone = method.critic or config.advantage == "reinforce_plus_plus"
+    single = ("reinforce_plus_plus", "distillation")
+    alone = method.critic or config.advantage in single
     if config.group_size < 2 and (config.dynamic_sampling or not alone):
         name = "dynamic_sampling" if alone else method.name
         raise UserError(
