@@ -30,6 +30,7 @@ from refimpl import (
     samplers,
     seeds,
     tasks,
+    turns,
 )
 from refimpl.advantages import Scored
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get

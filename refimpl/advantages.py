@@ -26,7 +26,10 @@ class Scored:
     `values`: those of a critic, in reward units. γ and λ are those of GAE; λ may be one
     number per response, as `lam_by_length` makes them. `components`: the parts of the
     reward, and their `weights` in it (None: 1 each). `logp` and `teacher_logp`: log
-    π_old and log π_T of the tokens, with a teacher π_T, nats.
+    π_old and log π_T of the tokens, with a teacher π_T, nats. Where an answer has
+    several turns: `states` are those before each of its turns, as numbers (−1 where
+    there is no turn), and `state_scores` say how good the states before and after
+    each turn are; see `refimpl.turns`.
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -39,6 +42,8 @@ class Scored:
     weights: Sequence[float] | None = None
     logp: Float[Tensor, "B T"] | None = None
     teacher_logp: Float[Tensor, "B T"] | None = None
+    states: Int[Tensor, "B n"] | None = None
+    state_scores: Float[Tensor, "B m"] | None = None
 
     def __post_init__(self):
         if self.rewards.ndim == 2 and self.mask is None:
@@ -190,6 +195,9 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     weights = parts[0].new_tensor(scored.weights or [1.0] * len(parts))
     total = torch.stack(parts, -1) @ weights
     return total / (total.std() + eps)
+
+
+gdpo.by_component = True  # type: ignore[attr-defined]  # where groups are told apart
 
 
 def distillation(scored: Scored) -> Float[Tensor, "B T"]:

@@ -52,6 +52,7 @@ Pairs: TypeAlias = tyro.conf.UseAppendAction[tuple[str, ...]]
 Method: TypeAlias = Annotated[str, tyro.conf.arg(help=", ".join(ALGORITHMS))]
 World: TypeAlias = Literal["arithmetic", "rare-careful", "sorting"]
 GYM = "reasoning-gym:"
+REPEATABLE = ("--set", "--task-set")
 
 
 # Commands
@@ -125,7 +126,12 @@ def train(
         raise UserError("--resume needs the --checkpoint-dir of the run")
     outputs = {"history": history, "samples": samples, "save": save}
     for name, path in outputs.items():
-        check_output(path, overwrite or resume, folder=name == "save")
+        replaces = overwrite or (resume and of_a_run(name, path))
+        check_output(path, replaces, folder=name == "save")
+    if history is not None and samples is not None and history == samples:
+        raise UserError(
+            f"--history and --samples both name '{history}': name two files"
+        )
 
     check_fit(config, method)
     world = world_of(task, task_set)
@@ -256,13 +262,17 @@ def verl_config(algorithm: Method, /) -> int:
     return 0
 
 
-def read_log(log: Path, /, *, figure: Path | None = None) -> int:
+def read_log(
+    log: Path, /, *, figure: Path | None = None, overwrite: bool = False
+) -> int:
     """Name the rows of "From symptom to cause" (chapter 11) that fit a run's log.
 
     Args:
         log: TRL's trainer_state.json, verl's metrics as JSON lines, or a CSV.
         figure: write the six curves that decide to this PNG.
+        overwrite: replace the PNG if it is there.
     """
+    check_output(figure, overwrite)
     known = logs.read(log)
     print(symptoms.report(known))
     if figure is not None:
@@ -392,6 +402,18 @@ def save_policy(model: Any, tokenizer: Any, folder: Path, merge: bool) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def of_a_run(name: str, path: Path | None) -> bool:
+    """True if an output looks as the earlier part of a resumed run left it."""
+    if path is None or not path.exists():
+        return True
+    if name == "save":
+        return any((path / f"{kind}config.json").exists() for kind in ("", "adapter_"))
+    begins = {"history": "algorithm,", "samples": "{"}[name]
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        return file.read(len(begins)) in (begins, "")
+    return False
+
+
 def check_output(path: Path | None, replaces: bool, folder: bool = False) -> None:
     """Raise `UserError` if `path` cannot be written, or would be overwritten."""
     if path is None:
@@ -423,6 +445,11 @@ def parse_settings(method: Any, pairs: Iterable[str]) -> dict[str, Any]:
     } | method.annotations
     texts = split_pairs("--set", pairs)
     for name in texts:
+        if name in apart:
+            each = "token_truncate=2.0" if name == "corrections" else "epsilon=0.2"
+            raise UserError(
+                f"{name} are set one by one, each by its own name, as --set {each}"
+            )
         if name not in kinds:
             raise UserError(
                 f"{name!r} is neither a setting of training nor a hyperparameter of "
@@ -515,13 +542,17 @@ def main(
 
 
 def check_words(words: list[str], commands: Iterable[str]) -> None:
-    """Raise `UserError` on a misspelt command, and on an empty value."""
+    """Raise `UserError` on a misspelt command, a flag given twice, an empty value."""
     command, *rest = words or [""]
     if command not in commands and not command.startswith("-"):
         raise UserError(
             f"there is no command {command!r}{nearest(command, commands)}; the "
             f"commands are {', '.join(commands)} (COMMAND --help explains one)"
         )
+    flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    once = [flag for flag in flags if flag not in REPEATABLE]
+    if twice := [flag for flag in once if once.count(flag) > 1]:
+        raise UserError(f"{twice[0]} is given twice: keep one")
     for before, word in pairwise(["", *rest]):
         flag, equals, value = word.partition("=")
         named = equals and flag.startswith("--")

@@ -43,6 +43,9 @@ class Rollouts:
     group_size: Annotated[int, Field(ge=1, le=10_000)] = 8
     """responses to each prompt, G"""
     max_new_tokens: Count = 48
+    """with those that a task inserts"""
+    max_turns: Count | None = None
+    """of a response, in a task that answers (`observe`); None: no limit"""
     temperature: Positive = 1.0
     top_p: Nucleus | None = None
     """draw from the fewest most likely tokens with this much probability; None: all"""
@@ -202,7 +205,7 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     @property
     def sampling(self) -> dict:
         """The settings that `sample` and `evaluate` take, without the seed."""
-        names = ("max_new_tokens", "temperature", "top_p", "top_k")
+        names = ("max_new_tokens", "max_turns", "temperature", "top_p", "top_k")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -225,6 +228,11 @@ class TrainConfig(Machine, Measuring, Critic, Updates, Routing, Sampler, Rollout
     def __post_init__(self):
         if self.corrections:
             corrections.check(self.corrections)
+        if self.optimizer == "adamw" and self.learning_rate > 1:
+            raise UserError(
+                f"learning_rate {self.learning_rate:g} is too large: AdamW moves every "
+                "weight by about that much per update, and weights are smaller than 1"
+            )
         if self.dtype == "float64" and self.rollout_dtype is not None:
             raise UserError(
                 f"rollout_dtype {self.rollout_dtype!r} cannot be combined with dtype "

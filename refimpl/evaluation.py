@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from refimpl import seeds
 from refimpl.config import TrainConfig
 from refimpl.models import Model, one_thread, vocabulary
-from refimpl.rewards import columns, rows_of, score
+from refimpl.rewards import check_share, columns, ignored, rows_of, score
 from refimpl.sampling import sample
 from refimpl.tasks import Arithmetic
 from refimpl.validation import Count, Seed, UserError, guarded, refuse_unknown
@@ -42,9 +42,9 @@ def scores(
 ) -> Float[Tensor, "problems k"]:
     """The task's reward for `samples` answers to each held-out problem; float64, CPU.
 
-    `sampling` are keywords of `sample`: a run passes its temperature, top_p, top_k and
-    max_new_tokens. `seed` decides problems and answers: the first batch is sampled with
-    it, each other batch (`AT_ONCE`) with a seed of its own.
+    `sampling` are keywords of `sample`: a run passes its temperature, top_p, top_k,
+    max_new_tokens and max_turns. `seed` decides problems and answers: the first batch
+    is sampled with it, each other batch (`AT_ONCE`) with a seed of its own.
 
     Raises `UserError` on bad input, and if the task's rows or rewards are invalid.
     """
@@ -60,20 +60,22 @@ def scores(
         dice = seeds.seed_for(seed, first, "evaluation") if first else seed
         with one_thread(model):
             rollout = sample(
-                model, tokenizer, part, group_size=samples, seed=dice, **sampling
+                model,
+                tokenizer,
+                part,
+                group_size=samples,
+                seed=dice,
+                observe=getattr(task, "observe", None),
+                **sampling,
             )
         texts += rollout.texts(tokenizer)
         ids += rollout.completion_ids()
     asked = [row for row in rows for _ in range(samples)]
     prompts = [row["prompt"] for row in asked]
     # A history has no column for metrics that the reward logs during an evaluation.
-    extra = {"completion_ids": ids, "log_metric": lambda name, number: None}
+    extra = {"completion_ids": ids, "log_metric": ignored, "log_extra": ignored}
     rewards = score(task.reward, prompts, texts, extra | columns(asked))
-    if odd := [x for x in rewards if not 0 <= x <= 1]:
-        raise UserError(
-            "an accuracy is the mean of task.reward, which must lie between 0 and 1, "
-            f"got {odd[0]:g}; a reward on another scale goes into train(reward=…)"
-        )
+    check_share(rewards)
     return torch.tensor(rewards, dtype=torch.float64).view(-1, samples)
 
 

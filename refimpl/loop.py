@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import advantages, normalisers, seeds
+from refimpl import advantages, normalisers, seeds, turns
 from refimpl.advantages import Scored
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
@@ -42,9 +42,9 @@ from refimpl.responses import (
     scored_responses,
     warn_if_never_right,
 )
-from refimpl.rewards import overlong_punishment, rows_of
+from refimpl.rewards import State, overlong_punishment, rows_of
 from refimpl.rollout import Batch
-from refimpl.validation import guarded
+from refimpl.validation import check_call, guarded
 
 MAX_GRAD_NORM = 1.0
 """The policy's gradient is scaled down to this norm, and so is the critic's."""
@@ -106,6 +106,8 @@ def train(
     rounding noise although K > 1. Every error after the first rollout carries the
     run's `history`.
     """
+    for hook in hooks:
+        check_call("a hook", hook, "run", "step")
     with Checkpoint(checkpoint_dir, resume, overwrite) as checkpoint:
         run = prepare(
             algorithm,
@@ -193,6 +195,7 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         weights=getattr(run.reward, "weights", None),
         logp=old_logp,
         teacher_logp=teacher_logp,
+        **turns.seen(run.task, run.tokenizer, rollout),  # {} unless the task answers
     )
     estimate = run.advantages(scored)
     advantages.check_estimate(
@@ -242,16 +245,24 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
         seed("sample"),
         seed("router"),
         group_size=config.group_size,
+        observe=getattr(run.task, "observe", None),  # the task may answer, as a tool
         **config.sampling,
     )
     # 2. Rewards. The run's function is trained on; the task's own measures correctness.
+    K = config.updates_per_rollout
     responses = scored_responses(
-        run.reward, run.task.reward, run.tokenizer, problems, rollout
+        run.reward,
+        run.task.reward,
+        run.tokenizer,
+        problems,
+        rollout,
+        State(global_step=step * K, max_steps=config.rollouts * K),
     )
+    responses.by_component = getattr(run.advantages, "by_component", False)
     if share := config.overlong_share:  # DAPO's soft punishment of long responses
         limit = config.max_new_tokens
         responses.paid = responses.rewards + overlong_punishment(
-            rollout.length, limit, share * limit
+            rollout.span, limit, share * limit
         )
     if config.samples_every and step % config.samples_every == 0 and not refill:
         run.show_samples(step, responses)

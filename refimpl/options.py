@@ -5,6 +5,7 @@ Everything that can be checked is checked here, once, before the run starts.
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, logprobs, models, samples
 from refimpl.advantages import CRITIC_FREE, NAMED, gae
-from refimpl.algorithms import Algorithm
+from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.config import TrainConfig
 from refimpl.corrections import WEIGHING
 from refimpl.history import History
@@ -34,14 +35,22 @@ from refimpl.loss_terms import (
 from refimpl.models import Model, precision
 from refimpl.moe import Routing, can_be_recorded, drift, is_moe, routed, routers
 from refimpl.normalisers import NORMALISERS
+from refimpl.rehearsal import FEW, rehearse
 from refimpl.responses import DynamicSampling, Responses, once
-from refimpl.rewards import check_rows, rows_of
+from refimpl.rewards import OFFERED, OFFERED_ANYWHERE, check_rows, rows_of
 from refimpl.rollout import Batch, Rollout
 from refimpl.samplers import Delayed, Rounded
-from refimpl.sampling import Policy, encode, sample
-from refimpl.sft import warm_start
-from refimpl.tasks import Arithmetic
-from refimpl.validation import UserError, guarded, refuse_unknown, shown
+from refimpl.sampling import Policy, encode
+from refimpl.sft import WarmStart, warm_start
+from refimpl.tasks import Arithmetic, Calculator, TaskWarning
+from refimpl.validation import (
+    UserError,
+    check_call,
+    guarded,
+    one_line,
+    refuse_unknown,
+    shown,
+)
 
 
 @dataclass
@@ -123,11 +132,6 @@ class Run:
         """Compute the policy's log-probs and entropies, with their gradients."""
         replayed = rollout.experts if self.config.replay else None
         logp, entropy, routing = self.routed(rollout, replayed)
-        # A user's function may return detached numbers, which would train nothing.
-        if torch.is_grad_enabled() and not logp.requires_grad:
-            raise UserError(
-                "log_probs must return logp with its gradient, not detached"
-            )
         drifted = drift(rollout, routing) if routing else None
         return Reading(logp, entropy, drifted)
 
@@ -147,12 +151,7 @@ class Run:
     def log_probs_of(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Compute a model's log-probs and entropies, nats, in this run's precision."""
         with precision(model, self.config.dtype):
-            result = self.log_probs(model, rollout, self.config.temperature)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise UserError(
-                f"log_probs must return (logp, entropy), got {shown(result)}"
-            )
-        return result
+            return self.log_probs(model, rollout, self.config.temperature)
 
     def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
         """Compute V before each response token, in reward units."""
@@ -162,7 +161,12 @@ class Run:
     def show_samples(self, step: int, drawn: Responses) -> None:
         """Put a few responses into the history; print them if progress is shown."""
         chosen = samples.chosen(
-            step, drawn.prompts, drawn.texts, drawn.rewards.tolist(), drawn.group_size
+            step,
+            drawn.prompts,
+            drawn.texts,
+            drawn.rewards.tolist(),
+            drawn.group_size,
+            drawn.extra,
         )
         self.history.samples += chosen
         if self.progress:
@@ -195,22 +199,38 @@ def prepare(
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
-    rows = rows_of(task, "sample", config.prompts_per_rollout)
+    rows = rows_of(task, "sample", min(FEW, config.prompts_per_rollout))
+    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
+    others = rows_of(task, "sample", len(rows), seed=1)
+    if [row["prompt"] for row in others] == [row["prompt"] for row in rows]:
+        same = "task.sample returns the same problems for the seeds 0 and 1"
+        warnings.warn(f"{same}: every rollout has these", TaskWarning, stacklevel=6)
     if not (callable(task.habit) and isinstance(task.habits, Collection)):
         raise UserError(
             "task.habit must be a function f(completion), and task.habits a list of "
             f"what it returns, got {shown(task.habit)} and {shown(task.habits)}"
         )
-    rows += rows_of(task, "held_out", 8)
+    try:
+        task.habit("")
+    except Exception as error:
+        raise UserError(f"task.habit('') raised {one_line(error)}") from error
     reward = task.reward if reward is None else reward
-    check_rows(reward, rows)
+    check_rows(reward, rows, OFFERED)
+    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
+    estimator = NAMED.get(config.advantage, method.advantages)
+    if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
+        raise UserError(
+            f"the advantages of {estimator.__name__} need a reward with components, as "
+            "refimpl.pretrained.rewards.Sum"
+        )
     # The policy, as a copy: the caller's model keeps its weights.
     if (model is None) != (tokenizer is None):
         raise UserError("give model and tokenizer together, or neither")
     device = models.pick_device(config.device)
     if model is None:
-        model, tokenizer, _ = warm_start()
-    prompts = [row["prompt"] for row in rows]
+        tool = isinstance(task, Calculator)  # whose policy has tokens for calls
+        model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
+    prompts = [row["prompt"] for row in rows + held_out]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
@@ -221,14 +241,19 @@ def prepare(
         logprobs.check_sampling(model)
         names = config.needs_moe
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
-        if log_probs is not logprobs.log_probs:
-            check_reader(log_probs, model, tokenizer, prompts, config)
+    if config.max_turns and not hasattr(task, "observe"):
+        raise UserError("max_turns has no effect without a task that has `observe`")
+    if records_routing and hasattr(task, "observe"):
+        raise UserError(
+            "a task with `observe` needs a dense model: routing is recorded"
+        )
     critic = None
     if method.critic:
         critic = models.make_critic(model, config.critic_frozen or ())
     # The objects that the settings ask for, and those that were handed in.
     run_sampler = sampler_for(model, config, records_routing)
     if sampler is not None:
+        check_call("sampler", sampler, "policy")
         run_sampler = sampler(run_sampler)
         if not isinstance(run_sampler, Policy):
             raise UserError(
@@ -253,7 +278,7 @@ def prepare(
         sampler=run_sampler,
         log_probs=log_probs,
         reads_old=(config.mismatch or sampler is not None) and not config.trust_sampler,
-        advantages=NAMED.get(config.advantage, method.advantages),
+        advantages=estimator,
         normaliser=averaging(config, method),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=[],
@@ -265,10 +290,8 @@ def prepare(
     run.reads_old |= config.replay == "R2"
     if critic is not None:
         run.value = Value(run.values, config.value_clip)
-    run.loss_terms = [*loss_terms_for(run), *loss_terms]
-    for i, term in enumerate(run.loss_terms):
-        if hasattr(term, "state_dict"):  # each run begins with a state of its own
-            run.loss_terms[i] = copy.copy(term)
+    terms = [*loss_terms_for(run), *loss_terms]
+    run.loss_terms = fresh(terms)
     balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
     # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
     # Load balancing alone is computed on the rows that get a pass anyway.
@@ -281,6 +304,10 @@ def prepare(
         run.teacher = models.frozen_copy(teacher).to(device, dtype)
     elif config.advantage == "distillation":
         raise UserError("advantage='distillation' needs train(…, teacher=model)")
+    own = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
+    if own or corrections or loss_terms:
+        rehearse(run, prompts[:2])
+        run.loss_terms = fresh(terms)
     # A checkpoint compares these names: a resumed run must be given the same objects.
     extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
     run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in extras]
@@ -295,6 +322,11 @@ def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
     if config.advantage != "gae":
         return method
     return replace(method, critic=True, advantages=gae)
+
+
+def fresh(terms: list[Term]) -> list[Term]:
+    """Copy those that remember something, so that every run begins anew."""
+    return [copy.copy(x) if hasattr(x, "state_dict") else x for x in terms]
 
 
 def fill_batch_for(config: TrainConfig) -> Callable:
@@ -458,47 +490,4 @@ def check_ratio(config: TrainConfig, method: Algorithm, has_ratio: bool) -> None
         raise UserError(
             f"router_shift multiplies the ratio, and {method.name} has none "
             "without correct=True"
-        )
-
-
-LARGEST_GAP = 0.05
-"""Nats per token. Rounding stays below this even in half precision. A wrong sign, a
-shift by one token or a forgotten temperature exceeds it."""
-
-
-@torch.no_grad()
-def check_reader(
-    log_probs: Callable,
-    model: Model,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: list[str],
-    config: TrainConfig,
-) -> None:
-    """Raise `UserError` if a user's `log_probs` differ from those of the policy.
-
-    Without this check, a run with a wrong sign, a shift by one token or a forgotten
-    temperature trains to its end on meaningless ratios.
-    """
-    settings = {**config.sampling, "max_new_tokens": min(8, config.max_new_tokens)}
-    few, at = prompts[:2], config.temperature
-    with precision(model, config.dtype):
-        rollout = sample(model, tokenizer, few, group_size=2, **settings)
-        expected, _ = logprobs.log_probs(model, rollout, at)
-        result = log_probs(model, rollout, at)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise UserError(f"log_probs must return (logp, entropy), got {shown(result)}")
-    logp = result[0]
-    if logp.shape != expected.shape:
-        raise UserError(
-            f"log_probs must return logp of shape {tuple(expected.shape)}, got "
-            f"{tuple(logp.shape)}"
-        )
-    # The sum of all gaps is small only if logp is 0 outside the mask, too.
-    gap = ((logp - expected).abs().sum() / rollout.mask.sum()).item()
-    if not gap < LARGEST_GAP:
-        raise UserError(
-            "log_probs are not those of the policy: they differ by "
-            f"{gap:.2g} nats per token from logprobs.log_probs at temperature {at:g}. "
-            "Look at the sign, the shift by one token, the temperature, and the order "
-            "(logp, entropy)"
         )

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
 from refimpl.moe import visited_again
-from refimpl.rewards import columns, score, scored
+from refimpl.rewards import State, check_share, columns, ignored, score, scored
 from refimpl.rollout import Rollout
 from refimpl.tasks import TaskWarning
 from refimpl.validation import UserError
@@ -35,7 +35,9 @@ class Responses:
     `correct` is the task's own reward and `rewards` that of the run's function.
     Advantages are computed from `paid`: `rewards` minus the overlong punishment.
     `components` are the named parts of a reward (NaN where one does not apply), and
-    `logged` are the metrics that the reward function logs.
+    `logged` are the metrics that the reward function logs, `extra` its columns for the
+    samples. `by_component`: the advantages compare every component by itself, as GDPO's
+    do.
     """
 
     rollout: Rollout
@@ -47,6 +49,8 @@ class Responses:
     group_size: int
     components: dict[str, Float[Tensor, " B"]] = field(default_factory=dict)
     logged: dict[str, list[float]] = field(default_factory=dict)
+    extra: dict[str, list] = field(default_factory=dict)
+    by_component: bool = False
 
     @classmethod
     def join(cls, rounds: list["Responses"]) -> "Responses":
@@ -64,6 +68,7 @@ class Responses:
             {n: torch.cat([part.components[n] for part in rounds]) for n in names},
             # A metric need not be logged in every round.
             {n: [x for p in rounds for x in p.logged.get(n, [])] for n in metrics},
+            by_component=rounds[0].by_component,
         )
 
     def component_matrix(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b K"] | None:
@@ -72,6 +77,18 @@ class Responses:
             return None
         return torch.stack([*self.components.values()], -1)[rows]
 
+    @property
+    def alive(self) -> Bool[Tensor, " groups"]:
+        """True for each group in which an advantage can differ from 0.
+
+        Its rewards differ, or those of a component where each is compared by itself.
+        With one response per prompt, the whole rollout is one group.
+        """
+        parts = [*self.components.values()] if self.by_component else [self.rewards]
+        shape = (-1, self.group_size) if self.group_size > 1 else (1, -1)
+        compared = torch.stack(parts, -1).unflatten(0, shape)
+        return (compared != compared[:, :1]).any(-1).any(-1)
+
 
 def scored_responses(
     reward: Callable,
@@ -79,27 +96,33 @@ def scored_responses(
     tokenizer: PreTrainedTokenizerBase,
     problems: list[dict],
     rollout: Rollout,
+    state: State,
 ) -> Responses:
     """Score a rollout with `reward`, and measure correctness with the task's reward.
 
-    Raises `UserError` if one of them fails.
+    `state` is the run's progress, which a reward may take. Raises `UserError` if one of
+    the functions fails.
     """
     size = len(rollout) // len(problems)
     # One row per response, in the sampler's order: all G of a problem, then the next.
     rows = [problem for problem in problems for _ in range(size)]
     prompts, texts = [row["prompt"] for row in rows], rollout.texts(tokenizer)
     logged: dict[str, list[float]] = {}
+    extra: dict[str, list] = {}
     arguments: dict[str, Any] = {
         "completion_ids": rollout.completion_ids(),
         "log_metric": lambda name, x: logged.setdefault(name, []).append(float(x)),
+        "log_extra": lambda name, values: extra.setdefault(name, []).extend(values),
+        "trainer_state": state,
     }
     arguments |= columns(rows)
     rewards, components = scored(reward, prompts, texts, arguments)
     correct = rewards
     if reward != task_reward:
         # The history's metrics are those of the run's reward: drop the task's.
-        silent = arguments | {"log_metric": lambda name, x: None}
+        silent = arguments | dict.fromkeys(("log_metric", "log_extra"), ignored)
         correct = score(task_reward, prompts, texts, silent)
+    check_share(correct)
     device = rollout.ids.device
     large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
     dtype = torch.float64 if large and device.type != "mps" else torch.float32
@@ -108,7 +131,9 @@ def scored_responses(
     paid = tensor(rewards)
     right = tensor(correct)
     # `paid` twice: an overlong punishment, if any, is subtracted later.
-    return Responses(rollout, prompts, texts, paid, paid, right, size, parts, logged)
+    return Responses(
+        rollout, prompts, texts, paid, paid, right, size, parts, logged, extra
+    )
 
 
 # Ways to fill a batch: the responses, the rows to train on, and the rounds it took
@@ -136,9 +161,8 @@ class DynamicSampling:
     def __call__(self, draw: Callable[..., Responses]) -> Filled:
         drawn = draw()
         for done in range(1, self.max_rounds + 1):
-            by_group = drawn.rewards.view(-1, drawn.group_size)
             # Equal rewards give Â = 0: such a group would fill the batch with nothing.
-            alive = (by_group != by_group[:, :1]).any(-1).nonzero()[:, 0]
+            alive = drawn.alive.nonzero()[:, 0]
             if len(alive) >= self.prompts or done >= self.max_rounds:
                 break
             drawn = Responses.join([drawn, draw(refill=done)])
@@ -146,9 +170,9 @@ class DynamicSampling:
             raise DynamicSamplingError(
                 f"{done} rounds of {self.prompts} prompts gave no group of "
                 f"{drawn.group_size} responses whose rewards differ (mean reward "
-                f"{by_group.mean():.2f}). Give problems that are sometimes solved, a "
-                "larger group_size, or more max_sampling_rounds (chapter 11 goes from "
-                "symptoms to causes)"
+                f"{drawn.rewards.mean():.2f}). Give problems that are sometimes "
+                "solved, a larger group_size, or more max_sampling_rounds (chapter 11 "
+                "goes from symptoms to causes)"
             )
         chosen = torch.isin(drawn.rollout.group, alive[: self.prompts])
         return drawn, chosen.nonzero()[:, 0], done
@@ -160,7 +184,7 @@ class DynamicSampling:
 def warn_if_never_right(drawn: Responses) -> None:
     """Warn, with two samples, if the first rollout has nothing to learn from."""
     rewards, texts = drawn.rewards, [f"{text!r:.100}" for text in drawn.texts]
-    if drawn.correct.max() > 0 or rewards.min() < rewards.max():
+    if drawn.correct.max() > 0 or rewards.min() < rewards.max() or drawn.alive.any():
         return
     warnings.warn(
         "no answer of the first rollout is right, and all have the same reward "
@@ -187,7 +211,7 @@ def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | Non
     metrics = {
         "reward": rewards.mean().item(),
         "reward_std": spread.mean().item(),
-        "frac_reward_zero_std": (spread == 0).float().mean().item(),
+        "frac_reward_zero_std": (~drawn.alive).float().mean().item(),
         "entropy": mean_over(rollout.entropy, rollout.mask),
         "num_tokens": float(length.sum() + rollout.prompt_length.sum().cpu()),
         "num_samples": float(len(length)),

@@ -1,17 +1,25 @@
 """Calls of reward functions and tasks that users have written, with checks."""
 
 import asyncio
+import contextlib
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from refimpl.validation import Count, UserError, guarded, one_line, shown
+from refimpl.validation import (
+    Count,
+    UserError,
+    check_call,
+    guarded,
+    one_line,
+    shown,
+)
 
 
 @guarded
@@ -25,27 +33,27 @@ def score(
     """Call reward(prompts, completions, **columns), and check its result.
 
     The signature is TRL's: in addition to the task's columns, a function gets those of
-    the arguments `OFFERED` that it takes, and it may be async. `component` is the name
-    of a part of a summed reward. A component may return None for an answer to which it
-    does not apply, which becomes NaN.
+    the arguments `OFFERED` that it takes, and it may be async. Completions are texts,
+    or lists of messages for a function that reads those (see `paid_by`). `component` is
+    the name of a part of a summed reward. A component may return None for an answer to
+    which it does not apply, which becomes NaN.
 
     Raises `UserError`, with the reward function's own exception as its cause, unless
     the result is one finite number per completion.
     """
-    name = getattr(reward, "__name__", type(reward).__name__)
+    name = name_of(reward)
     if component is not None:
         name = f"{name} (component {component!r})"
     columns = {c: x for c, x in columns.items() if c not in OFFERED or takes(reward, c)}
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
-        paid = reward(prompts=list(prompts), completions=list(completions), **columns)
-        if inspect.isawaitable(paid):
-            paid = awaited(paid)
+        paid = paid_by(reward, prompts, completions, columns)
     except Exception as error:
         raise UserError(
             f"the reward function {name} raised {one_line(error)}. It is called as "
             "f(prompts=…, completions=…, "
             f"{', '.join(f'{c}=…' for c in columns)}); take **columns for the rest"
+            + (MESSAGES if getattr(reward, "conversational", False) else "")
         ) from error
     finally:
         torch.set_grad_enabled(grad)
@@ -71,10 +79,83 @@ def score(
     return rewards
 
 
-OFFERED = ("completion_ids", "log_metric")
-"""Arguments that a reward may take in addition to a task's columns, as in TRL: the
-tokens of each answer, including the one that ended it, and log_metric(name, number),
-whose mean becomes a column of the history."""
+MESSAGES = (
+    ". Each completion is a list of messages, because the function reads one as "
+    "completion[0]['content']; its attribute conversational = False means texts"
+)
+
+
+def paid_by(reward: Callable, prompts: Collection, completions: Collection, columns):
+    """Call a reward with texts, or with messages if it reads those.
+
+    A function written for TRL's conversational data reads `completion[0]["content"]`.
+    A text has no such item, so the function's TypeError tells it apart, and it is
+    called again. Its attribute `conversational` then stays True, which its author may
+    also set, for a function that catches the error itself.
+    """
+
+    def call(prompts: list, completions: list) -> Any:
+        paid = reward(prompts=prompts, completions=completions, **columns)
+        return awaited(paid) if inspect.isawaitable(paid) else paid
+
+    asked = getattr(reward, "conversational", None)
+    if not asked:
+        try:
+            return call([*prompts], [*completions])
+        except (TypeError, AttributeError) as error:
+            if asked is not None or not str(error).startswith(NO_MESSAGE):
+                raise
+        with contextlib.suppress(AttributeError):  # as of a method
+            reward.conversational = True  # type: ignore[attr-defined]
+    questions = [getattr(p, "messages", [said("user", p)]) for p in prompts]
+    answers = [[said("assistant", text)] for text in completions]
+    return call([[*map(dict, question)] for question in questions], answers)
+
+
+NO_MESSAGE = ("string indices must be integers", "'str' object has no attribute 'get'")
+
+
+def said(role: str, text: str) -> dict[str, str]:
+    """Make a message, as a chat template and TRL's conversational data hold it."""
+    return {"role": role, "content": text}
+
+
+class Prompt(str):
+    """A prompt in a chat template that also keeps its `messages`."""
+
+    messages: list[dict[str, str]]
+
+
+class State(NamedTuple):
+    """The progress of a run, in optimiser steps, under names of TRL's trainer_state."""
+
+    global_step: int
+    max_steps: int
+
+    @property
+    def epoch(self) -> float:
+        """The share of the run that is done."""
+        return self.global_step / self.max_steps
+
+
+OFFERED_ANYWHERE = ("completion_ids", "log_metric", "log_extra")
+OFFERED = (*OFFERED_ANYWHERE, "trainer_state")
+"""Arguments that a reward may take in addition to a task's columns, as in TRL.
+
+completion_ids: the tokens of each answer, including the one that ended it.
+log_metric(name, number): the mean of the numbers becomes a column of the history.
+log_extra(name, values): one value per answer, kept with the history's samples.
+trainer_state: a `State`; only in training.
+"""
+
+
+def ignored(name: str, value: Any) -> None:
+    """Stand for log_metric or log_extra where nothing records them."""
+
+
+def name_of(reward: Callable) -> str:
+    """Return the name of a function, or the class of an object that is called."""
+    return getattr(reward, "__name__", type(reward).__name__)
 
 
 def takes(reward: Callable, name: str) -> bool:
@@ -102,15 +183,29 @@ def number(value: Any, component: str | None) -> float:
     return math.nan if value is None and component is not None else float(value)
 
 
-def check_rows(reward: Callable, rows: list[dict]) -> None:
+def check_rows(reward: Callable, rows: list[dict], offered: Collection[str]) -> None:
     """Let a reward and each of its components refuse rows before the run starts.
 
-    Calls their `check_rows(rows)`, if they have one, as
-    `refimpl.pretrained.answers.math_correct` does.
+    Raises `UserError` if one cannot be called with the columns of the rows, and with
+    those of the arguments `offered` that it takes. Calls their `check_rows(rows)`, if
+    they have one, as `refimpl.pretrained.answers.math_correct` does.
     """
     for part in (reward, *getattr(reward, "components", {}).values()):
+        given = {"prompts": [], "completions": []} | columns(rows)
+        given |= dict.fromkeys(name for name in offered if takes(part, name))
+        what = f"the reward function {name_of(part)}"
+        check_call(f"{what} (take **columns for the rest)", part, **given)
         if hasattr(part, "check_rows"):
             part.check_rows(rows)
+
+
+def check_share(rewards: list[float]) -> None:
+    """Raise `UserError` unless all rewards of a task lie between 0 and 1."""
+    if odd := [x for x in rewards if not 0 <= x <= 1]:
+        raise UserError(
+            "an accuracy is the mean of task.reward, which must lie between 0 and 1, "
+            f"got {odd[0]:g}; a reward on another scale goes into train(reward=…)"
+        )
 
 
 def scored(

@@ -26,7 +26,8 @@ class Rollout:
     sits at its true position, and causal attention needs no mask. `logp` is the
     sampler's, `entropy` that of the distribution each token was drawn from (after
     top_k and top_p, where one of them is on), nats; `mask` is 1 through EOS, and may
-    have holes (tokens that the policy did not write). `group` numbers the prompts.
+    have holes (tokens that the policy did not write); a run of ones is a turn. `group`
+    numbers the prompts.
 
     For a mixture of experts, if recorded: `experts` are those that each token of `ids`
     visited (FREE where it was never read), `router_logp` the router's log-probs of
@@ -64,6 +65,11 @@ class Rollout:
         """Tokens from the first of a response to its last, holes included."""
         steps = torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)
         return (steps * self.mask.bool()).amax(-1)
+
+    @property
+    def turns(self) -> Int[Tensor, "B T"]:
+        """The turn of each token, 0, 1, …; −1 on holes and padding."""
+        return turn_index(self.mask)
 
     @property
     def end(self) -> Int[Tensor, " B"]:
@@ -129,6 +135,13 @@ class Rollout:
         """Return the tokens of each response, including the one that ended it."""
         rows = zip(self.tokens.tolist(), self.mask.bool().tolist())
         return [list(compress(tokens, keep)) for tokens, keep in rows]
+
+
+def turn_index(mask: Float[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Number the runs of ones in a mask, 0, 1, …; −1 where it is 0."""
+    own = mask.bool()
+    first = own & ~F.pad(own, (1, 0))[:, :-1]
+    return torch.where(own, first.cumsum(-1) - 1, -1)
 
 
 def tensor_fields(data: "Rollout | Batch") -> dict[str, Tensor]:

@@ -1,17 +1,21 @@
 """Sampling: responses are drawn token by token, with a key-value cache.
 
+A task may answer what the policy writes, as a tool does (`Environment`): its tokens are
+inserted, and are holes in the mask.
+
 `logprobs.log_probs` computes the same log-probs in one pass, and the two must agree.
 Both divide the logits by the temperature, so that π_old is the policy that sampled.
 """
 
 import contextlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -35,6 +39,7 @@ from refimpl.validation import (
     UserError,
     guarded,
     one_line,
+    shown,
 )
 
 
@@ -90,6 +95,8 @@ def sample(
     top_p: Nucleus | None = None,
     top_k: Count | None = None,
     seed: Seed = 0,
+    observe: Callable | None = None,
+    max_turns: Count | None = None,
 ) -> Rollout:
     """Sample `group_size` responses to each prompt; rows of a prompt are adjacent.
 
@@ -99,6 +106,11 @@ def sample(
     are then those of the restricted distribution: `log_probs`, which reads the policy,
     gives lower log-probs.
 
+    `observe` is that of a task which answers the policy (see `refimpl.tasks`). What it
+    inserts counts to `max_new_tokens`, but has mask, log-prob and entropy 0. A response
+    ends with turn `max_turns` even if the environment would answer: such a response is
+    `truncated`, as one that reaches `max_new_tokens`.
+
     Raises `UserError` if a prompt is empty, or a prompt and `max_new_tokens` together
     are longer than the model allows. Temperature 0 is not allowed, because a log-prob
     needs a distribution; 0.01 is close to it.
@@ -107,8 +119,9 @@ def sample(
     sampling = Sampling(group_size, max_new_tokens, temperature, top_k, top_p)
     generator = seeds.generator(seed, model.device)
     ends = end_tokens(model, tokenizer)
+    answers = Environment(observe, tokenizer, max_turns) if observe else None
     with without_dropout(model), cast_once(model):
-        rollout = sample_ids(model, encoded, ends, sampling, generator)
+        rollout = sample_ids(model, encoded, ends, sampling, generator, answers)
     # Tensors made in inference mode cannot enter a graph; copies of their rows can.
     return rollout.rows(torch.arange(len(rollout), device=model.device))
 
@@ -120,6 +133,7 @@ def sample_ids(
     ends: Int[Tensor, " n"],
     sampling: Sampling,
     generator: torch.Generator,
+    environment: "Environment | None" = None,
 ) -> Rollout:
     """Sample responses to prompts of token ids; padding is 0 and never read."""
     G, limit, device = sampling.group_size, sampling.max_new_tokens, model.device
@@ -133,10 +147,15 @@ def sample_ids(
         log_prob = log_distribution(logits, sampling)
         prob = log_prob.exp()
         token = draw_token(prob, generator)
+        logp = log_prob.gather(1, token)[:, 0]
         entropy = -prob.mul_(log_prob).nansum(-1)  # 0 · log 0 is 0
-        draws.append((row, token, log_prob.gather(1, token), entropy))
+        own, over = torch.ones_like(row, dtype=torch.bool), (token == ends).any(-1)
+        if environment is not None:
+            own, over = environment.exchange(row, token, over)
+            logp, entropy = logp * own, entropy * own
+        draws.append((row, token, logp, entropy, own))
         # 3. Drop finished rows, so that a long response does not make all others wait.
-        going = (token != ends).all(-1).nonzero()[:, 0]
+        going = (~over).nonzero()[:, 0]
         row, token = row[going], token[going]
         # 4. Read the new tokens. The last ones need no pass, for nothing follows them.
         if not len(row) or t == limit - 1:
@@ -162,9 +181,9 @@ def to_rollout(
     """Make a rollout from prompts and draws.
 
     A draw holds, for one step, the unfinished rows with their tokens, log-probs and
-    entropies.
+    entropies, and whether the policy drew the token (else it was inserted).
     """
-    row, token, logp, entropy = (torch.cat(column) for column in zip(*draws))
+    row, token, logp, entropy, own = (torch.cat(column) for column in zip(*draws))
     G, limit, device = sampling.group_size, sampling.max_new_tokens, row.device
     # Steps get shorter as rows finish. (row, step) is the place of each number.
     count = torch.tensor([len(rows) for rows, *_ in draws])
@@ -181,10 +200,69 @@ def to_rollout(
     ids = F.pad(ids.to(device), (0, limit))[group]
     # The response begins right after its prompt: no gap, so no attention mask later.
     ids[row, length[row] + step] = token[:, 0]
-    ended = as_table((token == ends).any(-1))
-    mask = as_table(torch.ones_like(row, dtype=torch.float32))
-    logp, entropy = as_table(logp[:, 0]), as_table(entropy)
+    ended = as_table((token == ends).any(-1) & own)
+    mask = as_table(own.float())
+    logp, entropy = as_table(logp), as_table(entropy)
     return Rollout(ids, length, mask, logp, entropy, ~ended.any(-1), group)
+
+
+class Environment:
+    """The other writer of a response: it answers turns with tokens of its own.
+
+    `observe` is f(text of the turn so far) → an observation, or None. The tokens of an
+    observation wait in a queue, and each replaces one that was drawn. So all rows go on
+    in lockstep, and the cache reads inserted tokens as any others.
+    """
+
+    def __init__(self, observe: Callable, tokenizer, max_turns: int | None = None):
+        self.observe, self.tokenizer, self.max_turns = observe, tokenizer, max_turns
+        self.queue: dict[int, list[int]] = defaultdict(list)  # by row
+        self.said: dict[int, list[int]] = defaultdict(list)  # in this turn
+        self.turns: Counter[int] = Counter()  # that were answered
+
+    def exchange(
+        self, row: Int[Tensor, " b"], token: Int[Tensor, "b 1"], end: Bool[Tensor, " b"]
+    ) -> tuple[Bool[Tensor, " b"], Bool[Tensor, " b"]]:
+        """Insert queued tokens in place of drawn ones, and answer turns that are over.
+
+        Returns whether each row's token is the policy's own, and whether the row ends:
+        `end` says so of the drawn tokens, and `max_turns` ends a row with a turn.
+        """
+        forced = [self.queue[i].pop(0) if self.queue[i] else -1 for i in row.tolist()]
+        inserted = torch.tensor(forced, device=token.device)[:, None]
+        own = (inserted < 0)[:, 0]
+        token.copy_(torch.where(inserted < 0, token, inserted))
+        over = end & own  # an EOS that a tool wrote ends nothing
+        speaking = (own & ~over).nonzero()[:, 0].tolist()
+        rows, tokens = row.tolist(), token[:, 0].tolist()
+        for at in speaking:
+            self.said[rows[at]].append(tokens[at])
+        texts = self.tokenizer.batch_decode([self.said[rows[at]] for at in speaking])
+        for at, text in zip(speaking, texts):
+            if observation := self.answer(text):
+                i = rows[at]
+                self.turns[i] += 1
+                self.said[i] = []
+                over[at] = self.turns[i] == self.max_turns
+                self.queue[i] = self.tokenizer(observation, add_special_tokens=False)[
+                    "input_ids"
+                ]
+        return own, over
+
+    def answer(self, text: str) -> str | None:
+        """Call `observe`. Raises `UserError` if it fails or returns no text."""
+        try:
+            observation = self.observe(text)
+        except Exception as error:
+            raise UserError(
+                f"task.observe({text!r}) raised {one_line(error)}"
+            ) from error
+        if not isinstance(observation, str | None):
+            raise UserError(
+                f"task.observe must return a text, or None while the turn goes on; it "
+                f"returned {shown(observation)} for {text!r}"
+            )
+        return observation
 
 
 def draw_token(

@@ -14,7 +14,7 @@ import marshal
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from refimpl.loss_terms import BALANCE
 from refimpl.models import Preset, build, one_thread, pick_device
 from refimpl.moe import is_moe, load_balance, routed
 from refimpl.tasks import Arithmetic, HabitWorld, Mix, make_tokenizer
+from refimpl.tasks.world import CHARACTERS
 from refimpl.validation import (
     Count,
     Positive,
@@ -65,7 +66,8 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
 
     Returns the policy, and the loss of each step in nats.
     """
-    tokenizer, world, size = make_tokenizer(), settings.world, settings.batch_size
+    world, size = settings.world, settings.batch_size
+    tokenizer = make_tokenizer(world.characters)
     model = build(settings.preset, tokenizer, settings.seed).to(device).train()
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True
@@ -83,7 +85,8 @@ def train(settings: WarmStart, device: str | torch.device = "cpu"):
             schedule = torch.optim.lr_scheduler.OneCycleLR(
                 optimizer, peak, total_steps=steps, pct_start=rise, cycle_momentum=False
             )
-            for ids, labels in _batches(rows, tokenizer, size):
+            answers = getattr(world, "observe", None)
+            for ids, labels in _batches(rows, tokenizer, size, answers):
                 loss = _loss(model, ids.to(device), labels.to(device), tokenizer)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -105,20 +108,32 @@ def _loss(model, ids: Tensor, labels: Tensor, tokenizer) -> Tensor:
     return loss + BALANCE * load_balance(routing, ids != tokenizer.pad_token_id)
 
 
-def _batches(rows, tokenizer, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (ids, labels), right-padded; only responses have labels, including EOS."""
+def _batches(
+    rows, tokenizer, size: int, observe: Callable | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (ids, labels), right-padded; only responses have labels, including EOS.
+
+    A completion may be a list of turns. After each the environment answers (`observe`),
+    and its tokens have no label: a policy that learns them would not need the tool.
+    """
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
     for first in range(0, len(rows), size):
         ids, labels = [], []
         for row in rows[first : first + size]:
-            prompt = tokenizer(row["prompt"])["input_ids"]
-            response = [*tokenizer(row["completion"])["input_ids"], end]
-            ids.append(torch.tensor(prompt + response))
-            labels.append(torch.tensor([-100] * len(prompt) + response))
+            turns = row["completion"]
+            texts, read, learnt = [row["prompt"]], list[int](), list[int]()
+            for turn in [turns] if isinstance(turns, str) else turns:
+                texts += [turn, (observe and observe(turn)) or ""]
+            for place, text in enumerate(texts):  # each second one is the policy's
+                tokens = tokenizer(text)["input_ids"]
+                read += tokens
+                learnt += tokens if place % 2 else [-100] * len(tokens)
+            ids.append(torch.tensor([*read, end]))
+            labels.append(torch.tensor([*learnt, end]))
         yield pad_sequence(ids, True, pad), pad_sequence(labels, True, -100)
 
 
-# A policy is shipped, cached, or trained on first use. The three policies that the
+# A policy is shipped, cached, or trained on first use. The policies that the
 # chapters start from are part of the package, and those of stored runs are in a clone
 # of the repository, so that every machine starts from the same bits.
 
@@ -133,6 +148,8 @@ def cached(settings: WarmStart) -> Path:
     salt = [seeds.salt()] if seeds.salt() else []
     parts = [RECIPE, torch.__version__, asdict(settings), *salt]
     parts += own_code(settings.world)
+    if settings.world.characters != CHARACTERS:  # another vocabulary
+        parts.append(settings.world.characters)
     text = json.dumps(parts, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / f"warm-start-{settings.preset}-{key}"
@@ -221,7 +238,7 @@ def warm_start(
             if fresh or not (folder / RECORD).exists():
                 _write(folder, *train(settings, device))
             model, losses = _read(folder)
-    return model.to(device), make_tokenizer(), losses
+    return model.to(device), make_tokenizer(settings.world.characters), losses
 
 
 def _read(folder: Path) -> tuple[PreTrainedModel, list[float]]:

@@ -9,6 +9,7 @@ Left out: an error inside a function of the reader's (its traceback shows where)
 task whose rows change later on.
 """
 
+import copy
 import inspect
 import math
 import random
@@ -46,7 +47,13 @@ from refimpl.options import check_fit
 from refimpl.pretrained.loading import load
 from refimpl.pretrained.rewards import Sum
 from refimpl.rewards import overlong_punishment, score
-from refimpl.tasks import Arithmetic, Sorting, make_tokenizer, verify
+from refimpl.tasks import (
+    Arithmetic,
+    Sorting,
+    TaskWarning,
+    make_tokenizer,
+    verify,
+)
 from refimpl.validation import annotations
 from tests.worlds import PROMPTS, SMALL, TOKENIZER, fixed_noise, random_model
 
@@ -220,6 +227,7 @@ def test_a_hyperparameter(algorithm):
 
 TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("7 prompts … 4 equal mini-batches", {"prompts_per_rollout": 7}),
+    ("learning_rate 2 is too large: AdamW", {"learning_rate": 2.0}),
     ("max_length 3 … max_new_tokens 9", {"max_length": 3, "max_new_tokens": 9}),
     ("detach_shift has no effect without router_shift", {"detach_shift": False}),
     ("placement has no effect without router_shift", {"placement": "after_clip"}),
@@ -293,7 +301,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     for changed in ({"habits": 3}, {"habit": "careful"}):
         words = "task.habit must be a function f(completion), and task.habits a list"
         run(words, task=task(**changed))
-    unreadable = task(sample=lambda n, seed: [{"prompt": "1+\ud800"}] * n)
+    unreadable = task(sample=lambda n, seed: [{**ROW, "prompt": "1+\ud800"}] * n)
     run("the tokenizer cannot read the prompts", task=unreadable)
     run("no eos_token", tokenizer=tokenizer(eos_token=None))
     run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
@@ -316,7 +324,7 @@ def test_training_is_refused_before_work_starts(monkeypatch):
         run(f"task.{name} … TypeError", task=task(**{name: lambda: [ROW]}))
     few = task(sample=lambda n, seed: [ROW])
     run("task.sample(4, 0) returned 1 rows, not 4", task=few)
-    nothing = task(sample=lambda n, seed: [{"prompt": ""}] * n)
+    nothing = task(sample=lambda n, seed: [{**ROW, "prompt": ""}] * n)
     run("no token of the prompt ''", task=nothing)
     for part in ("advantages", "objective", "normaliser"):
         refused(f"{part} must be a function", replace, ALGORITHMS["grpo"], **{part: 1})
@@ -327,15 +335,117 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("resume … overwrite … choose one", resume=True, overwrite=True)
 
 
-def test_log_probs_of_ones_own():
-    read = rl.log_probs
-    for mine, words in (
-        (lambda *_: None, "log_probs must return (logp, entropy), got None"),
-        (lambda *given: read(*given)[0], "(logp, entropy), got torch.float32"),
-        (lambda *given: [*map(torch.detach, read(*given))], "got [tensor"),
-        (lambda *given: tuple(map(torch.detach, read(*given))), "with its gradient"),
-    ):
-        at("train", words, log_probs=mine, reward=fixed_noise)
+READ = rl.log_probs
+
+
+def shifted(model, rollout, temperature):
+    logp, entropy = READ(model, rollout, temperature)
+    return logp.roll(1, -1) * rollout.mask, entropy
+
+
+def bare(n, seed):
+    return [{"prompt": row["prompt"]} for row in Arithmetic().sample(n, seed)]
+
+
+def mine(**changed):
+    return {"algorithm": replace(ALGORITHMS["grpo"], name="mine", **changed)}
+
+
+PAIR_OF = "log_probs must return (logp, entropy), got "
+OTHERS = "log_probs are not those of the policy"
+PER_ROW = "the advantages of mine must be 16 finite numbers … as a tensor; got "
+PER_TOKEN = "the normaliser of mine must return a finite weight per token"
+COLUMNS = "the reward function … is called as f(prompts=…, completions=…, "
+TERM, CORRECTION = "the term <function", "the correction <function"
+
+HANDED_IN: list[tuple[str, dict[str, Any]]] = [
+    *(
+        (f"{PAIR_OF}{got}", {"log_probs": mistake})
+        for got, mistake in (
+            ("None", lambda model, rollout, temperature: None),
+            ("torch.float32", lambda *given: READ(*given)[0]),
+            ("[tensor", lambda *given: [*READ(*given)]),
+        )
+    ),
+    *(
+        (OTHERS, {"log_probs": mistake})
+        for mistake in (
+            lambda *given: tuple(-x for x in READ(*given)),
+            lambda *given: READ(*given)[::-1],
+            lambda model, rollout, temperature: READ(model, rollout),
+            lambda m, r, t: (READ(m, r, t)[0] - 5 * (1 - r.mask), r.mask),
+            shifted,
+        )
+    ),
+    (
+        "return logp of shape",
+        {"log_probs": lambda *r: tuple(x.sum(-1) for x in READ(*r))},
+    ),
+    ("return entropy of shape … None", {"log_probs": lambda *r: (READ(*r)[0], None)}),
+    ("its gradient", {"log_probs": lambda *r: tuple(x.detach() for x in READ(*r))}),
+    ("its gradient", {"log_probs": lambda m, r, t: READ(copy.deepcopy(m), r, t)}),
+    ("log_probs is called as f(model, rollout, temp", {"log_probs": lambda m, r: 1}),
+    (
+        f"{PER_ROW}torch.float32 of shape (16,)",
+        mine(advantages=lambda s: s.total * NAN),
+    ),
+    (f"{PER_ROW}torch.float32 of shape (3,)", mine(advantages=lambda s: s.total[:3])),
+    (
+        f"{PER_ROW}torch.float32 of shape (16, 1)",
+        mine(advantages=lambda s: s.total[:, None]),
+    ),
+    (f"{PER_ROW}array(", mine(advantages=lambda s: s.total.numpy())),
+    (f"{PER_ROW}None", mine(advantages=lambda s: None)),
+    (PER_TOKEN, mine(normaliser=lambda mask: 1 / mask.sum())),
+    (PER_TOKEN, mine(normaliser=lambda mask: mask.sum(-1))),
+    (PER_TOKEN, mine(normaliser=lambda mask: mask / 0)),
+    ("has no gradient", mine(objective=lambda t: rl.Objective(t.z.detach()))),
+    ("a hook is called as f(run, step)", {"hooks": [lambda run: None]}),
+    ("sampler is called as f(policy)", {"sampler": lambda: 1}),
+    ("sampler must return a sampler", {"sampler": lambda policy: None}),
+    ("a correction is called as f(", {"corrections": [rl.loss_terms.SamplerMismatch]}),
+    (CORRECTION, {"corrections": [lambda part, reading, inputs: inputs.weight]}),
+    (
+        CORRECTION,
+        {"corrections": [lambda part, reading, inputs: inputs._replace(weight=1)]},
+    ),
+    ("a term of the loss is called as f(", {"loss_terms": [rl.loss_terms.Entropy]}),
+    (TERM, {"loss_terms": [lambda part, reading, weight: 0.1]}),
+    (
+        TERM,
+        {"loss_terms": [lambda part, reading, weight: (reading.entropy * weight, {})]},
+    ),
+    ("no gradient", {"loss_terms": [lambda *given: (given[2].sum(), {})]}),
+    (
+        f"{COLUMNS}answer=…, terms=…, completion_ids=…): ",
+        {"reward": lambda prompts, completion_ids: [1.0]},
+    ),
+    (
+        f"{COLUMNS}answer=…, terms=… … missing … 'label'",
+        {"reward": lambda label, **_: [1.0]},
+    ),
+    (
+        f"{COLUMNS}answer",
+        {"reward": Sum({"good": fixed_noise, "bad": lambda texts: 1})},
+    ),
+    (f"{COLUMNS}completion_ids … 'answer'", {"task": task(held_out=bare)}),
+    ("task.habit('') raised IndexError", {"task": task(habit=lambda text: text[0])}),
+]
+
+
+@pytest.mark.parametrize(("words", "given"), HANDED_IN)
+def test_a_function_is_tried_before_the_first_rollout(words, given, monkeypatch):
+    def too_late(*_):
+        raise AssertionError("a rollout was sampled")
+
+    monkeypatch.setattr(loop, "collect", too_late)
+    warm = replace(SMALL, temperature=1.5)
+    at("train", words, **{"config": warm, "reward": fixed_noise} | given)
+
+
+def test_a_task_that_ignores_its_seed_is_told_of():
+    with pytest.warns(TaskWarning, match="same problems for the seeds 0 and 1"):
+        rl.prepare("grpo", SMALL, **PAIR, task=task(sample=lambda n, seed: [ROW] * n))
 
 
 def test_what_only_the_first_rollout_can_show():
@@ -351,18 +461,10 @@ def test_what_only_the_first_rollout_can_show():
     parts = Sum({"half": lambda **_: 1.0})
     at("train", "(component 'half') must return 16 numbers", reward=parts)
     at("train", "raising raised RuntimeError: the judge is away", reward=raising)
-    at("train", "take **columns", reward=lambda prompts, completions: 1)
-    for made, got in (
-        (lambda s: s.total * NAN, "torch.float32 of shape (16,)"),
-        (lambda s: s.total[:3], "torch.float32 of shape (3,)"),
-        (lambda s: s.total[:, None], "torch.float32 of shape (16, 1)"),
-        (lambda s: s.total.numpy(), "array("),
-        (lambda s: None, "None"),
-    ):
-        words = "finite numbers, one per response … as a tensor; got … "
-        mine = replace(ALGORITHMS["grpo"], name="mine", advantages=made)
-        at("train", f"the advantages of mine must be 16 {words}{got}", algorithm=mine)
-        refused(f"advantages … must be 8 {words}", bridged.check, made, 4, 3)
+    words = (
+        "advantages … must be 8 finite numbers, one per response … as a tensor; got "
+    )
+    refused(words, bridged.check, lambda s: None, 4, 3)
 
 
 def ending_tokenizer():
@@ -397,8 +499,12 @@ def test_sampling_and_measuring():
         changed = task(held_out=lambda *_, rows=rows: rows)
         at("evaluate", f"task.held_out … {words}", task=changed)
     for paid, words in ((NAN, "nan … a finite number"), (2.5, "between 0 and 1 … 2.5")):
-        changed = task(reward=lambda paid=paid, **_: [paid] * 4)
+        changed = task(
+            reward=lambda completions, paid=paid, **_: [paid] * len(completions)
+        )
         at("evaluate", words, task=changed)
+        for reward in (None, fixed_noise):  # in the first rollout, not after the last
+            at("train", words, task=changed, reward=reward)
     at("evaluate", "evaluate has no setting 'n' … problems, samples", n=4)
     at("values", "critic must … make_critic", critic=MODEL)
     at("pass_at", "k must be at most 3, … got 4", k=4)
@@ -487,6 +593,7 @@ FORMULAS: list[tuple[str, Callable]] = [
     ("paid must be … (2, 1)", lambda: rl.kl.token_rewards(ONES[:2, :1], MASK)),
     ("targets must … (2, 1)", critic(targets=OLD[:, :1])),
     ("targets must … (2,)", critic(targets=OLD[:, 0])),
+    ("weight must … (2, 1)", critic(weight=MASK[:, :1])),
     ("values must … (2, 3, 1)", critic(values=OLD[..., None])),
     ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK[0])),
     ("mask must be a tensor (B, T)", lambda: N.token_mean(MASK.numpy())),

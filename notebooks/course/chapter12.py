@@ -4,10 +4,9 @@
 
 from IPython.display import display
 
-from course import DATA
 from course.claims import figures as pictures
-from course.exercises import check
-from course.kit import claims, plots, stale
+from course.exercises import check, typed
+from course.kit import claims, plots
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from experiments import evidence
@@ -16,13 +15,8 @@ from experiments.claims import (
 )
 from experiments.claims import (
     RATES,
-    STUDIES,
-    Best,
-    Breaking,
     Contrast,
     breaking_rates,
-    of_cell,
-    sweep,
 )
 from experiments.grid import Cell
 from experiments.statistics import benjamini_hochberg, estimate, holms

@@ -4,12 +4,12 @@
 
 from IPython.display import display
 
-from course.exercises import check
-from course.kit import claims, elsewhere, plots
+from course.exercises import check, typed
+from course.kit import claims, plots
 from course.kit.by_hand import answers, compare
+from course.kit.runs import watched
 from course.kit.tables import as_table
 from course.misreadings import MISREADINGS
 from course.probability import figures as pictures
 from course.probability import fork
-from experiments.claims import CLAIMS, FIRST_RUNS, STUDIES
-from experiments.statistics import estimate
+from experiments.claims import CLAIMS

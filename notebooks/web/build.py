@@ -76,7 +76,7 @@ def with_flags(page: Page) -> Page:
 
 
 def with_reader(page: Page) -> Page:
-    """Behind the paragraph on `read-log`, the way to the page that does the same."""
+    """Behind the paragraph on `read-log`, the way to the page that shows an example."""
     said = r'<h2 id="(?:from-symptom-to-cause|read-your-own-log)">.*?</p>'
     link = rf"\g<0>{read_log.LINK}"
     return replace(page, body=re.sub(said, link, page.body, flags=re.S))
@@ -103,7 +103,7 @@ def made(chapters: list[Page]) -> list[Page]:
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),
         closing.run(USE),
-        read_log.page(USE, chapters),
+        read_log.page(USE),
         *instructor.pages(TEACH, chapters),
         *slides.pages(chapters),
     ]

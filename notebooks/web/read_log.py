@@ -1,45 +1,71 @@
-"""The page that reads a run's log in the browser, as `read-log` does in a shell.
+"""The page that shows what `read-log` answers, made by the command's own functions."""
 
-The rules, and every word that is not a number of the log, come from `refimpl.interop`;
-`assets/read_log.js` has the arithmetic. Tests compare what both say of the same logs.
-"""
+import html
+import tempfile
+from pathlib import Path
 
-import json
-from collections.abc import Sequence
-
-from refimpl.interop import logs, symptoms
-from web import instructor
-from web.page import ASSETS, ROOT, Page
+from refimpl.interop import logs, six_curves, symptoms
+from web.markdown import markdown
+from web.page import ROOT, Page, enlarged, size_of, sized
 
 EXAMPLE = ROOT / "tests" / "evidence" / "logs" / "hack.csv"
 """A run whose reward pays for the length of an answer, right or wrong."""
-LINK = (
-    '<p><a href="read_log.html">A page of this site</a> does the same in the browser, '
-    "without an installation. It sends the log nowhere.</p>"
-)
+LINK = '<p>See <a href="read_log.html">an example, with its answer</a>.</p>'
+PICTURE = "assets/read_log.png"
+TEXT = """\
+# Read your own log
+
+```bash
+python -m refimpl read-log trainer_state.json --figure six.png
+```
+
+The command compares the log of a run with the table
+[From symptom to cause](11_one_surrogate.html#from-symptom-to-cause), and names the rows
+that fit, the likely cause, and what to measure next. Nothing leaves your machine. The
+guide says [which logs it reads](troubleshooting.html#read-your-own-log).
+
+## An example
+
+Suppose the reward pays for the length of an answer, right or wrong. Of the log of such
+a run the command says:
+
+```text
+ANSWER
+```
+
+With `--figure` it also draws the six curves that decide. The dotted line is where the
+first row begins.
+
+FIGURE
+
+## How a log is read
+
+A row of the table fits where a number of the log is beyond a limit. The strength goes
+from 0, at the limit, to 1. Rows on held-out problems come first. Then comes what began
+first, because a cause precedes its consequences. A row whose columns are not in your
+log is not judged, and the answer says so. The limits come from small models: with a
+large one, trust the numbers more than the order.
+"""
 
 
-def page(group: str, chapters: Sequence[Page]) -> Page:
-    body = (ASSETS / "read_log.html").read_text(encoding="utf-8")
+def page(group: str) -> Page:
+    log = logs.read(EXAMPLE)._replace(path=EXAMPLE.name)
+    found = symptoms.findings(log)
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = Path(folder, "six.png")
+        six_curves.draw(log, found, drawn)
+        picture = drawn.read_bytes()
+    told = html.escape("; ".join(finding.words for finding in found))
+    image = (
+        f'<img src="{PICTURE}" alt="Six panels of curves by step: {told}." '
+        f"{sized(900, *size_of(picture))}>"
+    )
+    text = TEXT.replace("ANSWER", symptoms.report(log))
     return Page(
         "read_log.html",
         "Read your own log",
-        body.replace("RULES", rules(chapters)),
+        markdown(text.replace("FIGURE", enlarged(image))),
         group,
-        styles=("read_log.css",),
-        summary="Drop a run's log from TRL or verl, and read which symptoms it shows.",
+        files={PICTURE: picture},
+        summary="What the command says of a run's log from TRL or verl.",
     )
-
-
-def rules(chapters: Sequence[Page]) -> str:
-    """What the script starts from, as JSON that may stand in HTML."""
-    known = logs.DATA | {
-        "read": {name: words for name, (_, _, words) in symptoms.READ.items()},
-        "fewest": logs.FEWEST,
-        "together": symptoms.TOGETHER,
-        "expected": logs.EXPECTED,
-        "unseen": symptoms.UNSEEN,
-        "chapters": {instructor.number(one): one.file for one in chapters},
-        "example": {"name": EXAMPLE.name, "text": EXAMPLE.read_text("utf-8")},
-    }
-    return json.dumps(known, ensure_ascii=False).replace("<", "\\u003c")

@@ -83,7 +83,9 @@ def value_loss(
 
     Raises `UserError` if an argument has another shape than `mask`.
     """
-    for name, x in ("values", values), ("old_values", old_values), ("targets", targets):
+    weight = token_mean(mask.to(values.dtype)) if weight is None else weight
+    given = {"values": values, "old_values": old_values, "targets": targets}
+    for name, x in (given | {"weight": weight}).items():
         if x.shape != mask.shape:  # another shape could broadcast silently
             raise UserError(
                 f"{name} must have a number per token, as the mask of shape "
@@ -97,7 +99,6 @@ def value_loss(
     if epsilon is not None:
         clipped = old_values + (values - old_values).clamp(-epsilon, epsilon)
         error = torch.maximum(error, (clipped - targets) ** 2)
-    weight = token_mean(mask.to(values.dtype)) if weight is None else weight
     return (error / 2 * weight).sum()
 
 

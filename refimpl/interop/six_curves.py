@@ -34,7 +34,7 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
             "" if lines else f" (not in this log: {panel['title'].split(' | ')[0]})"
         )
         axis.set_xlabel(f"step{missing}", fontsize=8)
-        if any(name in log.columns for name in panel.get("right", [])):
+        if any(log.keys(name) for name in panel.get("right", [])):
             lines += curves(axis.twinx(), log, panel["right"], ".--", 3)
         if lines:
             axis.legend(handles=lines, fontsize=7)
@@ -49,9 +49,9 @@ def draw(log: Log, found: list[Finding], path: str | Path) -> None:
 def curves(axis: Any, log: Log, names: list[str], dash: str, colour: int) -> list:
     """Draw those columns that the log has, beginning with colour number `colour`."""
     lines: list[Any] = []
-    for name in names:
-        if seen := log.seen(name):
+    for key in (key for name in names for key in log.keys(name)):
+        if seen := log.seen(key):
             x, y = [log.steps[i] for i, _ in seen], [value for _, value in seen]
-            style = {"color": f"C{colour + len(lines)}", "label": log.called[name]}
+            style = {"color": f"C{colour + len(lines)}", "label": log.called[key]}
             lines += axis.plot(x, y, dash, ms=3, **style)
     return lines

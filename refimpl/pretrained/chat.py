@@ -9,6 +9,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from refimpl.checkpoint import identity
+from refimpl.rewards import Prompt, said
 from refimpl.tasks import TaskWarning
 from refimpl.validation import Count, Seed, UserError, guarded
 
@@ -30,7 +31,8 @@ class Chat:
     default, and an empty text gives the shortest prompt of the three.
 
     The reward, the habits and all other attributes are those of `task`; the reward
-    function gets the prompts in the template.
+    function gets the prompts in the template, or the messages of the conversation if it
+    reads those (see `refimpl.rewards.paid_by`).
 
     `switches` are options of the template, such as `{"enable_thinking": False}`.
 
@@ -85,16 +87,21 @@ class Chat:
         """Draw n of the task's held-out problems, as conversations."""
         return self._written(self.task.held_out(n, seed))
 
-    def prompt(self, question: str) -> str:
+    def prompt(self, question: str) -> Prompt:
         """The conversation up to the point where the model's answer begins."""
-        return self._without_second_start(self._rendered(question, self.system))
+        text = self._rendered(question, self.system)
+        prompt = Prompt(self._without_second_start(text))
+        prompt.messages = self._messages(question, self.system)
+        return prompt
+
+    def _messages(self, question: str, system: str | None) -> list[dict[str, str]]:
+        first = [] if system is None else [said("system", system)]
+        return [*first, said("user", question)]
 
     def _rendered(self, question: str, system: str | None, answer: str = "") -> str:
-        messages = [{"role": "user", "content": question}]
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
+        messages = self._messages(question, system)
         if answer:
-            messages.append({"role": "assistant", "content": answer})
+            messages.append(said("assistant", answer))
         own = {"tokenize": False, "add_generation_prompt": not answer}
         try:
             text = self.tokenizer.apply_chat_template(messages, **self.switches | own)

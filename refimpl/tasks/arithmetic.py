@@ -16,10 +16,9 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from refimpl.tasks.world import HabitWorld, Mix
+from refimpl.tasks.world import CHARACTERS, HabitWorld, Mix
 from refimpl.validation import UserError, checked
 
-CHARACTERS = "0123456789+=;#?"
 Terms = Annotated[int, Field(ge=2, le=9)]
 
 
@@ -77,9 +76,9 @@ def rare_careful() -> Arithmetic:
     return Arithmetic(habit_mix=(0.02, 0.49, 0.49))
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer(characters: str = CHARACTERS) -> PreTrainedTokenizerFast:
     """Make a tokenizer with one token per character, `<pad>`, `<eos>` and `<unk>`."""
-    vocabulary = ["<pad>", "<eos>", "<unk>", *CHARACTERS]
+    vocabulary = ["<pad>", "<eos>", "<unk>", *characters]
     tokenizer = Tokenizer(
         models.WordLevel({t: i for i, t in enumerate(vocabulary)}, unk_token="<unk>")
     )

@@ -11,6 +11,7 @@ from refimpl.seeds import salted
 from refimpl.validation import Count, Seed, Share, guarded
 
 HABITS = ("careful", "guess", "ramble")
+CHARACTERS = "0123456789+=;#?"
 
 
 class TaskWarning(UserWarning):
@@ -53,7 +54,7 @@ def _whole(mix: tuple[float, ...]) -> tuple[float, ...]:
 
 
 Mix = Annotated[tuple[Share, Share, Share], AfterValidator(_whole), "that add up to 1"]
-"""Shares of careful, guess and ramble."""
+"""Shares of a world's three habits: careful, guess and ramble."""
 
 
 class HabitWorld:
@@ -61,15 +62,18 @@ class HabitWorld:
 
     A world is a dataclass that inherits from this class. Its `_problem` draws a problem
     (a row with `prompt` and `answer`). For each habit it has a method of that name,
-    called with (prompt, rng), which returns a completion in this habit. One problem in
-    eight (by a hash of its prompt) is held out: it is in no warm start and no rollout,
-    and only `held_out` returns it.
+    called with (prompt, rng), which returns a completion in this habit; in a world that
+    answers (`observe`), this may be a list of the policy's turns. One problem in eight
+    (by a hash of its prompt) is held out: it is in no warm start and no rollout, and
+    only `held_out` returns it.
     """
 
     purpose: ClassVar[str] = ""
     """A prefix of each seed's purpose, so that two worlds draw different numbers."""
     habit = staticmethod(habit)
     habits: ClassVar[tuple[str, ...]] = HABITS
+    characters: ClassVar[str] = CHARACTERS
+    """The tokens of `make_tokenizer`, besides `<pad>`, `<eos>` and `<unk>`."""
     reward = staticmethod(correctness)
     habit_mix: Mix
     """The shares of the habits after the warm start."""
@@ -95,7 +99,7 @@ class HabitWorld:
         """Draw n training problems, each with a `completion` in a habit from `mix`."""
         rng = self._random("demonstrations", seed)
         rows = self._draw(n, rng, held_out=False)
-        chosen = rng.choices(HABITS, weights=mix or self.habit_mix, k=n)
+        chosen = rng.choices(self.habits, weights=mix or self.habit_mix, k=n)
         for row, kind in zip(rows, chosen, strict=True):
             row["completion"] = getattr(self, kind)(row["prompt"], rng)
         return rows

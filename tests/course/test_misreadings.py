@@ -290,6 +290,18 @@ VALUES = [
     ("distil_penalty_of_the_state", *COIN, ([0, 0], PUSH)),
     ("distil_k1_as_a_loss", *COIN, ([0, 0], PUSH)),
     ("distil_forward_for_reverse", *COIN, ([-0.3, 0.3], PUSH)),
+    (
+        "turns_count_the_span",
+        f64([0.1, -0.1, 2, 2, 2, 0.05, 0.2, -0.05]),
+        f64([1, 1, 0, 0, 0, 1, 1, 1]),
+        ([6.2 / 8], [0.2 / 5]),
+    ),
+    (
+        "turns_reward_on_the_observation",
+        *(1.0, f64(0.5, 0.5, 0.5, 0.5, 0.5), f64(1, 1, 1, 0, 0), 0.95),
+        ([-0.45125, -0.475, -0.5, 0, 0], [0.45125, 0.475, 0.5, 0, 0]),
+    ),
+    ("turns_encoded_again", f64(0.3, 0.5).log(), f64(0.6).log(), (4.0, 1.0)),
 ]
 
 

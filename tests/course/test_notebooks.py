@@ -21,7 +21,6 @@ CHAPTERS = [path for path in NOTEBOOKS if path.stem != "10b_evidence"]
 """That one is an appendix, which has no exercises; 02b is an elective of its own."""
 TAUGHT = [path for path in CHAPTERS if "## Remember" in path.read_text("utf-8")]
 """Chapters in the anatomy of the core path."""
-ELECTIVES = [path for path in CHAPTERS if path not in TAUGHT]
 HEADINGS = ["play", "exercises", "misreading"]
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -211,20 +210,6 @@ def test_the_anatomy_is_complete_and_lines_of_code_are_short(path):
     every = "\n".join(map(source, code(path)))
     figures = re.findall(r'plots\.show\(\w+, "([^"]+)"\)', every)
     assert [n for n in figures if not (ROOT / f"figures/{n}.png").exists()] == []
-
-
-ELECTIVE_METHODS = [path for path in ELECTIVES if "01" <= path.stem[:2] <= "11"]
-
-
-@pytest.mark.parametrize("path", ELECTIVE_METHODS, ids=lambda path: path.stem)
-def test_the_method_is_typed_on_the_page(path):
-    """Twelve lines of plain torch, then the comparison with the library."""
-    sources = [source(cell) for cell in code(path)]
-    compared = [i for i, text in enumerate(sources) if "compare(" in text]
-    assert compared, "no cell compares the typed method with refimpl"
-    typed = sources[compared[0] - 1]
-    assert len(lines_of(typed)) <= 12 and "def " in typed
-    assert not re.search(r"\brl\.|policy_loss|ALGORITHMS|normalisers", typed)
 
 
 @pytest.mark.parametrize("path", TAUGHT, ids=lambda path: path.stem)

@@ -14,6 +14,7 @@ from course.kit import plots
 from course.kit.plots import primitives
 from course.kit.plots.words import words
 from course.kit.runs import of_runs
+from course.moe_and_rspo import figures as routers
 from course.start_here import figures as overview
 from refimpl import ALGORITHMS, curve
 from web.pictures import cards
@@ -147,3 +148,13 @@ def test_what_is_shown_has_words_and_is_twice_as_fine(monkeypatch):
     assert metadata == {"width": 400, "alt": "One"}
     assert Image.open(io.BytesIO(base64.b64decode(data))).size == (800, 600)
     assert not plt.fignum_exists(figure.number), "the notebook would show it again"
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.7, 0.2])
+def test_a_drifted_token_is_clipped_where_gamma_times_its_ratio_is(gamma):
+    """Also at a small γ, which lifts log π_old by much."""
+    shifted = gamma * routers.RATIOS
+    live = {1: shifted < math.exp(0.4), -1: shifted > math.exp(-0.4)}
+    for sign, free in live.items():
+        c = routers.coefficients(gamma, sign)
+        torch.testing.assert_close(c, torch.where(free, shifted, 0.0))

@@ -17,6 +17,7 @@ from course.kit import claims, elsewhere, methods
 from experiments.claims import CLAIMS, SECOND
 from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
+from refimpl.cli import main
 from refimpl.tasks.world import habit
 from web import (
     bibliography,
@@ -25,12 +26,13 @@ from web import (
     instructor,
     ledger,
     llms,
+    read_log,
     start,
 )
 from web.browser import CHROMIUM, MISSING
 from web.markdown import markdown
 from web.mathematics import font, mathml, signs
-from web.page import NOTEBOOKS, Page, text_of
+from web.page import NOTEBOOKS, Page, size_of, text_of
 from web.pictures import two_rewards
 from web.slides import file_of
 
@@ -191,6 +193,16 @@ def test_the_ledger_has_the_stored_verdicts_and_every_run_with_its_curve(made):
     last = claims.everything().index[-1]
     drawn = [byte / 250 for byte in base64.b64decode(ledger.curve(last))]
     assert drawn == pytest.approx(claims.rows_of(last)["reward"].to_list(), abs=0.0021)
+
+
+def test_the_page_on_logs_shows_what_the_command_prints(made, capsys):
+    """Of the same file, with six curves whose alternative text says what is seen."""
+    assert main(["read-log", str(read_log.EXAMPLE)]) == 0
+    printed = capsys.readouterr().out.replace(str(read_log.EXAMPLE), "hack.csv")
+    page = made["read_log.html"]
+    assert " ".join(printed.split()) in text_of(page.body)
+    assert size_of(page.files[read_log.PICTURE])[0] > 1000
+    assert "accuracy falls from" in re.search(r'alt="([^"]*)"', page.body)[1]
 
 
 def test_the_bibliography_has_what_is_cited_and_no_more():

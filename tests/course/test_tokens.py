@@ -65,19 +65,6 @@ def test_dr_grpo_needs_its_weight():
     close(part["g"], parts("grpo")[0]["g"])
 
 
-def test_rspo_shifts_the_ratio():
-    gamma = torch.ones(2, 19).double()
-    gamma[:, 3] = 0.7
-    part, _, z = parts("rspo", gamma=gamma)
-    moved = z + gamma.log()
-    held = torch.stack([moved[0].clamp(max=0.4), moved[1].clamp(min=-0.4)])
-    s = held.mean(-1, keepdim=True).exp()
-    close(part["c"], torch.where(held == moved, s, 0.0))
-    after, _, _ = parts("rspo", gamma=gamma, placement="after_clip")
-    shrunk = torch.full((2, 19), 0.7 ** (1 / 19) / 38, dtype=torch.float64)
-    close(after["w"], shrunk)
-
-
 def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     slope = torch.linspace(-1, 1, 38).reshape(2, 19).double()
     mine = from_gate(lambda r, A: torch.where(A > 0, 1 / r**2, 1 / r), "mine")

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import math
+import random
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -112,6 +113,8 @@ def test_chapter_11_shows_every_row():
         assert first.index(one["symptom"]) == first.index(one["after"]) + 1
 
 
+UP = [i / 40 for i in range(40)]
+FLAT = [0.5 + 0.02 * math.sin(i * i) for i in range(40)]
 WAVES = [0.4, 0.5, 0.4, 0.5, 0.4, 0.5, 0.4, 0.5]
 DOWN = [0.8, 0.78, 0.7, 0.6, 0.5, 0.4, 0.3, 0.28]
 CASES = [  # a row, a log that it fits, and one that it does not
@@ -126,7 +129,18 @@ CASES = [  # a row, a log that it fits, and one that it does not
     ("gradient norm spikes, or NaN", {"reward": [0.5] * 7 + [math.nan]}, WAVES),
     ("gradient norm spikes, or NaN", {"entropy": [math.nan] * 8}, WAVES),
     ("the critic does not follow", {"explained_var": [0.02]}, [0.7]),
+    ("the critic does not follow", {"value_loss": DOWN[::-1]}, WAVES),
     ("most groups are dead", {"reward_range": [0.0]}, [1.0]),
+    ("most groups are dead", {"reward_std": [0.0]}, WAVES),
+    ("reward rises, then falls", {"reward": UP[:24] + DOWN}, [*DOWN, *UP[:24]]),
+    ("reward stays where it began", {"reward": FLAT}, UP),
+    ("held-out accuracy falls", {"accuracy": DOWN, "reward": WAVES}, WAVES),
+    ("held-out accuracy falls", {"eval_reward": [-x for x in UP]}, UP),
+    ("reward rises, accuracy does not", {"accuracy": DOWN, "reward": UP}, UP),
+    ("reward rises, accuracy does not", {"eval_reward": FLAT, "reward": UP}, UP),
+    ("KL to the reference is not 0 at the start", {"kl": [1.1]}, [0.0, 0.3, 1.0, 2.0]),
+    ("KL or loss spikes", {"kl": [0.03] * 20 + [0.93, 0.03]}, UP),
+    ("KL or loss spikes", {"loss": [0.01, -0.02] * 10 + [-3.0]}, [0.01, -0.05]),
     (
         "right answers grow, wrong ones shrink",
         {"length__correct": DOWN[::-1], "length__wrong": DOWN},
@@ -138,7 +152,8 @@ CASES = [  # a row, a log that it fits, and one that it does not
 @pytest.mark.parametrize(("symptom", "columns", "other"), CASES)
 def test_a_row_fits_what_it_describes_and_no_other(symptom, columns, other):
     def all_named(**columns):
-        log = log_of(**{name: (8 * x)[:8] for name, x in columns.items()})
+        rows = max(8, *map(len, columns.values()))
+        log = log_of(**{name: (rows * x)[:rows] for name, x in columns.items()})
         return [one.row["symptom"] for one in symptoms.findings(log)]
 
     assert symptom in all_named(**columns)
@@ -146,25 +161,71 @@ def test_a_row_fits_what_it_describes_and_no_other(symptom, columns, other):
 
 
 def test_strength_and_noise_are_these_by_hand():
-    """A quarter of eight rows is two. Neighbours differ by 1, so that the error is
-    1.483 / √2; from 0.5 to 6.5 are 6. Dead: (0.8 − 0.5) / (1 − 0.5) of the way."""
-    rising = [float(x) for x in range(8)]
-    assert math.isclose(symptoms.late(symptoms.in_noise(rising)), 6 * 2**0.5 / 1.483)
+    """A quarter of eight rows is two. First differences are 1 and 2 in turn, second
+    ones 1: the smaller estimate is σ = 1/1.652, which is the error, too, and from 0.5
+    to 10 are 9.5 · 1.652. Dead: (0.8 − 0.5) / (1 − 0.5) of the way."""
+    rising = [0.0, 1.0, 3.0, 4.0, 6.0, 7.0, 9.0, 11.0]
+    assert math.isclose(symptoms.late(symptoms.in_noise(rising)), 9.5 * 1.652)
     (dead,) = symptoms.findings(log_of(frac_reward_zero_std=[0.8] * 8))
     assert math.isclose(dead.strength, 0.6) and dead.since == 0
     (ratio,) = symptoms.findings(log_of(log_ratio__q01=[0.0, -0.5, -4.0, -2.0]))
     assert math.isclose(ratio.strength, 1 - 1 / 4) and ratio.since == 2
     assert "reaches -4 at step 2" in ratio.words
-    assert symptoms.spikes([1.0, 1.0, 3.0, 6.0]) == [1.0, 1.0, 1.0, 6.0]
+    assert symptoms.below([8.0, 4.0, 4.0, 2.0]) == [0.0, 0.5, 0.5, 0.75]
 
 
-def test_what_leaves_a_constant_in_both_directions_neither_rises_nor_stays():
-    assert named(log_of(reward=[0.5] * 12 + [0.6, 0.4, 0.5, 0.5])) == []
+def test_a_spike_is_measured_by_the_rows_before_it_alone():
+    """Not by itself, nor by later ones, nor by zeros. What one row in four reaches is
+    usual."""
+    assert symptoms.spikes([1.0, -1.0, 1.0, 1.0, 9.0, 1.0])[3:5] == [1.0, 9.0]
+    assert symptoms.spikes([1.0, 2.0, 3.0, 4.0, 1.0])[4] == 1 / 4
+    assert symptoms.spikes([1.0, 1.0, 1.0, 6.0, 12.0, 1.0, 1.0])[3:5] == [6.0, 2.0]
+    assert symptoms.spikes([0.0, 0.0, 0.0, 2.0]) == [1.0, 1.0, 1.0, 1.0]
+    assert symptoms.spikes([1.0, 9.0, 1.0, 1.0] * 4)[9] == 1.0
+
+
+def test_noise_alone_is_no_finding_about_held_out_problems():
+    dice = random.Random(0)
+    runs = [[0.5 + 0.05 * dice.gauss(0, 1) for _ in range(10)] for _ in range(200)]
+    fallen = [named(log_of(accuracy=x)) for x in runs]
+    assert sum(map(bool, fallen)) <= 8
+
+
+FLAT_REWARD = {"reward": FLAT, "frac_reward_zero_std": [0.02] * 40}
+
+
+@pytest.mark.parametrize(
+    ("columns", "cause"),
+    [
+        ({"reward": FLAT}, "groups are all right or all wrong"),
+        (FLAT_REWARD | {"frac_reward_zero_std": [0.9] * 40}, "groups are all right"),
+        (FLAT_REWARD, "groups do differ in this log"),
+        (FLAT_REWARD | {"kl": [x / 1000 for x in UP]}, "the policy hardly moves"),
+        (FLAT_REWARD | {"kl": UP}, "the policy moves, but not towards the reward"),
+        ({"reward": DOWN, "kl": [1e-5] * 8}, "other prompts or another reward"),
+        (
+            {"reward": DOWN, "accuracy": DOWN[::-1]},
+            "a part of the reward that punishes",
+        ),
+        ({"entropy": DOWN[::-1], "ppo_kl": [0.0] * 8}, "an entropy bonus; a high temp"),
+    ],
+)
+def test_no_cause_is_named_that_another_column_denies(columns, cause):
+    found = symptoms.findings(log_of(**columns))
+    assert any(cause in one.row["cause"] for one in found)
+
+
+def test_held_out_problems_come_first():
+    """Even if the reward shows something earlier and more strongly."""
+    log = log_of(frac_reward_zero_std=[1.0] * 12, accuracy=[0.5] * 8 + DOWN[4:])
+    assert named(log) == ["held-out accuracy falls", "most groups are dead"]
 
 
 def test_what_began_first_is_named_first_and_what_is_missing_is_said():
     log = log_of(
-        frac_reward_zero_std=[0, 0, 0, 1, 1, 1, 1, 1], log_ratio__q99=[3.0] * 8
+        frac_reward_zero_std=[0, 0, 0, 1, 1, 1, 1, 1],
+        log_ratio__q99=[3.0] * 8,
+        length__correct=DOWN,
     )
     assert named(log) == ["the ratio explodes", "most groups are dead"]
     missing = symptoms.unjudged(log)
@@ -176,21 +237,152 @@ def test_what_began_first_is_named_first_and_what_is_missing_is_said():
 # Files
 
 
-def test_every_format_says_the_same(tmp_path):
-    """Our CSV, and its numbers as TRL's state and as verl's lines, the last cut off."""
+def cells_of(log: logs.Log) -> list[dict]:
+    return [dict(zip(log.columns, cells)) for cells in zip(*log.columns.values())]
+
+
+def in_form(form: str, rows: list[dict]) -> str:
+    """Rows as they stand in a file of each form."""
+    if form == "state":
+        return json.dumps({"log_history": [*rows, {"train_runtime": 1.0}], "epoch": 1})
+    if form == "cut state":
+        return json.dumps({"log_history": rows}, indent=2)[:-40]
+    if form == "columns":
+        return json.dumps({n: [row.get(n) for row in rows] for n in rows[0]})
+    if form == "verl's file":
+        lines = [{"step": i, "data": row} for i, row in enumerate(rows)]
+        return "\n".join([*map(json.dumps, lines), '{"step": 16, "da'])
+    if form == "verl's console":
+        lines = [" - ".join(f"{n}:np.float64({x})" for n, x in r.items()) for r in rows]
+        return "\n".join(
+            f"\x1b[36m(Task)\x1b[0m step:{i} - {x}" for i, x in enumerate(lines)
+        )
+    if form == "printed":
+        lines = [{n: str(x) for n, x in row.items()} for row in rows]
+        return "{'a': {'config': 1}}\r" + " 3%|#| 3/9 [00:02]\r".join(map(str, lines))
+    head = ",".join(rows[0])
+    return "\n".join([head, *(",".join(map(str, row.values())) for row in rows)])
+
+
+FORMS = ("state", "cut state", "columns", "verl's file", "verl's console", "printed")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_says_the_same(tmp_path, form):
+    """A run of ours in each form, under verl's names where it has one."""
     of = logs.read(LOGS / "sign.csv")
-    rows = [dict(zip(of.columns, cells)) for cells in zip(*of.columns.values())]
-    verls = {ours: name for name, ours in reversed(logs.DATA["names"].items())}
-    lines = [{verls.get(n, n): x for n, x in row.items()} for row in rows]
-    lines = [{"step": i, "data": row} for i, row in enumerate(lines)]
-    state = {"log_history": [*rows, {"train_runtime": 1.0}], "global_step": 9}
-    (tmp_path / "trl.json").write_text(json.dumps(state))
-    text = "\n".join([*map(json.dumps, lines), '{"step": 16, "da'])
-    (tmp_path / "verl.jsonl").write_text(text)
-    verl = logs.read(tmp_path / "verl.jsonl")
-    assert verl.called["reward"] == "critic/score/mean"
-    assert verl.columns["entropy"] == of.columns["entropy"]
-    assert named(logs.read(tmp_path / "trl.json")) == named(verl) == named(of)
+    verls = {"reward": "critic/score/mean", "entropy": "actor/entropy"}
+    rows = [{verls.get(n, n): x for n, x in row.items()} for row in cells_of(of)]
+    (tmp_path / "log").write_text(in_form(form, rows))
+    read = logs.read(tmp_path / "log")
+    assert read.called["reward"] == "critic/score/mean"
+    whole = -1 if form == "cut state" else None
+    assert read.columns["entropy"] == of.columns["entropy"][:whole]
+    assert form == "cut state" or named(read) == named(of)
+
+
+def test_a_text_in_utf_16_and_numbers_that_python_prints_are_read(tmp_path):
+    rows = "\n".join(f"{{'reward': {x}, 'kl': nan}}" for x in DOWN)
+    (tmp_path / "log").write_text(rows, "utf-16")
+    assert logs.read(tmp_path / "log").columns["reward"] == DOWN
+
+
+RISES = [round(0.2 + 0.015 * i, 3) for i in range(40)]
+STEPS = [{"step": 5 * i, "reward": x} for i, x in enumerate(RISES)]
+EVALS = [{"step": 40 * i, "eval_reward": 0.5 - 0.08 * i} for i in range(5)]
+VERL = [{"critic/score/mean": x} for x in RISES]
+for at, x in ((0, 0.62), (10, 0.45), (20, 0.45), (30, 0.45)):
+    VERL[at]["val-core/openai/gsm8k/acc/mean@1"] = x
+del VERL[0]["critic/score/mean"]  # an evaluation before the first update
+PARTS = [
+    row
+    | {"rewards/format/mean": 0.0, "rewards/overlong_penalty/mean": 0.0}
+    | {"rewards/short": 0.9 - row["reward"], "rewards/short/std": 0.0}
+    for row in STEPS
+]
+PPO = {"objective/rlhf_reward": 0.1, "objective/kl": 3.0, "loss/value_avg": 1.0}
+PPO |= {"policy/clipfrac_avg": 0.4, "policy/entropy_avg": 1.9, "val/ratio": 1.0}
+NOT = "reward rises, accuracy does not"
+
+
+@pytest.mark.parametrize(
+    ("rows", "form", "found"),
+    [
+        ([*STEPS, *EVALS], "state", [NOT]),
+        (VERL, "verl's file", [NOT]),
+        (VERL, "verl's console", [NOT]),
+        (
+            [*({"reward": x} for x in FLAT), *EVALS],
+            "printed",
+            ["held-out accuracy falls"],
+        ),
+        (PARTS, "state", ["a reward function never rewards", "one reward falls while"]),
+        (
+            [{**PPO, "objective/scores": x} for x in RISES],
+            "state",
+            ["clipped share very"],
+        ),
+        (
+            [{**PPO, "step": i} for i in range(9)],
+            "printed",
+            ["reward stays where it began", "clipped share very high"],
+        ),
+    ],
+)
+def test_what_others_log_is_read(tmp_path, rows, form, found):
+    (tmp_path / "log").write_text(in_form(form, rows))
+    said = [*map(str, named(logs.read(tmp_path / "log")))][: len(found)]
+    assert all(one.startswith(text) for one, text in zip(said, found, strict=True)), (
+        said
+    )
+
+
+def test_an_evaluation_joins_the_row_of_its_step(tmp_path):
+    (tmp_path / "log").write_text(in_form("state", [*STEPS, *EVALS]))
+    log = logs.read(tmp_path / "log")
+    assert log.columns["reward"] == RISES
+    assert [log.steps[i] for i, _ in log.seen("eval_reward")] == [0, 40, 80, 120, 160]
+
+
+def test_the_parts_of_a_reward_are_named_and_a_penalty_of_0_is_not(tmp_path):
+    (tmp_path / "log").write_text(in_form("state", PARTS))
+    nothing, falls = symptoms.findings(logs.read(tmp_path / "log"))
+    assert nothing.words == "rewards/format/mean is 0 in every row"
+    assert falls.words.startswith("rewards/short falls from 0.6")
+
+
+@pytest.mark.parametrize(
+    "name",
+    "reward_mean mean_reward reward_avg rewards/reward/mean rollout/raw_reward Reward "
+    "train/reward objective/scores critic/score/mean".split(),
+)
+def test_a_reward_has_many_names(tmp_path, name):
+    rows = [
+        {"Step": i, name: x, "val/test_score/x": 1 - x} for i, x in enumerate(RISES)
+    ]
+    (tmp_path / "log").write_text(in_form("csv", rows))
+    assert named(logs.read(tmp_path / "log")) == [NOT]
+
+
+def test_exports_of_wandb_and_tensorboard_are_read(tmp_path):
+    """Of two runs the first, without its extremes; a tag stands in the file's name."""
+    one = {"Step": 0, "a - reward__MAX": 9, "a - reward": 1, "b - reward": 2}
+    (tmp_path / "w.csv").write_text(
+        in_form("csv", [one | {"Step": i} for i in range(4)])
+    )
+    log = logs.read(tmp_path / "w.csv")
+    assert log.columns == {"step": [0, 1, 2, 3], "reward": [1.0] * 4}
+    assert "Of 2 runs in this file the first is read, a." in symptoms.report(log)
+    rows = [{"Wall time": 1.7, "Step": 10 * i, "Value": x} for i, x in enumerate(DOWN)]
+    (tmp_path / "run-tag-train_reward.csv").write_text(in_form("csv", rows))
+    assert logs.read(tmp_path / "run-tag-train_reward.csv").columns["reward"] == DOWN
+
+
+def test_a_step_may_be_written_as_a_fraction_and_a_resumed_run_begins_late(tmp_path):
+    rows = [{"kl": 1.1, "global_step/max_steps": f"{i}/99"} for i in range(50, 60)]
+    (tmp_path / "log").write_text("\n".join(map(json.dumps, rows)))
+    log = logs.read(tmp_path / "log")
+    assert log.steps == [*range(50, 60)] and named(log) == []
 
 
 @pytest.mark.parametrize("sign", ";\t,")
@@ -216,32 +408,62 @@ def test_of_equal_rows_the_first_is_said():
 def test_verls_names_are_read(tmp_path):
     row = {"critic/score/mean": 0.5, "critic/score/max": 1, "critic/score/min": 1}
     row |= {"val-core/gsm8k/acc/mean@1": 0.4, "actor/ppo_kl": -0.3, "timing_s/gen": 1}
-    file = tmp_path / "log.jsonl"
-    file.write_text("\n".join(json.dumps({"step": i, "data": row}) for i in range(4)))
-    log = logs.read(file)
-    assert (
-        log.columns["accuracy"] == [0.4] * 4 and log.columns["reward_range"] == [0] * 4
-    )
+    (tmp_path / "log").write_text(in_form("verl's file", [row] * 4))
+    log = logs.read(tmp_path / "log")
+    assert [log.columns[key] for key in log.keys("accuracy")] == [[0.4] * 4]
+    assert log.columns["reward_range"] == [0] * 4
     assert {"the ratio explodes", "most groups are dead"} < {*named(log)}
+
+
+SFT = [{"loss": 2.0, "eval_loss": 1.0, "entropy": 1.0, "eval_mean_token_accuracy": 0.8}]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "0 rows with a reward, of 0 (with no names)"),
-        ("loss,grad_norm\n1,2\n1,2\n1,2\n1,2\n", "(with loss, grad_norm)"),
-        ('{"log_history": [{"loss": 1.0, "step": 1}]}', "of 1 (with loss, step)"),
+        ("", "has 0 rows with a reward, an accuracy or a KL, and 4 are the fewest"),
+        ("", "its columns are no names; expected is TRL's"),
+        ("loss,grad_norm\n1,2\n1,2\n1,2\n1,2\n", "columns are loss, grad_norm;"),
+        (in_form("state", SFT * 9), "has 0 rows"),
+        (json.dumps([{"rewards/chosen": 1.0, "rewards/margins": 1}] * 9), "has 0 rows"),
         ("step,reward\n0,1\n1,1\n", "has 2 rows with a reward"),
-        ("[1, 2]", "holds no rows, or is JSON that is cut off; expected is TRL's"),
-        ('{"log_history": [{"reward": 1.0, "st', "or is JSON that is cut off"),
-        ("a letter\nwith, a comma\n", "0 rows with a reward, of 1 (with a letter)"),
-        ('{"reward": 1' + "0" * 400 + "}", "0 rows with a reward, of 1 (with reward)"),
+        ("[1, 2]", "has 0 rows"),
+        ("{[]: 1} {'reward': 1, 2: {3}} {'reward'}", "has 0 rows"),
+        ("[" * 100_000, "has 0 rows"),
+        ("{'a': " + "(" * 9999 + "}", "has 0 rows"),
+        ('{"log_history": [{"reward": 1.0, "st', "has 0 rows"),
+        ("a letter\nwith, a comma\n", "its columns are a letter;"),
+        ("x" * 200_000 + "\n1\n", "its columns are no names;"),
+        ('{"reward": 1' + "0" * 400 + "}", "has 0 rows"),
     ],
 )
 def test_what_is_no_log_is_refused_in_a_sentence(tmp_path, text, said):
     (tmp_path / "x").write_text(text)
     with pytest.raises(UserError, match=re.escape(said)):
         logs.read(tmp_path / "x")
+
+
+def test_random_logs_are_read_and_every_row_of_the_table_can_be_named(tmp_path):
+    """With ties, jumps, numbers that are none, and columns without any noise."""
+    dice, every = random.Random(0), set()
+    names = sorted(logs.READ_BY_RULES | {"length/wrong"})
+    for _ in range(300):
+        rows = dice.choice([4, 5, 16, 47])
+        chosen = dice.sample(names, 14)
+        log = log_of(**{n: noisy(dice, rows) for n in [*chosen, "reward"]})
+        report = symptoms.report(log)
+        every |= {f.row["symptom"] for f in symptoms.findings(log)}
+        assert "\n1. " in report or "Nothing is named" in report
+    assert every == {row["symptom"] for row in logs.DATA["row"]}
+
+
+def noisy(dice: random.Random, rows: int) -> list:
+    """Numbers that rise, fall, stay, jump, are equal, missing, or none."""
+    base, slope = dice.choice([0, 0.004, 0.5, 3.0, -2.0]), dice.choice([0, 0.1, -0.3])
+    noise, step = dice.choice([0, 0.01, 1.0]), dice.randrange(rows)
+    x = [base + slope * i + noise * dice.gauss(0, 1) for i in range(rows)]
+    x[step] = dice.choice([x[step], 20 * x[step], math.nan, math.inf, None, 1 / 8])
+    return x
 
 
 def test_the_command_prints_draws_and_refuses(tmp_path, capsys):

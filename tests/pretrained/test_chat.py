@@ -11,7 +11,7 @@ from refimpl import UserError
 from refimpl.pretrained.chat import Chat
 from refimpl.sampling import encode
 from refimpl.tasks import Arithmetic, TaskWarning, make_tokenizer
-from tests.worlds import TOKENIZER, random_model
+from tests.worlds import TOKENIZER, random_model, small_run
 
 # system: '+', user: '=', assistant: '?', each with ';' at its end
 TEMPLATE = (
@@ -35,7 +35,28 @@ def tokenizer(template=TEMPLATE):
     [(None, "+00;=3+9=;?"), ("", "+;=3+9=;?"), ("12", "+12;=3+9=;?")],
 )
 def test_prompts_are_conversations_up_to_where_the_answer_begins(system, written):
-    assert Chat(Arithmetic(), tokenizer(), system).prompt("3+9=") == written
+    prompt = Chat(Arithmetic(), tokenizer(), system).prompt("3+9=")
+    assert prompt == written
+    first = [] if system is None else [{"role": "system", "content": system}]
+    assert prompt.messages == [*first, {"role": "user", "content": "3+9="}]
+
+
+def test_a_run_keeps_plain_texts_of_its_conversations(tmp_path):
+    """A checkpoint refuses other classes, and a resumed run would find it damaged."""
+    task = Chat(Arithmetic(), tokenizer())
+    given = {"task": task, "checkpoint_dir": tmp_path}
+
+    def reward(prompts, completions, **_):
+        return [
+            float(p[-1]["content"][0] in c[0]["content"])
+            for p, c in zip(prompts, completions)
+        ]
+
+    given |= {"reward": reward, "samples_every": 1}
+    first = small_run(rollouts=1, **given)
+    again = small_run(rollouts=2, resume=True, **given)
+    assert again.samples[: len(first.samples)] == first.samples
+    assert {type(sample["prompt"]) for sample in again.samples} == {str}
 
 
 def test_rows_and_all_else_are_the_tasks_but_for_the_prompt():

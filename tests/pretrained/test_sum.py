@@ -86,15 +86,24 @@ def too_long(completion_ids, **_):
 
 
 def test_a_reward_gets_each_answers_tokens_and_may_log():
-    seen = {}
+    """And the run's progress: K = 2 optimiser steps per rollout."""
+    seen = {"states": []}
 
-    def reward(prompts, completions, completion_ids, log_metric, answer, terms):
+    def reward(
+        prompts, completions, completion_ids, log_metric, log_extra, trainer_state, **_
+    ):
         seen["ids"] = completion_ids
+        seen["states"].append((*trainer_state, trainer_state.epoch))
         log_metric("mine", 1.0)
         log_metric("mine", float(len(completions)))
+        log_extra("place", torch.arange(len(completions)))
+        log_extra("reward", ["no column of its own"] * len(completions))
         return [float(len(ids)) for ids in completion_ids]
 
-    history = small_run(rollouts=2, reward=reward)
+    history = small_run(rollouts=2, reward=reward, samples_every=1)
+    assert seen["states"] == [(0, 4, 0.0), (2, 4, 0.5)]
+    assert [sample["place"] for sample in history.samples] == [0, 4, 8, 12] * 2
+    assert {type(sample["reward"]) for sample in history.samples} == {float}
     lengths = [sum(map(len, seen["ids"])) / 16]
     assert history["completions/mean_length"][1:] == lengths == history["reward"][1:]
     assert history["mine"] == [8.5, 8.5]

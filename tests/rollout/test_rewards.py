@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refimpl import UserError
-from refimpl.rewards import overlong_punishment, score
+from refimpl.rewards import Prompt, overlong_punishment, said, score
 
 PROMPTS, COMPLETIONS = ["1+2=", "3+4="], ["#3", "#8"]
 
@@ -61,6 +61,74 @@ def test_an_error_inside_the_function_is_named_and_kept_as_the_cause():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(KeyboardInterrupt):  # which is no error of the function
         call(interrupted)
+
+
+def of_messages(prompts, completions, answer, **_):
+    """As most public reward functions are written."""
+    asked = [prompt[-1]["content"] for prompt in prompts]
+    given = [completion[0]["content"] for completion in completions]
+    return [
+        float(q.endswith("=") and c == f"#{a}") for q, c, a in zip(asked, given, answer)
+    ]
+
+
+def helped(completions, **_):
+    def text(messages):
+        return "".join(m.get("content") for m in messages if m["role"] == "assistant")
+
+    return [float(len(text(c))) for c in completions]
+
+
+class Rubric:
+    def right(self, completions, answer, **_):
+        return [float(c[-1]["content"] == f"#{a}") for c, a in zip(completions, answer)]
+
+    def __call__(self, completions, **given):
+        return self.right(completions, **given)
+
+
+async def later(completions, **given):
+    return Rubric().right(completions, **given)
+
+
+def hiding(completions, **_):
+    def size(completion):
+        try:
+            return len(completion[0]["content"])
+        except TypeError:
+            return -1
+
+    return [*map(size, completions)]
+
+
+def test_a_function_that_reads_messages_gets_messages_and_every_other_one_texts():
+    """Also where an empty answer comes first: a text without characters has no item 0,
+    so only an earlier call can tell."""
+    for reward in (of_messages, Rubric(), Rubric().right, later):
+        assert call(reward, answer=[3, 7]) == [1.0, 0.0]
+    assert score(of_messages, PROMPTS, ["", "#7"], {"answer": [7, 7]}) == [0.0, 1.0]
+    assert call(helped) == [2.0, 2.0]
+    assert score(helped, PROMPTS, ["", "#7"], {}) == [0.0, 2.0]
+    prompt = Prompt("<user>1+2=<end>")
+    prompt.messages = [{"role": "system", "content": "Add."}, said("user", "1+2=")]
+    paid = score(of_messages, [prompt], ["#3"], {"answer": [3]})
+    assert paid == [1.0] and prompt.messages[0]["content"] == "Add."
+    either = lambda completions, **_: [len(c) for c in completions]  # noqa: E731
+    assert call(either) == [2.0, 2.0] and not hasattr(either, "conversational")
+
+
+def test_the_author_may_say_which_of_both_a_function_reads():
+    assert call(hiding) == [-1.0, -1.0]  # it hides the error that would tell
+    hiding.conversational = True
+    assert call(hiding) == [2.0, 2.0]
+    Rubric.conversational = False
+    try:
+        with pytest.raises(UserError, match="string indices must be integers"):
+            call(Rubric(), answer=[3, 7])
+    finally:
+        del Rubric.conversational
+    with pytest.raises(UserError, match=r"is a list of messages.* = False means texts"):
+        call(of_messages)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ from experiments.grid import FIVE, TEN, TWENTY, WORLDS
 from refimpl import WarmStart, warm_start
 from refimpl.checkpoint import digest
 from refimpl.sft import IN_A_CLONE, RECORD, SHIPPED
-from refimpl.tasks import rare_careful
+from refimpl.tasks import Calculator, rare_careful
 
 STARTS = {
     "dense": WarmStart(),
     "rare-careful": WarmStart(world=rare_careful()),
     "moe": WarmStart(preset="tiny-moe"),
+    "calculator": WarmStart(world=Calculator()),
 }
 
 

@@ -85,10 +85,10 @@ def test_the_last_line_says_the_last_accuracy_that_was_measured(capsys):
 
 # A run that ends early keeps what it has
 
-KEEP = "--rollouts 4 --history h.csv --save trained --checkpoint-dir c"
-DRY = "--algorithm dapo --set max_sampling_rounds=1 --set overlong_share=0"
+KEEP = "--history h.csv --save trained --checkpoint-dir c"
+DRY = "--set dynamic_sampling=True --set max_sampling_rounds=1"
 SAVE = "--set checkpoint_every=1"
-STILL = "--rollouts 2 --set learning_rate=1e-12"
+STILL = "--set learning_rate=1e-12"
 GO_ON = "continue with --checkpoint-dir c --resume"
 # What pays, more of the command, the exit code, why it ended, and what is advised:
 ENDINGS = {
@@ -107,7 +107,7 @@ def test_a_run_that_ends_early_keeps_what_it_has(how, capsys, monkeypatch):
     """It says how to go on only where there is a checkpoint to go on from."""
     reward, more, code, words, advice = ENDINGS[how]
     pay(monkeypatch, reward)
-    line = f"{RUN} {KEEP} {more}"
+    line = f"{RUN} {KEEP} --rollouts {2 if how == 'still' else 4} {more}"
     if how == "diverging":
         worlds.diverging(monkeypatch, when=5)
     if how == "full":
@@ -182,8 +182,15 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for(capsys, monkeypatch
         assert "is there already" in capsys.readouterr().err
     assert run(again) == 2 and Path("file").read_text() == "mine"
     assert run(f"{again} --overwrite") == 0 and Path("file").read_text() != "mine"
+    assert run("read-log h.csv --figure file") == 2
+    assert "'file' is there already" in capsys.readouterr().err
+    assert run(f"{RUN} --rollouts 1 --history new --samples new") == 2
+    assert "name two files" in capsys.readouterr().err
     line = f"{RUN} --rollouts 1 --checkpoint-dir c"
     assert run(line) == 0 and run(line) == 2
+    Path("file").write_text("mine")
+    for output in ("--history file", "--samples file"):
+        assert run(f"{line} --resume {output}") == 2  # no part of this run
     assert "--resume" in capsys.readouterr().err
     more = "--history file --save policy --seed 5"
     assert run(f"{line} --overwrite {more}") == 0
@@ -279,7 +286,9 @@ LINES: dict[str, str] = {
     f"{GRPO} --rolouts 3": "Perhaps you meant: --rollouts",
     f"{GRPO} --set epsilon": "--set takes name=value … 'epsilon'",
     f"{GRPO} --set epsilom=1": "'epsilom' is neither … did you mean 'epsilon'",
-    f"{GRPO} --set hyperparameters={{}}": "'hyperparameters' is neither … grpo",
+    f"{GRPO} --set hyperparameters={{}}": "set one by one … as --set epsilon=0.2",
+    f"{GRPO} --set corrections={{}}": "one by one … as --set token_truncate=2.0",
+    f"{GRPO} --seed 1 --seed=1": "--seed is given twice",
     f"{GRPO} --set seed=1 --set seed=2": "seed is given twice",
     f"{GRPO} --seed 1 --set seed=2": "--seed and --set seed are the same setting",
     f"{GRPO} --set max_new_tokens=999": "128 positions … 999",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from refimpl import collect, loop, updates
+from refimpl.advantages import CRITIC_FREE, Scored
 from refimpl.logprobs import log_probs, values
 from refimpl.models import precision
 from refimpl.responses import (
@@ -15,6 +16,7 @@ from refimpl.responses import (
     Responses,
     describe,
 )
+from refimpl.rewards import OFFERED
 from refimpl.rollout import Rollout
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import (
@@ -95,8 +97,7 @@ def test_the_reward_receives_the_columns_of_the_task_once():
 
     collect(prepared(task=World()), 0)
     ((prompts, completions, columns),) = seen
-    offered = {"completion_ids", "log_metric"}
-    assert columns.keys() == {"answer", "terms"} | offered and len(completions) == 16
+    assert columns.keys() == {"answer", "terms", *OFFERED} and len(completions) == 16
     assert prompts == [prompt for prompt in prompts[::4] for _ in range(4)]
     digits = [[int(d) for d in prompt[:-1].split("+")] for prompt in prompts]
     assert columns["answer"] == [sum(each) for each in digits]
@@ -189,6 +190,32 @@ def test_groups_that_differ_are_drawn_until_enough(rounds, wanted, most, taken, 
     assert later == [9.0 + n for n in asked for _ in rounds[n]]
 
 
+GROUPWISE = {**CRITIC_FREE}
+del GROUPWISE["reinforce_plus_plus"], GROUPWISE["reinforce_plus_plus_baseline"]
+
+
+@pytest.mark.parametrize("name", GROUPWISE)
+def test_a_group_is_alive_where_its_advantages_differ_from_0(name):
+    """So dynamic sampling and `frac_reward_zero_std` look at what the method compares.
+    The other two estimators whiten, which moves every group."""
+    half, estimate = torch.tensor([0.0, 0.5, 1.0]), GROUPWISE[name]
+    parts = half[torch.randint(3, (60, 2), generator=torch.manual_seed(0))]
+    parts[:2] = torch.tensor([[1.0, 0.0], [0.5, 1.0]])  # the sum is 1 in both
+    weights = (1.0, 0.5)
+    found = drawn(*(parts @ torch.tensor(weights)).tolist())
+    found.components = dict(zip("ab", parts.T))
+    found.by_component = getattr(estimate, "by_component", False)
+    rollout = found.rollout
+    known = {"mask": rollout.mask, "components": parts, "weights": weights}
+    moved = estimate(Scored(found.rewards, rollout.group, **known)).view(-1, 2)
+    assert found.alive.tolist() == (moved != 0).any(-1).tolist()
+    assert found.alive[0] == (name == "gdpo") and 0 < found.alive.float().mean() < 1
+    dead = describe(found, len, ())["frac_reward_zero_std"]
+    assert dead == pytest.approx(1 - found.alive.float().mean().item())
+    _, rows, _ = DynamicSampling(99, 1)(lambda: found)
+    assert rollout.group[rows].unique().tolist() == found.alive.nonzero()[:, 0].tolist()
+
+
 def right_for_some(prompts, completions, **_):
     """Groups differ for prompts of three terms, are equal for the rest."""
     noise = fixed_noise(completions)
@@ -257,7 +284,7 @@ TEXTS = ["3+9=12;#12", "#13", "#5", "#7"]
 
 def test_a_rollout_in_numbers():
     world = Arithmetic()
-    one = drawn(1.0, 0.0, 0.5, 0.5, correct=[1.0, 0.0, 0.0, 1.0], texts=TEXTS)
+    one = drawn(1.0, 0.0, 0.5, 0.5, correct=[1.0, 0.0, 1.0, 1.0], texts=TEXTS)
     assert describe(one, world.habit, world.habits) == {
         "reward": 0.5,
         "reward_std": pytest.approx(0.5**0.5 / 2),
@@ -267,13 +294,13 @@ def test_a_rollout_in_numbers():
         "num_samples": 4.0,
         "completions/mean_length": 11 / 4,
         "completions/clipped_ratio": 0.25,
-        "length/correct": 3.0,
-        "length/wrong": 2.5,
+        "length/correct": pytest.approx(7 / 3),
+        "length/wrong": 4.0,
         "rewards/half/mean": 0.25,
         "habit/careful": 0.25,
         "habit_accuracy/careful": 1.0,
         "habit/guess": 0.75,
-        "habit_accuracy/guess": pytest.approx(1 / 3),
+        "habit_accuracy/guess": pytest.approx(2 / 3),
         "habit/ramble": 0.0,
         "habit_accuracy/ramble": None,
     }

@@ -157,7 +157,15 @@ def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
 
 
 def test_gdpo_is_told_the_components_and_their_weights():
-    """Of the rows that are left, whose groups dynamic sampling has chosen."""
+    """Of the rows that are left, whose groups dynamic sampling has chosen. The sum of
+    the rewards is the same for all answers, which says nothing about the parts."""
+
+    def rest(prompts, completions, **_):
+        return [-2 * x for x in of_text(prompts, completions)]
+
+    same = Sum({"text": of_text, "rest": rest}, weights=(1.0, 0.5))
+    batch, row = collect(prepared(reward=same, advantage="gdpo"), 0)
+    assert row["reward_std"] == 0 and row["frac_reward_zero_std"] < 1
     total = Sum({"length": of_length, "text": of_text}, weights=(1.0, 0.5))
     run = prepared(reward=total, advantage="gdpo", dynamic_sampling=True)
     rollout = (batch := collect(run, 0)[0]).rollout
@@ -173,8 +181,8 @@ def test_gdpo_is_told_the_components_and_their_weights():
     ):
         with pytest.raises(UserError, match=words):
             prepared(**{"reward": total, "advantage": "gdpo"} | given)
-    with pytest.raises(UserError, match="gdpo' needs a reward with components"):
-        collect(prepared(advantage="gdpo"), 0)
+    with pytest.raises(UserError, match="gdpo need a reward with components"):
+        prepared(advantage="gdpo")
 
 
 def test_reinforce_plus_plus_needs_no_second_answer():

@@ -79,6 +79,13 @@ def test_hooks_see_the_row_and_the_batch_before_bar_and_checkpoint_do(
     assert [row["mine"] for row in saved(tmp_path)] == history["mine"] == [2.0, 2.0]
 
 
+def test_a_hook_that_switches_gradients_off_stops_no_training():
+    def off(run, step):
+        torch.set_grad_enabled(False)
+
+    assert small_run(hooks=[off]) == small_run() and torch.is_grad_enabled()
+
+
 @pytest.mark.parametrize("why", [STILL, {"reward": always_one}])
 def test_a_policy_that_does_not_move_is_refused(why, tmp_path):
     """It is saved first."""

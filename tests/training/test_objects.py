@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from refimpl import UserError, train
-from refimpl.logprobs import log_probs
 from refimpl.loss_terms import KL, Entropy, SamplerMismatch
 from refimpl.samplers import Delayed, Rounded
 from tests.worlds import SMALL, TOKENIZER, fixed_noise, warm_model
@@ -48,32 +47,3 @@ def test_a_run_is_not_resumed_with_other_objects(tmp_path):
         with pytest.raises(UserError, match="objects was"):
             again(loss_terms=terms)
     assert len(again(loss_terms=[Entropy(0.3)])) == 2
-
-
-def test_what_is_no_sampler_is_refused():
-    with pytest.raises(UserError, match="sampler must return a sampler"):
-        run(sampler=lambda policy: None)
-
-
-def shifted(model, rollout, temperature):
-    logp, entropy = log_probs(model, rollout, temperature)
-    return logp.roll(1, -1) * rollout.mask, entropy
-
-
-WRONG = {
-    "negated": lambda m, r, t: tuple(-x for x in log_probs(m, r, t)),
-    "swapped": lambda m, r, t: log_probs(m, r, t)[::-1],
-    "shifted by a token": shifted,
-    "without the temperature": lambda m, r, t: log_probs(m, r),
-    "of the sequence": lambda m, r, t: tuple(x.sum(-1) for x in log_probs(m, r, t)),
-    "one tensor": lambda m, r, t: log_probs(m, r, t)[0],
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_log_probs_are_refused_before_any_work(name):
-    def too_late(completions, **_):
-        raise AssertionError("a rollout was sampled")
-
-    with pytest.raises(UserError, match="log_probs"):
-        run(too_late, {"temperature": 1.5}, log_probs=WRONG[name])

@@ -229,10 +229,11 @@ def test_a_shipped_policy_that_cannot_be_read_is_named(case, tmp_path, monkeypat
         warm_start()
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", [n for n in STARTS if n != "calculator"])
 def test_the_policy_can_add_but_seldom_does(name):
     """Room for RL: the skill is there, the habit is not. (Notebook 00 trains the dense
-    policy anew and asks the same of what this machine made.)
+    policy anew and asks the same of what this machine made. The one that calls a
+    calculator is asked in `tests/rollout/test_calculator.py`.)
 
     1,024 answers: a share of 0.3 has a standard error of 0.014. The limits leave room
     for what training under other seeds changed.

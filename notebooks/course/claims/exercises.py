@@ -1,6 +1,7 @@
-"""Exercises of chapter 12: warm starts for an effect, a plot, pseudo-replication."""
+"""Exercises of chapter 12: an interval, an invented paper, pseudo-replication."""
 
 import math
+import statistics
 
 from course.kit.exercise import Exercise
 
@@ -18,9 +19,144 @@ def _starts_one_by_one(sd_starts, sd_seeds, seeds, effect):
     return n
 
 
+def interval(by_start, t):
+    """The mean of the starts' means, and Student's interval around it."""
+    return _interval()(by_start, t)
+
+
+def _interval(observations=None, degree=lambda n: n, spread=None, root=math.sqrt):
+    """The interval of other observations, degrees, spread, or root of n."""
+
+    def found(by_start, t):
+        means = [sum(d) / len(d) for d in by_start.values()]
+        values = means if observations is None else observations(by_start)
+        n, effect = len(values), sum(values) / len(values)
+        squares = sum((x - effect) ** 2 for x in values)
+        sd = math.sqrt(squares / (n - 1)) if spread is None else spread(squares, n)
+        half = t(degree(n)) * sd / root(n)
+        return effect, effect - half, effect + half
+
+    return found
+
+
+def _by_statistics(by_start, t):
+    means = [statistics.fmean(d) for d in by_start.values()]
+    half = t(len(means)) * statistics.stdev(means) / len(means) ** 0.5
+    middle = statistics.fmean(means)
+    return [middle, middle - half, middle + half]
+
+
+def _every(by_start):
+    return [x for d in by_start.values() for x in d]
+
+
+def _student(n):
+    """0.975 quantiles of Student's t for two to six observations, and more."""
+    known = {1: math.inf, 2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}
+    return known.get(n, 1.96 + 2.4 / n)
+
+
+def _half_only(by_start, t):
+    effect, low, high = interval(by_start, t)
+    return effect, effect - (high - low), effect + (high - low)
+
+
+_STARTS = {0: [0.1, 0.3], 1: [0.9, 0.7], 2: [0.4, 0.5, 0.6]}
+
+TYPED = (
+    Exercise(
+        "12.interval",
+        minutes=10,
+        solution=interval,
+        also=(_by_statistics,),
+        cases=(
+            (_STARTS, _student),
+            ({5: [1.0, 2.0], 6: [3.0, 5.0]}, _student),
+            ({i: [0.1 * i, 0.2] for i in range(5)}, _student),
+        ),
+        mistakes={
+            "You count runs. Average over the seeds of a start first, and count "
+            "starts.": _interval(_every),
+            "The first seed of each start is only a part of what you know: average "
+            "over its seeds.": _interval(lambda x: [d[0] for d in x.values()]),
+            "That is the spread of the starts. Divide it by √n for that of their "
+            "mean.": _interval(root=lambda n: 1),
+            "Divide by √n, not by n.": _interval(root=lambda n: n),
+            "t takes the number of starts.": _interval(degree=lambda n: n - 1),
+            "The standard deviation of a sample divides by n − 1.": _interval(
+                spread=lambda squares, n: math.sqrt(squares / n)
+            ),
+            "That is the variance: take its root.": _interval(
+                spread=lambda squares, n: squares / (n - 1)
+            ),
+            "Your interval is twice as wide: the half-width is t · sd / √n.": (
+                _half_only
+            ),
+        },
+    ),
+)
+
 EXERCISES = (
     Exercise(
         "12.1",
+        minutes=10,
+        solution=3,
+        why="Five warm starts, the outcome of the abstract, an interval beyond the "
+        "threshold.",
+        choices=(1, 2, 3, 4, 5),
+        mistakes={
+            "Row 1: one warm start is one observation, however many seeds it has.": 1,
+            "Row 2: the best of nine outcomes was chosen after the runs.": 2,
+            "Row 4: there is an effect, but a tenth of what was said to matter.": 4,
+            "Row 5: that one interval holds 0 and the other does not says nothing "
+            "about their difference.": 5,
+        },
+    ),
+    Exercise(
+        "12.2",
+        minutes=10,
+        solution=3.2,
+        why="√(1/5 + 1/100) against √(2/100).",
+        mistakes={
+            "That would be so if warm starts did not differ. They differ as much as "
+            "seeds do.": 1.0,
+            "That is √20: it would be so if seeds did not differ at all.": 4.5,
+            "The root of the variance is wanted.": 10.5,
+            "It is the other way round: the true error is the larger one.": 0.3,
+        },
+    ),
+    Exercise(
+        "12.3",
+        minutes=5,
+        solution=2,
+        why="From about 21e-4 to about 6e-4: a factor of 3.6, which is 1.8 doublings.",
+        mistakes={
+            "That is the factor, or the octaves between 1 update and 16. By how many "
+            "doublings does the breaking rate fall?": 4,
+            "That is from one update to four.": 1,
+            "That is the difference of the two rates, in 1e-4.": 15,
+        },
+    ),
+    Exercise(
+        "12.4",
+        minutes=10,
+        parts=("line", "reason"),
+        choices=((*range(1, 9),), ("a", "b", "c", "d")),
+        solution=(6, "c"),
+        why="The runs of all warm starts are put into one list, and each counts for "
+        "itself.",
+        mistakes={
+            "Line 5 is right: runs of one start and seed met the same problems, so "
+            "they are compared in pairs.": (5, "a"),
+            "Line 8 is right for independent observations. Which line claims that they "
+            "are?": (8, "b"),
+            "Line 7 is right for observations that are independent. Which line claims "
+            "that they are?": (7, "c"),
+            "Line 2 is right: one K and one rate, the same for both.": (2, "d"),
+        },
+    ),
+    Exercise(
+        "12.5",
         minutes=10,
         solution=starts_needed,
         also=(_starts_one_by_one,),
@@ -59,65 +195,6 @@ EXERCISES = (
             "Round up: with fewer starts the power is below 0.8.": (
                 lambda b, s, m, e: math.floor(2.8**2 * (b**2 + s**2 / m) / e**2)
             ),
-        },
-    ),
-    Exercise(
-        "12.2",
-        minutes=5,
-        solution=2,
-        why="From about 21e-4 to about 6e-4: a factor of 3.6, which is 1.8 doublings.",
-        mistakes={
-            "That is the factor, or the octaves between 1 update and 16. By how many "
-            "doublings does the breaking rate fall?": 4,
-            "That is from one update to four.": 1,
-            "That is the difference of the two rates, in 1e-4.": 15,
-        },
-    ),
-    Exercise(
-        "12.3",
-        minutes=10,
-        solution=3.2,
-        why="√(1/5 + 1/100) against √(2/100).",
-        mistakes={
-            "That would be so if warm starts did not differ. They differ as much as "
-            "seeds do.": 1.0,
-            "That is √20: it would be so if seeds did not differ at all.": 4.5,
-            "The root of the variance is wanted.": 10.5,
-            "It is the other way round: the true error is the larger one.": 0.3,
-        },
-    ),
-    Exercise(
-        "12.4",
-        minutes=10,
-        solution=6,
-        why="The runs of all warm starts are put into one list, and each counts for "
-        "itself.",
-        mistakes={
-            "Line 1 is right: one line per stored run.": 1,
-            "Line 2 is right: one K and one rate, the same for both.": 2,
-            "Line 3 is right: five warm starts with four seeds each.": 3,
-            "Line 4 is right: the same starts and seeds.": 4,
-            "Line 5 is right: runs of one start and seed met the same problems, so "
-            "they are compared in pairs.": 5,
-            "Line 7 is right for observations that are independent. Which line claims "
-            "that they are?": 7,
-            "Line 8 is right for independent observations. Which line claims that they "
-            "are?": 8,
-        },
-    ),
-    Exercise(
-        "12.5",
-        minutes=10,
-        solution=3,
-        why="Five warm starts, the outcome of the abstract, an interval beyond the "
-        "threshold.",
-        choices=(1, 2, 3, 4, 5),
-        mistakes={
-            "Row 1: one warm start is one observation, however many seeds it has.": 1,
-            "Row 2: the best of nine outcomes was chosen after the runs.": 2,
-            "Row 4: there is an effect, but a tenth of what was said to matter.": 4,
-            "Row 5: that one interval holds 0 and the other does not says nothing "
-            "about their difference.": 5,
         },
     ),
 )

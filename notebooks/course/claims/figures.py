@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from course.kit import explorer, stakes
 from course.kit.claims import measured
 from course.kit.plots import primitives as draw
-from course.kit.plots.shared import pairs_by_start
 from course.kit.plots.style import FREE, GREY, INK, PAPER, RIGHT, WRONG, looks_of
-from experiments.claims import BROKEN, PAPERS, Claim, Contrast
+from experiments.claims import PAPERS, Claim, Contrast
 from experiments.grid import OLD
 from experiments.statistics import Estimate, estimate
 
@@ -141,49 +140,6 @@ def bar(axis, row: float, points: Sequence[float], verdict: str) -> None:
     axis.plot(at, row, mark, mfc=fill, mec=edge, mew=1.6, markersize=8, clip_on=False)
 
 
-def stories(
-    panels: Mapping[str, tuple[str, Mapping[int, Sequence[float]]]], title: str
-) -> Figure:
-    """What each pair of runs says, by warm start: `panels[name]` is unit and pairs."""
-    figure, axes = draw.panel_grid(len(panels), (8, 3.4))
-    for axis, (name, (unit, by_start)) in zip(axes, panels.items()):
-        pairs_by_start(axis, by_start)
-        axis.set(title=name, ylabel=unit)
-    draw.finding(figure, title)
-    told = "dots: pairs of runs; line, band: mean over warm starts, 95 % interval"
-    return draw.caption(figure, told)
-
-
-def sweeps(
-    reward: Mapping[str, Mapping[int, Mapping[float, float]]],
-    breaking: Mapping[str, Mapping[int, float]],
-    title: str,
-) -> Figure:
-    """Reward by learning rate, a line per warm start, a panel per method.
-
-    A cross stands where a line falls through BROKEN for good.
-    """
-    figure, axes = draw.panel_grid(len(reward), (8, 3.5), sharey=True)
-    for axis, (arm, by_start), (colour, _) in zip(
-        axes, reward.items(), looks_of(reward)
-    ):
-        for start, by_rate in by_start.items():
-            axis.plot(
-                by_rate.keys(), by_rate.values(), "o-", color=colour, ms=4, lw=1.3
-            )
-            look = {"color": INK, "ms": 9, "mew": 2}
-            axis.plot(breaking[arm][start], BROKEN, "x", **look)
-        draw.rule(axis, y=BROKEN, colour=INK, dash="--", width=1)
-        rates = list(by_rate)
-        axis.set(xscale="log", title=NAMES.get(arm, arm), ylim=(-0.02, 1.02))
-        _rate_axis(axis, rates[::2])
-    axes[0].set_ylabel("reward, last ten rollouts")
-    draw.finding(figure, title)
-    return draw.caption(
-        figure, f"{len(by_start)} lines: warm starts; ×: the breaking rate"
-    )
-
-
 def _rate_axis(axis, rates: Sequence[float]) -> None:
     draw.plain_ticks(axis.xaxis, rates)
     axis.set_xticks(rates, [f"{rate * 1e4:g}" for rate in rates])
@@ -247,37 +203,6 @@ def interval_of_logs(rates: Mapping[int, float]) -> tuple[float, float, float]:
     """The mean of log2 of the rates, one per warm start, and its 95 % interval."""
     made = estimate({start: [math.log2(rate)] for start, rate in rates.items()})
     return made.effect, made.low, made.high
-
-
-def effects(
-    blocks: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], title: str
-) -> Figure:
-    """Octaves by warm start, with intervals: `blocks[block][row]`. A mean is hollow if
-    its interval holds 0."""
-    figure, axis = plt.subplots(figsize=(5.5, 7))
-    labels, said, start = {}, [], 0
-    for block, own in blocks.items():
-        look = {"weight": "bold", "backgroundcolor": PAPER, "va": "center"}
-        axis.text(-0.69, start, block, **look)
-        for row, (label, by_start) in enumerate(own.items(), start + 1):
-            labels[row], made = label, estimate(by_start)
-            dots = [value for values in by_start.values() for value in values]
-            _interval(axis, row, dots, made[:3], INK)
-            if made.low <= 0 <= made.high:
-                axis.plot(made.effect, row - 0.12, "o", mfc=PAPER, mec=INK, ms=8)
-            factor = f"×{2**made.effect:.2f}"
-            axis.text(1.18, row - 0.12, factor, ha="right", va="center")
-            said.append(f"{block}, {label} {factor}")
-        start += len(own) + 1
-    draw.rule(axis, x=0, colour=INK, dash="-", width=1)
-    axis.set_yticks([*labels], labels.values())
-    axis.set(xlim=(-0.7, 1.2), ylim=(start - 0.4, -0.5), xticks=[-0.5, 0, 0.5, 1])
-    axis.spines.left.set_visible(False)
-    axis.set_ylabel("; ".join(said), visible=False)  # for the picture's words
-    axis.set_xlabel("← breaks earlier     survives more →\noctaves of the rate")
-    draw.finding(figure, title)
-    told = f"{BY_START};\nhollow: it holds 0; ×: the factor of the rate"
-    return draw.caption(figure, told)
 
 
 def invented(panels: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:

@@ -1,4 +1,4 @@
-"""Exercises of chapter 08: the objective, a token's push, one wild token."""
+"""Exercises of chapter 08: GMPO's loss, a wild token, a clipped product, a bug."""
 
 import math
 from dataclasses import replace
@@ -9,27 +9,132 @@ from course.kit.exercise import Exercise
 from refimpl.algorithms import ALGORITHMS, Objective, Tokens
 
 
-def gmpo_objective(ratios: torch.Tensor, advantage: float) -> float:
-    """8.2: clip log r on the side the advantage moves it to; mean; exp; times Â."""
-    z = ratios.log()
-    z = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
-    return advantage * z.mean().exp().item()
+def gmpo_loss(logp, old_logp, advantages, mask, low=0.4, high=0.4):
+    """-(1/G) Σ_i Â_i exp((1/|o_i|) Σ_t z'_t), z clipped on the advantage's side."""
+    A = advantages[:, None]
+    z = logp - old_logp
+    z = torch.where(A > 0, z.clamp(max=high), z.clamp(min=-low))
+    s = ((z * mask).sum(1) / mask.sum(1)).exp()  # one number for each answer
+    return -(s * advantages).mean()
 
 
-def token_coefficients(ratios: torch.Tensor, advantage: float) -> list[float]:
-    """8.3: s / |o| for a free token, 0 for a clipped one; s holds the clipped ones too.
-
-    Clipped is what lies *beyond* its bound.
-    """
-    z = ratios.log()
-    clipped = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
-    push = clipped.mean().exp() / len(z)
-    return [push.item() if a == b else 0.0 for a, b in zip(z, clipped)]
+def _one_sided(z, A, low, high):
+    return torch.where(A > 0, z.clamp(max=high), z.clamp(min=-low))
 
 
-_UP = torch.tensor([2.0, 0.5, 1.1])
-_DOWN = torch.tensor([0.4, 1.8, 0.9])
-_CASES = ((_UP, 1.0), (_DOWN, -0.5), (_UP, -2.0), (_DOWN, 1.5))
+def _mean_of_logs(z, mask):
+    return ((z * mask).sum(1) / mask.sum(1)).exp()
+
+
+def _loss(clip=_one_sided, average=_mean_of_logs, of_answers=torch.mean):
+    """GMPO's loss with another clip, another mean of tokens, or another of answers."""
+
+    def loss(logp, old_logp, advantages, mask, low=0.4, high=0.4):
+        z = clip(logp - old_logp, advantages[:, None], low, high)
+        return -of_answers(average(z, mask) * advantages)
+
+    return loss
+
+
+def _as_printed(logp, old_logp, advantages, mask, low=0.4, high=0.4):
+    """The paper's product of absolute values, its root, and the sign."""
+    A, r = advantages[:, None], (logp - old_logp).exp()
+    inside = r.clamp(math.exp(-low), math.exp(high))
+    factors = torch.minimum(r * A, inside * A).abs()
+    product = torch.where(mask > 0, factors, 1.0).prod(1)
+    return -(advantages.sign() * product ** (1 / mask.sum(1))).mean()
+
+
+def _only_free_tokens(logp, old_logp, advantages, mask, low=0.4, high=0.4):
+    """The geometric mean over the tokens that were not clipped."""
+    z = logp - old_logp
+    free = mask * (_one_sided(z, advantages[:, None], low, high) == z)
+    s = ((z * free).sum(1) / free.sum(1).clamp(min=1)).exp()
+    return -(s * advantages).mean()
+
+
+def _clip_of_the_mean(logp, old_logp, advantages, mask, low=0.4, high=0.4):
+    z = logp - old_logp
+    mean = (z * mask).sum(1) / mask.sum(1)
+    return -(_one_sided(mean, advantages, low, high).exp() * advantages).mean()
+
+
+def _clip_of_the_product(logp, old_logp, advantages, mask, low=0.4, high=0.4):
+    whole = ((logp - old_logp) * mask).sum(1)
+    s = (_one_sided(whole, advantages, low, high) / mask.sum(1)).exp()
+    return -(s * advantages).mean()
+
+
+def _batch() -> tuple:
+    """Four answers: a whole row, a hole in the middle of a row, and moved padding."""
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
+    r = torch.tensor(
+        [
+            [3.0, 0.5, 1.1, 1.45],
+            [0.4, 2.0, 1.8, 0.9],
+            [0.62, 1.2, 0.3, 2.5],
+            [2.0, 1.4, 1.3, 0.2],
+        ]
+    ).double()
+    old = -torch.linspace(0.2, 2.1, 16).double().view(4, 4)
+    A = torch.tensor([1.2, -0.5, -0.9, 0.2]).double()
+    return old + r.log(), old, A, mask.double()
+
+
+TYPED = (
+    Exercise(
+        "08.gmpo_loss",
+        minutes=8,
+        solution=gmpo_loss,
+        also=(_as_printed,),
+        cases=(_batch(), (*_batch(), 0.2, 0.5)),
+        gradient=True,
+        mistakes={
+            "The loss is minus the objective: its descent raises the objective.": (
+                lambda *given: -gmpo_loss(*given)
+            ),
+            "You clip on both sides. A token that comes back stays free.": _loss(
+                lambda z, A, low, high: z.clamp(-low, high)
+            ),
+            "The clip looks at the sign of Â: from above for Â > 0, from below for "
+            "Â < 0.": _loss(lambda z, A, low, high: _one_sided(z, -A, low, high)),
+            "You bound bad answers from above too. Their tokens move down.": _loss(
+                lambda z, A, low, high: z.clamp(max=high)
+            ),
+            "Nothing is clipped here: that is GSPO without its own clip.": _loss(
+                lambda z, A, low, high: z
+            ),
+            "Your bounds are 1 ± 0.4 on the ratio. GMPO's are on its logarithm.": _loss(
+                lambda z, A, low, high: _one_sided(
+                    z, A, -math.log(1 - low), math.log(1 + high)
+                )
+            ),
+            "That is the arithmetic mean. Average the log-ratios, and then take exp.": (
+                _loss(average=lambda z, mask: (z.exp() * mask).sum(1) / mask.sum(1))
+            ),
+            "That is the product without its root: divide the sum by |o|.": _loss(
+                average=lambda z, mask: (z * mask).sum(1).exp()
+            ),
+            "Padding counts in your mean. Multiply by the mask.": _loss(
+                average=lambda z, mask: (z.sum(1) / mask.sum(1)).exp()
+            ),
+            "You divide by T, the padded width, instead of |o|.": _loss(
+                average=lambda z, mask: (z * mask).mean(1).exp()
+            ),
+            "That is the sum over answers. The objective is their mean.": _loss(
+                of_answers=torch.sum
+            ),
+            "A clipped token loses its gradient, but it stays in the mean, at its "
+            "bound.": _only_free_tokens,
+            "You clip the answer's mean. Clip every token's log-ratio before it.": (
+                _clip_of_the_mean
+            ),
+            "You clip the sum, which is the whole product. Clip every token.": (
+                _clip_of_the_product
+            ),
+        },
+    ),
+)
 
 
 def _bounds_of_ratios(t: Tokens) -> Objective:
@@ -40,43 +145,13 @@ def _bounds_of_ratios(t: Tokens) -> Objective:
 
 
 BROKEN = replace(ALGORITHMS["gmpo"], objective=_bounds_of_ratios)
-"""The run of exercise 8.5, for `train`."""
-
-
-def _mean_of(z: torch.Tensor, advantage: float) -> float:
-    return advantage * z.mean().exp().item()
-
-
-def _one_sided(z: torch.Tensor, advantage: float) -> torch.Tensor:
-    return z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
-
-
-def _as_printed(ratios, advantage):
-    """The paper's product of absolute values, its root, and the sign."""
-    a = torch.tensor(advantage)
-    inside = ratios.clamp(math.exp(-0.4), math.exp(0.4))
-    product = torch.minimum(ratios * a, inside * a).abs().prod()
-    return (a.sign() * product ** (1 / len(ratios))).item()
-
-
-def _by_autograd(ratios, advantage):
-    z = ratios.log().requires_grad_()
-    _one_sided(z, advantage).mean().exp().backward()
-    return z.grad
-
-
-def _of_free_tokens(ratios, advantage):
-    """What 8.3 asks for, with the clipped tokens neither in the mean nor in |o|."""
-    z = ratios.log()
-    free = _one_sided(z, advantage) == z
-    push = z[free].mean().exp() / free.sum()
-    return [push.item() if one else 0.0 for one in free]
+"""The run of exercise 8.3, for `train`."""
 
 
 EXERCISES = (
     Exercise(
         "8.1",
-        minutes=5,
+        minutes=3,
         solution=1.1,
         why="The wild token counts as e^0.4, so s = e^(0.4/4) = 1.105.",
         mistakes={
@@ -96,99 +171,42 @@ EXERCISES = (
     ),
     Exercise(
         "8.2",
-        minutes=10,
-        solution=gmpo_objective,
-        also=(_as_printed,),
-        cases=_CASES,
+        minutes=3,
+        solution=0.0004,
+        why="The sum of a thousand equal log-ratios is 0.4 if each is 0.4/1000.",
         mistakes={
-            "You clip on both sides: the side where a token comes back stays free.": (
-                lambda r, a: _mean_of(r.log().clamp(-0.4, 0.4), a)
+            "That is the bound of the sum. Each of a thousand tokens has its share.": (
+                0.4
             ),
-            "That is the arithmetic mean: average log-ratios, then exp.": (
-                lambda r, a: a * _one_sided(r.log(), a).exp().mean().item()
-            ),
-            "Your bounds are 1 ± 0.4; GMPO's are on the log-ratio, e^±0.4.": (
-                lambda r, a: _mean_of(
-                    (r.clamp(max=1.4) if a > 0 else r.clamp(min=0.6)).log(), a
-                )
-            ),
-            "You forgot the clip: that is GSPO without its own.": (
-                lambda r, a: _mean_of(r.log(), a)
-            ),
-            "You take the product, not its |o|-th root: divide the sum by |o|.": (
-                lambda r, a: a * _one_sided(r.log(), a).sum().exp().item()
-            ),
-            "You bound bad responses from above too; they move down.": (
-                lambda r, a: _mean_of(r.log().clamp(max=0.4), a)
-            ),
-            "The clip looks at the sign of Â: max for Â > 0, min for Â < 0.": (
-                lambda r, a: _mean_of(_one_sided(r.log(), -a), a)
-            ),
+            "That is the ratio's bound, e^0.4. Asked is a token's log-ratio.": 1.49,
+            "Close, but that is the ratio. Asked is its logarithm.": 1.0004,
+            "A thousand, not a hundred.": 0.004,
         },
     ),
     Exercise(
         "8.3",
-        minutes=15,
-        solution=token_coefficients,
-        also=(_by_autograd,),
-        cases=_CASES,
-        mistakes={
-            "You take each token's own ratio, as GRPO does; here they share one s.": (
-                lambda r, a: [
-                    (x / len(r)).item() if w else 0.0
-                    for x, w in zip(r, token_coefficients(r, a))
-                ]
-            ),
-            "Clipped tokens have no gradient: theirs is 0.": (
-                lambda r, a: [
-                    (_one_sided(r.log(), a).mean().exp() / len(r)).item() for _ in r
-                ]
-            ),
-            "Clipped tokens stay in the mean, and in the count |o|.": _of_free_tokens,
-            "Leave Â out: in the formula it stands beside x.": (
-                lambda r, a: [a * w for w in token_coefficients(r, a)]
-            ),
-            "That is the gate, s / r: x is what stands before Â, gate times ratio.": (
-                lambda r, a: [
-                    (w / x).item() for w, x in zip(token_coefficients(r, a), r)
-                ]
-            ),
-            "Divide by |o|: the exponent 1/|o| comes down in front.": (
-                lambda r, a: [w * len(r) for w in token_coefficients(r, a)]
-            ),
-        },
-    ),
-    Exercise(
-        "8.4",
-        minutes=5,
-        solution=4,
-        why="0.2^(1/8) = 0.82 in GMPO, 0.2 in GRPO.",
-        choices=(1, 2, 4, 8),
-        mistakes={
-            "They are equal at r = 1 only; at 0.2 the lines are far apart.": 1,
-            "That is |o| = 2, the other line of GMPO.": 2,
-            "Close: GRPO's line is at 0.2 there, GMPO's at 0.8 and not at 1.6.": 8,
-            "You divided the other way round.": 0.25,
-        },
-    ),
-    Exercise(
-        "8.5",
-        minutes=15,
-        solution=6,
+        minutes=8,
+        solution=(6, "b"),
         why="z is a log-ratio, and its bounds are ∓0.4. With e^∓0.4 every z of a bad "
         "response is below the lower bound, 0.67, already on policy: bad responses "
         "have no gradient.",
+        parts=("line", "reason"),
+        choices=(range(1, 11), ("a", "b", "c", "d")),
         mistakes={
-            "Line 1 is right: it only counts the rollouts.": 1,
-            "Line 2 is right: the policy as it is now samples the rollout.": 2,
-            "Line 3 is right: GRPO's advantages, one per response.": 3,
-            "Line 4 is right: four mini-batches, four passes, K = 16.": 4,
-            "Line 5 is right: z is the log-ratio, log π_θ − log π_old.": 5,
-            "Line 7 is right: min for good responses, max for bad ones. What are its "
-            "bounds?": 7,
-            "Line 8 is right: the mean of z over the real tokens, then exp.": 8,
-            "Line 9 is right: J is Â times s.": 9,
-            "Line 10 is right: the mean over responses, descended with a minus.": 10,
+            "The right line for another reason: both bounds are 0.4 in the paper, and "
+            "a wide clip does not stop tokens that have not moved.": (6, "a"),
+            "The right line for another reason: GMPO has one bound for each sign of "
+            "the advantage.": (6, "c"),
+            "The right line for another reason: clipping comes before the mean.": (
+                6,
+                "d",
+            ),
+            "Line 7 uses the bounds as it should: above for good responses, below for "
+            "bad ones. Where do the bounds come from?": (7, "b"),
+            "Line 7 is right: min for good responses, max for bad ones.": (7, "c"),
+            "Line 8 is right: the mean of the clipped log-ratios, then exp.": (8, "d"),
+            "Line 5 is right: z is the log-ratio. Which line treats it as if it were a "
+            "ratio?": (5, "b"),
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Exercises of chapter 09: router shift, replayed weights, RSPO, the clip's anchor."""
+"""Exercises of chapter 09: γ, RSPO's loss, replayed experts, the clip's anchor."""
 
 import math
 from dataclasses import replace
@@ -9,14 +9,181 @@ from course.kit.exercise import Exercise
 from refimpl import History, TrainConfig, collect, prepare, updates
 
 
-def router_shift(new: torch.Tensor, old: torch.Tensor, floor: float) -> float:
-    """9.2: exp of minus the mean absolute change of log-probability, or the floor.
+def router_shift(new, old, floor=0.7):
+    """exp of minus the mean absolute change of log-probability, or the floor."""
+    drift = (new - old).abs().mean((-1, -2))  # over layers and experts
+    return (-drift).exp().clamp(min=floor).detach()  # a constant
 
-    `new` and `old` are (layers, experts): router *probabilities* of the experts that
-    the old policy activated.
-    """
-    drift = (new.log() - old.log()).abs().mean().item()
-    return max(math.exp(-drift), floor)
+
+def rspo_loss(logp, old_logp, advantages, mask, gamma, bound=0.4):
+    """GMPO's loss with γ r in place of r."""
+    A = advantages[:, None]
+    z = logp - old_logp + gamma.log()
+    z = torch.where(A > 0, z.clamp(max=bound), z.clamp(min=-bound))
+    s = ((z * mask).sum(1) / mask.sum(1)).exp()
+    return -(s * advantages).mean()
+
+
+def _one_sided(z, A, bound):
+    return torch.where(A > 0, z.clamp(max=bound), z.clamp(min=-bound))
+
+
+def _loss(shift=lambda z, A, log_gamma: z + log_gamma, clip=_one_sided):
+    """RSPO's loss with γ in another place, or with another clip."""
+
+    def loss(logp, old_logp, advantages, mask, gamma, bound=0.4):
+        A = advantages[:, None]
+        z = clip(shift(logp - old_logp, A, gamma.log()), A, bound)
+        return -(((z * mask).sum(1) / mask.sum(1)).exp() * advantages).mean()
+
+    return loss
+
+
+def _after_the_clip(logp, old_logp, advantages, mask, gamma, bound=0.4):
+    z = _one_sided(logp - old_logp, advantages[:, None], bound) + gamma.log()
+    return -(((z * mask).sum(1) / mask.sum(1)).exp() * advantages).mean()
+
+
+def _arithmetic(logp, old_logp, advantages, mask, gamma, bound=0.4):
+    z = logp - old_logp + gamma.log()
+    r = _one_sided(z, advantages[:, None], bound).exp()
+    return -((r * mask).sum(1) / mask.sum(1) * advantages).mean()
+
+
+def _with_padding(logp, old_logp, advantages, mask, gamma, bound=0.4):
+    z = _one_sided(logp - old_logp + gamma.log(), advantages[:, None], bound)
+    return -((z.sum(1) / mask.sum(1)).exp() * advantages).mean()
+
+
+def _as_product(logp, old_logp, advantages, mask, gamma, bound=0.4):
+    """Clip the shifted ratios, multiply them, and take the root."""
+    r, low, high = (logp - old_logp).exp() * gamma, math.exp(-bound), math.exp(bound)
+    held = torch.where(advantages[:, None] > 0, r.clamp(max=high), r.clamp(min=low))
+    product = torch.where(mask > 0, held, 1.0).prod(1)
+    return -(product ** (1 / mask.sum(1)) * advantages).mean()
+
+
+def _batch() -> tuple:
+    """Four answers: a whole row, a hole in the middle of a row, and moved padding."""
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
+    r = torch.tensor(
+        [
+            [3.0, 0.5, 1.1, 1.8],
+            [0.4, 2.0, 1.8, 0.8],
+            [0.62, 1.2, 0.3, 2.5],
+            [1.6, 1.2, 1.3, 0.2],
+        ]
+    ).double()
+    gamma = torch.tensor(
+        [[1, 0.9, 0.7, 0.8], [0.9, 0.7, 1, 0.8], [0.95, 1, 0.7, 1], [1, 0.8, 1, 0.9]]
+    ).double()
+    old = -torch.linspace(0.2, 2.1, 16).double().view(4, 4)
+    A = torch.tensor([1.2, -0.5, -0.9, 0.2]).double()
+    return old + r.log(), old, A, mask.double(), gamma
+
+
+def _routers() -> tuple:
+    """Log-probs of two tokens: two layers, and two experts in each."""
+    old = torch.tensor([[[0.5, 0.3], [0.4, 0.2]], [[0.6, 0.1], [0.5, 0.3]]]).double()
+    new = torch.tensor([[[0.45, 0.36], [0.42, 0.15]], [[0.2, 0.02], [0.7, 0.1]]])
+    return new.double().log(), old.log()
+
+
+def _gamma(drift, floor):
+    return (-drift).exp().clamp(min=floor).detach()
+
+
+def _by_loop(new, old, floor=0.7):
+    """Layer by layer, as the sums of the formula stand."""
+    layers = [(a - b).abs().mean(-1) for a, b in zip(new.unbind(-2), old.unbind(-2))]
+    gamma = torch.exp(-sum(layers) / len(layers)).detach()
+    return torch.where(gamma > floor, gamma, floor)
+
+
+TYPED = (
+    Exercise(
+        "09.router_shift",
+        minutes=5,
+        solution=router_shift,
+        also=(_by_loop,),
+        cases=(_routers(), (*_routers(), 0.1)),
+        gradient=True,
+        mistakes={
+            "γ is a constant: detach it, or the router is rewarded for moving.": (
+                lambda new, old, floor=0.7: (
+                    (-(new - old).abs().mean((-1, -2))).exp().clamp(min=floor)
+                )
+            ),
+            "You forgot the floor.": lambda new, old, floor=0.7: _gamma(
+                (new - old).abs().mean((-1, -2)), 0.0
+            ),
+            "The floor bounds γ from below: clamp(min=floor).": (
+                lambda new, old, floor=0.7: (
+                    (-(new - old).abs().mean((-1, -2))).exp().clamp(max=floor).detach()
+                )
+            ),
+            "Average over layers and experts. A sum grows with both.": (
+                lambda new, old, floor=0.7: _gamma(
+                    (new - old).abs().sum((-1, -2)), floor
+                )
+            ),
+            "Average over the experts *and* over the layers.": (
+                lambda new, old, floor=0.7: _gamma(
+                    (new - old).abs().mean(-1).sum(-1), floor
+                )
+            ),
+            "Without the absolute value changes cancel, and γ can exceed 1.": (
+                lambda new, old, floor=0.7: _gamma((old - new).mean((-1, -2)), floor)
+            ),
+            "The arguments are log-probs already. You compare probabilities.": (
+                lambda new, old, floor=0.7: _gamma(
+                    (new.exp() - old.exp()).abs().mean((-1, -2)), floor
+                )
+            ),
+            "Every token has its own γ. You average over the tokens as well.": (
+                lambda new, old, floor=0.7: _gamma((new - old).abs().mean(), floor)
+            ),
+        },
+    ),
+    Exercise(
+        "09.rspo_loss",
+        minutes=5,
+        solution=rspo_loss,
+        also=(_as_product,),
+        cases=(_batch(), (*_batch(), 0.2)),
+        gradient=True,
+        mistakes={
+            "The loss is minus the objective: its descent raises the objective.": (
+                lambda *given: -rspo_loss(*given)
+            ),
+            "You forgot γ: that is GMPO.": _loss(lambda z, A, log_gamma: z),
+            "You multiply by γ after the clip: that is the other placement.": (
+                _after_the_clip
+            ),
+            "You divide by γ: drift would then make the ratio larger.": _loss(
+                lambda z, A, log_gamma: z - log_gamma
+            ),
+            "γ makes every push smaller, also that of a bad answer. Do not turn it "
+            "round with the sign of Â.": _loss(
+                lambda z, A, log_gamma: z + A.sign() * log_gamma
+            ),
+            "Add the logarithm of γ: log(γ r) = log γ + log r.": _loss(
+                lambda z, A, log_gamma: z + log_gamma.exp()
+            ),
+            "You multiply the log-ratio by γ. It is the ratio that shrinks.": _loss(
+                lambda z, A, log_gamma: z * log_gamma.exp()
+            ),
+            "The clip is one-sided, and looks at the sign of Â.": _loss(
+                clip=lambda z, A, bound: z.clamp(-bound, bound)
+            ),
+            "Nothing is clipped here: GMPO's ±0.4 comes after γ.": _loss(
+                clip=lambda z, A, bound: z
+            ),
+            "That is the arithmetic mean of the ratios.": _arithmetic,
+            "Padding counts in your mean. Multiply by the mask.": _with_padding,
+        },
+    ),
+)
 
 
 def replayed_weights(logits: torch.Tensor, experts: list[int]) -> list[float]:
@@ -24,43 +191,11 @@ def replayed_weights(logits: torch.Tensor, experts: list[int]) -> list[float]:
     return logits[experts].softmax(-1).tolist()
 
 
-def rspo_objective(
-    ratios: torch.Tensor, gammas: torch.Tensor, advantage: float
-) -> float:
-    """9.4: γ into the ratio, GMPO's clip at e^±0.4, geometric mean, times Â."""
-    z = (ratios * gammas).log()
-    z = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
-    return advantage * z.mean().exp().item()
-
-
-_OLD = torch.tensor([[0.5, 0.3], [0.4, 0.2]])
-_NEW = torch.tensor([[0.45, 0.36], [0.42, 0.15]])
-_FAR = torch.tensor([[0.05, 0.01], [0.9, 0.02]])
-_SHIFTS = ((_NEW, _OLD, 0.7), (_FAR, _OLD, 0.7), (_OLD, _OLD, 0.9), (_NEW, _OLD, 0.1))
-
 _LOGITS = torch.tensor([2.0, -1.0, 0.5, 1.0])
 _CHOICES = ((_LOGITS, [0, 3]), (_LOGITS, [1, 2]), (-_LOGITS, [3, 0]))
 
-_R = torch.tensor([1.2, 1.8, 0.9])
-_G = torch.tensor([0.9, 0.8, 1.0])
-_LOW = torch.tensor([0.4, 1.2, 1.0])
-_RSPO = ((_R, _G, 1.0), (_R, _G, -0.5), (1 / _R, _G, -2.0), (_LOW, _G, 1.0))
 
-
-def _drift(new, old):
-    return (new.log() - old.log()).abs()
-
-
-def _gamma(drift, floor):
-    return max(math.exp(-drift.item()), floor)
-
-
-def _gmpo(z, advantage):
-    z = z.clamp(max=0.4) if advantage > 0 else z.clamp(min=-0.4)
-    return advantage * z.mean().exp().item()
-
-
-def anchored_at(anchor: str, model, tokenizer, rollouts: int = 8) -> History:
+def anchored_at(anchor: str, model, tokenizer, rollouts: int = 4) -> History:
     """GRPO with K = 1 and a noisy sampler; the ratio is over π_old or μ."""
     config = TrainConfig(
         epochs=1, minibatches=1, allow_on_policy=True, router_noise=0.5
@@ -74,37 +209,16 @@ def anchored_at(anchor: str, model, tokenizer, rollouts: int = 8) -> History:
     return history
 
 
-def _shift_by_loop(new, old, floor):
-    """Layer by layer, as the sums of the formula stand."""
-    drift = 0.0
-    for now, was in zip(new.tolist(), old.tolist()):
-        changes = [abs(math.log(a / b)) for a, b in zip(now, was)]
-        drift += sum(changes) / len(changes)
-    return max(math.exp(-drift / len(new)), floor)
-
-
 def _weights_by_mask(logits, experts):
     hidden = torch.full_like(logits, -math.inf)
     hidden[experts] = logits[experts]
     return hidden.softmax(-1)[experts]
 
 
-def _clipped(shifted, advantage):
-    """γ r within the bound that the advantage moves it to."""
-    if advantage > 0:
-        return shifted.clamp(max=math.exp(0.4))
-    return shifted.clamp(min=math.exp(-0.4))
-
-
-def _rspo_as_product(ratios, gammas, advantage):
-    clipped = _clipped(ratios * gammas, advantage)
-    return advantage * clipped.prod() ** (1 / len(ratios))
-
-
 EXERCISES = (
     Exercise(
         "9.1",
-        minutes=5,
+        minutes=3,
         solution=2,
         why="s is multiplied by 0.7^(1/20) = 0.982, for every token alike.",
         mistakes={
@@ -119,25 +233,22 @@ EXERCISES = (
     ),
     Exercise(
         "9.2",
-        minutes=10,
-        solution=router_shift,
-        also=(_shift_by_loop,),
-        cases=_SHIFTS,
+        minutes=5,
+        solution=("first", "both"),
+        why="R2 gives π_θ the experts of π_old, so these two differ no longer by a "
+        "choice. μ keeps its own. R3 gives μ's experts to both passes of the trainer.",
+        parts=("R2", "R3"),
+        choices=(("first", "second", "both", "neither"),) * 2,
         mistakes={
-            "You forgot the floor.": (
-                lambda new, old, floor: router_shift(new, old, 0.0)
-            ),
-            "Take the logs first: it is the change of log-probability.": (
-                lambda new, old, floor: _gamma((new - old).abs().mean(), floor)
-            ),
-            "Average over layers and experts; a sum grows with both.": (
-                lambda new, old, floor: _gamma(_drift(new, old).sum(), floor)
-            ),
-            "Without the absolute value, changes cancel and γ can exceed 1.": (
-                lambda new, old, floor: _gamma((new.log() - old.log()).mean(), floor)
-            ),
-            "The floor bounds γ from below: max, not min.": (
-                lambda new, old, floor: min(router_shift(new, old, 0.0), floor)
+            "R3 hands the sampler's experts to both passes of the trainer, so π_θ and "
+            "π_old visit the same ones as well.": ("first", "second"),
+            "R2 replays the choice of the training engine. The sampler may have chosen "
+            "others.": ("both", "both"),
+            "R2 acts on the updates: it gives π_θ the experts of π_old. What happens "
+            "before the first update, it leaves alone.": ("second", "both"),
+            "It is the other way round: R3 knows the sampler's experts, R2 does not.": (
+                "both",
+                "first",
             ),
         },
     ),
@@ -163,32 +274,7 @@ EXERCISES = (
     ),
     Exercise(
         "9.4",
-        minutes=15,
-        solution=rspo_objective,
-        also=(_rspo_as_product,),
-        cases=_RSPO,
-        mistakes={
-            "You multiply by γ after the clip: that is the other placement.": (
-                lambda r, g, a: _gmpo(r.log(), a) * g.log().mean().exp().item()
-            ),
-            "You forgot γ: that is GMPO.": lambda r, g, a: _gmpo(r.log(), a),
-            "You forgot the clip: ±0.4 on log(γ r).": (
-                lambda r, g, a: a * (r * g).log().mean().exp().item()
-            ),
-            "You divide by γ: drift would then make the ratio larger.": (
-                lambda r, g, a: _gmpo((r / g).log(), a)
-            ),
-            "The clip is one-sided, and looks at the sign of Â.": (
-                lambda r, g, a: a * (r * g).log().clamp(-0.4, 0.4).mean().exp().item()
-            ),
-            "That is the arithmetic mean of the ratios.": (
-                lambda r, g, a: a * _clipped(r * g, a).mean().item()
-            ),
-        },
-    ),
-    Exercise(
-        "9.5",
-        minutes=5,
+        minutes=3,
         solution=0.7,
         why="e^(−d/2) = 0.7 at d = −2 log 0.7 = 0.713.",
         mistakes={
@@ -200,23 +286,37 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "9.6",
-        minutes=15,
-        solution=6,
+        "9.5",
+        minutes=8,
+        solution=(6, "b"),
         why="The sampler's log-probs are not π_old's. The rollout has to be scored "
         "again: old_logp = log_probs(policy, batch).detach(), without the noise. Then "
         "r is 1 at K = 1; the sampler is corrected by a weight, if at all. (A clip "
         "that is meant to see a late sampler, with two policies, is chapter 15's.)",
+        parts=("line", "reason"),
+        choices=(range(1, 11), ("a", "b", "c", "d")),
         mistakes={
-            "Line 1 is right: it only counts the rollouts.": 1,
-            "Line 2 is right: sixteen new problems for every rollout.": 2,
-            "Line 3 is right: the noise is the other engine, and was intended.": 3,
-            "Line 4 is right: the sampler draws, and returns its own log-probs.": 4,
-            "Line 5 is right: rewards against the mean of their group.": 5,
-            "Line 7 is right: π_θ is scored by the training engine, without noise.": 7,
-            "Line 8 is right: log π_θ − log π_old. But which policy is old_logp of?": 8,
-            "Line 9 is right: PPO's clip. Its ratio is wrong before it gets there.": 9,
-            "Line 10 is right: the mean over tokens, descended with a minus.": 10,
+            "The right line for another reason: the log-probs stand for the tokens "
+            "that were drawn, and their order is right.": (6, "a"),
+            "The right line for another reason: a constant belongs there.": (6, "c"),
+            "The right line for another reason: it computes no clip. Line 9 does.": (
+                6,
+                "d",
+            ),
+            "Line 3 is right: the noise is the other engine, and was intended.": (
+                3,
+                "b",
+            ),
+            "Line 7 is right: π_θ is scored by the training engine, without noise.": (
+                7,
+                "b",
+            ),
+            "Line 8 is right: log π_θ − log π_old. But which policy is old_logp of?": (
+                8,
+                "b",
+            ),
+            "Line 9 is right: PPO's clip. With K = 1 it should find nothing to clip, "
+            "so its ratio is wrong before it gets there.": (9, "d"),
         },
     ),
 )

@@ -1,6 +1,4 @@
-"""Figures and explorers of chapter 09: experts that change, γ, samplers that differ."""
-
-from collections.abc import Mapping, Sequence
+"""Figure and explorer of chapter 09: experts that change, and γ."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -89,30 +87,13 @@ def _cell(axis, t: int, e: int, old: set, new: set, favoured: set) -> None:
         axis.plot(t + 0.5, e + 0.5, "o", color=CAME, markersize=4)
 
 
-def coefficients(gamma: float, sign: int, placement: str = "before_clip") -> Tensor:
+def coefficients(gamma: float, sign: int) -> Tensor:
     """c of RSPO at each of `RATIOS`, for a response of one token that has drifted."""
-    logp = RATIOS.log()[:, None].requires_grad_()
-    zero, one = torch.zeros_like(logp), torch.ones_like(logp)
-    old_logp, weight = moe.shifted(zero, one, one, gamma * one, placement)
+    old, one = torch.full_like(RATIOS, -5)[:, None], torch.ones_like(RATIOS)[:, None]
+    logp = (old + RATIOS.log()[:, None]).requires_grad_()  # log-probs, below 0
+    old_logp, weight = moe.shifted(old, one, one, gamma * one)
     loss = ALGORITHMS["rspo"].policy_loss(logp, old_logp, sign * one, one, weight)
     return torch.autograd.grad(-loss.loss, logp)[0][:, 0] / sign
-
-
-def placements(gamma: float) -> Figure:
-    """The gradient coefficient with γ before the clip, after it, and without γ."""
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True)
-    for axis, (sign, title) in zip(axes, draw.SIGNS.items()):
-        named = {
-            "GMPO": curve("gmpo", sign).coefficient,
-            "RSPO": coefficients(gamma, sign),
-            "RSPO, γ after the clip": coefficients(gamma, sign, "after_clip"),
-        }
-        draw.curve_panel(axis, RATIOS, named, looks_of(named), title=title)
-        axis.set(xlabel="ratio $r$", xlim=(0, 2.5), ylim=(-0.06, 2.1))
-        draw.rule(axis, x=1)
-    axes[0].set_ylabel("coefficient $c$")
-    title = f"γ = {gamma:g} weakens a token, and before the clip it moves the bound"
-    return draw.heading(figure, axes[0], title)
 
 
 def gamma_of(drift: Tensor, floor: float, k: int) -> Tensor:
@@ -176,83 +157,4 @@ def shift_explorer() -> explorer.Explorer:
             "less",
             "γ is a mean over the experts, and the others stand still.",
         ),
-    )
-
-
-EDGES = [i / 20 for i in range(-20, 21)]
-
-
-def histogram(values: Sequence[float]) -> list[int]:
-    """Counts between `EDGES`; the end bins hold what is beyond them."""
-    inside = torch.as_tensor(values).float().clamp(EDGES[0], EDGES[-1])
-    return torch.histogram(inside, torch.tensor(EDGES)).hist.int().tolist()
-
-
-def noise_explorer(gaps: Mapping[float, tuple[Tensor, Tensor]]) -> explorer.Explorer:
-    """`gaps[noise]`: log π_old − log μ of every token, free and with R3."""
-    figure, axis = plt.subplots(figsize=(draw.NARROW, 4.2))
-    counts = {noise: [histogram(g) for g in pair] for noise, pair in gaps.items()}
-    for values, label, look in zip(
-        counts[0.5],
-        ("own experts", "the sampler's experts (R3)"),
-        ({"color": FREE[3], "fill": True}, {"color": FREE[0], "fill": False}),
-    ):
-        axis.stairs(values, EDGES, label=label, linewidth=2, baseline=0.7, **look)
-    axis.set(yscale="log", ylabel="tokens", ylim=(0.7, 2e4))
-    axis.set_xticks((-1, -0.5, 0, 0.5, 1))
-    draw.plain_ticks(axis.yaxis, (1, 10, 100, 1000, 10_000))
-    axis.set_xlabel(r"$\log\pi_{\rm old} - \log\mu$, nats (end bins: beyond)")
-    title = "With the sampler's experts replayed, the two engines agree more"
-    draw.heading(figure, axis, title)
-    draw.caption(figure, "all tokens of 1 rollout for each noise")
-
-    def update(noise: float) -> list:
-        for bars, values in zip(axis.patches, counts[noise]):
-            bars.set_data(values)
-        own, replayed = (far(gap) for gap in gaps[noise])
-        title = draw.say(
-            figure,
-            f"Noise {noise:g}: {own:.1%} of tokens are off by more than 0.1 nats, with "
-            f"R3 {replayed:.1%}",
-        )
-        return [*axis.patches, title]
-
-    def far(gap: Tensor) -> float:
-        return (gap.abs() > 0.1).double().mean().item()
-
-    def outcome(noise: float) -> str:
-        both = {"GRPO": "GRPO", "with R3": "GRPO + R3"}
-        if noise < 0.1:
-            return f"Without noise. {stakes.ended(both, rate=6e-4, world='moe')}"
-        known = stakes.ended(both, rate=6e-4, world="moe", router_noise=0.2)
-        return f"With noise 0.2. {known}"
-
-    control = explorer.stops("noise on the router logits", list(gaps), 0.5)
-    return explorer.Explorer(
-        figure,
-        update,
-        {"noise": control},
-        stakes=outcome,
-        prediction=stakes.Prediction(
-            "The sampler's experts are replayed. Do both engines agree exactly then?",
-            ("yes", "no"),
-            "no",
-            "The choice of experts is the same, and the noisy weights with which they "
-            "are mixed still differ.",
-        ),
-    )
-
-
-def final_accuracies(
-    settings: Mapping[str, Mapping[str, Sequence[float]]], title: str
-) -> Figure:
-    """Final accuracy by warm start: a panel per setting, a row per arm."""
-    height = 0.36 * max(map(len, settings.values())) + 1.6
-    figure, axes = draw.panel_grid(len(settings), (8, height), sharey=True)
-    for axis, (setting, starts) in zip(axes, settings.items()):
-        draw.dots(axis, starts, what="")
-        axis.set(xlim=(0, 1.02), title=setting, xlabel="held-out accuracy")
-    draw.finding(figure, title)
-    return draw.caption(
-        figure, "dots: 5 warm starts, means of their 1 to 4 runs; bar: median"
     )

@@ -45,8 +45,8 @@ MISREADINGS = [
     Misreading(
         "rspo_gradient_through_shift",
         "γ is part of the objective, so it is differentiated.",
-        "γ is a constant. With a gradient the router is paid for drifting away on bad "
-        "responses.",
+        "γ is a constant. With a gradient the router is rewarded for drifting away on "
+        "bad responses.",
         rspo_with_gradient,
         rspo,
     ),

@@ -1,10 +1,58 @@
-"""Exercises of chapter 16: bounds on a probability, masks, and a pull."""
+"""Exercises of chapter 16: DPPO's loss, bounds on a probability, masks, a pull."""
+
+import torch
 
 from course.kit.exercise import Exercise
 
 
+def dppo_loss(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
+    """−(1/Σ|o|) Σ M sg[min(r, cap)] Â log π, M = 0 where π moved on by more than δ."""
+    return _loss()(logp, mu_logp, advantages, mask, delta, cap)
+
+
+def _kept(pi, mu, A, delta):
+    return torch.where(A > 0, pi - mu <= delta, pi - mu >= -delta)
+
+
+def _loss(keep=_kept, factor=None, mean=None):
+    """DPPO-TV with another mask, another factor of log π, or another mean."""
+
+    def loss(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
+        A = advantages[:, None].expand_as(logp)
+        pi, mu = logp.exp(), mu_logp.exp()
+        r = (pi / mu).detach().clamp(max=cap)
+        each = keep(pi.detach(), mu, A, delta) * A
+        each = each * (r * logp if factor is None else factor(pi, mu, logp, cap))
+        if mean is not None:
+            return -mean(each, mask)
+        return -(each * mask).sum() / mask.sum()
+
+    return loss
+
+
+def _by_where(logp, mu_logp, advantages, mask, delta=0.2, cap=20.0):
+    """Drops first, and sums what is left."""
+    A = advantages[:, None] * torch.ones_like(logp)
+    onward = (logp.exp() - mu_logp.exp()) * A.sign() > delta
+    r = torch.exp(logp - mu_logp).detach()
+    r = torch.where(r > cap, torch.full_like(r, cap), r)
+    left = torch.where(onward | (mask == 0), torch.zeros_like(r), r * A * logp)
+    return -left.sum() / mask.sum()
+
+
+_MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
+_MU = torch.tensor([[0.2, 0.5, 0.02, 0.6], [0.3, 0.4, 0.7, 0.5], [0.4, 0.05, 0.5, 0.5]])
+_PI = torch.tensor([[0.5, 0.2, 0.1, 0.65], [0.7, 0.9, 0.3, 0.55], [0.1, 0.2, 0.9, 0.9]])
+_BATCH = (
+    _PI.double().log(),
+    _MU.double().log(),
+    torch.tensor([1.2, -0.5, -0.7]).double(),
+    _MASK,
+)
+
+
 def ratio_bounds(mu, delta):
-    """16.1: |π − μ| ≤ δ is |r − 1| ≤ δ/μ, and no probability leaves [0, 1]."""
+    """16.4: |π − μ| ≤ δ is |r − 1| ≤ δ/μ, and no probability leaves [0, 1]."""
     return max(0.0, 1 - delta / mu), min(1 / mu, 1 + delta / mu)
 
 
@@ -14,9 +62,99 @@ def _clamped(mu, delta):
     return low / mu, high / mu
 
 
+TYPED = (
+    Exercise(
+        "16.dppo_loss",
+        minutes=10,
+        solution=dppo_loss,
+        also=(_by_where,),
+        cases=((*_BATCH, 0.2, 20.0), (*_BATCH, 0.1, 3.0), _BATCH),
+        gradient=True,
+        mistakes={
+            "The loss is minus the objective: its descent raises the objective.": (
+                lambda *given: -dppo_loss(*given)
+            ),
+            "δ bounds π − μ. You bounded the ratio.": _loss(
+                lambda pi, mu, A, d: torch.where(
+                    A > 0, pi / mu <= 1 + d, pi / mu >= 1 - d
+                )
+            ),
+            "A token that comes back is kept: look at the sign of Â.": _loss(
+                lambda pi, mu, A, d: (pi - mu).abs() <= d
+            ),
+            "The two sides are exchanged: a good token is dropped when it has risen.": (
+                _loss(lambda pi, mu, A, d: _kept(pi, mu, -A, d))
+            ),
+            "That keeps what has moved too far, and drops the rest.": _loss(
+                lambda pi, mu, A, d: ~_kept(pi, mu, A, d)
+            ),
+            "The mask is missing.": _loss(lambda pi, mu, A, d: torch.ones_like(pi)),
+            "The importance ratio is missing: it multiplies log π, as a number.": (
+                _loss(factor=lambda pi, mu, logp, cap: logp)
+            ),
+            "The ratio is not capped.": _loss(
+                factor=lambda pi, mu, logp, cap: (pi / mu).detach() * logp
+            ),
+            "A gradient went through the ratio as well as through log π: detach it.": (
+                _loss(factor=lambda pi, mu, logp, cap: (pi / mu).clamp(max=cap) * logp)
+            ),
+            "That is the capped ratio without log π: beyond the cap it has no "
+            "gradient.": _loss(
+                factor=lambda pi, mu, logp, cap: (pi / mu).clamp(max=cap)
+            ),
+            "Divide by the number of all tokens. You averaged each answer first.": (
+                _loss(mean=lambda each, m: ((each * m).sum(1) / m.sum(1)).mean())
+            ),
+            "Padding counts in your mean. Sum over the mask, and divide by its sum.": (
+                _loss(mean=lambda each, m: each.mean())
+            ),
+        },
+    ),
+)
+
 EXERCISES = (
     Exercise(
         "16.1",
+        minutes=5,
+        solution=0.0,
+        why="0.7 lies outside (0.8, 1.2), and GLM-5 does not ask in which direction "
+        "the token moves. GRPO and DPPO keep a good token that has become rarer.",
+        choices=(0.7, 0.8, 1.0, 0.0),
+        mistakes={
+            "That is what GRPO and DPPO give it: it comes back. Does GLM-5 ask in "
+            "which direction a token moves?": 0.7,
+            "GLM-5 does not hold the ratio at its bound: outside, f is 0.": 0.8,
+            "That is the gradient at r = 1.": 1.0,
+        },
+    ),
+    Exercise(
+        "16.2",
+        minutes=5,
+        solution="nearly all",
+        why="Later characters follow almost by themselves, so their probability can "
+        "hardly move by a tenth. The fork's does, because there the policy changes its "
+        "mind.",
+        choices=("5 %", "half", "nearly all"),
+        mistakes={
+            "That would be so if the mask dropped tokens at random.": "5 %",
+            "More. Which other token of an answer has room to gain a tenth?": "half",
+            "A number, or another word? Answer with one of the three.": "all",
+        },
+    ),
+    Exercise(
+        "16.3",
+        minutes=5,
+        solution=-2.0,
+        why="The gradient vanishes where Â = τ z, at z = Â/τ = −1/0.5.",
+        mistakes={
+            "That is where the line of Â = +1 crosses 0.": 2.0,
+            "There z is 0, and the coefficient is Â itself.": 0.0,
+            "Â/τ, and τ is 0.5.": -1.0,
+            "You multiplied by τ. The two terms are equal where Â = τ z.": -0.5,
+        },
+    ),
+    Exercise(
+        "16.4",
         minutes=10,
         solution=ratio_bounds,
         also=(_clamped,),
@@ -38,48 +176,20 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "16.2",
-        minutes=5,
-        solution=0.0,
-        why="0.7 lies outside (0.8, 1.2), and GLM-5 does not ask in which direction "
-        "the token moves. GRPO and DPPO keep a good token that has become rarer.",
-        mistakes={
-            "That is what GRPO and DPPO give it: it comes back. Does GLM-5 ask in "
-            "which direction a token moves?": 0.7,
-            "GLM-5 does not hold the ratio at its bound: outside, f is 0.": 0.8,
-            "That is the gradient at r = 1.": 1.0,
-            "The advantage is positive, and so is every factor.": -0.7,
-        },
-    ),
-    Exercise(
-        "16.3",
-        minutes=5,
-        solution=-2.0,
-        why="The gradient vanishes where Â = τ z, at z = Â/τ = −1/0.5.",
-        mistakes={
-            "That is where the line of Â = +1 crosses 0.": 2.0,
-            "There z is 0, and the coefficient is Â itself.": 0.0,
-            "Â/τ, and τ is 0.5.": -1.0,
-            "You multiplied by τ. The two terms are equal where Â = τ z.": -0.5,
-        },
-    ),
-    Exercise(
-        "16.4",
+        "16.5",
         minutes=10,
-        solution=6,
+        parts=("line", "reason"),
+        choices=((*range(1, 11),), ("a", "b", "c", "d")),
+        solution=(6, "b"),
         why="With one update the learner is π_old, so what is compared is a policy "
         "with itself. The mask has to compare with the sampler: `(logp.exp() - "
         "mu.exp()).detach()`.",
         mistakes={
-            "Line 10 is right: one update for each rollout.": 10,
-            "Line 1 is right: a late sampler is what the mask is for.": 1,
-            "Line 2 is right: the sampler's log-probs came with the answers.": 2,
-            "Line 3 is harmless by itself. Who uses it?": 3,
-            "Line 4 is right: the log-probs that carry the gradient.": 4,
-            "Line 5 is right: the group's mean and std.": 5,
-            "Line 7 is right: one side for each sign of Â.": 7,
-            "Line 8 is right: the ratio is taken against the sampler.": 8,
-            "Line 9 is right: the mean over tokens.": 9,
+            "One update per rollout is right here: the sampler is late, so tokens have "
+            "moved before it.": (10, "a"),
+            "Line 3 is harmless by itself. Who uses it?": (3, "b"),
+            "The cap acts on the weight in line 9 and not on the mask.": (8, "c"),
+            "Line 7 is right: one side for each sign of Â.": (7, "d"),
         },
     ),
 )

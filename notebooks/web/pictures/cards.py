@@ -522,6 +522,27 @@ def every_token() -> Figure:
     return figure
 
 
+def own_words() -> Figure:
+    """Chapter 18: an answer with two calls; what the calculator wrote has no loss."""
+    figure, axis = blank("The tool's words are read, and not trained on")
+    rows = (("[3+9]", 1), ("=12;", 0)), (("[12+4]", 1), ("=16;", 0)), (("#16", 1),)
+    for row, parts in enumerate(rows):
+        place = 0
+        for text, own in parts:
+            for token in text:
+                shade = GOOD if own else FAINT
+                box = plt.Rectangle((place - 0.46, row - 0.36), 0.92, 0.72, color=shade)
+                axis.add_patch(box)
+                look = {"ha": "center", "fontsize": 15, "family": "monospace"}
+                say(axis, place, row, token, PAPER if own else INK, **look)
+                place += 1
+    say(axis, 3.4, 2, "policy: mask 1", GOOD, weight="bold")
+    say(axis, 3.4, 2.55, "calculator: mask 0", INK)
+    axis.set(xlim=(-0.6, 9.8), ylim=(2.9, -0.6), xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
+    return figure
+
+
 def late_clip() -> Figure:
     """Before a late rollout's first update: tokens outside 1 ± 0.2, by either ratio."""
     figure, axis = blank("A late sampler, and a clip that sees nothing of it")
@@ -595,6 +616,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         every_token,
         wild_token,
         verdicts,
+        own_words,
     )
 }
 

@@ -64,15 +64,6 @@ def training(
     return draw.heading(figure, axes[0], title)
 
 
-def rewards_and_clips(runs: Mapping[str, Sequence[History]], title: str) -> Figure:
-    """Two panels: the reward, and the share of clipped tokens, 0 above the edge."""
-    panels = [p for p in PANELS if p[0] in ("reward", "clip_ratio/region_mean")]
-    figure = training(runs, panels, title)
-    clipped = figure.axes[1]
-    clipped.set_ylim(bottom=-0.03 * clipped.get_ylim()[1])
-    return figure
-
-
 def pairs_by_start(axis, by_start: Mapping[int, Sequence[float]]) -> None:
     """What each pair of runs says, by warm start; their mean and its 95 % interval."""
     for start, values in by_start.items():

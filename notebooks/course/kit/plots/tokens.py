@@ -24,7 +24,7 @@ from torch import Tensor
 from course.kit import stale
 from course.kit.plots import primitives as draw
 from course.kit.plots import style
-from refimpl import moe, normalisers
+from refimpl import normalisers
 from refimpl.algorithms import Algorithm, get
 
 CLOSED = 1e-9
@@ -57,8 +57,6 @@ def numbers(
     k: int = 16,
     advantages: Tensor | None = None,
     weight: Tensor | None = None,
-    gamma: Tensor | None = None,
-    placement: str = "before_clip",
     answers: stale.Stale | None = None,
     sampled: float = 1.0,
     **hyperparameters,
@@ -69,14 +67,13 @@ def numbers(
 
         push = w · c · Â = w · g · r · Â        g = c / r
 
-    Keys: `A`, `r`, `c`, `g`, `w`, `push`, `mask`, and `gamma` if given; each (2, T), a
-    good answer and a bad one, 0 outside the mask (g and c also where Â is 0).
+    Keys: `A`, `r`, `c`, `g`, `w`, `push` and `mask`; each (2, T), a good answer and a
+    bad one, 0 outside the mask (g and c also where Â is 0).
 
     **Arguments:**
 
     - `advantages`: (2,) or (2, T); default: the stored, group-relative ones.
     - `weight`: (2, T); default: the paper's normaliser over the two answers.
-    - `gamma`, `placement`: RSPO's router shift, (2, T), as in `refimpl.moe.shifted`.
     - `answers`: other responses than the example's (`stale.load().rows([…])`).
     - `sampled`: what π_old gave each token, for a gate that looks at probabilities.
     """
@@ -89,9 +86,6 @@ def numbers(
         known = {"group": answers.group}
         weight = normalisers.apply(method.normaliser, mask, **known)
     w, old = weight.double() * mask, torch.full_like(z, math.log(sampled))
-    if gamma is not None:
-        gamma = gamma.double()
-        old, w = moe.shifted(old, w, mask, gamma, placement, method.one_ratio)
     logp = (z + math.log(sampled)).requires_grad_()
     loss = method.policy_loss(logp, old, A, mask, w, **hyperparameters).loss
     (push,) = torch.autograd.grad(-loss, logp)
@@ -99,8 +93,7 @@ def numbers(
     c = torch.where(scale == 0, 0.0, push / scale)
     r = z.exp() * mask
     g = torch.where(mask.bool(), c / z.exp(), 0.0)
-    parts = {"A": A, "r": r, "c": c, "g": g, "w": w, "push": push, "mask": mask}
-    return parts if gamma is None else parts | {"gamma": gamma * mask}
+    return {"A": A, "r": r, "c": c, "g": g, "w": w, "push": push, "mask": mask}
 
 
 def responses(
@@ -120,9 +113,6 @@ def responses(
     """
     answers = stale.example(k) if answers is None else answers
     parts = numbers(algorithm, k=k, answers=answers, **settings)
-    rows = list(rows)
-    if "gamma" in parts and "gamma" not in rows:
-        rows.insert(rows.index("r") + 1 if "r" in rows else 0, "gamma")
     page = _Page(title, answers, k, sum(BARS if n == "push" else ROW for n in rows))
     for i in range(len(answers.tokens)):
         page.head(i)
@@ -215,7 +205,6 @@ def _signed(x: float, digits: int = 1) -> str:
 ROWS = {  # word, symbol
     "A": ("advantage", r"$\hat{A}$"),
     "r": ("ratio", "$r$"),
-    "gamma": ("router shift", r"$\gamma$"),
     "c": ("coefficient", "$c$"),
     "g": ("gate", "$g$"),
     "w": ("weight", "$w$"),
@@ -300,8 +289,7 @@ class _Page:
             once = _Cell(AMOUNT(0.5), f"1/{1 / first:.0f}") if same else None
             self.cells(values / largest, _weight, once)
         else:
-            cell = {"r": _ratio, "c": _ratio, "g": _gate, "gamma": _gate}[name]
-            self.cells(values, cell)
+            self.cells(values, {"r": _ratio, "c": _ratio, "g": _gate}[name])
         self.y -= BARS if name == "push" else ROW
 
     def cells(

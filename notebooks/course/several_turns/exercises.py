@@ -1,0 +1,144 @@
+"""Exercises of chapter 18: credit by state, an update on observations, ids, a bug."""
+
+import torch
+
+from course.kit.exercise import Exercise
+
+
+def anchored(returns, states):
+    """Each turn's return minus the mean over turns that began in the same state."""
+    A = torch.zeros_like(returns)
+    for state in states.unique():
+        same = states == state
+        if same.sum() > 1:
+            A[same] = returns[same] - returns[same].mean()
+    return A
+
+
+def _by_matrix(returns, states):
+    same = (states[:, None] == states).to(returns.dtype)
+    return returns - same @ returns / same.sum(1)
+
+
+def _others(returns, states):
+    same = (states[:, None] == states).to(returns.dtype)
+    count = (same.sum(1) - 1).clamp(min=1)
+    alone = same.sum(1) == 1
+    A = returns - (same @ returns - returns) / count
+    return A.masked_fill(alone, 0)
+
+
+def _normalised(returns, states):
+    A = torch.zeros_like(returns)
+    for state in states.unique():
+        same = states == state
+        if same.sum() > 1:
+            own = returns[same]
+            A[same] = (own - own.mean()) / (own.std() + 1e-6)
+    return A
+
+
+def _alone_by_itself(returns, states):
+    A = anchored(returns, states)
+    alone = (states[:, None] == states).sum(1) == 1
+    return torch.where(alone, returns, A)
+
+
+_CASES = (
+    (torch.tensor([0.9, 1.0, 0.0, 0.0]), torch.tensor([0, 1, 0, 1])),
+    (torch.tensor([0.9, 0.0, 1.0, 0.0, 0.95]), torch.tensor([0, 0, 0, 0, 7])),
+    (torch.tensor([1.0, 0.5, 0.0]), torch.tensor([3, 4, 3])),
+)
+
+TYPED = (
+    Exercise(
+        "18.anchored",
+        minutes=10,
+        solution=anchored,
+        also=(_by_matrix,),
+        cases=_CASES,
+        mistakes={
+            "Compare only turns that began in the same state. You took the mean over "
+            "all.": lambda returns, states: returns - returns.mean(),
+            "A turn whose state nobody else saw has nothing to be compared with: 0.": (
+                _alone_by_itself
+            ),
+            "The mean includes the turn itself. You left it out.": _others,
+            "No division by the std here: F = 1.": _normalised,
+            "The other way round: a return above the mean is positive.": (
+                lambda returns, states: -anchored(returns, states)
+            ),
+            "Those are the means. Subtract them from the returns.": (
+                lambda returns, states: returns - anchored(returns, states)
+            ),
+        },
+    ),
+)
+
+EXERCISES = (
+    Exercise(
+        "18.1",
+        minutes=5,
+        solution="the tool's",
+        why="The policy has never been trained to write them, so their log-probs are "
+        "far below those of its own, and so are their gradients above.",
+        choices=("its own", "both alike", "the tool's"),
+        mistakes={
+            "Its own tokens are likely already, and a likely token has a small "
+            "gradient.": "its own",
+            "A token's gradient grows with its surprise. Which ones surprise the "
+            "policy?": "both alike",
+            "A number, or other words? Answer with one of the three.": "observations",
+        },
+    ),
+    Exercise(
+        "18.2",
+        minutes=5,
+        solution=4.0,
+        why="0.6 / (0.3 · 0.5). The policy has not moved at all, and the ratio says "
+        "that it has.",
+        also=(4,),
+        mistakes={
+            "That would be so if the tokens were the same.": 1.0,
+            "That is the quotient with one of the two sampled tokens alone.": 2.0,
+            "It is the other way round: now divided by then.": 0.25,
+            "That is the difference of the logarithms; take exp.": 1.386,
+        },
+    ),
+    Exercise(
+        "18.3",
+        minutes=5,
+        solution="mean per response",
+        why="There a response's own tokens share one weight. Tool tokens in the length "
+        "take a part of it away. Under the token mean all tokens get lighter alike.",
+        choices=("mean per response", "token mean", "both alike"),
+        mistakes={
+            "There every token of the batch gets lighter, those of the other answer as "
+            "well. Compare the two answers with each other.": "token mean",
+            "Compare the bars of one answer with those of the other.": "both alike",
+            "A number, or other words? Answer with one of the three.": "neither",
+        },
+    ),
+    Exercise(
+        "18.4",
+        minutes=10,
+        parts=("line", "reason"),
+        choices=((*range(1, 10),), ("a", "b", "c", "d")),
+        solution=(4, "b"),
+        why="`mask[:, t]` belongs to the token at t, whose log-prob comes from the "
+        "logits at t − 1. Shifted by one, the first token of each observation is "
+        "trained on, and the first of each turn is not. Write `mask[:, 1:]`.",
+        mistakes={
+            "Line 2 is right: the logits at t score the token at t + 1.": (2, "b"),
+            "The tool's tokens should be read, and only not be trained on.": (1, "a"),
+            "The whole batch's model tokens are a fine divisor: line 9 is right.": (
+                9,
+                "c",
+            ),
+            "That is the line. Nothing is divided there: look at what the mask is "
+            "multiplied with.": (4, "c"),
+            "The reward belongs to the trajectory, and all its turns get it: line 6 is "
+            "right.": (6, "d"),
+        },
+    ),
+)

@@ -1,0 +1,271 @@
+"""A tool's tokens, truncated answers and credit for turns: three declared experiments.
+
+    1. observations   the tokens that the calculator wrote are trained on as well
+    2. cut            answers cut off at 20 tokens: without a loss, or paid 0
+    3. credit         GiGPO, and differences of state scores, beside GRPO
+
+`python -m experiments.turns`, from the folder `notebooks`, makes the runs that the
+store `figures/data/turns` does not hold yet, and prints what came of what was declared
+(`DECLARED`). All was fixed after a look at seeds 0 and 1, which are not among these.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import tyro
+from torch import Tensor
+from tqdm.auto import tqdm
+
+import refimpl as rl
+from experiments import store
+from experiments.behaviour import behaviour
+from experiments.pool import about, finished
+from refimpl.advantages import Scored, group_relative
+from refimpl.algorithms import ALGORITHMS
+from refimpl.hooks import evaluate
+from refimpl.models import one_thread
+from refimpl.options import Run
+from refimpl.rollout import Batch
+from refimpl.sft import weights_digest
+from refimpl.tasks import Calculator, make_tokenizer
+from refimpl.turns import gigpo, seen, state_differences
+
+STORE = Path(__file__).parents[2] / "figures" / "data" / "turns"
+WORLD, SEEDS = Calculator(), range(10, 20)
+START = rl.WarmStart(world=WORLD)
+END = make_tokenizer(WORLD.characters).eos_token_id
+GRPO = ALGORITHMS["grpo"]
+CONFIG = rl.TrainConfig(
+    rollouts=14,
+    max_new_tokens=64,
+    max_turns=7,
+    normaliser="token_mean",
+    eval_every=14,
+    eval_problems=512,
+)
+ARMS: dict[str, dict[str, Any]] = {
+    "right": {},
+    "observations": {},
+    "cut, no loss": {"max_new_tokens": 20, "overlong_filtering": True},
+    "cut, paid 0": {"max_new_tokens": 20},
+    "gigpo": {"gamma": 0.95},
+    "differences": {"gamma": 0.0},
+}
+"""What each changes in the settings; "right" is GRPO with the right mask."""
+ESTIMATORS: dict[str, Callable] = {
+    "grpo": lambda scored: group_relative(scored)[:, None] * scored.mask,
+    "gigpo, 1": gigpo,
+    "gigpo, 2": partial(gigpo, omega=2.0),
+    "differences, 1": state_differences,
+    "differences, 2": partial(state_differences, omega=2.0),
+    "differences, 4": partial(state_differences, omega=4.0),
+}
+"""With their ω."""
+TRAINED = {"gigpo": gigpo, "differences": ESTIMATORS["differences, 4"]}
+FIRST = ("norm", "norm_right", "cosine", "inserted", "nats", "nats_inserted")
+COLUMNS = (
+    *"step reward accuracy entropy grad_norm frac_reward_zero_std".split(),
+    *"completions/clipped_ratio completions/mean_length habit/guess span turns".split(),
+    *(f"first/{name}" for name in FIRST),
+    "credit/turns",
+    *(f"credit/{name}" for name in ESTIMATORS),
+)
+LAST = 3
+"""A run's reward, and its share of answers cut off, are means of so many rollouts."""
+DECLARED = {
+    "reward, right − observations, at least": 0.15,
+    "first gradient's norm, in multiples of the right one's, at least": 3.0,
+    "its cosine with the right one, below": 0.5,
+    "reward, gigpo − grpo, below in size": 0.05,
+}
+"""And without a number: in each run the share cut off rises where it has no loss, and
+falls where it is paid 0; of right turns in answers that failed, GRPO and GiGPO give
+none a positive advantage, and differences of state scores at ω = 4 give one to most."""
+
+
+def settings(arm: str, seed: int) -> rl.TrainConfig:
+    """Settings of a stored run."""
+    return replace(CONFIG, seed=seed, **ARMS[arm])
+
+
+def planned() -> Iterator[tuple[str, int]]:
+    """Arm and seed of each run."""
+    for seed in SEEDS:
+        for arm in ARMS:
+            yield arm, seed
+
+
+def spec(arm: str, seed: int) -> dict[str, Any]:
+    """A run's whole configuration as plain values; what names it."""
+    config = settings(arm, seed)
+    return {
+        "experiment": "turns",
+        "arm": arm,
+        "begins": weights_digest(START),
+        "behaviour": behaviour(GRPO, config),
+        **asdict(config),
+    }
+
+
+def with_observations(run: Run, batch: Batch) -> Batch:
+    """Let the loss count all tokens of an answer, whoever wrote them."""
+    steps = torch.arange(batch.mask.shape[1])
+    mask = (steps < batch.rollout.span[:, None]).to(batch.mask)
+    rollout = replace(batch.rollout, mask=mask)
+    read = rollout.in_parts(run.constants, run.config.micro_batch_size)
+    return replace(batch, rollout=rollout, mask=mask, old_logp=read["old_logp"])
+
+
+def gradient(run: Run, batch: Batch) -> Tensor:
+    """The gradient of the loss before the first update, of the rollout as a whole."""
+    logp = run.read(batch.rollout).logp
+    weight = rl.normalisers.token_mean(batch.mask)
+    given = logp, batch.old_logp, batch.advantages, batch.mask, weight
+    loss = run.algorithm.policy_loss(*given).loss
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights(run))])
+
+
+def weights(run: Run) -> list[Tensor]:
+    return [p for p in run.model.parameters() if p.requires_grad]
+
+
+def first_gradients(run: Run, right: Batch, wrong: Batch) -> dict[str, float]:
+    """Compare the first gradients of two masks, and what the inserted tokens cost."""
+    own, whole = gradient(run, right), gradient(run, wrong)
+    inserted = wrong.mask * (1 - right.mask)
+    return {
+        "first/norm": whole.norm().item(),
+        "first/norm_right": own.norm().item(),
+        "first/cosine": torch.cosine_similarity(own, whole, dim=0).item(),
+        "first/inserted": (inserted.sum() / wrong.mask.sum()).item(),
+        "first/nats": (right.old_logp.sum() / right.mask.sum()).item(),
+        "first/nats_inserted": mean(wrong.old_logp, inserted),
+    }
+
+
+def mean(x: Tensor, mask: Tensor) -> float:
+    return ((x * mask).sum() / mask.sum()).item()
+
+
+def credit(run: Run, batch: Batch, rewards: Tensor) -> dict[str, float]:
+    """Of the right turns in answers that failed, the share with Â > 0.
+
+    Groups of equal rewards, which GRPO learns nothing from, are left out.
+    """
+    rollout = batch.rollout
+    found = seen(run.task, run.tokenizer, rollout)
+    scored = Scored(rewards, rollout.group, rollout.mask, gamma=0.95, **found)
+    right = found["state_scores"].diff(dim=-1) > 0
+    right &= (rewards == 0)[:, None] & (group_relative(scored) != 0)[:, None]
+    tokens = right.gather(1, rollout.turns.clamp(min=0)) & (rollout.turns >= 0)
+    # A turn counts once: by its first token.
+    before = torch.nn.functional.pad(rollout.turns, (1, 0), value=-1)[:, :-1]
+    tokens &= before != rollout.turns
+    row = {"credit/turns": float(tokens.sum())}
+    for name, estimator in ESTIMATORS.items():
+        gamma = 0.0 if name.startswith("differences") else 0.95
+        paid = estimator(replace(scored, gamma=gamma)) > 0
+        row[f"credit/{name}"] = (paid & tokens).sum().item() / tokens.sum().item()
+    return row
+
+
+def run(arm: str, seed: int) -> tuple[list[dict], dict[str, str]]:
+    """Make a run. Returns its rows, and what else the store records."""
+    begun, method = time.perf_counter(), GRPO
+    if arm in TRAINED:
+        method = replace(GRPO, advantages=TRAINED[arm])
+    made = rl.prepare(method, settings(arm, seed), task=WORLD, reward=ended)
+    made.reads_old = arm == "observations"  # the sampler gave inserted tokens none
+    with one_thread(made.model):
+        rollouts(made, arm)
+    return made.history.rows, about(made.history, begun, weights_digest(START))
+
+
+def rollouts(made: Run, arm: str) -> None:
+    """Make the rollouts and updates of a run, and measure."""
+    for step in range(CONFIG.rollouts):
+        batch, row = rl.collect(made, step)
+        row["span"] = batch.rollout.span.float().mean().item()
+        row["turns"] = (batch.rollout.turns.amax(-1) + 1).float().mean().item()
+        if arm == "observations":
+            right, batch = batch, with_observations(made, batch)
+            if step == 0:
+                row |= first_gradients(made, right, batch)
+        if arm == "right" and step == 0:
+            row |= credit(made, batch, rewards_of(made, batch, step))
+        row |= rl.updates(made, batch, step)
+        made.history.add(step, row, 0.0)
+        evaluate(made, step)
+
+
+def ended(prompts, completions, *, answer, completion_ids, **columns) -> list[float]:
+    """The world's reward, and 0 for an answer that was cut off."""
+    paid = WORLD.reward(prompts, completions, answer=answer)
+    return [x * (ids[-1] == END) for x, ids in zip(paid, completion_ids, strict=True)]
+
+
+def rewards_of(run: Run, batch: Batch, step: int) -> Tensor:
+    """The rewards of a rollout's answers, of the problems that `collect` drew."""
+    seed = rl.seeds.seed_for(run.config.seed, step, "q")
+    problems = run.task.sample(run.config.prompts_per_rollout, seed)
+    truth = [row["answer"] for row in problems for _ in range(run.config.group_size)]
+    texts, ids = batch.rollout.texts(run.tokenizer), batch.rollout.completion_ids()
+    return torch.tensor(ended(None, texts, answer=truth, completion_ids=ids))
+
+
+# What came of it
+
+
+def by_seed(column: str, first: bool = False) -> pd.DataFrame:
+    """A column's mean over a run's last rollouts (or its first), by seed and arm."""
+    runs, rows = store.read(STORE)
+    rows = rows.merge(runs[["run", "arm", "seed"]], on="run")
+    chosen = rows["step"] == 0 if first else rows["step"] >= CONFIG.rollouts - LAST
+    return rows[chosen].pivot_table(column, "seed", "arm")
+
+
+def outcomes() -> pd.DataFrame:
+    """What was measured over the seeds: mean, least and largest."""
+    reward, cut = by_seed("reward"), "completions/clipped_ratio"
+    moved = by_seed(cut) - by_seed(cut, first=True)
+    norm, right, cosine = (
+        by_seed(f"first/{name}", first=True)["observations"]
+        for name in ("norm", "norm_right", "cosine")
+    )
+    measured = {
+        "reward, right − observations": reward["right"] - reward["observations"],
+        "first gradient's norm / the right one's": norm / right,
+        "its cosine with the right one": cosine,
+        "share cut off, last − first, no loss": moved["cut, no loss"],
+        "share cut off, last − first, paid 0": moved["cut, paid 0"],
+        "reward, gigpo − grpo": reward["gigpo"] - reward["right"],
+        "reward, differences − grpo": reward["differences"] - reward["right"],
+    }
+    measured |= {f"reward, {arm}": reward[arm] for arm in ARMS}
+    measured |= {
+        f"right turns of failed answers with credit, {name}": by_seed(
+            f"credit/{name}", first=True
+        )["right"]
+        for name in ESTIMATORS
+    }
+    return pd.DataFrame(measured).agg(["mean", "min", "max", "count"]).T
+
+
+def main(workers: int = 1) -> None:
+    """Make what is missing, and print the outcomes."""
+    with store.Store(STORE, COLUMNS) as opened:
+        have = store.done(STORE)
+        jobs = [job for job in planned() if store.key(spec(*job)) not in have]
+        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
+            opened.add(spec(*job), *made)
+    print(outcomes().round(3).to_string())
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,159 @@
+"""Try everything that a user hands in once, before the first rollout.
+
+Without this, a `log_probs` with a wrong sign, a shift by one token or a forgotten
+temperature trains to the end of a run on meaningless ratios; and a function whose
+result has a wrong shape ends the run after its first rollout.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from refimpl import logprobs, normalisers
+from refimpl.advantages import Scored, check_estimate
+from refimpl.kl import token_rewards
+from refimpl.loss_terms import LossInputs
+from refimpl.models import one_thread, precision, trained
+from refimpl.rollout import Batch, Rollout
+from refimpl.sampling import Policy
+from refimpl.validation import UserError, check_call, shown
+
+if TYPE_CHECKING:
+    from refimpl.options import Run
+
+FEW = 8
+"""Rows of a task, and tokens of a response, that are tried."""
+LARGEST_GAP = {"bfloat16": 0.05, "float32": 0.005, "float64": 0.005}
+"""Nats per token. Rounding stays below this; the mistakes above exceed it."""
+
+
+def rehearse(run: "Run", prompts: list[str]) -> None:
+    """Raise `UserError` on a function with other arguments, or another result.
+
+    `prompts` get two short responses each; the reward is not asked about them.
+    """
+    check_call("log_probs", run.log_probs, "model", "rollout", "temperature")
+    for correct in run.corrections:
+        check_call("a correction", correct, "part", "reading", "inputs")
+    for term in run.loss_terms:
+        check_call("a term of the loss", term, "part", "reading", "weight")
+    check_estimators(run)
+    settings = run.config.sampling
+    settings |= {"max_new_tokens": min(FEW, run.config.max_new_tokens)}
+    policy = Policy(run.model, run.config.dtype, records=run.records_routing)
+    with one_thread(run.model), torch.enable_grad():
+        rollout = policy.respond(run.tokenizer, prompts, 0, 0, group_size=2, **settings)
+        check_reader(run, rollout)
+        check_objects(run, rollout)
+
+
+def check_estimators(run: "Run") -> None:
+    """Try the advantages and the normaliser on made-up responses of 1 to 8 tokens."""
+    config, device = run.config, run.model.device
+    group = torch.arange(config.prompts_per_rollout, device=device)
+    group = group.repeat_interleave(config.group_size)
+    row, column = (torch.arange(n, device=device) for n in (len(group), FEW))
+    mask = (column <= row[:, None] % FEW).float()
+    names = torch.arange(len(getattr(run.reward, "components", {})), device=device)
+    one_turn = {}
+    if hasattr(run.task, "observe"):
+        one_turn = {"states": 0 * group[:, None], "state_scores": 0 * mask[:, :2]}
+    scored = Scored(
+        rewards=token_rewards(row % 2, mask),
+        group=group,
+        mask=mask,
+        values=torch.zeros_like(mask),
+        gamma=config.gamma,
+        lam=config.lam,
+        components=(row[:, None] + names) % 2 if len(names) else None,
+        weights=getattr(run.reward, "weights", None),
+        logp=torch.zeros_like(mask),
+        teacher_logp=torch.zeros_like(mask),
+        **one_turn,
+    )
+    whose = f"of {run.algorithm.name}"
+    check_estimate(run.advantages(scored), mask, f"the advantages {whose}")
+    known = {"group": group, "max_length": config.longest}
+    weight = normalisers.apply(run.normaliser, mask, **known)
+    if not has_shape(mask, weight) or not weight.isfinite().all():
+        raise UserError(
+            f"the normaliser {whose} must return a finite weight per token, shape "
+            f"{tuple(mask.shape)}, got {shown(weight)}"
+        )
+
+
+def check_reader(run: "Run", rollout: Rollout) -> None:
+    """Compare the log-probs with those of `logprobs.log_probs`."""
+    at = run.config.temperature
+    with precision(run.model, run.config.dtype), torch.no_grad():
+        expected, _ = logprobs.log_probs(run.model, rollout, at)
+    result: Any = run.log_probs_of(run.model, rollout)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UserError(f"log_probs must return (logp, entropy), got {shown(result)}")
+    for name, x in zip(("logp", "entropy"), result):
+        if not has_shape(expected, x):
+            raise UserError(
+                f"log_probs must return {name} of shape {tuple(expected.shape)}, got "
+                f"{shown(x)}"
+            )
+    # The sum of all gaps is small only if logp is 0 outside the mask, too.
+    gap = ((result[0] - expected).abs().sum() / rollout.mask.sum()).item()
+    if not gap < LARGEST_GAP[run.config.dtype]:
+        raise UserError(
+            "log_probs are not those of the policy: they differ by "
+            f"{gap:.2g} nats per token from logprobs.log_probs at temperature {at:g}. "
+            "Look at the sign, the shift by one token, the temperature, and the order "
+            "(logp, entropy)"
+        )
+    if result[0].requires_grad:
+        result[0].sum().backward()
+    moved = any(p.grad is not None and p.grad.any() for p in trained(run.model))
+    run.model.zero_grad()
+    if not moved:
+        raise UserError(
+            "log_probs must return logp with its gradient, not detached, and that of "
+            "the model it is given"
+        )
+
+
+def check_objects(run: "Run", rollout: Rollout) -> None:
+    """Call the corrections and the terms as `loop.update` does with a micro-batch."""
+    mask, constants = rollout.mask, run.constants(rollout)
+    old_values = constants.get("old_values")
+    part = Batch(
+        rollout,
+        mask,
+        old_logp=constants.get("old_logp", rollout.logp),
+        advantages=mask.clone(),
+        ref_logp=constants.get("ref_logp"),
+        old_values=old_values,
+        targets=old_values,
+        tokens=mask.sum(),
+        responses=mask.new_tensor(len(mask)),
+    )
+    reading, weight = run.read(rollout), mask / mask.sum()
+    inputs = LossInputs(reading.logp, part.old_logp, weight, {})
+    for correct in run.corrections:
+        inputs = correct(part, reading, inputs)
+        if not (isinstance(inputs, LossInputs) and has_shape(mask, *inputs[:3])):
+            raise UserError(
+                f"the correction {shown(correct)} must return LossInputs(logp, "
+                f"old_logp, weight, metrics), tensors of shape {tuple(mask.shape)}, "
+                f"got {shown(inputs)}"
+            )
+    for term in run.loss_terms:
+        added: Any = term(part, reading, weight)
+        pair = isinstance(added, tuple) and len(added) == 2
+        if not (pair and has_shape(mask.sum(), added[0])):
+            raise UserError(
+                f"the term {shown(term)} must return (a scalar tensor to add to the "
+                f"loss, metrics), got {shown(added)}"
+            )
+        if added[0] and not added[0].requires_grad:
+            raise UserError(f"the term {shown(term)} has no gradient: detach nothing")
+
+
+def has_shape(like: Tensor, *values: Any) -> bool:
+    """True if all values are tensors of the shape of `like`."""
+    return all(isinstance(x, Tensor) and x.shape == like.shape for x in values)

@@ -1,0 +1,153 @@
+"""Tokens that a tool wrote, in the engines' own functions: who skips them?
+
+Examples A and B are those of `tests/losses/test_holes.py`. NeMo-RL cannot be installed
+here; its GAE is typed from its source.
+"""
+
+import importlib.util
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from by_file import losses
+from torch.testing import assert_close
+
+from refimpl.advantages import Scored, gae, group_relative
+from refimpl.kl import token_rewards
+from refimpl.normalisers import NORMALISERS
+from tests.losses.batches import weight_by
+
+WHERE = "TRL, verl, Liger: tests/bridges/requirements.txt"
+MASK = torch.tensor([[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]])
+V = torch.tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8])
+PAID = torch.tensor([1.0, 0.0])
+REWARDS = token_rewards(PAID, MASK)
+ABSENT = (
+    "api api.cli_args experimental experimental.training_service infra infra.rpc utils "
+    "experimental.training_service.controller trainer.ppo.stats utils.constants "
+    "experimental.training_service.controller.controller infra.rpc.serialization "
+    "utils.data utils.functional utils.perf_tracer"
+).split()
+"""AReaL's own modules that its advantages do not need."""
+OPENRLHF = (
+    "models models.utils trainer.ppo_utils.experience trainer.ppo_utils.length_penalty "
+    "trainer.ray trainer.ray.launcher utils utils.logging_utils utils.seqlen_balancing"
+).split()
+LAMBDAS = pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
+
+
+def ours(lam, rewards=REWARDS, values=V, mask=MASK):
+    group = torch.arange(len(mask))
+    return gae(Scored(rewards, group, mask, values, gamma=1.0, lam=lam))
+
+
+def nemo_rl(rewards, values, mask, lam, gamma=1.0):
+    """NeMo-RL at 7ea279abf, the loop of algorithms/advantage_estimator.py:498."""
+    last = following = torch.zeros(len(mask))
+    made = torch.zeros_like(values)
+    for t in reversed(range(mask.shape[1])):
+        delta = rewards[:, t] + gamma * following - values[:, t]
+        here = delta + gamma * lam * last
+        last = mask[:, t] * here + (1 - mask[:, t]) * last
+        following = mask[:, t] * values[:, t] + (1 - mask[:, t]) * following
+        made[:, t] = last
+    return made * mask
+
+
+@LAMBDAS
+def test_verl_and_nemo_skip_them_in_gae(lam):
+    """verl whitens Â, so its returns are compared; in holes it says anything."""
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    _, returns = algos.compute_gae_advantage_return(REWARDS, V, MASK, 1.0, lam)
+    assert_close((returns - V) * MASK, ours(lam), rtol=0, atol=1e-6)
+    assert_close(nemo_rl(REWARDS, V, MASK, lam), ours(lam), rtol=0, atol=1e-6)
+
+
+def test_verl_loses_a_reward_on_an_observation_as_we_do():
+    """Example B: nobody looks there, so a paid answer is blamed."""
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    mask, half = torch.tensor([[1.0, 1, 1, 0, 0]]), torch.full((1, 5), 0.5)
+    for place, wanted in ((2, [0.45125, 0.475, 0.5]), (4, [-0.45125, -0.475, -0.5])):
+        rewards = torch.zeros(1, 5)
+        rewards[0, place] = 1.0
+        _, returns = algos.compute_gae_advantage_return(rewards, half, mask, 1.0, 0.95)
+        assert (returns - half)[0, :3].tolist() == pytest.approx(wanted)
+        assert ours(0.95, rewards, half, mask)[0, :3].tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("seq_mean_token_mean", "seq-mean-token-mean"),
+        ("token_mean", "token-mean"),
+        ("seq_mean_token_sum", "seq-mean-token-sum"),
+        ("constant", "seq-mean-token-sum-norm"),
+    ],
+)
+def test_verls_averages_divide_by_the_policys_tokens(name, mode):
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    each = torch.linspace(-1, 2, 16).view(2, 8)
+    found = algos.agg_loss(each, MASK, mode, loss_scale_factor=10)
+    weight = weight_by(NORMALISERS[name], MASK, max_length=10)
+    assert_close((each * weight).sum(), found, rtol=1e-6, atol=1e-6)
+
+
+def test_verls_group_advantage_is_zero_in_holes():
+    algos = pytest.importorskip("verl.trainer.ppo.core_algos", reason=WHERE)
+    group = np.array(["q", "q"], dtype=object)
+    found, _ = algos.compute_grpo_outcome_advantage(REWARDS, MASK, group)
+    whole = group_relative(Scored(REWARDS, torch.zeros(2, dtype=torch.long), MASK))
+    assert_close(found, whole[:, None] * MASK)
+
+
+@LAMBDAS
+def test_areal_skips_them_too(lam):
+    """Its rows are whole sequences whose numbers stand one place earlier, and a reward
+    belongs to the last token but one, the observation included."""
+    if importlib.util.find_spec("areal") is None:
+        pytest.skip(WHERE)
+    actor = losses("areal.trainer.ppo.actor", *(f"areal.{name}" for name in ABSENT))
+    ask = actor.PPOActor._compute_advantages
+    config = SimpleNamespace(overlong_reward_penalty=False, use_decoupled_loss=True)
+    config.recompute_logprob = False
+    given = {"reward_bias": 0.0, "reward_scaling": 1.0, "reward_clip": 10.0}
+    given |= {"reward_norm": None, "adv_norm": None, "kl_ctl": 0.0, "discount": 1.0}
+    given |= {"gae_lambda": lam, "mask_no_eos_with_zero": False, "config": config}
+    given["kl_estimator"] = lambda logp, ref: logp - ref
+    one = torch.ones(1, 1)  # a prompt of one token, and one of padding after the end
+    data = {"input_ids": torch.ones(1, 10), "logprobs": torch.zeros(1, 10)}
+    data |= {
+        "loss_mask": torch.cat([0 * one, MASK[:1], 0 * one], 1),
+        "rewards": PAID[:1],
+    }
+    data["attention_mask"] = torch.cat([one, torch.ones(1, 8), 0 * one], 1)
+    data["values"] = torch.cat([V[:1], 0 * one, 0 * one], 1)
+    told = ask(SimpleNamespace(**given), data)
+    found = (told["returns"] - told["values"][:, : told["returns"].shape[1]])[:, :8]
+    assert_close(found * MASK[:1], ours(lam)[:1], rtol=0, atol=1e-6)
+
+
+def test_skyrl_does_not_skip_them():
+    """V on the holes is .45 here, and counts."""
+    pytest.importorskip("skyrl", reason=WHERE)
+    import adapters_skyrl
+
+    near = torch.where(MASK.bool(), V, 0.45)
+    ask = adapters_skyrl.THEIRS.compute_gae_advantage_return
+    _, returns = ask(REWARDS, near, MASK, 1.0, 0.5)
+    found = (returns - near)[0, MASK[0].bool()].tolist()
+    assert found == pytest.approx([0.2383, 0.0766, 0.325, 0.25, 0.1], abs=5e-5)
+
+
+def test_openrlhf_decays_through_them():
+    """V and r are 0 there, and λ goes on: the first turn of a paid answer is blamed."""
+    spec = importlib.util.find_spec("openrlhf")
+    if spec is None:
+        pytest.skip(WHERE)
+    place = "openrlhf.trainer.ppo_utils.experience_maker"
+    maker = losses(place, *(f"openrlhf.{name}" for name in OPENRLHF), "ray")
+    ask = maker.RemoteExperienceMaker.get_advantages_and_returns
+    found, _ = ask(None, V, REWARDS, MASK, 1.0, 0.5)
+    wanted = [0.0414, -0.3172, 0.325, 0.25, 0.1]
+    assert found[0, MASK[0].bool()].tolist() == pytest.approx(wanted, abs=5e-5)

@@ -1,0 +1,254 @@
+"""Holes in the mask: what a tool wrote is read, and counts nowhere.
+
+One property holds for every method, normaliser, advantage, term and correction: a row
+with holes gives what the same row gives without them. Two examples say in numbers what
+a reader may expect, beside what common mistakes give. verl's functions answer them in
+`tests/bridges/test_turns_of_engines.py`.
+"""
+
+import pytest
+import torch
+from torch import tensor
+from torch.autograd import grad
+from torch.testing import assert_close
+
+from refimpl import corrections, loss_terms
+from refimpl.advantages import CRITIC_FREE, Scored, gae, whiten
+from refimpl.history import Meter, mean_over
+from refimpl.importance import log_ratio, sequence_log_ratio
+from refimpl.kl import ESTIMATORS, token_rewards
+from refimpl.logprobs import Reading
+from refimpl.loss_terms import LossInputs
+from refimpl.normalisers import NORMALISERS
+from refimpl.rollout import Batch, Rollout, turn_index
+from tests.losses.batches import EXACT, FLOAT64, every, mask_of, random_batch, weight_by
+
+pytestmark = FLOAT64
+LENGTHS = [5, 4, 7, 1]
+GROUP = tensor([0, 0, 1, 1])
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def holes(seed: int = 0) -> torch.Tensor:
+    """A mask of 14 columns whose rows have as many ones as LENGTHS says."""
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.rand(4, 14, generator=generator).argsort(-1)
+    return (places < tensor(LENGTHS)[:, None]).double()
+
+
+def spread(x: torch.Tensor, mask: torch.Tensor, seed: int = 9) -> torch.Tensor:
+    """Put the numbers of compact rows where a mask is 1, and others in its holes."""
+    noise = torch.randn(mask.shape, generator=torch.Generator().manual_seed(seed)).abs()
+    wide = -3 * noise.to(x)
+    wide[mask.bool()] = x[mask_of(LENGTHS).bool()]
+    return wide
+
+
+def both(mask: torch.Tensor):
+    """(logp, old_logp, advantages, mask), compact and with holes."""
+    logp, old, advantages, compact = random_batch(LENGTHS)
+    wide = [spread(x.detach(), mask) for x in (logp, old, advantages)]
+    wide[0].requires_grad_()
+    return (logp, old, advantages, compact), (*wide, mask)
+
+
+def loss_and_slope(algorithm, normaliser, logp, old, advantages, mask):
+    weight = weight_by(normaliser, mask, GROUP)
+    loss, told = algorithm.loss(logp, old, advantages, mask, weight)
+    return loss, grad(loss, logp)[0], told
+
+
+@every
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_loss_is_that_of_the_rows_without_holes(algorithm, normaliser, seed):
+    """Loss, gradient and metrics; and no gradient in a hole."""
+    mask = holes(seed)
+    compact, wide = both(mask)
+    right, slope, told = loss_and_slope(algorithm, normaliser, *compact)
+    found, slopes, again = loss_and_slope(algorithm, normaliser, *wide)
+    assert_close(found, right, **CLOSE)
+    assert_close(slopes[mask.bool()], slope[mask_of(LENGTHS).bool()], **CLOSE)
+    assert not slopes[mask == 0].any() and slope.any()
+    assert again.keys() == told.keys()
+    for name, value in told.items():
+        assert_close(again[name], value, **CLOSE)
+
+
+def batch_of(logp, old, advantages, mask, value) -> tuple[Batch, Reading]:
+    """A mini-batch, and the policy's pass over it."""
+    ids = torch.ones(len(mask), mask.shape[1] + 1, dtype=torch.long)
+    start, nothing = torch.ones(len(mask), dtype=torch.long), torch.zeros(len(mask))
+    rollout = Rollout(ids, start, mask, old - value / 9, old, nothing.bool(), GROUP)
+    more = {"ref_logp": old - value, "old_values": value, "targets": value + 0.3}
+    counts = {"tokens": mask.sum(), "responses": mask.new_tensor(4)}
+    entropy = -logp / 2  # some number that depends on the policy
+    batch = Batch(rollout, mask, old, advantages, **more, **counts)
+    return batch, Reading(logp, entropy * mask)
+
+
+TERMS = {name: loss_terms.KL(0.1, name) for name in ESTIMATORS}
+TERMS |= {"entropy": loss_terms.Entropy(0.1)}
+
+
+@pytest.mark.parametrize("name", [*TERMS, "value"])
+def test_every_added_term_is_that_of_the_rows_without_holes(name):
+    mask, value = holes(), random_batch(LENGTHS, 5)[2] / 4
+    added = []
+    for rows, v in zip(both(mask), (value, spread(value, mask)), strict=True):
+        part, reading = batch_of(*rows, v)
+        critic = loss_terms.Value(lambda _, v=v, z=rows[0]: v + z / 7)
+        term = critic if name == "value" else TERMS[name]
+        loss, _ = term(part, reading, weight_by(NORMALISERS["token_mean"], rows[3]))
+        added.append((loss, grad(loss, rows[0])[0][rows[3].bool()]))
+    assert_close(added[0][0], added[1][0], **CLOSE)
+    assert_close(added[0][1], added[1][1], **CLOSE)
+    assert added[0][1].any()
+
+
+BOUNDS = {name: 0.3 for name in corrections.RULES} | {
+    name: 1.1
+    for name in corrections.RULES
+    if name.split("_")[-1] in ("truncate", "mask")
+}
+
+
+@pytest.mark.parametrize("rule", corrections.RULES)
+def test_every_correction_is_that_of_the_rows_without_holes(rule):
+    mask, value = holes(), random_batch(LENGTHS, 5)[2]
+    found = []
+    for rows, v in zip(both(mask), (value, spread(value, mask)), strict=True):
+        part, reading = batch_of(*rows, v)
+        correct = loss_terms.SamplerMismatch({rule: BOUNDS[rule]})
+        inputs = LossInputs(rows[0], rows[1], rows[3].clone(), {})
+        made = correct(part, reading, inputs)
+        told = [x.value for x in made.metrics.values()]
+        found.append((made.weight[rows[3].bool()], torch.stack(told)))
+    for left, right in zip(*found, strict=True):
+        assert_close(left, right, **CLOSE)
+
+
+def test_metrics_are_those_of_the_rows_without_holes():
+    mask, told = holes(), []
+    for logp, old, advantages, m in both(mask):
+        part, _ = batch_of(logp, old, advantages, m, torch.zeros_like(m))
+        meter = Meter()
+        meter.add(part, logp, logp.sum() * 0, {})
+        meter.end_update(torch.zeros(()))
+        told.append(meter.read() | {"entropy": mean_over(-old * m, m)})
+    assert told[0] == pytest.approx(told[1])
+
+
+PAID = tensor([1.0, 0.0, 0.5, 2.0]).double()
+
+
+@pytest.mark.parametrize("name", [*CRITIC_FREE, "gae", "whitened"])
+def test_every_advantage_is_that_of_the_rows_without_holes(name):
+    """With the reward on the last token of the policy, wherever that is."""
+    masks, v, found = (mask_of(LENGTHS), holes()), random_batch(LENGTHS, 3)[2], []
+    for mask, values in zip(masks, (v, spread(v, masks[1])), strict=True):
+        parts = torch.stack([PAID, PAID**2], -1)
+        scored = Scored(token_rewards(PAID, mask), GROUP, mask, values, 0.9, 0.8, parts)
+        estimate = {**CRITIC_FREE, "gae": gae, "whitened": gae}[name](scored)
+        if name == "whitened":
+            estimate = whiten(estimate, mask)
+        estimate = estimate if estimate.ndim == 2 else estimate[:, None].expand_as(mask)
+        found.append(estimate[mask.bool()])
+    assert_close(*found, **CLOSE)
+
+
+# Example A:  a a | o o o | a a a   and   a a a a
+
+MASK = tensor(
+    [[1.0, 1, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]], dtype=torch.float64
+)
+SPAN = tensor([[1.0] * 8, [1, 1, 1, 1, 0, 0, 0, 0]], dtype=torch.float64)
+Z = tensor([[0.10, -0.10, 2, 2, 2, 0.05, 0.20, -0.05], [0.0] * 8], dtype=torch.float64)
+V0 = tensor([[0.2, 0.4, 9, 9, 9, 0.5, 0.7, 0.9], [0.0] * 8], dtype=torch.float64)
+"""9: what a critic says where nobody asks it."""
+
+
+def test_example_a_lengths_and_ratios():
+    """2 + 3 tokens are the policy's. Its ratios: mean of .1 −.1 .05 .2 −.05 is .04."""
+    assert MASK.sum(-1).tolist() == [5, 4]
+    assert turn_index(MASK)[0].tolist() == [0, 0, -1, -1, -1, 1, 1, 1]
+    z = log_ratio(Z, torch.zeros_like(Z), MASK)
+    assert z[0].tolist() == [0.10, -0.10, 0, 0, 0, 0.05, 0.20, -0.05]
+    assert_close(sequence_log_ratio(z, MASK)[0], tensor(0.04))
+    assert_close(z.sum(-1).exp()[0], tensor(0.2).exp())
+    # Wrong: the observation in the mean; the right sum over the span.
+    assert_close(sequence_log_ratio(Z, SPAN)[0], tensor(0.775))
+    assert_close((z.sum(-1) / SPAN.sum(-1))[0], tensor(0.025))
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("seq_mean_token_mean", (0.1, 0.125), (0.0625, 0.125)),
+        ("token_mean", (1 / 9, 1 / 9), (1 / 12, 1 / 12)),
+        ("seq_mean_token_sum", (0.5, 0.5), (0.5, 0.5)),
+        ("constant", (0.05, 0.05), (0.05, 0.05)),
+    ],
+)
+def test_example_a_weights(name, right, wrong):
+    """By the span, a call makes the caller's own tokens lighter: two averages show it,
+    and two do not."""
+    for mask, wanted in ((MASK, right), (SPAN, wrong)):
+        weight = weight_by(NORMALISERS[name], mask, max_length=10)
+        assert_close(weight, mask * tensor(wanted)[:, None], **EXACT)
+
+
+def no_skip(values, lam):
+    """GAE with t + 1 as the next token, whoever wrote it: SkyRL's, slime's."""
+    made, after = torch.zeros(8), 0.0
+    rewards, nothing = tensor([0.0] * 7 + [1.0]), tensor([0.0])
+    following = torch.cat([values[1:], nothing])
+    for t in reversed(range(8)):
+        after = rewards[t] + following[t] - values[t] + lam * after
+        made[t] = after
+    return made[MASK[0].bool()].tolist()
+
+
+GAE = {
+    1.0: [0.8, 0.6, 0.5, 0.3, 0.1],
+    0.95: [0.728425625, 0.5562375, 0.48025, 0.295, 0.1],
+    0.5: [0.33125, 0.2625, 0.325, 0.25, 0.1],
+}
+
+
+@pytest.mark.parametrize("lam", GAE)
+def test_example_a_gae_skips_what_the_tool_wrote(lam):
+    """V before the second turn is the number after the observation was read."""
+    rewards = token_rewards(tensor([1.0, 0.0]), MASK)
+    scored = Scored(rewards, tensor([0, 1]), MASK, V0, lam=lam)
+    found = gae(scored)
+    assert found[0, MASK[0].bool()].tolist() == pytest.approx(GAE[lam])
+    assert not found[0, 2:5].any()
+    # Wrong: no skip, with V on the holes (.45) or zeroed there.
+    near = torch.where(MASK[0].bool(), V0[0], tensor(0.45))
+    assert lam == 1 or no_skip(near, lam)[0] < found[0, 0] - 0.05
+    zeroed = no_skip(V0[0] * MASK[0], lam)
+    if lam == 0.95:
+        assert no_skip(near, lam)[:2] == pytest.approx([0.6598, 0.4840], abs=5e-5)
+    if lam == 0.5:
+        assert no_skip(near, lam)[:2] == pytest.approx([0.2383, 0.0766], abs=5e-5)
+        assert zeroed[:2] == pytest.approx([0.0414, -0.3172], abs=5e-5)
+
+
+def test_example_b_the_reward_is_on_the_policys_last_token():
+    """On an observation, GAE loses it without an error, and blames a paid answer."""
+    mask, half = tensor([[1.0, 1, 1, 0, 0]]), tensor([[0.5] * 5])
+    rewards = token_rewards(tensor([1.0]), mask)
+    assert rewards.tolist() == [[0, 0, 1, 0, 0]]
+    right = gae(Scored(rewards, tensor([0]), mask, half, lam=0.95))
+    assert right[0].tolist() == pytest.approx([0.45125, 0.475, 0.5, 0, 0])
+    lost = gae(Scored(rewards.roll(2), tensor([0]), mask, half, lam=0.95))
+    assert lost[0].tolist() == pytest.approx([-0.45125, -0.475, -0.5, 0, 0])
+
+
+def test_a_row_of_holes_alone_weighs_nothing():
+    mask = tensor([[1.0, 1, 0], [0, 0, 0]])
+    for normaliser in NORMALISERS.values():
+        weight = weight_by(normaliser, mask, max_length=3)
+        assert weight.isfinite().all() and not weight[1].any()
+    assert turn_index(mask)[1].tolist() == [-1, -1, -1]
