@@ -56,9 +56,7 @@ def check_estimators(run: "Run") -> None:
     row, column = (torch.arange(n, device=device) for n in (len(group), FEW))
     mask = (column <= row[:, None] % FEW).float()
     names = torch.arange(len(getattr(run.reward, "components", {})), device=device)
-    one_turn = {}
-    if hasattr(run.task, "observe"):
-        one_turn = {"states": 0 * group[:, None], "state_scores": 0 * mask[:, :2]}
+    answers = hasattr(run.task, "observe")  # then each of these has a single turn
     scored = Scored(
         rewards=token_rewards(row % 2, mask),
         group=group,
@@ -70,7 +68,8 @@ def check_estimators(run: "Run") -> None:
         weights=getattr(run.reward, "weights", None),
         logp=torch.zeros_like(mask),
         teacher_logp=torch.zeros_like(mask),
-        **one_turn,
+        states=row.new_zeros(len(row), 1) if answers else None,
+        state_scores=mask.new_zeros(len(row), 2) if answers else None,
     )
     whose = f"of {run.algorithm.name}"
     check_estimate(run.advantages(scored), mask, f"the advantages {whose}")
