@@ -73,6 +73,8 @@ def check_estimators(run: "Run") -> None:
         lam=config.lam,
         components=(row[:, None] + names) % 2 if len(names) else None,
         weights=getattr(run.reward, "weights", None),
+        logp=torch.zeros_like(mask),
+        teacher_logp=torch.zeros_like(mask),
         states=row.new_zeros(len(row), 1) if answers else None,
         state_scores=mask.new_zeros(len(row), 2) if answers else None,
     )
