@@ -25,10 +25,11 @@ class Scored:
     integers, in any order, and groups may differ in size. `mask`: 1 on response tokens.
     `values`: those of a critic, in reward units. γ and λ are those of GAE; λ may be one
     number per response, as `lam_by_length` makes them. `components`: the parts of the
-    reward, and their `weights` in it (None: 1 each). Where an answer has several turns:
-    `states` are those before each of its turns, as numbers (−1 where there is no turn),
-    and `state_scores` say how good the states before and after each turn are; see
-    `refimpl.turns`.
+    reward, and their `weights` in it (None: 1 each). `logp` and `teacher_logp`: log
+    π_old and log π_T of the tokens, with a teacher π_T, nats. Where an answer has
+    several turns: `states` are those before each of its turns, as numbers (−1 where
+    there is no turn), and `state_scores` say how good the states before and after
+    each turn are; see `refimpl.turns`.
     """
 
     rewards: Real[Tensor, " B"] | Real[Tensor, "B T"]
@@ -39,6 +40,8 @@ class Scored:
     lam: float | Float[Tensor, " B"] = 0.95
     components: Real[Tensor, "B K"] | None = None
     weights: Sequence[float] | None = None
+    logp: Float[Tensor, "B T"] | None = None
+    teacher_logp: Float[Tensor, "B T"] | None = None
     states: Int[Tensor, "B n"] | None = None
     state_scores: Float[Tensor, "B m"] | None = None
 
@@ -99,6 +102,23 @@ def leave_one_out(scored: Scored) -> Float[Tensor, " B"]:
     """
     size = group_size(scored.group).to(scored.total)
     return group_centred(scored) * (size / (size - 1))
+
+
+def leave_one_out_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
+    """Â_i = (R_i − mean_{j≠i} R_j) / (std_{j≠i} R_j + eps): NeMo-RL's default for GRPO.
+
+    The std has ddof 1, and nothing is divided where the other rewards are equal. The
+    advantages of a group need not add up to 0: of R = 1, 0, 0, 0 they are 1 and −0.577.
+    """
+    rewards, centred = scored.total, leave_one_out(scored)
+    others = (scored.group[:, None] == scored.group) & ~torch.eye(
+        len(rewards), dtype=torch.bool, device=rewards.device
+    )
+    apart = (rewards - (rewards - centred)[:, None]) ** 2  # from the others' mean
+    variance = torch.where(others, apart, 0.0).sum(1) / (others.sum(1) - 1).clamp(min=1)
+    least, most = (torch.where(others, rewards, end) for end in (torch.inf, -torch.inf))
+    equal = least.amin(1) == most.amax(1)
+    return centred / torch.where(equal, 1.0, variance.sqrt() + eps)
 
 
 def opo(scored: Scored) -> Float[Tensor, " B"]:
@@ -178,6 +198,32 @@ def gdpo(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
 
 
 gdpo.by_component = True  # type: ignore[attr-defined]  # where groups are told apart
+
+
+def distillation(scored: Scored) -> Float[Tensor, "B T"]:
+    """Â_t = log π_T − log π_old of each sampled token, without a reward.
+
+    Its expectation is −KL(π‖π_T), and Σ Â ∇log π descends this reverse KL: on-policy
+    distillation, as in MOPD (2601.02780, Eq. 8). A constant added to log π_T is not
+    harmless, since there is no baseline.
+    """
+    apart = needed(scored, "teacher_logp") - needed(scored, "logp")
+    return torch.where(needed(scored, "mask").bool(), apart.detach(), 0.0)
+
+
+def with_teacher(estimator: Callable, weight: float = 1.0) -> Callable:
+    """Return an estimator of Â + weight · (log π_T − log π_old), token by token.
+
+    slime's `--use-opd` and ms-swift have it. It is for methods without a critic.
+    """
+
+    def advantages(scored: Scored) -> Float[Tensor, "B T"]:
+        plain = estimator(scored)
+        plain = plain[:, None] if plain.ndim == 1 else plain
+        total = plain + weight * distillation(scored)
+        return torch.where(needed(scored, "mask").bool(), total, 0.0)
+
+    return advantages
 
 
 def gae(scored: Scored) -> Float[Tensor, "B T"]:
@@ -270,8 +316,11 @@ CRITIC_FREE: dict[str | None, Callable] = {
     "grpo": group_relative,
     "dr_grpo": group_centred,
     "rloo": leave_one_out,
+    "leave_one_out_std": leave_one_out_std,
     **{f.__name__: f for f in (opo, batch_std, std_of_advantages, maxrl, gdpo)},
     "reinforce_plus_plus": reinforce_plus_plus,
     "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
 }
+"""The estimators that compare rewards alone."""
+NAMED = CRITIC_FREE | {"gae": gae, "distillation": distillation}
 """The estimators that `TrainConfig.advantage` names."""

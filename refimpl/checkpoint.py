@@ -272,6 +272,11 @@ def fingerprint(model: Model, each: int = 64) -> Tensor:
     return torch.cat([torch.zeros(0).double(), *(x.cpu().double() for x in sampled)])
 
 
+def weights_read(model: Model) -> str:
+    """Name a frozen model by some of its weights."""
+    return hashlib.sha256(fingerprint(model).numpy().tobytes()).hexdigest()[:16]
+
+
 def shared(run: "Run") -> dict[str, Any]:
     """Collect everything that a run must have in common with the one it resumes."""
     settings = asdict(run.config).items()
@@ -283,6 +288,7 @@ def shared(run: "Run") -> dict[str, Any]:
         "EOS": run.tokenizer.eos_token_id,
         "REFIMPL_SALT": seeds.salt(),
         "objects": run.handed_in,
+        "teacher": run.teacher and weights_read(run.teacher),
         **{name: value for name, value in settings if name not in MAY_CHANGE},
     }
 

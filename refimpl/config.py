@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from refimpl import corrections
-from refimpl.advantages import CRITIC_FREE
+from refimpl.advantages import NAMED
 from refimpl.kl import ESTIMATORS
 from refimpl.moe.shift import Placement
 from refimpl.normalisers import NORMALISERS
@@ -28,7 +28,7 @@ from refimpl.validation import (
 
 # The names are the keys of these tables.
 Normaliser: TypeAlias = Literal[tuple(NORMALISERS)]  # type: ignore[valid-type]
-Advantage: TypeAlias = Literal[(*CRITIC_FREE, "gae")]  # type: ignore[valid-type]
+Advantage: TypeAlias = Literal[tuple(NAMED)]  # type: ignore[valid-type]
 Estimator: TypeAlias = Literal[tuple(ESTIMATORS)]  # type: ignore[valid-type]
 DType = Literal["float32", "bfloat16", "float64"]
 
@@ -113,7 +113,7 @@ class Updates:
     """how tokens are averaged, see `normalisers`; None: as the paper"""
     advantage: Advantage | None = None
     """how rewards become advantages, see `advantages`; gae: with a critic, for any
-    method; None: as the paper"""
+    method; distillation: from a teacher; None: as the paper"""
     max_length: Count | None = None
     """tokens; Dr. GRPO's constant; None: `max_new_tokens`"""
     entropy_bonus: Weight = 0.0

@@ -64,6 +64,7 @@ def train(
     sampler: Callable | None = None,
     corrections: Collection[Callable] = (),
     loss_terms: Collection[Callable] = (),
+    teacher: Model | None = None,
     hooks: Collection[Callable] = (),
     checkpoint_dir: str | Path | None = None,
     resume: bool = False,
@@ -88,6 +89,8 @@ def train(
       `lambda policy: Delayed(policy, rollouts=4)`; see `refimpl.samplers`.
     - `corrections`, `loss_terms`: objects in addition to those of `config`,
       such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
+    - `teacher`: a model whose log-probs of the sampled tokens an advantage may use, as
+      `advantage="distillation"` and `advantages.with_teacher` do.
     - `hooks`: functions f(run, step), called after every rollout.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
       continues from there, on a CPU bit for bit; `overwrite` starts again.
@@ -117,6 +120,7 @@ def train(
             sampler,
             corrections,
             loss_terms,
+            teacher,
         )
         run.progress = progress
         checkpoint.restore(run)
@@ -172,6 +176,10 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         kl = k1(old_logp, ref_logp)
         row = joined({"kl": mean_over(kl * rollout.mask, rollout.mask)}, row)
         penalty = config.beta * kl if config.kl_in == "reward" else None
+    teacher_logp = constants.get("teacher_logp")
+    if teacher_logp is not None:
+        apart = k1(old_logp, teacher_logp) * rollout.mask
+        row = joined({"teacher_kl": mean_over(apart, rollout.mask)}, row)
     # 3. Advantages, one per response (copied to its tokens below) or one per token.
     lam: float | Tensor = config.lam
     if config.lam_alpha is not None:
@@ -185,6 +193,8 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         lam=lam,
         components=drawn.component_matrix(rows),
         weights=getattr(run.reward, "weights", None),
+        logp=old_logp,
+        teacher_logp=teacher_logp,
         **turns.seen(run.task, run.tokenizer, rollout),  # {} unless the task answers
     )
     estimate = run.advantages(scored)

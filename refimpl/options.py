@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import algorithms, logprobs, models, samples
-from refimpl.advantages import CRITIC_FREE, gae
+from refimpl.advantages import CRITIC_FREE, NAMED, gae
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.config import TrainConfig
 from refimpl.corrections import WEIGHING
@@ -58,8 +58,8 @@ class Run:
     """The objects of a training run.
 
     `config` includes the settings that the method's paper prescribes, and
-    `hyperparameters` have been checked. `critic` and `reference` are None in a run that
-    does not need them.
+    `hyperparameters` have been checked. `critic`, `reference` and `teacher` are None in
+    a run that does not need them.
     """
 
     algorithm: Algorithm
@@ -71,6 +71,7 @@ class Run:
     model: Model
     critic: Model | None
     reference: Model | None
+    teacher: Model | None
     optimizer: torch.optim.Optimizer
     history: History
     # The steps of `loop`
@@ -108,8 +109,8 @@ class Run:
 
         Returns them under their names in `Batch` or `Rollout`. log π_old comes from a
         pass of the training model if the sampler's log-probs cannot stand for it, or if
-        the experts of that pass are replayed (R2). log π_ref and V come from models of
-        their own.
+        the experts of that pass are replayed (R2). log π_ref, log π_T and V come from
+        models of their own.
         """
         fixed: dict[str, Tensor] = {}
         if self.reads_old:
@@ -121,6 +122,8 @@ class Run:
                 fixed |= routing.visits(len(rollout))._asdict()
         if self.reference is not None:
             fixed["ref_logp"], _ = self.log_probs_of(self.reference, rollout)
+        if self.teacher is not None:
+            fixed["teacher_logp"], _ = self.log_probs_of(self.teacher, rollout)
         if self.critic is not None:
             fixed["old_values"] = self.values(rollout)
         return fixed
@@ -182,6 +185,7 @@ def prepare(
     sampler: Callable | None = None,
     corrections: Collection[Callable] = (),
     loss_terms: Collection[Callable] = (),
+    teacher: Model | None = None,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`).
 
@@ -213,7 +217,7 @@ def prepare(
     reward = task.reward if reward is None else reward
     check_rows(reward, rows, OFFERED)
     check_rows(task.reward, held_out, OFFERED_ANYWHERE)
-    estimator = CRITIC_FREE.get(config.advantage, method.advantages)
+    estimator = NAMED.get(config.advantage, method.advantages)
     if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
         raise UserError(
             f"the advantages of {estimator.__name__} need a reward with components, as "
@@ -267,6 +271,7 @@ def prepare(
         model=model,
         critic=critic,
         reference=None,
+        teacher=None,
         optimizer=optimizer_for(model, critic, config),
         history=History(method.name, model=model),
         fill_batch=fill_batch_for(config),
@@ -285,19 +290,24 @@ def prepare(
     run.reads_old |= config.replay == "R2"
     if critic is not None:
         run.value = Value(run.values, config.value_clip)
-    run.loss_terms = [*loss_terms_for(run), *loss_terms]
-    for i, term in enumerate(run.loss_terms):
-        if hasattr(term, "state_dict"):  # each run begins with a state of its own
-            run.loss_terms[i] = copy.copy(term)
+    terms = [*loss_terms_for(run), *loss_terms]
+    run.loss_terms = fresh(terms)
     balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
     # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
     # Load balancing alone is computed on the rows that get a pass anyway.
     run.zero_advantage_rows_matter |= not all(balances)
     if config.beta > 0 or any(isinstance(term, KL) for term in run.loss_terms):
         run.reference = models.frozen_copy(model)
+    if teacher is not None:
+        if models.vocabulary(teacher) != models.vocabulary(model):
+            raise UserError("the teacher must have the policy's vocabulary")
+        run.teacher = models.frozen_copy(teacher).to(device, dtype)
+    elif config.advantage == "distillation":
+        raise UserError("advantage='distillation' needs train(…, teacher=model)")
     own = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
     if own or corrections or loss_terms:
         rehearse(run, prompts[:2])
+        run.loss_terms = fresh(terms)
     # A checkpoint compares these names: a resumed run must be given the same objects.
     extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
     run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in extras]
@@ -312,6 +322,11 @@ def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
     if config.advantage != "gae":
         return method
     return replace(method, critic=True, advantages=gae)
+
+
+def fresh(terms: list[Term]) -> list[Term]:
+    """Copy those that remember something, so that every run begins anew."""
+    return [copy.copy(x) if hasattr(x, "state_dict") else x for x in terms]
 
 
 def fill_batch_for(config: TrainConfig) -> Callable:
@@ -442,7 +457,8 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
 
 def check_sizes(config: TrainConfig, method: Algorithm) -> None:
     """Raise `UserError` on a group, or a number of updates, that is too small."""
-    alone = method.critic or config.advantage == "reinforce_plus_plus"
+    single = ("reinforce_plus_plus", "distillation")
+    alone = method.critic or config.advantage in single
     if config.group_size < 2 and (config.dynamic_sampling or not alone):
         name = "dynamic_sampling" if alone else method.name
         raise UserError(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from refimpl import corrections, moe, normalisers
-from refimpl.advantages import CRITIC_FREE, Scored, gae, lam_by_length, whiten
+from refimpl.advantages import NAMED, Scored, gae, lam_by_length, whiten
 from refimpl.algorithms import Algorithm, value_loss
 from refimpl.config import TrainConfig
 from refimpl.kl import ESTIMATORS
@@ -100,11 +100,20 @@ def answers(algorithm: Algorithm, config: TrainConfig, given: Inputs) -> list[Te
 def _advantages(algorithm, config, given: Inputs) -> tuple[Tensor, Tensor | None]:
     """Advantages as the trainer computes them, and targets if there is a critic."""
     values = given.values if algorithm.critic else None
-    estimator = CRITIC_FREE.get(config.advantage, algorithm.advantages)
+    estimator = NAMED.get(config.advantage, algorithm.advantages)
     lam = config.lam
     if config.lam_alpha is not None:
         lam = lam_by_length(given.mask, config.lam_alpha)
-    scored = Scored(given.rewards, given.group, given.mask, values, config.gamma, lam)
+    scored = Scored(
+        given.rewards,
+        given.group,
+        given.mask,
+        values,
+        config.gamma,
+        lam,
+        logp=given.logp,
+        teacher_logp=given.logp + given.z.flip(0),
+    )
     advantages = estimator(scored)
     if values is None:
         return advantages, None

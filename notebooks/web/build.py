@@ -71,7 +71,7 @@ def with_flags(page: Page) -> Page:
         r'(<h2 id="elsewhere">.*?</h2>|<summary>Settings in TRL and verl</summary>)'
     )
     return replace(
-        page, body=re.sub(heading, rf"\1<p>In ten engines: {link}</p>", page.body)
+        page, body=re.sub(heading, rf"\1<p>In fourteen engines: {link}</p>", page.body)
     )
 
 
@@ -98,7 +98,7 @@ def made(chapters: list[Page]) -> list[Page]:
             "Which flag gives this loss?",
             flags.body(),
             LOOK_UP,
-            summary="The settings by which ten engines compute each method's loss.",
+            summary="The settings by which fourteen engines compute each method's loss.",
         ),
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),

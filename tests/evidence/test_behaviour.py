@@ -63,7 +63,7 @@ SWITCHES = [
     *(("rspo", x) for x in ({"router_shift": False}, {"placement": "after_clip"})),
     *(("ppo", {name: 0.9}) for name in ("lam", "gamma", "value_clip", "lam_critic")),
     *(("ppo", x) for x in ({"lam_alpha": 1.5}, {"whiten": False})),
-    ("grpo", {"advantage": "gae"}),
+    *(("grpo", {"advantage": name}) for name in ("gae", "distillation")),
 ]
 
 

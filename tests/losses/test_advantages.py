@@ -14,23 +14,26 @@ from refimpl.advantages import (
     CRITIC_FREE,
     Scored,
     batch_std,
+    distillation,
     gae,
     gdpo,
     group_centred,
     group_relative,
     lam_by_length,
     leave_one_out,
+    leave_one_out_std,
     maxrl,
     opo,
     reinforce_plus_plus,
     reinforce_plus_plus_baseline,
     std_of_advantages,
     whiten,
+    with_teacher,
 )
 from tests.losses.batches import EXACT, NAN, mask_of
 
 pytestmark = pytest.mark.usefixtures("float64")
-BASELINES = group_relative, group_centred, leave_one_out, maxrl
+BASELINES = group_relative, group_centred, leave_one_out, leave_one_out_std, maxrl
 baselines = pytest.mark.parametrize("function", BASELINES)
 
 
@@ -89,6 +92,76 @@ def test_whole_numbers_and_rewards_per_token_are_welcome(function):
     by_token = tensor([[0.5, 0.5], [-1.0, 1.0], [0.0, 0.0], [2.0, -1.0]])
     scored = Scored(by_token, torch.zeros(4, dtype=torch.long), torch.ones(4, 2))
     assert_close(function(scored), exact, **EXACT)
+
+
+def test_leave_one_out_std_by_hand():
+    """NeMo-RL's: mean and std of the others, which divides by neither 0 nor nothing."""
+    third = 1 / math.sqrt(3)
+    for rewards, expected in (
+        ([1, 0, 0, 0], [1, -third, -third, -third]),  # with the std of all: ±1.5, −.5
+        ([1, 1, 0, 0], [2 * third, 2 * third, -2 * third, -2 * third]),
+        ([1, 1, 1, 0], [third, third, third, -1]),
+        ([0.1, 0.1, 0.1, 0.4], [-third, -third, -third, 0.3]),
+        ([3, 1], [2, -2]),
+    ):
+        rewards = tensor(rewards).double()
+        found = leave_one_out_std(one_group(rewards))
+        assert found.tolist() == pytest.approx(expected, abs=1e-4)
+        both = torch.cat([tensor([0.5, 9.0]), rewards, tensor([2.0])])
+        group = tensor([3, 3] + [0] * len(rewards) + [3])
+        found = leave_one_out_std(Scored(both, group))[2:-1]
+        assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_two_ways_to_add_two_rewards_by_hand():
+    """Format 1 1 0 0 and accuracy 1 0 0 0: sum then normalise, or GDPO."""
+    parts = tensor([[1.0, 1, 0, 0], [1, 0, 0, 0]]).T
+    scored = replace(one_group(parts.sum(-1)), components=parts)
+    found = group_relative(scored).tolist()
+    assert found == pytest.approx([1.3056, 0.2611, -0.7833, -0.7833], abs=1e-4)
+    found = gdpo(scored).tolist()
+    assert found == pytest.approx([1.3321, 0.2061, -0.7691, -0.7691], abs=1e-4)
+    # Pairs of answers that differ in both parts, and in one: alike when summed. GDPO
+    # tells them apart across prompts, but a batch of one group does not.
+    parts = tensor([[0.0, 0], [1, 1], [0, 0], [0, 1]])
+    pairs = Scored(parts.sum(-1), tensor([0, 0, 1, 1]), components=parts)
+    root = math.sqrt(0.5)
+    assert group_relative(pairs).tolist() == pytest.approx([-root, root] * 2, abs=1e-5)
+    found = gdpo(pairs).tolist()
+    assert found == pytest.approx([-1.0954, 1.0954, -0.5477, 0.5477], abs=1e-4)
+    for rows in (slice(0, 2), slice(2, 4)):
+        alone = replace(one_group(parts[rows].sum(-1)), components=parts[rows])
+        assert gdpo(alone).tolist() == pytest.approx([-root, root], abs=1e-5)
+    # One right answer, three others well-formed, of eight: paid alike when summed.
+    wide = tensor([[0.0, 1], *[[1, 0]] * 3, *[[0, 0]] * 4])
+    scored = replace(one_group(wide.sum(-1)), components=wide)
+    assert group_relative(scored)[:2].tolist() == pytest.approx([0.9354] * 2, abs=1e-4)
+    found = gdpo(scored)[:2].tolist()
+    assert found == pytest.approx([1.4717, 0.7181], abs=1e-4)
+    # Under GDPO a reward's scale changes nothing, its weight does.
+    small = replace(scored, components=wide * tensor([0.1, 1.0]))
+    assert gdpo(small)[:2].tolist() == pytest.approx(found, abs=1e-4)
+    light = gdpo(replace(scored, weights=(0.1, 1.0)))[:2].tolist()
+    assert light == pytest.approx([2.4630, -0.2387], abs=1e-4)
+
+
+def test_a_teacher_says_how_much_likelier_each_token_is():
+    """Right way round, 0 on holes, a constant; and κ times it on top of Â."""
+    teacher = tensor([[-0.5, -2.0, 9.0, -0.1, -1.0]])
+    logp = tensor([[-1.0, -0.5, NAN, -0.1, -3.0]], requires_grad=True)
+    mask = tensor([[1.0, 1, 0, 1, 1]])
+    given = {"mask": mask, "logp": logp, "teacher_logp": teacher}
+    scored = Scored(tensor([1.0]), tensor([0]), **given)
+    found = distillation(scored)
+    assert found[0].tolist() == pytest.approx([0.5, -1.5, 0, 0, 2])
+    assert not found.requires_grad
+    for kappa, expected in ((1.0, [1.5, -0.5, 0, 1, 3]), (0.5, [1.25, 0.25, 0, 1, 2])):
+        both = with_teacher(lambda s: s.total, kappa)(scored)
+        assert both[0].tolist() == pytest.approx(expected)
+    same = replace(scored, teacher_logp=logp.detach())
+    assert not distillation(same).any()
+    with pytest.raises(UserError, match="looks at teacher_logp"):
+        distillation(replace(scored, teacher_logp=None))
 
 
 PAID, GROUP = tensor([1.0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), torch.arange(12) // 4

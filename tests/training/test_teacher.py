@@ -1,0 +1,70 @@
+"""A frozen teacher beside the reference: distillation as an advantage."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from course.distillation import distil
+from refimpl import ALGORITHMS, UserError, collect
+from refimpl.advantages import group_relative, with_teacher
+from refimpl.logprobs import log_probs
+from refimpl.models import build
+from tests.worlds import (
+    SMALL,
+    TOKENIZER,
+    fixed_noise,
+    prepared,
+    random_model,
+    same_weights,
+    small_run,
+    warm_model,
+)
+
+TAUGHT = {"advantage": "distillation", "hyperparameters": {"correct": True}}
+
+
+def test_it_is_chapter_17s_loop():
+    """Which took a run apart to put log π_T − log π_old in place of its advantages."""
+    one = small_run("reinforce", model=random_model(), teacher=warm_model(), **TAUGHT)
+    config = replace(SMALL, hyperparameters={"correct": True})
+    given = {"model": random_model(), "tokenizer": TOKENIZER}
+    other = distil.distil(distil.one(warm_model()), config, **given)
+    assert same_weights(one.model, other.model)
+    assert one["teacher_kl"] == pytest.approx(other["kl"], rel=1e-5)
+    assert one["teacher_kl"][-1] < one["teacher_kl"][0]
+
+
+def test_kappa_times_the_teacher_on_top_of_a_group():
+    method = replace(ALGORITHMS["grpo"], advantages=with_teacher(group_relative, 0.5))
+    given = {"reward": fixed_noise, "model": random_model()}
+    run = prepared(method, **given)
+    run.teacher = warm_model()
+    batch, _ = collect(run, 0)
+    plain, _ = collect(prepared(**given), 0)
+    teacher_logp, _ = log_probs(warm_model(), batch.rollout)
+    apart = (teacher_logp - batch.old_logp) * batch.mask
+    wanted = (plain.advantages + 0.5 * apart) * batch.mask
+    assert torch.allclose(batch.advantages, wanted, atol=1e-5)
+
+
+def test_a_group_of_one_a_missing_teacher_and_another_vocabulary():
+    alone = {"group_size": 1, "teacher": warm_model(), **TAUGHT}
+    assert len(small_run("reinforce", rollouts=1, **alone)) == 1
+    with pytest.raises(UserError, match="needs train"):
+        prepared("grpo", advantage="distillation")
+    other = build("tiny", TOKENIZER, 0)
+    other.resize_token_embeddings(len(TOKENIZER) + 8)
+    with pytest.raises(UserError, match="teacher must have the policy's vocabulary"):
+        small_run(teacher=other)
+
+
+def test_a_run_is_resumed_with_its_teacher(tmp_path):
+    given = {"teacher": warm_model(), "model": random_model(), **TAUGHT}
+    whole = small_run("reinforce", rollouts=2, **given)
+    small_run("reinforce", rollouts=1, checkpoint_dir=tmp_path, **given)
+    again = given | {"checkpoint_dir": tmp_path, "resume": True, "rollouts": 2}
+    with pytest.raises(UserError, match="teacher was"):
+        small_run("reinforce", **again | {"teacher": random_model(1)})
+    resumed = small_run("reinforce", **again)
+    assert resumed == whole and same_weights(resumed.model, whole.model)
