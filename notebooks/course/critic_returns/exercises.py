@@ -5,7 +5,7 @@ import torch
 from course.kit.exercise import Exercise
 
 
-def advantages_and_targets(reward, values, lam, lam_critic=1.0):
+def two_lambdas(reward, values, lam, lam_critic=1.0):
     """GAE with λ for the policy; Â + V with λ_critic for the critic."""
     return torch.stack(
         [_gae(reward, values, lam), _targets(reward, values, lam_critic)]
@@ -61,9 +61,9 @@ _VALUES = torch.tensor([0.2, 0.4, 0.5, 0.7, 0.9]).double()
 
 TYPED = (
     Exercise(
-        "19.advantages_and_targets",
+        "19.two_lambdas",
         minutes=15,
-        solution=advantages_and_targets,
+        solution=two_lambdas,
         also=(_by_sums,),
         cases=(
             (1.0, _VALUES, 0.8),
