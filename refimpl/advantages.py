@@ -110,14 +110,13 @@ def leave_one_out_std(scored: Scored, eps: float = 1e-6) -> Float[Tensor, " B"]:
     The std has ddof 1, and nothing is divided where the other rewards are equal. The
     advantages of a group need not add up to 0: of R = 1, 0, 0, 0 they are 1 and −0.577.
     """
-    rewards, centred = scored.total, leave_one_out(scored)
-    others = (scored.group[:, None] == scored.group) & ~torch.eye(
-        len(rewards), dtype=torch.bool, device=rewards.device
-    )
-    apart = (rewards - (rewards - centred)[:, None]) ** 2  # from the others' mean
-    variance = torch.where(others, apart, 0.0).sum(1) / (others.sum(1) - 1).clamp(min=1)
-    least, most = (torch.where(others, rewards, end) for end in (torch.inf, -torch.inf))
-    equal = least.amin(1) == most.amax(1)
+    rewards, group, centred = scored.total, scored.group, leave_one_out(scored)
+    others = (group[:, None] == group).fill_diagonal_(False)
+    # Each row compares its own others with their mean.
+    apart = torch.where(others, rewards - (rewards - centred)[:, None], 0.0)
+    variance = (apart**2).sum(1) / (others.sum(1) - 1).clamp(min=1)
+    least = torch.where(others, rewards, torch.inf).amin(1)
+    equal = least == torch.where(others, rewards, -torch.inf).amax(1)
     return centred / torch.where(equal, 1.0, variance.sqrt() + eps)
 
 

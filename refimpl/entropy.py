@@ -2,17 +2,10 @@
 
     train("grpo", corrections=[TopEntropy(0.2)], loss_terms=[AdaptiveEntropy()])
 
-| object | hand in as | elsewhere |
-|---|---|---|
-| `TopEntropy` | correction | TRL and ms-swift: `top_entropy_quantile` |
-| `ClipCov` | correction | verl and SkyRL: `clip_cov` |
-| `KLCov` | loss term | verl and SkyRL: `kl_cov` |
-| `AdaptiveEntropy` | loss term | TRL: `use_adaptive_entropy` |
-
+`TopEntropy` and `ClipCov` are corrections, `KLCov` and `AdaptiveEntropy` loss terms.
 The first three compare the tokens of a whole mini-batch, by numbers of the rollout:
 entropies, log π_old and advantages. So the size of a micro-batch changes nothing, and
-each is exact at the first update. Engines take the current policy's numbers, and some
-compare the tokens of a micro-batch.
+they are exact at the first update. Engines take the current policy's numbers.
 """
 
 from dataclasses import dataclass, field
@@ -22,22 +15,29 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from refimpl import seeds
-from refimpl.history import Metrics
 from refimpl.importance import log_ratio
 from refimpl.logprobs import Reading
 from refimpl.loss_terms import Added, LossInputs
 from refimpl.rollout import Batch
 from refimpl.validation import checked
 
-ROUNDING = 1e-4
-"""|log r| in nats up to which it is noise."""
+
+class Keeps:
+    """A correction: weight · 1[kept]. Dropped tokens still count in the average."""
+
+    def kept(self, mini: Batch) -> Bool[Tensor, "B T"]:
+        """True at the tokens that are trained on."""
+        raise NotImplementedError
+
+    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
+        return inputs._replace(weight=inputs.weight * part.of_whole(self.kept))
 
 
 @checked
-class TopEntropy:
+class TopEntropy(Keeps):
     """Train on the `share` of tokens with the highest entropy (2506.01939).
 
-    The others still count in the average. KL and bonus stay on all tokens.
+    KL and bonus stay on all tokens. TRL and ms-swift: `top_entropy_quantile`.
     """
 
     share: float = 0.2
@@ -48,40 +48,29 @@ class TopEntropy:
         own = entropy.masked_fill(~mini.mask.bool(), torch.nan)
         return entropy >= torch.nanquantile(own, 1 - self.share)
 
-    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
-        return inputs._replace(weight=inputs.weight * part.of_whole(self.kept))
-
 
 def covariance(mini: Batch) -> Float[Tensor, "B T"]:
     """C = (Â − mean Â)(log π − mean log π), means over tokens with a loss; 0 elsewhere.
 
-    Its mean is the covariance by which a step lowers the entropy (2505.22617, Theorem
-    1). It is large for a likely good token, and as large for a rare bad one.
+    A step lowers the entropy by about the mean of C (2505.22617). C is large for a
+    likely good token, and as large for a rare bad one.
     """
-    mask = mini.mask.bool()
-    a, logp = (
-        torch.where(mask, x - x[mask].mean(), 0.0)
-        for x in (mini.advantages, mini.old_logp)
-    )
+    mask, given = mini.mask.bool(), (mini.advantages, mini.old_logp)
+    a, logp = (torch.where(mask, x - x[mask].mean(), 0.0) for x in given)
     return a * logp
 
 
-def count(share: float, mini: Batch) -> int:
-    """Return a share of the mini-batch's tokens, at least 1."""
-    return max(int(share * mini.mask.sum()), 1)
-
-
-def largest(x: Tensor, n: int) -> Bool[Tensor, "B T"]:
-    """True at the n largest numbers."""
-    top = x.flatten().topk(n).indices
+def largest(x: Tensor, share: float, mini: Batch) -> Bool[Tensor, "B T"]:
+    """True at the largest numbers: of a share of the tokens, and at least of one."""
+    top = x.flatten().topk(max(int(share * mini.mask.sum()), 1)).indices
     return torch.zeros_like(x).flatten().scatter(0, top, 1.0).view_as(x).bool()
 
 
 @checked
-class ClipCov:
-    """Leave out a few tokens, drawn among those with `low` < C < `high` (2505.22617).
+class ClipCov(Keeps):
+    """Drop a few tokens, drawn among those with `low` < C < `high` (2505.22617).
 
-    A token that a clip stops has no gradient to lose; engines do not draw it.
+    verl and SkyRL (`clip_cov`) do not draw a token that a clip stops already.
     """
 
     share: float = 2e-4
@@ -90,17 +79,12 @@ class ClipCov:
     seed: int = 0
 
     def kept(self, mini: Batch) -> Bool[Tensor, "B T"]:
-        """False at the tokens that are drawn."""
+        """False at the tokens that are drawn, the same for every micro-batch."""
         c = covariance(mini)
         able = (c > self.low) & (c < self.high)
-        # The same draw for every micro-batch, and in a resumed run.
         purpose = seeds.seed_for(self.seed, int(mini.rollout.ids.sum()), "clip-cov")
         order = torch.rand(c.shape, generator=seeds.generator(purpose)).to(c.device)
-        drawn = largest(order.masked_fill(~able, -1), count(self.share, mini))
-        return ~(drawn & able)
-
-    def __call__(self, part: Batch, reading: Reading, inputs: LossInputs) -> LossInputs:
-        return inputs._replace(weight=inputs.weight * part.of_whole(self.kept))
+        return ~(largest(order.masked_fill(~able, -1), self.share, mini) & able)
 
 
 @checked
@@ -108,8 +92,8 @@ class KLCov:
     """+ β Σ weight · |log r|, on the tokens with the largest C (2505.22617).
 
     The paper's loss has no clip: give GRPO bounds that are never reached. With one
-    update per rollout log r is 0, and so is the term. `share` is 2e-4 in verl, 2e-3 in
-    a script of the authors, and 0.2 in SkyRL.
+    update per rollout the term does nothing. `share` is 2e-4 in verl (`kl_cov`), 2e-3
+    in a script of the authors, and 0.2 in SkyRL.
     """
 
     share: float = 2e-4
@@ -117,14 +101,14 @@ class KLCov:
 
     def chosen(self, mini: Batch) -> Bool[Tensor, "B T"]:
         """True at the tokens with the largest C."""
-        c = covariance(mini).masked_fill(~mini.mask.bool(), -torch.inf)
-        return largest(c, count(self.share, mini)) & mini.mask.bool()
+        mask = mini.mask.bool()
+        c = covariance(mini).masked_fill(~mask, -torch.inf)
+        return largest(c, self.share, mini) & mask
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         far = log_ratio(reading.logp, part.old_logp, part.mask).abs()
-        # Where the sampler's log-probs stand for π_old, a rounding error has a sign,
-        # and would be pulled on with all of β.
-        far = far.where(far > ROUNDING, 0.0)
+        # Where the sampler's log-probs stand for π_old, rounding is no distance.
+        far = far.where(far > 1e-4, 0.0)
         return self.beta * (far * part.of_whole(self.chosen) * weight).sum(), {}
 
 
@@ -132,9 +116,8 @@ class KLCov:
 class AdaptiveEntropy:
     """− c Σ weight · H, with a c that grows by `step` while H ≤ `target`, else shrinks.
 
-    Skywork-OR1 (2505.22312), with TRL's defaults. Both c and the question if the bonus
-    is on (H ≤ `target`) are those of the update before. H is a mean over tokens, nats.
-    A run begins with c = 0, and its checkpoints hold c.
+    Skywork-OR1 (2505.22312), with TRL's defaults. c, and the H that must be ≤ `target`
+    for the bonus to act, are those of the update before. A run begins with c = 0.
     """
 
     target: float = 0.2
@@ -147,11 +130,11 @@ class AdaptiveEntropy:
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         self.now += (reading.entropy.detach() * part.mask).sum() / part.tokens
         applied = self.c if self.last <= self.target else 0.0
-        metrics: Metrics = {"entropy_coefficient": weight.new_tensor(applied)}
-        return -applied * (reading.entropy * weight).sum(), metrics
+        bonus = -applied * (reading.entropy * weight).sum()
+        return bonus, {"entropy_coefficient": weight.new_tensor(applied)}
 
     def end_update(self) -> None:
-        """Move c once all micro-batches of an update were seen."""
+        """Move c, once all micro-batches of an update were seen."""
         self.last, self.now = float(self.now), 0.0
         move = self.step if self.last <= self.target else -self.step
         self.c = min(max(self.c + move, 0.0), self.most)
@@ -161,5 +144,5 @@ class AdaptiveEntropy:
         return {"c": self.c, "last": self.last}
 
     def load_state_dict(self, saved: dict[str, float]) -> None:
-        """Go on from what a checkpoint kept."""
+        """Go on from a checkpoint."""
         self.c, self.last = saved["c"], saved["last"]

@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from refimpl import advantages, normalisers, seeds, turns
-from refimpl.advantages import Scored
+from refimpl.advantages import Scored, lam_by_length
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
 from refimpl.config import TrainConfig
@@ -181,16 +181,14 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         apart = k1(old_logp, teacher_logp) * rollout.mask
         row = joined({"teacher_kl": mean_over(apart, rollout.mask)}, row)
     # 3. Advantages, one per response (copied to its tokens below) or one per token.
-    lam: float | Tensor = config.lam
-    if config.lam_alpha is not None:
-        lam = advantages.lam_by_length(rollout.mask, config.lam_alpha)
+    by_length = config.lam_alpha and lam_by_length(rollout.mask, config.lam_alpha)
     scored = Scored(
         rewards=token_rewards(drawn.paid[rows], rollout.mask, penalty),
         group=rollout.group,
         mask=rollout.mask,
         values=old_values,
         gamma=config.gamma,
-        lam=lam,
+        lam=config.lam if by_length is None else by_length,
         components=drawn.component_matrix(rows),
         weights=getattr(run.reward, "weights", None),
         logp=old_logp,
@@ -206,23 +204,34 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
         estimate = estimate[:, None].expand_as(rollout.mask)
     targets = None
     if old_values is not None:
-        # The targets come before whitening, because a critic predicts raw returns. With
-        # λ = 1 they are the returns, however wrong V is.
-        returns = advantages.gae(replace(scored, lam=1.0)) + old_values
-        known = explained_variance(old_values, returns, rollout.mask)
+        estimate, targets, known = with_targets(run, scored, estimate)
         row = joined({"explained_var": known}, row)
-        targets = estimate + old_values
-        if config.lam_critic is not None:
-            own = replace(scored, lam=config.lam_critic)
-            targets = advantages.gae(own) + old_values
-        if config.whiten:
-            estimate = advantages.whiten(estimate, rollout.mask)
     mask = rollout.mask
     if config.overlong_filtering:
         # Truncated responses have no loss, but their rewards stay in the baseline.
         mask = mask * ~rollout.truncated[:, None]
     batch = Batch(rollout, mask, old_logp, estimate, ref_logp, old_values, targets)
     return batch, joined({"sampling/rounds": float(rounds)}, mismatch, row)
+
+
+def with_targets(run: Run, scored: Scored, estimate: Tensor) -> tuple:
+    """Return the advantages, whitened, what a critic is to learn, and what it knows.
+
+    The targets come before whitening, because a critic predicts raw returns. With
+    `lam_critic` = 1 they are the returns, however wrong V is.
+    """
+
+    def target(lam: float) -> Tensor:
+        return advantages.gae(replace(scored, lam=lam)) + scored.values
+
+    config = run.config
+    known = explained_variance(scored.values, target(1.0), scored.mask)
+    targets = estimate + scored.values
+    if config.lam_critic is not None:
+        targets = target(config.lam_critic)
+    if config.whiten:
+        estimate = advantages.whiten(estimate, scored.mask)
+    return estimate, targets, known
 
 
 def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:

@@ -98,7 +98,7 @@ def made(chapters: list[Page]) -> list[Page]:
             "Which flag gives this loss?",
             flags.body(),
             LOOK_UP,
-            summary="The settings by which fourteen engines compute each method's loss.",
+            summary="How to set fourteen engines to compute each method's loss.",
         ),
         ledger.page(LOOK_UP),
         bibliography.page(LOOK_UP),

@@ -1,4 +1,4 @@
-"""Which flag gives this loss: every method in fourteen engines, as a table and as a page.
+"""Which flag gives this loss: every method in 14 engines, as a table and as a page.
 
 Every cell was read in a source of November 2026 and stands in `notebooks/methods.toml`.
 TRL's and verl's losses were run against the bridges of `refimpl.interop`

@@ -5,27 +5,20 @@
 
 **Changed against GLM-5:** Â is GAE's with a critic, so a prompt needs no group. The
 advantages have λ = 1 − 1/(1.5 l) for a response of l tokens, the critic's targets λ = 1
-(they are the returns). The critic makes two steps per step of the policy, with its
-attention frozen. A mask with holes gives the paper's GAE that skips observations.
+(the returns). The critic makes two steps per step of the policy, its attention frozen.
 
-**Bounds.** ε is a distance from 1: 0.3 and 5.0 keep ratios from 0.7 to 6 (mathematics,
-the default here); `epsilon_low=0.8, epsilon_high=3.0` keep 0.2 to 4 (code).
+**Bounds.** ε 0.3 and 5.0 keep ratios from 0.7 to 6 (mathematics, the default here);
+`epsilon_low=0.8, epsilon_high=3.0` keep 0.2 to 4 (code).
 
-**Settings that are yours.** The paper has `group_size=1` with 128 prompts, and a critic
-that was trained before, with 5 times the policy's learning rate. Here
-`critic_warmup=10` trains it while the policy waits.
+**Settings that are yours.** The paper has `group_size=1`, 128 prompts, and a critic
+that was trained before, at 5 times the policy's rate. Here `critic_warmup` trains it.
 
-**Not stated, or disputed.** We could not read the paper itself, only notes that quote
-it and agree with each other. They do not settle
-
-- the stop-gradient (as in GLM-5 here; without it every sign is turned where π < 1/e),
-  the denominator (all tokens here, not those that are kept), γ (1 here);
-- α: 1.5 here; VAPO, which the length rule is from, has 0.05; and if l counts
-  observations (not here: a response's length is what the policy wrote);
-- whitening (on here, as in a public script), the value loss and its clip (PPO's here);
-- if "10-step warm-up" is of the learning rate or of the critic alone (off here);
-- what is frozen in a dense model (attention alone here, norms and embeddings learn),
-  and if attention is frozen before RL as well (here it always is).
+**Not stated, or disputed.** We know the paper from notes that quote it, which leave
+open: the stop-gradient (here as in GLM-5; without it a sign turns where π < 1/e); the
+denominator (here all tokens, kept or not) and γ (here 1); α (1.5 here, VAPO's is 0.05)
+and if l counts observations (not here); whitening (on here), the value loss and its
+clip (PPO's here); if "10-step warm-up" means the learning rate or the critic alone (off
+here); what is frozen in a dense model (here attention), and from when (here always).
 """
 
 from refimpl.advantages import gae

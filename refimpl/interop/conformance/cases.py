@@ -109,6 +109,7 @@ VARIED: dict[str, tuple[dict[str, float], ...]] = {
     "dppo_kl": ({"delta_low": 0.01, "delta_high": 0.02}, {"max_ratio": 1.5}),
     "ipo": ({"delta": 0.1, "tau": 1e-3},),
     "glm5": ({"epsilon_low": 0.2, "epsilon_high": 0.28},),
+    "sao": ({"epsilon_low": 0.8, "epsilon_high": 3.0},),
     "vespo": ({"k_pos": 1.0, "lambda_pos": 1.0, "k_neg": 2.0, "lambda_neg": 2.0},),
     "luspo": ({"epsilon_low": 0.03, "epsilon_high": 0.04},),
     "minirl": ({"epsilon_low": 0.1, "epsilon_high": 0.1},),
