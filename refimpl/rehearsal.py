@@ -39,13 +39,19 @@ def rehearse(run: "Run", prompts: list[str]) -> None:
     for term in run.loss_terms:
         check_call("a term of the loss", term, "part", "reading", "weight")
     check_estimators(run)
+    own = run.log_probs is not logprobs.log_probs
+    objects = [*run.corrections, *run.loss_terms]
+    if not (own or objects):
+        return
     settings = run.config.sampling
     settings |= {"max_new_tokens": min(FEW, run.config.max_new_tokens)}
     policy = Policy(run.model, run.config.dtype, records=run.records_routing)
     with one_thread(run.model), torch.enable_grad():
         rollout = policy.respond(run.tokenizer, prompts, 0, 0, group_size=2, **settings)
-        check_reader(run, rollout)
-        check_objects(run, rollout)
+        if own:
+            check_reader(run, rollout)
+        if objects:
+            check_objects(run, rollout)
 
 
 def check_estimators(run: "Run") -> None:
@@ -53,12 +59,13 @@ def check_estimators(run: "Run") -> None:
     config, device = run.config, run.model.device
     group = torch.arange(config.prompts_per_rollout, device=device)
     group = group.repeat_interleave(config.group_size)
-    row, column = (torch.arange(n, device=device) for n in (len(group), FEW))
-    mask = (column <= row[:, None] % FEW).float()
+    longest = min(FEW, config.max_new_tokens)
+    row, column = (torch.arange(n, device=device) for n in (len(group), longest))
+    mask = (column <= row[:, None] % longest).float()
     names = torch.arange(len(getattr(run.reward, "components", {})), device=device)
     answers = hasattr(run.task, "observe")  # then each of these has a single turn
     scored = Scored(
-        rewards=token_rewards(row % 2, mask),
+        rewards=token_rewards((row % 2).to(mask), mask),
         group=group,
         mask=mask,
         values=torch.zeros_like(mask),

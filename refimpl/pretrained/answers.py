@@ -5,7 +5,6 @@
 The reward functions have TRL's signature and need a column `answer`.
 """
 
-import functools
 import re
 from collections.abc import Callable, Collection
 from decimal import Decimal, InvalidOperation
@@ -20,6 +19,9 @@ Extract = Literal["whole", "last", "tag"]
 
 HABITS = ("bare", "equation", "sentence", "other")
 MATHEMATICS: tuple[str, str, dict] = ("math_verify", "", {})
+TEXT, FORMULA = "text", "formula"
+_kinds: dict[str, str] = {}
+"""How each reference is compared: `TEXT`, `FORMULA`, or why it cannot be."""
 
 
 @guarded
@@ -40,22 +42,29 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
     text = completion.strip()
     if how != "last":
         text = notation.in_tag(text) if how == "tag" else text
-        boxed = notation.in_box(text) if text.startswith("\\boxed") else None
+        boxed = notation.in_boxes(text)[0] if text.startswith("\\boxed") else None
         return boxed if boxed and text.endswith("}") else text
-    (text, is_marked), reference = notation.marked(text), str(answer).strip()
-    if not is_marked:
+    (text, is_marked), reference = notation.final(text), str(answer).strip()
+    if not is_marked and "\n" not in reference:
         text = notation.affirmed(text, reference)
     if notation.is_number(reference):
         numbers = notation.numbers(text, reference)
         return numbers[-1] if numbers else ""
-    if len(reference.splitlines()) > 1:
-        return notation.last_lines(text, reference)
-    last = notation.last_lines(text, reference)
-    if answer is None or not text:
-        return last.strip()
+    lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
+    last = "\n".join(lines[-len(reference.splitlines()) :])
+    if answer is None or not text or "\n" in reference:
+        return last if "\n" in reference else last.strip()
     if len(reference.split()) == 1 and text.split():
-        return notation.bare(text.split()[-1], reference)
-    return notation.tail(last, reference)
+        return _bare(text.split()[-1], reference, notation.STOPS + notation.BRACKETS)
+    leads = [m for m in notation.LEAD.finditer(last) if m[0].strip() not in reference]
+    return _bare(last[leads[-1].end() if leads else 0 :], reference, notation.STOPS)
+
+
+def _bare(text: str, like: str, around: str) -> str:
+    """Strip the characters `around` a text, except those at the ends of `like`."""
+    inner = text.strip("".join({*around} - {like[:1], like[-1:]}))
+    point = inner[:1].isdigit() and re.match(rf"[^.]*\.{re.escape(inner)}", text)
+    return f".{inner}" if point else inner  # .5 is not 5
 
 
 def habit(completion: str) -> str:
@@ -126,91 +135,93 @@ def math_correct(
 ) -> list[float]:
     """1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    The final answer is in the last `<answer>…</answer>`, in the last `\\boxed{…}`, or
-    else at the end of a line. A reference that is a word or a letter (`Monday`,
-    `\\text{(C)}`) is compared as text. Any other reference is a formula, with `$` or
-    without, compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are equal.
-    math-verify runs in the scoring process (see `refimpl.pretrained.judge`) and has
-    `time_limit` seconds per answer. An answer that takes longer, such as 9**9**9, is
-    wrong.
+    The final answer is in the last `<answer>…</answer>`, in the last `\\boxed{…}` (or
+    boxes, if *and*, *or* or a comma joins them), after `answer is`, or else at the end.
+    It is compared by math-verify: `1/2`, `0.5`, `½` and `\\frac{1}{2}` are equal. If
+    the reference is a word or a choice (`Monday`, `(D) Marta`), or anything else that
+    math-verify cannot read (`①③`), the answer is compared as text. An answer that takes
+    math-verify more than `time_limit` seconds, such as 9**9**9, is wrong.
 
     Like math-verify, this function forgives units, the order of a list, and a decimal
-    within 1e-6 of a fraction. It does not forgive another base: neither 4210_5 nor 4210
-    equals 4210_7.
+    within 1e-6 of a fraction. It does not forgive another base (4210_5 or 4210 for
+    4210_7), nor an equation in unknowns for its right side (x² + y² = 1 for 1).
 
-    Raises `UserError` if a reference cannot be read, naming its row, or if math-verify
-    is not installed (`pip install "refimpl[real]"`).
+    Raises `UserError` if a reference can never be paid, naming its row, or if
+    math-verify is not installed (`pip install "refimpl[real]"`).
     """
     check_length(completions, answer)
-    references = [str(right).strip() for right in answer]
-    check_references(references, float(time_limit))
+    check_references(answer, float(time_limit))
+    references = [_reference(right) for right in answer]
     results = [
-        _score_or_formula(text, reference) if isinstance(text, str) else 0.0
+        _read(text, reference) if isinstance(text, str) else 0.0
         for text, reference in zip(completions, references, strict=True)
     ]
-    pairs = [(x, r) for x, r in zip(results, references) if isinstance(x, str)]
-    given, against = [x for x, _ in pairs], [notation.formula(r) for _, r in pairs]
-    judged = iter(judge.scores(MATHEMATICS, given, against, float(time_limit)))
+    asked = [(x, _gold(r)) for x, r in zip(results, references) if isinstance(x, str)]
+    given, gold = [x for x, _ in asked], [r for _, r in asked]
+    judged = iter(judge.scores(MATHEMATICS, given, gold, float(time_limit)))
     return [next(judged) if isinstance(x, str) else x for x in results]
 
 
-def _score_or_formula(completion: str, reference: str) -> float | str:
-    """The score if comparing texts decides it, else the formula for math-verify."""
-    text, is_marked = notation.marked(completion)
-    text = judge.end_of(text, MATHEMATICS[0])
-    if not notation.is_number(reference) and notation.says(text, reference):
-        return 1.0
+def _read(completion: str, reference: str) -> float | str:
+    """The score if comparing texts decides it, else the text for math-verify."""
+    text, is_marked = notation.final(completion)
+    text = notation.english(judge.end_of(text, MATHEMATICS[0]), reference)
     if not is_marked:
         text = notation.affirmed(text, reference)
-    word = notation.words(reference)
-    if word is not None:
-        ends = notation.tail(notation.last_lines(text, reference), reference)
-        ends = notation.CHOICE.sub(r"\1", ends) if len(word) == 1 else ends
-        parts = (text, ends) if is_marked else (ends, notation.last_words(text, word))
-        return float(notation.opens(text, word) or word in map(notation.words, parts))
-    if notation.is_number(reference):
-        text = notation.without_unit(notation.joined(text, reference))
-    if is_marked:
-        text = notation.bare(text, reference, "*_` ")  # Markdown's
-    if is_marked and (notation.is_formula(text) or "$" not in text):
-        return notation.formula(text)
-    text = notation.without_money(text)
-    if "$" in text or r"\(" in text or r"\[" in text:
-        return text
-    lines = text.strip().splitlines()
-    number = notation.is_number(reference)
-    for line in reversed(lines[-1:] if number else lines):
-        if notation.is_formula(end := notation.tail(line, reference)):
-            return notation.formula(end)
-    return notation.formula(notation.quantity(text)) if number else text
+    as_text = _kinds[reference] == TEXT
+    by_text = as_text or not notation.is_number(reference)
+    if by_text and notation.says(text, reference, is_marked, strict=not as_text):
+        return 1.0
+    return 0.0 if as_text else notation.mathematics(text, reference, is_marked)
+
+
+def _reference(answer: Any) -> str:
+    """The reference without a tag, words before its `$`, or a full stop after it."""
+    text = str(answer).strip()
+    text = notation.in_tag(text) or text
+    if text.count("$") >= 2:
+        text = re.sub(r"^[\w\s]*:\s*(?=\$)|(?<=\$)\s*[.,;:]+$", "", text)
+        text = re.sub(r"\$(\s*,?\s*(?:or|and)|,|;)\s*\$", r"\1 ", text)
+    return text
+
+
+def _gold(reference: str) -> str:
+    return reference if r"\boxed" in reference else notation.formula(reference)
 
 
 def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
-    """Raise `UserError` at the first reference that `math_correct` cannot read.
+    """Read each reference, and raise `UserError` at the first that can never be paid.
 
     A run checks the references of its first rows before it begins. Call this function
     to check a whole data set.
     """
     needed("math_verify")
-    for row, right in enumerate(answer):
-        if why := _unreadable(str(right).strip(), time_limit):
+    references = [_reference(right) for right in answer]
+    new = [one for one in dict.fromkeys(references) if one not in _kinds]
+    _kinds.update((one, _kind(one)) for one in new)
+    new = [one for one in new if _kinds[one] == FORMULA]
+    own = [notation.mathematics(one, one, True) for one in new]
+    gold = [_gold(one) for one in new]
+    equal = judge.scores(MATHEMATICS, own, gold, time_limit, quiet=True)
+    _kinds.update((one, TEXT) for one, paid in zip(new, equal) if not paid)
+    for row, (right, one) in enumerate(zip(answer, references)):
+        if _kinds[one] not in (TEXT, FORMULA):
             raise UserError(
-                f"the reference in row {row}, {shown(right)}, cannot be read as "
-                f"mathematics ({why}): mend that row or leave it out, or judge it by a "
+                f"the reference in row {row}, {shown(right)}, cannot be compared "
+                f"({_kinds[one]}): mend that row or leave it out, or judge it by a "
                 "function of your own"
             )
 
 
-@functools.lru_cache(maxsize=2**16)
-def _unreadable(reference: str, time_limit: float) -> str:
-    """The reason why a reference does not equal itself; empty if it does."""
-    if notation.words(reference) is not None:
-        return ""
-    if notation.is_date(reference):
-        return "it looks like a date, which would be a difference or a quotient"
-    formula = notation.formula(reference)
-    (reply,) = judge.verdicts(MATHEMATICS, [(formula, formula)], time_limit)
-    return "" if reply.get("score") == 1.0 else judge.fate(reply, time_limit)
+def _kind(reference: str) -> str:
+    if not re.search(r"\w|[①-⑨∞∅]", reference):
+        return "it holds no answer"
+    if reference.count("{") != reference.count("}") or reference[-1] in "-+*/^_=<\\":
+        return "it is cut off"
+    date = r"\d{4}([-/])\d\d?\1\d\d?|\d\d?([-/])\d\d?\2\d{4}"
+    several = re.fullmatch(rf"(?:\(\d\)){{2,}}|{date}", reference)
+    text = several or notation.words(reference) or notation.CHOICE.match(reference)
+    return TEXT if text else FORMULA
 
 
 def _check_rows(rows: list[dict]) -> None:

@@ -4,16 +4,16 @@ A model's text must be compared, never run, and no answer may hold up training. 
 scorers break these rules: some evaluate the answer as Python, and
 `Fraction("1e999999999")` runs in C for minutes, where no exception can stop it.
 
-Therefore this file is also a program. The scoring process starts at the first answer
-and stays alive. It scores the answers of a call in a fork of itself. The fork refuses
-to compile text that came from a model, and ends if an answer takes too long. After an
-answer without a verdict, a new fork scores the remaining ones. The program imports
-nothing from refimpl, so that it starts without torch.
+Therefore this file is also a program, which imports nothing from refimpl. It imports
+a scorer once and scores in a fork of itself that refuses to compile text from a model.
+The fork ends at an answer that takes too long, and a new one takes its place.
 """
 
 import atexit
 import contextlib
 import faulthandler
+import functools
+import gc
 import json
 import os
 import pickle
@@ -43,8 +43,8 @@ ARITHMETIC = re.compile(
 )
 """Code that sympy compiles to read a number that math-verify found; has no names."""
 NAME = re.compile(r"[^\W\d]\w+")
-"""A name of two characters or more. Code that sympy compiles for its own purposes (a
-product of monomials, a dataclass) has no such name in common with the answer."""
+"""A name of two characters or more. Code that sympy compiles for its own purposes has
+no such name in common with the answer."""
 
 failed: Counter[tuple[str, str]] = Counter()
 """The number of answers without a verdict, by (scorer, 'raised' | 'slow' | 'died' |
@@ -55,39 +55,38 @@ failed: Counter[tuple[str, str]] = Counter()
 
 
 class _Process:
-    """The scoring process; `ready` holds the scorers that it has imported."""
+    """The scoring process: the scorers that it has imported; has its fork scored?"""
 
     def __init__(self) -> None:
-        self.pid, self.ready = os.getpid(), set[str]()
+        self.pid, self.ready, self.used = os.getpid(), set[str](), False
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.send(sys.path)
+        pickle.dump(sys.path, self.process.stdin)  # type: ignore[arg-type]
 
-    def send(self, job: Any) -> None:
-        """Write a job; a dead process is left for `ask` to notice."""
-        with contextlib.suppress(BrokenPipeError, OSError):
-            pickle.dump(job, self.process.stdin)  # type: ignore[arg-type]
-            self.process.stdin.flush()  # type: ignore[union-attr]
-
-    def ask(self, *job: Any) -> Any:
-        """Send a job and return the reply; None if the process ended instead.
-
-        It ends if importing a scorer takes too long.
-        """
+    def ask(self, what: str, key: str, job: Any, limit: float) -> dict:
+        """Send a job and return the reply, which has a `fate` if a fork ended."""
+        packed, began, line = (
+            pickle.dumps((what, key, job, limit)),
+            time.monotonic(),
+            b"",
+        )
         try:
-            self.send(job)
-            line = self.process.stdout.readline()  # type: ignore[union-attr]
-        except BaseException:  # after Ctrl-C the next job would read this job's reply
-            self.end()
-            raise
-        if line:
-            return json.loads(line)
-        self.end()
-        return None
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.write(packed)  # type: ignore[union-attr]
+                self.process.stdin.flush()  # type: ignore[union-attr]
+                line = self.process.stdout.readline()  # type: ignore[union-attr]
+        finally:  # after Ctrl-C the next job would read this job's reply
+            if not line:
+                self.end()
+        reply = json.loads(line or '{"fate": "died"}')
+        if reply.get("fate") == "died" and time.monotonic() - began >= limit:
+            reply["fate"] = "slow"
+        self.used = "score" in reply or reply.get("fate") == "raised"
+        return reply
 
     def end(self) -> None:
         self.process.kill()
@@ -116,31 +115,41 @@ def scores(
     answers: Collection[Any],
     entries: Collection[Any],
     limit: float = 2.0,
+    quiet: bool = False,
 ) -> list[float]:
     """Score each answer with a number in [0, 1], by a scorer that need not be safe.
 
     `scorer` is ("reasoning_gym", name, settings) or ("math_verify", "", {}). An answer
     that is not a string is wrong. If an answer is longer than `MAX_ANSWER_CHECKED`
     characters, only its end is judged. An answer on which the scorer raises, dies, or
-    takes longer than `limit` seconds is wrong. `failed` counts these answers and the
-    shortened ones; a `TaskWarning` shows the first of each kind. Each slow answer
-    halves the time limit of the following answers in the same call, down to a
-    sixteenth, so that a rollout full of slow answers costs seconds.
+    takes longer than `limit` seconds is wrong. Unless `quiet`, `failed` counts these
+    answers and the shortened ones, and a `TaskWarning` shows the first of each kind.
+    Each slow answer halves the time limit of the following answers in the same call,
+    down to a sixteenth, so that a rollout full of slow answers costs seconds.
 
     Raises `UserError` if the scorer cannot be imported, returns anything but a number
     in [0, 1], or, if it belongs to a dataset, tries to evaluate an answer. (For
     math-verify, an answer that sympy would have to evaluate is wrong.)
     """
     name, time_left, paid = scorer[1] or scorer[0], limit, [0.0] * len(answers)
-    jobs = [(i, *pair) for i, pair in enumerate(zip(answers, entries, strict=True))]
-    jobs = [(i, end_of(x, name), e) for i, x, e in jobs if isinstance(x, str)]
-    while jobs:
-        replies = verdicts(scorer, [job[1:] for job in jobs], time_left)
-        for (i, answer, _), reply in zip(jobs, replies):
-            paid[i] = _paid(scorer, answer, reply, time_left)
-        if replies[-1].get("fate") == "slow":
+    for place, (answer, entry) in enumerate(zip(answers, entries, strict=True)):
+        if not isinstance(answer, str):
+            continue
+        answer = end_of(answer, name)
+        with _lock:
+            reply = verdict(scorer, (answer, entry), time_left)
+        if "error" in reply:
+            raise _error(f"the scorer of {name} {reply['error']}: {_cut(answer)}")
+        paid[place] = reply.get("score", 0.0)
+        if "fate" in reply and not quiet:
+            how = {
+                "slow": f"took longer than {time_left:g} s and was stopped",
+                "died": "ended its process",
+                "evaluated": "would have to run code",
+            }.get(reply["fate"], f"raised {reply.get('why')}")
+            _note(name, reply["fate"], answer, how)
+        if reply.get("fate") == "slow":
             time_left = max(time_left / 2, limit / HURRY)
-        jobs = jobs[len(replies) :]
     return paid
 
 
@@ -151,66 +160,33 @@ def end_of(answer: str, name: str) -> str:
     return answer[-MAX_ANSWER_CHECKED:]
 
 
-def _paid(scorer: tuple[str, str, dict], answer: str, reply: dict, limit: float):
-    """The score in a reply; 0 for an answer without a verdict, which is counted."""
-    name = scorer[1] or scorer[0]
-    if "evaluated" in reply and scorer[0] == "math_verify":
-        reply = {"fate": "evaluated"}
-    if "evaluated" in reply:
-        raise _error(
-            f"the scorer of {name} tried to evaluate the answer {_cut(answer)} as code "
-            f"({_cut(reply['evaluated'])}); it was stopped. Give a scorer of your own"
-        )
-    if "fate" in reply:
-        _note(name, reply["fate"], answer, fate(reply, limit))
-        return 0.0
-    value = reply["score"]
-    if not (isinstance(value, float) and 0 <= value <= 1):  # NaN is neither
-        raise _error(
-            f"the scorer of {name} returned {value} for the answer {_cut(answer)}; a "
-            "score must be a number in [0, 1]"
-        )
-    return value
+def verdict(scorer: tuple[str, str, dict], job: tuple, limit: float) -> dict:
+    """The reply to `job`, (answer, entry): its `score`, its `fate`, or `evaluated`.
 
-
-def verdicts(scorer: tuple[str, str, dict], jobs: list[tuple], limit: float):
-    """The scoring process's replies to the first `jobs`, each (answer, entry).
-
-    There is at least one reply. A reply has the `score` of an answer or its `fate`, and
-    a fate is the last reply.
+    If the scorer raises, a fresh fork is asked once more: earlier answers may have
+    changed something in the old one.
     """
-    key, name = repr(scorer), scorer[1] or scorer[0]
-    # Pickled one by one: answers may share an entry, and a scorer may change it.
-    packed = [pickle.dumps(job) for job in jobs]
-    with _lock:
-        replies = _ready(key, scorer, name).ask("score", key, packed, limit)
-    return replies or [{"fate": "died"}]
+    key, process = repr(scorer), _ready(scorer)
+    used, reply = process.used, process.ask("score", key, job, limit)
+    if reply.get("fate") == "raised" and used:
+        process.ask("end", key, None, limit)
+        reply = _ready(scorer).ask("score", key, job, limit)
+    return reply
 
 
-def fate(reply: dict, limit: float) -> str:
-    """Say in words why an answer got no verdict."""
-    return {
-        "slow": f"took longer than {limit:g} s and was stopped",
-        "died": "ended its process",
-        "evaluated": "would have to run code",
-        "raised": f"raised {reply.get('why', '')}",
-    }.get(reply.get("fate", ""), "is not equal to itself")
-
-
-def _ready(key: str, scorer: tuple, name: str) -> _Process:
+def _ready(scorer: tuple[str, str, dict]) -> _Process:
     """The scoring process with `scorer` imported."""
     global _current
-    if (
-        _current is None
-        or _current.pid != os.getpid()
-        or _current.process.poll() is not None
-    ):
+    mine = _current is not None and _current.pid == os.getpid()
+    if not mine or _current.process.poll() is not None:  # type: ignore[union-attr]
         close()
         _current = _Process()
-    if key not in _current.ready:
-        reply = _current.ask("prepare", key, scorer, START_LIMIT) or {}
-        if not reply.get("ready"):
+    assert _current is not None
+    if (key := repr(scorer)) not in _current.ready:
+        reply = _current.ask("prepare", key, scorer, START_LIMIT)
+        if "ready" not in reply:
             why = reply.get("why") or "the scoring process ended at once"
+            name = scorer[1] or scorer[0]
             raise _error(f"the scorer of {name} cannot be used: {why}")
         _current.ready.add(key)
     return _current
@@ -251,26 +227,41 @@ _scoring = False
 
 
 def serve() -> None:
-    """Read jobs as pickles from the training process, and write JSON lines."""
+    """Read jobs as pickles from the training process, and write a JSON line each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C finishes the rollout first
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a scorer that prints must not disturb the replies
-    sys.path[:] = pickle.load(sys.stdin.buffer)
+    jobs = sys.stdin.buffer
+    sys.path[:] = pickle.load(jobs)
     sys.addaudithook(_guard)
     known: dict[str, Callable] = {}
     while True:
         try:
-            what, key, *job, limit = pickle.load(sys.stdin.buffer)
+            what, key, job, limit = pickle.load(jobs)
         except EOFError:
             return
-        if what == "prepare":
-            with _limited(limit):
-                reply: Any = _prepare(known, key, *job)
-        else:
-            (jobs,) = job
-            reply = _apart(known[key], jobs, limit)
-        out.write(json.dumps(reply) + "\n")
-        out.flush()
+        if what == "end":
+            os._exit(1)
+        with _limited(limit):
+            reply = (
+                _prepare(known, key, job)
+                if what == "prepare"
+                else _verdict(known[key], *job)
+            )
+        print(json.dumps(reply), file=out, flush=True)
+        if "ready" in reply:
+            _go_on_in_a_fork(out)
+
+
+def _go_on_in_a_fork(out: Any) -> None:
+    """Return in a fork, and in a new one, after a reply for it, whenever it fails."""
+    if not hasattr(os, "fork"):  # on Windows a slow answer ends the whole process
+        return
+    gc.freeze()  # leaves the pages of the imports shared
+    while child := os.fork():
+        if os.waitpid(child, 0)[1] == 0:
+            os._exit(0)
+        print('{"fate": "died"}', file=out, flush=True)
 
 
 @contextlib.contextmanager
@@ -282,36 +273,6 @@ def _limited(seconds: float) -> Iterator[None]:
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
-
-
-def _apart(score: Callable, jobs: list[bytes], limit: float) -> list[dict]:
-    """Score the first jobs in a fork, which inherits all imports.
-
-    The replies end with the first answer that gets no verdict. If others were scored
-    before it in the same fork, they end before it, so that it gets a fresh fork: the
-    earlier answers may have caused the failure.
-    """
-    if not hasattr(os, "fork"):  # on Windows a slow answer ends the whole process
-        with _limited(limit):
-            return [_verdict(score, *pickle.loads(jobs[0]))]
-    began, (read, write) = time.monotonic(), os.pipe()
-    if not (child := os.fork()):
-        os.close(read)  # so that writing fails once the parent is gone
-        for job in jobs:
-            with _limited(limit):
-                reply = _verdict(score, *pickle.loads(job))
-            os.write(write, json.dumps(reply).encode() + b"\n")
-            if "score" not in reply:
-                break
-        os._exit(0)
-    os.close(write)
-    with open(read) as pipe:
-        replies = [json.loads(line) for line in pipe]
-    os.waitpid(child, 0)
-    if not replies:
-        return [{"fate": "slow" if time.monotonic() - began >= limit else "died"}]
-    alone = len(replies) == 1
-    return replies if alone or "score" in replies[-1] else replies[:-1]
 
 
 def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:
@@ -326,25 +287,28 @@ def _prepare(known: dict[str, Callable], key: str, scorer: tuple) -> dict:
 
 
 def _verdict(score: Callable, answer: str, entry: Any) -> dict:
+    """The score, an `error` of the scorer, or the `fate` of an answer without one."""
     global _trusted, _names, _scoring
     _evaluated.clear()
-    _trusted, _names, _scoring = _texts(entry), set(NAME.findall(answer)), True
-    reply: dict[str, Any]
+    _trusted, _names, _scoring = None, {*NAME.findall(answer)}, True
+    if isinstance(entry, dict):  # texts by the task itself, which it may evaluate
+        texts = [entry.get("answer"), *entry.get("metadata", {}).values()]
+        _trusted = {text.strip() for text in texts if isinstance(text, str)}
     try:
-        reply = {"score": float(score(answer, entry))}
+        value, why = float(score(answer, entry)), ""
     except (Exception, SystemExit) as error:
-        reply = {"fate": "raised", "why": f"{type(error).__name__}: {error}"[:200]}
-    finally:
-        _scoring = False
-    return {"evaluated": _evaluated[0]} if _evaluated else reply
-
-
-def _texts(entry: Any) -> set[str] | None:
-    """Texts by the task itself, which a scorer may evaluate; None for math-verify."""
-    if not isinstance(entry, dict):
-        return None
-    texts = [entry.get("answer"), *entry.get("metadata", {}).values()]
-    return {text.strip() for text in texts if isinstance(text, str)}
+        value, why = 0.0, f"{type(error).__name__}: {error}"[:200]
+    _scoring = False
+    if _evaluated and _trusted is None:
+        return {"fate": "evaluated"}
+    if _evaluated:
+        code = f"tried to evaluate ({_evaluated[0]})"
+        return {"error": f"{code} and was stopped; give a scorer of your own. It got"}
+    if why:
+        return {"fate": "raised", "why": why}
+    if not 0 <= value <= 1:  # NaN is neither
+        return {"error": f"returned {value}, not a number in [0, 1], for the answer"}
+    return {"score": value}
 
 
 def _guard(event: str, args: tuple) -> None:
@@ -356,8 +320,8 @@ def _guard(event: str, args: tuple) -> None:
     if not isinstance(source, str | bytes) or not file.startswith("<"):
         return  # a syntax tree, whose text was checked before, or a module's import
     text = source.decode(errors="replace") if isinstance(source, bytes) else source
-    if _trusted is None:
-        if ARITHMETIC.fullmatch(text) or not _names & set(NAME.findall(text)):
+    if _trusted is None:  # math-verify
+        if ARITHMETIC.fullmatch(text) or not _names & {*NAME.findall(text)}:
             return
     elif text.strip() in _trusted:
         return
@@ -388,67 +352,71 @@ def _reasoning_gym(name: str, settings: dict) -> Callable:
 def _math_verify(name: str, settings: dict) -> Callable:
     import logging
 
-    from math_verify import parse, verify
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     logging.disable(logging.CRITICAL)
+    config = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
+    # Their time limits are signals, which C code ignores; ours ends the process.
+    read = functools.partial(parse, extraction_config=config, parsing_timeout=None)
+    read_gold = functools.lru_cache(read)  # as each reference has several answers
 
     def correct(answer: str, reference: str) -> float:
-        # Their time limits are signals, which C code ignores; ours ends the process.
-        gold = parse(reference, parsing_timeout=None, raise_on_error=True)
-        if not gold or all(isinstance(reading, str) for reading in gold):
-            raise ValueError(f"{reference!r} is no mathematics")
-        given = parse(answer, parsing_timeout=None)
+        gold, given = read_gold(reference), read(answer)
+        if not gold or not given or isinstance(gold[0], str) or _curve(gold, given):
+            return 0.0
         right = verify(gold, given, timeout_seconds=None)
         return float(right and not _differ(gold, given))
 
-    for answer in WARMING_UP:  # triggers late imports while the guard is off
-        with contextlib.suppress(Exception):
-            correct(answer, "$x^2+2x+1$")
+    for text in (
+        "1/2",
+        "$x^3/3+C$",
+        r"$\int_0^1 e^{-x} dx$",
+        r"$\sum_{n=1}^\infty 1/n^4$",
+    ):
+        correct(text, "$x^2+2x+1$")  # triggers late imports while the guard is off
     return correct
+
+
+def _curve(gold: list, given: list) -> bool:
+    """True for an equation in unknowns, which is not the value on its right side.
+
+    The left side of a value is a number, or the name of a quantity: AB, f(3), a + b.
+    """
+    from sympy import Basic, Eq, Number, Pow, Symbol, exp
+    from sympy.core.function import AppliedUndef
+    from sympy.core.relational import Relational
+
+    if not isinstance(given[0], Basic) or getattr(gold[0], "atoms", set)(Relational):
+        return False
+    for equation in given[0].atoms(Eq):
+        left = equation.lhs
+        left = left.replace(
+            lambda x: isinstance(x, AppliedUndef), lambda _: Symbol("f")
+        )
+        odd = left.atoms(exp) | (left.atoms(Number) - {-1})
+        odd |= {power for power in left.atoms(Pow) if power.exp != -1}
+        if left.free_symbols and odd:
+            return True
+    return False
 
 
 def _differ(gold: list, given: list) -> bool:
     """True if two numbers differ although math-verify takes them as equal.
 
-    It does so for exact or small numbers that are close, and for equal digits in two
-    bases.
+    It does so for small numbers that are close, and for equal digits in two bases.
     """
-    from sympy import Expr, Float
+    from sympy import UnevaluatedExpr
 
-    bases = [BASE.findall(str(reading[-1])) for reading in (gold, given)]
+    bases = [re.findall(r"\d_\{?(\d+)\}?$", str(read[-1])) for read in (gold, given)]
     if bases[0] != bases[1]:
         return True
-    exact = [
-        isinstance(reading[0], Expr)
-        and bool(reading[0].is_rational)
-        and not reading[0].has(Float)
-        for reading in (gold, given)
-    ]
-    if all(exact):
-        return bool((gold[0] - given[0]).doit() != 0)
-    values: list[Any] = [getattr(x[0], "doit", str)() for x in (gold, given)]
-    if not all(isinstance(x, Expr) and x.is_number for x in values):
+    try:
+        left, right = (complex(reading[0].doit().evalf()) for reading in (gold, given))
+    except Exception:  # not numbers
         return False
-    left, right = values
-    size = max(abs(left.evalf()), abs(right.evalf()))
-    return bool(size < SMALL and abs((left - right).evalf()) > SMALL * size)
+    percent = gold[0].has(UnevaluatedExpr) or given[0].has(UnevaluatedExpr)
+    return not percent and abs(left - right) > 1e-4 * max(abs(left), abs(right))
 
-
-SMALL = 1e-3
-"""Numbers below this are compared by their relative difference, up to this limit."""
-BASE = re.compile(r"\d_\{?(\d+)\}?$")
-"""The base of a number, as in 4210_7."""
-WARMING_UP = (
-    "7",
-    "1/2",
-    r"$\frac{x^3}{3}+C$",
-    r"$\int_0^1 e^{-x} dx$",
-    r"$\lim_{x\to0}\frac{\sin x}{x}$",
-    r"$\sum_{n=1}^\infty 1/n^4$",
-    r"$\frac{d}{dx}x^2$",
-    r"$\begin{pmatrix}1&2\\3&4\end{pmatrix}$",
-    r"$x \in \{1, 2\}$",
-)
 
 SOURCES: dict[str, Callable[[str, dict], Callable]] = {
     "reasoning_gym": _reasoning_gym,

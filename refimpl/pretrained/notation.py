@@ -1,11 +1,10 @@
-"""Read answers from text: in boxes and tags, as words, numbers and formulas.
+"""Read a final answer from a text, as words or as a formula for math-verify.
 
-    <think>…</think> so \\boxed{1\\,000}     marked: 1\\,000      numbers: 1000
-    The answer is 2k+2.                    tail: 2k+2
+    <think>…</think> so \\boxed{1\\,000}     final: 1\\,000      numbers: 1000
+    The answer is 2k+2. I hope it helps.   parts: The answer is 2k+2.
     1 ½                                    formula: $1 \\frac{1}{2}$
 
-These functions only handle text and evaluate nothing. Because a model writes the text,
-each of them takes time proportional to its length.
+These functions only handle text and evaluate nothing.
 """
 
 import re
@@ -17,105 +16,258 @@ NUMBER = re.compile(
     r"(?:[eE][-+]?\d+|\^\{?[-+]?\d+\}?)?",
     re.ASCII,
 )
-_QUOTIENT = re.compile(
-    rf"{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?", re.ASCII
+QUOTIENT = re.compile(
+    rf"(?:\d+ (?=\d+/\d))?{NUMBER.pattern}(?:\s*/\s*{NUMBER.pattern})?(?:\s?\\?%)?",
+    re.ASCII,
 )
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
 _GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,}, ' or _ between thousands
     "(?<=[0-9])(?:[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
-    r"|\\[,;! ] ?|\{,\}|'|_)(?=[0-9]{3}(?![0-9]))"
+    r"|\\[,;! ] ?|,\\! ?|\{,\}|'|_)(?=[0-9]{3}(?![0-9]))"
 )
 _SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.ASCII)
-_LEADS_IN = re.compile(r"(?:\bis|\bare|\bequals|:)(?=[\s*])|(?<![<>!=])=(?!=)")
-_STOPS = " \t\"'`*.,;:!?$"
-_BRACKETS = "()[]{}<>"
-_COSTUME = re.compile(r"\\(?:text(?:bf|it)?|math(?:rm|bf))(?=\{)|\\(?:left|right)\b")
-_WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*\.?")
+STOPS = " \t\n\"'`*.,;:!?$。，；：！？"
+BRACKETS = "()[]{}<>"
+
+# Where the answer stands
+
+_JOINS_BOXES = re.compile(
+    r"(?=.*(?:and|or|[,;、和或]))(?:[\s$,;、和或*]|\\quad|\\[\[\]();, ]|and|or"
+    r"|\\text\{\s*(?:and|or),?\s*\}|[A-Za-z]\w*\s*=)*",
+    re.S,
+)
+_ANSWER = re.compile(
+    r"\banswers?\b[^\n]{0,60}?(?:\b(?:is|are|be)\b|[:=])(?:\s*\b(?:is|are)\b|[\s*:])*"
+    r"|^\s*(?:####|A:)\s*",
+    re.I | re.M,
+)
+_LATER = re.compile(
+    r"(?:[Ff]inal [Aa]|[Tt]he a|\n\W*A)nswer\b[^\n.]{0,40}?(?:\bis\b|:)[\s*]*"
+    r"(?=[-(]*[\d$\\]|[A-Z]\b)"
+)
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)\s+|\n+")
+_POLITE = re.compile(
+    r"\W*(?:I hope|I'm happy|hope th|let me|please|feel free|thank|if you|is there)",
+    re.I,
+)
+LEAD = re.compile(
+    r"(?:\b(?:is|are|be|equals)\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
+)
+_CLAUSE = re.compile(
+    r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b)", re.I
+)
+_DENIES = re.compile(
+    r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b(?!.*(?:\bis\b|=))|n['’]t\b", re.I
+)
+_REASON = re.compile(r",?\s+(?:because|since|as)\b")
+_HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
+_CHINESE = {
+    "。": ". ", "：": ": ", "；": "; ", "不是|而非": ", not ", "答案": " answer ",
+    "选项?": " option ", "正确": " is correct ", "等于|[是为為有]": " is ",
+    "或者?": " or ", "[和与、，]": ", ", rf"(?<=[0-9}}]){_HAN}(?=\W*$)": "",
+    _HAN: " han ",
+}  # fmt: skip
+
+
+def in_tag(text: str) -> str:
+    """The content of the last `<answer>…</answer>` that has one, or an empty string.
+
+    The opening tag may be missing, because some prompts end with it.
+    """
+    parts = re.split("(?i)(</?answer>)", _spoken(text))
+    closed = [part.strip() for part, tag in zip(parts[::2], parts[1::2]) if "/" in tag]
+    return ["", *filter(None, closed)][-1]
+
+
+def _spoken(text: str) -> str:
+    """The text without the model's thinking, even if `<think>` is never closed."""
+    return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
+def in_boxes(text: str) -> tuple[str | None, str]:
+    r"""The content of the last `\boxed{…}`, and the text after it.
+
+    Boxes that are joined by *and*, *or* or a comma are one list. A box that is never
+    closed is an empty answer; if there is no box, the content is None.
+    """
+    found, after, end = list[str](), "", len(text)
+    while (start := text.rfind(r"\boxed", 0, end)) >= 0:
+        inside, rest = _braced(text[start + 6 : end].lstrip())
+        if found and not _JOINS_BOXES.fullmatch(rest):
+            break
+        after = after if found else rest
+        found = found if found[:1] == [inside] else [inside, *found]
+        end = start
+    return ", ".join(found) if found else None, after
+
+
+def _braced(text: str) -> tuple[str, str]:
+    """The content of the braces with which a text begins, and the rest."""
+    if not text.startswith("{"):
+        short = re.match(r"[^\s$]*", text)[0]  # type: ignore[index]
+        return short, text[len(short) :]
+    depth = 0
+    for end, sign in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+        if depth == 0:
+            return text[1:end].strip(), text[end + 1 :]
+    return "", ""
+
+
+def final(text: str) -> tuple[str, bool]:
+    """The final answer, and whether a tag or a box marks it.
+
+    Without a mark the whole text is returned, or what follows `answer is` after a box.
+    """
+    inside = in_tag(text)
+    text = inside or _spoken(text)
+    boxed, after = in_boxes(text)
+    if boxed is None:
+        return text.strip(), bool(inside)
+    later = _LATER.search(after)
+    return (after[later.start() :], False) if later else (boxed, True)
+
+
+def parts(text: str) -> list[str]:
+    """The sentences that may hold the answer: the one after `answer is`, then the last
+    ones first, without polite ends."""
+    *_, anchor = [None, *_ANSWER.finditer(text)]
+    after = text[anchor.end() :].strip() if anchor else ""
+    sentences = _SENTENCE.split(after)[:1] + _SENTENCE.split(text)[::-1]
+    return [part for part in sentences if part.strip(STOPS) and not _POLITE.match(part)]
+
+
+def affirmed(text: str, like: str) -> str:
+    """Remove each clause that says what the answer is not: `It is 5, not 6.`"""
+    if _DENIES.search(like):
+        return text
+    clauses = _CLAUSE.split(text)
+    left = "".join("" if _DENIES.search(clause) else clause for clause in clauses)
+    return re.sub(r"\b(?:and|but)\s*$", "", left)
+
+
+def english(text: str, like: str) -> str:
+    """Translate the Chinese or Japanese words that lead to an answer."""
+    if re.search(_HAN, text) and not re.search(_HAN, like):
+        for pattern, word in _CHINESE.items():
+            text = re.sub(pattern, word, text)
+    return text
+
+
+# Words, letters, and whatever is compared as text
+
+_COSTUME = re.compile(
+    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox)(?=\{)|\\(?:left|right)\b|\\[ ,;!]"
+)
+_SAME = {r"\mid": "|", r"\dfrac": r"\frac", r"\leq": r"\le", r"\geq": r"\ge", "$": ""}
+CHOICE = re.compile(r"\W*([A-Z])(?:(?:[)}\]]\s*|[.:]\s+)(\S.*)|\W*$)", re.S)
+_LETTER = re.compile(
+    r"\W*(?:(?i:option|choice|letter|answer)\W+)?([A-Z])"
+    r"(?:[)}\]]|[.:](?=\s|$)|(?=\W*$)|(?=,? (?:because|since|as|is (?:the )?correct)))"
+    r"(?!.*\b[A-Z][.:)])",
+    re.S,
+)
+_VERDICTS = {"yes", "no", "true", "false"}
 _NAMES = (
     "sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|"
     "alpha|beta|gamma|delta|theta|lambda|phi|omega|mu|sigma"
 )
 _NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
+
+
+def plain(text: str) -> str:
+    """A text without what its writer may choose: spaces, costume, stops, case."""
+    text = re.sub(r"\\textcircled\{?(\d)\}?", r"(\1)", text)
+    for sign, other in _SAME.items():
+        text = text.replace(sign, other)
+    text = _COSTUME.sub("", text).strip(STOPS.replace("!", ""))
+    text = re.sub(r"(?<!\d)!+$", "", text)  # 5! is not 5
+    if re.fullmatch(r"(?:(?:\(\d\)|[①-⑨])(?:[\s,、和]|and)*)+", text):  # (1)(3) is ①③
+        text = re.sub(r"\((\d)\)", lambda one: chr(0x245F + int(one[1])), text)
+        text = re.sub("[^①-⑨]", "", text)
+    text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text)
+    text = re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s+", " ", text))
+    while (ends := text[:1] + text[-1:]) in ("()", "{}", "[]", "<>"):
+        if {*text[1:-1]} & {*ends, ","}:
+            break
+        text = text[1:-1]
+    return text.casefold()
+
+
+def words(text: str) -> bool:
+    r"""True for words such as `\text{Monday}`, `(C)` or `no`; not for `xy`, `tan x`."""
+    bare = plain(text).strip(BRACKETS)
+    if not re.sub("[ '-]", "", bare).isalpha() or _NAME.search(bare):  # ½ is no letter
+        return False
+    one = len(bare) == 1 and not re.match("[Α-ω]", bare)
+    return one or bare == "no" or bool(re.search(rf"[^\W\d_]{{3}}|{_HAN}", bare))
+
+
+def says(text: str, reference: str, is_marked: bool, strict: bool = False) -> bool:
+    """True if the answer is `reference`, compared as text.
+
+    `strict` is for a formula, which is no result of an equation and no last word.
+    """
+    part = text if is_marked else [*parts(text), ""][0]
+    leads = [m for m in LEAD.finditer(part) if not (strict and m[0] == "=")]
+    said = [text, part, *(part[lead.end() :] for lead in leads[-8:])]
+    said += [_REASON.split(one)[0] for one in said]
+    if strict:
+        return plain(reference) in map(plain, said)
+    wanted, own = {plain(reference)}, CHOICE.match(_COSTUME.sub("", reference))
+    if own:  # (D) Marta: either will do
+        wanted.add(plain(own[2] or own[1]))
+        letters = [_LETTER.match(_COSTUME.sub("", one)) for one in said]
+        if own[1] in [letter[1] for letter in letters if letter]:
+            return True
+    last, n = part.split(), len(reference.split())
+    before = " ".join(last[-n - 1 : -n]).casefold()
+    either = before in ("or", "and", "&") or (before[1:] == "," and bool(own))
+    if not either and last[-n:] != ["a"]:  # the article of a text that was cut
+        said.append(" ".join(last[-n:]))
+    return bool(wanted & {*map(plain, said)}) or any(
+        _opens(text, one) for one in wanted
+    )
+
+
+def _opens(text: str, like: str) -> bool:
+    """True if it begins with the verdict `like` (`Yes, it is.`) and has no other."""
+    first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
+    verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
+    return verdict and not (_VERDICTS - {like}) & {*others}
+
+
+# Numbers and formulas
+
 _SIGNS = {
     "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": "/", "⁄": "/",
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ",
     "√": r"\sqrt ", "°": r"^\circ ", "∪": r"\cup ", "∅": r"\emptyset ", "±": r"\pm ",
-    "∈": r"\in ", "²": "^2", "³": "^3",
-    r"\$": "", "**": "^",
+    "∈": r"\in ", "²": "^2", "³": "^3", r"\$": "", "**": "^",
+    r"\left(": "(", r"\right)": ")",
 }  # fmt: skip
-_REWRITTEN = (
+_PRODUCT = re.compile(r"(?<=[\d)])\s*(?=\(\s*-?\d+(?:\.\d+)?\s*\))")
+_BAR = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
+_TYPED = (
+    (_NAME, r"\\\g<0>"),
+    (re.compile(r"\\infinity"), r"\\infty"),
     (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
     (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"\^(-?\d*\.\d+|-?\d\d+|-\d)"), r"^{\1}"),  # 2^10 is not 2¹0
     (re.compile(r"(?<=\d)\s?(?<!\\)%"), r"\\%"),
+    (re.compile(r"\s*(?:,|;|\\text\{)?\s*\b(?:and|or)\b\s*\}?\s*"), ", "),
 )
-_UNIT = re.compile(r"\\(?:text|mbox|mathrm)\{[^{}]*\}")
-_SYMBOL = "(?:[kcmdµ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
+_CHAIN = re.compile(r"([^=,;<>\\{}]*=)(?:[^,;<>{}]|\{[^={}]*\})*=([^=,;<>]*)")
+_SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
-_MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2; 5m^2 may be a formula
-    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| {_SYMBOL}{_POWER})(?=[ .*]*$)"
+_MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
+    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| {_SYMBOL}{_POWER}|{_SYMBOL}[²³23]"
+    r"| ?°[CF])(?=[ .*]*$)"
 )
-_CLAUSE = re.compile(
-    r"[.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b", re.I
-)
-_JOINS = re.compile(r"\b(?:and|but)\s*$", re.I)
-_DENIES = re.compile(r"(?<!\\)\b(?:not|never|neither|nor|cannot)\b|n['’]t\b", re.I)
-_OR = re.compile(r"[\s$*]*or[\s$*]+[-\d]")
-CHOICE = re.compile(r"^\(?([A-Za-z])[.:)]\s(?!.*\b[A-Za-z][.:)]).*")
-"""One choice with its text, such as `B) 42`, but not a list of choices."""
-_VERDICTS = {"yes", "no", "true", "false"}
-_NUMBERS = re.compile(r"[-+\d\s,.:;()\[\]]*\d[-+\d\s,.:;()\[\]]*", re.ASCII)
+_CHOSEN = re.compile(r"^(?:\\text(?:bf)?\{)?\(?[A-J][).:]\}?(?:\s|\\[ ;,])+(?=\S)")
+_BEFORE = re.compile(rf"^(?:(?!(?:{_NAMES})\b)(?:[^\W\d_]{{2,}}|I)[,:]?\s+)+=?")
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
-
-
-def marked(text: str) -> tuple[str, bool]:
-    """Return the content of the last tag and of the last box in it, if there are any.
-
-    The second result is True if there is a tag or a box. Text before `</think>`, or
-    after a `<think>` that is never closed, does not belong to the answer. An empty tag
-    does not count; an empty box, or one that is never closed, is an empty answer.
-    """
-    inside = in_tag(text)
-    spoken = inside or _spoken(text)
-    boxed = in_box(spoken)
-    if boxed is not None:
-        return boxed, True
-    return spoken.strip(), bool(inside)
-
-
-def _spoken(text: str) -> str:
-    """The text without the model's thinking."""
-    return text.rpartition("</think>")[2].partition("<think>")[0]
-
-
-def in_tag(text: str) -> str:
-    """The content of the last non-empty `<answer>…</answer>`, or an empty string.
-
-    The opening tag may be missing, because some prompts end with it.
-    """
-    *closed, _ = re.split("</answer>", _spoken(text), flags=re.IGNORECASE)
-    for n, before in reversed([*enumerate(closed)]):
-        _, *opened = re.split("<answer>", before, flags=re.IGNORECASE)
-        inside = opened[-1] if opened else "" if n else before
-        if inside.strip():
-            return inside.strip()
-    return ""
-
-
-def in_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{…}`; None if there is none."""
-    _, box, rest = text.rpartition(r"\boxed")
-    if not box:
-        return None
-    if not rest.lstrip().startswith("{"):
-        return re.match(r"\s*([^\s$]*)", rest)[1]  # type: ignore[index]
-    depth = 0
-    for end, sign in enumerate(rest := rest.lstrip()):
-        depth += {"{": 1, "}": -1}.get(sign, 0)
-        if depth == 0:
-            return rest[1:end].strip()
-    return ""
 
 
 def is_number(text: str) -> bool:
@@ -123,20 +275,10 @@ def is_number(text: str) -> bool:
     return NUMBER.fullmatch(text) is not None
 
 
-def is_date(text: str) -> bool:
-    """True if the text looks like a date, such as 2024-01-31 or 31/1/2024."""
-    year_first, year_last = r"\d{4}([-/])\d\d?\1\d\d?", r"\d\d?([-/])\d\d?\2\d{4}"
-    return bool(re.fullmatch(f"{year_first}|{year_last}", text))
-
-
 def numbers(text: str, like: str = "") -> list[str]:
     """All numbers in `text`, with their signs, in the form of the number `like`.
 
-    A sign may be a hyphen, a minus (U+2212) or an en dash. Thousands may be separated
-    by a comma, a thin space, LaTeX's `\\,` or `{,}`, or `_`. A plain space separates
-    thousands only if `like` has more than three digits before its point, because
-    100 200 may be two numbers. Commas and plus signs are removed, unless `like` is
-    empty or has one.
+    Commas and plus signs are removed, unless `like` is empty or has one.
     """
     matches = NUMBER.findall(joined(text, like))
     if like and "," not in like:
@@ -147,151 +289,108 @@ def numbers(text: str, like: str = "") -> list[str]:
 
 
 def joined(text: str, like: str = "") -> str:
-    """Remove thousands separators (see `numbers`) and replace all dashes by hyphens."""
+    r"""Replace all dashes by hyphens, and remove what separates thousands: a thin
+    space, LaTeX's `\,` or `{,}`, or `_`.
+
+    A plain space separates thousands only if `like` has more than three digits before
+    its point, because 100 200 may be two numbers. If it has a point, 2,74 is 2.74.
+    """
     text = _GROUPED.sub("", text.translate(_DASHES))
     if len(re.sub(r"\D", "", like.split(".")[0])) > 3:
         text = _SPACED.sub(lambda number: number[0].replace(" ", ""), text)
-    return text
-
-
-def tail(text: str, like: str) -> str:
-    """The end of a line in the form of `like`: the text after the last `is`, `:` or
-    `=` that is not part of `like`, without the final stop."""
-    line = text.strip()
-    for lead in reversed([*_LEADS_IN.finditer(line)]):
-        if lead[0] not in like:
-            line = line[lead.end() :]
-            break
-    return bare(line, like, _STOPS)
-
-
-def says(text: str, like: str) -> bool:
-    """True if the last line, or its rest after an `is`, `:` or `=`, equals `like`."""
-    line = last_lines(text, like)
-    begins = [0, *(lead.end() for lead in _LEADS_IN.finditer(line))]
-    return like in (bare(line[begin:], like, _STOPS) for begin in begins)
-
-
-def affirmed(text: str, like: str) -> str:
-    """Remove a last clause that says what the answer is not: `It is 5, not 6.`"""
-    line = last_lines(text, like).strip(_STOPS)
-    denies = _DENIES.search(_CLAUSE.split(tail(line, like))[-1])
-    if not denies or _DENIES.search(like):
-        return text
-    before, clause, _ = text.rpartition(_CLAUSE.split(line)[-1])
-    return _JOINS.sub("", before) if clause else text  # a fence may be in between
+    return re.sub(r"(?<=\d),(?=\d\d?(?![\d,]))", ".", text) if "." in like else text
 
 
 def quantity(text: str) -> str:
-    """The number, or the quotient of two numbers, that a text ends with.
+    """The number, or the quotient of two numbers, that a sentence ends with.
 
-    In the last line with a number this is the first one after the last `is`, `:` or
-    `=`, else the last one of the line. The result is empty for alternatives, `7 or 8`.
+    It is the first one after the last `is`, `:` or `=`, else the last one. The result
+    is empty if there is none, and for alternatives such as `7 or 8`.
     """
-    for line in reversed(text.splitlines()):
-        if numbers := list(_QUOTIENT.finditer(line)):
-            last = numbers[-1]
-            leads = [lead.end() for lead in _LEADS_IN.finditer(line, 0, last.start())]
-            begins = leads[-1] if leads else last.start()
-            number = next(match for match in numbers if match.start() >= begins)
-            either = line[: number.start()].rstrip(_STOPS).endswith(" or")
-            return "" if either or _OR.match(line, number.end()) else number[0]
-    return ""
+    if not (found := [*QUOTIENT.finditer(text)]):
+        return ""
+    leads = [lead.end() for lead in LEAD.finditer(text, 0, found[-1].start() + 1)]
+    begins = leads[-1] if leads else found[-1].start()
+    number = next(match for match in found if match.start() >= begins)
+    one_of_two = text[: number.start()].rstrip(STOPS).endswith(" or") or re.match(
+        r"[\s$*]*or[\s$*]+[-\d]", text[number.end() :]
+    )
+    return "" if one_of_two else number[0]
 
 
-def bare(text: str, like: str, around: str = _STOPS + _BRACKETS) -> str:
-    """Strip the characters `around` a text, except those that `like` begins or ends
-    with."""
-    own = {like[:1], like[-1:]}
-    inner = text.strip("".join(sign for sign in around if sign not in own))
-    point = inner[:1].isdigit() and re.match(rf"[^.]*\.{re.escape(inner)}", text)
-    return f".{inner}" if point else inner  # .5 is not 5
-
-
-def last_lines(text: str, like: str) -> str:
-    """The last lines of a text, as many as `like` has, without Markdown's fences."""
-    lines = [line for line in text.splitlines() if not line.strip().startswith("```")]
-    return "\n".join(lines[-len(like.splitlines()) :])
-
-
-def words(text: str) -> str | None:
-    r"""The words of a text such as `\text{Monday}`, `(C)` or `True`, in lower case.
-
-    Returns None if the text may be a formula, such as `xy` or `tan x`.
-    """
-    plain = re.sub(r"\s+", " ", _COSTUME.sub("", text).strip(_STOPS + _BRACKETS))
-    runs = re.findall(r"[^\W\d_]+", plain)
-    letters = _WORDS.fullmatch(plain) and "".join(runs).isalpha()  # ½ is none
-    formula = not letters or _NAME.search(plain) or re.fullmatch("[Α-ω]", plain)
-    short = len(plain) == 1 or plain.casefold() == "no"
-    long = short or any(len(run) > 2 for run in runs)
-    return plain.casefold() if long and not formula else None
-
-
-def last_words(text: str, like: str) -> str:
-    """The last words of a text, as many as `like` has.
-
-    The result is empty if they are one of two alternatives (`A or B`), or the article
-    at the end of a truncated text.
-    """
-    parts, n = text.split(), len(like.split())
-    last, before = " ".join(parts[-n:]), " ".join(parts[-n - 1 : -n]).casefold()
-    listed = before[1:] == "," and len(like) == 1  # A, B
-    return "" if last == "a" or listed or before in ("or", "and", "&") else last
-
-
-def opens(text: str, like: str) -> bool:
-    """True if it begins with the verdict `like` (`Yes, it is.`) and has no other."""
-    first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
-    verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
-    return verdict and not (_VERDICTS - {like}) & {*others}
-
-
-def without_money(text: str) -> str:
-    r"""Remove dollar signs that mean money: `\$`, and `$` if every one of them stands
-    before a number. (In a pair of LaTeX's the second one stands after its formula.)"""
-    text = text.replace(r"\$", "")
-    money = len(re.findall(r"\$(?=\s?-?[\d.])", text)) == text.count("$")
-    return text.replace("$", "") if money or text.count("$") % 2 else text
-
-
-def latex(text: str) -> str:
-    r"""Rewrite a typed formula as LaTeX: `√2`, `½`, `1e3`, `2pi`, `1 1/2`, `2**10`.
-
-    LaTeX stays as it is.
-    """
-    text = joined(text)
+def signs(text: str) -> str:
+    r"""Rewrite characters such as `½` and `π` as LaTeX, `2(3)` as a product, and a
+    repeating decimal as a fraction."""
     for sign, command in _SIGNS.items():
         text = text.replace(sign, command)
     text = "".join(map(_fraction, text))
-    text = _NAME.sub(lambda name: "\\" + name[0], text)
-    text = text.replace(r"\infinity", r"\infty")
-    for pattern, rewritten in _REWRITTEN:
-        text = pattern.sub(rewritten, text)
-    return text.strip()
-
-
-def without_unit(text: str) -> str:
-    """Remove a unit after a number if it looks like a formula, such as km/h."""
-    return _MEASURE.sub("", text)
-
-
-def formula(text: str) -> str:
-    """The text as LaTeX between two `$`, as math-verify expects it."""
-    return f"${latex(text).replace('$', '')}$"
+    return _BAR.sub(_repeating, _PRODUCT.sub(r" \\cdot ", text))
 
 
 def _fraction(sign: str) -> str:
-    """Rewrite a character such as ½ as LaTeX; other characters stay as they are."""
     over, slash, under = unicodedata.normalize("NFKC", sign).partition("⁄")
     return rf"\frac{{{over}}}{{{under}}}" if slash and under else sign
 
 
+def _repeating(number: re.Match) -> str:
+    whole, begins, again = number[1], number[2], number[3] or number[4]
+    over = int(whole + begins + again) - int(whole + begins or 0)
+    return rf"\frac{{{over}}}{{{'9' * len(again) + '0' * len(begins)}}}"
+
+
+def formula(text: str) -> str:
+    """The text, typed or LaTeX, as LaTeX between two `$`; a = b = c as a = c."""
+    text = signs(joined(text))
+    for pattern, rewritten in _TYPED:
+        text = pattern.sub(rewritten, text)
+    text = text.replace("$", "").strip().rstrip(" .")
+    if chain := _CHAIN.fullmatch(text):
+        text = (chain[1] if re.search("[A-Za-z]", chain[1]) else "") + chain[2]
+    return f"${text}$"
+
+
 def is_formula(text: str) -> bool:
     """True if all of the text may be a formula: numbers, or an operator and no word."""
-    text = _UNIT.sub("", latex(text))
-    if _NUMBERS.fullmatch(text):
-        return True
+    text = re.sub(r"\\(?:text|mbox|mathrm)\{[^{}]*\}", "", formula(text)).strip("$")
+    if re.fullmatch(r"[-+\d\s,.:;()\[\]]+", text, re.ASCII):
+        return bool(re.search(r"\d", text))
     rest = re.sub(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+", "", text)
-    formula = _OPERATOR.search(text) and re.search(r"\w", text)  # --- is none
-    return bool(formula) and not re.search(r"[^\W\d_]{3}", rest)
+    found = _OPERATOR.search(text) and re.search(r"\w", text)  # --- is none
+    return bool(found) and not re.search(r"[^\W\d_]{3}", rest)
+
+
+def mathematics(text: str, reference: str, is_marked: bool) -> str:
+    """The text in which math-verify finds the answer."""
+    number = QUOTIENT.fullmatch(reference) is not None
+    text = joined(text, reference if number else "")
+    if is_marked:
+        text = _CHOSEN.sub("", text.strip("*_` "))
+        bare = _without_unit(text) if number else text
+        if is_formula(bare) or "$" not in text:
+            alone = number and not is_formula(bare)
+            return formula((quantity("is " + text) if alone else "") or bare)
+    text = text.replace(r"\$", "")
+    money = len(re.findall(r"\$(?=\s?-?[\d.])", text)) == text.count("$")
+    if money or text.count("$") % 2:  # of a pair the second one stands after a formula
+        text = text.replace("$", "")
+    if number:
+        text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r" \1/\2", text)
+    if re.search(r"\$|\\[(\[]", text):
+        return signs(text)
+    for part in parts(text):
+        end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS).lstrip(' *`"')
+        end = _BEFORE.sub("", end)
+        end = _without_unit(end) if number else end
+        if is_formula(end):
+            return formula(end)
+        if number and QUOTIENT.search(part):
+            return formula(quantity(part))
+    return text
+
+
+def _without_unit(text: str) -> str:
+    """Remove a unit that looks like a formula, as in `12m²` or `7 g - 2 g = 5 g`."""
+    units = re.findall(r"\d\s?([A-Za-z]+)\b", text)
+    if "=" in text and len(units) == len(NUMBER.findall(text)) and len({*units}) == 1:
+        return re.sub(r"(?<=\d)\s?[A-Za-z]+\b", "", text)
+    return _MEASURE.sub("", text)

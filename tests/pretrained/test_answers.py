@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from refimpl import TrainConfig, UserError, train
-from refimpl.pretrained import answers, judge, notation
+from refimpl.pretrained import answers, judge
 from refimpl.pretrained.rewards import Sum
 from refimpl.tasks import Arithmetic, TaskWarning
 from tests.worlds import needs
@@ -33,7 +33,7 @@ def paid(text, reference):
     [
         (" 4 + 6 = 10.\n", "10", "whole", "4 + 6 = 10."),
         (r"\boxed{a}", "a", "whole", "a"),
-        (r"\boxed{a} or \boxed{b}", "a", "whole", "b"),
+        (r"\boxed{a} or \boxed{b}", "a", "whole", "a, b"),
         ("4 + 6 = 10.", "10", "last", "10"),
         ("10-3", "7", "last", "3"),
         ("it is -3", "7", "last", "-3"),
@@ -238,13 +238,101 @@ def test_the_last_tag_or_box_counts_and_the_end_of_what_is_long(text, score):
         assert judge.failed["math_verify", "cut"] == cut
 
 
-@pytest.mark.parametrize(
-    "reference", ["", r"\frac{", "x^", "???", "2024-01-31", "31/1/2024"]
-)
-def test_a_reference_that_cannot_be_read_is_named_with_its_row(reference):
+KINDS = [  # reference, right ones, wrong ones
+    # an equation in unknowns says more than the value on its right side
+    ("1", "x = 1|a - b = 1|f(3)=1", r"\boxed{x^2+y^2=1}|$xy+3x=1$|e^x = 1"),
+    ("0", "n = 0", r"\boxed{2x+3y-7=0}|\boxed{x^2-4=0}"),
+    ("6", "2 * 3 = 6|AB = 6|P(2) = 6", "The line is 2x + 3y = 6.|2x = 6|x + 1 = 6"),
+    ("2x+1", r"\boxed{y = 2x+1}", r"\boxed{y^2 = 2x+1}"),
+    ("2x+3y=6", r"\boxed{2x+3y-6=0}|$4x + 6y = 12$", "6|2x+3y=7"),
+    # a product of brackets
+    ("12", r"\boxed{3(4)}|$(3)(4)$|\boxed{\left(-3\right)(-4)}", r"\boxed{5(7)}"),
+    ("7", "7", r"\boxed{3(4)}|$(3)(4)$"),
+    ("(2)(3)", r"\boxed{(2)(3)}|②③", r"\boxed{(1)(6)}|\boxed{(1)(4)}|6|5|(2)"),
+    # units
+    ("12.5", "It is 12.5m².|12.5cm³|12.5m2|12.5 °C|12.5kg|12.5 ft²", "12.5² m|2.5m²"),
+    ("1000.99", "1,000.99m²|1000,99 €", "1000,9"),
+    # a sentence after an equation, and after the answer
+    ("5", "12 - 5 = 7. So she has 5 left.|12 g - 7 g = 5 g. I hope it helps.", "2+3=4"),
+    ("7", "The answer is 7. As 3 + 7 is 10, it fits.", "12 - 5 = 7. So 5 are left."),
+    ("Monday", "The final answer is Monday. I hope it is correct.", "Monday or Friday"),
+    # several boxes
+    ("{1,2}", r"\boxed{1} and \boxed{2}|$\boxed{2}$, $\boxed{1}$", r"\boxed{2}"),
+    ("{1,2}", r"\boxed{1, 2}", r"\boxed{1}, no: \boxed{2}"),
+    ("5", r"\boxed{3}, wait, no: \boxed{5}", r"x = \boxed{3} or x = \boxed{5}"),
+    ("30", r"First: \boxed{12}. Final answer: 30", r"\boxed{30}. The answer is 12"),
+    ("44", r"\boxed{44}. So the answer is correct: 2 * 22 = 44", r"\boxed{4}"),
+    # letters
+    ("(D) Marta", r"D|(D)|Marta|\boxed{D: Marta}|Option D is correct.", "B|D or E"),
+    ("B", "The answer is option B because A is wrong.|So it is (B).", "B and C|A"),
+    ("B", r"$\boxed{\textbf{(B)}\ 12}$|Answer: (B).\n\nParis is big.", r"\boxed{A, B}"),
+    ("12", r"$\boxed{\textbf{(B)}\ 12}$|(B) 12", r"$\boxed{\textbf{(B)}\ 13}$"),
+    # Chinese and Japanese
+    ("3/4", "答案是3/4。|答えは3/4です。|概率为 0.75", "答案不是3/4|3/4或1"),
+    ("3, 8", "答案是3或8。|The answer is 3 or 8.", "8|答案是3"),
+    ("①③", r"正确的有①③。|\textcircled{1}\textcircled{3}|①、③", r"①|\boxed{13}|13"),
+    ("B", "故选B。|选项B正确|B不是A", "选A"),
+    # references as they stand in data sets
+    ("$x=2,y=-1$.", r"\boxed{x=2,y=-1}", r"\boxed{x=2,y=1}"),
+    (r"$(-\infty,2)\cup\{5\}$.", r"$(-\infty, 2) \cup \{5\}$", r"$(-\infty,2)$"),
+    ("Solution is: $2, 5$", r"\boxed{5, 2}", "5"),
+    ("$3$ or $8$", r"\boxed{3,8}|The answer is $8$ or $3$.", r"\boxed{8}"),
+    ("<answer>84</answer>", r"84|\boxed{84}", "8"),
+    (r"k=\frac{8}{4}=2", r"\boxed{2}|k=2|\boxed{k=\frac{8}{4}=2}", "4"),
+    (r"16.\overline{6}", r"\boxed{\frac{50}{3}}", "16.6"),
+    (r"\frac{1}{4}E_{1}", r"\boxed{\frac{1}{4} E_1}", r"\boxed{E_1}"),
+    (r"$\{x \mid x<0\}$", r"\boxed{\{x\mid x < 0\}}", r"\boxed{\{x \mid x>0\}}"),
+    ("b > a > c", r"\boxed{b>a>c}", r"\boxed{a>b>c}"),
+    ("2024-01-31", "It is 2024-01-31.", "1992|2024-01-30"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reference", "right", "wrong"), KINDS)
+def test_answers_as_models_write_them(reference, right, wrong):
+    for score, texts in ((1.0, right), (0.0, wrong)):
+        for text in texts.replace(r"\n", "\n").split(
+            "|" if "\\mid" not in reference else "or"
+        ):
+            assert paid(text, reference) == score, text
+
+
+@pytest.mark.parametrize("reference", ["", r"\frac{", "x^", "???"])
+def test_a_reference_that_can_never_be_paid_is_named_with_its_row(reference):
     needs("math_verify")
-    with pytest.raises(UserError, match=r"reference in row 2, .*cannot be read as"):
+    with pytest.raises(UserError, match=r"reference in row 2, .*cannot be compared"):
         answers.math_correct([], ["7"] * 3, answer=["7", "x", reference])
+
+
+def test_every_reference_that_is_accepted_is_paid():
+    """Also where math-verify reads nothing; in a box, and after `answer is`."""
+    references = [reference for reference, *_ in KINDS] + [
+        "E_1,E_2", r"\bigcup_{k=1}^{n}(k, 2k)", "None", r"\emptyset", "H_2O", r"\alpha",
+        r"若x减小,则y也减小", "Yes. F(x, y)=x y^{2}+x^{3}", r"C. {x \mid-3<x<4}",
+        r"11,\! 111",
+    ]  # fmt: skip
+    for form in (r"\boxed{%s}", "<answer>%s</answer>", "The answer is $%s$."):
+        if "answer is" in form:
+            references = [one for one in references if ". " not in one]
+        own = [form % answers._reference(one).replace("$", "") for one in references]
+        scores = answers.math_correct([], own, answer=references)
+        assert scores == [1.0] * len(own), [o for o, s in zip(own, scores) if s != 1]
+
+
+HOSTILE = [
+    "(" * 3000, r"\boxed{" * 900, r"\boxed{10^{10^{10}}}", "1e999999999", "9" * 4000,
+    r"\boxed{100000000!}", r"$\frac{" * 600, r"\boxed{" + "{" * 2000 + "}" * 2001,
+    "x" * 10**6, "7\x00\ud800", r"\boxed{(x+1)^{10000}}", "not " * 2000, "是" * 2000,
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
+def test_no_answer_takes_another_ones_verdict_or_more_than_its_time():
+    needs("math_verify")
+    given = [text for hostile in HOSTILE for text in (hostile, "It is 42.")]
+    began = time.monotonic()
+    scores = answers.math_correct([], given, answer=["42"] * len(given))
+    assert scores == [0.0, 1.0] * len(HOSTILE)
+    assert time.monotonic() - began < 2 * len(HOSTILE) + 20  # and what is started
 
 
 def test_references_are_read_before_anything_is_sampled(monkeypatch):
@@ -268,13 +356,12 @@ PIECES += r" pi a- \, ↵ ^1 is· :·"
 @pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
 @pytest.mark.parametrize("piece", PIECES.split())
 def test_a_long_text_of_any_piece_is_read_at_once(piece):
+    needs("math_verify")
     piece = piece.replace("·", " ").replace("↵", "\n")
     text, began = piece * (200_000 // len(piece)), time.process_time()
     for reference in ("7", "12345", "2k+2", "Monday", "a b\nc d", "[1, 2]"):
         for how in ("whole", "last", "tag"):
             answers.extracted(text, reference, how)
-        answers._score_or_formula(text, reference)
-    short = text[:4096]
-    for read in (notation.words, notation.formula, notation.is_formula):
-        read(short)
+    references = ["7", "12345", "2k+2", "Monday", "a b c", "[1, 2]"]
+    answers.math_correct([], [text] * 6, answer=references, time_limit=0.2)
     assert time.process_time() - began < 20  # what backtracks takes hours

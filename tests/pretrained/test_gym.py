@@ -304,7 +304,7 @@ def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
     """The task wrote 3 + 4; a piece of that may come from anywhere."""
     metadata = {"solution": " 3 + 4", "code": "x = 3 + 4", "steps": 2}
     entry = {"answer": "7", "metadata": metadata}
-    with pytest.raises(UserError, match="tried to evaluate the answer '3'"):
+    with pytest.raises(UserError, match="tried to evaluate .*: '3'"):
         assert scored_by(source, ("3 + 4 ", "3"), entry)
 
 
@@ -332,23 +332,24 @@ def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
     """Down to a sixteenth: a rollout of slow answers costs seconds."""
     given = []
 
-    def verdicts(scorer, jobs, limit):
-        given.append((jobs[0][0], limit))
-        return [{"score": 0.0}] if jobs[0][0] == "7" else [{"fate": "slow"}]
+    def verdict(scorer, job, limit):
+        given.append((job[0], limit))
+        return {"score": 0.0} if job[0] == "7" else {"fate": "slow"}
 
-    monkeypatch.setattr(judge, "verdicts", verdicts)
+    monkeypatch.setattr(judge, "verdict", verdict)
     texts, limits = ["7", "1", "7", *"234567"], [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125]
     with pytest.warns(TaskWarning, match="took longer than 2 s"):
         judge.scores(("reasoning_gym", "slow ones", {}), texts, [{}] * 9, 2.0)
     assert given == list(zip(texts, [*limits, 0.125]))
 
 
-def test_the_answers_of_a_call_share_a_fork_up_to_one_without_a_verdict(scored_by):
-    """What one does to the process reaches those of its call, and not the next call."""
-    source = "os.environ[answer] = ''; return len({*'789'} & {*os.environ}) / 9"
-    assert scored_by(source, "789") == [1 / 9, 2 / 9, 3 / 9]
-    scorer = ("reasoning_gym", "mine", {})
-    assert judge.scores(scorer, ["8"], [SEVEN]) == [1 / 9]
+@pytest.mark.filterwarnings("ignore::refimpl.tasks.TaskWarning")
+def test_a_fork_scores_until_it_ends_and_a_new_one_begins_as_it_began(scored_by):
+    source = (
+        "os.environ[answer] = ''; answer == '0' and os._exit(3);"
+        "return len({*'789'} & {*os.environ}) / 9"
+    )
+    assert scored_by(source, "78098") == [1 / 9, 2 / 9, 0, 1 / 9, 2 / 9]
 
 
 def test_no_answer_loses_its_verdict_by_those_before_it(scored_by):

@@ -44,7 +44,7 @@ EVIDENCE = {
     for seed in seeds
 }
 EVIDENCE["mixed"] = MIXED
-"""Those of the stored runs, beside the three."""
+"""Those of the stored runs, beside those of the package."""
 
 
 def main(names: tuple[str, ...] = tuple(STARTS), /, *, fresh: bool = True) -> None:

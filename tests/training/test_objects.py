@@ -6,10 +6,17 @@ from functools import partial
 import pytest
 import torch
 
-from refimpl import UserError, train
+from refimpl import ALGORITHMS, UserError, prepare, train
+from refimpl.logprobs import log_probs
 from refimpl.loss_terms import KL, Entropy, SamplerMismatch
 from refimpl.samplers import Delayed, Rounded
-from tests.worlds import SMALL, TOKENIZER, fixed_noise, warm_model
+from tests.worlds import (
+    SMALL,
+    TOKENIZER,
+    fixed_noise,
+    random_moe,
+    warm_model,
+)
 
 
 def run(reward=fixed_noise, settings=None, **objects):
@@ -47,3 +54,19 @@ def test_a_run_is_not_resumed_with_other_objects(tmp_path):
         with pytest.raises(UserError, match="objects was"):
             again(loss_terms=terms)
     assert len(again(loss_terms=[Entropy(0.3)])) == 2
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_objects_that_fit_are_taken_by_every_method(name):
+    """Whatever is tried before a run: also with responses of one token, in a rounded
+    precision, and with routers."""
+    shifts = ALGORITHMS[name].training.get("router_shift")
+    objects = {
+        "loss_terms": [Entropy(0.3), KL(0.4)],
+        "corrections": [SamplerMismatch(CUT)],
+    }
+    objects |= {"log_probs": lambda *given: log_probs(*given), "reward": fixed_noise}
+    for settings in ({"max_new_tokens": 1}, {"dtype": "bfloat16", "beta": 0.1}):
+        model = random_moe() if shifts else warm_model()
+        config = replace(SMALL, **settings)
+        assert prepare(name, config, model, TOKENIZER, **objects).handed_in

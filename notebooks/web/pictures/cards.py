@@ -522,6 +522,22 @@ def every_token() -> Figure:
     return figure
 
 
+def two_lambdas() -> Figure:
+    """Chapter 19: how much of the last token's reward reaches the first."""
+    figure, axis = blank("One λ for all lengths is deaf to a long answer's end")
+    lengths = torch.arange(2, 1001).double()
+    by_length = (1 - 1 / (1.5 * lengths)) ** (lengths - 1)
+    axis.plot(lengths, by_length, color=FREE[0], linewidth=3)
+    axis.plot(lengths, 0.95 ** (lengths - 1), "--", color=FREE[1], linewidth=3)
+    say(axis, 60, 0.58, "λ = 1 − 1/(1.5 l)", FREE[0], weight="bold")
+    say(axis, 60, 0.12, "λ = 0.95", FREE[1], weight="bold")
+    axis.set(xscale="log", ylim=(0, 1.02), yticks=[0, 0.5, 1])
+    draw.plain_ticks(axis.xaxis, (2, 10, 100, 1000))
+    axis.set_xlabel("tokens of the answer")
+    axis.set_ylabel("reward that reaches token 1")
+    return figure
+
+
 def own_words() -> Figure:
     """Chapter 18: an answer with two calls; what the calculator wrote has no loss."""
     figure, axis = blank("The tool's words are read, and not trained on")
@@ -617,6 +633,7 @@ CARDS: dict[str, Callable[[], Figure]] = {
         wild_token,
         verdicts,
         own_words,
+        two_lambdas,
     )
 }
 

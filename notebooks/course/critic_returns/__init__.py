@@ -1,0 +1,1 @@
+"""Chapter 19: figures, exercises and their solutions, misreadings."""

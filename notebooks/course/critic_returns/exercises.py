@@ -1,0 +1,151 @@
+"""Exercises of chapter 19: two λ, a critic that knows nothing, a bug."""
+
+import torch
+
+from course.kit.exercise import Exercise
+
+
+def two_lambdas(reward, values, lam, lam_critic=1.0):
+    """GAE with λ for the policy; Â + V with λ_critic for the critic."""
+    return torch.stack(
+        [_gae(reward, values, lam), _targets(reward, values, lam_critic)]
+    )
+
+
+def _gae(reward, values, lam, last=0.0):
+    A, after, found = 0.0, last, torch.zeros_like(values)
+    for t in reversed(range(len(values))):
+        delta = (reward if t == len(values) - 1 else 0.0) + after - values[t]
+        A = delta + lam * A
+        found[t], after = A, values[t]
+    return found
+
+
+def _targets(reward, values, lam):
+    return _gae(reward, values, lam) + values
+
+
+def _by_sums(reward, values, lam, lam_critic=1.0):
+    """Every Â as a sum of δ, weighed by powers of λ."""
+    n = len(values)
+    after = torch.cat([values[1:], values.new_zeros(1)])
+    delta = after - values
+    delta[-1] = delta[-1] + reward
+    rows = []
+    for each in (lam, lam_critic):
+        A = torch.stack(
+            [sum(each ** (k - t) * delta[k] for k in range(t, n)) for t in range(n)]
+        )
+        rows.append(A)
+    return torch.stack([rows[0], rows[1] + values])
+
+
+def _with(first, second):
+    return lambda reward, values, lam, lam_critic=1.0: torch.stack(
+        [
+            first(reward, values, lam, lam_critic),
+            second(reward, values, lam, lam_critic),
+        ]
+    )
+
+
+def _right_a(reward, values, lam, lam_critic):
+    return _gae(reward, values, lam)
+
+
+def _right_t(reward, values, lam, lam_critic):
+    return _targets(reward, values, lam_critic)
+
+
+_VALUES = torch.tensor([0.2, 0.4, 0.5, 0.7, 0.9]).double()
+
+TYPED = (
+    Exercise(
+        "19.two_lambdas",
+        minutes=15,
+        solution=two_lambdas,
+        also=(_by_sums,),
+        cases=(
+            (1.0, _VALUES, 0.8),
+            (0.0, _VALUES, 0.95, 0.5),
+            (1.0, torch.tensor([0.5, 0.1]).double(), 0.5),
+        ),
+        mistakes={
+            "The targets have a λ of their own. Yours are those of the advantages.": (
+                _with(_right_a, lambda r, v, lam, own: _targets(r, v, lam))
+            ),
+            "Those are the critic's errors. A target is Â + V.": _with(
+                _right_a, lambda r, v, lam, own: _gae(r, v, own)
+            ),
+            "The reward comes once, at the last token.": _with(
+                lambda r, v, lam, own: _gae(r, v, lam) + r,
+                _right_t,
+            ),
+            "After the last token there is no value: V is 0 there.": _with(
+                lambda r, v, lam, own: _gae(r, v, lam, last=float(v[-1])), _right_t
+            ),
+            "You exchanged the two λ.": _with(
+                lambda r, v, lam, own: _gae(r, v, own),
+                lambda r, v, lam, own: _targets(r, v, lam),
+            ),
+            "The two rows are exchanged: advantages first.": _with(_right_t, _right_a),
+        },
+    ),
+)
+
+EXERCISES = (
+    Exercise(
+        "19.1",
+        minutes=5,
+        solution="nothing",
+        why="0.95 to the power of 999 is about 6e-23. What the first token hears comes "
+        "from the critic's guesses alone.",
+        choices=("all", "half", "nothing"),
+        mistakes={
+            "That is λ = 1.": "all",
+            "That would be after fourteen tokens: 0.95^14 is 0.49.": "half",
+            "A number, or another word? Answer with one of the three.": "0.95",
+        },
+    ),
+    Exercise(
+        "19.2",
+        minutes=5,
+        solution=20,
+        why="1 − 1/(0.05 · l) is 0 where 0.05 · l = 1.",
+        mistakes={
+            "That is 1/α for α = 1.5, rounded up.": 1,
+            "There λ is 0.5.": 40,
+            "The line of α = 0.05: where does it leave the axis?": 2,
+        },
+    ),
+    Exercise(
+        "19.3",
+        minutes=5,
+        solution=0.0,
+        why="With V = 0 everywhere the errors R − V vary as much as the returns do.",
+        also=(0,),
+        mistakes={
+            "That is a critic that knows every return.": 1.0,
+            "It is 1 − Var(R − V)/Var(R), and V is 0.": 0.5,
+            "A critic can be worse than knowing nothing, but not this one.": -1.0,
+        },
+    ),
+    Exercise(
+        "19.4",
+        minutes=10,
+        parts=("line", "reason"),
+        choices=((*range(1, 10),), ("a", "b", "c", "d")),
+        solution=(5, "c"),
+        why="Whitened advantages have mean 0 and another scale, so targets made from "
+        "them are no returns. Make the targets first, from the raw advantages.",
+        mistakes={
+            "The policy's λ may well be below 1. That is what it is for.": (3, "a"),
+            "One answer per prompt is right here: the critic is the baseline.": (
+                1,
+                "b",
+            ),
+            "Whitening is fine for the policy. Who else uses its result?": (4, "c"),
+            "More critic steps than policy steps are what SAO does.": (8, "d"),
+        },
+    ),
+)

@@ -1,0 +1,77 @@
+"""Figures of chapter 19: λ by length, and one answer per prompt against a group."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+
+from course.kit import explorer, stakes
+from course.kit.plots import primitives as draw
+from course.kit.plots.style import FREE, GREY, looks_of
+
+
+def lambda_explorer() -> explorer.Explorer:
+    """λ over the length, and how much of the reward reaches the first token."""
+    lengths = torch.arange(2, 1001).double()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.7))
+    for axis in (left, right):
+        draw.line(axis, lengths, 0 * lengths, FREE[0], "-", "by length, 1 − 1/(α l)")
+        draw.line(axis, lengths, 0 * lengths, FREE[1], "--", "one λ for all lengths")
+        axis.set(xscale="log", xlim=(2, 1000), xlabel="length $l$, tokens")
+        draw.plain_ticks(axis.xaxis, (2, 10, 100, 1000))
+    left.set(ylim=(-0.02, 1.04), title="λ")
+    right.set(ylim=(-0.02, 1.04), title="reward that reaches token 1")
+    (dot,) = right.plot([1000], [0.0], "o", color=FREE[0], markersize=8)
+    draw.rule(right, y=0, colour=GREY, dash="-")
+    draw.legend_outside(figure, left, 2, "lower")
+    draw.finding(figure, "At 1,000 tokens 51 % of the reward reaches the first token")
+
+    def update(alpha: float, fixed: float, length: int) -> list:
+        own = 1 - 1 / (alpha * lengths).clamp(min=1)
+        left.lines[0].set_ydata(own)
+        left.lines[1].set_ydata(torch.full_like(own, fixed))
+        right.lines[0].set_ydata(own ** (lengths - 1))
+        right.lines[1].set_ydata(fixed ** (lengths - 1))
+        at = 1 - 1 / max(1.0, alpha * length)
+        reach = (at ** (length - 1), fixed ** (length - 1))
+        dot.set_data([length], [reach[0]])
+        said = (
+            f"At {length} tokens {reach[0]:.0%} of the reward reaches the first one; "
+            f"with one λ {reach[1]:.0%}"
+        )
+        moved = [*left.lines[:2], *right.lines[:2], dot]
+        return [*moved, draw.say(figure, said.replace("%", " %"))]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "alpha": explorer.log_slider("α", 1.5, 0.05, 10.0),
+            "fixed": explorer.slider("one λ", 0.95, 0.8, 1.0, 0.01),
+            "length": explorer.slider("length of an answer", 100, 2, 1000, 1),
+        },
+        stakes="No run is stored with λ by length; the cell below trains with it.",
+        prediction=stakes.Prediction(
+            "With α = 1.5, does more of the reward reach the first token of a longer "
+            "answer, or less?",
+            ("more", "less", "about as much"),
+            "about as much",
+            "(1 − 1/(α l)) to the power of l − 1 tends to e^(−1/α), which is 0.51.",
+        ),
+    )
+
+
+def training(
+    runs: Mapping[str, Sequence], title: str, columns: Sequence[tuple[str, str]]
+) -> Figure:
+    """Histories by arm: a panel for each (column, heading)."""
+    figure, axes = draw.panel_grid(len(columns), (8, 3.7))
+    for axis, (column, heading) in zip(axes, columns):
+        shown = {label: hs for label, hs in runs.items() if column in hs[0].columns}
+        for (label, hs), (colour, dash) in zip(runs.items(), looks_of(runs)):
+            if label in shown:
+                draw.strands(axis, [h[column] for h in hs], colour, label, dash)
+        draw.rollout_axis(axis)
+        axis.set_title(heading, fontsize=11.5)
+    return draw.heading(figure, axes[0], title)

@@ -1,0 +1,55 @@
+"""Misreadings of the critic's return: chapter 19."""
+
+import torch
+
+from course.kit.misreading import Misreading
+
+
+def gae(reward, values, lam):
+    """Â of each token of one response: the reward stands on the last, γ = 1."""
+    A, after, found = 0.0, 0.0, torch.zeros_like(values)
+    for t in reversed(range(len(values))):
+        delta = (reward if t == len(values) - 1 else 0.0) + after - values[t]
+        A = delta + lam * A
+        found[t], after = A, values[t]
+    return found
+
+
+def targets_of_the_policys_lambda(reward, values, lam):
+    """Â + V with the λ of the advantages: the critic learns from its own guesses."""
+    return gae(reward, values, lam) + values
+
+
+def targets_are_returns(reward, values, lam):
+    """Â + V with λ = 1, the return, whatever V says."""
+    return gae(reward, values, 1.0) + values
+
+
+def always_95(length, alpha):
+    """λ = 0.95 for every response."""
+    return torch.full_like(length, 0.95)
+
+
+def by_length(length, alpha):
+    """λ = 1 − 1/(α l), at least 0."""
+    return 1 - 1 / (alpha * length).clamp(min=1)
+
+
+MISREADINGS = (
+    Misreading(
+        "critic_targets_share_lambda",
+        "One λ for the advantages and for the critic's targets.",
+        "With λ < 1 the targets contain V itself, so a critic that starts wrong learns "
+        "its own mistake. With λ = 1 they are the returns.",
+        targets_of_the_policys_lambda,
+        targets_are_returns,
+    ),
+    Misreading(
+        "critic_one_lambda_for_all_lengths",
+        "λ = 0.95 is a good value for every length.",
+        "The reward at the end reaches the first token as λ^(l − 1). At a thousand "
+        "tokens 0.95 leaves nothing of it.",
+        always_95,
+        by_length,
+    ),
+)
