@@ -304,7 +304,7 @@ def test_only_a_whole_text_of_the_task_is_evaluated(source, scored_by):
     """The task wrote 3 + 4; a piece of that may come from anywhere."""
     metadata = {"solution": " 3 + 4", "code": "x = 3 + 4", "steps": 2}
     entry = {"answer": "7", "metadata": metadata}
-    with pytest.raises(UserError, match="tried to evaluate .*: '3'"):
+    with pytest.raises(UserError, match=r"tried to evaluate .*: '3'"):
         assert scored_by(source, ("3 + 4 ", "3"), entry)
 
 
