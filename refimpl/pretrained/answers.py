@@ -179,6 +179,7 @@ def _reference(answer: Any) -> str:
     """The reference without a tag, words before its `$`, or a full stop after it."""
     text = str(answer).strip()
     text = notation.in_tag(text) or text
+    text = re.sub(r"^\\[(\[](.*)\\[)\]][.,]?$", r"\1", text, flags=re.S).strip()
     if text.count("$") >= 2:
         text = re.sub(r"^[\w\s]*:\s*(?=\$)|(?<=\$)\s*[.,;:]+$", "", text)
         text = re.sub(r"\$(\s*,?\s*(?:or|and)|,|;)\s*\$", r"\1 ", text)
@@ -219,7 +220,7 @@ def _kind(reference: str) -> str:
     if reference.count("{") != reference.count("}") or reference[-1] in "-+*/^_=<\\":
         return "it is cut off"
     date = r"\d{4}([-/])\d\d?\1\d\d?|\d\d?([-/])\d\d?\2\d{4}"
-    several = re.fullmatch(rf"(?:\(\d\)){{2,}}|{date}", reference)
+    several = re.fullmatch(rf"(?:\(\d\d?\)){{2,}}|{date}", reference)
     text = several or notation.words(reference) or notation.CHOICE.match(reference)
     return TEXT if text else FORMULA
 

@@ -51,7 +51,7 @@ _POLITE = re.compile(
     re.I,
 )
 LEAD = re.compile(
-    r"(?:\b(?:is|are|be|equals)\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
+    r"(?:\b(?:is|are|be|equals)\b|t's\b|:)[\s*]*|(?<![<>!=])=(?!=)|\b(?=option )", re.I
 )
 _CLAUSE = re.compile(
     r"([.,;:!?](?=\s)|\b(?:but|so|thus|hence|therefore|and(?=\s+not\b))\b)", re.I
@@ -63,6 +63,7 @@ _REASON = re.compile(r",?\s+(?:because|since|as)\b")
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
 _CHINESE = {
     "。": ". ", "：": ": ", "；": "; ", "不是|而非": ", not ", "答案": " answer ",
+    "大?约[是为]?": " about ",
     "选项?": " option ", "正确": " is correct ", "等于|[是为為有]": " is ",
     "或者?": " or ", "[和与、，]": ", ", rf"(?<=[0-9}}]){_HAN}(?=\W*$)": "",
     _HAN: " han ",
@@ -163,8 +164,8 @@ _SAME = {r"\mid": "|", r"\dfrac": r"\frac", r"\leq": r"\le", r"\geq": r"\ge", "$
 CHOICE = re.compile(r"\W*([A-Z])(?:(?:[)}\]]\s*|[.:]\s+)(\S.*)|\W*$)", re.S)
 _LETTER = re.compile(
     r"\W*(?:(?i:option|choice|letter|answer)\W+)?([A-Z])"
-    r"(?:[)}\]]|[.:](?=\s|$)|(?=\W*$)|(?=,? (?:because|since|as|is (?:the )?correct)))"
-    r"(?!.*\b[A-Z][.:)])",
+    r"(?:[)}\]]|[.:](?=\s|$)|(?=\W*$|\n|,? (?:because|since|as|is (?:the )?correct)))"
+    r"(?!.*\b[A-Z](?:[.:)]|\s*$))",
     re.S,
 )
 _VERDICTS = {"yes", "no", "true", "false"}
@@ -182,9 +183,9 @@ def plain(text: str) -> str:
         text = text.replace(sign, other)
     text = _COSTUME.sub("", text).strip(STOPS.replace("!", ""))
     text = re.sub(r"(?<!\d)!+$", "", text)  # 5! is not 5
-    if re.fullmatch(r"(?:(?:\(\d\)|[①-⑨])(?:[\s,、和]|and)*)+", text):  # (1)(3) is ①③
-        text = re.sub(r"\((\d)\)", lambda one: chr(0x245F + int(one[1])), text)
-        text = re.sub("[^①-⑨]", "", text)
+    if re.fullmatch(r"(?:(?:\(\d\d?\)|[①-⑳])(?:[\s,、和]|and)*)+", text):  # (1)(3): ①③
+        text = re.sub(r"\((\d+)\)", lambda one: chr(0x245F + int(one[1])), text)
+        text = re.sub(r"[\s,、和]|and", "", text)
     text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text)
     text = re.sub(r"\{(\w)\}", r"\1", re.sub(r"\s+", " ", text))
     while (ends := text[:1] + text[-1:]) in ("()", "{}", "[]", "<>"):
@@ -216,15 +217,19 @@ def says(text: str, reference: str, is_marked: bool, strict: bool = False) -> bo
         return plain(reference) in map(plain, said)
     wanted, own = {plain(reference)}, CHOICE.match(_COSTUME.sub("", reference))
     if own:  # (D) Marta: either will do
-        wanted.add(plain(own[2] or own[1]))
+        wanted |= {plain(own[1]), plain(own[2] or own[1])}
         letters = [_LETTER.match(_COSTUME.sub("", one)) for one in said]
         if own[1] in [letter[1] for letter in letters if letter]:
             return True
-    last, n = part.split(), len(reference.split())
-    before = " ".join(last[-n - 1 : -n]).casefold()
-    either = before in ("or", "and", "&") or (before[1:] == "," and bool(own))
-    if not either and last[-n:] != ["a"]:  # the article of a text that was cut
-        said.append(" ".join(last[-n:]))
+    for n in {
+        len(one.split()) for one in (reference, *(own.groups("") if own else ()))
+    }:
+        before, last = ["", *part.split()][-n - 1 : -n], part.split()[-n:]
+        either = before and re.fullmatch(
+            "or|and|&" + "|.," * bool(own), before[0], re.I
+        )
+        if not either and last != ["a"]:  # the article of a text that was cut
+            said.append(" ".join(last))
     return bool(wanted & {*map(plain, said)}) or any(
         _opens(text, one) for one in wanted
     )
@@ -246,7 +251,13 @@ _SIGNS = {
     "∈": r"\in ", "²": "^2", "³": "^3", r"\$": "", "**": "^",
     r"\left(": "(", r"\right)": ")",
 }  # fmt: skip
-_PRODUCT = re.compile(r"(?<=[\d)])\s*(?=\(\s*-?\d+(?:\.\d+)?\s*\))")
+_PRODUCT = re.compile(
+    r"(?<=[\d)])\s*(?=\(\s*-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\s*\))"
+)
+_ABOUT = re.compile(  # 5/8, which is about 0.6; 1/4, or 25%
+    r"(?<=[\d}]),?\s*\(?(?:(?:(?:which|that) is |or |i\.e\.,? )?"
+    r"(?:about|approximately|roughly|≈)\s*[\d.]+%?|or [\d.]+\s?%)\)?"
+)
 _BAR = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
 _TYPED = (
     (_NAME, r"\\\g<0>"),
@@ -262,7 +273,8 @@ _CHAIN = re.compile(r"([^=,;<>\\{}]*=)(?:[^,;<>{}]|\{[^={}]*\})*=([^=,;<>]*)")
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
-    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| {_SYMBOL}{_POWER}|{_SYMBOL}[²³23]"
+    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| ?{_SYMBOL}| {_SYMBOL}{_POWER}"
+    rf"|{_SYMBOL}[²³23]"
     r"| ?°[CF])(?=[ .*]*$)"
 )
 _CHOSEN = re.compile(r"^(?:\\text(?:bf)?\{)?\(?[A-J][).:]\}?(?:\s|\\[ ;,])+(?=\S)")
@@ -374,11 +386,14 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
     if money or text.count("$") % 2:  # of a pair the second one stands after a formula
         text = text.replace("$", "")
     if number:
+        text = text if "." in reference else _ABOUT.sub("", text)
         text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r" \1/\2", text)
     if re.search(r"\$|\\[(\[]", text):
         return signs(text)
     for part in parts(text):
-        end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS).lstrip(' *`"')
+        end = (
+            re.split(r"\b(?:is|are)\b|t's\b|:\s", part)[-1].rstrip(STOPS).lstrip(' *`"')
+        )
         end = _BEFORE.sub("", end)
         end = _without_unit(end) if number else end
         if is_formula(end):
@@ -390,7 +405,7 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
 
 def _without_unit(text: str) -> str:
     """Remove a unit that looks like a formula, as in `12m²` or `7 g - 2 g = 5 g`."""
-    units = re.findall(r"\d\s?([A-Za-z]+)\b", text)
+    units = re.findall(rf"{NUMBER.pattern}\s?([A-Za-z]+)\b", text)
     if "=" in text and len(units) == len(NUMBER.findall(text)) and len({*units}) == 1:
         return re.sub(r"(?<=\d)\s?[A-Za-z]+\b", "", text)
     return _MEASURE.sub("", text)
