@@ -358,7 +358,8 @@ def formula(text: str) -> str:
     text = text.replace("$", "").strip().rstrip(" .")
     if chain := _CHAIN.fullmatch(text):
         text = (chain[1] if re.search("[A-Za-z]", chain[1]) else "") + chain[2]
-    return f"${text}$"
+    percent = re.fullmatch(rf"({NUMBER.pattern})\s?\\%", text)
+    return f"{percent[1]}%" if percent else f"${text}$"
 
 
 def is_formula(text: str) -> bool:
