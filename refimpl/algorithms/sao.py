@@ -38,7 +38,7 @@ def objective(
 SAO = GLM5.child(
     name="sao",
     title="SAO",
-    paper="2026, 2607.07508",
+    paper="Hou et al. 2026, 2607.07508",
     changed="one answer per prompt: a critic with two λ in place of the group",
     objective=objective,
     advantages=gae,

@@ -34,6 +34,8 @@ BY_HAND = [
     ({"mean_truncate": 1.2}, [[1.2] * 3, [FOURTH] * 4]),
     ({"mean_mask": (0.9, 1.3)}, [[CUBE] * 3, [0] * 4]),
     ({"mean_reject": (0.8, 1.2)}, [[0] * 3, [1] * 4]),
+    # seq-mask-tis: an answer is dropped by its geometric mean, a token keeps its own w
+    ({"mean_reject": (0.8, 1.2), "token_truncate": 1e9}, [[0] * 3, [2, 1, 1, 0.25]]),
     # k3 = w − 1 − log w is 1.61, 0.19, 0 and 0.31, 0, 0, 0.64
     ({"token_k3": 0.31}, [[0, 1, 1], [1, 1, 1, 0]]),
     ({"sequence_k3": 1}, [[0] * 3, [1] * 4]),
