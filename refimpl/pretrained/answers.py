@@ -178,10 +178,10 @@ def _read(completion: str, reference: str) -> float | str:
 def _reference(answer: Any) -> str:
     """The reference without a tag, words before its `$`, or a full stop after it."""
     text = str(answer).strip()
-    text = notation.in_tag(text) or text
+    text = (notation.in_tag(text) or text).removeprefix("####").strip()
     text = re.sub(r"^\\[(\[](.*)\\[)\]][.,]?$", r"\1", text, flags=re.S).strip()
     if text.count("$") >= 2:
-        text = re.sub(r"^[\w\s]*:\s*(?=\$)|(?<=\$)\s*[.,;:]+$", "", text)
+        text = re.sub(r"^[\w\s]*(?::|\bis\b)\s*(?=\$)|(?<=\$)\s*[.,;:]+$", "", text)
         text = re.sub(r"\$(\s*,?\s*(?:or|and)|,|;)\s*\$", r"\1 ", text)
     return text
 

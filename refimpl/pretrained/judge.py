@@ -355,9 +355,17 @@ def _math_verify(name: str, settings: dict) -> Callable:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     logging.disable(logging.CRITICAL)
-    config = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
-    # Their time limits are signals, which C code ignores; ours ends the process.
-    read = functools.partial(parse, extraction_config=config, parsing_timeout=None)
+    latex = LatexExtractionConfig(boxed_match_priority=0)
+
+    def read(text: str) -> list:
+        # No number is picked out of a formula that cannot be read as a whole. Their
+        # time limits are signals, which C code ignores; ours ends the process.
+        if text.count("$") == 2 and text[0] == text[-1] == "$":
+            return parse(
+                text, [latex], extraction_mode="first_match", parsing_timeout=None
+            )
+        return parse(text, [latex, ExprExtractionConfig()], parsing_timeout=None)
+
     read_gold = functools.lru_cache(read)  # as each reference has several answers
 
     def correct(answer: str, reference: str) -> float:

@@ -45,9 +45,10 @@ _LATER = re.compile(
     r"(?:[Ff]inal [Aa]|[Tt]he a|\n\W*A)nswer\b[^\n.]{0,40}?(?:\bis\b|:)[\s*]*"
     r"(?=[-(]*[\d$\\]|[A-Z]\b)"
 )
-_SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\d!)\s+|\n+")
 _POLITE = re.compile(
-    r"\W*(?:I hope|I'm happy|hope th|let me|please|feel free|thank|if you|is there)",
+    r"\W*(?:I hope|I'm happy|hope th|let me|please|feel free|thank|if you"
+    r"|is there|have a)",
     re.I,
 )
 LEAD = re.compile(
@@ -273,9 +274,8 @@ _CHAIN = re.compile(r"([^=,;<>\\{}]*=)(?:[^,;<>{}]|\{[^={}]*\})*=([^=,;<>]*)")
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
-    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}{_POWER}?| ?{_SYMBOL}| {_SYMBOL}{_POWER}"
-    rf"|{_SYMBOL}[²³23]"
-    r"| ?°[CF])(?=[ .*]*$)"
+    rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}(?:{_POWER}|[23])?| ?{_SYMBOL}"
+    rf"| {_SYMBOL}{_POWER}|{_SYMBOL}[²³23]| ?°[CF])(?=[ .*]*$)"
 )
 _CHOSEN = re.compile(r"^(?:\\text(?:bf)?\{)?\(?[A-J][).:]\}?(?:\s|\\[ ;,])+(?=\S)")
 _BEFORE = re.compile(rf"^(?:(?!(?:{_NAMES})\b)(?:[^\W\d_]{{2,}}|I)[,:]?\s+)+=?")
@@ -335,7 +335,7 @@ def signs(text: str) -> str:
     repeating decimal as a fraction."""
     for sign, command in _SIGNS.items():
         text = text.replace(sign, command)
-    text = "".join(map(_fraction, text))
+    text = re.sub(r"\bP\([^()]*\)(?=\s*=)", "P", "".join(map(_fraction, text)))
     return _BAR.sub(_repeating, _PRODUCT.sub(r" \\cdot ", text))
 
 
@@ -358,7 +358,8 @@ def formula(text: str) -> str:
     text = text.replace("$", "").strip().rstrip(" .")
     if chain := _CHAIN.fullmatch(text):
         text = (chain[1] if re.search("[A-Za-z]", chain[1]) else "") + chain[2]
-    return f"${text}$"
+    percent = re.fullmatch(rf"({NUMBER.pattern})\s?\\%", text)
+    return f"{percent[1]}%" if percent else f"${text}$"
 
 
 def is_formula(text: str) -> bool:
@@ -406,6 +407,6 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
 def _without_unit(text: str) -> str:
     """Remove a unit that looks like a formula, as in `12m²` or `7 g - 2 g = 5 g`."""
     units = re.findall(rf"{NUMBER.pattern}\s?([A-Za-z]+)\b", text)
-    if "=" in text and len(units) == len(NUMBER.findall(text)) and len({*units}) == 1:
+    if 1 < len(units) == len(NUMBER.findall(text)) and len({*units}) == 1:
         return re.sub(r"(?<=\d)\s?[A-Za-z]+\b", "", text)
     return _MEASURE.sub("", text)

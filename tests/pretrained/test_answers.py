@@ -248,8 +248,12 @@ KINDS = [  # reference, right ones, wrong ones
     # a product of brackets
     ("12", r"\boxed{3(4)}|$(3)(4)$|\boxed{\left(-3\right)(-4)}", r"\boxed{5(7)}"),
     ("7", "7", r"\boxed{3(4)}|$(3)(4)$"),
+    # no number is picked out of a formula that cannot be read
+    ("0", "0", r"\boxed{x \geq -3, x \frac 0}|\boxed{\{x \mid x \ne 0\}}"),
     ("(2)(3)", r"\boxed{(2)(3)}|②③", r"\boxed{(1)(6)}|\boxed{(1)(4)}|6|5|(2)"),
     # units
+    ("3", "3 g|2 g + 1 g = 3 g|v = 3m/s", "y = 3x|3x|$3x$"),
+    ("0.2", r"$P(A \cap B) = 0.2$|P(X=2) = 0.2", r"P(X=0.2)"),
     ("12.5", "It is 12.5m².|12.5cm³|12.5m2|12.5 °C|12.5kg|12.5 ft²", "12.5² m|2.5m²"),
     ("1000.99", "1,000.99m²|1000,99 €", "1000,9"),
     # a sentence after an equation, and after the answer
