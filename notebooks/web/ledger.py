@@ -3,17 +3,14 @@
 import base64
 import html
 import json
-import re
 from functools import cache
-
-import nbformat
 
 from course.kit import claims
 from experiments.arms import ARMS
 from experiments.claims import CLAIMS, SECOND, Claim
 from experiments.grid import OLD, WORLDS, Cell
 from refimpl.algorithms import ALGORITHMS
-from web.page import NOTEBOOKS, Page, slug, table
+from web.page import Page, table
 
 CELL = ("arm", "world", "updates", "rate", "changed", "answers")
 COLUMNS = {
@@ -129,21 +126,12 @@ def row(line: dict[str, str], claim: Claim) -> list[str]:
 
 
 def places(number: int) -> str:
-    """Links to the claim's section of chapter 12 and to its own chapter."""
+    """Links to the claims of chapter 12 and to the claim's own chapter."""
     home = next(name for name, owned in claims.CHAPTERS.items() if number in owned)
-    section = sections().get(number, "the-ledger")
     return (
-        f'<a href="12_claims.html#{section}">chapter 12</a>, '
+        f'<a href="12_claims.html#sixteen-claims">chapter 12</a>, '
         f'<a href="{home}.html">chapter {home[:2]}</a>'
     )
-
-
-def sections() -> dict[int, str]:
-    """Claim → anchor, for the claims that chapter 12 has a section about."""
-    cells = nbformat.read(NOTEBOOKS / "12_claims.ipynb", as_version=4).cells
-    text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
-    found = re.findall(r"^#+ (.*\(claim (\d+)\).*)$", text, re.M)
-    return {int(number): slug(heading) for heading, number in found}
 
 
 def methods(claim: Claim) -> list[str]:
