@@ -5,7 +5,6 @@ Everything that can be checked is checked here, once, before the run starts.
 
 import copy
 import inspect
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +41,7 @@ from refimpl.rollout import Batch, Rollout
 from refimpl.samplers import Delayed, Rounded
 from refimpl.sampling import Policy, encode
 from refimpl.sft import WarmStart, warm_start
-from refimpl.tasks import Arithmetic, Calculator, TaskWarning
+from refimpl.tasks import Arithmetic, Calculator
 from refimpl.validation import (
     UserError,
     check_call,
@@ -199,12 +198,9 @@ def prepare(
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
-    rows = rows_of(task, "sample", min(FEW, config.prompts_per_rollout))
+    # Ask for as many as a rollout will: a task may have a fixed set of problems.
+    rows = rows_of(task, "sample", config.prompts_per_rollout)
     held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
-    others = rows_of(task, "sample", len(rows), seed=1)
-    if [row["prompt"] for row in others] == [row["prompt"] for row in rows]:
-        same = "task.sample returns the same problems for the seeds 0 and 1"
-        warnings.warn(f"{same}: every rollout has these", TaskWarning, stacklevel=6)
     if not (callable(task.habit) and isinstance(task.habits, Collection)):
         raise UserError(
             "task.habit must be a function f(completion), and task.habits a list of "

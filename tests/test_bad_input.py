@@ -443,9 +443,10 @@ def test_a_function_is_tried_before_the_first_rollout(words, given, monkeypatch)
     at("train", words, **{"config": warm, "reward": fixed_noise} | given)
 
 
-def test_a_task_that_ignores_its_seed_is_told_of():
-    with pytest.warns(TaskWarning, match="same problems for the seeds 0 and 1"):
-        rl.prepare("grpo", SMALL, **PAIR, task=task(sample=lambda n, seed: [ROW] * n))
+def test_a_task_may_have_a_fixed_set_of_problems():
+    """As many as a rollout takes, the same in each: what chapter 13 learns by heart."""
+    fixed = task(sample=lambda n, seed: [ROW] * SMALL.prompts_per_rollout)
+    rl.prepare("grpo", SMALL, **PAIR, task=fixed)
 
 
 def test_what_only_the_first_rollout_can_show():

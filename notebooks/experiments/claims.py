@@ -606,8 +606,6 @@ SECOND = (
 )
 """Second outcomes of claims. Each has a verdict of its own, and is not counted among
 the claims."""
-FIRST_RUNS = SECOND[-1]
-"""The first runs of claim 17, from five starts of which four are lost."""
 
 
 LATE, DELAYS = ("GRPO", "GSPO 3e-4", "CISPO 5", "SAPO 1.0"), (0, 1, 2, 4, 8)

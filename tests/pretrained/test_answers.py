@@ -309,6 +309,7 @@ def test_a_reference_that_can_never_be_paid_is_named_with_its_row(reference):
 
 def test_every_reference_that_is_accepted_is_paid():
     """Also where math-verify reads nothing; in a box, and after `answer is`."""
+    needs("math_verify")
     references = [reference for reference, *_ in KINDS] + [
         "E_1,E_2", r"\bigcup_{k=1}^{n}(k, 2k)", "None", r"\emptyset", "H_2O", r"\alpha",
         r"若x减小,则y也减小", "Yes. F(x, y)=x y^{2}+x^{3}", r"C. {x \mid-3<x<4}",

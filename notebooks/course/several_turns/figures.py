@@ -102,7 +102,7 @@ def divisor_explorer() -> explorer.Explorer:
             "observed": explorer.slider("tokens of each tool answer", 4, 0, 12, 1),
             "direct": explorer.slider("tokens of the direct answer", 4, 4, 24, 1),
         },
-        stakes="No run is stored with several turns; the cells below train them.",
+        stakes="No stored run divides by the span; this picture is arithmetic.",
         prediction=stakes.Prediction(
             "The tool starts to return 12 tokens instead of 4. With the right mask, "
             "what happens to the weight of the caller's own tokens?",
