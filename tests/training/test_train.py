@@ -165,7 +165,7 @@ def test_any_object_with_the_five_names_is_a_world():
     task.habit = lambda text: "right" if text[:1].isdigit() else "other"
     history = small_run(model=random_model(), task=task)
     assert 0 < history["habit/right"][0] < 1
-    tried, trained = [("train", 4), ("held out", 8), ("train", 4)], 3 * [("train", 4)]
+    tried, trained = [("train", 4), ("held out", 8)], 3 * [("train", 4)]
     assert drawn == [*tried, *trained, ("held out", 8)]
 
 
