@@ -201,3 +201,9 @@ def test_every_critic_free_method_takes_every_advantage(name):
     wanted, usual = (CRITIC_FREE[n](scored).view(len(r), -1) for n in (name, "grpo"))
     assert torch.allclose(batch.advantages, wanted.expand_as(rollout.mask), atol=1e-5)
     assert (wanted - usual).abs().max() > 0.01 or name == "grpo"
+
+
+def test_the_environment_names_the_device_of_a_run_that_names_none(monkeypatch):
+    monkeypatch.setenv("REFIMPL_DEVICE", "elsewhere")
+    assert TrainConfig().device == "elsewhere"
+    assert TrainConfig(device="cpu").device == "cpu"
