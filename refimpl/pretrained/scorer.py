@@ -1,4 +1,4 @@
-"""The program that `judge.py` runs to score answers; it imports nothing from refimpl."""
+"""The program that `judge.py` runs to score answers; it needs nothing of refimpl."""
 
 import contextlib
 import faulthandler
@@ -51,9 +51,7 @@ def serve() -> None:
                 reply = {"error": f"cannot be used: {_why(error)}, for the answer"}
             else:
                 # The clock is a C thread that needs no GIL, so nothing can block it.
-                faulthandler.dump_traceback_later(
-                    limit, exit=True, file=sys.__stderr__
-                )
+                faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
                 reply = _verdict(score, answer, entry)
                 faulthandler.cancel_dump_traceback_later()
             print(json.dumps(reply), file=out, flush=True)
