@@ -50,7 +50,6 @@ from refimpl.rewards import overlong_punishment, score
 from refimpl.tasks import (
     Arithmetic,
     Sorting,
-    TaskWarning,
     make_tokenizer,
     verify,
 )

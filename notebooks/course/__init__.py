@@ -1,8 +1,8 @@
 """What only the chapters use: figures, sliders, exercises, misreadings.
 
-Every chapter has a folder with the name of its notebook; `chapterNN` is the door by
-which the notebook takes what it needs. `kit` is what several chapters use, and imports
-none of them; `exercises` and `misreadings` gather what lies in the folders.
+Every chapter has a folder with the name of its notebook. `kit` is what several chapters
+use, and imports none of them by name; it also gathers the exercises and misreadings
+that lie in the folders.
 
 A notebook's working folder is this folder's parent, so `from course import …` works.
 Importing it sets matplotlib's style and the number of threads, and samples by the

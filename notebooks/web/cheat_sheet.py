@@ -8,8 +8,7 @@ from functools import cache
 import nbformat
 import torch
 
-from course.kit import elsewhere, methods
-from course.misreadings import MISREADINGS
+from course.kit import elsewhere, methods, misreading
 from refimpl.algorithms import ALGORITHMS, Algorithm
 from refimpl.curves import curve
 from web.mathematics import mathml
@@ -72,7 +71,7 @@ def misread(name: str) -> str:
     known = methods.of(name).misreading
     if not known:
         return ""
-    one = MISREADINGS[known]
+    one = misreading(known)
     return f"<q>{html.escape(one.claim)}</q> {html.escape(one.correction)}"
 
 

@@ -18,9 +18,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from course.exercises import exercises
 from course.kit.answer_sheet import answer_sheet
-from course.kit.exercise import Exercise
+from course.kit.exercise import Exercise, exercises
 from web.markdown import markdown
 from web.page import SiteError
 

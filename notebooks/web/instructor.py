@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import nbformat
 
-from course.exercises import exercises
-from course.kit.exercise import Exercise
+from course.kit.exercise import Exercise, exercises
 from web.exercises import HEAD, solution
 from web.page import NOTEBOOKS, Page, table
 from web.slides import file_of

@@ -5,9 +5,8 @@ import re
 import nbformat
 import pytest
 
-from course.exercises import exercises, verdict
 from course.kit.answer_sheet import answer_sheet
-from course.kit.exercise import ABSOLUTE, RELATIVE
+from course.kit.exercise import ABSOLUTE, RELATIVE, exercises, verdict
 from web.exercises import HEAD
 from web.page import NOTEBOOKS
 

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from course.exercises import check, exercises, typed, typed_cells, verdict
-from course.kit.exercise import EMPTY, RIGHT, WRONG, _same, judge
+from course.kit.exercise import (
+    EMPTY,
+    RIGHT,
+    WRONG,
+    _same,
+    check,
+    exercises,
+    judge,
+    typed,
+    typed_cells,
+    verdict,
+)
 
 ALL = exercises()
 each = pytest.mark.parametrize("key", ALL)

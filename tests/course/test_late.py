@@ -9,9 +9,9 @@ import torch
 from torch.testing import assert_close
 
 import refimpl as rl
+from course.kit import misreading
 from course.late_sampler import figures as pictures
 from course.late_sampler import late
-from course.misreadings import MISREADINGS
 from refimpl import ALGORITHMS
 from refimpl.rollout import Batch
 from tests.worlds import TOKENIZER, random_model
@@ -96,7 +96,7 @@ def test_score_centering_has_one_gradient_for_every_baseline(baseline, without):
     """The right token's, with b = 0.05: 0.1 · 0.95 − 0.4 (0.095 − 0.6 · 0.05) = 0.069.
     With the exact weight, no cap, the sum is 0 and changes nothing."""
     pi, mu, rewards = torch.tensor(FOUR, dtype=torch.float64)
-    logits, entry = pi.log().requires_grad_(), MISREADINGS["late_any_baseline_will_do"]
+    logits, entry = pi.log().requires_grad_(), misreading("late_any_baseline_will_do")
     for centring, typed, wanted in ((0, entry.wrong, without), (1, entry.right, 0.069)):
         found = typed(logits.detach(), mu, rewards, baseline, 2.0)
         engine = drawn(logits, mu, rewards - baseline, 2.0, centring)

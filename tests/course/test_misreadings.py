@@ -14,7 +14,7 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from course.misreadings import MISREADINGS
+from course.kit.misreading import misreading, misreadings
 from refimpl import ALGORITHMS, Scored, kl, moe, normalisers
 from refimpl.rewards import overlong_punishment
 
@@ -24,11 +24,11 @@ LIMIT = 10
 
 def both(name, *arguments):
     """What the wrong one and the right one say."""
-    return tuple(f(*arguments) for f in (MISREADINGS[name].wrong, right(name)))
+    return tuple(f(*arguments) for f in (misreading(name).wrong, right(name)))
 
 
 def right(name):
-    return MISREADINGS[name].right
+    return misreading(name).right
 
 
 def f64(*rows):
@@ -195,7 +195,7 @@ def test_the_package_sides_with_the_right_one(name, package, arguments):
     """In the value and in the gradient; the wrong one does so in neither or in one."""
     answers = [
         torch.cat([f(*arguments).sum()[None], tensor(slope(f, *arguments)).flatten()])
-        for f in (MISREADINGS[name].wrong, right(name), package)
+        for f in (misreading(name).wrong, right(name), package)
     ]
     wrong, correct, ours = answers
     assert_close(ours, correct)
@@ -328,7 +328,7 @@ def test_values_by_hand(case):
 def test_every_entry_is_named_and_tested():
     text, tables = Path(__file__).read_text(encoding="utf-8"), (CASES, VALUES)
     listed = {case[0] for table in tables for case in table}
-    for name, entry in MISREADINGS.items():
+    for name, entry in misreadings().items():
         assert entry.name == name and entry.claim != entry.correction
         assert name in listed or f"def test_{name}(" in text, name
 
@@ -340,7 +340,7 @@ def test_ratio_is_bounded():
     carries all three further still.
     """
     advantages, settings = f64(1, -0.5, -0.5), {"steps": 200, "learning_rate": 0.04}
-    entry = MISREADINGS["ratio_is_bounded"]
+    entry = misreading("ratio_is_bounded")
     assert entry.wrong(advantages, **settings).max() <= 1.2
     logits, one = (0 * advantages).requires_grad_(), ones(3, 1)
     old_logp, ratios, silent = logits.detach().log_softmax(-1)[:, None], [], []
@@ -368,7 +368,7 @@ def test_k1_as_a_loss():
         logp = x.log_softmax(-1)
         return logp.exp() @ (logp - ref_logp)
 
-    entry, pull = MISREADINGS["k1_as_a_loss"], tensor(slope(exact, logits))
+    entry, pull = misreading("k1_as_a_loss"), tensor(slope(exact, logits))
     both = (entry.wrong, kl.k1, 0 * pull), (entry.right, kl.k2, pull)
     for typed, ours, expected in both:
 
@@ -384,7 +384,7 @@ def test_k1_as_a_loss():
 @pytest.mark.parametrize(("z", "a", "gamma"), RSPO)
 def test_rspo_gradient_through_shift(z, a, gamma):
     """∂J/∂γ_t = J / (|o| γ_t): it has the sign of Â. The package's γ is a constant."""
-    entry, of_gamma = MISREADINGS["rspo_gradient_through_shift"], {}
+    entry, of_gamma = misreading("rspo_gradient_through_shift"), {}
     for name, f in (("wrong", entry.wrong), ("right", entry.right), ("ours", rspo)):
         given = z.clone().requires_grad_(), gamma.clone().requires_grad_()
         value = f(given[0], a, given[1])

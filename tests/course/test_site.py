@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 import refimpl
-from course.exercises import exercises, verdict
+from course.kit.exercise import exercises, verdict
 from tests.course.in_browser import IN_A_BROWSER, ask, grave
 from web.browser import wait
 from web.build import build

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fontTools.ttLib import TTFont
 
-from course import exercises
 from course.kit import claims, elsewhere, methods
+from course.kit.exercise import exercises
 from experiments.claims import CLAIMS, SECOND
 from refimpl import warm_start
 from refimpl.algorithms import ALGORITHMS
@@ -84,7 +84,7 @@ def test_the_cheat_sheet_has_what_the_registry_has(name):
     said += [elsewhere.text(name, engine) for engine in elsewhere.ENGINES]
     known = methods.of(name)
     if known.misreading:
-        said += [cheat_sheet.MISREADINGS[known.misreading].claim]
+        said += [cheat_sheet.misreading(known.misreading).claim]
     assert all(one in text_of(card) for one in said)
     assert f'aria-label="{cheat_sheet.said(algorithm)}"' in card
     assert ("<math" in card) != ("<pre" in card)  # a formula, once
@@ -226,7 +226,7 @@ def test_the_instructor_has_every_exercise(made, chapters):
     every = [one for page in chapters for one in instructor.asked(page)]
     opened = instructor.OPEN
     checked = {one.key: one.minutes for one in every if one.kind != opened}
-    known = exercises.exercises()
+    known = exercises()
     assert checked == {key: one.minutes for key, one in known.items()}
     assert {one.difficulty for one in every} <= set(instructor.LEVELS)
     titles = {one.key: one.title for one in every}
