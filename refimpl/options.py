@@ -182,8 +182,7 @@ def prepare(
     # The method, and the settings that its paper prescribes.
     method = algorithms.get(algorithm) if isinstance(algorithm, str) else algorithm
     config = config or TrainConfig()
-    if config.advantage == "gae":  # gives any method a critic
-        method = replace(method, critic=True, advantages=gae)
+    method = with_critic(method, config)
     config, hyperparameters = check_fit(config, method)
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
@@ -302,6 +301,13 @@ def prepare(
 
 
 # The objects that settings ask for
+
+
+def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
+    """Give any method a critic and GAE, if the settings ask for it."""
+    if config.advantage != "gae":
+        return method
+    return replace(method, critic=True, advantages=gae)
 
 
 def fresh(term: Term) -> Term:
