@@ -187,20 +187,8 @@ def prepare(
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
-    # Ask for as many as a rollout will: a task may have a fixed set of problems.
-    rows = rows_of(task, "sample", config.prompts_per_rollout)
-    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
-    try:
-        task.habit("")
-        iter(task.habits)
-    except Exception as error:
-        raise UserError(
-            "task.habit must be a function f(completion), and task.habits a list of "
-            f"what it returns: {one_line(error)}"
-        ) from error
+    prompts = check_task(task, reward, config)
     reward = task.reward if reward is None else reward
-    check_rows(reward, rows, OFFERED)
-    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
     estimator = NAMED.get(config.advantage, method.advantages)
     if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
         raise UserError(
@@ -214,7 +202,6 @@ def prepare(
     if model is None:
         tool = isinstance(task, Calculator)  # whose policy has tokens for calls
         model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
-    prompts = [row["prompt"] for row in rows + held_out]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
@@ -225,8 +212,6 @@ def prepare(
         logprobs.check_sampling(model)
         names = config.needs_moe
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
-    if config.max_turns and not hasattr(task, "observe"):
-        raise UserError("max_turns has no effect without a task that has `observe`")
     if records_routing and hasattr(task, "observe"):
         raise UserError(
             "a task with `observe` needs a dense model: routing is recorded"
@@ -237,21 +222,8 @@ def prepare(
         critic = models.make_critic(model, config.critic_frozen or ())
         of_critic = partial(logprobs.values, critic, dtype=config.dtype)
         value = Value(of_critic, config.value_clip)
-    fill_batch: Callable = once
-    if config.dynamic_sampling:
-        rounds = config.max_sampling_rounds
-        fill_batch = DynamicSampling(config.prompts_per_rollout, rounds)
-    run_sampler = sampler_for(model, config, records_routing)
-    if sampler is not None:
-        check_call("sampler", sampler, "policy")
-        run_sampler = sampler(run_sampler)
-        if not isinstance(run_sampler, Policy):
-            raise UserError(
-                "sampler must return a sampler of refimpl.samplers, got "
-                f"{run_sampler!r}"
-            )
-        run_sampler.sync()
-    two_samplers = config.mismatch or sampler is not None or config.replay == "R2"
+    rounds = config.prompts_per_rollout, config.max_sampling_rounds
+    apart = config.mismatch or sampler is not None or config.replay == "R2"
     terms = [*loss_terms_for(config, records_routing, value), *map(fresh, loss_terms)]
     reference = None
     if config.beta > 0 or any(isinstance(term, KL) for term in terms):
@@ -277,10 +249,10 @@ def prepare(
         teacher=teacher,
         optimizer=optimizer_for(model, critic, config),
         history=History(method.name, model=model),
-        fill_batch=fill_batch,
-        sampler=run_sampler,
+        fill_batch=DynamicSampling(*rounds) if config.dynamic_sampling else once,
+        sampler=sampler_for(model, config, records_routing, sampler),
         log_probs=log_probs,
-        reads_old=two_samplers and not config.trust_sampler,
+        reads_old=apart and not config.trust_sampler,
         advantages=estimator,
         normaliser=bound(averaging(config, method), config.longest),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
@@ -315,8 +287,13 @@ def fresh(term: Term) -> Term:
     return copy.copy(term) if hasattr(term, "state_dict") else term
 
 
-def sampler_for(model: Model, config: TrainConfig, records: bool) -> Policy:
-    """Make the sampler: the policy itself, or one that differs as an engine's does."""
+def sampler_for(
+    model: Model, config: TrainConfig, records: bool, wrap: Callable | None = None
+) -> Policy:
+    """Make the sampler: the policy itself, or one that differs as an engine's does.
+
+    `wrap`, if given, returns another one to use in its place.
+    """
     rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
     sampler = Policy(model, dtype, config.router_noise, records)
@@ -326,6 +303,14 @@ def sampler_for(model: Model, config: TrainConfig, records: bool) -> Policy:
         # Last, because an engine rounds the weights that have arrived.
         sampler = Rounded(sampler)
     sampler.sync()
+    if wrap is not None:
+        check_call("sampler", wrap, "policy")
+        sampler = wrap(sampler)
+        if not isinstance(sampler, Policy):
+            raise UserError(
+                f"sampler must return a sampler of refimpl.samplers, got {sampler!r}"
+            )
+        sampler.sync()
     return sampler
 
 
@@ -384,6 +369,29 @@ def optimizer_for(
 # Checks
 
 
+def check_task(task, reward: Callable | None, config: TrainConfig) -> list[str]:
+    """Draw a few rows, and return their prompts.
+
+    Raises `UserError` if the task, or a reward in place of its own, cannot use them.
+    """
+    # Ask for as many as a rollout will: a task may have a fixed set of problems.
+    rows = rows_of(task, "sample", config.prompts_per_rollout)
+    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
+    try:
+        task.habit("")
+        iter(task.habits)
+    except Exception as error:
+        raise UserError(
+            "task.habit must be a function f(completion), and task.habits a list of "
+            f"what it returns: {one_line(error)}"
+        ) from error
+    check_rows(task.reward if reward is None else reward, rows, OFFERED)
+    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
+    if config.max_turns and not hasattr(task, "observe"):
+        raise UserError("max_turns has no effect without a task that has `observe`")
+    return [row["prompt"] for row in rows + held_out]
+
+
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
     """Add the settings that `method`'s paper prescribes, and check that all fit.
 
@@ -406,11 +414,6 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
     return config, hyperparameters
 
 
-def takes_length(config: TrainConfig, method: Algorithm) -> bool:
-    """True if the run's normaliser divides by `max_length`."""
-    return "max_length" in inspect.signature(averaging(config, method)).parameters
-
-
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "advantage": (
         lambda c, m: c.advantage == "gae" or not m.critic,
@@ -422,7 +425,10 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     ),
     "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
     "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
-    "max_length": (takes_length, "normaliser='constant'"),
+    "max_length": (
+        lambda c, m: "max_length" in inspect.signature(averaging(c, m)).parameters,
+        "normaliser='constant'",
+    ),
     "detach_shift": (  # where γ is in the ratio
         lambda c, m: c.router_shift and c.placement == "before_clip",
         "router_shift and placement='before_clip'",
