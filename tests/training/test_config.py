@@ -146,7 +146,9 @@ SCALERL = {
 def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
     run = prepared("cispo", reward=of_length, prompts_per_rollout=16, **SCALERL)
     batch, metrics = collect(run, 0)
-    assert run.normaliser is NORMALISERS["group_token_mean"]
+    mask, group = batch.mask, batch.rollout.group
+    weight = NORMALISERS["group_token_mean"](mask, group)
+    assert torch.equal(run.normaliser(mask, group), weight)
     assert metrics["sampling/rounds"] == 1 and metrics["frac_reward_zero_std"] > 0
     left = (1 - metrics["frac_reward_zero_std"]) * run.config.prompts_per_rollout
     assert len(batch.rollout.group.unique()) == left
