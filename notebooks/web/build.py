@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 
@@ -159,7 +160,7 @@ class Site:
         if re.match(r"[a-z]+:", address) or address.split("#")[0] in self.pages:
             return address
         path, _, anchor = address.partition("#")
-        anchor = slug(anchor)
+        anchor = slug(unquote(anchor))  # the HTML has ε as %CE%B5
         target = (page.source.parent / path).resolve() if path else page.source
         known = self.addresses.get(target, "")
         if known and anchor and anchor not in self.anchors[known]:
