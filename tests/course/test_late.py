@@ -25,7 +25,7 @@ def test_of_tokens_that_are_all_outside_the_share_is_one():
     assert rollout.mask.mean() < 1
     far = Batch(rollout, rollout.mask, rollout.logp - 1, torch.ones_like(rollout.mask))
     logp = rl.log_probs(model, rollout)[0]
-    run = SimpleNamespace(read=lambda _: SimpleNamespace(logp=logp))
+    run = SimpleNamespace(model=model, read=lambda *_: SimpleNamespace(logp=logp))
     assert late.outside(far, run) == (1.0, 0.0, 0.0)
 
 

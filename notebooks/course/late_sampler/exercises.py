@@ -1,5 +1,7 @@
 """Exercises of chapter 15: a late sampler, truncation, levels, two corrections."""
 
+import torch
+
 from course.kit.exercise import Exercise
 
 
@@ -19,6 +21,85 @@ def _by_weight(pi, mu, cap):
     kept = [q * min(p / q, cap) for p, q in zip(pi, mu)]
     return [x / sum(kept) for x in kept]
 
+
+def corrected_grpo(
+    logp,
+    old_logp,
+    mu_logp,
+    rewards,
+    mask,
+    band=lambda w: w * ((w >= 0.5) & (w <= 5.0)),
+    clip=lambda r, A, w: w * torch.minimum(r * A, r.clamp(0.8, 1.2) * A),
+    weight=lambda old, mu, new: old - mu,
+    mean=lambda x, mask: ((x * mask).sum(-1) / mask.sum(-1)).mean(),
+):
+    """GRPO with IcePop's band, and each of its parts to be done otherwise."""
+    A = ((rewards - rewards.mean()) / (rewards.std() + 1e-6))[:, None]
+    w = band(weight(old_logp, mu_logp, logp).exp())
+    return -mean(clip((logp - old_logp).exp(), A, w), mask)
+
+
+def _but(**part):
+    return lambda *given: corrected_grpo(*given, **part)
+
+
+def _moved(*rows):
+    return torch.tensor(rows).double().log()
+
+
+_CASES = (
+    (
+        _moved([0.5, 0.3, 0.2], [0.4, 0.35, 0.3]),
+        _moved([0.4, 0.35, 0.2], [0.45, 0.4, 0.3]),
+        _moved([0.2, 0.3, 0.02], [0.5, 0.1, 0.9]),
+        torch.tensor([1.0, 0.0]).double(),
+        torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]).double(),
+    ),
+    (
+        _moved([0.6, 0.1, 0.2], [0.2, 0.35, 0.3], [0.5, 0.4, 0.6]),
+        _moved([0.4, 0.1, 0.3], [0.3, 0.3, 0.3], [0.5, 0.5, 0.5]),
+        _moved([0.1, 0.9, 0.2], [0.2, 0.3, 0.04], [0.6, 0.4, 0.9]),
+        torch.tensor([1.0, 0.0, 0.0]).double(),
+        torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]).double(),
+    ),
+)
+
+TYPED = (
+    Exercise(
+        "15.corrected_grpo",
+        minutes=10,
+        solution=corrected_grpo,
+        also=(_but(band=lambda w: torch.where((w < 0.5) | (w > 5), 0, w)),),
+        cases=_CASES,
+        gradient=True,
+        mistakes={
+            "A weight outside the band is 0. You hold it at the band's end.": _but(
+                band=lambda w: w.clamp(0.5, 5.0)
+            ),
+            "Inside the band a token keeps its weight; you give it 1.": _but(
+                band=lambda w: ((w >= 0.5) & (w <= 5.0)).double()
+            ),
+            "The band is missing.": _but(band=lambda w: w),
+            "Upside down: the weight is π_old over μ.": _but(
+                weight=lambda old, mu, new: mu - old
+            ),
+            "The weight compares π_old with μ. Yours has π_θ, which the ratio has "
+            "already.": _but(weight=lambda old, mu, new: new.detach() - mu),
+            "The clip is missing.": _but(clip=lambda r, A, w: w * r * A),
+            "The clip is for r alone; you clip the product w r.": _but(
+                clip=lambda r, A, w: torch.minimum(
+                    w * r * A, (w * r).clamp(0.8, 1.2) * A
+                )
+            ),
+            "GRPO takes each answer's mean first.": _but(
+                mean=lambda x, mask: (x * mask).sum() / mask.sum()
+            ),
+            "Padding counts: multiply by the mask.": _but(
+                mean=lambda x, mask: x.mean()
+            ),
+        },
+    ),
+)
 
 EXERCISES = (
     Exercise(
@@ -75,17 +156,20 @@ EXERCISES = (
     Exercise(
         "15.4",
         minutes=10,
-        solution=5,
+        solution=(5, "c"),
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 8)), ("a", "b", "c", "d")),
         why="`old` comes from the sampler already, so `ratio` is π_θ/μ, and w "
         "multiplies by the learner's distance to the sampler a second time. Leave the "
         "weight out.",
         mistakes={
-            "Line 1 is right: a late sampler is the setting.": 1,
-            "Line 2 is right: that is the two-policy mode.": 2,
-            "Line 3 is right: the log-probs that carry the gradient.": 3,
-            "Line 4 is right: with `old` from line 2 the ratio is π_θ/μ.": 4,
-            "Line 6 is right: GRPO's clip.": 6,
-            "Line 7 is right by itself. What is left for w to correct?": 7,
+            "Line 2 is right: that is the two-policy mode.": (2, "a"),
+            "A cap has one side, which is no fault. What does w correct here?": (
+                5,
+                "b",
+            ),
+            "A weight must have none. What does it correct here?": (5, "d"),
+            "Line 7 is right by itself. What is left for w to correct?": (7, "c"),
         },
     ),
 )
