@@ -67,9 +67,9 @@ Paired by warm start (seed 100 · start), with Student's t over five starts, at 
 rate. A statement is *reproduced* where the whole interval lies above its number,
 *contradicted* where it lies below, and otherwise undecided.
 
-What came of it: a fifth is not enough (contradicted at 2e-4, undecided at 4e-4).
-Whether the rest carries less by so much is undecided. A random fifth is as good as the
-top one (contradicted at both rates)."""
+What came of it: a fifth is not enough (contradicted at 2e-4, undecided at 4e-4). The
+rest carries less at both rates, but whether by so much is undecided. A random fifth is
+as good as the top one (contradicted at both rates)."""
 
 
 def settings(rate: float, start: int) -> rl.TrainConfig:
