@@ -1,6 +1,5 @@
 """Chapter 17: what a teacher's advantage does, and which teacher reads what."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,6 @@ from tests.worlds import (
     SMALL,
     TOKENIZER,
     measured_loss,
-    prepared,
     prompts_of,
     random_model,
     rolled_out,
@@ -47,19 +45,17 @@ def test_a_teacher_that_is_the_student_has_nothing_to_say():
     start, tokenizer, _ = rl.warm_start()
     config = rl.TrainConfig(rollouts=1, allow_on_policy=True, minibatches=1)
     given = {"model": start, "tokenizer": tokenizer, "task": Arithmetic()}
-    history = distil.distil(distil.one(start), config, **given)
-    assert abs(history["kl"][0]) < 1e-5
-    both = distil.routed([start, start], distil.is_sorting)
-    assert abs(distil.distil(both, config, **given)["kl"][0]) < 1e-5
+    history = distil.distil(start, config, **given)
+    assert abs(history["teacher_kl"][0]) < 1e-5
+    several = distil.Teachers([start, start])
+    for reading in (distil.routed(tokenizer, distil.is_sorting), distil.averaged()):
+        history = distil.distil(several, config, log_probs=reading, **given)
+        assert abs(history["teacher_kl"][0]) < 1e-5
 
 
 def test_an_update_brings_the_student_nearer_to_its_teacher():
     """The KL of the same rollout falls, whichever sign the advantages ought to have."""
     teacher, seen = random_model(1), []
-
-    def says(run, step, batch):
-        seen.append((run.model, batch.rollout))
-        return distil.read_by(teacher, run, batch.rollout)
 
     def kl(model):
         own, other = (distil.distributions(m, rollout) for m in (model, teacher))
@@ -69,8 +65,10 @@ def test_an_update_brings_the_student_nearer_to_its_teacher():
     start = random_model(0)
     settings = {"rollouts": 1, "allow_on_policy": True, "minibatches": 1}
     config = TrainConfig(**settings, learning_rate=1e-3, eval_problems=4)
-    distil.distil(says, config, model=start, tokenizer=TOKENIZER, task=Arithmetic())
-    ((student, rollout),) = seen
+    given = {"model": start, "tokenizer": TOKENIZER, "task": Arithmetic()}
+    hook = [lambda run, step: seen.append(run.batch.rollout)]
+    student = distil.distil(teacher, config, hooks=hook, **given).model
+    (rollout,) = seen
     assert kl(student) < 0.95 * kl(start)
 
 
@@ -79,7 +77,8 @@ def test_a_token_mask_is_mopds_gate():
     low, high = 0.999, 1.001
     gate = {"corrections": {"token_mask": (low, high)}, "rollout_dtype": "int8"}
     run, batch, _ = rolled_out("reinforce", hyperparameters={"correct": True}, **gate)
-    said = distil.one(random_model(1))(run, 0, batch) - batch.old_logp
+    with torch.no_grad():
+        said = rl.log_probs(random_model(1), batch.rollout)[0] - batch.old_logp
     run.zero_advantage_rows_matter = True
     loss, measured = measured_loss(run, replace(batch, advantages=said))
     w = (batch.old_logp - batch.rollout.logp).exp()
@@ -103,13 +102,14 @@ def test_the_whole_vocabulary_holds_the_sampled_tokens_log_probs():
 def test_each_prompt_is_read_by_its_own_teacher():
     """A sum by the first, a row to sort, which has no plus, by the second."""
     assert [distil.is_sorting(prompt) for prompt in ("1+2=", "312>")] == [0, 1]
-    teachers = [random_model(1), random_model(2)]
-    run, batch, _ = rolled_out(model=random_model())
-    rollout = batch.rollout
-    first, second = (distil.read_by(one, run, rollout) for one in teachers)
+    _, batch, _ = rolled_out(model=random_model())
+    rollout, teachers = batch.rollout, [random_model(1), random_model(2)]
+    with torch.no_grad():
+        first, second = (rl.log_probs(one, rollout)[0] for one in teachers)
+        reading = distil.routed(TOKENIZER, lambda prompt: prompt.count("+") % 2)
+        said, _ = reading(distil.Teachers(teachers), rollout)
     prompts = prompts_of(rollout)
     assert len({prompt.count("+") for prompt in prompts}) > 1
-    said = distil.routed(teachers, lambda prompt: prompt.count("+") % 2)(run, 0, batch)
     for prompt, row, *both in zip(prompts, said, first, second):
         assert torch.equal(row, both[prompt.count("+") % 2])
         assert not torch.equal(*both)
@@ -117,24 +117,20 @@ def test_each_prompt_is_read_by_its_own_teacher():
 
 def test_a_hint_is_the_answer_to_the_prompt_that_it_stands_in(monkeypatch):
     """The prompts that the teacher reads are the rollout's own, with the hint."""
-    told = []
+    hinted = []
 
     def asked(tokenizer, rollout, prompts):
-        told.extend(prompts)
+        hinted.extend(prompts)
         return rollout
 
     monkeypatch.setattr(distil, "asked", asked)
-    run = prepared(model=random_model())
-    for step in (0, 1):
-        told.clear()
-        batch, _ = rl.collect(run, step)
-        distil.told(run.model)(run, step, batch)
-        prompts = prompts_of(batch.rollout)[:: SMALL.group_size]
-        hinted = [re.fullmatch(r" \(The answer is (\d+)\.\)(.*)", one) for one in told]
-        assert [one[2] for one in hinted] == prompts
-        sums = [sum(map(int, prompt[:-1].split("+"))) for prompt in prompts]
-        assert [int(one[1]) for one in hinted] == sums
-    assert len(told) == SMALL.prompts_per_rollout
+    _, batch, _ = rolled_out(model=(model := random_model()))
+    distil.told(TOKENIZER)(distil.Teachers([model]), batch.rollout)
+    prompts = prompts_of(batch.rollout)
+    assert len(set(prompts)) == SMALL.prompts_per_rollout
+    for prompt, longer in zip(prompts, hinted, strict=True):
+        answer = sum(map(int, prompt[:-1].split("+")))
+        assert longer == f" (The answer is {answer}.){prompt}"
 
 
 def test_a_curve_counts_the_tokens_of_each_rollout():

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from course.distillation import distil
-from refimpl import ALGORITHMS, UserError, collect
+from refimpl import ALGORITHMS, UserError, collect, updates
 from refimpl.advantages import group_relative, with_teacher
 from refimpl.logprobs import log_probs
 from refimpl.models import build
 from tests.worlds import (
-    SMALL,
     TOKENIZER,
     fixed_noise,
     prepared,
@@ -24,14 +22,20 @@ from tests.worlds import (
 TAUGHT = {"advantage": "distillation", "hyperparameters": {"correct": True}}
 
 
-def test_it_is_chapter_17s_loop():
-    """Which took a run apart to put log π_T − log π_old in place of its advantages."""
+def test_it_is_the_loop_that_chapter_17_writes_out():
+    """Which takes a run apart to put log π_T − log π_old in place of its advantages."""
     one = small_run("reinforce", model=random_model(), teacher=warm_model(), **TAUGHT)
-    config = replace(SMALL, hyperparameters={"correct": True})
-    given = {"model": random_model(), "tokenizer": TOKENIZER}
-    other = distil.distil(distil.one(warm_model()), config, **given)
-    assert same_weights(one.model, other.model)
-    assert one["teacher_kl"] == pytest.approx(other["kl"], rel=1e-5)
+    run = prepared("reinforce", model=random_model(), hyperparameters={"correct": True})
+    run.zero_advantage_rows_matter = True
+    for step in range(run.config.rollouts):
+        batch, _ = collect(run, step)
+        with torch.no_grad():
+            said, _ = log_probs(warm_model(), batch.rollout)
+        apart = said - batch.old_logp
+        updates(run, replace(batch, advantages=apart), step)
+        mean = -(apart * batch.mask).sum() / batch.mask.sum()
+        assert one["teacher_kl"][step] == pytest.approx(mean.item(), rel=1e-5)
+    assert same_weights(one.model, run.model)
     assert one["teacher_kl"][-1] < one["teacher_kl"][0]
 
 

@@ -1,7 +1,8 @@
 """Distillation on the student's own samples: chapter 17, and the runs that it shows.
 
-A run is the library's, with other advantages: `prepare` and `collect` as in `train`,
-then a teacher reads the rollout, and `updates` takes what it says.
+A run is the library's, `train(…, teacher=…)` with `advantage="distillation"`. Here are
+teachers that read in a way of their own (`Teachers`), gradients over the whole
+vocabulary, and the stored runs.
 
 `python -m course.distillation.distil toy` (or `worlds`, `smollm2`), from the folder
 `notebooks`, makes the runs that the store `figures/data/distil` does not hold yet.
@@ -9,6 +10,7 @@ then a teacher reads the rollout, and `updates` takes what it says.
 
 import copy
 import functools
+import re
 import sys
 import time
 from collections import defaultdict
@@ -24,11 +26,8 @@ import refimpl as rl
 from course import DATA
 from experiments import store
 from experiments.behaviour import behaviour
-from refimpl import seeds
 from refimpl.algorithms import ALGORITHMS
-from refimpl.hooks import evaluate
-from refimpl.options import Run
-from refimpl.rollout import Batch, Rollout, pad_columns
+from refimpl.rollout import Rollout, pad_columns
 from refimpl.sft import weights_digest
 from refimpl.tasks import Arithmetic, Mix, Sorting
 from refimpl.tasks.world import HabitWorld, correctness
@@ -48,17 +47,14 @@ outside the band. (There it is π_θ in both. Here the ratio makes w to π_θ/μ
 and Â stay what they were at the rollout's first update.)"""
 
 
-def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
-    """A teacher's log-probs of a rollout, in the run's precision."""
+def distil(teacher, config=TOY, **given) -> rl.History:
+    """Train a student on log π_T − log π_old of its own tokens.
 
-    def read(part: Rollout) -> list[Tensor]:
-        return [run.read(model, part).logp]
-
-    return rollout.in_parts(read, run.config.micro_batch_size)[0]
-
-
-Says = Callable[[Run, int, Batch], Tensor]
-"""What a teacher makes of a rollout: log π_T of its tokens."""
+    `teacher_kl` in its history is the mean of log π_old − log π_T over a rollout.
+    """
+    config = replace(config, advantage="distillation")
+    given |= {"config": config, "teacher": teacher, "progress": False}
+    return rl.train("reinforce", **given)
 
 
 @torch.no_grad()
@@ -67,18 +63,6 @@ def distributions(model, rollout: Rollout) -> Float[Tensor, "B T V"]:
     logits = model(rollout.ids, use_cache=False).logits
     where = (rollout.positions - 1)[:, :, None].expand(-1, -1, logits.shape[-1])
     return logits.gather(1, where).double().log_softmax(-1)
-
-
-def state_only(teacher) -> Says:
-    """The misreading of miles#2362: the whole vocabulary's KL as the penalty of
-    whichever token was drawn."""
-
-    def says(run: Run, step: int, batch: Batch) -> Tensor:
-        own, other = (distributions(m, batch.rollout) for m in (run.model, teacher))
-        kl = (own.exp() * (own - other)).sum(-1).to(batch.old_logp)
-        return batch.old_logp - kl  # so that the advantage is −KL
-
-    return says
 
 
 def push(own: Tensor, advantage: Tensor) -> Tensor:
@@ -112,89 +96,108 @@ def top(own: Tensor, other: Tensor, k: int, tail: bool = False) -> Tensor:
     return -torch.autograd.grad(loss, logits)[0]
 
 
-def one(teacher) -> Says:
-    """One teacher for all prompts."""
-    return lambda run, step, batch: read_by(teacher, run, batch.rollout)
+class Teachers(torch.nn.ModuleList):
+    """Models that are handed to `train` as one teacher, and read as `read_by` says."""
+
+    def get_input_embeddings(self):
+        return self[0].get_input_embeddings()
+
+    def get_output_embeddings(self):
+        return self[0].get_output_embeddings()
+
+    @property
+    def device(self):
+        return self[0].device
 
 
-def routed(teachers, choose: Callable[[str], int]) -> Says:
-    """Several: each prompt has its own."""
+def read_by(read: Callable, log_probs: Callable = rl.log_probs) -> Callable:
+    """Make a `log_probs` for `train`: `read` for `Teachers`, and the usual for others.
 
-    def says(run: Run, step: int, batch: Batch) -> Tensor:
-        ids, start = batch.rollout.ids, batch.rollout.prompt_length
-        texts = [run.tokenizer.decode(row[:n]) for row, n in zip(ids, start)]
-        each = torch.stack([read_by(one, run, batch.rollout) for one in teachers])
-        return each[[choose(text) for text in texts], torch.arange(len(ids))]
+    `read` takes the log-probs of each teacher, as a function of the rollout, and the
+    rollout.
+    """
 
-    return says
+    @functools.wraps(log_probs)
+    def reading(model, rollout, temperature=1.0):
+        if not isinstance(model, Teachers):
+            return log_probs(model, rollout, temperature)
+        each = [functools.partial(log_probs, one) for one in model]
+        return read([lambda x, f=f: f(x, temperature) for f in each], rollout)
 
-
-def averaged(teachers) -> Says:
-    """Several, whose log-probs are averaged for every prompt."""
-
-    def says(run: Run, step: int, batch: Batch) -> Tensor:
-        return sum(read_by(one, run, batch.rollout) for one in teachers) / len(teachers)
-
-    return says
+    return reading
 
 
-def told(teacher) -> Says:
-    """A teacher that reads the right answer in the prompt, which the student does not:
-    self-distillation, where it is the student as it was at first."""
+def prompts_of(tokenizer, rollout: Rollout) -> list[str]:
+    """Decode the prompt of every answer."""
+    rows = zip(rollout.ids, rollout.prompt_length.tolist())
+    plain = {"clean_up_tokenization_spaces": False}
+    return [tokenizer.decode(ids[:n], **plain) for ids, n in rows]
 
-    def says(run: Run, step: int, batch: Batch) -> Tensor:
-        seed = seeds.seed_for(run.config.seed, step, "q")
-        rows = run.task.sample(run.config.prompts_per_rollout, seed)
-        with_answer = [hint(row) for row in rows]
-        longer = asked(run.tokenizer, batch.rollout, with_answer)
-        return pad_columns(read_by(teacher, run, longer), batch.mask.shape[1])
 
-    return says
+def routed(tokenizer, choose: Callable[[str], int]) -> Callable:
+    """Let each prompt be read by its own teacher."""
+
+    def read(teachers, rollout):
+        own = [choose(prompt) for prompt in prompts_of(tokenizer, rollout)]
+        each = zip(*(teacher(rollout) for teacher in teachers))
+        return tuple(torch.stack(x)[own, torch.arange(len(own))] for x in each)
+
+    return read_by(read)
+
+
+def averaged() -> Callable:
+    """Average the log-probs of all teachers for every prompt."""
+
+    def read(teachers, rollout):
+        each = zip(*(teacher(rollout) for teacher in teachers))
+        return tuple(sum(x) / len(teachers) for x in each)
+
+    return read_by(read)
+
+
+def told(tokenizer, log_probs: Callable = rl.log_probs) -> Callable:
+    """Let a teacher read the right answer in the prompt, which the student does not.
+
+    This is self-distillation if the teacher is the student as it was at first.
+    """
+
+    def read(teachers, rollout):
+        prompts = [hint(prompt) for prompt in prompts_of(tokenizer, rollout)]
+        both = teachers[0](asked(tokenizer, rollout, prompts))
+        return tuple(pad_columns(x, rollout.mask.shape[1]) for x in both)
+
+    return read_by(read, log_probs)
 
 
 ENDS = "<|im_end|>\n<|im_start|>assistant"
 """Of a question in SmolLM2's chat template."""
 
 
-def hint(row: dict) -> str:
-    """A prompt that says its answer."""
-    before, end, after = row["prompt"].rpartition(ENDS)
-    return f"{before} (The answer is {row['answer']}.){end}{after}"
+def hint(prompt: str) -> str:
+    """Put the sum of a prompt's numbers into it, as the answer."""
+    before, end, after = prompt.rpartition(ENDS)
+    answer = sum(map(int, re.findall(r"\d+", prompt)))
+    return f"{before} (The answer is {answer}.){end}{after}"
 
 
 def asked(tokenizer, rollout: Rollout, prompts: list[str]) -> Rollout:
-    """The same responses after other prompts, one per group."""
+    """Put the same responses after other prompts."""
     starts = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     rows = []
-    for i, group in enumerate(rollout.group.tolist()):
+    for i, start in enumerate(starts):
         first = int(rollout.prompt_length[i])
         answer = rollout.ids[i, first : first + int(rollout.span[i])]
-        rows.append(torch.cat([torch.tensor(starts[group]), answer]))
+        rows.append(torch.cat([torch.tensor(start), answer]))
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    lengths = torch.tensor([len(starts[g]) for g in rollout.group.tolist()])
+    lengths = torch.tensor([len(start) for start in starts])
     return replace(rollout, ids=ids, prompt_length=lengths)
-
-
-def distil(says: Says, config=TOY, **given) -> rl.History:
-    """A run whose advantages are log π_T − log π_old, token by token; `kl` in its
-    history is the mean of log π_old − log π_T over the rollout's tokens."""
-    run = rl.prepare("reinforce", config, **given)
-    run.zero_advantage_rows_matter = True
-    for step in range(config.rollouts):
-        batch, described = rl.collect(run, step)
-        said = says(run, step, batch) - batch.old_logp
-        described["kl"] = -((said * batch.mask).sum() / batch.mask.sum()).item()
-        described |= rl.updates(run, replace(batch, advantages=said), step)
-        run.history.add(step, described, 0.0)
-        evaluate(run, step)
-    return run.history
 
 
 def curve(history: rl.History) -> dict[str, list]:
     """What is stored of a run: by rollout."""
     size = history.rows[0]["num_samples"]
     tokens = [length * size for length in history["completions/mean_length"]]
-    kl = history["kl"] if "kl" in history.rows[0] else None
+    kl = history["teacher_kl"] if "teacher_kl" in history.rows[0] else None
     return {
         "tokens": [round(x) for x in tokens],
         "reward": [round(x, 4) for x in history["reward"]],
@@ -272,8 +275,7 @@ def toy(n_seeds: int = 5) -> Iterator[Job]:
     yield "teacher", 0, "grpo", teaching(60), lambda: curve(teacher)
     for seed in range(n_seeds):
         config = replace(TOY, seed=seed)
-        says = one(teacher.model)
-        learns = functools.partial(distil, says, config, **given)
+        learns = functools.partial(distil, teacher.model, config, **given)
         yield "distilled", seed, "reinforce", config, lambda f=learns: curve(f())
         earns = functools.partial(rewarded, config, **given)
         config = without_hyperparameters(config)
@@ -319,11 +321,12 @@ def worlds(n_seeds: int = 3) -> Iterator[Job]:
     given = {"model": start, "tokenizer": tokenizer, "task": Mixed()}
     for seed in range(n_seeds):
         config = replace(TOY, seed=seed, rollouts=24, eval_every=6)
-        for name, says in {
-            "routed": routed(teachers, is_sorting),
-            "averaged": averaged(teachers),
+        for name, reading in {
+            "routed": routed(tokenizer, is_sorting),
+            "averaged": averaged(),
         }.items():
-            learns = functools.partial(distil, says, config, **given)
+            several = {"teacher": Teachers(teachers), "log_probs": reading}
+            learns = functools.partial(distil, config=config, **several, **given)
             yield name, seed, "reinforce", config, lambda f=learns: with_ends(f())
         earns = functools.partial(rewarded, config, **given)
         config = without_hyperparameters(config)
@@ -340,18 +343,22 @@ def smollm2() -> Iterator[Job]:
 
     model, tokenizer = load(real.MODEL)
     task = Chat(real.TASKS[real.TRAINED_ON](), tokenizer, real.SYSTEM)
-    given = {"tokenizer": tokenizer, "task": task, "log_probs": log_probs}
+    given = {"tokenizer": tokenizer, "task": task}
+    plain = {"log_probs": log_probs} | given
     config = replace(real.GENTLE, rollouts=8, eval_every=2)
     slow = replace(config, hyperparameters={"correct": True})
     training = replace(config, rollouts=12, eval_every=12, learning_rate=2e-4)
 
     copied = lora(copy.deepcopy(model), r=16)
-    teacher = rewarded(replace(training, seed=1000), model=copied, **given)
+    teacher = rewarded(replace(training, seed=1000), model=copied, **plain)
     yield "teacher", 0, "grpo", training, lambda: curve(teacher)
-    for name, says in (("distilled", one(teacher.model)), ("told", told(model))):
-        learns = functools.partial(distil, says, slow, model=model, **given)
+    hinted = Teachers([model]), told(tokenizer, log_probs)
+    arms = {"distilled": (teacher.model, log_probs), "told": hinted}
+    for name, (one, reading) in arms.items():
+        own = {"teacher": one, "log_probs": reading, "model": model} | given
+        learns = functools.partial(distil, config=slow, **own)
         yield name, 0, "reinforce", slow, lambda f=learns: curve(f())
-    earns = functools.partial(rewarded, config, model=model, **given)
+    earns = functools.partial(rewarded, config, model=model, **plain)
     config = without_hyperparameters(config)
     yield "RL", 0, "grpo", config, lambda: curve(earns())
 

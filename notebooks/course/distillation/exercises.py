@@ -1,14 +1,44 @@
 """Exercises of chapter 17: an advantage from a teacher, and what it cannot teach."""
 
 import torch
+from torch.nn import functional
 
 from course.kit.exercise import Exercise
 
 
-def advantages(logp, teacher_logp, mask):
-    """17.1: what the teacher finds more likely than the student goes up. Constants, and
-    0 outside the mask."""
+def distillation(logp, teacher_logp, mask):
+    """What the teacher finds more likely than the student goes up. Constants, and 0
+    outside the mask."""
     return (teacher_logp - logp).detach() * mask
+
+
+def reverse_kl(logits, teacher_logits, mask):
+    """Σ_a π(a) (log π(a) − log π_T(a)), as a mean over the tokens of the mask."""
+    own, other = logits.log_softmax(-1), teacher_logits.log_softmax(-1)
+    return _mean((own.exp() * (own - other)).sum(-1), mask)
+
+
+def _mean(x, mask):
+    return (x * mask).sum() / mask.sum()
+
+
+def _kl_div(first, second, mask):
+    """`F.kl_div(input, target)` of logits: KL(target ‖ input)."""
+    logs = (x.log_softmax(-1) for x in (first, second))
+    each = functional.kl_div(*logs, log_target=True, reduction="none")
+    return _mean(each.sum(-1), mask)
+
+
+def _wide(seed: int) -> tuple[torch.Tensor, ...]:
+    draws = torch.Generator().manual_seed(seed)
+    two = torch.randn(2, 2, 4, 5, generator=draws, dtype=torch.float64)
+    mask = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 0]]).double()  # a hole
+    return *two, mask
+
+
+def _detached(logits, teacher_logits, mask):
+    own, other = logits.log_softmax(-1), teacher_logits.log_softmax(-1)
+    return _mean((own.exp().detach() * (own - other)).sum(-1), mask)
 
 
 def _case(seed: int) -> tuple[torch.Tensor, ...]:
@@ -26,11 +56,11 @@ def _to_go(logp, teacher_logp, mask):
     return each.flip(-1).cumsum(-1).flip(-1) * mask
 
 
-EXERCISES = (
+TYPED = (
     Exercise(
-        "17.1",
+        "17.distillation",
         minutes=5,
-        solution=advantages,
+        solution=distillation,
         also=(lambda a, b, m: torch.where(m.bool(), b - a, 0.0),),
         cases=tuple(_case(seed) for seed in range(2)),
         mistakes={
@@ -50,14 +80,59 @@ EXERCISES = (
         },
     ),
     Exercise(
+        "17.reverse_kl",
+        minutes=10,
+        solution=reverse_kl,
+        also=(lambda a, b, m: _kl_div(b, a, m),),
+        cases=tuple(_wide(seed) for seed in range(2)),
+        gradient=True,
+        mistakes={
+            "That is KL(π_T ‖ π), the forward direction. Its weights are the "
+            "teacher's; weight by the student.": _kl_div,
+            "Logits are not log-probs: take `log_softmax` of both first.": (
+                lambda a, b, m: _mean((a.exp() * (a - b)).sum(-1), m)
+            ),
+            "That is a mean over padding and holes, too. Divide by the mask's sum.": (
+                lambda a, b, m: reverse_kl(a, b, torch.ones_like(m))
+            ),
+            "The vocabulary's terms are added up, not averaged.": (
+                lambda a, b, m: reverse_kl(a, b, m) / a.shape[-1]
+            ),
+            "The student's weights are detached. They change as well when the logits "
+            "do.": _detached,
+        },
+    ),
+)
+
+EXERCISES = (
+    Exercise(
+        "17.1",
+        minutes=5,
+        solution="negative",
+        why="0.5 · log(0.1/0.5) + 0.5 · log(0.9/0.5) = −0.51. It is minus KL(π ‖ π_T).",
+        choices=("negative", "zero", "positive"),
+        mistakes={
+            "A group's mean is subtracted in GRPO. Here nothing is: compute 0.5 · "
+            "log(0.1/0.5) + 0.5 · log(0.9/0.5).": "zero",
+            "The digit goes up, but # goes down by more, and the student writes both "
+            "equally often.": "positive",
+            "The sign is enough: negative, zero or positive.": -0.51,
+        },
+    ),
+    Exercise(
         "17.2",
         minutes=5,
-        solution=0.0,
-        why="log π_T − log π is 0 for every token, whatever the reward says.",
+        solution=("low", "small"),
+        why="Student and teacher make the same mistakes, and only these are compared.",
+        parts=("accuracy", "KL"),
+        choices=(("high", "low"), ("large", "small")),
         mistakes={
-            "That is the reward, and nobody looks at it here.": 1.0,
-            "log π_T − log π of two equal policies: what is the difference?": -1.0,
-            "Half of the way? The two log-probs are the same number.": 0.5,
+            "The student learned to calculate, but never with six terms, and neither "
+            "did its teacher.": ("high", "small"),
+            "Right about the accuracy. But the KL is no distance to the truth. Does "
+            "the teacher know better?": ("low", "large"),
+            "Nobody trained six terms, so the student does not know them. And the KL "
+            "would be large only if the teacher did.": ("high", "large"),
         },
     ),
     Exercise(
@@ -75,20 +150,29 @@ EXERCISES = (
     Exercise(
         "17.4",
         minutes=10,
-        solution=5,
+        solution=(5, "b"),
         why="The sum over the vocabulary is a function of the prefix. Whichever token "
         "was drawn gets the same number, which is a baseline. Line 5 should gather "
         "both log-probs at the sampled token; `(own - other).gather(-1, tokens[..., "
         "None])[..., 0]`.",
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 9)), ("a", "b", "c", "d")),
         mistakes={
-            "Line 1 is right: the student samples.": 1,
-            "Line 2 is right: the student's log-probs of the whole vocabulary.": 2,
-            "Line 3 is right: the teacher reads the student's answers.": 3,
-            "Line 4 is right: log-probs and not logits are compared.": 4,
-            "Line 6 is right: a smaller KL is better, and an advantage is a constant. "
-            "Does it depend on the token that was drawn?": 6,
-            "Line 7 is right: it is REINFORCE with the token's ratio.": 7,
-            "Line 8 is right.": 8,
+            "The reason is right, but line 6 only passes on what line 5 has already "
+            "summed up.": (6, "b"),
+            "Line 6 has the right sign: a smaller KL is better, so its negative is the "
+            "advantage.": (6, "d"),
+            "A baseline would not change what this teaches, because the expected "
+            "gradient is 0 already. Is the number different for another token?": (
+                6,
+                "c",
+            ),
+            "Weighted by the student it is the reverse KL, which the right line "
+            "descends, too.": (5, "a"),
+            "Line 7 is REINFORCE with the token's ratio, and its sign is right.": (
+                7,
+                "d",
+            ),
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Figures and the explorer of chapter 02b: estimators of the KL, the best policy."""
+"""Figures and explorers of chapter 02b: prices of the KL, the best policy, entropy."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,11 @@ from torch import Tensor
 
 from course.kit import explorer, stakes
 from course.kit.plots import primitives as draw
-from course.kit.plots.style import BLACK, FREE, GREY
+from course.kit.plots.style import BLACK, FREE, GREY, INK
+from experiments import entropy as stored
+from refimpl.advantages import Scored, group_relative
+from refimpl.entropy import ClipCov, KLCov, TopEntropy, covariance
+from refimpl.rollout import Batch, Rollout
 
 
 def kl_estimators(d, values: dict, slopes: dict) -> Figure:
@@ -86,3 +90,95 @@ def best_policy_explorer(
             "reference.",
         ),
     )
+
+
+THREE = ("5+6=11;#11■", "#14■", "#4■")
+"""Answers of the warm start to `5+6=`, of which the first is right."""
+LOGP = ((-1.38, *[0.0] * 10), (-0.81, -0.63, -2.33, 0.0), (-0.81, -4.09, 0.0))
+ENTROPY = ((1.09, *[0.01] * 10), (1.09, 1.67, 2.21, 0.0), (1.09, 1.67, 0.01))
+
+
+def three_answers() -> Batch:
+    """The mini-batch of these answers, with log π and entropy in nats."""
+    width = max(map(len, THREE))
+    rows = [[*x, *[0.0] * (width - len(x))] for x in (*LOGP, *ENTROPY)]
+    logp, entropy = torch.tensor(rows).double().view(2, 3, width)
+    mask = torch.tensor([[t < len(text) for t in range(width)] for text in THREE])
+    rollout = Rollout(
+        ids=torch.zeros(3, width + 4, dtype=torch.long),
+        prompt_length=torch.full((3,), 4),
+        mask=mask.double(),
+        logp=logp,
+        entropy=entropy,
+        truncated=torch.zeros(3).bool(),
+        group=torch.zeros(3, dtype=torch.long),
+    )
+    paid = torch.tensor([1.0, 0.0, 0.0]).double()
+    given = group_relative(Scored(paid, rollout.group))[:, None].expand_as(logp)
+    return Batch(rollout, rollout.mask, logp, given)
+
+
+RULES = {
+    "the highest entropy": ("trained on", lambda share, b: TopEntropy(share).kept(b)),
+    "Clip-Cov": ("dropped", lambda share, b: ~ClipCov(share).kept(b)),
+    "KL-Cov": ("held by a KL", lambda share, b: KLCov(share).chosen(b)),
+}
+"""What becomes of the tokens that a rule touches, and which these are."""
+
+
+def touched_explorer() -> explorer.Explorer:
+    """Entropy and covariance of every token, and which tokens a rule touches."""
+    batch = three_answers()
+    live = batch.mask.bool()
+    entropy, cov = batch.rollout.entropy[live], covariance(batch)[live]
+    places, start = [], 0.0
+    for text in THREE:
+        places += [start + t for t in range(len(text))]
+        start += len(text) + 1
+    figure, axes = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True)
+    bars = [
+        axis.bar(places, values.tolist(), 0.8, color=GREY)
+        for axis, values in zip(axes, (entropy, cov))
+    ]
+    axes[0].set(title="entropy, nats", ylim=(0, 2.6))
+    axes[1].set(title="covariance $C$ of advantage and log-prob", ylim=(-1.5, 4.5))
+    draw.rule(axes[1], y=0, colour=INK, dash="-")
+    axes[1].set_xticks(places, "".join(THREE), family="monospace")
+    draw.finding(figure, "Clip-Cov, share 0.00: 00 of 18 tokens are held by a KL")
+
+    def update(rule: str, share: float) -> list:
+        fate, chosen = RULES[rule]
+        hit = (chosen(share, batch) & live)[live].tolist()
+        for group in bars:
+            for bar, on in zip(group, hit):
+                bar.set_color(FREE[0] if on else GREY)
+        said = f"{rule[0].upper()}{rule[1:]}, share {share:g}: {sum(hit)} of {len(hit)}"
+        title = draw.say(figure, f"{said} tokens are {fate}")
+        return [*bars[0], *bars[1], title]
+
+    return explorer.Explorer(
+        figure,
+        update,
+        {
+            "rule": explorer.choice("rule", [*RULES], "the highest entropy"),
+            "share": explorer.slider("share of the tokens", 0.3, 0.05, 0.3, 0.05),
+        },
+        {name: {"rule": name, "share": 0.2} for name in RULES},
+        stakes=carried(),
+        prediction=stakes.Prediction(
+            "Which tokens does Clip-Cov drop?",
+            ("the first of each answer", "rare digits of wrong answers", "none"),
+            "rare digits of wrong answers",
+            "Advantage and log-prob are both far below their means there, so their "
+            "product is large.",
+        ),
+    )
+
+
+def carried() -> str:
+    """How the stored runs of `experiments.entropy` went, in words."""
+    reward = stored.rewards().groupby(level=0).mean().loc[stored.RATES[0]]
+    words = {"all": "all tokens", "top": "the fifth with the highest entropy"}
+    words |= {"rest": "the other four fifths", "random": "a random fifth"}
+    said = "; ".join(f"{name}: {reward[arm]:.2f}" for arm, name in words.items())
+    return f"Stored runs, mean reward over 16 rollouts (5 starts). Trained on {said}."
