@@ -15,6 +15,7 @@ import nbformat
 import refimpl
 from refimpl.algorithms import ALGORITHMS
 from web import (
+    anywhere,
     bibliography,
     cheat_sheet,
     closing,
@@ -114,7 +115,7 @@ class Site:
     """Pages by name, and the files beside them."""
 
     def __init__(self, pages: Iterable[Page], repository: str = ""):
-        self.repository = repository.rstrip("/")
+        self.repository = anywhere.known(repository)
         self.pages = {page.file: page for page in pages}
         self.addresses = {p.source: p.file for p in self.pages.values() if p.source}
         self.addresses[ROOT / "README.md"] = "index.html"
@@ -272,10 +273,13 @@ def render(site: Site) -> dict[str, bytes]:
             ],
             previous=order[at - 1] if at else None,
             following=order[at + 1] if at is not None and order[at + 1 :] else None,
-            notebook=notebook(site, page),
+            ways=ways(site, page),
             minutes=minutes(page),
             foot=foot(site, page),
         ).encode()
+        if ways(site, page):
+            name = page.source.name
+            files[f"run/{name}"] = anywhere.copy(name, site.repository)
     files |= llms.files(in_menu)
     files["glossary.js"] = glossary.script(site.pages["notation.html"])
     files["search-index.js"] = index(site.pages.values())
@@ -298,12 +302,12 @@ def in_repository(page: Page) -> str:
     return source.relative_to(ROOT).as_posix()
 
 
-def notebook(site: Site, page: Page) -> str:
-    """The notebook's address in the repository, if that is known."""
+def ways(site: Site, page: Page) -> list[tuple[str, str]]:
+    """How a chapter's notebook is opened, if the repository is known."""
     path = in_repository(page)
     if not site.repository or not path.endswith(".ipynb"):
-        return ""
-    return f"{site.repository}/blob/main/{path}"
+        return []
+    return anywhere.ways(page.source.name, site.repository)
 
 
 def minutes(page: Page) -> str:
