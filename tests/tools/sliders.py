@@ -1,22 +1,9 @@
-"""How fast pictures follow their sliders.
-
-    python -m tests.tools.sliders [CHAPTER …] [--browser]
-
-For every control of every explorer, the median of 20 moves, from the value to the
-image, in milliseconds: of the clock, and of this process alone, which other programs
-do not lengthen. The bar is 40 of the latter. Only the cells that the explorers need are
-executed.
-
-With `--browser` SAPO's explorer stands in JupyterLab, and the time runs from a key on
-the slider of τ to the new picture in the page. The bar is 100 on a quiet machine.
-"""
+"""Explorers of a chapter without the rest of it, and JupyterLab in a browser."""
 
 import contextlib
 import io
-import itertools
 import os
 import socket
-import statistics
 import subprocess
 import symtable
 import sys
@@ -33,16 +20,11 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 if str(NOTEBOOKS) not in sys.path:
     sys.path.insert(0, str(NOTEBOOKS))
 
-from course.kit.explorer import Explorer, reach  # noqa: E402
+from course.kit.explorer import Explorer  # noqa: E402
 from web.browser import (  # noqa: E402
-    PATIENCE,
     Watched,
-    chromium,
     wait,
 )
-
-MOVES = 20
-BAR = 40
 
 
 def scopes(table):
@@ -128,34 +110,6 @@ def explorers(path: Path) -> dict[str, Explorer]:
     return {f"explorer {i}": play for i, play in enumerate(plays, 1)}
 
 
-def sweep(control) -> list:
-    """Values across the control's range, none twice."""
-    ends = reach(control)
-    if hasattr(control, "options"):
-        return ends[:: max(1, len(ends) // MOVES)]
-    low, high = ends
-    values = (low + (high - low) * i / (MOVES - 1) for i in range(MOVES))
-    return list(dict.fromkeys(type(control.value)(x) for x in values))
-
-
-def milliseconds(play: Explorer, name: str) -> tuple[float, float]:
-    """Medians over a control's moves, by the clock and of the CPU; sets it back."""
-    control, usual = play.controls[name], play.values[name]
-    taken = []
-    for value in itertools.cycle(sweep(control)):
-        if value == control.value:
-            continue  # no move
-        start = time.perf_counter(), time.process_time()
-        control.value = value
-        end = time.perf_counter(), time.process_time()
-        taken.append([1000 * (b - a) for a, b in zip(start, end)])
-        if len(taken) == MOVES:
-            break
-    control.value = usual
-    clock, own = map(statistics.median, zip(*taken))
-    return clock, own
-
-
 @contextlib.contextmanager
 def lab(cells: list[str]) -> Iterator[tuple[str, Path]]:
     """JupyterLab beside a notebook `sliders.ipynb` with these cells: address, log."""
@@ -220,60 +174,3 @@ RUN = """
     notebook.deselectAll();
     jupyterapp.commands.execute('notebook:run-cell');
 """  # its promise is not returned: the driver would wait for the cell to end
-FOLLOWS = """
-    const [moves, done] = arguments;
-    const image = document.querySelector('img.widget-image');
-    const handle = document.querySelector('.widget-slider .noUi-handle');
-    const taken = [];
-    const move = () => {
-        const start = performance.now();
-        image.addEventListener('load', () => {
-            taken.push(performance.now() - start);
-            taken.length < moves ? setTimeout(move, 150) : done(taken);
-        }, {once: true});
-        const key = taken.length < moves / 2 ? 'ArrowLeft' : 'ArrowRight';
-        handle.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
-    };
-    handle.scrollIntoView({block: 'center'});
-    handle.focus();
-    move();
-"""
-SAPO = """
-from course.sapo.explorer import sapo_explorer
-display(sapo_explorer())
-"""
-
-
-def in_browser() -> None:
-    """From a key on the slider of τ to SAPO's new picture, loaded in the page."""
-    with lab([SAPO]) as (address, log), chromium(1440, 900) as page:
-        seen = opened(page, address, log)
-        page.set_script_timeout(PATIENCE)
-        page.execute_script(RUN, 0)
-        there = "return document.querySelector('img.widget-image')?.naturalWidth"
-        seen(lambda: page.execute_script(there), "the explorer's picture")
-        time.sleep(1)
-        taken = page.execute_async_script(FOLLOWS, MOVES)
-    print(f"SAPO's τ, key to picture in JupyterLab: {statistics.median(taken):.0f} ms")
-    print(f"median of {MOVES}; {min(taken):.0f} to {max(taken):.0f}")
-
-
-def main(chapters: list[str]) -> None:
-    worst = 0.0
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        if chapters and path.stem.split("_")[0] not in chapters:
-            continue
-        for name, play in explorers(path).items():
-            times = {control: milliseconds(play, control) for control in play.controls}
-            worst = max(worst, *(own for _, own in times.values()))
-            each = [f"{k} {clock:.0f}/{own:.0f}" for k, (clock, own) in times.items()]
-            print(f"{path.stem:>18}  {name:<14}  {', '.join(each)}", flush=True)
-    print(f"ms by the clock / of CPU; most CPU: {worst:.0f} ms (bar: {BAR})")
-
-
-if __name__ == "__main__":
-    chosen = [one for one in sys.argv[1:] if one != "--browser"]
-    if "--browser" in sys.argv[1:]:
-        in_browser()
-    else:
-        main(chosen)
