@@ -63,7 +63,7 @@ def best_policy_explorer(
     right.set_xlim(left=0)
     draw.finding(figure, "A small β buys the whole reward, a large one keeps near")
 
-    def update(beta: float) -> list:
+    def move(beta: float) -> list:
         best, reward, kl = measured(beta)
         mine.set_ydata(best.numpy())
         dot.set_data([kl], [reward])
@@ -74,7 +74,7 @@ def best_policy_explorer(
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {"beta": explorer.log_slider("β", 1.0, 0.05, 10.0)},
         stakes="No run with a KL is stored: the claims are about losses, and all of "
         "them are compared at β = 0.",
