@@ -91,16 +91,6 @@ def write(
         part.unlink(missing_ok=True)
 
 
-def refuse_existing(path: str | Path, overwrite: bool) -> None:
-    """Raise `UserError` if writing to `path` would replace somebody's work."""
-    taken = any(os.scandir(path)) if os.path.isdir(path) else os.path.lexists(path)
-    if taken and not overwrite:
-        raise UserError(
-            f"{str(path)!r} exists already; replace it with overwrite (--overwrite), "
-            "or name another place"
-        )
-
-
 # Saving and resuming
 
 
@@ -446,8 +436,6 @@ def writable_folder(path: str | Path, what: str, file: str = "") -> Path:
     Returns an absolute path, which stays valid if the working directory changes. Raises
     `UserError`, which names `file` in the folder, before any training.
     """
-    if not str(path):
-        raise UserError(f"cannot write {what} to '', which is no name; name a folder")
     try:
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)

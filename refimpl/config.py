@@ -4,6 +4,7 @@
 world. None stands for the value that the algorithm's paper prescribes, or else "off".
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Literal, TypeAlias
@@ -173,7 +174,8 @@ class Measuring:
 class Machine:
     """The machine, and the precision of its numbers."""
 
-    device: str = "cpu"
+    device: str = field(default_factory=lambda: os.environ.get("REFIMPL_DEVICE", "cpu"))
+    """cuda for a GPU; unless given, what REFIMPL_DEVICE says"""
     dtype: DType = "float32"
     """bfloat16: autocast, weights stay float32"""
     allow_on_policy: bool = False

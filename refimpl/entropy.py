@@ -128,7 +128,7 @@ class AdaptiveEntropy:
     now: Tensor | float = field(default=0.0, init=False, repr=False)
 
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
-        self.now += (reading.entropy.detach() * part.mask).sum() / part.tokens
+        self.now += (reading.entropy.detach() * part.mask).sum() / part.token_count
         applied = self.c if self.last <= self.target else 0.0
         bonus = -applied * (reading.entropy * weight).sum()
         return bonus, {"entropy_coefficient": weight.new_tensor(applied)}

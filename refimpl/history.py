@@ -233,7 +233,7 @@ class Meter:
     def add(self, part: Batch, logp: Tensor, loss: Tensor, metrics: Metrics) -> None:
         """Add a micro-batch to the current update."""
         # Micro-batches differ in tokens, so a mean of their means would be wrong.
-        share = part.mask.sum().to(part.old_logp) / part.tokens
+        share = part.mask.sum().to(part.old_logp) / part.token_count
         self.forwarded = self.forwarded + share
         # Quantiles cover all response tokens, even those filtered out of the loss.
         z = logp.detach() - part.old_logp

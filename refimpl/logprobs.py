@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from refimpl.models import Model, at_least_float32, vocabulary
+from refimpl.models import Model, at_least_float32, precision, vocabulary
 from refimpl.moe import Drift
 from refimpl.rollout import Rollout
 from refimpl.sampling import Sampling, sample_ids, without_dropout
@@ -22,7 +22,7 @@ from refimpl.validation import Positive, UserError, guarded, one_line
 class Reading(NamedTuple):
     """The result of a pass over a rollout: log-probs and entropies, (B, T), nats.
 
-    `routers` measures how far the routers have drifted, if their choice is recorded.
+    `routers` compares the routers with the rollout's record, if there is one.
     """
 
     logp: Float[Tensor, "B T"]
@@ -64,13 +64,16 @@ def of_logits(logits: Tensor, tokens: Tensor, temperature: float):
 
 
 @guarded
-def values(critic: Model, rollout: Rollout) -> Float[Tensor, "B T"]:
+def values(
+    critic: Model, rollout: Rollout, dtype: str = "float32"
+) -> Float[Tensor, "B T"]:
     """Compute V(q, o_<t) before each response token, in reward units.
 
     `critic` is made by `models.make_critic`. Raises `UserError` if it does not give one
     number per token.
     """
-    logits = critic(rollout.ids, use_cache=False).logits
+    with precision(critic, dtype):
+        logits = critic(rollout.ids, use_cache=False).logits
     if logits.shape[-1] != 1:
         raise UserError(
             f"critic must give one number per token, as make_critic's does; "

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from refimpl import advantages, normalisers, seeds, turns
+from refimpl import advantages, seeds, turns
 from refimpl.advantages import Scored, lam_by_length
 from refimpl.algorithms import Algorithm
 from refimpl.checkpoint import Checkpoint, ending_early
@@ -34,7 +34,8 @@ from refimpl.kl import k1, token_rewards
 from refimpl.logprobs import log_probs as teacher_forced
 from refimpl.loss_terms import LossInputs
 from refimpl.models import Model, one_thread
-from refimpl.options import Run, prepare
+from refimpl.moe import visited_again
+from refimpl.options import Constants, Run, prepare
 from refimpl.responses import (
     Responses,
     describe,
@@ -42,7 +43,7 @@ from refimpl.responses import (
     scored_responses,
     warn_if_never_right,
 )
-from refimpl.rewards import State, overlong_punishment, rows_of
+from refimpl.rewards import State, rows_of
 from refimpl.rollout import Batch
 from refimpl.validation import check_call, guarded
 
@@ -91,7 +92,8 @@ def train(
       such as `loss_terms.Entropy(0.01)`; see `refimpl.loss_terms`.
     - `teacher`: a model whose log-probs of the sampled tokens an advantage may use, as
       `advantage="distillation"` and `advantages.with_teacher` do.
-    - `hooks`: functions f(run, step), called after every rollout.
+    - `hooks`: functions f(run, step), called after every rollout. `progress`: show a
+      bar, and the samples of `samples_every` as they come.
     - `checkpoint_dir`: where to save every `checkpoint_every` rollouts; `resume`
       continues from there, on a CPU bit for bit; `overwrite` starts again.
 
@@ -121,8 +123,8 @@ def train(
             corrections,
             loss_terms,
             teacher,
+            progress,
         )
-        run.progress = progress
         checkpoint.restore(run)
         with (
             one_thread(run.model),
@@ -164,54 +166,62 @@ def collect(run: Run, step: int) -> tuple[Batch, dict[str, float | None]]:
     if step == 0:
         warn_if_never_right(drawn)
     rollout = drawn.rollout.rows(rows)
+    mask, row = rollout.mask, {"sampling/rounds": float(rounds)}
     # Compute log π_old, log π_ref and V before the policy changes. If no pass
     # computes log π_old, the sampler's own log-probs stand for it.
-    constants = rollout.in_parts(run.constants, config.micro_batch_size)
-    rollout, mismatch = sampler_mismatch(rollout, constants, config.truncated)
-    old_logp = constants.get("old_logp", rollout.logp)
-    ref_logp, old_values = constants.get("ref_logp"), constants.get("old_values")
-    # With kl_in="reward", β · KL is subtracted from the reward of each token.
-    row, penalty = describe(drawn, run.task.habit, run.task.habits), None
-    if ref_logp is not None:
-        kl = k1(old_logp, ref_logp)
-        row = joined({"kl": mean_over(kl * rollout.mask, rollout.mask)}, row)
-        penalty = config.beta * kl if config.kl_in == "reward" else None
-    teacher_logp = constants.get("teacher_logp")
-    if teacher_logp is not None:
-        apart = k1(old_logp, teacher_logp) * rollout.mask
-        row = joined({"teacher_kl": mean_over(apart, rollout.mask)}, row)
+    known = Constants(*rollout.in_parts(run.constants, config.micro_batch_size))
+    old_logp = rollout.logp if known.old_logp is None else known.old_logp
+    if known.old_logp is not None:
+        row |= sampler_mismatch(rollout, old_logp, config.truncated)
+    if known.experts is not None:
+        rollout, change = visited_again(rollout, known.experts, known.router_logp)
+        row["sampling/expert_change"] = mean_over(change, mask)
+    penalty = None
+    if known.ref_logp is not None:
+        kl = k1(old_logp, known.ref_logp)
+        row["kl"] = mean_over(kl * mask, mask)
+        if config.kl_in == "reward":  # β · KL is subtracted from each token's reward
+            penalty = config.beta * kl
+    if known.teacher_logp is not None:
+        row["teacher_kl"] = mean_over(k1(old_logp, known.teacher_logp) * mask, mask)
     # 3. Advantages, one per response (copied to its tokens below) or one per token.
-    by_length = config.lam_alpha and lam_by_length(rollout.mask, config.lam_alpha)
+    answers = hasattr(run.task, "observe")  # then an estimator may compare turns
+    states = turns.seen(run.task, run.tokenizer, rollout) if answers else {}
+    by_length = config.lam_alpha and lam_by_length(mask, config.lam_alpha)
     scored = Scored(
-        rewards=token_rewards(drawn.paid[rows], rollout.mask, penalty),
+        rewards=token_rewards(drawn.paid[rows], mask, penalty),
         group=rollout.group,
-        mask=rollout.mask,
-        values=old_values,
+        mask=mask,
+        values=known.old_values,
         gamma=config.gamma,
         lam=config.lam if by_length is None else by_length,
         components=drawn.component_matrix(rows),
         weights=getattr(run.reward, "weights", None),
         logp=old_logp,
-        teacher_logp=teacher_logp,
-        **turns.seen(run.task, run.tokenizer, rollout),  # {} unless the task answers
+        teacher_logp=known.teacher_logp,
+        **states,
     )
     estimate = run.advantages(scored)
-    advantages.check_estimate(
-        estimate, rollout.mask, f"the advantages of {run.algorithm.name}"
-    )
-    estimate = estimate.to(rollout.mask.dtype)
+    whose = f"the advantages of {run.algorithm.name}"
+    advantages.check_estimate(estimate, mask, whose)
+    estimate, targets = estimate.to(mask.dtype), None
     if estimate.ndim == 1:
-        estimate = estimate[:, None].expand_as(rollout.mask)
-    targets = None
-    if old_values is not None:
-        estimate, targets, known = with_targets(run, scored, estimate)
-        row = joined({"explained_var": known}, row)
-    mask = rollout.mask
+        estimate = estimate[:, None].expand_as(mask)
+    if run.value is not None:
+        estimate, targets, row["explained_var"] = with_targets(run, scored, estimate)
     if config.overlong_filtering:
         # Truncated responses have no loss, but their rewards stay in the baseline.
         mask = mask * ~rollout.truncated[:, None]
-    batch = Batch(rollout, mask, old_logp, estimate, ref_logp, old_values, targets)
-    return batch, joined({"sampling/rounds": float(rounds)}, mismatch, row)
+    batch = Batch(
+        rollout,
+        mask,
+        old_logp,
+        estimate,
+        ref_logp=known.ref_logp,
+        old_values=known.old_values,
+        targets=targets,
+    )
+    return batch, joined(row, describe(drawn, run.task.habit, run.task.habits))
 
 
 def with_targets(run: Run, scored: Scored, estimate: Tensor) -> tuple:
@@ -259,20 +269,8 @@ def sample_and_score(run: Run, step: int, refill: int = 0) -> Responses:
     )
     # 2. Rewards. The run's function is trained on; the task's own measures correctness.
     K = config.updates_per_rollout
-    responses = scored_responses(
-        run.reward,
-        run.task.reward,
-        run.tokenizer,
-        problems,
-        rollout,
-        State(global_step=step * K, max_steps=config.rollouts * K),
-    )
-    responses.by_component = getattr(run.advantages, "by_component", False)
-    if share := config.overlong_share:  # DAPO's soft punishment of long responses
-        limit = config.max_new_tokens
-        responses.paid = responses.rewards + overlong_punishment(
-            rollout.span, limit, share * limit
-        )
+    state = State(global_step=step * K, max_steps=config.rollouts * K)
+    responses = scored_responses(run, problems, rollout, state)
     if config.samples_every and step % config.samples_every == 0 and not refill:
         run.show_samples(step, responses)
     return responses
@@ -289,7 +287,7 @@ def updates(run: Run, batch: Batch, step: int) -> dict[str, float]:
     for mini in batch.minibatches(config.minibatches, config.epochs, shuffle):
         update(run, mini, meter)
         for _ in range((config.critic_updates or 1) - 1):
-            critic_update(run, mini, meter)
+            critic_update(run, mini)
     check_finite(run.model)  # the last step has no next gradient that would show it
     run.sampler.sync()
     return meter.read()
@@ -299,19 +297,15 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
     """Make one optimiser step, with the gradient summed over micro-batches."""
     # Compute the weight of each token once, for the whole mini-batch. The losses of the
     # micro-batches then sum to the loss of the mini-batch, wherever it is cut.
-    weight = normalisers.apply(
-        run.normaliser,
-        mini.mask.to(mini.old_logp),
-        group=mini.rollout.group,
-        max_length=run.config.longest,
-    )
+    weight = run.normaliser(mini.mask.to(mini.old_logp), mini.rollout.group)
     # A group with equal rewards has Â = 0 and no gradient. Its tokens count in the
     # weights above, but need no forward pass.
     rows = mini.informative_rows(keep_all=run.zero_advantage_rows_matter)
     size = run.config.micro_batch_size
-    for part, w in mini.micro_batches(weight, rows, size, run.by_group):
+    by_group = getattr(run.log_probs, "by_group", False)  # reads a group's prompt once
+    for part, w in mini.micro_batches(weight, rows, size, by_group):
         # The policy's only forward pass here: loss, KL and entropy share it.
-        reading = run.read(part.rollout)
+        reading = run.read(run.model, part.rollout, run.config.replay is not None)
         # Corrections (for a sampler that differs from π_old, for routers that moved)
         # change the arguments of the loss. The loss itself stays the paper's.
         inputs = LossInputs(reading.logp, part.old_logp, w, {})
@@ -334,13 +328,13 @@ def update(run: Run, mini: Batch, meter: Meter) -> None:
         loss.backward()
         # The history records the policy's own ratios, before any correction.
         meter.add(part, reading.logp, loss, metrics)
-    meter.end_update(optimizer_step(run, meter))
+    meter.end_update(optimizer_step(run))
     for term in run.loss_terms:
         if hasattr(term, "end_update"):  # it remembers, as an adaptive bonus does
             term.end_update()
 
 
-def critic_update(run: Run, mini: Batch, meter: Meter) -> None:
+def critic_update(run: Run, mini: Batch) -> None:
     """Make one more step of the critic alone.
 
     The optimiser skips weights without a gradient, and so does its memory: the policy
@@ -349,10 +343,10 @@ def critic_update(run: Run, mini: Batch, meter: Meter) -> None:
     rows = mini.informative_rows(keep_all=True)
     for part, _ in mini.micro_batches(mini.mask, rows, run.config.micro_batch_size):
         run.value(part)[0].backward()
-    optimizer_step(run, meter)
+    optimizer_step(run)
 
 
-def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
+def optimizer_step(run: Run) -> Float[Tensor, ""]:
     """Clip the gradient's norm, step, and clear it. Returns the norm before clipping.
 
     Raises `FloatingPointError` if a norm is not finite; the weights stay as they were.
@@ -365,13 +359,12 @@ def optimizer_step(run: Run, meter: Meter) -> Float[Tensor, ""]:
             norms[name] = torch.nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
     for name, norm in zip(norms, torch.stack([*norms.values()]).tolist()):
         if not math.isfinite(norm):
-            done = len(run.history) * run.config.updates_per_rollout
             raise FloatingPointError(
-                f"update {done + len(meter.updates) + 1}: the norm of the {name}'s "
-                f"gradient is {norm}, training has diverged; lower the learning rate, "
-                "or clip ratios more tightly (chapter 11 goes from symptoms to causes)"
+                f"rollout {len(run.history) + 1}: the norm of the {name}'s gradient is "
+                f"{norm}, training has diverged; lower the learning rate, or clip "
+                "ratios more tightly (chapter 11 goes from symptoms to causes)"
             )
-    if run.warming_up:  # the policy waits for its critic
+    if len(run.history) < run.config.critic_warmup:  # the policy waits for its critic
         run.model.zero_grad()
     run.optimizer.step()
     run.optimizer.zero_grad()

@@ -76,7 +76,7 @@ class Value:
 
     def __call__(self, part: Batch, reading=None, weight=None) -> Added:
         predicted = self.values(part.rollout)
-        mean = part.mask.to(predicted.dtype) / part.tokens
+        mean = part.mask.to(predicted.dtype) / part.token_count
         loss = value_loss(
             predicted,
             part.old_values,
@@ -95,13 +95,14 @@ class LoadBalance:
     def __call__(self, part: Batch, reading: Reading, weight: Tensor) -> Added:
         routers, mask = reading.routers, part.rollout.mask
         # Unlike the other terms it is no sum over tokens, so `weight` cannot scale it.
-        share, tokens = part.mask.sum() / part.tokens, mask.sum()
+        share, tokens = part.mask.sum() / part.token_count, mask.sum()
         change = (routers.expert_change * mask).sum() / tokens
         shift = (routers.gamma.detach() * mask).sum() / tokens
-        return BALANCE * share * routers.balance, {
+        balance = routers.balance
+        return BALANCE * share * balance, {
             "router/expert_change": MeanOverForwarded(change),
             "router/shift": MeanOverForwarded(shift),
-            "router/load_balance": MeanOverForwarded(routers.balance.detach()),
+            "router/load_balance": MeanOverForwarded(balance.detach()),
         }
 
 
@@ -136,8 +137,8 @@ class SamplerMismatch:
         gap = corrections.SamplerGap(logp, part.rollout.logp, now, mask, negative)
         factor = corrections.product(self.rules, gap)
         dropped = (factor == 0) & mask.bool()
-        tokens = dropped.sum() / part.tokens
-        rows = dropped.any(-1).sum() / part.responses
+        tokens = dropped.sum() / part.token_count
+        rows = dropped.any(-1).sum() / part.response_count
         inputs.metrics[f"{DROPPED}_masked_fraction"] = Share(tokens)
         inputs.metrics[f"{DROPPED}_seq_masked_fraction"] = Share(rows)
         return inputs._replace(weight=inputs.weight * factor)

@@ -85,7 +85,7 @@ def build(preset: Preset, tokenizer: PreTrainedTokenizerBase, seed: Seed = 0):
 def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise `UserError` if the tokenizer has tokens that the model lacks.
 
-    Also if the model has no weights, or the tokenizer no EOS.
+    Also if the tokenizer has no EOS.
     """
     size = vocabulary(model)
     if len(tokenizer) > size:
@@ -93,16 +93,10 @@ def check_pair(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
             f"the tokenizer has {len(tokenizer)} tokens, the model only {size}: "
             "load both from the same place, or model.resize_token_embeddings(...)"
         )
-    if any(p.is_meta for p in model.parameters()):
-        raise UserError("model is on the device 'meta', without weights: load them")
-    named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if tokenizer.eos_token_id is None:
-        also = (
-            "" if named is None else f" (the model's generation_config names {named})"
-        )
         raise UserError(
             "the tokenizer has no eos_token, which marks the end of a text; set "
-            f"tokenizer.eos_token to the token that ends an answer{also}"
+            "tokenizer.eos_token to the token that ends an answer"
         )
 
 

@@ -3,14 +3,16 @@
 Everything that can be checked is checked here, once, before the run starts.
 """
 
+import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -32,8 +34,8 @@ from refimpl.loss_terms import (
     Value,
 )
 from refimpl.models import Model, precision
-from refimpl.moe import Routing, can_be_recorded, drift, is_moe, routed, routers
-from refimpl.normalisers import NORMALISERS
+from refimpl.moe import Drift, can_be_recorded, is_moe, routed, routers
+from refimpl.normalisers import NORMALISERS, bound
 from refimpl.rehearsal import FEW, rehearse
 from refimpl.responses import DynamicSampling, Responses, once
 from refimpl.rewards import OFFERED, OFFERED_ANYWHERE, check_rows, rows_of
@@ -47,9 +49,22 @@ from refimpl.validation import (
     check_call,
     guarded,
     one_line,
-    refuse_unknown,
-    shown,
 )
+
+
+class Constants(NamedTuple):
+    """Tensors that stay fixed during the K updates of a rollout; None where not needed.
+
+    `old_logp` is None if the sampler's log-probs stand for log π_old. `experts` and
+    `router_logp` are those of the pass that computed log π_old.
+    """
+
+    old_logp: Float[Tensor, "B T"] | None = None
+    ref_logp: Float[Tensor, "B T"] | None = None
+    teacher_logp: Float[Tensor, "B T"] | None = None
+    old_values: Float[Tensor, "B T"] | None = None
+    experts: Int[Tensor, "B L layers k"] | None = None
+    router_logp: Float[Tensor, "B L layers k"] | None = None
 
 
 @dataclass
@@ -57,8 +72,8 @@ class Run:
     """The objects of a training run.
 
     `config` includes the settings that the method's paper prescribes, and
-    `hyperparameters` have been checked. `critic`, `reference` and `teacher` are None in
-    a run that does not need them.
+    `hyperparameters` have been checked. `critic`, `value`, `reference` and `teacher`
+    are None in a run that does not need them.
     """
 
     algorithm: Algorithm
@@ -79,83 +94,56 @@ class Run:
     log_probs: Callable  # f(model, rollout, temperature) → (logp, entropy)
     reads_old: bool  # compute log π_old in a pass; else use the sampler's log-probs
     advantages: Callable  # f(scored) → (B,) or (B, T)
-    normaliser: Callable  # f(mask of a mini-batch, …) → weight (B, T)
+    normaliser: Callable  # f(mask of a mini-batch, group) → weight (B, T)
     corrections: list[Correction]
     loss_terms: list[Term]
     value: Value | None  # the critic's loss
     records_routing: bool  # the model is a mixture of experts with a router we can read
     zero_advantage_rows_matter: bool  # rows with Â = 0 have a gradient, as by a KL
-    by_group: bool = False  # `log_probs` reads a group's prompt once
-    handed_in: list[str] = field(default_factory=list)  # names of objects
+    handed_in: list[str]  # names of objects, which a resumed run must be given again
+    progress: bool  # show a bar, and samples as they come
     # The state of the run
     batch: Batch | None = None  # of the latest rollout
     complete: bool = True  # all updates of the latest rollout are done
     stop_signal: int | None = None  # the signal that asked the run to end
-    progress: bool = False  # show a bar, and samples as they come
 
     def last(self, step: int) -> bool:
         """True if the run ends with this rollout."""
         return step + 1 == self.config.rollouts or bool(self.stop_signal)
 
-    @property
-    def warming_up(self) -> bool:
-        """True in the first rollouts, in which a critic alone learns."""
-        return len(self.history) < self.config.critic_warmup
+    def read(self, model: Model, rollout: Rollout, replay: bool = False) -> Reading:
+        """Compute a model's log-probs and entropies, nats, in this run's precision.
 
-    @torch.no_grad()
-    def constants(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Compute the tensors that stay fixed during the K updates.
+        With `replay`, each token visits the experts on the rollout's record.
+        """
+        watched: Any = contextlib.nullcontext()
+        if self.records_routing and model is self.model:
+            watched = routed(model, experts=rollout.experts if replay else None)
+        with precision(model, self.config.dtype), watched as routing:
+            logp, entropy = self.log_probs(model, rollout, self.config.temperature)
+        return Reading(logp, entropy, routing and Drift(rollout, routing))
 
-        Returns them under their names in `Batch` or `Rollout`. log π_old comes from a
-        pass of the training model if the sampler's log-probs cannot stand for it, or if
-        the experts of that pass are replayed (R2). log π_ref, log π_T and V come from
-        models of their own.
+    def constants(self, rollout: Rollout) -> Constants:
+        """Compute everything that stays fixed during the K updates.
+
+        log π_old comes from a pass of the training model if the sampler's log-probs
+        cannot stand for it, or if the experts of that pass are replayed (R2).
         """
         fixed: dict[str, Tensor] = {}
         if self.reads_old:
             # R3 replays the sampler's experts here. R2 lets the routers choose, and
             # replays their choice in the updates.
-            experts = rollout.experts if self.config.replay == "R3" else None
-            fixed["old_logp"], _, routing = self.routed(rollout, experts)
-            if routing:
-                fixed |= routing.visits(len(rollout))._asdict()
+            reading = self.read(self.model, rollout, self.config.replay == "R3")
+            fixed["old_logp"] = reading.logp
+            if reading.routers:
+                fixed |= reading.routers.routing.visits(len(rollout))._asdict()
         if self.reference is not None:
-            fixed["ref_logp"], _ = self.log_probs_of(self.reference, rollout)
+            fixed["ref_logp"] = self.read(self.reference, rollout).logp
         if self.teacher is not None:
-            fixed["teacher_logp"], _ = self.log_probs_of(self.teacher, rollout)
-        if self.critic is not None:
-            fixed["old_values"] = self.values(rollout)
-        return fixed
-
-    def read(self, rollout: Rollout) -> Reading:
-        """Compute the policy's log-probs and entropies, with their gradients."""
-        replayed = rollout.experts if self.config.replay else None
-        logp, entropy, routing = self.routed(rollout, replayed)
-        drifted = drift(rollout, routing) if routing else None
-        return Reading(logp, entropy, drifted)
-
-    def routed(
-        self, rollout: Rollout, experts: Tensor | None
-    ) -> tuple[Tensor, Tensor, Routing | None]:
-        """Compute the policy's log-probs; with `experts`, each token visits those.
-
-        The third value is the recorded routing, None if this run records none.
-        """
-        if not self.records_routing:
-            return *self.log_probs_of(self.model, rollout), None
-        with routed(self.model, experts=experts) as routing:
-            logp, entropy = self.log_probs_of(self.model, rollout)
-        return logp, entropy, routing
-
-    def log_probs_of(self, model: Model, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Compute a model's log-probs and entropies, nats, in this run's precision."""
-        with precision(model, self.config.dtype):
-            return self.log_probs(model, rollout, self.config.temperature)
-
-    def values(self, rollout: Rollout) -> Float[Tensor, "B T"]:
-        """Compute V before each response token, in reward units."""
-        with precision(self.model, self.config.dtype):
-            return logprobs.values(self.critic, rollout)
+            fixed["teacher_logp"] = self.read(self.teacher, rollout).logp
+        if self.value is not None:
+            fixed["old_values"] = self.value.values(rollout)
+        return Constants(**fixed)
 
     def show_samples(self, step: int, drawn: Responses) -> None:
         """Put a few responses into the history; print them if progress is shown."""
@@ -185,6 +173,7 @@ def prepare(
     corrections: Collection[Callable] = (),
     loss_terms: Collection[Callable] = (),
     teacher: Model | None = None,
+    progress: bool = False,
 ) -> Run:
     """Check everything that can be checked, then build the run (see `train`).
 
@@ -198,21 +187,8 @@ def prepare(
     acts_without_advantage = method.acts_without_advantage(**hyperparameters)
     # The task. A few rows are drawn now, so that a faulty one fails before any work.
     task = Arithmetic() if task is None else task
-    # Ask for as many as a rollout will: a task may have a fixed set of problems.
-    rows = rows_of(task, "sample", config.prompts_per_rollout)
-    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
-    if not (callable(task.habit) and isinstance(task.habits, Collection)):
-        raise UserError(
-            "task.habit must be a function f(completion), and task.habits a list of "
-            f"what it returns, got {shown(task.habit)} and {shown(task.habits)}"
-        )
-    try:
-        task.habit("")
-    except Exception as error:
-        raise UserError(f"task.habit('') raised {one_line(error)}") from error
+    prompts = check_task(task, reward, config)
     reward = task.reward if reward is None else reward
-    check_rows(reward, rows, OFFERED)
-    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
     estimator = NAMED.get(config.advantage, method.advantages)
     if getattr(estimator, "by_component", False) and not hasattr(reward, "components"):
         raise UserError(
@@ -226,7 +202,6 @@ def prepare(
     if model is None:
         tool = isinstance(task, Calculator)  # whose policy has tokens for calls
         model, tokenizer, _ = warm_start(WarmStart(world=task) if tool else WarmStart())
-    prompts = [row["prompt"] for row in rows + held_out]
     encode(model, tokenizer, prompts, config.max_new_tokens)  # checks them
     # bfloat16 means autocast, so the weights themselves stay float32.
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
@@ -237,26 +212,30 @@ def prepare(
         logprobs.check_sampling(model)
         names = config.needs_moe
         records_routing = bool(names or is_moe(model)) and can_be_recorded(model, names)
-    if config.max_turns and not hasattr(task, "observe"):
-        raise UserError("max_turns has no effect without a task that has `observe`")
     if records_routing and hasattr(task, "observe"):
         raise UserError(
             "a task with `observe` needs a dense model: routing is recorded"
         )
-    critic = None
+    # The objects that the settings ask for, and those that were handed in.
+    critic = value = None
     if method.critic:
         critic = models.make_critic(model, config.critic_frozen or ())
-    # The objects that the settings ask for, and those that were handed in.
-    run_sampler = sampler_for(model, config, records_routing)
-    if sampler is not None:
-        check_call("sampler", sampler, "policy")
-        run_sampler = sampler(run_sampler)
-        if not isinstance(run_sampler, Policy):
-            raise UserError(
-                "sampler must return a sampler of refimpl.samplers, got "
-                f"{run_sampler!r}"
-            )
-        run_sampler.sync()
+        of_critic = partial(logprobs.values, critic, dtype=config.dtype)
+        value = Value(of_critic, config.value_clip)
+    rounds = config.prompts_per_rollout, config.max_sampling_rounds
+    apart = config.mismatch or sampler is not None or config.replay == "R2"
+    terms = [*loss_terms_for(config, records_routing, value), *map(fresh, loss_terms)]
+    reference = None
+    if config.beta > 0 or any(isinstance(term, KL) for term in terms):
+        reference = models.frozen_copy(model)
+    if teacher is not None:
+        if models.vocabulary(teacher) != models.vocabulary(model):
+            raise UserError("the teacher must have the policy's vocabulary")
+        teacher = models.frozen_copy(teacher).to(device, dtype)
+    elif config.advantage == "distillation":
+        raise UserError("advantage='distillation' needs train(…, teacher=model)")
+    # A checkpoint compares these names: a resumed run must be given the same objects.
+    extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
     run = Run(
         algorithm=method,
         config=config,
@@ -266,47 +245,30 @@ def prepare(
         reward=reward,
         model=model,
         critic=critic,
-        reference=None,
-        teacher=None,
+        reference=reference,
+        teacher=teacher,
         optimizer=optimizer_for(model, critic, config),
         history=History(method.name, model=model),
-        fill_batch=fill_batch_for(config),
-        sampler=run_sampler,
+        fill_batch=DynamicSampling(*rounds) if config.dynamic_sampling else once,
+        sampler=sampler_for(model, config, records_routing, sampler),
         log_probs=log_probs,
-        reads_old=(config.mismatch or sampler is not None) and not config.trust_sampler,
+        reads_old=apart and not config.trust_sampler,
         advantages=estimator,
-        normaliser=averaging(config, method),
+        normaliser=bound(averaging(config, method), config.longest),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
-        loss_terms=[],
-        value=None,
+        loss_terms=terms,
+        value=value,
         records_routing=records_routing,
-        zero_advantage_rows_matter=acts_without_advantage,
-        by_group=getattr(log_probs, "by_group", False),
+        # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass,
+        # too. Load balancing alone is computed on the rows that get a pass anyway.
+        zero_advantage_rows_matter=acts_without_advantage
+        or not all(isinstance(term, LoadBalance) for term in terms),
+        handed_in=[getattr(x, "__qualname__", None) or repr(x) for x in extras],
+        progress=progress,
     )
-    run.reads_old |= config.replay == "R2"
-    if critic is not None:
-        run.value = Value(run.values, config.value_clip)
-    terms = [*loss_terms_for(run), *loss_terms]
-    run.loss_terms = fresh(terms)
-    balances = [isinstance(term, LoadBalance) for term in run.loss_terms]
-    # A KL or an entropy bonus also acts on rows with Â = 0, so these need a pass, too.
-    # Load balancing alone is computed on the rows that get a pass anyway.
-    run.zero_advantage_rows_matter |= not all(balances)
-    if config.beta > 0 or any(isinstance(term, KL) for term in run.loss_terms):
-        run.reference = models.frozen_copy(model)
-    if teacher is not None:
-        if models.vocabulary(teacher) != models.vocabulary(model):
-            raise UserError("the teacher must have the policy's vocabulary")
-        run.teacher = models.frozen_copy(teacher).to(device, dtype)
-    elif config.advantage == "distillation":
-        raise UserError("advantage='distillation' needs train(…, teacher=model)")
     own = log_probs is not logprobs.log_probs or method not in ALGORITHMS.values()
     if own or corrections or loss_terms:
         rehearse(run, prompts[:2])
-        run.loss_terms = fresh(terms)
-    # A checkpoint compares these names: a resumed run must be given the same objects.
-    extras = [*corrections, *loss_terms] + [sampler] * (sampler is not None)
-    run.handed_in = [getattr(x, "__qualname__", None) or repr(x) for x in extras]
     return run
 
 
@@ -320,20 +282,18 @@ def with_critic(method: Algorithm, config: TrainConfig) -> Algorithm:
     return replace(method, critic=True, advantages=gae)
 
 
-def fresh(terms: list[Term]) -> list[Term]:
-    """Copy those that remember something, so that every run begins anew."""
-    return [copy.copy(x) if hasattr(x, "state_dict") else x for x in terms]
+def fresh(term: Term) -> Term:
+    """Copy a term that remembers something, so that every run begins anew."""
+    return copy.copy(term) if hasattr(term, "state_dict") else term
 
 
-def fill_batch_for(config: TrainConfig) -> Callable:
-    """Choose between one round of responses and DAPO's dynamic sampling."""
-    if not config.dynamic_sampling:
-        return once
-    return DynamicSampling(config.prompts_per_rollout, config.max_sampling_rounds)
+def sampler_for(
+    model: Model, config: TrainConfig, records: bool, wrap: Callable | None = None
+) -> Policy:
+    """Make the sampler: the policy itself, or one that differs as an engine's does.
 
-
-def sampler_for(model: Model, config: TrainConfig, records: bool) -> Policy:
-    """Make the sampler: the policy itself, or one that differs as an engine's does."""
+    `wrap`, if given, returns another one to use in its place.
+    """
     rounds = config.rollout_dtype == "int8"  # only weights; activations keep `dtype`
     dtype = config.dtype if rounds else config.rollout_dtype or config.dtype
     sampler = Policy(model, dtype, config.router_noise, records)
@@ -343,6 +303,14 @@ def sampler_for(model: Model, config: TrainConfig, records: bool) -> Policy:
         # Last, because an engine rounds the weights that have arrived.
         sampler = Rounded(sampler)
     sampler.sync()
+    if wrap is not None:
+        check_call("sampler", wrap, "policy")
+        sampler = wrap(sampler)
+        if not isinstance(sampler, Policy):
+            raise UserError(
+                f"sampler must return a sampler of refimpl.samplers, got {sampler!r}"
+            )
+        sampler.sync()
     return sampler
 
 
@@ -361,18 +329,19 @@ def corrections_for(config: TrainConfig, one_ratio: bool) -> list[Correction]:
     return made
 
 
-def loss_terms_for(run: Run) -> list[Term]:
+def loss_terms_for(
+    config: TrainConfig, records_routing: bool, value: Value | None
+) -> list[Term]:
     """Make the loss terms that the settings, routers and a critic ask for."""
-    config = run.config
     terms: list[Term] = []
-    if run.records_routing:
+    if records_routing:
         terms.append(LoadBalance())
     if config.beta > 0 and config.kl_in == "loss":
         terms.append(KL(config.beta, config.kl_estimator))
     if config.entropy_bonus:
         terms.append(Entropy(config.entropy_bonus))
-    if run.value is not None:
-        terms.append(run.value)
+    if value is not None:
+        terms.append(value)
     return terms
 
 
@@ -400,13 +369,35 @@ def optimizer_for(
 # Checks
 
 
+def check_task(task, reward: Callable | None, config: TrainConfig) -> list[str]:
+    """Draw a few rows, and return their prompts.
+
+    Raises `UserError` if the task, or a reward in place of its own, cannot use them.
+    """
+    # Ask for as many as a rollout will: a task may have a fixed set of problems.
+    rows = rows_of(task, "sample", config.prompts_per_rollout)
+    held_out = rows_of(task, "held_out", min(FEW, config.eval_problems))
+    try:
+        task.habit("")
+        iter(task.habits)
+    except Exception as error:
+        raise UserError(
+            "task.habit must be a function f(completion), and task.habits a list of "
+            f"what it returns: {one_line(error)}"
+        ) from error
+    check_rows(task.reward if reward is None else reward, rows, OFFERED)
+    check_rows(task.reward, held_out, OFFERED_ANYWHERE)
+    if config.max_turns and not hasattr(task, "observe"):
+        raise UserError("max_turns has no effect without a task that has `observe`")
+    return [row["prompt"] for row in rows + held_out]
+
+
 def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict]:
     """Add the settings that `method`'s paper prescribes, and check that all fit.
 
     Returns them with the hyperparameters. Raises `UserError` if the method cannot run
     with them.
     """
-    refuse_unknown(f"{method.name}.training", method.training, vars(config))
     config = config.completed(method.training)
     if method.anchor == "sampler":
         config = replace(config, trust_sampler=True)
@@ -423,11 +414,6 @@ def check_fit(config: TrainConfig, method: Algorithm) -> tuple[TrainConfig, dict
     return config, hyperparameters
 
 
-def takes_length(config: TrainConfig, method: Algorithm) -> bool:
-    """True if the run's normaliser divides by `max_length`."""
-    return "max_length" in inspect.signature(averaging(config, method)).parameters
-
-
 NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     "advantage": (
         lambda c, m: c.advantage == "gae" or not m.critic,
@@ -439,7 +425,10 @@ NEEDS: dict[str, tuple[Callable[[TrainConfig, Algorithm], Any], str]] = {
     ),
     "lam_alpha lam_critic whiten value_clip critic_learning_rate critic_updates "
     "critic_warmup critic_frozen": (lambda c, m: m.critic, "a method with a critic"),
-    "max_length": (takes_length, "normaliser='constant'"),
+    "max_length": (
+        lambda c, m: "max_length" in inspect.signature(averaging(c, m)).parameters,
+        "normaliser='constant'",
+    ),
     "detach_shift": (  # where γ is in the ratio
         lambda c, m: c.router_shift and c.placement == "before_clip",
         "router_shift and placement='before_clip'",

@@ -5,12 +5,13 @@ temperature trains to the end of a run on meaningless ratios; and a function who
 result has a wrong shape ends the run after its first rollout.
 """
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from refimpl import logprobs, normalisers
+from refimpl import logprobs
 from refimpl.advantages import Scored, check_estimate
 from refimpl.kl import token_rewards
 from refimpl.loss_terms import LossInputs
@@ -80,8 +81,7 @@ def check_estimators(run: "Run") -> None:
     )
     whose = f"of {run.algorithm.name}"
     check_estimate(run.advantages(scored), mask, f"the advantages {whose}")
-    known = {"group": group, "max_length": config.longest}
-    weight = normalisers.apply(run.normaliser, mask, **known)
+    weight = run.normaliser(mask, group)
     if not has_shape(mask, weight) or not weight.isfinite().all():
         raise UserError(
             f"the normaliser {whose} must return a finite weight per token, shape "
@@ -92,9 +92,10 @@ def check_estimators(run: "Run") -> None:
 def check_reader(run: "Run", rollout: Rollout) -> None:
     """Compare the log-probs with those of `logprobs.log_probs`."""
     at = run.config.temperature
-    with precision(run.model, run.config.dtype), torch.no_grad():
-        expected, _ = logprobs.log_probs(run.model, rollout, at)
-    result: Any = run.log_probs_of(run.model, rollout)
+    with precision(run.model, run.config.dtype):
+        with torch.no_grad():
+            expected, _ = logprobs.log_probs(run.model, rollout, at)
+        result: Any = run.log_probs(run.model, rollout, at)
     if not isinstance(result, tuple) or len(result) != 2:
         raise UserError(f"log_probs must return (logp, entropy), got {shown(result)}")
     for name, x in zip(("logp", "entropy"), result):
@@ -125,20 +126,21 @@ def check_reader(run: "Run", rollout: Rollout) -> None:
 
 def check_objects(run: "Run", rollout: Rollout) -> None:
     """Call the corrections and the terms as `loop.update` does with a micro-batch."""
-    mask, constants = rollout.mask, run.constants(rollout)
-    old_values = constants.get("old_values")
+    mask = rollout.mask
+    with torch.no_grad():
+        known = run.constants(rollout)
     part = Batch(
         rollout,
         mask,
-        old_logp=constants.get("old_logp", rollout.logp),
+        old_logp=rollout.logp if known.old_logp is None else known.old_logp,
         advantages=mask.clone(),
-        ref_logp=constants.get("ref_logp"),
-        old_values=old_values,
-        targets=old_values,
-        tokens=mask.sum(),
-        responses=mask.new_tensor(len(mask)),
+        ref_logp=known.ref_logp,
+        old_values=known.old_values,
+        targets=known.old_values,
+        token_count=mask.sum(),
+        response_count=mask.new_tensor(len(mask)),
     )
-    reading, weight = run.read(rollout), mask / mask.sum()
+    reading, weight = run.read(run.model, rollout), mask / mask.sum()
     inputs = LossInputs(reading.logp, part.old_logp, weight, {})
     for correct in run.corrections:
         inputs = correct(part, reading, inputs)
@@ -148,8 +150,8 @@ def check_objects(run: "Run", rollout: Rollout) -> None:
                 f"old_logp, weight, metrics), tensors of shape {tuple(mask.shape)}, "
                 f"got {shown(inputs)}"
             )
-    for term in run.loss_terms:
-        added: Any = term(part, reading, weight)
+    for term in run.loss_terms:  # copied, because a term may remember its calls
+        added: Any = copy.copy(term)(part, reading, weight)
         pair = isinstance(added, tuple) and len(added) == 2
         if not (pair and has_shape(mask.sum(), added[0])):
             raise UserError(

@@ -5,23 +5,33 @@ to fill a batch with them, and `describe` computes their metrics for the history
 """
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from refimpl.history import joined, mean, mean_over
 from refimpl.kl import k1, k3
-from refimpl.moe import visited_again
-from refimpl.rewards import State, check_share, columns, ignored, score, scored
+from refimpl.rewards import (
+    State,
+    check_share,
+    columns,
+    ignored,
+    overlong_punishment,
+    score,
+    scored,
+)
 from refimpl.rollout import Rollout
 from refimpl.tasks import TaskWarning
 from refimpl.validation import UserError
+
+if TYPE_CHECKING:
+    from refimpl.options import Run
 
 
 class DynamicSamplingError(UserError):
@@ -91,48 +101,49 @@ class Responses:
 
 
 def scored_responses(
-    reward: Callable,
-    task_reward: Callable,
-    tokenizer: PreTrainedTokenizerBase,
-    problems: list[dict],
-    rollout: Rollout,
-    state: State,
+    run: "Run", problems: list[dict], rollout: Rollout, state: State
 ) -> Responses:
-    """Score a rollout with `reward`, and measure correctness with the task's reward.
+    """Score a rollout with the run's reward, and measure correctness with the task's.
 
     `state` is the run's progress, which a reward may take. Raises `UserError` if one of
     the functions fails.
     """
-    size = len(rollout) // len(problems)
+    config, reward = run.config, run.reward
     # One row per response, in the sampler's order: all G of a problem, then the next.
-    rows = [problem for problem in problems for _ in range(size)]
-    prompts, texts = [row["prompt"] for row in rows], rollout.texts(tokenizer)
-    logged: dict[str, list[float]] = {}
-    extra: dict[str, list] = {}
+    rows = [problem for problem in problems for _ in range(config.group_size)]
+    prompts, texts = [row["prompt"] for row in rows], rollout.texts(run.tokenizer)
+    logged, extra = defaultdict[str, list](list), defaultdict[str, list](list)
     arguments: dict[str, Any] = {
         "completion_ids": rollout.completion_ids(),
-        "log_metric": lambda name, x: logged.setdefault(name, []).append(float(x)),
-        "log_extra": lambda name, values: extra.setdefault(name, []).extend(values),
+        "log_metric": lambda name, x: logged[name].append(float(x)),
+        "log_extra": lambda name, values: extra[name].extend(values),
         "trainer_state": state,
+        **columns(rows),
     }
-    arguments |= columns(rows)
     rewards, components = scored(reward, prompts, texts, arguments)
     correct = rewards
-    if reward != task_reward:
+    if reward != run.task.reward:
         # The history's metrics are those of the run's reward: drop the task's.
         silent = arguments | dict.fromkeys(("log_metric", "log_extra"), ignored)
-        correct = score(task_reward, prompts, texts, silent)
+        correct = score(run.task.reward, prompts, texts, silent)
     check_share(correct)
-    device = rollout.ids.device
-    large = max(map(abs, rewards)) > 2**20  # where float32 would lose differences
-    dtype = torch.float64 if large and device.type != "mps" else torch.float32
-    tensor = partial(torch.tensor, dtype=dtype, device=device)
-    parts = {name: tensor(numbers) for name, numbers in components.items()}
+    tensor = partial(torch.tensor, dtype=torch.float32, device=rollout.ids.device)
     paid = tensor(rewards)
-    right = tensor(correct)
-    # `paid` twice: an overlong punishment, if any, is subtracted later.
+    if share := config.overlong_share:  # DAPO's soft punishment of long responses
+        limit = config.max_new_tokens
+        paid = paid + overlong_punishment(rollout.span, limit, share * limit)
     return Responses(
-        rollout, prompts, texts, paid, paid, right, size, parts, logged, extra
+        rollout,
+        prompts,
+        texts,
+        rewards=tensor(rewards),
+        paid=paid,
+        correct=tensor(correct),
+        group_size=config.group_size,
+        components={name: tensor(numbers) for name, numbers in components.items()},
+        logged=logged,
+        extra=extra,
+        by_component=getattr(run.advantages, "by_component", False),
     )
 
 
@@ -231,27 +242,16 @@ def describe(drawn: Responses, habit: Callable, habits) -> dict[str, float | Non
 
 
 def sampler_mismatch(
-    rollout: Rollout, constants: dict[str, Tensor], truncated: bool
-) -> tuple[Rollout, dict[str, float]]:
-    """Measure how far the sampler is from π_old, in nats.
-
-    Returns the rollout, with the experts that π_old visits if those are recorded, and
-    the metrics under TRL's names ({} if no pass has computed log π_old).
-    """
-    if "old_logp" not in constants:
-        return rollout, {}
-    old_logp, mask = constants["old_logp"], rollout.mask
+    rollout: Rollout, old_logp: Float[Tensor, "B T"], truncated: bool
+) -> dict[str, float]:
+    """Measure how far the sampler is from π_old, in nats, under TRL's names."""
+    mask = rollout.mask
     apart = ((rollout.logp - old_logp) * mask).abs()
     # k3 is unbiased only if the sampler may draw every token. With top_k or top_p its
     # mean is below the KL, by the probability that is left out.
     kl = (k1 if truncated else k3)(rollout.logp, old_logp)
-    metrics = {
+    return {
         "sampling/sampling_logp_difference/mean": mean_over(apart, mask),
         "sampling/sampling_logp_difference/max": apart.max().item(),
         "sampling/kl": mean_over(kl * mask, mask),
     }
-    if "experts" in constants:
-        experts, router_logp = constants["experts"], constants["router_logp"]
-        rollout, change = visited_again(rollout, experts, router_logp)
-        metrics["sampling/expert_change"] = mean_over(change, mask)
-    return rollout, metrics

@@ -88,21 +88,21 @@ class Rollout:
         return replace(whole, **{n: part[n][:, : width[n]] for n in width if n in part})
 
     @torch.no_grad()
-    def in_parts(self, read: Callable, size: int) -> dict[str, Tensor]:
+    def in_parts(self, read: Callable, size: int) -> list[Tensor | None]:
         """Call `read(part)` on micro-batches of `size` rows, and join the results.
 
-        `read` returns tensors by name.
+        `read` returns several tensors. One that is None stays None.
         """
         rows = torch.arange(len(self), device=self.ids.device)
         results = [read(self.rows(index)) for index in rows.split(size)]
         # A part is as wide as its longest response: pad (B, T) and (B, L, layers, k).
         width = {2: self.mask.shape[1], 4: self.ids.shape[1]}
-        return {
-            name: torch.cat(
-                [pad_columns(part[name], width[x.ndim]) for part in results]
-            )
-            for name, x in results[0].items()
-        }
+        return [
+            None
+            if parts[0] is None
+            else torch.cat([pad_columns(x, width[x.ndim]) for x in parts])
+            for parts in zip(*results, strict=True)
+        ]
 
     @classmethod
     def join(cls, parts: Sequence["Rollout"]) -> "Rollout":
@@ -170,8 +170,9 @@ class Batch:
     that were filtered out. `old_logp` is log π_old, nats. `rollout.logp` is the
     sampler's, and equal to it unless the two policies differ (`TrainConfig.mismatch`).
     `rollout.experts` are those that π_old visited. `old_values` and `targets` belong to
-    a critic, in reward units. `tokens` (by `mask`) and `responses` count the whole
-    mini-batch of which this is a part; `whole` is that mini-batch, with our rows in it.
+    a critic, in reward units. `token_count` (by `mask`) and `response_count` are those
+    of the whole mini-batch of which this is a part; `whole` is that mini-batch, with
+    our rows in it.
     """
 
     rollout: Rollout
@@ -181,8 +182,8 @@ class Batch:
     ref_logp: Float[Tensor, "B T"] | None = None
     old_values: Float[Tensor, "B T"] | None = None
     targets: Float[Tensor, "B T"] | None = None
-    tokens: Float[Tensor, ""] | None = None
-    responses: Float[Tensor, ""] | None = None
+    token_count: Float[Tensor, ""] | None = None
+    response_count: Float[Tensor, ""] | None = None
     whole: "tuple[Batch, Tensor] | None" = None
 
     def __len__(self) -> int:
@@ -191,7 +192,7 @@ class Batch:
     def rows(self, index: Int[Tensor, " b"]) -> "Batch":
         """Select the rows of `index`, and cut off the padding that they do not need."""
         part = self.rollout.rows(index)
-        # `tokens` and `responses` are scalars and stay those of the mini-batch.
+        # The counts are scalars, and stay those of the mini-batch.
         own: dict[str, Any] = {n: x for n, x in tensor_fields(self).items() if x.ndim}
         own = {name: x[index, : part.mask.shape[1]] for name, x in own.items()}
         return replace(self, rollout=part, **own)
@@ -215,7 +216,7 @@ class Batch:
                 # If all responses are filtered out, the shares are 0 / 1, not NaN.
                 count = mini.mask.sum().clamp(min=1)
                 responses = count.new_full((), len(mini))
-                yield replace(mini, tokens=count, responses=responses)
+                yield replace(mini, token_count=count, response_count=responses)
 
     def informative_rows(self, keep_all: bool) -> Int[Tensor, " b"]:
         """Return the rows of groups with some Â ≠ 0, and at least one row.

@@ -328,13 +328,7 @@ def encode(
         )
     if not (prompts := list(prompts)):
         raise UserError("prompts must be at least one text, got none")
-    try:
-        rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
-    except Exception as error:  # such as half a surrogate pair
-        raise UserError(
-            f"the tokenizer cannot read the prompts ({one_line(error)}): each must be "
-            "a text of whole characters"
-        ) from error
+    rows, bos = tokenizer(prompts)["input_ids"], tokenizer.bos_token_id
     if bos is not None and tokenizer("")["input_ids"][:1] == [bos]:
         rows = [row[1:] if row[:2] == [bos, bos] else row for row in rows]
     for prompt, row in zip(prompts, rows, strict=True):

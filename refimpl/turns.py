@@ -110,11 +110,8 @@ def by_token(scored: Scored, estimate: Float[Tensor, "B n"]) -> Float[Tensor, "B
 def seen(task: Any, tokenizer, rollout: Rollout) -> dict[str, Tensor]:
     """Return `states`, and `state_scores` if the task has `progress`, for `Scored`.
 
-    A state is all that was written before a turn, prompt included. Empty for a task
-    that does not answer.
+    A state is all that was written before a turn, prompt included.
     """
-    if not hasattr(task, "observe"):
-        return {}
     of_token, ids = rollout.turns.tolist(), rollout.ids.tolist()
     own = rollout.completion_ids()
     states: list[list[int]] = []

@@ -7,8 +7,7 @@
     @guarded                                        a front door: a function whose
     def sample(prompts, *, group_size: Count = 1):  arguments are checked
 
-pydantic checks numbers and texts, jaxtyping the types and shapes of tensors. Functions
-that a front door calls check nothing again, so that no check slows a training step.
+pydantic checks numbers and texts, jaxtyping the types and shapes of tensors.
 """
 
 import contextlib

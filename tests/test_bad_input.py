@@ -296,12 +296,9 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("causal language model … Linear", model=nn.Linear(2, 2))
     run("model and tokenizer together", tokenizer=None)
     run("model and tokenizer together", model=None)
-    run("model is on the device 'meta'", model=random_model().to("meta"))
     for changed in ({"habits": 3}, {"habit": "careful"}):
         words = "task.habit must be a function f(completion), and task.habits a list"
         run(words, task=task(**changed))
-    unreadable = task(sample=lambda n, seed: [{**ROW, "prompt": "1+\ud800"}] * n)
-    run("the tokenizer cannot read the prompts", task=unreadable)
     run("no eos_token", tokenizer=tokenizer(eos_token=None))
     run("19 tokens … only 18", tokenizer=tokenizer(more=["<extra>"]))
     frozen = random_model().requires_grad_(False)
@@ -327,8 +324,6 @@ def test_training_is_refused_before_work_starts(monkeypatch):
     run("no token of the prompt ''", task=nothing)
     for part in ("advantages", "objective", "normaliser"):
         refused(f"{part} must be a function", replace, ALGORITHMS["grpo"], **{part: 1})
-    mine = replace(ALGORITHMS["grpo"], training={"dynamic": True})
-    run("no setting 'dynamic', did you mean 'dynamic_sampling'", algorithm=mine)
     run("resume=True needs a checkpoint_dir", resume=True)
     run("overwrite=True needs a checkpoint_dir", overwrite=True)
     run("resume … overwrite … choose one", resume=True, overwrite=True)
@@ -428,7 +423,10 @@ HANDED_IN: list[tuple[str, dict[str, Any]]] = [
         {"reward": Sum({"good": fixed_noise, "bad": lambda texts: 1})},
     ),
     (f"{COLUMNS}completion_ids … 'answer'", {"task": task(held_out=bare)}),
-    ("task.habit('') raised IndexError", {"task": task(habit=lambda text: text[0])}),
+    (
+        "task.habit must be a function … IndexError",
+        {"task": task(habit=lambda text: text[0])},
+    ),
 ]
 
 
@@ -449,8 +447,8 @@ def test_a_task_may_have_a_fixed_set_of_problems():
 
 
 def test_what_only_the_first_rollout_can_show():
-    paid = [None, 1.0, ["good"] * 16, [None] * 16, [NAN] * 16, [1e39] * 16, "1" * 16]
-    paid += [{*range(16)}, dict(enumerate([1.0] * 16)), [1.0] * 17, [[1.0, 2.0]] * 16]
+    paid = [None, 1.0, ["good"] * 16, [None] * 16, [NAN] * 16, [1.0] * 17]
+    paid += [[[1.0, 2.0]] * 16]
 
     def raising(**_):
         raise RuntimeError("the judge\nis away")
@@ -479,7 +477,6 @@ def ending_tokenizer():
 def test_sampling_and_measuring():
     for prompts in ([], [""], [3], "1+2=", ["1" * 200]):
         at("sample", "prompt", prompts=prompts)
-    at("sample", "the tokenizer cannot read the prompts", prompts=["\ud800"])
     larger = tokenizer(more=["<extra>"])
     at("sample", "19 tokens … only 18", prompts=["<extra>"], tokenizer=larger)
     damaged = random_model()

@@ -159,10 +159,12 @@ def measured_loss(run: Run, batch: Batch) -> tuple[Tensor, dict[str, float]]:
     """
     losses, meter = [], Meter()
     tokens = batch.mask.sum().clamp(min=1)
-    mini = replace(batch, tokens=tokens, responses=tokens.new_tensor(len(batch)))
+    mini = replace(
+        batch, token_count=tokens, response_count=tokens.new_tensor(len(batch))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tensor, "backward", lambda loss: losses.append(loss))
-        patch.setattr(loop, "optimizer_step", lambda run, meter: torch.zeros(()))
+        patch.setattr(loop, "optimizer_step", lambda run: torch.zeros(()))
         loop.update(run, mini, meter)
     return torch.stack(losses).sum(), meter.read()
 

@@ -5,6 +5,7 @@ train("sapo", ..., hooks=[Drift(model), Pace(another_history["drift/step"])])
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -69,9 +70,10 @@ def drift(run: Run, batch: Batch) -> dict[str, float | None]:
     The last three are None if there is no such token.
     """
     rollout, mask = batch.rollout, batch.rollout.mask
-    size = run.config.micro_batch_size
-    now = rollout.in_parts(lambda part: {"logp": run.read(part).logp}, size)
-    z = (now["logp"] - batch.old_logp) * mask
+    replay, size = run.config.replay is not None, run.config.micro_batch_size
+    read = partial(run.read, run.model, replay=replay)
+    (logp,) = rollout.in_parts(lambda part: [read(part).logp], size)
+    z = (logp - batch.old_logp) * mask
     length = mask.sum(-1).clamp(min=1)
     of_response = z.sum(-1) / length
     within = (((z - of_response[:, None]) ** 2) * mask).sum(-1) / length

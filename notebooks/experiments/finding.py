@@ -65,10 +65,10 @@ PAIRS = {
 }
 """Pairs of gates: the one-sided one first."""
 BETWEEN = {
-    "a coin of the same weight": "SAPO 8.8, coin of one side's weight",
-    "the mirror": "mirrored 8.8",
-    "shared tokens alone": "one-sided 8.8, shared tokens",
-    "bad answers at 0": "SAPO 8.8, bad at 0",
+    "a random gate of the same weight": "SAPO 8.8, coin of one side's weight",
+    "the reversed gate": "mirrored 8.8",
+    "one side for shared tokens alone": "one-sided 8.8, shared tokens",
+    "no bad answers": "SAPO 8.8, bad at 0",
 }
 """Gates between SAPO 8.8 and one-sided 8.8."""
 AREA, OCTAVES = 0.03, 0.25

@@ -121,13 +121,13 @@ def with_observations(run: Run, batch: Batch) -> Batch:
     steps = torch.arange(batch.mask.shape[1])
     mask = (steps < batch.rollout.span[:, None]).to(batch.mask)
     rollout = replace(batch.rollout, mask=mask)
-    read = rollout.in_parts(run.constants, run.config.micro_batch_size)
-    return replace(batch, rollout=rollout, mask=mask, old_logp=read["old_logp"])
+    old_logp, *_ = rollout.in_parts(run.constants, run.config.micro_batch_size)
+    return replace(batch, rollout=rollout, mask=mask, old_logp=old_logp)
 
 
 def gradient(run: Run, batch: Batch) -> Tensor:
     """The gradient of the loss before the first update, of the rollout as a whole."""
-    logp = run.read(batch.rollout).logp
+    logp = run.read(run.model, batch.rollout).logp
     weight = rl.normalisers.token_mean(batch.mask)
     given = logp, batch.old_logp, batch.advantages, batch.mask, weight
     loss = run.algorithm.policy_loss(*given).loss

@@ -1,6 +1,7 @@
 """`python -m web [FOLDER] [--repository URL]`, from the notebooks' folder."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -16,8 +17,8 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site")
     parser.add_argument(
         "--repository",
-        default="",
-        help="its address, e.g. https://github.com/OWNER/NAME, for links to notebooks",
+        default=os.environ.get("GITHUB_REPOSITORY", ""),
+        help="OWNER/NAME or an address, for links that open, run or download notebooks",
     )
     given = parser.parse_args()
     try:

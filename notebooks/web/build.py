@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 
 import refimpl
 from refimpl.algorithms import ALGORITHMS
 from web import (
+    anywhere,
     bibliography,
     cheat_sheet,
     closing,
@@ -113,7 +115,7 @@ class Site:
     """Pages by name, and the files beside them."""
 
     def __init__(self, pages: Iterable[Page], repository: str = ""):
-        self.repository = repository.rstrip("/")
+        self.repository = anywhere.known(repository)
         self.pages = {page.file: page for page in pages}
         self.addresses = {p.source: p.file for p in self.pages.values() if p.source}
         self.addresses[ROOT / "README.md"] = "index.html"
@@ -159,7 +161,7 @@ class Site:
         if re.match(r"[a-z]+:", address) or address.split("#")[0] in self.pages:
             return address
         path, _, anchor = address.partition("#")
-        anchor = slug(anchor)
+        anchor = slug(unquote(anchor))  # the HTML has ε as %CE%B5
         target = (page.source.parent / path).resolve() if path else page.source
         known = self.addresses.get(target, "")
         if known and anchor and anchor not in self.anchors[known]:
@@ -271,10 +273,13 @@ def render(site: Site) -> dict[str, bytes]:
             ],
             previous=order[at - 1] if at else None,
             following=order[at + 1] if at is not None and order[at + 1 :] else None,
-            notebook=notebook(site, page),
+            ways=ways(site, page),
             minutes=minutes(page),
             foot=foot(site, page),
         ).encode()
+        if ways(site, page):
+            name = page.source.name
+            files[f"run/{name}"] = anywhere.copy(name, site.repository)
     files |= llms.files(in_menu)
     files["glossary.js"] = glossary.script(site.pages["notation.html"])
     files["search-index.js"] = index(site.pages.values())
@@ -297,12 +302,12 @@ def in_repository(page: Page) -> str:
     return source.relative_to(ROOT).as_posix()
 
 
-def notebook(site: Site, page: Page) -> str:
-    """The notebook's address in the repository, if that is known."""
+def ways(site: Site, page: Page) -> list[tuple[str, str]]:
+    """How a chapter's notebook is opened, if the repository is known."""
     path = in_repository(page)
     if not site.repository or not path.endswith(".ipynb"):
-        return ""
-    return f"{site.repository}/blob/main/{path}"
+        return []
+    return anywhere.ways(page.source.name, site.repository)
 
 
 def minutes(page: Page) -> str:

@@ -44,7 +44,8 @@ else may go wrong is on the page <a href="troubleshooting.html">troubleshooting<
 <p>More of it: <a href="command_line.html">train from the command line</a>.</p>
 <h2 id="codespaces">Run without a computer of your own</h2>
 <p>On GitHub, <em>Code › Codespaces</em> installs everything and opens an editor in the
-browser. The course has no notebooks for Colab or Kaggle.</p>
+browser. Where this site knows its repository, each chapter also has a link to Colab and
+a copy to download, whose first cell fetches the course.</p>
 """
     return Page(
         "run.html",

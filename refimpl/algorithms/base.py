@@ -27,7 +27,7 @@ class Tokens:
     """The arguments of an objective: all (B, T), floats, and finite everywhere.
 
     Outside the mask `logp`, `old_logp`, `advantages` and `weight` are 0. A gradient
-    flows through `logp` alone. `z` = log π_θ − log π_old, nats, is computed from both.
+    flows through `logp` alone.
     """
 
     logp: Float[Tensor, "B T"]
@@ -36,11 +36,10 @@ class Tokens:
     mask: Float[Tensor, "B T"]
     weight: Float[Tensor, "B T"]
 
-    z: Float[Tensor, "B T"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        z = log_ratio(self.logp, self.old_logp, self.mask)
-        object.__setattr__(self, "z", z)  # the class is frozen
+    @cached_property
+    def z(self) -> Float[Tensor, "B T"]:
+        """log π_θ − log π_old, nats."""
+        return log_ratio(self.logp, self.old_logp, self.mask)
 
 
 class Objective(NamedTuple):

@@ -5,7 +5,7 @@
 this package.
 """
 
-from refimpl.moe.record import Drift, drift, load_balance, recorded, visited_again
+from refimpl.moe.record import Drift, load_balance, recorded, visited_again
 from refimpl.moe.recorder import (
     Routing,
     Visits,
@@ -25,6 +25,6 @@ from refimpl.moe.shift import (
 )
 
 __all__ = ["GAMMA_MIN", "PLACEMENTS", "Drift", "Placement", "Routing", "Visits"]
-__all__ += ["can_be_recorded", "drift", "is_moe", "load_balance", "overlap"]
+__all__ += ["can_be_recorded", "is_moe", "load_balance", "overlap"]
 __all__ += ["recorded", "routed", "router_shift", "router_weights", "routers"]
 __all__ += ["shifted", "visited_again"]

@@ -1,7 +1,7 @@
 """The experts that a rollout's tokens visited: while sampling, in π_old's pass, now."""
 
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
@@ -68,25 +68,32 @@ def load_balance(
     return probs.shape[-1] * (visits.mean(0) * probs.mean(0)).sum()
 
 
-class Drift(NamedTuple):
-    """The distance between a pass's routers and those on a rollout's record.
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """The routers of the last pass over `rollout`, compared with its record."""
 
-    `gamma`: RSPO's weight at the position where each token's log-prob is computed,
-    (B, T), with its gradient; `expert_change`: the share of recorded experts that the
-    router would no longer choose, (B, T); `balance`: the load-balancing loss of the
-    pass.
-    """
+    rollout: Rollout
+    routing: Routing
 
-    gamma: Float[Tensor, "B T"]
-    expert_change: Float[Tensor, "B T"]
-    balance: Float[Tensor, ""]
+    @cached_property
+    def gamma(self) -> Float[Tensor, "B T"]:
+        """RSPO's weight where each token's log-prob is computed, with its gradient."""
+        logp = self.routing.log_probs(self.rollout.experts)
+        return self.at_tokens(router_shift(logp, self.rollout.router_logp))
 
+    @property
+    def expert_change(self) -> Float[Tensor, "B T"]:
+        """The share of recorded experts that the router would no longer choose."""
+        favoured = self.routing.favoured(len(self.rollout))
+        return self.at_tokens(1 - overlap(self.rollout.experts, favoured).mean(-1))
 
-def drift(rollout: Rollout, routing: Routing) -> Drift:
-    """Compare the routers of the last pass over `rollout` with its record."""
-    change = 1 - overlap(rollout.experts, routing.favoured(len(rollout))).mean(-1)
-    gamma = router_shift(routing.log_probs(rollout.experts), rollout.router_logp)
-    before = rollout.positions - 1  # where a token's log-prob is computed
-    columns = torch.arange(rollout.ids.shape[1], device=gamma.device)
-    balance = load_balance(routing, columns < rollout.end[:, None])
-    return Drift(gamma.gather(1, before), change.gather(1, before), balance)
+    @property
+    def balance(self) -> Float[Tensor, ""]:
+        """The load-balancing loss of the pass."""
+        columns = torch.arange(
+            self.rollout.ids.shape[1], device=self.rollout.ids.device
+        )
+        return load_balance(self.routing, columns < self.rollout.end[:, None])
+
+    def at_tokens(self, x: Float[Tensor, "B L"]) -> Float[Tensor, "B T"]:
+        return x.gather(1, self.rollout.positions - 1)

@@ -182,7 +182,6 @@ def _reference(answer: Any) -> str:
     text = re.sub(r"^\\[(\[](.*)\\[)\]][.,]?$", r"\1", text, flags=re.S).strip()
     if text.count("$") >= 2:
         text = re.sub(r"^[\w\s]*(?::|\bis\b)\s*(?=\$)|(?<=\$)\s*[.,;:]+$", "", text)
-        text = re.sub(r"\$(\s*,?\s*(?:or|and)|,|;)\s*\$", r"\1 ", text)
     return text
 
 

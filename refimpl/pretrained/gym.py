@@ -14,12 +14,13 @@ import random
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from refimpl.pretrained import answers, judge, notation
+from refimpl.checkpoint import identity
+from refimpl.pretrained import answers, judge
 from refimpl.pretrained.answers import Extract, Reward
 from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
@@ -28,8 +29,6 @@ from refimpl.validation import (
     Positive,
     Seed,
     UserError,
-    checker,
-    from_text,
     guarded,
     nearest,
     one_line,
@@ -39,22 +38,19 @@ from refimpl.validation import (
 )
 
 EVALUATES = frozenset(
-    {
-        "binary_matrix",
-        "countdown",
-        "intermediate_integration",
-        "n_queens",
-        "polynomial_multiplication",
-        "puzzle24",
-        "simple_integration",
-        "spiral_matrix",
-        "string_insertion",
-    }
+    "binary_matrix countdown intermediate_integration n_queens puzzle24 "
+    "polynomial_multiplication simple_integration spiral_matrix "
+    "string_insertion".split()
 )
 """Datasets whose scorers run the answer as Python: `eval`, sympy's `parse_expr`."""
-PAYS_ALL = frozenset({"coin_flip", "complex_arithmetic", "game_of_life_halting"})
-"""Datasets whose scorers accept one text for nearly all problems: `0`, `nan`, any."""
-CONSTANTS = ("nan", "0", "")
+WHY = dict.fromkeys(
+    EVALUATES, "runs the answer as Python, and what a model writes must never be run"
+) | dict.fromkeys(
+    ("coin_flip", "complex_arithmetic", "game_of_life_halting"),
+    "pays one text for nearly all problems, and a policy would find it",
+)
+WHY["gsm_symbolic"] = "reads digits alone, so that it pays -7 for 7"
+"""The reason why the scorer of a dataset is refused."""
 FORWARDS = frozenset({"composite"})
 """Datasets that combine others, and would call the scorers of those."""
 
@@ -86,7 +82,7 @@ class ReasoningGym:
     Raises `UserError` if there is no such dataset, if it has no such setting (with the
     nearest name), if it refuses the settings, or if its scorer rejects the dataset's
     own answers. Without a `scorer`, also raises `UserError` if the dataset's scorer
-    evaluates answers as code, or accepts one text for all problems.
+    evaluates answers as code, or accepts wrong ones.
     """
 
     name: str
@@ -99,6 +95,7 @@ class ReasoningGym:
     habit = staticmethod(answers.habit)
     habits = answers.HABITS
 
+    @guarded
     def __init__(
         self,
         name: str,
@@ -109,22 +106,16 @@ class ReasoningGym:
         scorer: Reward | None = None,
         **difficulty: Any,
     ) -> None:
-        given: dict[str, Any] = {
-            "extract": extract,
-            "partial_credit": partial_credit,
-            "time_limit": time_limit,
-        }
-        for field, value in given.items():
-            given[field] = checker(field, COMMON[field])(value)
         _check_name(name, scorer)
-        kinds = {k: v for k, v in settings(name).items() if k not in COMMON}
-        refuse_unknown(f"reasoning-gym's {name}", difficulty, kinds)
-        for field, value in difficulty.items():
-            if _plain(kinds[field]):
-                difficulty[field] = checker(field, kinds[field])(value)
-        given |= {"name": name, "scorer": scorer, "difficulty": difficulty}
-        for field, value in given.items():
-            object.__setattr__(self, field, value)
+        refuse_unknown(f"reasoning-gym's {name}", difficulty, settings(name))
+        vars(self).update(
+            name=name,
+            difficulty=difficulty,
+            extract=extract,
+            partial_credit=partial_credit,
+            time_limit=time_limit,
+            scorer=scorer,
+        )
         self._config(0)
         if scorer is None:
             _check_own_answers(self)
@@ -132,12 +123,13 @@ class ReasoningGym:
     def __repr__(self) -> str:
         """Show only what is not a default; the same task gives the same text."""
         given = {**self.difficulty}
-        for field in ("extract", "partial_credit", "time_limit", "scorer"):
-            value = getattr(self, field)
-            if value != DEFAULTS[field]:
+        for field, default in DEFAULTS.items():
+            if (value := getattr(self, field)) != default:
                 given[field] = value
-        shown = [f"{k}={_named(given[k])}" for k in sorted(given)]
-        return f"ReasoningGym({', '.join([repr(self.name), *shown])})"
+        if self.scorer is not None:
+            given["scorer"] = identity(self.scorer)
+        settings = [f"{k}={given[k]!r}" for k in sorted(given)]
+        return f"ReasoningGym({', '.join([repr(self.name), *settings])})"
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -218,7 +210,7 @@ class ReasoningGym:
                 with _generators_kept():
                     try:
                         if dataset is None:
-                            dataset = _dataset(self.name)(self._config(first))
+                            dataset = _datasets()[self.name][0](self._config(first))
                         entry = dataset[index]
                     except Exception as error:
                         raise UserError(
@@ -239,16 +231,14 @@ class ReasoningGym:
         return config
 
 
-DEFAULTS = {k: p for k, p in (ReasoningGym.__init__.__kwdefaults__ or {}).items()}
+DEFAULTS = {"extract": "whole", "partial_credit": True, "time_limit": 2.0}
 
 
 @functools.lru_cache(maxsize=64)
 def _check_own_answers(task: ReasoningGym) -> None:
-    """Test the scorer on four problems of the dataset.
+    """Raise `UserError` if the scorer rejects the answers of four problems.
 
-    Raises `UserError` if it rejects the answers that come with the problems, or accepts
-    one text for all of them, or a number with the wrong sign. Some datasets have no
-    such answers, because many answers are right.
+    Some datasets come without answers, because many are right.
     """
     rows = [e for e in task._entries(0, 4) if e["answer"] is not None]
     own = [str(e["answer"]) for e in rows]
@@ -260,21 +250,6 @@ def _check_own_answers(task: ReasoningGym) -> None:
             raise UserError(
                 f"{task!r} pays {paid:g} for its own answer {shown(text)}, of which "
                 f"{shown(part)} is judged: take another extract, or give a scorer"
-            )
-    for text in CONSTANTS:
-        others = len({*own} - {text})
-        if others > 1 and min(task._scores([text] * len(rows), rows)) >= 0.99:
-            raise UserError(
-                f"{task!r} pays {text!r} for four problems whose answers differ: give "
-                "a scorer"
-            )
-    numbers = [e for e, o in zip(rows, own) if notation.is_number(o) and o.strip("0.")]
-    turned = [f"-{e['answer']}".removeprefix("--") for e in numbers]
-    for text, paid in zip(turned, task._scores(turned, numbers)):
-        if paid >= 0.99:
-            raise UserError(
-                f"{task!r} pays {text!r} for {text.removeprefix('-')!r}, or the other "
-                "way round: give a scorer that reads signs, as answers.math_correct"
             )
 
 
@@ -288,7 +263,7 @@ def settings(name: str) -> dict[str, Any]:
     """Name and type of each setting of the dataset `name`."""
     kinds = get_type_hints(_datasets()[name][1])
     names = [f.name for f in fields(_datasets()[name][1])]
-    return {n: kinds[n] for n in names if n not in ("seed", "size")} | COMMON
+    return {n: kinds[n] for n in names if n not in ("seed", "size")}
 
 
 def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
@@ -297,7 +272,7 @@ def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
     Raises `UserError` as `ReasoningGym` does, and if a text does not fit its type.
     """
     _check_name(name, scorer=answers.contains_answer)
-    kinds = settings(name)
+    kinds = settings(name) | COMMON
     refuse_unknown(f"reasoning-gym's {name}", pairs, kinds)
     return ReasoningGym(
         name, **{k: _read(k, kinds[k], text) for k, text in pairs.items()}
@@ -305,27 +280,11 @@ def from_texts(name: str, pairs: dict[str, str]) -> ReasoningGym:
 
 
 def _read(name: str, kind: Any, text: str) -> Any:
-    if _plain(kind) or name in COMMON:
-        return from_text(name, kind, text)
-    is_list = any(_is_list(part) for part in (kind, *get_args(kind)))
-    try:
-        return TypeAdapter(kind).validate_python(text.split(",") if is_list else text)
-    except (ValidationError, TypeError, ValueError):
-        raise UserError(sentence(name, kind, text)) from None
-
-
-def _is_list(kind: Any) -> bool:
-    return (get_origin(kind) or kind) in (list, tuple, Collection) or (
-        getattr(get_origin(kind), "__name__", "") == "Sequence"
-    )
-
-
-def _plain(kind: Any) -> bool:
-    """True if `validation.checker` can describe the type `kind` in words."""
-    if get_origin(kind) is Union:
-        return all(_plain(part) for part in get_args(kind))
-    known = kind in (int, float, bool, str, type(None))
-    return known or get_origin(kind) is Literal
+    none = [None] if text.lower() == "none" else []
+    for given in (*none, text, text.split(",")):
+        with contextlib.suppress(ValidationError):
+            return TypeAdapter(kind).validate_python(given)
+    raise UserError(sentence(name, kind, text))
 
 
 def _check_name(name: Any, scorer: Any) -> None:
@@ -333,17 +292,10 @@ def _check_name(name: Any, scorer: Any) -> None:
     if name not in known:
         close = nearest(str(name), known) or f"; it has: {', '.join(sorted(known))}"
         raise UserError(f"reasoning-gym has no dataset {name!r}{close}")
-    if scorer is not None and not callable(scorer):
-        raise UserError(f"scorer must be a function, got {scorer!r}")
-    why = ""
-    if name in EVALUATES:
-        why = "runs the answer as Python, and what a model writes must never be run"
-    elif name in PAYS_ALL:
-        why = "pays one text for nearly all problems, and a policy would find it"
-    if why and scorer is None:
+    if name in WHY and scorer is None:
         raise UserError(
-            f"the scorer of reasoning-gym's {name} {why}: give a scorer of your own "
-            "(scorer=…, a reward function), or take another dataset"
+            f"the scorer of reasoning-gym's {name} {WHY[name]}: give a scorer of your "
+            "own (scorer=…, a reward function), or take another dataset"
         )
 
 
@@ -352,10 +304,6 @@ def _datasets() -> dict[str, tuple]:
     from reasoning_gym.factory import DATASETS
 
     return DATASETS
-
-
-def _dataset(name: str) -> Any:
-    return _datasets()[name][0]
 
 
 @contextlib.contextmanager
@@ -372,8 +320,3 @@ def _generators_kept() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002
-
-
-def _named(value: Any) -> str:
-    named = getattr(value, "__qualname__", None)
-    return f"{value.__module__}.{named}" if named else repr(value)

@@ -22,8 +22,7 @@ QUOTIENT = re.compile(
 )
 _DASHES = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
 _GROUPED = re.compile(  # a thin space, LaTeX's spaces, {,}, ' or _ between thousands
-    "(?<=[0-9])(?:[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
-    r"|\\[,;! ] ?|,\\! ?|\{,\}|'|_)(?=[0-9]{3}(?![0-9]))"
+    r"(?<=[0-9])(?:[\xa0\u2009\u202f'_]|\\[,;! ] ?|,\\! ?|\{,\})(?=[0-9]{3}(?![0-9]))"
 )
 _SPACED = re.compile(r"(?<![\d.,])(?<!\d )\d{1,3}(?: \d{3})+(?![\d,]| \d)", re.ASCII)
 STOPS = " \t\n\"'`*.,;:!?$。，；：！？"
@@ -37,15 +36,14 @@ _JOINS_BOXES = re.compile(
     re.S,
 )
 _ANSWER = re.compile(
-    r"\banswers?\b[^\n]{0,60}?(?:\b(?:is|are|be)\b|[:=])(?:\s*\b(?:is|are)\b|[\s*:])*"
-    r"|^\s*(?:####|A:)\s*",
+    r"\banswers?\b[^\n]{0,60}?(?:\b(?:is|are)\b|[:=])[\s*:]*|^\s*####",
     re.I | re.M,
 )
 _LATER = re.compile(
     r"(?:[Ff]inal [Aa]|[Tt]he a|\n\W*A)nswer\b[^\n.]{0,40}?(?:\bis\b|:)[\s*]*"
     r"(?=[-(]*[\d$\\]|[A-Z]\b)"
 )
-_SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\d!)\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!\d!)\s+|\n+")
 _POLITE = re.compile(
     r"\W*(?:I hope|I'm happy|hope th|let me|please|feel free|thank|if you"
     r"|is there|have a)",
@@ -63,11 +61,9 @@ _DENIES = re.compile(
 _REASON = re.compile(r",?\s+(?:because|since|as)\b")
 _HAN = "[\u3040-\u30ff\u4e00-\u9fff]+"
 _CHINESE = {
-    "。": ". ", "：": ": ", "；": "; ", "不是|而非": ", not ", "答案": " answer ",
-    "大?约[是为]?": " about ",
-    "选项?": " option ", "正确": " is correct ", "等于|[是为為有]": " is ",
-    "或者?": " or ", "[和与、，]": ", ", rf"(?<=[0-9}}]){_HAN}(?=\W*$)": "",
-    _HAN: " han ",
+    "：": ": ", "不是": ", not ", "大?约[是为]?": " about ", "选项?": " option ",
+    "正确": " is correct ", "等于|[是为為有]": " is ", "或者?": " or ",
+    "[和与、，]": ", ", _HAN: " han ",
 }  # fmt: skip
 
 
@@ -98,8 +94,7 @@ def in_boxes(text: str) -> tuple[str | None, str]:
         if found and not _JOINS_BOXES.fullmatch(rest):
             break
         after = after if found else rest
-        found = found if found[:1] == [inside] else [inside, *found]
-        end = start
+        found, end = [inside, *found], start
     return ", ".join(found) if found else None, after
 
 
@@ -158,10 +153,7 @@ def english(text: str, like: str) -> str:
 
 # Words, letters, and whatever is compared as text
 
-_COSTUME = re.compile(
-    r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|mbox)(?=\{)|\\(?:left|right)\b|\\[ ,;!]"
-)
-_SAME = {r"\mid": "|", r"\dfrac": r"\frac", r"\leq": r"\le", r"\geq": r"\ge", "$": ""}
+_COSTUME = re.compile(r"\\(?:text(?:bf)?|mathrm|mbox)(?=\{)|\\(?:left|right)\b|\\ ")
 CHOICE = re.compile(r"\W*([A-Z])(?:(?:[)}\]]\s*|[.:]\s+)(\S.*)|\W*$)", re.S)
 _LETTER = re.compile(
     r"\W*(?:(?i:option|choice|letter|answer)\W+)?([A-Z])"
@@ -169,7 +161,9 @@ _LETTER = re.compile(
     r"(?!.*\b[A-Z](?:[.:)]|\s*$))",
     re.S,
 )
-_VERDICTS = {"yes", "no", "true", "false"}
+_VERDICT = re.compile(  # Yes, it is.
+    r"(?is)\W*(yes|no|true|false)\W*?[,.!](?!.*\b(?:yes|no|true|false)\b)"
+)
 _NAMES = (
     "sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|"
     "alpha|beta|gamma|delta|theta|lambda|phi|omega|mu|sigma"
@@ -180,8 +174,7 @@ _NAME = re.compile(rf"(?<![A-Za-z\\])(?:{_NAMES})(?![A-Za-z])")
 def plain(text: str) -> str:
     """A text without what its writer may choose: spaces, costume, stops, case."""
     text = re.sub(r"\\textcircled\{?(\d)\}?", r"(\1)", text)
-    for sign, other in _SAME.items():
-        text = text.replace(sign, other)
+    text = text.replace("$", "").replace(r"\dfrac", r"\frac")
     text = _COSTUME.sub("", text).strip(STOPS.replace("!", ""))
     text = re.sub(r"(?<!\d)!+$", "", text)  # 5! is not 5
     if re.fullmatch(r"(?:(?:\(\d\d?\)|[①-⑳])(?:[\s,、和]|and)*)+", text):  # (1)(3): ①③
@@ -222,64 +215,51 @@ def says(text: str, reference: str, is_marked: bool, strict: bool = False) -> bo
         letters = [_LETTER.match(_COSTUME.sub("", one)) for one in said]
         if own[1] in [letter[1] for letter in letters if letter]:
             return True
-    for n in {
-        len(one.split()) for one in (reference, *(own.groups("") if own else ()))
-    }:
-        before, last = ["", *part.split()][-n - 1 : -n], part.split()[-n:]
-        either = before and re.fullmatch(
-            "or|and|&" + "|.," * bool(own), before[0], re.I
-        )
+    for one in (reference, *(own.groups("") if own else ())):
+        n = len(one.split())
+        (before, *last) = ["", *part.split()][-n - 1 :]
+        either = re.fullmatch("or|and|&" + "|.," * bool(own), before, re.I)
         if not either and last != ["a"]:  # the article of a text that was cut
             said.append(" ".join(last))
-    return bool(wanted & {*map(plain, said)}) or any(
-        _opens(text, one) for one in wanted
-    )
-
-
-def _opens(text: str, like: str) -> bool:
-    """True if it begins with the verdict `like` (`Yes, it is.`) and has no other."""
-    first, *others = re.findall(r"\w+|[,.!]", text.casefold()) or [""]
-    verdict = first == like in _VERDICTS and others[:1] in ([","], ["."], ["!"])
-    return verdict and not (_VERDICTS - {like}) & {*others}
+    if verdict := _VERDICT.match(text):
+        said.append(verdict[1])
+    return bool(wanted & {*map(plain, said)})
 
 
 # Numbers and formulas
 
 _SIGNS = {
-    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": "/", "⁄": "/",
-    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ",
-    "√": r"\sqrt ", "°": r"^\circ ", "∪": r"\cup ", "∅": r"\emptyset ", "±": r"\pm ",
-    "∈": r"\in ", "²": "^2", "³": "^3", r"\$": "", "**": "^",
-    r"\left(": "(", r"\right)": ")",
+    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "⁄": "/", "≤": r"\le ",
+    "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "π": r"\pi ", "√": r"\sqrt ",
+    "∪": r"\cup ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "²": "^2",
+    "³": "^3", "**": "^", r"\$": "", r"\left(": "(", r"\right)": ")",
 }  # fmt: skip
 _PRODUCT = re.compile(
     r"(?<=[\d)])\s*(?=\(\s*-?(?:\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\s*\))"
 )
 _ABOUT = re.compile(  # 5/8, which is about 0.6; 1/4, or 25%
-    r"(?<=[\d}]),?\s*\(?(?:(?:(?:which|that) is |or |i\.e\.,? )?"
-    r"(?:about|approximately|roughly|≈)\s*[\d.]+%?|or [\d.]+\s?%)\)?"
+    r"(?<=[\d}]),? \(?(?:(?:which is |or )?(?:about|≈) ?[\d.]+ ?%?|or [\d.]+ ?%)\)?"
 )
 _BAR = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
 _TYPED = (
     (_NAME, r"\\\g<0>"),
-    (re.compile(r"\\infinity"), r"\\infty"),
     (re.compile(r"(?<=\d)[eE]([-+]?\d+)"), r"\\cdot10^{\1}"),
     (re.compile(r"(?<![\d./])(\d+) (\d+)/(\d+)(?![\d./])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"\\sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
-    (re.compile(r"\^(-?\d*\.\d+|-?\d\d+|-\d)"), r"^{\1}"),  # 2^10 is not 2¹0
-    (re.compile(r"(?<=\d)\s?(?<!\\)%"), r"\\%"),
+    (re.compile(r"\^(-\d+)"), r"^{\1}"),
     (re.compile(r"\s*(?:,|;|\\text\{)?\s*\b(?:and|or)\b\s*\}?\s*"), ", "),
 )
-_CHAIN = re.compile(r"([^=,;<>\\{}]*=)(?:[^,;<>{}]|\{[^={}]*\})*=([^=,;<>]*)")
 _SYMBOL = "(?:[kcmdµμ]?(?:m|g|s|l|L|J|W|N|Pa|mol)|h|hr|min|ft|in|mi|yd|lb)"
 _POWER = r"(?:[²³]|\^\{?-?[1-4]\}?)"
 _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a formula
     rf"(?<=\d)(?: ?{_SYMBOL}[/·]{_SYMBOL}(?:{_POWER}|[23])?| ?{_SYMBOL}"
     rf"| {_SYMBOL}{_POWER}|{_SYMBOL}[²³23]| ?°[CF])(?=[ .*]*$)"
 )
-_CHOSEN = re.compile(r"^(?:\\text(?:bf)?\{)?\(?[A-J][).:]\}?(?:\s|\\[ ;,])+(?=\S)")
+_CHOSEN = re.compile(
+    r"(?:^|(?<=\$))(?:\\text(?:bf)?\{)?\(?[A-J][).:](?:\s|\\[ ;,]|\})+(?=[^\s$])"
+)
 _BEFORE = re.compile(rf"^(?:(?!(?:{_NAMES})\b)(?:[^\W\d_]{{2,}}|I)[,:]?\s+)+=?")
-_OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z)]\d")
+_OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z]\(?\d|\)\d")
 
 
 def is_number(text: str) -> bool:
@@ -317,17 +297,13 @@ def quantity(text: str) -> str:
     """The number, or the quotient of two numbers, that a sentence ends with.
 
     It is the first one after the last `is`, `:` or `=`, else the last one. The result
-    is empty if there is none, and for alternatives such as `7 or 8`.
+    is empty if there is none.
     """
     if not (found := [*QUOTIENT.finditer(text)]):
         return ""
     leads = [lead.end() for lead in LEAD.finditer(text, 0, found[-1].start() + 1)]
     begins = leads[-1] if leads else found[-1].start()
-    number = next(match for match in found if match.start() >= begins)
-    one_of_two = text[: number.start()].rstrip(STOPS).endswith(" or") or re.match(
-        r"[\s$*]*or[\s$*]+[-\d]", text[number.end() :]
-    )
-    return "" if one_of_two else number[0]
+    return next(match[0] for match in found if match.start() >= begins)
 
 
 def signs(text: str) -> str:
@@ -335,13 +311,14 @@ def signs(text: str) -> str:
     repeating decimal as a fraction."""
     for sign, command in _SIGNS.items():
         text = text.replace(sign, command)
-    text = re.sub(r"\bP\([^()]*\)(?=\s*=)", "P", "".join(map(_fraction, text)))
+    text = re.sub("[¼-¾⅐-⅞]", _fraction, text)
+    text = re.sub(r"\bP\([^()]*\)(?=\s*=)", "P", text)
     return _BAR.sub(_repeating, _PRODUCT.sub(r" \\cdot ", text))
 
 
-def _fraction(sign: str) -> str:
-    over, slash, under = unicodedata.normalize("NFKC", sign).partition("⁄")
-    return rf"\frac{{{over}}}{{{under}}}" if slash and under else sign
+def _fraction(sign: re.Match) -> str:
+    over, under = unicodedata.normalize("NFKC", sign[0]).split("⁄")
+    return rf"\frac{{{over}}}{{{under}}}"
 
 
 def _repeating(number: re.Match) -> str:
@@ -351,15 +328,12 @@ def _repeating(number: re.Match) -> str:
 
 
 def formula(text: str) -> str:
-    """The text, typed or LaTeX, as LaTeX between two `$`; a = b = c as a = c."""
+    """The text, typed or LaTeX, as LaTeX between two `$`."""
     text = signs(joined(text))
     for pattern, rewritten in _TYPED:
         text = pattern.sub(rewritten, text)
     text = text.replace("$", "").strip().rstrip(" .")
-    if chain := _CHAIN.fullmatch(text):
-        text = (chain[1] if re.search("[A-Za-z]", chain[1]) else "") + chain[2]
-    percent = re.fullmatch(rf"({NUMBER.pattern})\s?\\%", text)
-    return f"{percent[1]}%" if percent else f"${text}$"
+    return text if text.endswith("%") and is_number(text[:-1]) else f"${text}$"
 
 
 def is_formula(text: str) -> bool:
@@ -367,7 +341,7 @@ def is_formula(text: str) -> bool:
     text = re.sub(r"\\(?:text|mbox|mathrm)\{[^{}]*\}", "", formula(text)).strip("$")
     if re.fullmatch(r"[-+\d\s,.:;()\[\]]+", text, re.ASCII):
         return bool(re.search(r"\d", text))
-    rest = re.sub(r"\\(?:begin|end)\{[a-z]+\}|\\[A-Za-z]+", "", text)
+    rest = re.sub(r"\\[A-Za-z]+", "", text)
     found = _OPERATOR.search(text) and re.search(r"\w", text)  # --- is none
     return bool(found) and not re.search(r"[^\W\d_]{3}", rest)
 
@@ -375,9 +349,8 @@ def is_formula(text: str) -> bool:
 def mathematics(text: str, reference: str, is_marked: bool) -> str:
     """The text in which math-verify finds the answer."""
     number = QUOTIENT.fullmatch(reference) is not None
-    text = joined(text, reference if number else "")
+    text = _CHOSEN.sub("", joined(text.strip("*_` "), reference if number else ""))
     if is_marked:
-        text = _CHOSEN.sub("", text.strip("*_` "))
         bare = _without_unit(text) if number else text
         if is_formula(bare) or "$" not in text:
             alone = number and not is_formula(bare)
@@ -392,10 +365,8 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
     if re.search(r"\$|\\[(\[]", text):
         return signs(text)
     for part in parts(text):
-        end = (
-            re.split(r"\b(?:is|are)\b|t's\b|:\s", part)[-1].rstrip(STOPS).lstrip(' *`"')
-        )
-        end = _BEFORE.sub("", end)
+        end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS)
+        end = _BEFORE.sub("", end.lstrip(' *`"'))
         end = _without_unit(end) if number else end
         if is_formula(end):
             return formula(end)

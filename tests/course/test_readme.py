@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 TOP = """.ci .devcontainer .github .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md
-LICENSE README.md SECURITY.md figures notebooks pyproject.toml refimpl requirements.txt
-tests""".split()
+LICENSE README.md SECURITY.md figures notebooks pyproject.toml refimpl
+requirements-dev.txt requirements.txt tests""".split()
 
 
 def test_nothing_lies_about_at_the_top():
@@ -34,9 +34,9 @@ def test_who_cites_the_course_cites_the_version_that_is_here():
 
 
 def test_the_readme_has_the_commands_that_ci_runs():
-    installed = "-m pip install --no-compile -r requirements.txt"
-    for last_word in (front_door.OPEN, front_door.TEST):
-        assert installed in front_door.command(last_word)
+    installed = "-m pip install --no-compile -r requirements"
+    assert f"{installed}.txt" in front_door.command(front_door.OPEN)
+    assert f"{installed}-dev.txt" in front_door.command(front_door.TEST)
     chapters = f"`{front_door.TEST} {front_door.CHAPTERS}`"
     assert chapters in (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -192,14 +192,15 @@ def test_a_sampler_that_is_not_the_model_and_wrong_sharing_are_seen(monkeypatch)
 
 def test_precisions_are_compared_on_response_tokens_alone(monkeypatch):
     """A bfloat16 that gives every token 0.1 nats less; padding has none to give."""
-    read, seen = Run.log_probs_of, []
+    read, seen = Run.read, []
 
     def lower(run, model, rollout):
         seen.append(rollout.mask)
-        logp, entropy = read(run, model, rollout)
-        return logp - 0.1 * (run.config.dtype == "bfloat16") * rollout.mask, entropy
+        found = read(run, model, rollout)
+        low = 0.1 * (run.config.dtype == "bfloat16") * rollout.mask
+        return found._replace(logp=found.logp - low)
 
-    monkeypatch.setattr(Run, "log_probs_of", lower)
+    monkeypatch.setattr(Run, "read", lower)
     monkeypatch.setattr("refimpl.options.precision", lambda *_: torch.enable_grad())
     gap = pairs.precisions(warm_model(), TOKENIZER, SMALL)
     assert 0.1 < seen[-1].mean() < 0.99

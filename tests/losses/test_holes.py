@@ -81,7 +81,7 @@ def batch_of(logp, old, advantages, mask, value) -> tuple[Batch, Reading]:
     start, nothing = torch.ones(len(mask), dtype=torch.long), torch.zeros(len(mask))
     rollout = Rollout(ids, start, mask, old - value / 9, old, nothing.bool(), GROUP)
     more = {"ref_logp": old - value, "old_values": value, "targets": value + 0.3}
-    counts = {"tokens": mask.sum(), "responses": mask.new_tensor(4)}
+    counts = {"token_count": mask.sum(), "response_count": mask.new_tensor(4)}
     entropy = -logp / 2  # some number that depends on the policy
     batch = Batch(rollout, mask, old, advantages, **more, **counts)
     return batch, Reading(logp, entropy * mask)

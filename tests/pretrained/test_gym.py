@@ -18,15 +18,13 @@ import numpy as np
 import pytest
 
 from refimpl import UserError
-from refimpl.pretrained import answers, judge
-from refimpl.pretrained.gym import EVALUATES, FORWARDS, PAYS_ALL, ReasoningGym
+from refimpl.pretrained import answers, judge, scorer
+from refimpl.pretrained.gym import EVALUATES, FORWARDS, WHY, ReasoningGym
 from refimpl.rewards import columns
 from refimpl.tasks import TaskWarning
 from tests.worlds import needs
 
 DATASETS = needs("reasoning_gym").factory.DATASETS
-NO_SIGNS = {"gsm_symbolic"}
-"""Whose scorer reads digits alone."""
 SUMS = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
 SEVEN = {"answer": "7", "metadata": {}}
 SUM_SCORER = ("reasoning_gym", "chain_sum", {})
@@ -55,6 +53,10 @@ def task():
 @pytest.fixture(autouse=True)
 def forget_warnings():
     judge._warned.clear()
+
+
+def process():
+    return judge._open[os.getpid(), "reasoning_gym"]
 
 
 # Problems
@@ -133,12 +135,18 @@ def test_a_task_is_its_settings(task):
         ("chainsum", {}, "did you mean 'chain_sum'"),
         ("chain_sum", {"max_term": 2}, "did you mean 'max_terms'"),
         ("chain_sum", {"max_terms": 1}, "max_terms must be >= min_terms"),
-        ("chain_sum", {"max_terms": "2"}, "a whole number, got '2'"),
+        (
+            "chain_sum",
+            {"max_terms": "2"},
+            "refuses these settings: TypeError",
+        ),
         ("chain_sum", {"extract": "first"}, "must be 'whole' or 'last'"),
         ("chain_sum", {"time_limit": 0}, "time_limit must be a number > 0"),
         ("calendar_arithmetic", {"tasks": ["x"]}, "Invalid tasks: x"),
         ("countdown", {}, "runs the answer as Python"),
         ("game_of_life_halting", {}, "pays one text for nearly all problems"),
+        ("gsm_symbolic", {}, "reads digits alone"),
+        ("coin_flip", {"scorer": 3}, "scorer must be a function or None, got 3"),
         ("composite", {}, "no dataset 'composite'"),
     ],
 )
@@ -189,7 +197,7 @@ def test_the_scorer_has_the_settings_and_the_time_of_its_task(monkeypatch):
 @pytest.mark.parametrize("part", range(3))
 def test_every_dataset_pays_its_own_answer_however_it_is_read(part, how):
     """A thought before it and a box around it take nothing away."""
-    known = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - NO_SIGNS)
+    known = sorted({*DATASETS} - {*WHY} - FORWARDS)
     for name in known[part::3]:
         task = ReasoningGym(name, extract=how)  # which asks four problems at the door
         entry = next(e for e in task._entries(99, 1))
@@ -211,29 +219,20 @@ def test_a_task_that_does_not_pay_its_own_answer_is_refused(monkeypatch):
     ReasoningGym("lcm", scorer=answers.contains_answer)  # which knows better
 
 
-def test_a_task_that_pays_one_text_for_all_its_problems_is_refused(monkeypatch):
-    """By name; and where nobody has listed it, by three texts for four problems."""
+def test_a_scorer_that_pays_wrong_answers_is_refused():
+    """One text for nearly all problems, or a number with the other sign."""
     for name, text in (("complex_arithmetic", "nan"), ("coin_flip", "0")):
-        with pytest.raises(UserError, match=f"{name} pays one text for nearly all"):
-            ReasoningGym(name)
         known = ReasoningGym(name, scorer=answers.contains_answer)
         entries = [row["entry"] for row in known.sample(12, 0)]
         paid = judge.scores(("reasoning_gym", name, {}), [text] * 12, entries)
         assert sum(score >= 0.99 for score in paid) >= 10
-    monkeypatch.setattr("refimpl.pretrained.gym.PAYS_ALL", frozenset())
-    with pytest.raises(UserError, match="pays 'nan' for four problems whose answers"):
-        ReasoningGym("complex_arithmetic")
-
-
-def test_a_task_that_pays_a_number_with_the_other_sign_is_refused():
-    for name in NO_SIGNS:
-        with pytest.raises(UserError, match=f"{name}.* pays '-.* give a scorer that"):
-            ReasoningGym(name)
-        task = ReasoningGym(name, scorer=answers.math_correct)
-        row = task.sample(1, 0)[0]
-        told = [row["answer"], f"-{row['answer']}"]
-        columns = {n: [row[n]] * 2 for n in ("answer", "entry")}
-        assert task.reward([], told, **columns) == [1.0, 0.0]
+    task = ReasoningGym("gsm_symbolic", scorer=answers.math_correct)
+    row = task.sample(1, 0)[0]
+    told = [row["answer"], f"-{row['answer']}"]
+    given = {n: [row[n]] * 2 for n in ("answer", "entry")}
+    scorer = ("reasoning_gym", "gsm_symbolic", {})
+    assert judge.scores(scorer, told, given["entry"]) == [1.0, 1.0]
+    assert task.reward([], told, **given) == [1.0, 0.0]
 
 
 # What a model wrote is never run
@@ -244,7 +243,7 @@ def test_no_scorer_that_is_allowed_evaluates_an_answer(part, tmp_path, monkeypat
     """The scoring process refuses to compile; so an attempt is an error here."""
     monkeypatch.chdir(tmp_path)
     small = {"zebra_puzzles", "arc_agi", "rearc"}  # a second or more to make
-    allowed = sorted(set(DATASETS) - EVALUATES - FORWARDS - PAYS_ALL - NO_SIGNS - small)
+    allowed = sorted({*DATASETS} - {*WHY} - FORWARDS - small)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TaskWarning)  # some raise, some are slow
         for name in allowed[part::3]:
@@ -286,7 +285,7 @@ def scored_by(tmp_path, monkeypatch):
         return judge.scores(scorer, given, [entry] * len(given), 1.0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(judge, "_current", None)  # the others' process is left alone
+        patch.setattr(judge, "_open", {})  # the others' process is left alone
         patch.syspath_prepend(tmp_path)
         yield scores
         judge.close()
@@ -332,9 +331,9 @@ def test_each_slow_answer_leaves_the_next_ones_half_the_time(monkeypatch):
     """Down to a sixteenth: a rollout of slow answers costs seconds."""
     given = []
 
-    def verdict(scorer, job, limit):
-        given.append((job[0], limit))
-        return {"score": 0.0} if job[0] == "7" else {"fate": "slow"}
+    def verdict(scorer, answer, entry, limit):
+        given.append((answer, limit))
+        return {"score": 0.0} if answer == "7" else {"fate": "slow"}
 
     monkeypatch.setattr(judge, "verdict", verdict)
     texts, limits = ["7", "1", "7", *"234567"], [2, 2, 1, 1, 0.5, 0.25, 0.125, 0.125]
@@ -352,17 +351,6 @@ def test_a_fork_scores_until_it_ends_and_a_new_one_begins_as_it_began(scored_by)
     assert scored_by(source, "78098") == [1 / 9, 2 / 9, 0, 1 / 9, 2 / 9]
 
 
-def test_no_answer_loses_its_verdict_by_those_before_it(scored_by):
-    """The third of a fork fails here; asked once more, it is the first of the next."""
-    before = judge.failed.copy()
-    source = (
-        "n = os.environ['n'] = os.environ.get('n', '') + 'I';"
-        "return {'I': 1.0, 'II': 0.5}[n]"
-    )
-    assert scored_by(source, "7890") == [1.0, 0.5, 1.0, 0.5]
-    assert judge.failed == before
-
-
 def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_path):
     """Which would go on to score its answers for nobody."""
     log = tmp_path / "log"
@@ -374,7 +362,7 @@ def test_an_interrupted_call_leaves_no_fork_behind(scored_by, monkeypatch, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(judge._current.process.stdout, "readline", interrupted)
+        patch.setattr(process().stdout, "readline", interrupted)
         with pytest.raises(KeyboardInterrupt):
             judge.scores(("reasoning_gym", "mine", {}), "7" * 40, [SEVEN] * 40)
     time.sleep(0.5)  # for the answer that was being scored
@@ -391,8 +379,8 @@ def test_a_scorer_that_changes_its_entry_does_so_for_one_answer(scored_by):
 
 @pytest.mark.parametrize("text", "exit() x Integer(1).real 1;2 [1] 1=1".split())
 def test_what_sympy_may_compile_holds_no_name(text):
-    assert judge.ARITHMETIC.fullmatch("Integer (1 )/Rational('2')\n")
-    assert not judge.ARITHMETIC.fullmatch(text)
+    assert scorer.ARITHMETIC.fullmatch("Integer (1 )/Rational('2')\n")
+    assert not scorer.ARITHMETIC.fullmatch(text)
 
 
 # No answer holds up training
@@ -440,18 +428,15 @@ def test_one_process_is_kept_and_a_script_without_a_main_guard_may_score(tmp_pat
     """A spawned worker would import the script again; this one must not."""
     script = tmp_path / "script.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(judge.__file__).parent)!r})\n"
-        "import judge\n"
+        "from refimpl.pretrained import judge\n"
         "for answer in '78':\n"
         f"    print(*judge.scores({SUM_SCORER}, [answer], [{SEVEN}]))\n"
-        "    print(judge._current.process.pid)\n"
-        "print(not {'torch', 'refimpl'} & set(sys.modules))\n"
+        "    print(*(process.pid for process in judge._open.values()))\n"
     )
     run = [sys.executable, script]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120)
-    paid, first, unpaid, pid, alone = done.stdout.split()
-    assert (paid, unpaid, alone, done.stderr) == ("1.0", "0.0", "True", "")
-    assert first == pid
+    paid, first, unpaid, pid = done.stdout.split()
+    assert (paid, unpaid, first) == ("1.0", "0.0", pid)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
 
@@ -460,13 +445,13 @@ def test_the_clock_stops_with_the_verdict_and_ctrl_c_does_not_reach_the_process(
     """One that waits for the next answer is not one that takes too long; and a
     terminal sends Ctrl-C to both, but a run ends where it wants, with its scores."""
     judge.scores(SUM_SCORER, ["7"], [SEVEN])
-    first = judge._current.process
+    first = process()
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN], 0.5) == [1.0]
     with pytest.raises(subprocess.TimeoutExpired):
         first.wait(0.7)
     first.send_signal(signal.SIGINT)
     assert judge.scores(SUM_SCORER, ["7"], [SEVEN]) == [1.0]
-    assert judge._current.process is first
+    assert process() is first
 
 
 def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):
@@ -477,7 +462,7 @@ def test_an_interrupted_answer_leaves_no_verdict_to_the_next(monkeypatch):
 
     judge.scores(SUM_SCORER, ["7"], [SEVEN])
     with monkeypatch.context() as patch:
-        patch.setattr(judge._current.process.stdout, "readline", interrupted)
+        patch.setattr(process().stdout, "readline", interrupted)
         with pytest.raises(KeyboardInterrupt):
             judge.scores(SUM_SCORER, ["7"], [SEVEN])
     assert judge.scores(SUM_SCORER, ["8", "7"], [SEVEN] * 2) == [0.0, 1.0]

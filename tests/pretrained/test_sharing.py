@@ -167,7 +167,6 @@ def test_groups_stay_together_in_a_micro_batch():
     """Cut in two, a group would have its prompt read twice."""
     shape = {"prompts_per_rollout": 8, "group_size": 8, "micro_batch_size": 8}
     run = prepared(log_probs=log_probs, reward=fixed_noise, **shape)
-    assert run.by_group and not prepared().by_group
     batch, _ = collect(run, 0)
     rows = torch.arange(len(batch)).flip(0)
     parts = [p.rollout for p, _ in batch.micro_batches(batch.mask, rows, 8, True)]

@@ -180,7 +180,7 @@ def test_replay_of_what_was_visited_is_the_pass_without_replay(make):
     assert (scored(model, rollout, others)[0] - free).abs().max() > 1e-3
     padding = torch.arange(rollout.ids.shape[1]) >= rollout.end[:, None]
     padded = replace(rollout, ids=rollout.ids.masked_fill(padding, 5))
-    one, other = (record.drift(x, scored(model, x)[1]) for x in (rollout, padded))
+    one, other = (record.Drift(x, scored(model, x)[1]) for x in (rollout, padded))
     assert padding.any() and one.balance.item() == pytest.approx(other.balance.item())
 
 

@@ -141,7 +141,7 @@ WAYS: dict[str, Way] = {
     "the reward raises": Failing(WORLD, "reward", away),
     "the reward is NaN": Failing(WORLD, "reward", nan),
     "the task raises": Failing(WORLD, "sample", away),
-    "a fault of ours": Failing(loop, "sampler_mismatch", bug, status=1),
+    "a fault of ours": Failing(loop, "describe", bug, status=1),
     "weights not finite": Failing(loop, "optimizer_step", diverge, whole=False),
     "full disk": Failing(samples, "show", full, whole=False),
 }

@@ -34,7 +34,7 @@ def main() -> None:
 
     @torch.no_grad()
     def log_probs(*_):
-        seen.append(run.log_probs_of(run.model, rollout)[0])
+        seen.append(run.read(run.model, rollout).logp)
 
     seen: list[torch.Tensor] = []
     log_probs()

@@ -95,7 +95,7 @@ ENDINGS = {
     "Ctrl-C": (Interrupting(2, 1, fixed_noise), "", 130, ": interrupted", GO_ON),
     "twice": (Interrupting(3, 2, fixed_noise), "", 130, ": interrupted", ""),
     "solved": (Drying(3), f"{DRY} {SAVE}", 0, "gave no group of 2", ""),
-    "diverging": (fixed_noise, SAVE, 2, "rollouts: update 5: ", ""),
+    "diverging": (fixed_noise, SAVE, 2, "rollouts: rollout 3: ", ""),
     "full": (fixed_noise, SAVE, 2, "(No space left", GO_ON),
     "still": (fixed_noise, STILL, 2, "error: after 2 rollouts with K = 2", ""),
     "memory": (fixed_noise, "", 2, "prompts_per_rollout, group_size", ""),

@@ -71,8 +71,7 @@ def test_the_critic_of_a_bfloat16_run_is_asked_in_bfloat16():
     batch, _ = collect(run, 0)
     with torch.no_grad():
         exact = values(run.critic, batch.rollout)
-        with precision(run.model, "bfloat16"):
-            rounded = values(run.critic, batch.rollout)
+        rounded = values(run.critic, batch.rollout, "bfloat16")
     near = (batch.old_values - rounded).abs().max()
     assert near < (batch.old_values - exact).abs().max() / 2
 

@@ -146,7 +146,9 @@ SCALERL = {
 def test_scalerl_is_settings_and_leaves_out_groups_of_equal_rewards():
     run = prepared("cispo", reward=of_length, prompts_per_rollout=16, **SCALERL)
     batch, metrics = collect(run, 0)
-    assert run.normaliser is NORMALISERS["group_token_mean"]
+    mask, group = batch.mask, batch.rollout.group
+    weight = NORMALISERS["group_token_mean"](mask, group)
+    assert torch.equal(run.normaliser(mask, group), weight)
     assert metrics["sampling/rounds"] == 1 and metrics["frac_reward_zero_std"] > 0
     left = (1 - metrics["frac_reward_zero_std"]) * run.config.prompts_per_rollout
     assert len(batch.rollout.group.unique()) == left
@@ -201,3 +203,9 @@ def test_every_critic_free_method_takes_every_advantage(name):
     wanted, usual = (CRITIC_FREE[n](scored).view(len(r), -1) for n in (name, "grpo"))
     assert torch.allclose(batch.advantages, wanted.expand_as(rollout.mask), atol=1e-5)
     assert (wanted - usual).abs().max() > 0.01 or name == "grpo"
+
+
+def test_the_environment_names_the_device_of_a_run_that_names_none(monkeypatch):
+    monkeypatch.setenv("REFIMPL_DEVICE", "elsewhere")
+    assert TrainConfig().device == "elsewhere"
+    assert TrainConfig(device="cpu").device == "cpu"

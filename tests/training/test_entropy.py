@@ -43,7 +43,7 @@ def batch(entropy, paid=None, logp=None, hole=0) -> Batch:
     )
     zeros = [0.0] * n
     old, a = spread(logp or zeros, -9.0), spread(paid or zeros, 7.0)
-    return Batch(rollout, mask, old, a, tokens=mask.sum())
+    return Batch(rollout, mask, old, a, token_count=mask.sum())
 
 
 @pytest.mark.parametrize("hole", [0, 5])
@@ -105,7 +105,7 @@ def test_the_adaptive_bonus_by_hand():
         mini = batch([h])
         logp = tensor([[h, 0.0]])
         for tokens in (2.0, 2.0):  # each has half of the mini-batch's tokens
-            part = replace(mini, tokens=tensor(tokens))
+            part = replace(mini, token_count=tensor(tokens))
             _, metrics = bonus(part, Reading(logp, logp), weight)
         applied.append(metrics["entropy_coefficient"].item())
         bonus.end_update()

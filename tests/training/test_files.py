@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from refimpl.checkpoint import cache_folder, refuse_existing, writable_folder, write
+from refimpl.checkpoint import cache_folder, writable_folder, write
 from refimpl.validation import UserError
 
 
@@ -65,24 +65,9 @@ def test_where_nothing_can_be_written_is_one_sentence(name, tmp_path):
     assert not os.path.isfile("/dev/null")
 
 
-def test_what_is_there_is_refused_unless_it_may_be_overwritten(tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "weights").touch()
-    (tmp_path / "empty").mkdir()
-    for name in ("file", "full"):
-        with pytest.raises(UserError, match=f"{name}' exists already; .*--overwrite"):
-            refuse_existing(tmp_path / name, overwrite=False)
-        refuse_existing(tmp_path / name, overwrite=True)
-    for name in ("empty", "new"):
-        refuse_existing(tmp_path / name, overwrite=False)
-
-
 def test_asking_whether_a_folder_can_be_written_leaves_only_the_folder(tmp_path):
     writable_folder(tmp_path / "new", "checkpoints")
     assert os.listdir(tmp_path) == ["new"] and os.listdir(tmp_path / "new") == []
-    with pytest.raises(UserError, match="which is no name"):
-        writable_folder("", "it")
 
 
 def test_where_the_cache_is(monkeypatch, tmp_path):

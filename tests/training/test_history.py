@@ -136,7 +136,7 @@ def part_of(z, mask, tokens, passed=None):
     batch, _ = collect(prepared(), 0)
     rollout = replace(batch.rollout, mask=mask if passed is None else passed)
     old_logp, tokens = torch.full_like(z, -1), torch.tensor(tokens)
-    return Batch(rollout, mask, old_logp, 0 * z, tokens=tokens), z - 1
+    return Batch(rollout, mask, old_logp, 0 * z, token_count=tokens), z - 1
 
 
 def passed_mean(value) -> MeanOverForwarded:

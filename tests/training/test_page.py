@@ -20,7 +20,7 @@ from refimpl.kl import token_rewards
 from refimpl.logprobs import values
 from refimpl.loss_terms import BALANCE
 from refimpl.models import make_critic
-from refimpl.moe import drift, recorded, routed
+from refimpl.moe import Drift, recorded, routed
 from refimpl.tasks import Arithmetic
 from tests.worlds import TOKENIZER, warm_model
 
@@ -113,7 +113,7 @@ def page(name, start, rollouts=2, prompts=8, G=4, minibatches=2, routers=False):
                 logp, _ = rl.log_probs(policy, mini)
             old_logp, extra = mini.logp, 0.0
             if routers:
-                moved = drift(mini, routing)
+                moved = Drift(mini, routing)
                 old_logp, weight = moe.shifted(old_logp, weight, mini.mask, moved.gamma)
                 extra = BALANCE * mini.mask.sum() / tokens * moved.balance
             if critic:

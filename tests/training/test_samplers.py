@@ -177,7 +177,7 @@ def test_the_trainer_weighs_and_counts_by_the_policy_that_is_behind(rules, two):
         loss, measured = measured_loss(run, batch)
         found.append((loss.item(), measured))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-4, abs=1e-6)
-    logp = run.log_probs_of(run.model, batch.rollout)[0].detach()
+    logp = run.read(run.model, batch.rollout).logp.detach()
     behind = logp if two else batch.old_logp
     given = behind, batch.rollout.logp, batch.mask, batch.advantages
     dropped = (factor(rules, *given, now=logp) == 0) & batch.mask.bool()

@@ -46,7 +46,7 @@ def dealt(monkeypatch):
     groups, update = [], loop.update
 
     def spy(run, mini, meter):
-        assert mini.tokens == mini.mask.sum()
+        assert mini.token_count == mini.mask.sum()
         groups.append(mini.rollout.group.tolist())
         return update(run, mini, meter)
 
@@ -266,7 +266,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(name):
     before = [p.clone() for m in models.values() for p in m.parameters()]
     [*models[name].parameters()][-1].register_hook(lambda g: g * math.inf)
     whose = name.replace("model", "policy")
-    with pytest.raises(FloatingPointError, match=rf"update 1: .* the {whose}'s grad"):
+    with pytest.raises(FloatingPointError, match=rf"rollout 1: .* the {whose}'s grad"):
         updates(run, batch, 0)
     after = [p for m in models.values() for p in m.parameters()]
     assert all(map(torch.equal, before, after))
@@ -322,9 +322,9 @@ def passed(monkeypatch):
     """How many rows each pass of a loss had."""
     rows, read = [], loop.Run.read
 
-    def spy(run, rollout):
-        rows.append(len(rollout))
-        return read(run, rollout)
+    def spy(run, model, rollout, *replay):
+        rows.extend([len(rollout)] * (model is run.model))
+        return read(run, model, rollout, *replay)
 
     monkeypatch.setattr(loop.Run, "read", spy)
     return rows
@@ -336,7 +336,7 @@ def test_groups_of_equal_rewards_are_not_computed(normaliser, passed):
     settings = EXACT | {"reward": some_equal, "micro_batch_size": 16}
     run, batch, _ = rolled_out(normaliser=normaliser, **settings)
     disturb(run.model)
-    mini = replace(batch, tokens=batch.mask.sum())
+    mini = replace(batch, token_count=batch.mask.sum())
     quick, found = one_update(run, mini), grads(run.model)
     run.zero_advantage_rows_matter = True
     full = one_update(run, mini)

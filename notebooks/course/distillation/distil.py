@@ -51,10 +51,10 @@ and Â stay what they were at the rollout's first update.)"""
 def read_by(model, run: Run, rollout: Rollout) -> Float[Tensor, "B T"]:
     """A teacher's log-probs of a rollout, in the run's precision."""
 
-    def read(part: Rollout) -> dict[str, Tensor]:
-        return {"logp": run.log_probs_of(model, part)[0]}
+    def read(part: Rollout) -> list[Tensor]:
+        return [run.read(model, part).logp]
 
-    return rollout.in_parts(read, run.config.micro_batch_size)["logp"]
+    return rollout.in_parts(read, run.config.micro_batch_size)[0]
 
 
 Says = Callable[[Run, int, Batch], Tensor]

@@ -178,7 +178,7 @@ def outside(batch: Batch, run: Run) -> Shares:
     """Of response tokens: those whose π_θ/π_old, whose π_θ/μ lies outside 1 ± 0.2,
     and of answers: those whose product of π_θ/μ does."""
     with torch.no_grad():
-        logp = run.read(batch.rollout).logp
+        logp = run.read(run.model, batch.rollout).logp
     seen = batch.mask.bool()
     to_old, to_mu = ((logp - x) * seen for x in (batch.old_logp, batch.rollout.logp))
     far = [((z.exp() - 1).abs() > 0.2) for z in (to_old, to_mu, to_mu.sum(-1))]

@@ -40,7 +40,7 @@ def precisions(model, tokenizer, config: TrainConfig) -> dict:
     (batch, _), results = collect(run, 0), []
     for dtype in ("float32", "bfloat16"):
         run.config = replace(run.config, dtype=dtype)
-        logp, _ = run.log_probs_of(run.model, batch.rollout)
+        logp = run.read(run.model, batch.rollout).logp
         t = (logp, logp.detach(), batch.advantages, batch.mask)
         results.append((t[1], _gradient(run.algorithm.policy_loss(*t).loss, run.model)))
     (wide, one), (narrow, other) = results
