@@ -98,7 +98,7 @@ KNOWN = seq_mean_token_mean, group_token_mean, token_mean, constant, seq_mean_to
 NORMALISERS: dict[str, Callable] = {f.__name__: f for f in KNOWN}
 
 
-def bound(normaliser: Callable, max_length: float | None = None) -> Callable:
+def weigher(normaliser: Callable, max_length: float | None = None) -> Callable:
     """Return f(mask, group) → weight, which calls `normaliser` with what it takes.
 
     f raises `UserError` if an argument that `normaliser` needs is None.
@@ -121,7 +121,7 @@ def bound(normaliser: Callable, max_length: float | None = None) -> Callable:
 
 def apply(normaliser: Callable, mask: Mask, group=None, max_length=None) -> Tensor:
     """Call `normaliser` once, with those of the arguments that it takes."""
-    return bound(normaliser, max_length)(mask, group)
+    return weigher(normaliser, max_length)(mask, group)
 
 
 def _float_mask(mask: Tensor) -> Tensor:

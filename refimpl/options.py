@@ -35,7 +35,7 @@ from refimpl.loss_terms import (
 )
 from refimpl.models import Model, precision
 from refimpl.moe import Drift, can_be_recorded, is_moe, routed, routers
-from refimpl.normalisers import NORMALISERS, bound
+from refimpl.normalisers import NORMALISERS, weigher
 from refimpl.rehearsal import FEW, rehearse
 from refimpl.responses import DynamicSampling, Responses, once
 from refimpl.rewards import OFFERED, OFFERED_ANYWHERE, check_rows, rows_of
@@ -254,7 +254,7 @@ def prepare(
         log_probs=log_probs,
         reads_old=apart and not config.trust_sampler,
         advantages=estimator,
-        normaliser=bound(averaging(config, method), config.longest),
+        normaliser=weigher(averaging(config, method), config.longest),
         corrections=[*corrections_for(config, method.one_ratio), *corrections],
         loss_terms=terms,
         value=value,

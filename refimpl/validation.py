@@ -215,7 +215,9 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 def sentence(name: str, annotation: Any, value: Any) -> str:
     """Write a message such as 'epochs must be a whole number ≥ 1, got 0'."""
-    return f"{name} must be {expected(annotation)}, got {shown(value)}"
+    several = name == "reward" and isinstance(value, list | tuple)
+    one = "; refimpl.pretrained.rewards.Sum({'name': function, …}) makes one of several"
+    return f"{name} must be {expected(annotation)}, got {shown(value)}" + one * several
 
 
 def expected(annotation: Any) -> str:

@@ -613,6 +613,7 @@ FORMULAS: list[tuple[str, Callable]] = [
     ("has no router … tiny-moe", lambda: rl.moe.routed(MODEL).__enter__()),
     ("got 13", lambda: overlong_punishment(tensor([4.0]), max_length=12, buffer=13)),
     ("components must be a dictionary … got [", lambda: Sum([len])),
+    ("reward must … rewards.Sum({'name'", lambda: rl.train("grpo", reward=[len])),
     ("weights must be 2 … a, b", lambda: Sum({"a": len, "b": len}, [1])),
     ("answer must be a whole number or text, got 3.5", lambda: verify("#3", 3.5)),
 ]

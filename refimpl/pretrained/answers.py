@@ -7,7 +7,6 @@ The reward functions have TRL's signature and need a column `answer`.
 
 import re
 from collections.abc import Callable, Collection
-from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from refimpl.pretrained import judge, notation
@@ -91,20 +90,10 @@ def contains_answer(
     example of reward hacking. Numbers are compared by value, so that 1,000 equals
     1000.0. Only the end of a long text is searched.
     """
-    check_length(completions, answer)
     return [
         float(isinstance(text, str) and _contains(text, str(right).strip()))
         for text, right in zip(completions, answer, strict=True)
     ]
-
-
-def check_length(completions: Collection, answer: Collection) -> None:
-    """Raise `UserError` unless each completion has its answer."""
-    if len(completions) != len(answer):
-        raise UserError(
-            f"{len(completions)} completions, and {len(answer)} in answer: give one "
-            "for each"
-        )
 
 
 def _contains(text: str, right: str) -> bool:
@@ -115,13 +104,9 @@ def _contains(text: str, right: str) -> bool:
     return bool(right) and right in text
 
 
-def _value(number: str) -> Decimal | str:
-    """The number as a `Decimal`; the text itself where its exponent is too large."""
-    power_of_ten = re.sub(r"^([-+]?)10\^", r"\g<1>1e", number.replace(",", ""))
-    try:
-        return Decimal(power_of_ten.replace("{", "").replace("}", ""))
-    except InvalidOperation:
-        return number
+def _value(number: str) -> float | str:
+    plain = re.sub(r"^([-+]?)10\^", r"\g<1>1e", re.sub("[,{}]", "", number))
+    return float(plain) if "^" not in plain else plain
 
 
 @guarded
@@ -149,7 +134,6 @@ def math_correct(
     Raises `UserError` if a reference can never be paid, naming its row, or if
     math-verify is not installed (`pip install "refimpl[real]"`).
     """
-    check_length(completions, answer)
     check_references(answer, float(time_limit))
     references = [_reference(right) for right in answer]
     results = [
@@ -218,8 +202,7 @@ def _kind(reference: str) -> str:
         return "it holds no answer"
     if reference.count("{") != reference.count("}") or reference[-1] in "-+*/^_=<\\":
         return "it is cut off"
-    date = r"\d{4}([-/])\d\d?\1\d\d?|\d\d?([-/])\d\d?\2\d{4}"
-    several = re.fullmatch(rf"(?:\(\d\d?\)){{2,}}|{date}", reference)
+    several = re.fullmatch(r"(?:\(\d\d?\)){2,}|\d+([-/])\d+\1\d+", reference)
     text = several or notation.words(reference) or notation.CHOICE.match(reference)
     return TEXT if text else FORMULA
 

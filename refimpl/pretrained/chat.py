@@ -3,7 +3,7 @@
 import warnings
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -11,13 +11,13 @@ from transformers import PreTrainedTokenizerBase
 from refimpl.checkpoint import identity
 from refimpl.rewards import Prompt, said
 from refimpl.tasks import TaskWarning
-from refimpl.validation import Count, Seed, UserError, guarded
+from refimpl.validation import Count, Seed, UserError, checked, guarded
 
 MARKS = "Is 4711 odd?", "Answer 1213.", "It is 1415."
 """A question, a system message and an answer, with which templates are tested."""
 
 
-@dataclass(frozen=True, repr=False)
+@checked
 class Chat:
     """`task` with all prompts in `tokenizer`'s chat template.
 
@@ -54,10 +54,6 @@ class Chat:
                 "the bare question, use the task without Chat (--no-chat). For a chat "
                 "model, set tokenizer.chat_template"
             )
-        if not (self.system is None or isinstance(self.system, str)):
-            raise UserError(f"system must be a text or None, got {self.system!r}")
-        if not isinstance(self.switches, dict):
-            raise UserError(f"switches must be a dictionary, got {self.switches!r}")
         self._check_template()
 
     def __repr__(self) -> str:
@@ -139,7 +135,7 @@ class Chat:
                 f"is {eos!r}: unless the model's generation_config names that token "
                 "too, an answer runs on after its end",
                 TaskWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _without_second_start(self, text: str) -> str:

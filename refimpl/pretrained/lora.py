@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from refimpl.models import Model, copied
 from refimpl.pretrained.extras import needed
 from refimpl.seeds import salted
-from refimpl.validation import Count, Positive, Seed, UserError, guarded, nearest, shown
+from refimpl.validation import Count, Positive, Seed, UserError, guarded, nearest
 
 
 @guarded
@@ -39,8 +39,8 @@ def lora(
       v_proj"`); `"all-linear"`: all of them except the output layer.
     - `seed`: decides A.
 
-    Raises `UserError` if a named layer does not exist, if `r` is larger than the rank
-    of every layer, if `model` already has an adapter, or if `peft` is missing.
+    Raises `UserError` if a named layer does not exist, if `model` already has an
+    adapter, or if `peft` is missing.
     """
     peft = needed("peft")
     if hasattr(model, "peft_config"):
@@ -48,16 +48,10 @@ def lora(
             f"this {type(model).__name__} has an adapter already; train that, or give "
             "the base model"
         )
-    targets = _linear_layers(model, target_modules)
-    if r > (most := _largest_rank(model, targets)):
-        raise UserError(
-            f"r must be at most {most} here, got {r}: none of the layers has a larger "
-            "rank, so that a LoRA would only cost memory"
-        )
     settings = peft.LoraConfig(
         r=r,
         lora_alpha=alpha,
-        target_modules=targets,
+        target_modules=_linear_layers(model, target_modules),
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
     )
@@ -79,33 +73,16 @@ def _linear_layers(
     if targets == "all-linear":
         return targets
     names = targets.split(",") if isinstance(targets, str) else list(targets)
-    names = [name.strip() if isinstance(name, str) else name for name in names]
+    names = [str(name).strip() for name in names]
     linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D)]
     short = sorted({name.rpartition(".")[2] for name in linear})
-    for name in names:
+    for name in names or [""]:
         if not any(f".{full}".endswith(f".{name}") for full in linear):
             raise UserError(
                 f"target_modules: {type(model).__name__} has no linear layer "
-                f"{shown(name)}{nearest(name, short)}; it has {', '.join(short)}"
+                f"{name!r}{nearest(name, short)}; it has {', '.join(short)}"
             )
-    if not names:
-        raise UserError(
-            f"target_modules must name at least one linear layer: {', '.join(short)}, "
-            "or 'all-linear'"
-        )
     return names
-
-
-def _largest_rank(model: PreTrainedModel, targets: str | list[str]) -> int:
-    """The largest rank that a LoRA can have: max over layers of min(in, out)."""
-    most = 0
-    for name, layer in model.named_modules():
-        named = any(f".{name}".endswith(f".{target}") for target in targets)
-        if isinstance(layer, nn.Linear) and (named or targets == "all-linear"):
-            most = max(most, min(layer.in_features, layer.out_features))
-        if isinstance(layer, Conv1D) and (named or targets == "all-linear"):
-            most = max(most, min(layer.weight.shape))
-    return most
 
 
 @guarded

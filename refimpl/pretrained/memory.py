@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 
 from refimpl.pretrained.logprobs import SLICE
 from refimpl.pretrained.sharing import PAYS
-from refimpl.validation import Count, UserError, Weight, guarded
+from refimpl.validation import Count, Weight, guarded
 
 LOGIT_COPIES = 5
 """Logits, divided by the temperature, log-softmax, its exp, a product or a gradient."""
@@ -50,15 +50,21 @@ def memory(
     update, because an allocator seldom frees memory in between. The rest of the process
     (Python and torch, about 0.4 GB) is not included.
 
-    Raises `UserError` if the configuration is not of Llama's family.
+    Raises `AttributeError` if the configuration is not of Llama's family.
     """
-    size = _sizes(config)
-    d, f, q, k = size["hidden"], size["wide"], size["queries"], size["keys"]
+    d, f, heads = (
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_attention_heads,
+    )
+    head = getattr(config, "head_dim", None) or d // heads
+    q = heads * head
+    k = (getattr(config, "num_key_value_heads", None) or heads) * head
     layers, vocabulary = config.num_hidden_layers, config.vocab_size
     linear = [(d, q), (d, k), (d, k), (q, d), (d, f), (d, f), (f, d)]
     embeddings = vocabulary * d * (1 if config.tie_word_embeddings else 2)
     in_heads = config.model_type.startswith("qwen3")  # norms of queries and keys
-    norms = 2 * d + (2 * size["head"] if in_heads else 0)
+    norms = 2 * d + (2 * head if in_heads else 0)
     weights = embeddings + d + layers * (norms + sum(a * b for a, b in linear))
     trained = weights
     if r is not None:
@@ -98,21 +104,6 @@ def memory(
     held = {name: n * each for name, n in parts.items()}
     held["allocator, buffers"] = round(BESIDES * sum(held.values()))
     return {**held, "peak": sum(held.values())}
-
-
-def _sizes(config: PreTrainedConfig) -> dict[str, int]:
-    """The widths of a layer; `UserError` if the configuration lacks them."""
-    try:
-        heads, d = config.num_attention_heads, config.hidden_size
-        head = getattr(config, "head_dim", None) or d // heads
-        keys = (getattr(config, "num_key_value_heads", None) or heads) * head
-        wide = config.intermediate_size
-    except AttributeError as error:
-        raise UserError(
-            f"{type(config).__name__} is not of Llama's family: {error}"
-        ) from error
-    sizes = {"hidden": d, "wide": wide, "queries": heads * head, "keys": keys}
-    return {**sizes, "head": head}
 
 
 def table(held: Mapping[str, int]) -> str:

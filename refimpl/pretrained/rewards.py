@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from refimpl.checkpoint import identity
 from refimpl.rewards import scored
-from refimpl.validation import UserError, plain, shown
+from refimpl.validation import UserError, shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,31 +28,27 @@ class Sum:
     weights: Sequence[float] | None = None
 
     def __post_init__(self):
-        parts = plain(self.components)
+        parts = self.components
         if not (isinstance(parts, dict) and parts) or not all(
-            isinstance(name, str)
-            and name.isprintable()
-            and name  # names a column of the history
-            and callable(part)
-            and not isinstance(part, type)
-            for name, part in parts.items()
+            isinstance(name, str) and name.isprintable() and name and callable(part)
+            for name, part in parts.items()  # a name is a column of the history
         ):
             raise UserError(
                 "components must be a dictionary of at least one reward function, "
-                f"name → function, got {shown(self.components)}"
+                f"name → function, got {shown(parts)}"
             )
-        given = [1.0] * len(parts) if self.weights is None else plain(self.weights)
-        weights = given.tolist() if hasattr(given, "tolist") else given
-        numbers = isinstance(weights, list | tuple) and all(
-            type(w) in (int, float) and math.isfinite(w) for w in weights
-        )
-        if not numbers or len(weights) != len(parts):
+        try:
+            given = [1.0] * len(parts) if self.weights is None else self.weights
+            weights = [*map(float, given)]
+        except (TypeError, ValueError):
+            weights = []
+        if len(weights) != len(parts) or not all(map(math.isfinite, weights)):
             raise UserError(
                 f"weights must be {len(parts)} finite numbers, one for each of "
                 f"{', '.join(parts)}; got {shown(self.weights)}"
             )
         object.__setattr__(self, "components", dict(parts))
-        object.__setattr__(self, "weights", tuple(map(float, weights)))
+        object.__setattr__(self, "weights", tuple(weights))
 
     def __repr__(self) -> str:
         """The same text in every process, because a resumed run compares it."""

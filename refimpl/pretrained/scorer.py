@@ -46,7 +46,7 @@ def serve() -> None:
         while True:
             name, settings, answer, entry, limit = pickle.load(jobs)
             try:
-                score = scorer(name, json.dumps(settings))
+                score = scorer(name, pickle.dumps(settings))
             except Exception as error:
                 reply = {"error": f"cannot be used: {_why(error)}, for the answer"}
             else:
@@ -130,19 +130,16 @@ def _guard(event: str, args: tuple) -> None:
 def _reasoning_gym() -> Callable:
     from reasoning_gym.factory import DATASETS
 
-    def scorer(name: str, settings: str) -> Callable:
+    def scorer(name: str, settings: bytes) -> Callable:
         dataset, config = DATASETS[name]
-        return dataset(config(**json.loads(settings), seed=0, size=1)).score_answer
+        return dataset(config(**pickle.loads(settings), seed=0, size=1)).score_answer
 
     return scorer
 
 
 def _math_verify() -> Callable:
-    import logging
-
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-    logging.disable(logging.CRITICAL)
     latex = LatexExtractionConfig(boxed_match_priority=0)
 
     def read(text: str) -> list:
@@ -163,12 +160,7 @@ def _math_verify() -> Callable:
         right = verify(gold, given, timeout_seconds=None)
         return float(right and not _differ(gold, given))
 
-    for text in (
-        "1/2",
-        "$x^3/3+C$",
-        r"$\int_0^1 e^{-x} dx$",
-        r"$\sum_{n=1}^\infty 1/n^4$",
-    ):
+    for text in ("1/2", r"$\int_0^1 e^{-x} dx$", r"$\sum_{n=1}^\infty 1/n^4$"):
         correct(text, "$x^2+2x+1$")  # triggers late imports while the guard is off
     return lambda name, settings: correct
 
@@ -185,10 +177,7 @@ def _curve(gold: list, given: list) -> bool:
     if not isinstance(given[0], Basic) or getattr(gold[0], "atoms", set)(Relational):
         return False
     for equation in given[0].atoms(Eq):
-        left = equation.lhs
-        left = left.replace(
-            lambda x: isinstance(x, AppliedUndef), lambda _: Symbol("f")
-        )
+        left = equation.lhs.subs({f: Symbol("f") for f in equation.atoms(AppliedUndef)})
         odd = left.atoms(exp) | (left.atoms(Number) - {-1})
         odd |= {power for power in left.atoms(Pow) if power.exp != -1}
         if left.free_symbols and odd:

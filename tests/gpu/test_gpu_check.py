@@ -13,10 +13,9 @@ import torch
 from experiments import bench
 from experiments.command import main
 from experiments.gpu import check, experts, machine, pairs, profile
-from refimpl import ALGORITHMS, History, sample, sampling, sft
+from refimpl import ALGORITHMS, History, sample
 from refimpl.models import count_parameters
 from refimpl.options import Run
-from refimpl.pretrained import fast
 from refimpl.pretrained.logprobs import log_probs
 from tests import worlds
 from tests.worlds import EOS, PAD, TOKENIZER, random_model, warm_model
@@ -54,49 +53,6 @@ def test_every_algorithm_trains_where_it_can_and_is_timed(figures):
     assert 0 < warm["last loss, nats"] < warm["first loss, nats"]
 
 
-def test_training_goes_on_to_the_goal_or_until_patience_ends(monkeypatch):
-    monkeypatch.setattr(sft, "train", lambda *_: (warm_model(), [2.0, 1.0]))
-    right = iter((0.3, 0.5, 0.95, 0.6, 0.6))
-    monkeypatch.setattr(check, "evaluate", lambda *_: next(right))
-    there = check.to_goal(HERE)
-    assert (there["rollouts"], there["accuracy before"]) == (4, 0.3)
-    assert there["accuracy"] == 0.95 and there["last loss, nats"] == 1.0
-    tired = check.to_goal(HERE._replace(patience=1e-9))
-    assert (tired["rollouts"], tired["accuracy"]) == (2, 0.6)
-
-
-def test_what_is_replaced_is_measured_without_its_replacement(monkeypatch):
-    """Which decode step each part samples by, and whether experts are cast."""
-
-    def steps(here, *_, **given):
-        model, _ = check._untrained("tiny")
-        return {"by": sampling.decoder(model), "cast": given.get("cast", True)}
-
-    for name in ("sampler", "smollm2", "on_arithmetic"):
-        monkeypatch.setattr(check, name, steps)
-    mine = type("Mine", (fast.Direct,), {})
-    monkeypatch.setattr(
-        sampling, "decoder_factories", [lambda model: mine, fast.reader]
-    )
-    usual, parts = sampling.decoder_factories, check.parts(HERE)
-    by = {"": mine, ", step written out": fast.Direct}
-    by[", transformers' step"] = sampling.Decoder
-    for part in (
-        "sampler, 16 rows",
-        "sampler, 128 rows",
-        "GRPO",
-        "SmolLM2 with a LoRA",
-    ):
-        for step, reader in by.items():
-            assert parts[part + step](HERE)["by"] is reader, part + step
-            assert sampling.decoder_factories is usual
-    rspo = "RSPO, R3, bfloat16"
-    for name, cast in ((rspo, True), (f"{rspo}, transformers' experts", False)):
-        assert parts[name](HERE)["cast"] is cast
-        model, _ = check._untrained("tiny-moe", cast)
-        assert (model.config._experts_implementation == experts.NAME) is cast
-
-
 def test_limits_and_waits_of_a_device():
     """Two prompts of 3 and 5 tokens, with 2 and 1 new ones, in 2 steps."""
     model = random_model()  # 2 layers, 4 heads of 16
@@ -120,14 +76,6 @@ def test_limits_and_waits_of_a_device():
     assert machine.seen([], 2.0) == (None, None)
 
 
-def test_other_work_is_what_the_machine_did_and_this_process_did_not(monkeypatch):
-    monkeypatch.setattr(machine, "load", lambda: machine.Load(20.0, 130.0, 45.0))
-    assert machine.others(machine.Load(10.0, 110.0, 40.0)) == 1.5
-    assert "1.5 cores" in machine.disturbed(1.5) and not machine.disturbed(0.05)
-    assert machine.others(machine.Load(10.0, None, 40.0)) is None
-    assert "unknown" in machine.disturbed(None)
-
-
 def test_two_ways_of_the_same_work_agree(figures):
     narrow = figures["bfloat16 against float32"]
     mean, largest = (narrow[f"{x} |Δ log-prob|, nats"] for x in ("mean", "largest"))
@@ -146,25 +94,6 @@ def test_two_ways_of_the_same_work_agree(figures):
             assert same["|Δ loss|"] < 1e-6
             assert abs(same["1 − cosine of the gradients"]) < 1e-6
     assert "fetch smollm2" in figures["SmolLM2 with a LoRA"]["not measured"]
-
-
-def test_runs_that_one_seed_does_not_decide_are_seen(figures, monkeypatch):
-    """On a CPU it does, and a run that was cut in two is the same."""
-    same = {f"{name}, same history": True for name in ("same seed", "resumed")}
-    same |= {"promised": "the same bits"}
-    same |= {f"{name}, largest |Δ weight|": 0.0 for name in ("same seed", "resumed")}
-    assert figures["same seed and resumed"] == same
-    dice = torch.Generator().manual_seed(0)
-
-    def moody(completions, **_):
-        return torch.rand(len(completions), generator=dice).tolist()
-
-    monkeypatch.setattr(pairs, "odd_characters", moody)
-    config = replace(SMALL, rollouts=2)
-    other = pairs.repeated(random_model(), TOKENIZER, config)
-    assert not other["same seed, same history"] and not other["resumed, same history"]
-    for name in ("same seed", "resumed"):
-        assert other[f"{name}, largest |Δ weight|"] > 1e-6
 
 
 # What the comparisons would make of something wrong
@@ -331,3 +260,17 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(
     printed = capsys.readouterr()
     assert words in printed.err and printed.err.count("\n") == 1
     assert printed.out == "" and not list(tmp_path.iterdir())
+
+
+def test_experts_learn_in_autocasts_dtype():
+    """Their weights and gradients stay float32."""
+    model, slopes, ids = worlds.random_moe(), [], torch.arange(3, 15).view(2, 6)
+    stacked = [p for p in model.parameters() if p.ndim == 3]
+    for choose in (lambda m: m.set_experts_implementation("grouped_mm"), experts.use):
+        choose(model)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(ids, labels=ids).loss
+        every = torch.autograd.grad(loss, stacked)
+        assert {x.dtype for x in (*every, *stacked)} == {torch.float32}
+        slopes.append(torch.cat([x.flatten() for x in every]))
+    assert 1e-4 < (slopes[1] - slopes[0]).norm() / slopes[0].norm() < 0.05

@@ -241,7 +241,7 @@ def test_the_last_tag_or_box_counts_and_the_end_of_what_is_long(text, score):
 KINDS = [  # reference, right ones, wrong ones
     # an equation in unknowns says more than the value on its right side
     ("1", "x = 1|a - b = 1|f(3)=1", r"\boxed{x^2+y^2=1}|$xy+3x=1$|e^x = 1"),
-    ("0", "n = 0", r"\boxed{2x+3y-7=0}|\boxed{x^2-4=0}"),
+    ("0", "n = 0", r"\boxed{2x+3y-7=0}|\boxed{x^2-4=0}|I(0)|\boxed{I(0)}"),
     ("6", "2 * 3 = 6|AB = 6|P(2) = 6", "The line is 2x + 3y = 6.|2x = 6|x + 1 = 6"),
     ("2x+1", r"\boxed{y = 2x+1}", r"\boxed{y^2 = 2x+1}"),
     ("2x+3y=6", r"\boxed{2x+3y-6=0}|$4x + 6y = 12$", "6|2x+3y=7"),
@@ -270,7 +270,7 @@ KINDS = [  # reference, right ones, wrong ones
     ("(D) Marta", r"D|(D)|Marta|\boxed{D: Marta}|Option D is correct.", "B|D or E"),
     ("B", "The answer is option B because A is wrong.|So it is (B).", "B and C|A"),
     ("B", r"$\boxed{\textbf{(B)}\ 12}$|Answer: (B).\n\nParis is big.", r"\boxed{A, B}"),
-    ("12", r"$\boxed{\textbf{(B)}\ 12}$|(B) 12", r"$\boxed{\textbf{(B)}\ 13}$"),
+    ("12", r"$\boxed{\textbf{(B)}\ 12}$|$\textbf{(B) }12$", r"$\textbf{(B) }13$"),
     # Chinese and Japanese
     ("3/4", "答案是3/4。|答えは3/4です。|概率为 0.75", "答案不是3/4|3/4或1"),
     ("3, 8", "答案是3或8。|The answer is 3 or 8.", "8|答案是3"),

@@ -78,7 +78,7 @@ def test_rows_and_all_else_are_the_tasks_but_for_the_prompt():
     [
         (None, None, r"question ends and the answer begins.*--no-ch"),
         (NO_SYSTEM, "12", r"\(with a system message\): no system"),
-        (TEMPLATE, 3, "system must be a text or None, got 3"),
+        (TEMPLATE, 3, "system must be text or None, got 3"),
     ],
 )
 def test_what_no_template_can_write_is_refused(template, system, sentence):

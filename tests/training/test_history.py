@@ -303,7 +303,7 @@ history = History.load(sys.argv[1])
 assert history["gr\\u00f6sse"] == [1.5] and history.algorithm == "grpo"
 policy, tokenizer, _ = rl.warm_start()
 packaged.folder("smollm2").mkdir(parents=True)
-(packaged.folder("smollm2") / packaged.DIGESTS).write_bytes(b"{}")
+(packaged.folder("smollm2") / "config.json").write_bytes(b"{}")
 assert packaged.fetched("smollm2")
 """
 

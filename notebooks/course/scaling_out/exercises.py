@@ -9,7 +9,7 @@ from course.kit.exercise import Exercise
 
 
 def policy_loss(old_log_prob, log_prob, advantages, response_mask):
-    """14.3: the coefficient gate · r · Â as a constant, times log π."""
+    """14.4: the coefficient gate · r · Â as a constant, times log π."""
     ratio = (log_prob - old_log_prob).exp().detach()
     gate = (1 - (ratio - 1).abs() / 0.5).clamp(min=0)
     objective = gate * ratio * advantages * log_prob
@@ -63,9 +63,55 @@ def _per_response(x, mask):
     return ((x * mask).sum(-1) / mask.sum(-1)).mean()
 
 
+def rank_loss(objective, mask, tokens):
+    """The sum of a rank's losses over the mean number of tokens per rank."""
+    return -(objective * mask).sum() * len(tokens) / sum(tokens)
+
+
+_HERE = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).double()
+_HELD = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]).double()
+_RANKS = (_HERE, _HELD, [4, 12]), (-_HERE, torch.ones(2, 3).double(), [2, 1, 6])
+
+TYPED = (
+    Exercise(
+        "14.rank_loss",
+        minutes=5,
+        solution=rank_loss,
+        cases=_RANKS,
+        also=(lambda o, m, t: -torch.einsum("bt,bt->", o, m) / (sum(t) / len(t)),),
+        mistakes={
+            "You divide by this rank's own tokens, as in the example.": (
+                lambda o, m, t: -(o * m).sum() / m.sum()
+            ),
+            "DDP takes the mean of the ranks and not their sum: multiply by the number "
+            "of ranks.": lambda o, m, t: -(o * m).sum() / sum(t),
+            "DDP divides by the number of ranks already. Multiply by it instead.": (
+                lambda o, m, t: -(o * m).sum() / sum(t) / len(t)
+            ),
+            "Padding counts: multiply by the mask.": (
+                lambda o, m, t: -o.sum() * len(t) / sum(t)
+            ),
+            "That climbs: a loss is descended, so its sign is −.": (
+                lambda o, m, t: (o * m).sum() * len(t) / sum(t)
+            ),
+        },
+    ),
+)
+
 EXERCISES = (
     Exercise(
         "14.1",
+        minutes=5,
+        solution=10,
+        why="1/16 in front of each token of the second rank, 1/160 of the first.",
+        mistakes={
+            "That is a token of the first rank, as one of the second counts it.": 0.1,
+            "That holds if both divide by the same number.": 1,
+            "Both have four answers. Which number does each rank divide by?": 4,
+        },
+    ),
+    Exercise(
+        "14.2",
         minutes=5,
         solution=8,
         why="A rollout lasts for 16 micro-steps, and 4 of them make one optimiser "
@@ -80,7 +126,7 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "14.2",
+        "14.3",
         minutes=5,
         solution=12,
         why="512 / 128 mini-batches, both counted in prompts, three times. `rollout.n` "
@@ -94,7 +140,7 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "14.3",
+        "14.4",
         minutes=20,
         solution=gradient_of(policy_loss),
         also=(_ported(),),
@@ -128,27 +174,28 @@ EXERCISES = (
         },
     ),
     Exercise(
-        "14.4",
+        "14.5",
         minutes=10,
-        solution=4,
+        solution=(4, "b"),
+        parts=("line", "reason"),
+        choices=(tuple(range(1, 11)), ("a", "b", "c", "d")),
         why="Both ranks sample the same prompts with the same seed, so the second half "
         "of every group is a copy of the first. `seed=(step, rank)` mends it.",
         mistakes={
-            "Line 1 is right: it connects the processes.": 1,
-            "Line 2 is right: who am I, and how many are we.": 2,
-            "Line 3 is right: here the ranks share every group, so they need the same "
-            "prompts.": 3,
-            "Line 5 is right: every rank needs the rewards of the whole group.": 5,
-            "Line 6 is right: the ranks' halves of a group are put side by side.": 6,
-            "Line 7 is right: the whole group's mean and std, then its own half.": 7,
-            "Line 8 is right: the tokens of all ranks.": 8,
-            "Line 9 is right: DDP divides by `ranks`, which is therefore multiplied "
-            "here.": 9,
-            "Line 10 is right: the same averaged gradient on every rank.": 10,
+            "The line is right. Look at what both ranks hand to `sample`.": (4, "a"),
+            "Here the ranks share every group, so they need the same prompts.": (
+                3,
+                "c",
+            ),
+            "Line 7 is right: the whole group's mean and std, then its own half.": (
+                7,
+                "a",
+            ),
+            "DDP divides by `ranks`, which is therefore multiplied here.": (9, "d"),
         },
     ),
     Exercise(
-        "14.5",
+        "14.6",
         minutes=5,
         solution=0.3,
         why="From 0.44 to 0.74. The interval of the mean gain, 0.17 to 0.44, says how "
