@@ -12,20 +12,18 @@ from collections.abc import Iterator, Sequence
 from matplotlib.artist import Artist
 from matplotlib.transforms import Bbox
 
-from course.kit.explorer import Explorer, reach
-from course.kit.plots.words import plain
+from course.kit.explorer import Explorer, call, reach
 
 AIR = 3
 """Pixels around a piece."""
 
 
 def pieces(explorer: Explorer) -> dict:
-    """Title (words, or the number of the artist that says it), where it ends, pieces.
+    """Where the title ends, and pieces.
 
     A piece is left, top, right, bottom in pixels, and left, right, bottom of its strip.
     """
     figure = explorer.figure
-    moving = sorted(explorer.update(**explorer.values), key=Artist.get_zorder)
     panels = [one for one in figure.axes if one.get_visible()]
     panels.sort(key=lambda one: (round(one.get_position().x0, 2), one.bbox.y0 * -1))
     found = [figure._suptitle, *(one.get_title() for one in figure.legends)]
@@ -40,24 +38,19 @@ def pieces(explorer: Explorer) -> dict:
     ends = [cut(explorer, one.get_window_extent())[3] for one in titles]
     whole = [0, top := max(ends, default=0), *map(round, figure.bbox.size)]
     return {
-        "title": said(titles, figure.legends, moving),
         "top": top,
         "pieces": [*entries, *parts] if len(footers) < 2 else [whole],
     }
 
 
-def said(titles: Sequence, legends: Sequence, moving: Sequence[Artist]) -> str | int:
-    """The title's words, or the number of the moving artist that holds it."""
-    known = [i for i, one in enumerate(moving) if one in titles or one in legends]
-    return known[0] if known else plain(" ".join(one.get_text() for one in titles))
-
-
 def extents(explorer: Explorer, whole: Sequence[Artist]) -> Iterator[list[Bbox]]:
     """What these take up where every control stands at one of its ends."""
     usual = explorer.values
-    ends = [[{name: x} for x in reach(c)] for name, c in explorer.controls.items()]
+    reached = {name: reach(control) for name, control in explorer.controls.items()}
+    ends = [[{k: every[0]}, {k: every[-1]}] for k, every in reached.items()]
     for other in [*explorer.presets.values(), *itertools.chain(*ends), {}]:
-        explorer.update(**(usual | other))
+        for move in explorer.moves:
+            call(move, usual | other)
         yield [one.get_tightbbox(explorer.canvas.get_renderer()) for one in whole]
 
 

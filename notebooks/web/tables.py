@@ -1,9 +1,8 @@
-"""Tables of an explorer: what `update` draws, for a page that has no kernel.
+"""Tables of an explorer, for a page that has no kernel.
 
-Of every moving artist `recorder` knows four channels. A channel is tabulated over the
-stops of those controls alone that it depends on, for each setting of the menus that it
-depends on. Which these are is found by trying, and every bundle is read back and
-compared with `update` at positions drawn by chance before it is handed out.
+The signature of a move says which controls it follows. It is called over the product of
+their stops, and what each of its artists draws there is kept as SVG: every drawing
+once, and a list that says which of them belongs to which place of the product.
 """
 
 import hashlib
@@ -11,50 +10,28 @@ import io
 import itertools
 import json
 import math
-import random
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from ipywidgets import Dropdown
 from matplotlib.artist import Artist
-from matplotlib.collections import Collection
 from PIL import Image
 
-from course.kit.explorer import Explorer
+from course.kit.explorer import Explorer, call, names
+from course.kit.plots.words import plain, title
 from course.kit.stakes import NOW_DRAG, Prediction
-from web import sapo
+from web.drawing import background, drawn, in_points
 from web.pieces import pieces
-from web.recorder import Recorder
 
-SCALE = 20
-"""Steps of a pixel."""
-GAP = -32768
-"""Stands for NaN: the line is interrupted."""
-CHANNELS = ("x", "y", "look", "text")
 STOPS, FEWEST = 61, 4
-BYTES, CALLS = 150_000, 8000
-"""Stops are left out until a file and the calls of `update` are no more."""
-CHECKED = 60
-NOTE = "Training needs the notebook."
+BYTES, CALLS = 200_000, 6500
+"""Stops are left out until a file is no larger, and no move is called more often."""
 
 Position = tuple[int, ...]
-"""The index of each control's value."""
-
-
-def tables(explorer: Explorer) -> dict:
-    """The bundle that `player.js` plays.
-
-    Raises `ValueError` where `update` changes what it does not return, and where the
-    tables do not give what `update` gives.
-    """
-    try:
-        return (Computed if explorer.model else Tables)(explorer).bundle()
-    finally:  # as it was
-        explorer.draw_background()
-        explorer.redraw()
+"""The index of a value, for each control that a move names."""
 
 
 def keep(beginning: str) -> None:
@@ -67,8 +44,36 @@ def write(explorer: Explorer, path: Path) -> None:
     made = tables(explorer)
     path.parent.mkdir(parents=True, exist_ok=True)
     look = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    text = json.dumps(made, **look)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(json.dumps(made, **look) + "\n", encoding="utf-8")
+
+
+def tables(explorer: Explorer) -> dict:
+    """The bundle that `player.js` plays.
+
+    Raises `ValueError` where a move changes what it does not return.
+    """
+    picture, shown = explorer.still()
+    width, height = (round(x) for x in explorer.figure.bbox.size)
+    phone = pieces(explorer)
+    try:
+        with in_points(explorer.figure):
+            explorer.canvas.draw()
+            made = Tables(explorer).bundle()
+    finally:  # as it was
+        explorer.redraw()
+        explorer.draw_background()
+        explorer.redraw()
+    return {
+        "version": 2,
+        "width": width,
+        "height": height,
+        "scale": explorer.figure.dpi / 72,
+        "still": still(b64decode(picture)),
+        "alt": shown["alt"],
+        "prediction": asked(explorer.prediction),
+        "phone": phone,
+        **made,
+    }
 
 
 def options(widget) -> list[tuple[str, object]]:
@@ -85,7 +90,7 @@ def options(widget) -> list[tuple[str, object]]:
 class Control:
     """A control's stops, from all that it can be set to; some must stay."""
 
-    def __init__(self, name: str, widget, presets: Iterable[Mapping], most: int):
+    def __init__(self, name: str, widget, presets: Iterable[Mapping]):
         self.name, self.label = name, widget.description
         self.kind = "menu" if isinstance(widget, Dropdown) else "slider"
         self.labels, self.values = map(list, zip(*options(widget)))
@@ -94,8 +99,8 @@ class Control:
         self.must = ends | {self.at(value) for value in kept}
         self.start = self.at(widget.value)
         self.stops = list(range(len(self.values)))
-        if self.kind == "slider" and len(self.stops) > most:
-            chosen = np.linspace(0, len(self.values) - 1, most).round().astype(int)
+        if self.kind == "slider" and len(self.stops) > STOPS:
+            chosen = np.linspace(0, len(self.values) - 1, STOPS).round().astype(int)
             self.stops = sorted({*chosen.tolist(), *self.must})
 
     def at(self, value) -> int:
@@ -123,307 +128,131 @@ class Control:
         }
 
 
-class States:
-    """What every channel of every artist is at a position: numbers of its states.
+class Part:
+    """Drawings, or words, over the controls that a function names."""
 
-    `seen[c]` has the states of channel c.
-    """
+    def __init__(self, function: Callable, controls: Mapping[str, Control]):
+        self.function = function
+        self.controls = [controls[name] for name in names(function)]
+        self.made: dict[Position, list[str]] = {}
 
-    def __init__(self, explorer: Explorer, controls: Sequence[Control]):
-        self.explorer, self.controls = explorer, controls
-        explorer.draw_background()  # now only what is empty is stale
-        self.empty = {id(a) for a in explorer.figure.findobj(lambda a: a.stale)}
-        self.recorder = Recorder(explorer.canvas)
-        start = {c.name: c.values[c.start] for c in controls}
-        self.artists = self.moved(start)
-        self.kinds = [type(artist).__name__ for artist in self.artists]
-        if explorer.stakes:  # no artist: its words stand under the picture
-            self.kinds.append("Strip")
-        every = range(len(self.kinds))
-        self.channels = list(itertools.product(every, CHANNELS))
-        self.of: list[dict[bytes | str, int]] = [{} for _ in self.channels]
-        self.seen: list[list[bytes | str]] = [[] for _ in self.channels]
-        self.known: dict[Position, np.ndarray] = {}
+    def size(self) -> int:
+        return math.prod(len(one.stops) for one in self.controls)
 
-    def moved(self, values: Mapping) -> list[Artist]:
-        artists = sorted(self.explorer.update(**values), key=Artist.get_zorder)
-        axes = self.explorer.figure.axes
-        fixed = {id(axis.label) for one in axes for axis in (one.xaxis, one.yaxis)}
-        if any(id(artist) in fixed for artist in artists):
-            raise ValueError(
-                "update moves an axis label, which matplotlib draws into the "
-                "background as well: make it a text of the panel, axis.text(…)"
-            )
-        if self.explorer.figure.stale:
-            what = self.culprit(artists)
-            raise ValueError(f"{what} changes, and update does not return it")
-        return artists
+    def at(self, position: Position) -> list[str]:
+        if position not in self.made:
+            chosen = zip(self.controls, position)
+            values = {one.name: one.values[i] for one, i in chosen}
+            self.made[position] = self.function(**values)
+        return self.made[position]
 
-    def culprit(self, artists: Iterable[Artist]) -> str:
-        """The innermost of what is stale in the background."""
-        moving = {id(part) for artist in artists for part in artist.findobj()}
-        others = self.explorer.figure.findobj(
-            lambda artist: id(artist) not in moving | self.empty
-        )
-        stale = [artist for artist in others if artist.stale]
-        inner = [a for a in stale if not any(c in stale for c in a.get_children())]
-        artist = inner[0] if inner else self.explorer.figure
-        axis = getattr(artist, "axes", None)
-        where = f" of the panel {axis.get_title()!r}" if axis is not None else ""
-        return f"{type(artist).__name__}{where}"
+    def weight(self) -> int:
+        """Minus what its drawings take, packed: the heaviest is first in order."""
+        places = itertools.product(*(one.stops for one in self.controls))
+        every = dict.fromkeys(one for place in places for one in self.at(place))
+        return -len(zlib.compress("".join(every).encode()))
 
-    def at(self, position: Position) -> np.ndarray:
-        """The number of each channel's state."""
-        if position not in self.known:
-            values = {c.name: c.values[i] for c, i in zip(self.controls, position)}
-            artists = self.moved(values)
-            if artists != self.artists:
-                raise ValueError(f"update returns other artists at {values}")
-            drawn = [self.recorder.state(artist) for artist in artists]
-            if self.explorer.stakes:
-                drawn.append(strip(self.explorer.outcome(**values)))
-            keys = (key(drawn[i][name]) for i, name in self.channels)
-            self.known[position] = np.array(
-                [*map(self.number, itertools.count(), keys)]
-            )
-        return self.known[position]
+    def table(self, order: Sequence[str]) -> list[dict]:
+        """For each drawing where it is told by which controls, and what it may be."""
+        places = itertools.product(*(one.stops for one in self.controls))
+        found = []
+        for column in zip(*map(self.at, places)):
+            states = {one: i for i, one in enumerate(dict.fromkeys(column))}
+            over = [order.index(one.name) for one in self.controls]
+            at = [states[one] for one in column] if len(states) > 1 else []
+            found.append({"over": over, "at": at, "states": [*states]})
+        return found
 
-    def number(self, channel: int, state: bytes | str) -> int:
-        of, seen = self.of[channel], self.seen[channel]
-        if state not in of:
-            of[state] = len(seen)
-            seen.append(state)
-        return of[state]
-
-
-def strip(words: str) -> dict:
-    """Words as the state of an artist that draws nothing."""
-    text = json.dumps([[words, 0]], ensure_ascii=False)
-    return {"x": np.zeros(0), "y": np.zeros(0), "look": "[]", "text": text}
-
-
-def key(state: np.ndarray | str) -> bytes | str:
-    """A state as it is kept: numbers in steps of a pixel."""
-    if isinstance(state, str):
-        return state
-    steps = np.clip(np.rint(state * SCALE), GAP + 1, -GAP - 1)
-    return np.where(np.isnan(steps), GAP, steps).astype("<i2").tobytes()
+    def thin(self) -> bool:
+        """Take stops from the slider that has most."""
+        longest = sorted(self.controls, key=lambda one: -len(one.stops))
+        return any(one.thin() for one in longest)
 
 
 class Tables:
-    most = STOPS
-    left_out: tuple[int, ...] = ()
-    """Artists that the page draws by itself."""
-
     def __init__(self, explorer: Explorer):
-        self.explorer, self.still = explorer, explorer.still()
-        presets = explorer.presets
-        self.controls = [
-            Control(name, widget, presets.values(), self.most)
+        self.explorer, self.figure = explorer, explorer.figure
+        self.artists = [*itertools.chain(*explorer.moved)]
+        self.background = background(self.figure, self.artists)
+        presets = explorer.presets.values()
+        self.controls = {
+            name: Control(name, widget, presets)
             for name, widget in explorer.controls.items()
-        ]
-        self.start = tuple(c.start for c in self.controls)
-        self.menus = [i for i, c in enumerate(self.controls) if c.kind == "menu"]
-        self.sliders = [i for i, c in enumerate(self.controls) if c.kind == "slider"]
-        self.phone = pieces(explorer)
-        self.states = States(explorer, self.controls)
-        self.chance = random.Random(0)
-        self.found: list[tuple[Position, int, Iterable[int]]] = []
-        self.search()
-        self.classify()
+        }
+        self.moving = [*map(self.part, explorer.moves, explorer.moved)]
+        self.strip = self.title = None
+        if callable(explorer.stakes):
+            self.strip = self.words(explorer.stakes, explorer.stakes)
+        for move in explorer.moves:  # the one that moves the title says it
+            if self.titles(call(move, explorer.values)):
+                self.title = self.words(move, self.heading(move))
 
-    def somewhere(self, menus: Mapping[int, int] | None = None) -> Position:
-        """A position by chance, at these settings of the menus; ends more often."""
-        chosen = []
-        for i, c in enumerate(self.controls):
-            ends = [c.stops[0], c.stops[-1]]
-            stop = self.chance.choice(ends if self.chance.random() < 0.3 else c.stops)
-            chosen.append((menus or {}).get(i, stop))
-        return tuple(chosen)
+    def part(self, move: Callable, artists: Sequence[Artist]) -> Part:
+        def draw(**values) -> list[str]:
+            if list(move(**values)) != artists:
+                raise ValueError(f"a move returns other artists at {values}")
+            if self.figure.stale:
+                raise ValueError("a move changes what it does not return")
+            return [drawn(one, self.figure) for one in artists]
 
-    def settings(self, menus: Iterable[int]) -> Iterator[dict[int, int]]:
-        """All settings of these menus."""
-        menus = sorted(menus)
-        for stops in itertools.product(*(self.controls[i].stops for i in menus)):
-            yield dict(zip(menus, stops))
+        return Part(self.signed(draw, move), self.controls)
 
-    def search(self) -> None:
-        """Move one control, from many positions, and keep which channels change."""
-        every = list(self.settings(self.menus))
-        for menus in every:
-            for _ in range(max(3, 60 // len(every))):
-                here = self.somewhere(menus)
-                for i, c in enumerate(self.controls):
-                    other = self.chance.choice([c.stops[0], c.stops[-1], *c.stops])
-                    there = (*here[:i], other, *here[i + 1 :])
-                    changed = self.states.at(here) != self.states.at(there)
-                    self.found.append((here, i, np.flatnonzero(changed)))
+    def titles(self, artists: Iterable[Artist]) -> bool:
+        found = (self.figure._suptitle, *self.figure.legends)
+        return any(one is artist for artist in artists for one in found)
 
-    def classify(self) -> None:
-        """Which menus a channel depends on; and at their settings, which sliders."""
-        count = len(self.states.channels)
-        self.menus_of: list[set[int]] = [set() for _ in range(count)]
-        self.sliders_of: list[dict[Position, set]] = [{} for _ in range(count)]
-        for _, i, changed in self.found:
-            for channel in changed if i in self.menus else ():
-                self.menus_of[channel].add(i)
-        for here, i, changed in self.found:
-            for channel in changed if i in self.sliders else ():
-                at = self.setting(channel, here)
-                self.sliders_of[channel].setdefault(at, set()).add(i)
+    def heading(self, move: Callable) -> Callable:
+        def say(**values) -> str:
+            move(**values)
+            return plain(title(self.figure))
 
-    def setting(self, channel: int, here: Position) -> Position:
-        return tuple(here[i] for i in sorted(self.menus_of[channel]))
+        return say
 
-    def grids(self, channel: int) -> Iterator[tuple[dict[int, int], list[int]]]:
-        """Each setting of the channel's menus, and its sliders there."""
-        for menus in self.settings(self.menus_of[channel]):
-            yield menus, sorted(self.sliders_of[channel].get((*menus.values(),), ()))
+    def words(self, of: Callable, say: Callable[..., str]) -> Part:
+        return Part(self.signed(lambda **values: [say(**values)], of), self.controls)
 
-    def places(self, menus: Mapping[int, int], sliders: Sequence[int]):
-        """The positions of a grid; all other controls stand where they start."""
-        for stops in itertools.product(*(self.controls[i].stops for i in sliders)):
-            moved = {**menus, **dict(zip(sliders, stops))}
-            yield tuple(moved.get(i, start) for i, start in enumerate(self.start))
-
-    def thin(self, sliders: Iterable[int]) -> bool:
-        """Take stops from the slider that has most."""
-        order = sorted(sliders, key=lambda i: -len(self.controls[i].stops))
-        return any(self.controls[i].thin() for i in order)
-
-    def afford(self) -> None:
-        """Leave out stops until `update` need be called at no more than `CALLS`."""
-        while True:
-            grids = {
-                (*menus.items(), *sliders): (sliders, self.size(sliders))
-                for channel in range(len(self.states.channels))
-                for menus, sliders in self.grids(channel)
-            }
-            if sum(size for _, size in grids.values()) <= CALLS:
-                return
-            largest, _ = max(grids.values(), key=lambda grid: grid[1])
-            if not self.thin(largest):
-                return
-
-    def size(self, sliders: Iterable[int]) -> int:
-        return math.prod(len(self.controls[i].stops) for i in sliders)
+    def signed(self, function: Callable, like: Callable) -> Callable:
+        """The function under the other one's signature."""
+        function.__wrapped__ = like  # type: ignore[attr-defined]
+        return function
 
     def bundle(self) -> dict:
-        """Tables small enough, and found to be right."""
-        self.afford()
-        for _ in range(30):
-            made = self.assembled()
-            if len(made["data"]) + len(made["background"]) > BYTES and self.thin(
-                self.heaviest()
-            ):
-                continue
-            if not (wrong := self.wrong(made)):
-                return made
-            for channel, here in wrong:
-                self.mend(channel, here)
-            self.classify()
-            self.afford()
-        raise ValueError(f"the tables do not give what update gives: {wrong[0]}")
-
-    def heaviest(self) -> list[int]:
-        """The sliders of the grid whose numbers take most room."""
-
-        def weight(channel: int, sliders: Sequence[int]) -> float:
-            room = len(self.states.seen[channel][0])
-            return self.size(sliders) * room if sliders else 0
-
-        every = (
-            (weight(channel, sliders), sliders)
-            for channel in range(len(self.states.channels))
-            for _, sliders in self.grids(channel)
-        )
-        return max(every)[1]
-
-    def mend(self, channel: int, here: Position) -> None:
-        """Find the control that a channel was thought not to depend on."""
-        there = list(self.start)
-        setting = dict(zip(sorted(self.menus_of[channel]), self.setting(channel, here)))
-        known = (
-            self.sliders_of[channel].get((*setting.values(),), set()) | setting.keys()
-        )
-        for i in known:  # what the tables already follow
-            there[i] = here[i]
-        for i in range(len(self.controls)):
-            before = self.states.at((*there,))[channel]
-            there[i] = here[i]
-            if self.states.at((*there,))[channel] != before:
-                self.found.append((here, i, [channel]))
-
-    def wrong(self, made: dict) -> list[tuple[int, Position]]:
-        """Channels that are not what they should be, and where."""
-        read, found = Reader(made), []
-        for _ in range(CHECKED):
-            here = self.somewhere()
-            stops = [c.stops.index(i) for c, i in zip(self.controls, here)]
-            for channel, number in enumerate(self.states.at(here)):
-                right = self.states.seen[channel][number]
-                if read.state(channel, stops) != right:
-                    found.append((channel, here))
-        return found
-
-    def assembled(self) -> dict:
-        pack, artists = Pack(), []
-        for i, kind in enumerate(self.states.kinds):
-            every = enumerate(CHANNELS, i * len(CHANNELS))
-            packed = {name: self.packed(channel, pack) for channel, name in every}
-            artists.append({"kind": kind, **{k: v for k, v in packed.items() if v}})
-        explorer, controls = self.explorer, self.controls
-        data, shown = self.still
-        width, height = (round(x) for x in explorer.figure.bbox.size)
+        every = [*self.moving, *filter(None, (self.strip, self.title))]
+        for part in every:
+            while part.size() > CALLS and part.thin():
+                pass
+        while len(data := self.packed()) > BYTES:
+            if not any(part.thin() for part in sorted(self.moving, key=Part.weight)):
+                break
         return {
-            "version": 1,
-            "width": width,
-            "height": height,
-            "background": background(explorer),
-            "still": still(b64decode(data)),
-            "alt": shown["alt"],
-            "controls": [c.described() for c in controls],
+            "controls": [one.described() for one in self.controls.values()],
             "presets": [
                 {"label": label, "set": self.preset(values)}
-                for label, values in explorer.presets.items()
+                for label, values in self.explorer.presets.items()
             ],
-            "artists": artists,
-            "prediction": asked(explorer.prediction),
-            "phone": self.phone,
-            **self.more(pack),
-            "data": pack.data(),
+            "data": data,
         }
 
-    def more(self, pack: "Pack") -> dict:
-        """What a page needs to compute by itself; here nothing."""
-        return {}
+    def packed(self) -> str:
+        order = [*self.controls]
+        tabled = [*itertools.chain(*(part.table(order) for part in self.moving))]
+        drawings = sorted(
+            zip(self.artists, tabled), key=lambda one: one[0].get_zorder()
+        )
+        said = {"over": [], "at": [], "states": [self.explorer.stakes]}
+        fixed = {"over": [], "at": [], "states": [plain(title(self.figure))]}
+        held = {
+            "background": self.background,
+            "artists": [one for _, one in drawings],
+            "strip": self.strip.table(order)[0] if self.strip else said,
+            "title": self.title.table(order)[0] if self.title else fixed,
+        }
+        text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
+        return b64encode(zlib.compress(text.encode(), 9)).decode()
 
     def preset(self, values: Mapping) -> dict[str, int]:
-        chosen = {c.name: c for c in self.controls}
-        return {k: chosen[k].stops.index(chosen[k].at(v)) for k, v in values.items()}
-
-    def packed(self, channel: int, pack: "Pack") -> dict | None:
-        """A channel's menus, for each setting of them a table, and the states.
-
-        A table is its sliders, and the number of the state at each point of their grid.
-        """
-        if channel // len(CHANNELS) in self.left_out:
-            return None
-        used: dict[int, int] = {}
-        grids = []
-        for menus, sliders in self.grids(channel):
-            numbers = (self.states.at(p)[channel] for p in self.places(menus, sliders))
-            grids.append((sliders, [used.setdefault(n, len(used)) for n in numbers]))
-        states = [self.states.seen[channel][n] for n in used]
-        if states in (["[]"], [b""]):
-            return None
-        return {
-            "menus": sorted(self.menus_of[channel]),
-            "tables": [
-                [sliders, pack.whole(n) if any(n) else 0] for sliders, n in grids
-            ],
-            **pack.states(states),
-        }
+        chosen = ((self.controls[name], value) for name, value in values.items())
+        return {one.name: one.stops.index(one.at(value)) for one, value in chosen}
 
 
 def asked(prediction: Prediction | None) -> dict | None:
@@ -434,140 +263,17 @@ def asked(prediction: Prediction | None) -> dict | None:
     return {"question": prediction.question, "now": NOW_DRAG, "said": said}
 
 
-class Computed(Tables):
-    """SAPO's: the page computes what moves, at all stops; the tables have the start."""
-
-    most = 10_000
-
-    def search(self) -> None:
-        self.left_out = tuple(
-            i
-            for i, one in enumerate(self.states.artists)
-            if isinstance(one, Collection)
-        )
-
-    def bundle(self) -> dict:
-        return self.assembled()
-
-    def more(self, pack: "Pack") -> dict:
-        def keep(numbers: np.ndarray) -> list[int]:
-            return pack.whole(numbers.astype("<f4").view("<i2"))
-
-        parts = self.states.artists, self.states.recorder
-        return {"model": sapo.model(self.explorer, *parts, keep), "note": NOTE}
+def unpacked(bundle: Mapping) -> dict:
+    """Background, artists, strip and title, as the page has them."""
+    return json.loads(zlib.decompress(b64decode(bundle["data"])))
 
 
-class Pack:
-    """Whole numbers of 16 bits one after the other, and JSON beside them.
-
-    A segment [from, count, mode, width] holds differences: mode & 1 to the number
-    before, mode & 2 to the one a `width` before; the first are undone first.
-    """
-
-    def __init__(self):
-        self.numbers: list[np.ndarray] = []
-        self.count = 0
-        self.words: dict[str, int] = {}
-
-    def segment(self, numbers: np.ndarray, width: int) -> list[int]:
-        rows = numbers.copy()
-        if 0 < width < len(rows):
-            rows[width:] -= numbers[:-width]
-        ways = {mode: z.copy() for mode, z in enumerate((numbers,) * 2 + (rows,) * 2)}
-        for mode in (1, 3):
-            ways[mode][1:] -= ways[mode - 1][:-1]
-        mode = min(ways, key=lambda m: len(zlib.compress(planes(ways[m]), 1)))
-        self.numbers.append(ways[mode])
-        self.count += len(numbers)
-        return [self.count - len(numbers), len(numbers), mode, width]
-
-    def whole(self, numbers: Iterable[int]) -> list[int]:
-        return self.segment(np.array(numbers, "<i2"), 0)[:3]
-
-    def states(self, states: Sequence[bytes | str]) -> dict:
-        """Numbers of x or y with the length of each state; or numbers of words."""
-        if isinstance(states[0], str):
-            numbers = [self.words.setdefault(word, len(self.words)) for word in states]
-            return {"words": self.whole(numbers)}
-        lengths = [len(state) // 2 for state in states]
-        same = len(set(lengths)) == 1
-        numbers = np.frombuffer(b"".join(states), "<i2")
-        return {
-            "numbers": self.segment(numbers, lengths[0] if same else 0),
-            "length": lengths[0] if same else self.whole(lengths),
-        }
-
-    def data(self) -> str:
-        words = f"[{','.join(self.words)}]".encode()
-        head = len(words).to_bytes(4, "little")
-        numbers = planes(np.concatenate([*self.numbers, np.zeros(0, "<i2")]))
-        return b64encode(zlib.compress(head + words + numbers, 9)).decode()
-
-
-def planes(numbers: np.ndarray) -> bytes:
-    """The low bytes, then the high ones, which are nearly all the same."""
-    return numbers.astype("<i2").view(np.uint8).reshape(-1, 2).T.tobytes()
-
-
-class Reader:
-    """Reads a bundle as the page does."""
-
-    def __init__(self, bundle: dict):
-        self.bundle = bundle
-        every = zlib.decompress(b64decode(bundle["data"]))
-        end = 4 + int.from_bytes(every[:4], "little")
-        self.words = json.loads(every[4:end])
-        halves = np.frombuffer(every[end:], np.uint8).reshape(2, -1)
-        self.numbers = np.ascontiguousarray(halves.T).view("<i2")[:, 0]
-
-    def segment(self, at: int, count: int, mode: int, width: int = 0) -> np.ndarray:
-        numbers = self.numbers[at : at + count]
-        if mode & 1:
-            numbers = np.cumsum(numbers, dtype="<i2")
-        if mode & 2 and width:
-            numbers = np.cumsum(numbers.reshape(-1, width), axis=0, dtype="<i2").ravel()
-        return numbers
-
-    def state(self, channel: int, stops: Sequence[int]) -> bytes | str:
-        """What a channel is where each control is at this stop, by index."""
-        artist, name = divmod(channel, len(CHANNELS))
-        held = self.bundle["artists"][artist].get(CHANNELS[name])
-        if held is None:
-            return b"" if CHANNELS[name] in "xy" else "[]"
-        counts = [len(c["stops"]) for c in self.bundle["controls"]]
-        sliders, numbers = held["tables"][index(held["menus"], stops, counts)]
-        place = index(sliders, stops, counts)
-        number = int(self.segment(*numbers)[place]) if numbers else 0
-        if "words" in held:
-            word = self.words[self.segment(*held["words"])[number]]
-            return json.dumps(word, ensure_ascii=False)
-        every, length = self.segment(*held["numbers"]), held["length"]
-        if isinstance(length, int):
-            return every[number * length :][:length].tobytes()
-        ends = np.cumsum(self.segment(*length), dtype=int)
-        return every[ends[number - 1] if number else 0 : ends[number]].tobytes()
-
-
-def index(controls: Sequence[int], stops: Sequence[int], counts: Sequence[int]) -> int:
-    """The place in a grid over these controls, the last of which runs fastest."""
+def state(held: Mapping, stops: Sequence[int], bundle: Mapping) -> str:
+    """The drawing, or the words, where each control is at this stop, by index."""
     place = 0
-    for i in controls:
-        place = place * counts[i] + stops[i]
-    return place
-
-
-def background(explorer: Explorer) -> str:
-    """What does not move, twice as fine, in 256 colours, as an address of data."""
-    figure, canvas = explorer.figure, explorer.canvas
-    usual = figure.dpi
-    figure.dpi = 2 * usual
-    canvas.draw()
-    picture = Image.fromarray(np.array(canvas.buffer_rgba())[..., :3])
-    figure.dpi = usual
-    canvas.draw()
-    buffer = io.BytesIO()
-    picture.quantize(256, dither=0).save(buffer, "png", optimize=True)
-    return "data:image/png;base64," + b64encode(buffer.getvalue()).decode()
+    for i in held["over"]:
+        place = place * len(bundle["controls"][i]["stops"]) + stops[i]
+    return held["states"][held["at"][place] if held["at"] else 0]
 
 
 def still(png: bytes) -> str:

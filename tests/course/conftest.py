@@ -1,17 +1,9 @@
-"""Chapters under test refuse an explorer of which a control moves nothing.
-
-It is set here and not in the chapters: a reader's own gate may well move nothing.
-And the browser that pages are opened in.
-"""
-
-import os
+"""Figures are closed, and the browser that pages are opened in."""
 
 import matplotlib.pyplot as plt
 import pytest
 
 from web.browser import chromium
-
-os.environ.setdefault("REFIMPL_CHECK_SLIDERS", "1")
 
 
 @pytest.fixture(autouse=True)

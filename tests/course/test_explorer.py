@@ -1,10 +1,7 @@
-"""Sliders, driven in the kernel: the image is what `update` makes of their values.
-
-Where the suite runs the chapters, every explorer that is made there is asked whether
-each of its controls moves the picture (`REFIMPL_CHECK_SLIDERS`, see `conftest.py`).
-"""
+"""Sliders, driven in the kernel: the image is what the moves make of their values."""
 
 import base64
+import inspect
 import io
 import math
 from types import SimpleNamespace
@@ -24,10 +21,8 @@ from refimpl import History, UserError
 from refimpl.algorithms import from_gate
 from refimpl.curves import curve
 
-
-@pytest.fixture(autouse=True)
-def _unchecked(monkeypatch):
-    monkeypatch.delenv("REFIMPL_CHECK_SLIDERS", raising=False)
+SEEN = 300
+"""Pixels that differ when a reader can see it: more than a number in a title."""
 
 
 def seesaw(
@@ -39,18 +34,29 @@ def seesaw(
     axis.set(xlim=(0, 3), ylim=(0, 3), title="0.0")
     artists = {"line": line, "title": axis.title, "axis": axis}
 
-    def update(a, b, **_):
+    def slope(a, b):
         line.set_data([0, b], [0, a])
-        axis.set_title(f"{a:.1f}")
-        return [artists[name] for name in returns]
+        return [artists[name] for name in returns if name != "title"]
 
+    def title(a):
+        axis.set_title(f"{a:.1f}")
+        return [axis.title] if "title" in returns else []
+
+    def tilt(**values):
+        line.set_linewidth(1 + len(str(values)) % 3)
+        return []
+
+    parameter = inspect.Parameter
+    tilt.__signature__ = inspect.Signature(
+        [parameter(name, parameter.KEYWORD_ONLY) for name in more]
+    )
     controls = {
         "a": explorer.slider("a", 1.0, 0.0, 2.0, 0.5),
         "b": explorer.slider("b", 1, 0, 3, 1),
     }
     return explorer.Explorer(
         figure,
-        update,
+        [slope, title, tilt][: 3 if more else 2],
         controls | more,
         presets,
         stakes=stakes,
@@ -135,28 +141,35 @@ def test_a_slider_of_no_range_is_refused_in_a_sentence(make, given, words):
         make("β", *given)
 
 
-def test_a_control_that_does_nothing_is_named_and_refused_under_test(monkeypatch):
-    idle = {
-        "c": explorer.slider("c", 0.0, 0.0, 1.0, 0.1),
-        "d": explorer.choice("d", ["x", "y"], "x"),
-        "e": explorer.stops("e", [1.0, 2.0, 4.0], 2.0),
-    }
-    play = seesaw(**idle)
-    before = play.image.value
-    assert play.idle() == ["c", "d", "e"] and seesaw().idle() == []
-    assert play.moves("a", 2.0) and not play.moves("a", 1.0)
-    assert play.image.value == before and play.values["a"] == 1, "all set back"
-    monkeypatch.setenv("REFIMPL_CHECK_SLIDERS", "1")
-    seesaw()
-    with pytest.raises(ValueError, match="moves with c, d, e"):
-        seesaw(**idle)
+def test_a_move_is_called_when_a_control_that_it_names_has_changed():
+    figure, axis = plt.subplots(figsize=(2, 2))
+    called = []
+
+    def left(a):
+        called.append(("left", a))
+        return [axis.title]
+
+    def both(a, b):
+        called.append(("both", a, b))
+        return [axis.title]
+
+    controls = {name: explorer.slider(name, 0, 0, 3, 1) for name in "ab"}
+    play = explorer.Explorer(figure, [left, both], controls)
+    called.clear()
+    play.controls["b"].value = 2
+    assert called == [("both", 0, 2)]
+    play.set(a=1, b=3)
+    assert called[1:] == [("left", 1), ("both", 1, 3)]
 
 
-def test_a_number_in_a_title_is_not_a_movement():
-    figure, axis = plt.subplots(figsize=(4, 4))
-    controls = {"a": explorer.slider("a", 0.5, 0.4, 0.6, 0.1)}
-    named = lambda a: [axis.set_title(f"a = {a:.2f}")]  # noqa: E731
-    assert explorer.Explorer(figure, named, controls).idle() == ["a"]
+def test_a_control_that_no_move_names_is_refused_and_so_is_a_move_without_control():
+    figure, axis = plt.subplots(figsize=(2, 2))
+    a = {"a": explorer.slider("a", 0, 0, 3, 1)}
+    more = {name: explorer.choice(name, ["x", "y"], "x") for name in "cd"}
+    with pytest.raises(UserError, match="no move names c, d"):
+        explorer.Explorer(figure, [lambda a: [axis.title]], a | more)
+    with pytest.raises(UserError, match="this explorer has no setting 'alpha'"):
+        explorer.Explorer(figure, [lambda alpha: [axis.title]], a)
 
 
 def test_the_saved_page_has_the_picture():
@@ -187,7 +200,6 @@ def test_the_clip_explorer_draws_the_bounds_that_act():
     for axis, values in zip(axes, objectives):
         low, high = axis.get_ylim()
         assert low < values[len(values) // 2] < high, "in view"
-    assert play.idle() == []
 
 
 def test_the_strip_follows_and_a_prediction_is_answered_by_the_first_drag():
@@ -326,7 +338,7 @@ def test_the_button_trains_with_the_gate_and_adds_its_rewards(fake, sapo):
     assert (config.rollouts, config.prompts_per_rollout, config.seed) == (6, 32, 0)
     newest, older, _ = sapo.picture.curves["mine"]
     assert newest.get_ydata() == pytest.approx(REWARDS) and len(older.get_ydata()) == 0
-    assert (sapo.pixels() != before).any(-1).sum() > explorer.VISIBLE
+    assert (sapo.pixels() != before).any(-1).sum() > SEEN
     assert "SAPO 1 / 1.05, seed 0: reward 0.30 → 0.10." in sapo.status.value
     assert asked.busy == [True] * 6 and not sapo.train.disabled
     sapo.train.click()
@@ -369,8 +381,19 @@ def test_training_that_fails_ends_in_a_sentence(
     assert len(sapo.picture.curves["mine"][0].get_ydata()) == 6, "it can be tried again"
 
 
-def test_every_control_of_sapos_explorer_moves_the_picture(sapo):
-    assert sapo.idle() == []
+def test_a_veil_covers_the_tokens_above_the_gate(sapo):
+    """The dots' heights are even between 0 and 1, so the gate's height is their share
+    that stays in colour."""
+    sapo.set(tau_pos=4.0, k=16)
+    column = sapo.picture.columns[0]
+    (path,) = column["veil"].get_paths()
+    ratios = sapo_explorer.GRID.numpy()[sapo_explorer.VEIL]
+    soft = 1 / np.cosh(4.0 * (ratios - 1) / 2) ** 2
+    assert path.vertices[: len(ratios), 1] == pytest.approx(soft, abs=1e-6)
+    heights = np.concatenate([dots.get_ydata() for dots in column["dots"]])
+    assert len(heights) == 290 and np.quantile(heights, [0.25, 0.75]) == pytest.approx(
+        [0.25, 0.75], abs=0.06
+    )
 
 
 def test_sapos_explorer_opens_without_the_answer_to_its_question(sapo):

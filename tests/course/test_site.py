@@ -181,10 +181,11 @@ GOES_ON = """
     return getComputedStyle(wide).backgroundAttachment;
 """
 ENLARGED = "return document.querySelector('dialog.large img').clientWidth"
-CANVAS = """
-    const canvas = document.querySelector('.explorer canvas');
-    canvas.parentElement.scrollIntoView({block: 'center'});
-    return [canvas.toDataURL(), canvas.clientWidth, canvas.parentElement.scrollWidth];
+DRAWN = """
+    const picture = document.querySelector('.explorer-picture > svg');
+    picture.parentElement.scrollIntoView({block: 'center'});
+    const wide = Math.round(picture.getBoundingClientRect().width);
+    return [picture.innerHTML, wide, picture.parentElement.scrollWidth];
 """
 
 
@@ -206,12 +207,12 @@ def test_a_newcomer_on_a_phone_reads_a_formula_a_table_and_moves_an_explorer(
     wait(lambda: browser.execute_script(gone), "the picture to close")
     browser.get((site / "10_sapo.html").as_uri())
     assert all(wider > 5 for _, wider in browser.execute_script(ROOTS))
-    wait(lambda: browser.execute_script(CANVAS), "the explorer")
-    before, wide, room = browser.execute_script(CANVAS)
+    wait(lambda: browser.execute_script(DRAWN), "the explorer")
+    before, wide, room = browser.execute_script(DRAWN)
     assert 340 <= wide == room  # its panels stand one below the other
     slider = browser.find_element("css selector", ".explorer input[type=range]")
     slider.send_keys("\ue014" * 3)
-    wait(lambda: browser.execute_script(CANVAS)[0] != before, "the picture to move")
+    wait(lambda: browser.execute_script(DRAWN)[0] != before, "the picture to move")
 
 
 DOOR = """
@@ -513,15 +514,15 @@ PHONE = """
 VERDICTS = "return document.querySelectorAll('.table .message').length"
 PLAYED = """
     const figures = [...document.querySelectorAll('figure.explorer')];
-    return figures.every(one => one.querySelector('canvas'));
+    return figures.every(one => one.querySelector('svg'));
 """
 EXPLORERS = """
     const wrong = [];
     for (const figure of document.querySelectorAll('figure.explorer')) {
-        const canvas = figure.querySelector('canvas');
-        const picture = canvas.parentElement;
+        const drawing = figure.querySelector('.explorer-picture > svg');
+        const picture = drawing.parentElement;
         const width = parseFloat(picture.style.maxWidth), id = figure.dataset.explorer;
-        if (10 * 110 / 72 * canvas.clientWidth / width < 8.95)
+        if (10 * 110 / 72 * drawing.getBoundingClientRect().width / width < 8.95)
             wrong.push([id, 'its letters are too small']);
         if (picture.scrollWidth > picture.clientWidth)
             wrong.push([id, 'a panel is wider than the screen']);

@@ -87,7 +87,7 @@ def cispo_explorer() -> explorer.Explorer:
     axes[0].legend(loc="upper left")
     draw.finding(figure, "CISPO, cap 5: the published method, no token is dropped")
 
-    def update(max_ratio: float, mask: str, epsilon: float) -> list:
+    def curves(max_ratio: float, mask: str, epsilon: float) -> list:
         settings = {"max_ratio": max_ratio}
         if mask in ("both halves", "lower half"):
             settings["mask_epsilon_low"] = min(epsilon, 0.99)
@@ -96,8 +96,14 @@ def cispo_explorer() -> explorer.Explorer:
         for line, sign in zip(mine, (1, -1)):
             c = curve("cispo", sign, grid, **settings).coefficient
             line.set_ydata(c.clamp(min=1e-3).numpy())  # 0 is below a log scale
+        return mine
+
+    def bounds(epsilon: float) -> list:
         for edge, x in zip(edges, (1 + epsilon, 1 - min(epsilon, 0.99))):
             edge.set_xdata([x, x])
+        return edges
+
+    def said(max_ratio: float, mask: str) -> list:
         if mask != "off":
             halves = {"both halves": "both halves of its mask"}
             what = f" and {halves.get(mask, f'the {mask} of its mask')}"
@@ -105,13 +111,12 @@ def cispo_explorer() -> explorer.Explorer:
             what = ": the published method, no token is dropped"
         else:
             what = ": no token is dropped"
-        figure._suptitle.set_text(f"CISPO, cap {max_ratio:g}{what}")
-        return [*mine, *edges, figure._suptitle]
+        return [draw.say(figure, f"CISPO, cap {max_ratio:g}{what}")]
 
     masks = ["off", "upper half", "lower half", "both halves"]
     return explorer.Explorer(
         figure,
-        update,
+        [curves, bounds, said],
         {
             "max_ratio": explorer.log_slider("cap (max_ratio)", 5.0, 1.0, 10.0),
             "mask": explorer.choice("mask of the unified form", masks, "off"),
@@ -154,7 +159,7 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
     axes[0].set_ylabel("gradient coefficient c")
     draw.finding(figure, "Before update 16 DAPO has let go of 8 good forks, CISPO of 8")
 
-    def update(k: int) -> list:
+    def move(k: int) -> list:
         gone = []
         for axis, label, dots, forks in parts:
             r = torch.tensor([path[k - 1] for path in forks]).double()
@@ -174,7 +179,7 @@ def walk_explorer(paths: Mapping[str, Sequence[Sequence[float]]]) -> explorer.Ex
     both = {"CISPO": "CISPO 5", "DAPO": "DAPO"}
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {"k": control},
         stakes=stakes.ended(both, rate=2e-4, world="rare"),
         prediction=stakes.Prediction(

@@ -266,48 +266,65 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     (marks,) = axis.plot([], [], "|", color=INK, ms=15, mew=2)
     draw.rule(axis, x=0, colour=INK, dash="-", width=1)
     draw.row_labels(axis, [*(f"start {start}" for start in OLD), "their mean"])
-    axis.set_xlim(-1, 1)
+    axis.set(xlim=(-1, 1), xlabel=" ", xticks=TICKS, xticklabels=[" "] * len(TICKS))
     axis.grid(axis="y", visible=False)
     draw.finding(figure, "claim and verdict")
     axis.set_title(" ", loc="left", size=11)
     draw.caption(figure, "dots: pairs of runs; bar: 95 % interval; dashed: threshold")
+    # The panel is as wide as what it shows, so its numbers are texts that move.
+    below = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "top"}
+    ticks = [axis.text(x, -0.03, "", size=11, **below) for x in TICKS]
+    what = axis.text(0, -0.11, "", **below)
+    numbers = axis.text(0, 1.02, "", size=11, transform=axis.transAxes)
 
     @functools.cache  # the threshold asks for nothing new
     def found(number: int, outcome: str, starts: int, seeds: int):
         claim = next(c for c in AUDITED if c.number == number)
-        return claim, *audited(claim, runs[number], outcome, starts, seeds)
-
-    def update(number: int, outcome: str, starts: int, seeds: int, threshold: float):
-        claim, made, by_start = found(number, outcome, starts, seeds)
-        rows = [start for start, values in by_start.items() for _ in values]
+        made, by_start = audited(claim, runs[number], outcome, starts, seeds)
         pairs = [value for values in by_start.values() for value in values]
-        dots.set_data(pairs, rows)
-        means = [sum(values) / len(values) for values in by_start.values()]
-        marks.set_data(means, [*by_start])
-        middle.set_xdata([made.effect])
-        band.set_xdata([made.low, made.high])
-        at = claim.sign * threshold * claim.smallest
-        limit.set_xdata([at, at])
         ends = (*pairs, made.low, made.high, 2 * claim.smallest)
-        far = 1.15 * max(abs(x) for x in ends if math.isfinite(x))
-        axis.set_xlim(-far, far)  # it stays while the threshold moves
+        far = max(abs(x) for x in ends if math.isfinite(x))
+        return claim, made, by_start, rounded_up(1.05 * far)
+
+    def estimated(number: int, outcome: str, starts: int, seeds: int) -> list:
+        _, made, by_start, far = found(number, outcome, starts, seeds)
+        rows = [start for start, values in by_start.items() for _ in values]
+        pairs = [value / far for values in by_start.values() for value in values]
+        dots.set_data(pairs, rows)
+        means = [sum(values) / len(values) / far for values in by_start.values()]
+        marks.set_data(means, [*by_start])
+        middle.set_xdata([made.effect / far])
+        band.set_xdata([made.low / far, made.high / far])
+        for x, text in zip(TICKS, ticks):
+            text.set_text(f"{x * far:g}".replace("-", "−"))
+        told = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
+        numbers.set_text(f"{told}, {made.runs} pairs, {made.starts} starts")
+        return [band, middle, dots, marks, *ticks, numbers]
+
+    def asked(number: int, outcome: str) -> list:
+        claim = next(c for c in AUDITED if c.number == number)
+        shown = next(name for name, column in OUTCOMES.items() if column == outcome)
+        what.set_text(unit(claim) if outcome == DECLARED else shown)
+        return [what]
+
+    def judged(
+        number: int, outcome: str, starts: int, seeds: int, threshold: float
+    ) -> list:
+        claim, made, _, far = found(number, outcome, starts, seeds)
+        at = claim.sign * threshold * claim.smallest / far
+        limit.set_xdata([at, at])
         said = _said(claim, made, outcome, threshold)
         title = draw.say(figure, f"{claim.title}: {said}")
         lines = draw.wrapped(title.get_text(), 0.85 * draw.NARROW)  # capitals are wide
         if "\n" not in lines:  # two lines, which the layout has room for
             lines = f"{claim.title}:\n{said}"
         title.set_text(lines)
-        numbers = f"{made.effect:+.3g}  [{made.low:+.3g}, {made.high:+.3g}]"
-        counted = f"{made.runs} pairs, {made.starts} starts"
-        axis.set_title(f"{numbers}, {counted}", loc="left", size=11)
-        shown = next(name for name, column in OUTCOMES.items() if column == outcome)
-        axis.set_xlabel(unit(claim) if outcome == DECLARED else shown)
-        return [axis, limit, title]  # its scale moves, too
+        return [limit, title]
 
-    numbers = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
+    named = [(f"{c.number} · {c.title}", c.number) for c in AUDITED]
     most = int(table["seed"].max()) + 1
     controls = {
-        "number": explorer.choice("claim", numbers, AUDITED[0].number),
+        "number": explorer.choice("claim", named, AUDITED[0].number),
         "outcome": explorer.choice("outcome", [*OUTCOMES.items()], DECLARED),
         "threshold": explorer.slider("threshold, smallest effects", 1.0, 0.0, 5.0, 0.5),
         "starts": explorer.slider("warm starts", 5, 2, 5, 1),
@@ -315,7 +332,7 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
     }
     return explorer.Explorer(
         figure,
-        update,
+        [estimated, asked, judged],
         controls,
         stakes="Every number here is of stored runs: what is at stake is the verdict.",
         prediction=stakes.Prediction(
@@ -325,6 +342,16 @@ def audit_explorer(table: pd.DataFrame) -> explorer.Explorer:
             "Runs of one start resemble each other, so two starts are two numbers.",
         ),
     )
+
+
+TICKS = (-0.8, -0.4, 0, 0.4, 0.8)
+"""Of half the panel's width."""
+
+
+def rounded_up(x: float) -> float:
+    """1.25, 2.5 or 5 of some power of ten: `TICKS` of it are short numbers."""
+    power = 10 ** math.floor(math.log10(x))
+    return next(m * power for m in (1.25, 2.5, 5, 12.5) if m * power >= x)
 
 
 def audited(

@@ -27,25 +27,36 @@ def lambda_explorer() -> explorer.Explorer:
     draw.legend_outside(figure, left, 2, "lower")
     draw.finding(figure, "At 1,000 tokens 51 % of the reward reaches the first token")
 
-    def update(alpha: float, fixed: float, length: int) -> list:
-        own = 1 - 1 / (alpha * lengths).clamp(min=1)
-        left.lines[0].set_ydata(own)
-        left.lines[1].set_ydata(torch.full_like(own, fixed))
-        right.lines[0].set_ydata(own ** (lengths - 1))
-        right.lines[1].set_ydata(fixed ** (lengths - 1))
-        at = 1 - 1 / max(1.0, alpha * length)
-        reach = (at ** (length - 1), fixed ** (length - 1))
-        dot.set_data([length], [reach[0]])
-        said = (
-            f"At {length} tokens {reach[0]:.0%} of the reward reaches the first one; "
-            f"with one λ {reach[1]:.0%}"
+    own, fixed_one = zip(*(axis.lines[:2] for axis in (left, right)))
+
+    def by_length(alpha: float) -> list:
+        mine = 1 - 1 / (alpha * lengths).clamp(min=1)
+        for line, y in zip(own, (mine, mine ** (lengths - 1))):
+            line.set_ydata(y)
+        return [*own]
+
+    def one_for_all(fixed: float) -> list:
+        for line, y in zip(fixed_one, (fixed + 0 * lengths, fixed ** (lengths - 1))):
+            line.set_ydata(y)
+        return [*fixed_one]
+
+    def reach(alpha: float, length: int) -> float:
+        return (1 - 1 / max(1.0, alpha * length)) ** (length - 1)
+
+    def first_token(alpha: float, length: int) -> list:
+        dot.set_data([length], [reach(alpha, length)])
+        return [dot]
+
+    def said(alpha: float, fixed: float, length: int) -> list:
+        told = (
+            f"At {length} tokens {reach(alpha, length):.0%} of the reward reaches the "
+            f"first one; with one λ {fixed ** (length - 1):.0%}"
         )
-        moved = [*left.lines[:2], *right.lines[:2], dot]
-        return [*moved, draw.say(figure, said.replace("%", " %"))]
+        return [draw.say(figure, told.replace("%", " %"))]
 
     return explorer.Explorer(
         figure,
-        update,
+        [by_length, one_for_all, first_token, said],
         {
             "alpha": explorer.log_slider("α", 1.5, 0.05, 10.0),
             "fixed": explorer.slider("one λ", 0.95, 0.8, 1.0, 0.01),

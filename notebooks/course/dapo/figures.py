@@ -89,7 +89,7 @@ def room_explorer() -> explorer.Explorer:
     right.set_yticks([0, 0.2, 0.4, 0.6, 0.8])
     draw.finding(figure, "From 0.00 to 0.000: a room of 0.000, then the clip closes")
 
-    def update(p: float, epsilon_high: float) -> list:
+    def move(p: float, epsilon_high: float) -> list:
         # a hair beside p, so that no grid point sits exactly on the bound
         one = curve("dapo", 1.0, grid / (p + 1e-7), epsilon_high=epsilon_high)
         line.set_ydata(one.coefficient)
@@ -111,14 +111,14 @@ def room_explorer() -> explorer.Explorer:
     both = {"p": 0.05, "epsilon_high": 0.28}
     presets = {"a rare token": both, "a common token": both | {"p": 0.85}}
 
-    def outcome(p: float, epsilon_high: float) -> str:
+    def outcome(epsilon_high: float) -> str:
         stored = {0.2: "DAPO 0.20", 0.28: "DAPO", 0.4: "DAPO 0.40"}
         near = stakes.nearest(epsilon_high, stored)
         return stakes.ended({f"DAPO, ε_high = {near:g}": stored[near]}, rate=1e-4)
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         presets,
         stakes=outcome,
@@ -147,7 +147,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
     left.set(title=r"advantage $\hat{A}$", xlabel="response")
     left.set(ylim=(-4.5, 4.5), xlim=(0.2, 16.8), xticks=range(2, 17, 2))
 
-    def update(k: int, size: int) -> list:
+    def move(k: int, size: int) -> list:
         k = min(k, size)
         paid = (torch.arange(size) < k).double()
         values = group_relative(Scored(paid, torch.zeros(size, dtype=torch.long)))
@@ -174,7 +174,7 @@ def group_explorer(price_of: Callable) -> explorer.Explorer:
     dynamic = stakes.ended({"with it": "DAPO"}, **common, dynamic_sampling=True)
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         stakes=f"{usual[:-1]}; {dynamic.partition('). ')[2]}",
         prediction=stakes.Prediction(
@@ -232,7 +232,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
     number = len(right) + len(wrong)
     draw.caption(figure, f"{number} answers of the hasty policy and the warm start")
 
-    def update(limit: int, cache: int) -> list:
+    def move(limit: int, cache: int) -> list:
         cache = min(cache, limit)
         line.set_ydata(overlong_punishment(lengths, limit, cache))
         name.set_x(limit - 0.6)
@@ -260,7 +260,7 @@ def ramp_explorer(right: Sequence[int], wrong: Sequence[int]) -> explorer.Explor
     ramp = stakes.ended({"with L_cache = 10": "DAPO"}, **at, overlong_share=0.2)
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         stakes=f"{plain[:-1]}; {ramp.partition('). ')[2]}",
         prediction=stakes.Prediction(

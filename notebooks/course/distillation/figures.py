@@ -152,28 +152,36 @@ def teacher_explorer() -> explorer.Explorer:
         rest = torch.tensor([second, *[(1 - second) / 3] * 3]) * (1 - first)
         return torch.cat([torch.tensor([first]), rest]).double()
 
-    def update(student: float, teacher: float, other: float, k: int) -> list:
-        own, theirs = shares(student, 0.6), shares(teacher, other)
-        advantage = theirs.log() - own.log()
-        moved = distil.push(own.log(), advantage)
+    def set_bars(name: str, values: torch.Tensor) -> list:
+        for bar, value in zip(bars[name], values.tolist()):
+            bar.set_height(value)
+            if name in ("advantage", "push"):
+                bar.set_color(GOOD if value > 0 else BAD)
+        return [*bars[name]]
+
+    def own(student: float) -> list:
+        told = f"The digit's advantage acts in {student:.0%} of the draws, no more"
+        return [*set_bars("student", shares(student, 0.6)), draw.say(figure, told)]
+
+    def theirs(teacher: float, other: float) -> list:
+        return set_bars("teacher", shares(teacher, other))
+
+    def advantage(student: float, teacher: float, other: float) -> list:
+        drawn, ratio = shares(student, 0.6), shares(teacher, other).log()
+        ratio = ratio - drawn.log()
+        said.set_text(f"KL = {-(drawn * ratio).sum().item():.2f} nats")
+        return [*set_bars("advantage", ratio), said]
+
+    def push(student: float, teacher: float, other: float, k: int) -> list:
+        drawn, asked = shares(student, 0.6).log(), shares(teacher, other).log()
+        moved = distil.push(drawn, asked - drawn)
         if k < len(TOKENS):
-            moved = distil.top(own.log(), theirs.log(), k)
-        for name, values in zip(bars, (own, theirs, advantage, moved)):
-            for bar, value in zip(bars[name], values.tolist()):
-                bar.set_height(value)
-                if name in ("advantage", "push"):
-                    bar.set_color(GOOD if value > 0 else BAD)
-        kl = -(own * advantage).sum().item()
-        said.set_text(f"KL = {kl:.2f} nats")
-        title = draw.say(
-            figure, f"The digit's advantage acts in {student:.0%} of the draws, no more"
-        )
-        every = [bar for group in bars.values() for bar in group]
-        return [*every, said, title]
+            moved = distil.top(drawn, asked, k)
+        return set_bars("push", moved)
 
     return explorer.Explorer(
         figure,
-        update,
+        [own, theirs, advantage, push],
         {
             "student": explorer.slider(
                 "the student's share of a digit", 0.3, 0.01, 0.97, 0.01

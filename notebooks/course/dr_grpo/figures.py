@@ -123,7 +123,7 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
     right.legend(loc="upper left")
     draw.finding(figure, "With G = 64, GRPO weighs 1 of 10 right 1.0 times as 5 of 10")
 
-    def update(size: int) -> list:
+    def move(size: int) -> list:
         centred, divided = table[size]
         left.lines[0].set_ydata(centred)
         left.lines[1].set_ydata(divided)
@@ -140,7 +140,7 @@ def climb_explorer(pull_of: Callable) -> explorer.Explorer:
     both = {"GRPO": "GRPO", "Dr. GRPO": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {"size": size},
         stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
         prediction=stakes.Prediction(
@@ -205,35 +205,38 @@ def push_explorer() -> explorer.Explorer:
         axis.set(xlim=(0, 165), ylim=(-1.5 * top, 1.5 * top), ylabel="push on a token")
         axis.grid(False)
         axis.yaxis.set_major_locator(MaxNLocator(5))
-        axis.set_title("GRPO", color=INK)
+        axis.set_title(rf"{name}, $w = 1/(4\,|o_i|)$", color=INK)
     axes[1].set_xlabel("tokens of the four answers, side by side")
     draw.finding(figure, "GRPO: equal areas. Dr. GRPO: equal heights")
     draw.caption(figure, "numbers: sum over the answer's tokens")
 
-    def update(short: int, long: int, limit: int) -> list:
-        lengths = (short, long, short, long)
-        moved = []
-        for axis, name in zip(axes, tops):
-            place = 16.0
-            for i, n in enumerate(lengths):
-                divisor = 4 * (n if name == "GRPO" else limit)
-                push = values[name][i].item() / divisor
-                block, text = blocks[name][i], texts[name][i]
-                block.set_x(place)
-                block.set_width(n)
-                block.set_height(push)
-                above = push > 0
-                gap = 0.06 * tops[name] * (1 if above else -1)
-                text.set_position((place + n / (1 + i % 2), push + gap))
-                text.set_verticalalignment("bottom" if above else "top")
-                text.set_text(f"{n * push:+.2f}".replace("-", "−"))
-                place += n + 1
-                moved += [block, text]
-            w = r"1/(4\,|o_i|)" if name == "GRPO" else rf"1/(4 \cdot {limit})"
-            axis.set_title(f"{name}, $w = {w}$")
-            moved.append(axis.title)
+    def panel(name: str, short: int, long: int, limit: int = 0) -> list:
+        """The method's four answers, divided by their length or by the limit."""
+        place = 16.0
+        for i, n in enumerate((short, long, short, long)):
+            push = values[name][i].item() / (4 * (limit or n))
+            above = push > 0
+            gap = 0.06 * tops[name] * (1 if above else -1)
+            blocks[name][i].set(x=place, width=n, height=push)
+            texts[name][i].set(
+                position=(place + n / (1 + i % 2), push + gap),
+                verticalalignment="bottom" if above else "top",
+                text=f"{n * push:+.2f}".replace("-", "−"),
+            )
+            place += n + 1
+        return [*blocks[name], *texts[name]]
+
+    def by_length(short: int, long: int) -> list:
         said = f"A short answer's token: pushed {long / short:.1f} times as hard"
-        return [*moved, draw.say(figure, f"{said} by GRPO, alike by Dr. GRPO")]
+        title = draw.say(figure, f"{said} by GRPO, alike by Dr. GRPO")
+        return [*panel("GRPO", short, long), title]
+
+    def by_limit(short: int, long: int, limit: int) -> list:
+        return panel("Dr. GRPO", short, long, limit)
+
+    def divisor(limit: int) -> list:
+        axes[1].set_title(rf"Dr. GRPO, $w = 1/(4 \cdot {limit})$")
+        return [axes[1].title]
 
     controls = {
         "short": explorer.slider("short answers (tokens)", 8, 4, 24, 1),
@@ -243,7 +246,7 @@ def push_explorer() -> explorer.Explorer:
     both = {"divided by the length": "GRPO", "by L_max = 48": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
-        update,
+        [by_length, by_limit, divisor],
         controls,
         stakes=stakes.ended(both, rate=2e-4, updates=4),
         prediction=stakes.Prediction(
@@ -272,7 +275,7 @@ def rewards_explorer() -> explorer.Explorer:
     axes[0].set_ylabel("advantage")
     draw.finding(figure, "The sum pushes a right answer as hard as a well-formed one")
 
-    def update(right: int, formed: int, weight: float) -> list:
+    def move(right: int, formed: int, weight: float) -> list:
         place = torch.arange(8)
         parts = torch.stack(
             [place < right, (place >= right) & (place < right + formed)]
@@ -307,7 +310,7 @@ def rewards_explorer() -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {
             "right": explorer.slider("right answers of 8", 1, 1, 4, 1),
             "formed": explorer.slider("well-formed wrong ones", 3, 1, 3, 1),

@@ -46,24 +46,27 @@ def wild_token_explorer() -> explorer.Explorer:
         for axis in axes
     ]
 
-    def update(epsilon_low: float, epsilon_high: float, length: int) -> list:
-        bounds = {"epsilon_low": epsilon_low, "epsilon_high": epsilon_high}
-        at = math.exp(epsilon_high), math.exp(-epsilon_low)
-        for axis, line, edge, sign, x in zip(axes, mine, edges, signs, at):
-            line.set_ydata(alone("gmpo", length, sign, **bounds).numpy())
-            edge.set_xdata([x, x])
-            side = "above" if sign > 0 else "below"
-            axis.set_title(f"{draw.SIGNS[sign]}: clipped {side} {x:.2f}")
-        title = draw.say(
-            figure,
-            f"One token of {length} moves, and GMPO follows up to r = {at[0]:.2f}",
-        )
-        return [*mine, *edges, *(axis.title for axis in axes), title]
+    def panel(sign: int, length: int, at: float, side: str, **bounds) -> list:
+        i = signs.index(sign)
+        mine[i].set_ydata(alone("gmpo", length, sign, **bounds).numpy())
+        edges[i].set_xdata([at, at])
+        axes[i].set_title(f"{draw.SIGNS[sign]}: clipped {side} {at:.2f}")
+        return [mine[i], edges[i], axes[i].title]
+
+    def good(epsilon_high: float, length: int) -> list:
+        at = math.exp(epsilon_high)
+        told = f"One token of {length} moves, and GMPO follows up to r = {at:.2f}"
+        moved = panel(1, length, at, "above", epsilon_high=epsilon_high)
+        return [*moved, draw.say(figure, told)]
+
+    def bad(epsilon_low: float, length: int) -> list:
+        at = math.exp(-epsilon_low)
+        return panel(-1, length, at, "below", epsilon_low=epsilon_low)
 
     lengths = (1, 2, 4, 8, 16, 32, 64)
     return explorer.Explorer(
         figure,
-        update,
+        [good, bad],
         {
             "epsilon_low": explorer.log_slider("ε low (on log r)", 0.4, 0.02, 3),
             "epsilon_high": explorer.log_slider("ε high (on log r)", 0.4, 0.02, 0.9),

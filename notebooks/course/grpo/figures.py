@@ -125,7 +125,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
         for size in range(2, most + 1)
     }
 
-    def update(k: int, size: int) -> list:
+    def move(k: int, size: int) -> list:
         k = min(k, size)
         plain, scaled = tables[size][k]
         for i, bar in enumerate(bars):
@@ -156,7 +156,7 @@ def group_explorer(advantages: Callable[[int, int], tuple]) -> explorer.Explorer
     both = {"GRPO, with the std": "GRPO", "Dr. GRPO, without": "Dr. GRPO"}
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         stakes=f"{stakes.ended(both, rate=6e-4)} All have groups of 8.",
         prediction=stakes.Prediction(

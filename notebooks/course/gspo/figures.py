@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -130,16 +131,52 @@ def gspo_explorer() -> explorer.Explorer:
     """
     noise = torch.randn(2, RESPONSES, LONGEST, generator=generator(0)).double()
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 4.2), sharey=True)
-    moves = [_side(*side) for side in zip(axes, (1, -1), noise)]
+    steps, far = zip(*map(_side, axes, (1, -1)))
     axes[0].set_ylabel("share per bin")
     draw.heading(figure, axes[0], _said(1, 1), columns=2)
 
-    def update(low: float, high: float, n: int, sigma: float, fork: float) -> list:
-        moved, clipped = zip(*(move(low, high, n, sigma, fork) for move in moves))
-        grpo, gspo = (sum(shares) / 2 for shares in zip(*clipped))
-        return [*itertools.chain(*moved), draw.say(figure, _said(grpo, gspo))]
+    def drawn(sign: int, n: int, sigma: float, fork: float) -> Tensor:
+        z = noise[int(sign < 0), :, :n] * sigma
+        z[:, 0] += sign * fork
+        return z
 
-    def outcome(low: float, high: float, n: int, sigma: float, fork: float) -> str:
+    def histograms(n: int, sigma: float, fork: float) -> list:
+        for sign, patches in zip((1, -1), steps):
+            z = drawn(sign, n, sigma, fork)
+            # The eye needs no more than some thousand tokens.
+            for patch, values in zip(patches, (z[: max(32, 8192 // n)], z.mean(-1))):
+                patch.set_data(shares(values).numpy())
+        return [*itertools.chain(*steps)]
+
+    def beyond(sign: int, bound: float) -> list:
+        patch = far[int(sign < 0)]
+        patch.set_x(min(bound, sign * REACH))
+        patch.set_width(abs(sign * REACH - bound))
+        return [patch]
+
+    def clipped(sign: int, bound: float, *model: float) -> tuple[Artist, float, float]:
+        """The panel's title, and the shares of tokens and of responses in it."""
+        z, axis = drawn(sign, *model), axes[int(sign < 0)]
+        grpo = (sign * z > sign * STOP[sign]).double().mean().item()
+        gspo = (sign * z.mean(-1) > sign * bound).double().mean().item()
+        text = f"clipped: GRPO {grpo:.1%}, GSPO {gspo:.0%}"
+        axis.set_title(f"{draw.SIGNS[sign]}\n{text}")
+        return axis.title, grpo, gspo
+
+    def beyond_high(high: float) -> list:
+        return beyond(1, math.log1p(high))
+
+    def beyond_low(low: float) -> list:
+        return beyond(-1, math.log1p(-low))
+
+    def good(high: float, n: int, sigma: float, fork: float) -> list:
+        title, grpo, gspo = clipped(1, math.log1p(high), n, sigma, fork)
+        return [title, draw.say(figure, _said(grpo, gspo))]
+
+    def bad(low: float, n: int, sigma: float, fork: float) -> list:
+        return [clipped(-1, math.log1p(-low), n, sigma, fork)[0]]
+
+    def outcome(high: float) -> str:
         arms = {"GSPO, paper's ε": "GSPO 3e-4", "GRPO": "GRPO"}
         if stakes.nearest(high, (4e-4, 0.04)) == 0.04:
             arms = {"GSPO, a hundred times its ε": "GSPO 0.03", "GRPO": "GRPO"}
@@ -147,7 +184,7 @@ def gspo_explorer() -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [histograms, beyond_high, beyond_low, good, bad],
         {
             "low": explorer.log_slider("ε low (GSPO)", 3e-4, 1e-4, 0.5),
             "high": explorer.log_slider("ε high (GSPO)", 4e-4, 1e-4, 0.5),
@@ -173,12 +210,17 @@ def gspo_explorer() -> explorer.Explorer:
 
 
 def _said(grpo: float, gspo: float) -> str:
-    """The title: how much either clip leaves without a gradient."""
-    return f"GRPO's clip stops {grpo:.1%} of tokens, GSPO's {gspo:.0%} of responses"
+    """The title: how much of good answers either clip leaves without a gradient."""
+    told = f"GRPO's clip stops {grpo:.1%} of tokens, GSPO's {gspo:.0%} of responses"
+    return f"Â > 0: {told}"
 
 
-def _side(axis, sign: int, noise: Tensor):
-    """One sign's panel; returns what moves it, and the shares that are clipped."""
+STOP = {1: math.log(1.2), -1: math.log(0.8)}
+"""GRPO's bounds, as log-ratios."""
+
+
+def _side(axis, sign: int):
+    """One sign's panel; returns both histograms, and what GSPO's clip silences."""
     names = {"log r of tokens": TOKEN, "log s of responses": SEQUENCE}
     empty, edges = torch.zeros(len(EDGES) - 1), EDGES.tolist()
     steps = [
@@ -187,30 +229,12 @@ def _side(axis, sign: int, noise: Tensor):
     ]
     far = axis.axvspan(0, REACH, color=SEQUENCE, alpha=0.13, lw=0)
     far.set_label("GSPO: no gradient")
-    stop = math.log(1.2) if sign > 0 else math.log(0.8)
-    dash = METHOD_DASHES["ppo"]
-    draw.rule(axis, x=stop, colour=TOKEN, dash=dash, width=1.8, label="GRPO's bound")
+    look = {"colour": TOKEN, "dash": METHOD_DASHES["ppo"], "width": 1.8}
+    draw.rule(axis, x=STOP[sign], label="GRPO's bound", **look)
     axis.set_xscale("symlog", linthresh=1e-4, linscale=0.6)
     axis.set(xlim=(-REACH, REACH), ylim=(0, 0.42), xlabel="log-ratio")
     ticks = [-1, -0.01, 0, 0.01, 1]
     axis.set_xticks(ticks, [f"{x:g}".replace("-", "−") for x in ticks])
     axis.minorticks_off()
     axis.set_title(f"{draw.SIGNS[sign]}\nclipped: GRPO 100.0 %, GSPO 100 %")
-
-    def move(low: float, high: float, n: int, sigma: float, fork: float) -> tuple:
-        z = noise[:, :n] * sigma
-        z[:, 0] += sign * fork
-        log_s = z.mean(-1)
-        # The eye needs no more than some thousand tokens.
-        for patch, values in zip(steps, (z[: max(32, 8192 // n)], log_s)):
-            patch.set_data(shares(values).numpy())
-        bound = math.log1p(high) if sign > 0 else math.log1p(-low)
-        far.set_x(min(bound, sign * REACH))
-        far.set_width(abs(sign * REACH - bound))
-        grpo = (sign * z > sign * stop).double().mean().item()
-        gspo = (sign * log_s > sign * bound).double().mean().item()
-        text = f"clipped: GRPO {grpo:.1%}, GSPO {gspo:.0%}"
-        axis.set_title(f"{draw.SIGNS[sign]}\n{text}")
-        return [*steps, far, axis.title], (grpo, gspo)
-
-    return move
+    return steps, far

@@ -1,15 +1,18 @@
 """Sliders that move a picture while they are dragged.
 
-The figure is drawn once. `update(**values)` gives its moving artists new data and
-returns them, as for matplotlib's `FuncAnimation(blit=True)`; the rest is a saved
-background. An explorer is plain ipywidgets, so JupyterLab, VS Code and Colab show it,
-and a test can set a slider and read the image.
+The figure is drawn once. Its *moves* are functions of the controls that they name: a
+parameter is called as its control is. Each gives some artists new data and returns
+them; the rest is a saved background. So a drag calls the moves that name its control,
+and the web edition tabulates each move over the controls that it names.
+
+An explorer is plain ipywidgets, so JupyterLab, VS Code and Colab show it, and a test
+can set a slider and read the image.
 """
 
+import inspect
 import io
 import itertools
 import math
-import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -26,10 +29,6 @@ from course.kit.plots.words import plain, words
 from course.kit.stakes import Panel, Prediction
 from refimpl.validation import UserError, one_line, refuse_unknown, shown
 
-VISIBLE = 300
-"""Pixels that differ when a reader can see it: more than a number in a title."""
-
-
 CONTROLS, PICTURE = 270, 556
 """Pixels: as wide are the controls; a picture with less room goes under them.
 
@@ -43,26 +42,22 @@ class Explorer(widgets.HBox):
     `below` are widgets that stand under the controls. On a narrow page the picture goes
     under all of them.
 
-    `stakes` says, of the controls' values, how the stored runs nearest to them ended;
-    it stands under the picture. A text says instead why there are none. `prediction` is
-    asked under that, and judged when a control was moved.
+    `stakes` says, of the controls that it names, how the stored runs nearest to them
+    ended; it stands under the picture. A text says instead why there are none.
+    `prediction` is asked under that, and judged when a control was moved.
 
-    What `update` changes and does not return is drawn too, but then the whole figure
-    is drawn again, which takes several times as long.
-
-    Where the tests run the chapters (`REFIMPL_CHECK_SLIDERS`), a control that moves
-    nothing is a `ValueError`.
+    What a move changes and does not return is drawn too, but then the whole figure is
+    drawn again, which takes several times as long. Raises `UserError` if a move names
+    no control, or if no move names a control.
     """
 
-    model: str | None = None
-    """What computes the picture on a page without a kernel; where None, tables do."""
     shown: Callable[["Explorer"], None] | None = None
     """Called with every explorer that is displayed: `web.tables.keep` sets it."""
 
     def __init__(
         self,
         figure: Figure,
-        update: Callable[..., Iterable[Artist]],
+        moves: Sequence[Callable[..., Iterable[Artist]]],
         controls: Mapping[str, widgets.Widget],
         presets: Mapping[str, Mapping[str, object]] | None = None,
         below: Sequence[widgets.Widget] = (),
@@ -70,7 +65,8 @@ class Explorer(widgets.HBox):
         prediction: Prediction | None = None,
     ):
         plt.close(figure)  # the notebook would show it a second time
-        self.figure, self.update, self.controls = figure, update, dict(controls)
+        self.figure, self.moves, self.controls = figure, list(moves), dict(controls)
+        self.check_names()
         self.presets = dict(presets or {})
         self.stakes, self.prediction = stakes, prediction
         self.panel = Panel(prediction)
@@ -81,7 +77,9 @@ class Explorer(widgets.HBox):
             format="png",
             layout={"width": "100%", "margin": "0", "object_fit": "contain"},
         )
-        moving = list(update(**self.values))
+        self.drawn = self.values
+        self.moved = [list(call(move, self.drawn)) for move in self.moves]
+        moving = list(itertools.chain(*self.moved))
         figure.draw_without_rendering()  # the layout makes room for all artists
         figure.set_layout_engine("none")  # and stays as it is
         for artist in moving:
@@ -108,8 +106,12 @@ class Explorer(widgets.HBox):
             [widgets.VBox(rows, layout=column), picture],
             layout={"flex_flow": "row wrap", "align_items": "flex-start"},
         )
-        if os.environ.get("REFIMPL_CHECK_SLIDERS") and (idle := self.idle()):
-            raise ValueError(f"nothing in the picture moves with {', '.join(idle)}")
+
+    def check_names(self) -> None:
+        named = {name: None for move in self.moves for name in names(move)}
+        refuse_unknown("this explorer", named, self.controls)
+        if idle := [name for name in self.controls if name not in named]:
+            raise UserError(f"no move names {', '.join(idle)}")
 
     @property
     def values(self) -> dict:
@@ -121,14 +123,21 @@ class Explorer(widgets.HBox):
 
     def outcome(self, **values) -> str:
         """How the stored runs nearest to these values ended, or why there are none."""
-        return self.stakes if isinstance(self.stakes, str) else self.stakes(**values)
+        return (
+            self.stakes if isinstance(self.stakes, str) else call(self.stakes, values)
+        )
 
     def drag(self, _) -> None:
-        self.redraw()
+        self.redraw(every=False)
         self.panel.drag()
 
-    def redraw(self, _=None) -> None:
-        moved = sorted(self.update(**self.values), key=Artist.get_zorder)
+    def redraw(self, every: bool = True) -> None:
+        """Draw the picture; unless `every`, only what names a changed control moves."""
+        before, self.drawn = self.drawn, self.values
+        for i, move in enumerate(self.moves):
+            if every or any(self.drawn[name] != before[name] for name in names(move)):
+                self.moved[i] = list(call(move, self.drawn))
+        moved = sorted(itertools.chain(*self.moved), key=Artist.get_zorder)
         if self.figure.stale:  # something changed that is in the background
             self.draw_background()
         self.canvas.restore_region(self.background)
@@ -161,7 +170,7 @@ class Explorer(widgets.HBox):
                     f"{name} cannot be set to {shown(value)} ({one_line(error)}); it "
                     f"can be {allowed(self.controls[name])}"
                 ) from error
-        self.redraw()
+        self.redraw(every=False)
 
     def _put(self, name: str, value) -> None:
         """Set a control without drawing."""
@@ -179,22 +188,6 @@ class Explorer(widgets.HBox):
     def press(self, values: Mapping) -> None:
         self.set(**values)
         self.panel.drag()
-
-    def moves(self, name: str, value) -> bool:
-        """Whether a reader sees it when a control is set to `value`; sets it back."""
-        usual, before = self.values[name], self.pixels()
-        self.set(**{name: value})
-        changed = (self.pixels() != before).any(-1).sum() > VISIBLE
-        self.set(**{name: usual})
-        return bool(changed)
-
-    def idle(self) -> list[str]:
-        """The controls that move nothing, wherever they are set from where they are."""
-        return [
-            name
-            for name, control in self.controls.items()
-            if not any(self.moves(name, value) for value in reach(control))
-        ]
 
     def still(self) -> tuple[str, dict]:
         """The picture where no kernel runs, as base64 of a PNG; its words and width."""
@@ -227,6 +220,16 @@ class Explorer(widgets.HBox):
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(self.controls)})"
+
+
+def names(function: Callable) -> tuple[str, ...]:
+    """The controls that a move, or a strip, names."""
+    return tuple(inspect.signature(function).parameters)
+
+
+def call(function: Callable, values: Mapping):
+    """The function of the controls that it names."""
+    return function(**{name: values[name] for name in names(function)})
 
 
 WIDE = {"width": "auto", "margin": "1px 0"}

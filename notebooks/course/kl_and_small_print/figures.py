@@ -67,7 +67,7 @@ def best_policy_explorer(
     right.set_xlim(left=0)
     draw.finding(figure, "A small β buys the whole reward, a large one keeps near")
 
-    def update(beta: float) -> list:
+    def move(beta: float) -> list:
         best, reward, kl = measured(beta)
         mine.set_ydata(best.numpy())
         dot.set_data([kl], [reward])
@@ -78,7 +78,7 @@ def best_policy_explorer(
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {"beta": explorer.log_slider("β", 1.0, 0.05, 10.0)},
         stakes="No run with a KL is stored: the claims are about losses, and all of "
         "them are compared at β = 0.",
@@ -146,7 +146,7 @@ def touched_explorer() -> explorer.Explorer:
     axes[1].set_xticks(places, "".join(THREE), family="monospace")
     draw.finding(figure, "Clip-Cov, share 0.00: 00 of 18 tokens are held by a KL")
 
-    def update(rule: str, share: float) -> list:
+    def move(rule: str, share: float) -> list:
         fate, chosen = RULES[rule]
         hit = (chosen(share, batch) & live)[live].tolist()
         for group in bars:
@@ -158,7 +158,7 @@ def touched_explorer() -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {
             "rule": explorer.choice("rule", [*RULES], "the highest entropy"),
             "share": explorer.slider("share of the tokens", 0.3, 0.05, 0.3, 0.05),

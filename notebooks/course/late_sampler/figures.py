@@ -122,7 +122,7 @@ def kept_explorer() -> explorer.Explorer:
     )
     draw.caption(figure, "blue: good, red: bad answers; grey: dropped")
 
-    def update(lag: int, cap: float, kappa: float) -> list:
+    def move(lag: int, cap: float, kappa: float) -> list:
         z = few.z[lag] * mask
         rules = kept(z, mask, advantages, cap, kappa)
         for lines, label, one in zip(tokens, labels, rules):
@@ -144,7 +144,7 @@ def kept_explorer() -> explorer.Explorer:
         )
         return [*(line for lines in tokens for line in lines), *labels, title]
 
-    def outcome(lag: int, cap: float, kappa: float) -> str:
+    def outcome(kappa: float) -> str:
         delta = stakes.nearest(kappa, (0.003, 0.01, 0.03))
         ended = late.accuracy("grpo")
         shown = {"No rule": "none", f"OPSM, δ = {delta:g}": f"OPSM, {delta:g}"}
@@ -154,7 +154,7 @@ def kept_explorer() -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {
             "lag": explorer.stops(
                 "updates that the sampler lags", (0, 1, 2, 4, 8, 12, 16), 8

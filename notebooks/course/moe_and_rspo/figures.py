@@ -127,8 +127,11 @@ def shift_explorer() -> explorer.Explorer:
     title = "The further a router drifts, the less its token counts"
     draw.heading(figure, panels[0], title)
 
-    def update(drift: float, floor: float, experts: int) -> list:
+    def curve_of(floor: float, experts: int) -> list:
         mine.set_ydata(gamma_of(DRIFTS, floor, experts).numpy())
+        return [mine]
+
+    def here(drift: float, floor: float, experts: int) -> list:
         gamma = gamma_of(torch.tensor([drift]).double(), floor, experts).item()
         dot.set_data([drift], [gamma])
         left.set_title(f"γ = {gamma:.3f}")
@@ -137,11 +140,11 @@ def shift_explorer() -> explorer.Explorer:
         title = draw.say(
             figure, f"One expert drifts by {drift:g} nats: its token counts {gamma:.0%}"
         )
-        return [mine, dot, left.title, *moving, title]
+        return [dot, left.title, *moving, title]
 
     return explorer.Explorer(
         figure,
-        update,
+        [curve_of, here],
         {
             "drift": explorer.slider("drift of one expert", 0.6, 0.0, 1.5, 0.1),
             "floor": explorer.slider("floor γ_min", 0.7, 0.05, 1.0, 0.05),

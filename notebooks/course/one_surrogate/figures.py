@@ -1,8 +1,8 @@
 """Figures of chapter 11: all methods as one, gates on real tokens, the theorem."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -118,28 +118,30 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
     """
     rollout = stale.load()
     figure, axes = plt.subplots(2, 2, figsize=(draw.NARROW, 6.2))
-    first, second = (_row(*one, rollout) for one in zip(axes, (1, -1)))
-    draw.finding(figure, "Kept of the push: one-sided 100 %, yours 100 %")
     known = dict(zip(METHODS, METHODS)) | {"yours": yours}
+    rows = [Row(*one, rollout, known) for one in zip(axes, (1, -1))]
+    draw.finding(figure, "one-sided keeps 100 % of the push of these tokens")
 
-    def update(method, beside, epsilon, tau_pos, tau_neg) -> list:
-        chosen = [
-            (name, *_settings(known[name], epsilon, tau_pos, tau_neg))
-            for name in (method, beside)
-        ]
-        gates = [
-            tokens.numbers(algorithm, answers=rollout, **given)["g"]
-            for _, algorithm, given in chosen
-        ]
-        moved, kept = zip(*(row(chosen, gates) for row in (first, second)))
-        *shares, whole = map(sum, zip(*kept))
-        names = map(_named, (method, beside))
-        told = [f"{name} {x / whole * 100:.0f} %" for name, x in zip(names, shares)]
-        told = ", ".join(dict.fromkeys(told))  # a method beside itself is named once
-        title = draw.say(figure, f"Kept of the push: {told}")
-        return [*itertools.chain(*moved), title]
+    def good(method: str, epsilon: float, tau_pos: float) -> list:
+        return rows[0].draw(0, method, epsilon, tau_pos)
 
-    def outcome(method, beside, epsilon, tau_pos, tau_neg) -> str:
+    def bad(method: str, epsilon: float, tau_neg: float) -> list:
+        return rows[1].draw(0, method, epsilon, tau_neg)
+
+    def good_beside(beside: str, epsilon: float, tau_pos: float) -> list:
+        return rows[0].draw(1, beside, epsilon, tau_pos)
+
+    def bad_beside(beside: str, epsilon: float, tau_neg: float) -> list:
+        return rows[1].draw(1, beside, epsilon, tau_neg)
+
+    def said(method: str, epsilon: float, tau_pos: float, tau_neg: float) -> list:
+        taus = zip(rows, (tau_pos, tau_neg))
+        kept = sum(row.gate(method, epsilon, tau).kept for row, tau in taus)
+        share = 100 * kept / sum(row.push.sum() for row in rows)
+        told = f"{_named(method)} keeps {share:.0f} % of the push of these tokens"
+        return [draw.say(figure, told)]
+
+    def outcome(method: str, beside: str, tau_pos: float) -> str:
         stored = {
             label: arm
             for name in dict.fromkeys((method, beside))
@@ -151,7 +153,7 @@ def surrogate_explorer(yours: Algorithm) -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [good, bad, good_beside, bad_beside, said],
         {
             "method": explorer.choice("method", METHODS, "sapo"),
             "beside": explorer.choice("beside (dashed)", METHODS, "grpo"),
@@ -200,13 +202,12 @@ def _stored(name: str, tau: float) -> dict[str, str]:
     return ARMS[name]
 
 
-def _settings(method, epsilon: float, tau_pos: float, tau_neg: float):
-    """(algorithm, its hyperparameters) from the sliders."""
+def _settings(method, epsilon: float, tau: float):
+    """(algorithm, its hyperparameters) from the sliders, with τ for both signs."""
     if isinstance(method, Algorithm):
         return method, {}
     if method == "one-sided":
-        good, bad = one_sided(tau_pos), one_sided(tau_neg)
-        return from_gate(lambda r, a: torch.where(a > 0, good(r, a), bad(r, a))), {}
+        return from_gate(one_sided(tau)), {}
     both = {"epsilon_low": min(epsilon, 0.99), "epsilon_high": epsilon}
     return ALGORITHMS[method], {
         "grpo": both,
@@ -214,7 +215,7 @@ def _settings(method, epsilon: float, tau_pos: float, tau_neg: float):
         "gspo": {k: v / 100 for k, v in both.items()},
         "cispo": {"max_ratio": 1 + epsilon},
         "gmpo": both,
-        "sapo": {"tau_pos": tau_pos, "tau_neg": tau_neg},
+        "sapo": {"tau_pos": tau, "tau_neg": tau},
     }[method]
 
 
@@ -226,50 +227,72 @@ def _named(name: str) -> str:
     return ALGORITHMS[name].title if name in ALGORITHMS else name
 
 
-def _row(axes, sign: int, rollout: stale.Stale):
-    """Draw the panels of one sign; returns what moves them, and by both gates the push
-    that is kept, and all of it."""
-    left, right = axes
-    grid = torch.from_numpy(RATIOS)
-    ours = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
-    z = rollout.z[16][ours].double().numpy()
-    weight = rollout.advantages.abs()[:, None] * rollout.mask
-    weight = (weight / rollout.mask.sum(-1, keepdim=True))[ours].double().numpy()
-    push = weight * np.exp(z)
-    place = np.clip(z, -1.2, 1.2)
-    middle = (EDGES[1:] + EDGES[:-1]) / 2
-    every, _ = np.histogram(place, EDGES)
-    right.stairs(every, EDGES, fill=True, color="#E3E3DF")
-    lines, steps = [], []
-    for dash, width in (("-", 2.6), ("--", 2.2)):
-        lines += left.plot(RATIOS, RATIOS, dash, lw=width)
-        steps += right.plot(middle, every, dash, lw=width, drawstyle="steps-mid")
-    draw.rule(left, x=1)
-    draw.rule(right, x=0)
-    left.set(title=f"{draw.SIGNS[sign]}: gate $g$", xlabel="ratio $r$")
-    left.set(xlim=(0, 3), ylim=(-0.06, 1.75), yticks=(0, 0.5, 1))
-    right.set(title=f"{draw.SIGNS[sign]}: {len(z)} tokens", xlabel="$\\log r$")
-    right.set(yscale="log", ylim=(0.4, 900))
-    draw.plain_ticks(right.yaxis, (1, 10, 100))
-    at = {"x": 0.04, "va": "top", "transform": left.transAxes}
-    left.text(y=0.98, s="push kept", **at)
-    shares = [left.text(y=y, s="", weight="bold", **at) for y in (0.87, 0.77)]
+class Gate(NamedTuple):
+    """A method's gate over `RATIOS`, of a sign's tokens in bins, and what it keeps."""
 
-    def move(chosen, gates) -> tuple[list, list]:
-        left_over = []
-        for i, ((name, algorithm, given), g) in enumerate(zip(chosen, gates)):
-            wide = name != "sapo" or given["tau_pos"] < 4
-            shade = style.look(name)[0] if wide else style.SAPO_NARROW[0]
-            kept = g[ours].numpy().clip(0, 1)
-            one = curve(algorithm, sign, grid, **given)
-            lines[i].set_ydata(one.gate.numpy())
-            counts, _ = np.histogram(place, EDGES, weights=kept)
-            steps[i].set_ydata(np.maximum(counts, 1e-3))
-            for artist in (lines[i], steps[i], shares[i]):
-                artist.set_color(shade)
-            left_over.append((push * kept).sum())
-            share = 100 * left_over[-1] / push.sum()
-            shares[i].set_text(f"{share:\u2007>3.0f} %  {_named(name)}")
-        return [*lines, *steps, *shares], [*left_over, push.sum()]
+    curve: np.ndarray
+    counts: np.ndarray
+    kept: float
 
-    return move
+
+class Row:
+    """The panels of one sign: gates left, what they keep of the stale tokens right."""
+
+    def __init__(self, axes, sign: int, rollout: stale.Stale, known: Mapping):
+        self.sign, self.rollout, self.known = sign, rollout, known
+        self.ours = (rollout.advantages.sign() == sign)[:, None] & rollout.mask.bool()
+        z = rollout.z[16][self.ours].double().numpy()
+        weight = rollout.advantages.abs()[:, None] * rollout.mask
+        weight = weight / rollout.mask.sum(-1, keepdim=True)
+        self.push = weight[self.ours].double().numpy() * np.exp(z)
+        self.place = np.clip(z, -1.2, 1.2)
+        self.known_gates: dict[tuple, Gate] = {}
+        self.panels(*axes)
+
+    def panels(self, left, right) -> None:
+        middle = (EDGES[1:] + EDGES[:-1]) / 2
+        every, _ = np.histogram(self.place, EDGES)
+        right.stairs(every, EDGES, fill=True, color="#E3E3DF")
+        self.lines, self.steps = [], []
+        for dash, width in (("-", 2.6), ("--", 2.2)):
+            self.lines += left.plot(RATIOS, RATIOS, dash, lw=width)
+            look = {"lw": width, "drawstyle": "steps-mid"}
+            self.steps += right.plot(middle, every, dash, **look)
+        draw.rule(left, x=1)
+        draw.rule(right, x=0)
+        name = draw.SIGNS[self.sign]
+        left.set(title=f"{name}: gate $g$", xlabel="ratio $r$")
+        left.set(xlim=(0, 3), ylim=(-0.06, 1.75), yticks=(0, 0.5, 1))
+        right.set(title=f"{name}: {len(self.place)} tokens", xlabel="$\\log r$")
+        right.set(yscale="log", ylim=(0.4, 900))
+        draw.plain_ticks(right.yaxis, (1, 10, 100))
+        at = {"x": 0.04, "va": "top", "transform": left.transAxes}
+        left.text(y=0.98, s="push kept", **at)
+        self.shares = [left.text(y=y, s="", weight="bold", **at) for y in (0.87, 0.77)]
+
+    def gate(self, name: str, epsilon: float, tau: float) -> Gate:
+        """Remembered under what the method looks at."""
+        warm = name in ("sapo", "one-sided")
+        key = (name, tau if warm else None, None if warm else epsilon)
+        if key not in self.known_gates:
+            algorithm, given = _settings(self.known[name], epsilon, tau)
+            g = tokens.numbers(algorithm, answers=self.rollout, **given)["g"]
+            g = g[self.ours].numpy().clip(0, 1)
+            one = curve(algorithm, self.sign, torch.from_numpy(RATIOS), **given)
+            counts, _ = np.histogram(self.place, EDGES, weights=g)
+            kept = float((self.push * g).sum())
+            self.known_gates[key] = Gate(one.gate.numpy(), counts, kept)
+        return self.known_gates[key]
+
+    def draw(self, i: int, name: str, epsilon: float, tau: float) -> list:
+        """The method's gate, or that of the one beside it; returns what moves."""
+        gate = self.gate(name, epsilon, tau)
+        wide = name != "sapo" or tau < 4
+        moved = [self.lines[i], self.steps[i], self.shares[i]]
+        for artist in moved:
+            artist.set_color(style.look(name)[0] if wide else style.SAPO_NARROW[0])
+        self.lines[i].set_ydata(gate.curve)
+        self.steps[i].set_ydata(np.maximum(gate.counts, 1e-3))
+        share = 100 * gate.kept / self.push.sum()
+        self.shares[i].set_text(f"{share:\u2007>3.0f} %  {_named(name)}")
+        return moved

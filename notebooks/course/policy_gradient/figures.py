@@ -88,7 +88,7 @@ def baseline_explorer(
     right.set(xlabel="push on 'careful' from one draw", xlim=(-1.1, 1.6))
     right.set_ylim(2.6, -0.9)
 
-    def update(b: float) -> list:
+    def move(b: float) -> list:
         here.set_data([b], [noise[draw.nearest(grid, b)]])
         for dot, x in zip(dots, pushes(b)):
             dot.set_xdata([x])
@@ -99,7 +99,7 @@ def baseline_explorer(
     controls = {"b": explorer.slider("baseline b", 0.0, -1.0, 2.0, 0.025)}
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         stakes="This noise is exact, so no run is needed.",
         prediction=stakes.Prediction(
@@ -193,7 +193,7 @@ def wear_explorer(
         draw.rule(axis, width=1.6, **side)
     right.legend(loc="lower right", fontsize=10, frameon=True, edgecolor="none")
 
-    def update(k: int) -> list:
+    def move(k: int) -> list:
         z = zs[updates.index(k)]
         for bar, count in zip(bars, counts[updates.index(k)]):
             bar.set_height(count)
@@ -214,7 +214,7 @@ def wear_explorer(
     controls = {"k": explorer.stops("updates on this rollout", updates, 2)}
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         stakes=outcome,
         prediction=stakes.Prediction(

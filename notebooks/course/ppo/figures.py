@@ -149,31 +149,36 @@ def clip_explorer() -> explorer.Explorer:
     title = "Only one bound acts for each sign of the advantage"
     figure = curves(named(1.0), title=title)
     figure.set_size_inches(8, 4.6)  # all four panels fit on a phone, in a column
-    signs = (1, -1, 1, -1)  # of the panels: objectives above, coefficients below
     rules = [axis.axvline(1, color=GREY, lw=0.8) for axis in figure.axes]
     for axis in figure.axes[:2]:
         axis.set(ylim=(-4.2, 4.2), yticks=[-4, -2, 0, 2, 4])
 
-    def update(epsilon_low: float, epsilon_high: float, size: float) -> list:
-        drawn = named(size, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
-        moved = []
-        for i, (axis, sign) in enumerate(zip(figure.axes, signs)):
-            for line, one in zip(axis.lines, drawn.values()):
-                y = one[sign].coefficient if i > 1 else one[sign].objective
-                line.set_ydata(y.numpy())
-                moved.append(line)
-            rules[i].set_xdata([1 + epsilon_high if sign > 0 else 1 - epsilon_low] * 2)
-        good, bad = figure.axes[:2]
-        good.set_title(f"Â > 0: no gradient above {1 + epsilon_high:.2f}")
-        bad.set_title(f"Â < 0: no gradient below {1 - epsilon_low:.2f}")
-        title = draw.say(
-            figure,
-            f"The clip stops a good token once it is {1 + epsilon_high:.2f} times as "
-            "likely",
-        )
-        return [*moved, *rules, good.title, bad.title, title]
+    def side(sign: int, size: float, at: float, words: str, **bounds) -> list:
+        """A sign's objective, above, and its coefficient, below."""
+        objective, coefficient = figure.axes[sign < 0 :: 2]
+        for name, one in named(size, **bounds).items():
+            i = name != "unclipped"
+            objective.lines[i].set_ydata(one[sign].objective.numpy())
+            coefficient.lines[i].set_ydata(one[sign].coefficient.numpy())
+        for rule in rules[sign < 0 :: 2]:
+            rule.set_xdata([at, at])
+        objective.set_title(f"{words} {at:.2f}")
+        lines = [*objective.lines[:2], *coefficient.lines[:2]]
+        return [*lines, *rules[sign < 0 :: 2], objective.title]
 
-    def outcome(epsilon_low: float, epsilon_high: float, size: float) -> str:
+    def good(epsilon_high: float, size: float) -> list:
+        words = "Â > 0: no gradient above"
+        return side(1, size, 1 + epsilon_high, words, epsilon_high=epsilon_high)
+
+    def bad(epsilon_low: float, size: float) -> list:
+        words = "Â < 0: no gradient below"
+        return side(-1, size, 1 - epsilon_low, words, epsilon_low=epsilon_low)
+
+    def said(epsilon_high: float) -> list:
+        told = f"The clip stops a good token once it is {1 + epsilon_high:.2f} times"
+        return [draw.say(figure, f"{told} as likely")]
+
+    def outcome(epsilon_high: float) -> str:
         narrow = stakes.nearest(1 + epsilon_high, (1.2, 1.49)) == 1.2
         label = f"GRPO with the clip {'0.80 to 1.20' if narrow else '0.67 to 1.49'}"
         arm = "GRPO" if narrow else "GRPO (0.67, 1.49)"
@@ -186,7 +191,7 @@ def clip_explorer() -> explorer.Explorer:
     }
     return explorer.Explorer(
         figure,
-        update,
+        [good, bad, said],
         controls,
         stakes=outcome,
         prediction=stakes.Prediction(
@@ -241,7 +246,7 @@ def ratio_explorer(
         figure, "Ratios go far beyond the bounds, and without the clip further"
     )
 
-    def update(updates: int) -> list:
+    def move(updates: int) -> list:
         for i, (sign, *_) in enumerate(signs):
             stairs[2 * i].set_data(held[i][updates])
             stairs[2 * i + 1].set_data(wild[i][updates])
@@ -264,7 +269,7 @@ def ratio_explorer(
     both = {"with PPO's clip": "PPO", "with a cap of 5 in its place": "CISPO 5"}
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         controls,
         stakes=stakes.ended(both, rate=6e-4),
         prediction=stakes.Prediction(

@@ -92,29 +92,37 @@ def room_explorer() -> explorer.Explorer:
     draw.row_labels(axes[0], METHODS)
     draw.finding(figure, "Where a token keeps its gradient; black: where it was")
 
-    def update(before: float, epsilon: float, delta: float, kl: float) -> list:
-        ratio = {"epsilon_low": min(epsilon, 1.0), "epsilon_high": epsilon}
-        given = {
-            "grpo": ratio,
-            "glm5": ratio,
-            "dppo_tv": {"delta_low": delta, "delta_high": delta},
-            "dppo_kl": {"delta_low": kl, "delta_high": kl},
-            "ipo": {"delta": delta},
-        }
+    def rows(before: float, **given: dict) -> list:
+        """The bars of these methods, each with its own bounds."""
+        moved = []
         for (name, sign), bar in bars.items():
-            method = METHODS[name]
-            open_ = kept(method, sign, before, **given[method])
-            row = float([*METHODS].index(name))
-            bar.set_ydata(torch.where(open_, row, torch.nan).numpy())
+            if (method := METHODS[name]) in given:
+                open_ = kept(method, sign, before, **given[method])
+                row = float([*METHODS].index(name))
+                bar.set_ydata(torch.where(open_, row, torch.nan).numpy())
+                moved.append(bar)
+        return moved
+
+    def by_ratio(before: float, epsilon: float) -> list:
+        ratio = {"epsilon_low": min(epsilon, 1.0), "epsilon_high": epsilon}
+        return rows(before, grpo=ratio, glm5=ratio)
+
+    def by_difference(before: float, delta: float) -> list:
+        both = {"delta_low": delta, "delta_high": delta}
+        end = min(1, before + delta)
+        told = f"A good token of {before:g} may rise to {end:.2g} under DPPO-TV"
+        moved = rows(before, dppo_tv=both, ipo={"delta": delta})
+        return [*moved, draw.say(figure, told)]
+
+    def by_kl(before: float, kl: float) -> list:
+        return rows(before, dppo_kl={"delta_low": kl, "delta_high": kl})
+
+    def start(before: float) -> list:
         for rule in rules:
             rule.set_xdata([before, before])
-        end = min(1, before + delta)
-        title = draw.say(
-            figure, f"A good token of {before:g} may rise to {end:.2g} under DPPO-TV"
-        )
-        return [*bars.values(), *rules, title]
+        return rules
 
-    def outcome(before: float, epsilon: float, delta: float, kl: float) -> str:
+    def outcome(delta: float) -> str:
         stored = stakes.nearest(delta, (0.1, 0.2, 1.0))
         label = {
             f"DPPO-TV, δ = {stored:g}, weights 3 rollouts late": f"DPPO-TV {stored:g}"
@@ -124,7 +132,7 @@ def room_explorer() -> explorer.Explorer:
     rare, even, sure = 0.001, 0.5, 0.99
     return explorer.Explorer(
         figure,
-        update,
+        [by_ratio, by_difference, by_kl, start],
         {
             "before": explorer.stops("probability when sampled", STOPS, even),
             "epsilon": explorer.slider("ε of the ratio", 0.2, 0.05, 0.9, 0.05),

@@ -78,7 +78,7 @@ def memory_explorer(config) -> explorer.Explorer:
         axis.grid(axis="y", visible=False)
     draw.finding(figure, "000.00 GB in all: more than the 80 GB of one large card")
 
-    def update(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
+    def move(r, prompt_length, max_new_tokens, group_size, micro_batch_size):
         sizes = memory(
             config,
             r=None if r == "full" else int(r),
@@ -100,7 +100,7 @@ def memory_explorer(config) -> explorer.Explorer:
     trained += [(f"a LoRA of rank {r}", str(r)) for r in (1, 4, 16, 64)]
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {
             "r": explorer.choice("trained", trained, "full"),
             "prompt_length": explorer.stops("prompt (tokens)", powers[3:], 32),

@@ -1,8 +1,9 @@
 """SAPO's gate in the reader's hand: what it does to a stale rollout, and to a policy.
 
-The dots are those of the animation: tokens of `stale.load()` after k updates, each at
-its gate and as large as its push. Two bars count what the gate keeps of the push of the
-tokens that moved on and of those that came back; a button trains with the gate.
+The dots are tokens of `stale.load()` after k updates, each at its ratio, at a random
+height between 0 and 1: so the part of them that lies under the gate's curve is the part
+of their push that passes. What is above is pale. Two bars count the push that the gate
+keeps of the tokens that moved on and of those that came back; a button trains with it.
 """
 
 import functools
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -37,9 +39,17 @@ GRID = torch.cat([torch.linspace(0.005, LIMIT + 0.08, 400), torch.tensor([0.8, 1
 GRID = torch.cat([GRID, torch.tensor([0.7999, 1.2001, 0.9999])]).sort().values.double()
 CUT, FAINT, QUIET = "#C9CDD1", "#E6E8EA", "#6B747C"
 SHADES = 8
+SIZES = {0.03: 2.8, 0.06: 4.2, math.inf: 6.0}
+"""Up to which push a token's dot is so wide, in points."""
+MINE = LOOKS["yours"][0]
 GATES = ("SAPO", "one-sided")
 PARTS = ("moving on", "coming back")
+VEIL = slice(None, None, 3)
 ROLLOUTS, KEPT = 6, 3
+TAKEN = (0, 1, 2, 4, 7, 11, 16)
+"""Updates after which the tokens are shown."""
+TAUS = (0.1, 0.2, 0.5, 1.0, 1.05, 1.5, 2.0, 2.5, 3.0, 3.5)
+TAUS += (4.0, 4.3, 5.0, 6.0, 7.0, 8.8, 12.0, 17.6, 30.0, 100.0)
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,8 @@ class Tokens:
         jitter = torch.rand(2, self.ratio.shape[1], generator=generator) - 0.5
         self.x = (self.ratio + 0.08 * jitter[0]).clamp(max=LIMIT)
         self.lift = 0.16 * jitter[1]
+        self.seen = torch.arange(len(self.lift)) % 2 == 0  # half of them are drawn
+        self.remembered: dict = {}
 
     def gates(self, method, k: int, **settings) -> tuple[Tensor, Tensor]:
         """g over `GRID`, and of every token after k updates, from the real loss."""
@@ -150,6 +162,15 @@ class Tokens:
         return curve(method, self.sign, every, **settings).gate.split(
             [len(GRID), self.ratio.shape[1]]
         )
+
+    def of(self, gate: "Gate", k: int) -> tuple[Tensor, Tensor]:
+        """`gates` of this one; remembered under the temperature of this sign."""
+        tau = gate.tau_pos if self.sign > 0 else gate.tau_neg
+        key = gate.kind, tau, k
+        if key not in self.remembered:
+            method, settings = replace(gate, tau_pos=tau, tau_neg=tau).method()
+            self.remembered[key] = self.gates(method, k, **settings)
+        return self.remembered[key]
 
     def pushes(self, k: int, g: Tensor | float = 1.0) -> Tensor:
         """Σ g · push of the tokens that moved on, and of those that came back."""
@@ -233,12 +254,15 @@ class Picture:
             colour, dash = LOOKS[name]
             g, _ = tokens.gates(name, 0)
             draw.line(axis, GRID, g, colour, dash, lw=1.6)
-        (line,) = axis.plot(GRID, GRID, linewidth=2.6, zorder=4)
-        dots = axis.scatter(*[tokens.x[0]] * 2, linewidths=0, zorder=3, marker=(12, 0))
-        return {"line": line, "dots": dots, "tokens": tokens}
+        (line,) = axis.plot(GRID, GRID, color=MINE, linewidth=2.6, zorder=4)
+        look = {"color": GOOD if good else BAD, "mew": 0, "zorder": 2.1}
+        dots = [axis.plot([], [], "o", ms=size, **look)[0] for size in SIZES.values()]
+        veil = axis.fill_between([0, 1], 0, 1, color="white", alpha=0.8, lw=0)
+        veil.set_zorder(2.2)
+        return {"line": line, "dots": dots, "veil": veil, "tokens": tokens}
 
     def legend(self):
-        """The names of the three gates; the reader's own is a text that moves."""
+        """The names of the three gates; that of the reader's own moves."""
         axis = self.figure.add_axes((0.02, 0.9, 0.3, 0.03))
         axis.axis("off")
         # Not seen, as those of the bars: for the picture's words.
@@ -252,8 +276,9 @@ class Picture:
             self.stroke(axis, x, colour, dash, 1.8)
             self.text(axis, x + 0.045, 0.915, label, color=colour)
             x += wide
-        name = self.text(axis, x + 0.045, 0.915, "", weight="bold")
-        return self.stroke(axis, x, INK, "-", 2.6), name
+        name = self.text(axis, x + 0.045, 0.915, "", weight="bold", color=MINE)
+        self.stroke(axis, x, MINE, "-", 2.6)
+        return name
 
     def stroke(self, axis, x: float, colour: str, dash: Dash, width: float):
         (line,) = axis.plot(
@@ -270,7 +295,7 @@ class Picture:
         axis.axis("off")
         axis.set_ylabel(f"the share of the push {part} that the gate keeps")
         axis.barh(0.5, 1, 1, color=FAINT)
-        (fill,) = axis.barh(0.5, 0, 1)
+        (fill,) = axis.barh(0.5, 0, 1, color=MINE)
         marks = [
             axis.plot([0, 0], [-0.15, 1.15], color=LOOKS[name][0], clip_on=False)[0]
             for name in ("grpo", "sapo")
@@ -281,7 +306,7 @@ class Picture:
         else:
             told = "marks: GRPO's clip, SAPO as published"
             self.text(axis, 0.545, 0.52, told, fontsize=10)
-        look = {"fontsize": 26, "weight": "bold", "ha": "right"}
+        look = {"fontsize": 26, "weight": "bold", "ha": "right", "color": MINE}
         return {
             "fill": fill,
             "marks": marks,
@@ -331,34 +356,52 @@ class Picture:
             return self.own
         return Gate(gate, tau_pos, tau_neg)
 
-    def update(self, tau_pos: float, tau_neg: float, gate: str, k: int) -> list:
-        """Everything that moves, at these values."""
-        gate = self.chosen(gate, tau_pos, tau_neg)
-        colour, dash = gate.look
-        method, settings = gate.method()
-        moved, mine = [], []
+    @property
+    def moves(self) -> list[Callable]:
+        return [self.drift, self.good, self.bad, self.bars_of, self.runs]
+
+    def drift(self, k: int) -> list:
+        """The tokens, and what the known gates keep of them."""
+        moved = []
         for column in self.columns:
-            tokens, line, dots = column["tokens"], column["line"], column["dots"]
-            heights, g = tokens.gates(method, k, **settings)
-            mine.append(g)
-            line.set(ydata=heights.numpy(), color=colour, linestyle=dash)
-            dots.set_offsets(torch.stack([tokens.x[k], g + tokens.lift], -1).numpy())
-            dots.set_sizes((420 * tokens.push[k]).clamp(max=180).numpy())
-            dots.set_facecolor(colours(tokens.sign, g).numpy())
-            moved += [dots, line]
-        stroke, name = self.name
-        stroke.set(color=colour, linestyle=dash)
-        name.set(text=str(gate), color=colour)
-        shares = [self.known[k], kept(self.tokens, k, mine)]
+            tokens, low = column["tokens"], 0.0
+            for high, dots in zip(SIZES, column["dots"]):
+                of = (tokens.push[k] >= low) & (tokens.push[k] < high) & tokens.seen
+                dots.set_data(tokens.x[k][of], 0.5 + tokens.lift[of] / 0.16)
+                moved, low = [*moved, dots], high
         for i, bar in enumerate(self.bars):
-            for mark, share in zip(bar["marks"], shares[0]):
+            for mark, share in zip(bar["marks"], self.known[k]):
                 mark.set_xdata([share[i]] * 2)
-            share = shares[1][i]
-            bar["fill"].set(width=0 if math.isnan(share) else share, color=colour)
-            bar["text"].set(text=percent(share), color=colour)
-            moved += [bar["fill"], *bar["marks"], bar["text"]]
-        self.title.set_text(finding(gate, shares[1]))
-        return [*moved, self.title, stroke, name, *self.survive(gate)]
+            moved += bar["marks"]
+        return moved
+
+    def good(self, tau_pos: float, gate: str) -> list:
+        return self.side(self.columns[0], self.chosen(gate, tau_pos, tau_pos))
+
+    def bad(self, tau_neg: float, gate: str) -> list:
+        return self.side(self.columns[1], self.chosen(gate, tau_neg, tau_neg))
+
+    def side(self, column: dict, gate: Gate) -> list:
+        """A sign's gate, which looks at its own temperature alone."""
+        line, veil = column["line"], column["veil"]
+        heights = column["tokens"].of(gate, 0)[0].numpy()
+        line.set_ydata(heights)
+        x, below = GRID.numpy()[VEIL], heights[VEIL]
+        above = np.maximum(below, 1.0)
+        veil.set_verts([[*zip(x, below), *zip(x[::-1], above[::-1])]])
+        return [veil, line]
+
+    def bars_of(self, tau_pos: float, tau_neg: float, gate: str, k: int) -> list:
+        """What this gate keeps, and its name."""
+        gate = self.chosen(gate, tau_pos, tau_neg)
+        shares = kept(self.tokens, k, [one.of(gate, k)[1] for one in self.tokens])
+        moved = []
+        for bar, share in zip(self.bars, shares):
+            bar["fill"].set(width=0 if math.isnan(share) else share)
+            bar["text"].set(text=percent(share))
+            moved += [bar["fill"], bar["text"]]
+        self.title.set_text(finding(gate, shares))
+        return [*moved, self.title]
 
     def known_gates(self, k: int) -> list[list[float]]:
         """What GRPO's clip and SAPO as published keep after k updates."""
@@ -367,8 +410,10 @@ class Picture:
             for name in ("grpo", "sapo")
         ]
 
-    def survive(self, gate: Gate) -> list:
-        """The nearest stored runs, and the reader's own."""
+    def runs(self, tau_pos: float, tau_neg: float, gate: str) -> list:
+        """The gate's name, the nearest stored runs, and the reader's own."""
+        gate = self.chosen(gate, tau_pos, tau_neg)
+        self.name.set(text=str(gate))
         arm = nearest(gate)
         setting, stored = STORED[arm]
         count, (middle, low, high) = rewards(arm, setting)
@@ -390,7 +435,7 @@ class Picture:
                 tip.set(text=f" {mine}", color=mine.look[0])
                 tip.set_position((len(values) * 1.04, values[-1]))
         moved = [parts[name] for name in ("band", "grpo", "middle", "name")]
-        return [*moved, *parts["mine"], *parts["tips"]]
+        return [self.name, *moved, *parts["mine"], *parts["tips"]]
 
 
 def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
@@ -427,8 +472,6 @@ def first_rollouts(gate: Gate, seed: int, hook: Callable) -> list[float]:
 class Play(explorer.Explorer):
     """The picture with its sliders, and a button that trains with the gate."""
 
-    model = "sapo"  # a page computes the gate: two temperatures are no table
-
     def __init__(self, picture: Picture):
         self.picture = picture
         label = f"train {ROLLOUTS} rollouts with this gate"
@@ -440,14 +483,15 @@ class Play(explorer.Explorer):
         self.say("K = 16, learning rate 6e-4. It takes about ten seconds.")
         own = picture.own
         gates = (*GATES, own.kind) if own else GATES
+        every = [(f"{tau:g}", tau) for tau in TAUS]
         super().__init__(
             picture.figure,
-            picture.update,
+            picture.moves,
             {
-                "tau_pos": explorer.log_slider("τ_pos, for Â > 0", 1.0, 0.1, 100),
-                "tau_neg": explorer.log_slider("τ_neg, for Â < 0", 1.05, 0.1, 100),
+                "tau_pos": explorer.stops("τ_pos, for Â > 0", every, 1.0),
+                "tau_neg": explorer.stops("τ_neg, for Â < 0", every, 1.05),
                 "gate": explorer.choice("gate", gates, own.kind if own else "SAPO"),
-                "k": explorer.slider("updates taken, k", 16, 0, 16, 1),
+                "k": explorer.stops("updates taken, k", TAKEN, 16),
             },
             {
                 "paper (1.0, 1.05)": preset(1.0, 1.05),

@@ -138,10 +138,13 @@ def newer_explorer() -> explorer.Explorer:
     right.legend(loc="upper left")
     draw.finding(figure, "A good token may rise to r = 1.20 (GRPO), 1.50 (DPPO)")
 
-    def update(old: float, bound: float, k: float, rate: float) -> list:
-        kernel = {"k_pos": k, "k_neg": k, "lambda_pos": rate, "lambda_neg": rate}
-        vespo.set_ydata(coefficient(ALGORITHMS["vespo"], ratio, old, **kernel))
+    def kernel(k: float, rate: float) -> list:
+        given = {"k_pos": k, "k_neg": k, "lambda_pos": rate, "lambda_neg": rate}
+        vespo.set_ydata(coefficient(ALGORITHMS["vespo"], ratio, **given))
         left.set_title(f"VESPO: its peak is at r = {k / rate:.2f}")
+        return [vespo, left.title]
+
+    def bounded(old: float, bound: float) -> list:
         bounds = {"delta_low": bound, "delta_high": bound}
         y = coefficient(ALGORITHMS["dppo_tv"], ratio, old, **bounds)
         for line, values in ((grpo, fixed), (dppo, y)):  # there is no p above 1
@@ -149,16 +152,16 @@ def newer_explorer() -> explorer.Explorer:
         ends = [min(top, 1 / old) for top in (1.2, 1 + bound / old)]
         told = "A good token may rise to r = {:.2f} (GRPO), {:.2f} (DPPO)"
         title = draw.say(figure, told.format(*ends))
-        return [vespo, grpo, dppo, left.title, title]
+        return [grpo, dppo, title]
 
-    def outcome(old: float, bound: float, k: float, rate: float) -> str:
+    def outcome(bound: float) -> str:
         near = stakes.nearest(bound, (0.1, 0.2))
         arms = {f"DPPO-TV, δ = {near:g}": f"DPPO-TV {near:g}", "GRPO": "GRPO"}
         return stakes.ended(arms, rate=2e-4, updates=4)
 
     return explorer.Explorer(
         figure,
-        update,
+        [kernel, bounded],
         {
             "old": explorer.slider("π_old of the token", 0.3, 0.02, 0.98, 0.02),
             "bound": explorer.slider("DPPO's bound δ", 0.2, 0.02, 0.6, 0.02),

@@ -71,7 +71,7 @@ def divisor_explorer() -> explorer.Explorer:
     draw.legend_outside(figure, axes[0], 2, "lower")
     draw.finding(figure, "A caller's own tokens weigh 100 % of what they should")
 
-    def update(calls: int, observed: int, direct: int) -> list:
+    def move(calls: int, observed: int, direct: int) -> list:
         own, width = 6 * calls + 4, 7 * 12 + 4
         span = own + calls * observed
         steps = torch.arange(max(width, span))
@@ -96,7 +96,7 @@ def divisor_explorer() -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {
             "calls": explorer.slider("calls in the first answer", 3, 1, 6, 1),
             "observed": explorer.slider("tokens of each tool answer", 4, 0, 12, 1),

@@ -50,7 +50,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
     prompts = [right.text(0, y, "", color="#555555", **place) for y in heights]
     answers = [right.text(0.31, y, "", **place) for y in heights]
 
-    def update(temperature: float, terms: int) -> list:
+    def move(temperature: float, terms: int) -> list:
         surveys = table[terms]
         for line, name in zip(lines, looks):
             line.set_ydata([part_of(s, name) for s in surveys.values()])
@@ -70,7 +70,7 @@ def temperature_explorer(table: dict) -> explorer.Explorer:
 
     return explorer.Explorer(
         figure,
-        update,
+        [move],
         {
             "temperature": explorer.stops("temperature", grid, 1.0),
             "terms": explorer.stops("terms in the sum", list(table), 3),

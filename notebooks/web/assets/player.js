@@ -2,16 +2,11 @@
  *
  * A page has <figure class="explorer" data-explorer="ID"> with a still in it, and a
  * script that calls explorer("ID", bundle). What a bundle holds is written down in
- * notebooks/web/tables.py. A bundle with a `model` is computed in the page by
- * explorer.models[bundle.model.name].
+ * notebooks/web/tables.py: drawings in SVG, and which of them belongs to which stops.
  */
 "use strict";
 
 (() => {
-const STEP = 1 / 20; // of a pixel
-const GAP = -32768; // the line is interrupted
-const SANS = '"DejaVu Sans", Verdana, "Bitstream Vera Sans", sans-serif';
-const MONO = '"DejaVu Sans Mono", Menlo, Consolas, monospace';
 const SAID_AFTER = 400; // ms without a movement
 const NARROW = matchMedia("(max-width: 600px)");
 const LEAST = 0.6; // of a panel: its letters of 10 points are then 9 pixels high
@@ -19,189 +14,17 @@ const WHOLE = 0.655; // and those of 9 points in a picture that is not cut
 const TALLEST = 0.66; // of the screen: the rest is for the controls
 const APART = 6;
 const LONG = 18; // letters of a choice that half a phone cannot show
-const MOVE = 1, LINE = 2, QUADRATIC = 3, CUBIC = 4, CLOSE = 79;
-
-/* Decoding */
 
 async function unpacked(base64) {
   const packed = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(plain).arrayBuffer());
-  const end = 4 + new DataView(bytes.buffer).getUint32(0, true);
-  const words = JSON.parse(new TextDecoder().decode(bytes.subarray(4, end)));
-  const count = (bytes.length - end) / 2;
-  const numbers = new Int16Array(count);
-  for (let i = 0; i < count; i++) numbers[i] = bytes[end + i] | (bytes[end + count + i] << 8);
-  return { words, numbers };
+  return new Response(plain).json();
 }
 
-function segment(numbers, [at, count, mode, width]) {
-  const own = numbers.slice(at, at + count);
-  if (mode & 1) for (let i = 1; i < count; i++) own[i] += own[i - 1];
-  if (mode & 2) for (let i = width; i < count; i++) own[i] += own[i - width];
-  return own;
-}
-
-/* A channel: which of its states belongs to the controls' stops, and the states. */
-function channel(held, counts, { words, numbers }) {
-  const tables = held.tables.map(([sliders, place]) => ({
-    sliders,
-    numbers: place && segment(numbers, place),
-  }));
-  const index = (controls, stops) =>
-    controls.reduce((place, i) => place * counts[i] + stops[i], 0);
-  const find = (stops) => {
-    const table = tables[index(held.menus, stops)];
-    return table.numbers ? table.numbers[index(table.sliders, stops)] : 0;
-  };
-  if (held.words) {
-    const states = [...segment(numbers, held.words)].map((i) => words[i]);
-    return (stops) => states[find(stops)];
-  }
-  const every = segment(numbers, held.numbers);
-  const pixels = Float32Array.from(every, (n) => (n === GAP ? NaN : n * STEP));
-  if (typeof held.length === "number") {
-    return (stops) => {
-      const at = find(stops) * held.length;
-      return pixels.subarray(at, at + held.length);
-    };
-  }
-  const ends = [0];
-  for (const n of segment(numbers, held.length)) ends.push(ends[ends.length - 1] + n);
-  return (stops) => {
-    const i = find(stops);
-    return pixels.subarray(ends[i], ends[i + 1]);
-  };
-}
-
-const NOTHING = { x: new Float32Array(0), y: new Float32Array(0), look: [], text: [] };
-
-/* Functions from the controls' stops to what each artist draws. */
-function artists(bundle, data) {
-  const counts = bundle.controls.map((c) => c.stops.length);
-  return bundle.artists.map((held) => {
-    const ways = {};
-    for (const name of Object.keys(NOTHING)) {
-      ways[name] = held[name] ? channel(held[name], counts, data) : () => NOTHING[name];
-    }
-    return (stops, drawn) => {
-      for (const name in ways) drawn[name] = ways[name](stops);
-    };
-  });
-}
-
-/* Drawing */
-
-function trace(ctx, codes, x, y, at) {
-  for (const [code, count] of codes) {
-    for (let i = 0; i < count; i++, at++) {
-      if (code === MOVE) ctx.moveTo(x[at], y[at]);
-      else if (code === LINE) ctx.lineTo(x[at], y[at]);
-      else if (code === CLOSE) ctx.closePath();
-      else if (code === QUADRATIC) {
-        ctx.quadraticCurveTo(x[at], y[at], x[at + 1], y[at + 1]);
-        i += 1;
-        at += 1;
-      } else if (code === CUBIC) {
-        ctx.bezierCurveTo(x[at], y[at], x[at + 1], y[at + 1], x[at + 2], y[at + 2]);
-        i += 2;
-        at += 2;
-      }
-    }
-  }
-}
-
-function polyline(ctx, x, y, at, end) {
-  let open = false;
-  for (; at < end; at++) {
-    if (Number.isNaN(x[at] + y[at])) open = false;
-    else if (open) ctx.lineTo(x[at], y[at]);
-    else {
-      ctx.moveTo(x[at], y[at]);
-      open = true;
-    }
-  }
-}
-
-/* Fill and stroke of what was traced, or of a path that is kept. */
-function paint(ctx, look, path) {
-  if (look.fill) {
-    ctx.fillStyle = look.fill;
-    path ? ctx.fill(path) : ctx.fill();
-  }
-  if (look.stroke) {
-    ctx.strokeStyle = look.stroke;
-    ctx.lineWidth = look.width;
-    ctx.lineCap = look.cap;
-    ctx.lineJoin = look.join;
-    ctx.setLineDash(look.dash || []);
-    ctx.lineDashOffset = look.from || 0;
-    path ? ctx.stroke(path) : ctx.stroke();
-  }
-}
-
-/* One marker at every place. */
-const outlines = new WeakMap();
-
-function markers(ctx, look, x, y, at) {
-  let outline = outlines.get(look);
-  if (!outline) {
-    outline = new Path2D();
-    const points = look.mark.at;
-    trace(outline, look.mark.codes, points.map((p) => p[0]), points.map((p) => p[1]), 0);
-    outlines.set(look, outline);
-  }
-  for (let i = at; i < at + look.n; i++) {
-    if (Number.isNaN(x[i] + y[i])) continue;
-    ctx.save();
-    ctx.translate(x[i], y[i]);
-    paint(ctx, look, outline);
-    ctx.restore();
-  }
-}
-
-/* No wider than matplotlib's: another font must not run into its neighbours. */
-function letters(ctx, look, [text, width], x, y) {
-  ctx.save();
-  ctx.translate(x, y);
-  if (look.angle) ctx.rotate((-look.angle * Math.PI) / 180);
-  ctx.font = `${look.weight || "normal"} ${look.size}px ${look.mono ? MONO : SANS}`;
-  ctx.textAlign = look.align;
-  ctx.fillStyle = look.fill;
-  ctx.fillText(text, 0, 0, width + 1);
-  ctx.restore();
-}
-
-/* The title in words: they are given, or those in bold of the artist with this number. */
-function told(title, drawn) {
-  if (typeof title === "string") return title;
-  const { look, text } = drawn[title];
-  const bold = look.filter((one) => one.size).map((one) => one.weight === "bold");
-  return text.filter((_, i) => bold[i]).map(([words]) => words).join(" ");
-}
-
-function artist(ctx, { x, y, look: looks, text, paint: own }) {
-  if (own) return own(ctx);
-  let at = 0;
-  let said = 0;
-  for (const look of looks) {
-    ctx.save();
-    if (look.clip) {
-      ctx.beginPath();
-      ctx.rect(...look.clip);
-      ctx.clip();
-    }
-    if (look.size) letters(ctx, look, text[said++], x[at], y[at]);
-    else if (look.mark) markers(ctx, look, x, y, at);
-    else {
-      ctx.beginPath();
-      if (look.codes) trace(ctx, look.codes, x, y, at);
-      else polyline(ctx, x, y, at, at + look.n);
-      paint(ctx, look);
-    }
-    ctx.restore();
-    at += look.n;
-  }
+/* What is drawn, or said, at these stops. */
+function at({ over, at, states }, stops, counts) {
+  const place = over.reduce((place, i) => place * counts[i] + stops[i], 0);
+  return states[at.length ? at[place] : 0];
 }
 
 /* Which parts of the picture stand where. Where a screen is narrow its title is told
@@ -236,6 +59,13 @@ function element(name, settings = {}, children = []) {
   return made;
 }
 
+function svg(name, settings = {}, children = []) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(settings)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
 /* A control with its label and its value in letters; `follow(stop)` shows a stop. */
 function control(id, about, moved) {
   const name = `${id}-${about.name}`;
@@ -259,14 +89,6 @@ function control(id, about, moved) {
   };
   const head = element("div", { className: "explorer-label" }, [label, output]);
   return { row: element("div", {}, [head, range]), follow };
-}
-
-function loaded(address) {
-  return new Promise((done, failed) => {
-    const script = element("script", { src: address, onload: done });
-    script.onerror = () => failed(new Error(`${address} is not there`));
-    document.head.append(script);
-  });
 }
 
 /* A question before the first drag; after it a prediction is judged. */
@@ -305,58 +127,40 @@ function held(row, change) {
   scrollBy({ top: row.getBoundingClientRect().top - before, behavior: "instant" });
 }
 
-const FOLDER = document.currentScript.src.replace(/[^/]*$/, "");
-
 async function play(figure, id, bundle) {
-  const { controls } = bundle;
-  let shape = arranged(bundle, 0);
-  const data = await unpacked(bundle.data);
-  const ways = artists(bundle, data);
-  let model = null;
-  if (bundle.model) {
-    await loaded(`${FOLDER}${bundle.model.name}.js`);
-    const floats = (place) => new Float32Array(segment(data.numbers, place).buffer);
-    model = explorer.models[bundle.model.name](bundle, floats);
-  }
-  const background = new Image();
-  background.src = bundle.background;
-  await background.decode();
-
+  const { controls, width, height } = bundle;
+  const counts = controls.map((c) => c.stops.length);
   const stops = controls.map((c) => c.start);
-  const drawn = ways.map(() => ({ ...NOTHING }));
-  let computed = null;
-  const compute = () => {
-    ways.forEach((way, i) => way(stops, drawn[i]));
-    if (model) computed = model(stops, drawn);
-  };
+  const kept = await unpacked(bundle.data);
+  let shape = arranged(bundle, 0);
 
-  const { width, height } = bundle;
-  const canvas = element("canvas", { width, height });
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", bundle.alt);
-  const ctx = canvas.getContext("2d");
+  /* The drawing is made once, and shown in one place or piece by piece. */
+  const whole = svg("g", { id: `${id}-drawing`, transform: `scale(${bundle.scale})` });
+  whole.innerHTML = kept.background;
+  const layers = kept.artists.map(() => whole.appendChild(svg("g")));
+  const picture = svg("svg", { role: "img", "aria-label": bundle.alt });
+  const arrange = () => {
+    picture.setAttribute("viewBox", `0 0 ${shape.width} ${shape.height}`);
+    const views = shape.places.map(({ from: [left, top, right, bottom], x, y }) => {
+      const [wide, high] = [right - left, bottom - top];
+      const box = { x, y, width: wide, height: high };
+      const part = svg("use", { href: `#${whole.id}` });
+      return svg("svg", { ...box, viewBox: `${left} ${top} ${wide} ${high}` }, [part]);
+    });
+    const paper = svg("rect", { width: "100%", height: "100%", fill: "#fff" });
+    picture.replaceChildren(svg("defs", {}, [whole]), paper, ...views);
+  };
   const strip = element("p", { className: "explorer-strip" });
-  const stakes = bundle.artists.findIndex((one) => one.kind === "Strip");
   const title = element("p", { className: "explorer-title" });
+  const drawn = kept.artists.map(() => null);
   const draw = () => {
-    compute();
     const unparted = (text) => text.replaceAll(" %", "\u00a0%");
-    if (stakes >= 0) strip.textContent = unparted(drawn[stakes].text[0][0]);
-    title.textContent = unparted(told(bundle.phone.title, drawn));
-    const scale = canvas.width / shape.width;
-    ctx.setTransform(scale, 0, 0, scale, 0, 0);
-    ctx.fillStyle = "#fff";
-    ctx.fillRect(0, 0, shape.width, shape.height);
-    for (const { from: [left, top, right, bottom], x, y } of shape.places) {
-      ctx.save();
-      ctx.beginPath();
-      ctx.rect(x, y, right - left, bottom - top);
-      ctx.clip();
-      ctx.translate(x - left, y - top);
-      ctx.drawImage(background, 0, 0, width, height);
-      for (const one of drawn) artist(ctx, one);
-      ctx.restore();
-    }
+    strip.textContent = unparted(at(kept.strip, stops, counts));
+    title.textContent = unparted(at(kept.title, stops, counts));
+    kept.artists.forEach((one, i) => {
+      const now = at(one, stops, counts);
+      if (drawn[i] !== now) layers[i].innerHTML = drawn[i] = now;
+    });
   };
   let waiting = false;
   const redraw = () => {
@@ -370,7 +174,8 @@ async function play(figure, id, bundle) {
 
   const live = element("p", { className: "explorer-said" });
   live.setAttribute("aria-live", "polite");
-  const texts = () => drawn.flatMap((one) => one.text.map(([text]) => text));
+  const texts = () => [strip.textContent, ...layers.flatMap((layer) =>
+    [...layer.querySelectorAll("[data-said]")].map((one) => one.dataset.said))];
   const named = () => controls.map((c, i) => `${c.label}: ${c.labels[stops[i]]}`);
   let before = [];
   let timer = 0;
@@ -403,17 +208,17 @@ async function play(figure, id, bundle) {
   const chips = element("div", { className: "explorer-presets" }, buttons);
   const presets = buttons.length ? [chips] : [];
   const parts = [legend, ...presets, ...rows.map((row) => row.row)];
-  if (bundle.note) parts.push(element("p", { textContent: bundle.note }));
   const fields = element("fieldset", {}, parts);
 
+  arrange();
   draw();
   before = [...named(), ...texts()];
   follow();
-  const picture = element("div", { className: "explorer-picture" }, [canvas]);
-  const view = element("div", { className: "explorer-view" }, [title, picture]);
-  const more = () => picture.toggleAttribute(
-    "data-more", picture.scrollLeft + picture.clientWidth < picture.scrollWidth - 2);
-  picture.addEventListener("scroll", more);
+  const frame = element("div", { className: "explorer-picture" }, [picture]);
+  const view = element("div", { className: "explorer-view" }, [title, frame]);
+  const more = () => frame.toggleAttribute(
+    "data-more", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 2);
+  frame.addEventListener("scroll", more);
   figure.querySelector("img").hidden = true;
   figure.prepend(question.row, view, strip, question.said, fields, live);
   const stays = () => {
@@ -428,24 +233,19 @@ async function play(figure, id, bundle) {
     const room = view.clientWidth;
     if (!room) return;
     shape = arranged(bundle, room);
-    picture.style.maxWidth = `${shape.width}px`;
-    canvas.style.width = shape.scale ? `${shape.width * shape.scale}px` : "";
+    frame.style.maxWidth = `${shape.width}px`;
+    picture.style.width = shape.scale ? `${shape.width * shape.scale}px` : "";
+    arrange();
     more();
-    const dense = Math.min(2, window.devicePixelRatio || 1);
-    const pixels = Math.round(canvas.clientWidth * dense);
-    if (pixels === canvas.width) return;
-    canvas.width = pixels;
-    canvas.height = Math.round((pixels * shape.height) / shape.width);
-    draw();
   }).observe(view);
 
   const values = () =>
     Object.fromEntries(controls.map((c, i) => [c.name, c.stops[stops[i]]]));
-  const state = () => {
-    compute();
-    const plain = ({ x, y, text }) => ({ x: [...x], y: [...y], text: text.map((t) => t[0]) });
-    return { artists: drawn.map(plain), ...computed };
-  };
+  const state = () => ({
+    artists: layers.map((one) => one.innerHTML),
+    strip: strip.textContent,
+    title: title.textContent,
+  });
   /* By name of the control, the label of its stop. */
   const put = (wanted) => {
     const chosen = {};
@@ -493,7 +293,6 @@ for (const link of document.querySelectorAll("a[data-set]")) {
   });
 }
 
-explorer.models = {};
 window.explorers = {};
 window.explorer = explorer;
 })();

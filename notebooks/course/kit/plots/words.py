@@ -39,16 +39,19 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+def title(figure: Figure) -> str:
+    """The finding: `primitives.finding` writes it over the legend, if there is one."""
+    over = [legend.get_title().get_text() for legend in figure.legends]
+    return ". ".join(filter(str.strip, [*over, figure.get_suptitle()]))
+
+
 def words(figure: Figure) -> str:
     """Title. Panels: their titles. Shown: the legend. Footer."""
     legends = [*figure.legends, *filter(None, (a.get_legend() for a in figure.axes))]
-    title = [legend.get_title().get_text() for legend in figure.legends]
-    if figure.get_suptitle():
-        title.append(figure.get_suptitle())
     shown = [a for a in figure.axes if a.get_visible()]
     panels = [a.get_title() or a.get_title("left") or a.get_ylabel() for a in shown]
     labels = [text.get_text() for legend in legends for text in legend.get_texts()]
-    parts = [*title, *told("Panels: ", panels), *told("Shown: ", labels)]
+    parts = [title(figure), *told("Panels: ", panels), *told("Shown: ", labels)]
     parts.append(figure.get_supxlabel())
     return ". ".join(plain(part) for part in parts if part.strip())
 

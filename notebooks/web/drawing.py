@@ -1,0 +1,98 @@
+"""What an artist draws, as a piece of SVG: matplotlib's own, made short."""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.textpath import TextToPath
+
+from course.kit.plots.words import plain
+
+LOOK = {
+    "svg.fonttype": "none",  # letters, which can be read aloud
+    "svg.hashsalt": "refimpl",
+    "path.simplify_threshold": 0.2,  # of a point: a smooth curve needs few
+}
+SHORTER: dict[str, str | Callable] = {
+    r"^.*?</defs>|</svg>\s*$|<!--.*?-->": "",  # the head, and comments
+    r'<g said="([^"]*)" wide="([^"]*)">\s*<text ': r'<g data-said="\1">'
+    r'<text textLength="\2" lengthAdjust="spacingAndGlyphs" ',
+    r'<g said="([^"]*)" wide="([^"]*)">': r'<g data-said="\1">',
+    r"'DejaVu Sans'(, '[^']+')*, sans-serif": "'DejaVu Sans', Verdana, sans-serif",
+    r"'DejaVu Sans Mono'(, '[^']+')*, monospace": "'DejaVu Sans Mono', monospace",
+    r' id="[\w.]+_\d+"| transform="rotate\(-?0 [^"]*\)"': "",
+    r' d="[^"]*"': lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]),
+    r"(\.\d\d)\d+": r"\1",
+    r"\s*\n\s*": " ",
+    r"(?<=>) (?=<)|(?<=\") (?=/>)": "",
+}
+
+
+measured = lru_cache(20_000)(TextToPath().get_text_width_height_descent)
+
+
+class Renderer(RendererSVG):
+    """A text also has its words, as one hears them, and its width in DejaVu Sans."""
+
+    def get_text_width_height_descent(self, s, prop, ismath):
+        return measured(s, prop.copy(), ismath)
+
+    def draw_text(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
+        width, _, _ = self.get_text_width_height_descent(s, prop, ismath)
+        said = plain(s) if ismath else s
+        self.writer.start("g", said=said, wide=f"{width:.0f}")
+        super().draw_text(gc, x, y, s, prop, angle, ismath, mtext)
+        self.writer.end("g")
+
+
+@contextmanager
+def in_points(figure: Figure) -> Iterator[None]:
+    """The figure in matplotlib's SVG: a pixel is a point."""
+    usual = figure.dpi
+    figure.dpi = 72
+    try:
+        with mpl.rc_context(LOOK):
+            yield
+    finally:
+        figure.dpi = usual
+
+
+def moves_in(artist: Artist) -> Artist:
+    """Of a legend its title alone: `primitives.finding` writes the picture's there."""
+    return artist.get_title() if isinstance(artist, Legend) else artist
+
+
+def drawn(artist: Artist, figure: Figure) -> str:
+    """Within `in_points`: what an artist, or the figure itself, draws."""
+    text = io.StringIO()
+    renderer = Renderer(*figure.bbox.size, text)
+    moves_in(artist).draw(renderer)
+    renderer.finalize()
+    found = text.getvalue()
+    for pattern, short in SHORTER.items():
+        found = re.sub(pattern, short, found, flags=re.DOTALL)
+    return found.strip()
+
+
+def background(figure: Figure, moving: Iterable[Artist]) -> str:
+    """All that does not move: what moves is animated, and a figure leaves it out.
+
+    It also puts the title of a legend in its place, where `drawn` finds it.
+    """
+    legends = [one for one in moving if isinstance(one, Legend)]
+    try:
+        for one in legends:
+            one.set_animated(False)
+            one.get_title().set_visible(False)
+        return drawn(figure, figure)
+    finally:
+        for one in legends:
+            one.set_animated(True)
+            one.get_title().set_visible(True)
