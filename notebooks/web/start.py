@@ -38,10 +38,9 @@ def page(pages: Sequence[Page]) -> Page:
         runs=runs,
         last=len(runs["steps"]) - 1,
         first=chapters[0],
-        groups={
-            "The core path": core,
-            "Electives, in any order": [one for one in chapters if one not in core],
-        },
+        core=core,
+        electives=[one for one in chapters if one not in core],
+        can=can,
         found=markdown(said(r"\*\*What we found")),
         image=image,
         number=instructor.number,
@@ -66,6 +65,15 @@ def said(begins: str) -> str:
     text = FIRST.read_text(encoding="utf-8")
     found = re.search(rf"^{begins}.*?(?=\n\n|\n\*\*Start)", text, re.M | re.S)
     return found[0].replace("\n", "\n\n")
+
+
+def can(chapter: Page) -> str:
+    """What a reader can do after the chapter, as the README's table says."""
+    text = FIRST.read_text(encoding="utf-8")
+    row = rf"\(notebooks/{chapter.source.stem}\.ipynb\) \| (.*) \| \d+ \|$"
+    found = re.search(row, text, re.M)
+    html = markdown(found[1].replace(r"\|", "|")) if found else ""
+    return html.strip().removeprefix("<p>").removesuffix("</p>")
 
 
 def image(chapter: Page) -> str:

@@ -135,7 +135,7 @@ def touched_explorer() -> explorer.Explorer:
     for text in THREE:
         places += [start + t for t in range(len(text))]
         start += len(text) + 1
-    figure, axes = plt.subplots(2, 1, figsize=(8, 4.6), sharex=True)
+    figure, axes = plt.subplots(2, 1, figsize=(draw.NARROW, 4.6), sharex=True)
     bars = [
         axis.bar(places, values.tolist(), 0.8, color=GREY)
         for axis, values in zip(axes, (entropy, cov))
