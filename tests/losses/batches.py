@@ -33,7 +33,7 @@ def random_batch(lengths, seed=0, spread=0.4):
     mask = mask_of(lengths)
     noise = torch.randn(3, *mask.shape, generator=generator)
     old_logp = -noise[0].abs() - 0.1
-    logp = (old_logp + spread * noise[1]).requires_grad_()
+    logp = (old_logp + spread * noise[1]).clamp(max=-0.01).requires_grad_()
     return logp, old_logp, noise[2], mask
 
 
