@@ -150,6 +150,7 @@ EXERCISES = (
         mistakes={
             "There the standard deviation is 0.16.": 16,
             "There it is 0.4 of the gradient, which is less than 1.": 64,
+            "There it is still just below 1.": 128,
             "There it is above 100. It passed 1 at an earlier length.": 1024,
         },
     ),
