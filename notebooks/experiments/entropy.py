@@ -16,13 +16,12 @@ import torch
 import tyro
 from jaxtyping import Bool
 from torch import Tensor
-from tqdm.auto import tqdm
 
 import refimpl as rl
 from experiments import store
 from experiments.behaviour import behaviour
 from experiments.files import DATA
-from experiments.pool import about, finished, trained
+from experiments.pool import about, fill, trained
 from experiments.statistics import Estimate, estimate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.entropy import Keeps, TopEntropy, largest
@@ -129,11 +128,7 @@ def outcomes() -> dict[tuple[float, str, str], Estimate]:
 
 def main(workers: int = 1) -> None:
     """Make what is missing, and print the outcomes."""
-    with store.Store(STORE, COLUMNS) as opened:
-        have = store.done(STORE)
-        jobs = [job for job in planned() if store.key(spec(*job)) not in have]
-        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
-            opened.add(spec(*job), *made)
+    fill(STORE, COLUMNS, planned(), spec, run, workers)
     for (rate, one, other), found in outcomes().items():
         low, high = found.low, found.high
         print(

@@ -20,14 +20,13 @@ from typing import Any
 import pandas as pd
 import tyro
 from tabulate import tabulate
-from tqdm.auto import tqdm
 
 from experiments import store
 from experiments.behaviour import behaviour
 from experiments.effects import verdict
 from experiments.files import DATA
 from experiments.grid import FIVE, check_start, nested
-from experiments.pool import about, finished, trained
+from experiments.pool import about, fill, trained
 from experiments.statistics import Estimate, estimate
 from refimpl.algorithms import ALGORITHMS
 from refimpl.config import TrainConfig
@@ -140,11 +139,7 @@ def main(workers: int = 1) -> None:
     """Make what is missing, and print the table."""
     for start in STARTS:
         check_start("sums", start)
-    with store.Store(STORE, COLUMNS) as opened:
-        have = store.done(STORE)
-        jobs = [job for job in planned() if store.key(spec(*job)) not in have]
-        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
-            opened.add(spec(*job), *made)
+    fill(STORE, COLUMNS, planned(), spec, run, workers)
     print(table())
 
 

@@ -3,12 +3,15 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
+from tqdm.auto import tqdm
 
+from experiments import store
 from experiments.store import provenance
 from refimpl.history import History
 from refimpl.hooks import StalenessError
@@ -55,3 +58,19 @@ def finished(
     ) as pool:
         waiting = {pool.submit(work, *job): job for job in jobs}
         yield from ((waiting[done], done.result()) for done in as_completed(waiting))
+
+
+def fill(
+    file: Path,
+    columns: Sequence[str],
+    planned: Iterable[tuple],
+    spec: Callable,
+    run: Callable,
+    workers: int,
+) -> None:
+    """Make the planned runs that the store lacks, and add each as it finishes."""
+    with store.Store(file, columns) as opened:
+        have = store.done(file)
+        jobs = [job for job in planned if store.key(spec(*job)) not in have]
+        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
+            opened.add(spec(*job), *made)

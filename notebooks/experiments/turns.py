@@ -20,12 +20,11 @@ import pandas as pd
 import torch
 import tyro
 from torch import Tensor
-from tqdm.auto import tqdm
 
 import refimpl as rl
 from experiments import store
 from experiments.behaviour import behaviour
-from experiments.pool import about, finished
+from experiments.pool import about, fill
 from refimpl.advantages import Scored, group_relative
 from refimpl.algorithms import ALGORITHMS
 from refimpl.hooks import evaluate
@@ -262,11 +261,7 @@ def outcomes() -> pd.DataFrame:
 
 def main(workers: int = 1) -> None:
     """Make what is missing, and print the outcomes."""
-    with store.Store(STORE, COLUMNS) as opened:
-        have = store.done(STORE)
-        jobs = [job for job in planned() if store.key(spec(*job)) not in have]
-        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
-            opened.add(spec(*job), *made)
+    fill(STORE, COLUMNS, planned(), spec, run, workers)
     print(outcomes().round(3).to_string())
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import torch
 import tyro
-from tqdm.auto import tqdm
 
 import refimpl as rl
 from course import DATA
@@ -22,7 +21,7 @@ from experiments import store
 from experiments.behaviour import behaviour
 from experiments.effects import verdict
 from experiments.grid import TEN, check_start, nested
-from experiments.pool import about, finished, trained
+from experiments.pool import about, fill, trained
 from experiments.statistics import Estimate, estimate
 from refimpl import seeds
 from refimpl.algorithms import ALGORITHMS, Algorithm
@@ -245,11 +244,7 @@ def main(workers: int = 1) -> None:
     """Make what is missing."""
     for start in STARTS:
         check_start("sums", start)
-    with store.Store(STORE, COLUMNS) as opened:
-        have = store.done(STORE)
-        jobs = [job for job in planned() if store.key(spec(*job)) not in have]
-        for job, made in tqdm(finished(run, jobs, workers), total=len(jobs)):
-            opened.add(spec(*job), *made)
+    fill(STORE, COLUMNS, planned(), spec, run, workers)
 
 
 if __name__ == "__main__":
