@@ -10,6 +10,7 @@ import pytest
 
 from experiments import store
 from experiments.grid import Cell, spec
+from experiments.pool import fill
 from experiments.store import Store, key, read
 from refimpl import TrainConfig, UserError
 
@@ -39,6 +40,20 @@ def test_what_is_added_is_read_again(tmp_path):
     assert files == [kept.runs_path.read_bytes(), kept.rows_path.read_bytes()]
     assert rows["reward"].tolist() == [0.25, 0.333333] * 2
     assert rows["accuracy"].isna().tolist() == [True, False] * 2
+
+
+def test_an_experiment_makes_what_its_store_lacks(tmp_path):
+    made = []
+
+    def run(seed):
+        made.append(seed)
+        return ROWS, ABOUT
+
+    for seeds in (range(2), range(1, 4)):  # the second time, two are new
+        planned = [(seed,) for seed in seeds]
+        out = tmp_path / "real"
+        fill(out, COLUMNS, planned, lambda seed: {**SPEC, "seed": seed}, run, 1)
+    assert made == read(out)[0]["seed"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_key_names_configuration_salt_weights_and_behaviour(monkeypatch):
