@@ -23,10 +23,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from experiments import real
-from experiments.files import check_writable, replace_file
 from experiments.gpu import machine
 from refimpl import logprobs, sft
 from refimpl.algorithms import ALGORITHMS, get
+from refimpl.checkpoint import write
+from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.history import History
@@ -105,7 +106,7 @@ def bench(
         get(name)
     if chapters is not None and not list(chapters.glob("*.ipynb")):
         raise UserError(f"there are no notebooks in {str(chapters)!r}")
-    check_writable(out, "the measurements")
+    check_output(out, replaces=True)
     figures = _show(beginning(model))
     if model == "tiny":
         figures |= _show(toy())
@@ -113,7 +114,7 @@ def bench(
         figures |= _show(_in_own_process(training, name, model, seeds))
     if chapters is not None:
         figures |= _show(notebooks(chapters))
-    replace_file(out, (json.dumps(figures, indent=2) + "\n").encode())
+    write(out, json.dumps(figures, indent=2) + "\n")
     print(f"\n{table(figures)}\nwrote {out}")
     return figures
 

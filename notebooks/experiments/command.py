@@ -13,7 +13,7 @@ import tyro
 from experiments import bench as speed
 from experiments import evidence as stored
 from experiments import real as pretrained
-from experiments.files import DATA
+from experiments.store import DATA
 from experiments.gpu import check
 from refimpl.validation import UserError
 

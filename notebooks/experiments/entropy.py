@@ -20,7 +20,7 @@ from torch import Tensor
 import refimpl as rl
 from experiments import store
 from experiments.behaviour import behaviour
-from experiments.files import DATA
+from experiments.store import DATA
 from experiments.pool import about, fill, trained
 from experiments.statistics import Estimate, estimate
 from refimpl.algorithms import ALGORITHMS

@@ -35,7 +35,6 @@ from experiments.effects import (
     Study,
     Swap,
 )
-from experiments.files import replace_file
 from experiments.finding import LATER, STAGES
 from experiments.grid import (
     COLUMNS,
@@ -52,6 +51,7 @@ from experiments.outcomes import outcomes
 from experiments.pool import finished
 from experiments.statistics import Estimate, benjamini_hochberg, estimate, holms
 from refimpl import seeds
+from refimpl.checkpoint import write
 from refimpl.sft import WarmStart, warm_start, weights_digest
 from refimpl.validation import Count, Seed, UserError, guarded, nearest
 
@@ -139,7 +139,7 @@ def plan(
     missing.
     """
     lines, every, seconds, again = [], set(), SECONDS, ""
-    if any(path.exists() for path in store.paths(out)):
+    if done(out):
         runs, _ = read(out)
         seconds = SECONDS | runs.groupby("updates")["seconds"].median().to_dict()
         if (old := outdated(runs)).any():
@@ -284,11 +284,8 @@ def run_all(
         part = f"{out}.{name}"
         for title, enough in (("runs", NAMES), ("more seeds", None)):
             few = precise(out, [name]) if enough is None else enough
-            unfinished = any(path.exists() for path in store.paths(part))
-            if unfinished or missing(done(out), [name], few):
+            if store.paths(part)[-1].exists() or missing(done(out), [name], few):
                 with store.Store(part, COLUMNS) as opened:
-                    for what in opened.dropped:
-                        warnings.warn(f"{what}; that run is made again", stacklevel=3)
                     jobs = missing(done(out), [name], few)
                     _make(paced(out, jobs), f"{name}: {title}", opened, workers)
 
@@ -296,10 +293,12 @@ def run_all(
 def parts(out: str | Path) -> list[Path]:
     """The stores of `out`: its own, and one per claim that was run later."""
     base = Path(out)
-    ends = ".runs.csv"
-    later = sorted(base.parent.glob(f"{base.name}.*{ends}"))
-    names = [base, *(path.with_name(path.name.removesuffix(ends)) for path in later)]
-    return [name for name in names if any(p.exists() for p in store.paths(name))]
+    names = {base} | {
+        path.with_name(path.name.removesuffix(end))
+        for end in store.ENDS
+        for path in base.parent.glob(f"{base.name}.*{end}")
+    }
+    return sorted(name for name in names if any(p.exists() for p in store.paths(name)))
 
 
 def done(out: str | Path) -> set[str]:
@@ -504,7 +503,7 @@ def shown(lines: list[dict[str, Any]]) -> str:
 def write_ledger(out: str | Path) -> str:
     """Compute the ledger and store it next to the runs. Returns a readable table."""
     lines = ledger(out)
-    replace_file(_ledger_path(out), to_csv(lines).encode())
+    write(_ledger_path(out), to_csv(lines))
     return shown(lines)
 
 

@@ -24,7 +24,7 @@ from tabulate import tabulate
 from experiments import store
 from experiments.behaviour import behaviour
 from experiments.effects import verdict
-from experiments.files import DATA
+from experiments.store import DATA
 from experiments.grid import FIVE, check_start, nested
 from experiments.pool import about, fill, trained
 from experiments.statistics import Estimate, estimate

@@ -9,7 +9,6 @@ import functools
 import random
 import re
 import time
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -188,8 +187,6 @@ def real(
         for arm in arms
     ]
     with Store(out, [*COLUMNS, *AFTER]) as store:
-        for what in store.dropped:
-            warnings.warn(f"{what}; that run is made again", stacklevel=3)
         stored = done(out)
         jobs = [job for job in jobs if key(spec(*job)) not in stored]
         made = finished(_run, jobs, workers)

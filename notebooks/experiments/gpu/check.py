@@ -30,11 +30,12 @@ import torch
 
 from experiments import real
 from experiments.bench import GOAL, _show
-from experiments.files import check_writable, replace_file
 from experiments.gpu import captured, experts, machine, pairs
 from experiments.store import provenance
 from refimpl import sampling, sft
 from refimpl.algorithms import ALGORITHMS
+from refimpl.checkpoint import write
+from refimpl.cli import check_output
 from refimpl.config import TrainConfig
 from refimpl.evaluation import evaluate
 from refimpl.loop import collect, updates
@@ -317,7 +318,7 @@ def gpu_check(
             "gpu-check on the CPU would say nothing about a GPU: give --tiny too, "
             "which tries its parts with the tiny presets"
         )
-    check_writable(out, "the measurements")
+    check_output(out, replaces=True)
     fast.use()
     captured.use()
     # A whole mini-batch of 32 fits on a GPU, so one pass is enough.
@@ -337,8 +338,7 @@ def gpu_check(
         figures[name] = _show(over if late else _measured(part, here))
         seconds = round(time.perf_counter() - start, 1)
         figures["machine"]["seconds in all"] = seconds
-        text = json.dumps(figures, indent=2, ensure_ascii=False) + "\n"
-        replace_file(out, text.encode())
+        write(out, json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
     print(f"\n{table(figures)}\n{seconds} seconds in all; wrote {out}")
     return figures
 
