@@ -13,8 +13,8 @@ import tyro
 from experiments import bench as speed
 from experiments import evidence as stored
 from experiments import real as pretrained
-from experiments.store import DATA
 from experiments.gpu import check
+from experiments.store import DATA
 from refimpl.validation import UserError
 
 
