@@ -77,7 +77,7 @@ def test_a_mistake_is_one_sentence_before_any_work(line, tmp_path, monkeypatch, 
     Path("file").write_text("in the way")
     Path("empty").mkdir()
     monkeypatch.setattr(bench, "warm_start", work)
-    monkeypatch.setattr(evidence, "_make", work)
+    monkeypatch.setattr(evidence.RUNS, "run", work)
     assert run(line) == 2
     printed = capsys.readouterr()
     assert LINES[line] in " ".join(printed.err.replace("│", " ").split())

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from experiments import store
-from experiments.grid import Cell, spec
-from experiments.pool import fill
+from experiments.experiment import Experiment
+from experiments.grid import RUNS
+from experiments.outcomes import CELL
 from experiments.store import Store, key, read
 from refimpl import TrainConfig, UserError
 
@@ -45,14 +46,15 @@ def test_what_is_added_is_read_again(tmp_path):
 def test_an_experiment_makes_what_its_store_lacks(tmp_path):
     made = []
 
-    def run(seed):
-        made.append(seed)
+    def run(job):
+        made.append(job["seed"])
         return ROWS, ABOUT
 
+    own, out = Experiment(), tmp_path / "real"
+    own.columns, own.run, own.check = COLUMNS, run, lambda job: None
+    own.spec = lambda job: {**SPEC, **job}
     for seeds in (range(2), range(1, 4)):  # the second time, two are new
-        planned = [(seed,) for seed in seeds]
-        out = tmp_path / "real"
-        fill(out, COLUMNS, planned, lambda seed: {**SPEC, "seed": seed}, run, 1)
+        own.fill(out, [{"seed": seed} for seed in seeds])
     assert made == read(out)[0]["seed"].tolist() == [0, 1, 2, 3]
 
 
@@ -127,10 +129,8 @@ def test_a_rule_that_is_renamed_leaves_stored_runs_their_names(tmp_path):
     stored = read(STORED)[0]
     late = stored[stored["max_rollout_weight"].notna()]
     assert len(late) == 100
-    for line in late.itertuples():
-        changed = tuple(sorted(line.changed.items()))
-        cell = line.arm, line.rate, line.updates, line.world, changed, line.answers
-        assert key(spec(Cell(*cell), line.start, line.seed)) == line.run
+    for line in late.to_dict("records"):
+        assert RUNS.key({n: line[n] for n in (*CELL, "start", "seed")}) == line["run"]
 
 
 def test_no_default_that_stored_runs_rest_on_has_changed():
