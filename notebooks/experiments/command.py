@@ -23,16 +23,14 @@ def bench(
     seeds: int = 10,
     algorithms: tuple[str, ...] = speed.TRAINED,
     model: Literal["tiny", "smollm2"] = "tiny",
-    chapters: Path | None = None,
     out: Path = Path("bench.json"),
 ) -> int:
     """Measure speed, memory and accuracy of every method.
 
     Args:
         model: smollm2 takes hours: name some algorithms, and fewer seeds.
-        chapters: time the notebooks in this folder too.
     """
-    speed.bench(seeds, out, chapters, algorithms, model)
+    speed.bench(seeds, out, algorithms, model)
     return 0
 
 

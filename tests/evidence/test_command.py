@@ -57,7 +57,6 @@ LINES = {
     "evidense": "Available subcommands: bench, real, evidence, gpu-check",
     "bench --algorithms": "--algorithms names none",
     "bench --algorithms gropo --out new/b.json": "mean 'grpo'",
-    "bench --chapters empty": "no notebooks in 'empty'",
     "bench --out empty": "cannot write to 'empty' as a file",
     "bench --out file/b.json": "cannot write to 'file/b.json'",
     "real --arms": "no arm or no setting is named",
