@@ -45,12 +45,6 @@ if len(NAMES) < len(EVERY) + len(STUDIES) + len(STAGES) + len(LATER):
     raise UserError("two claims or studies have one number or name: give a new one")
 SECONDS = {1: 9.0, 4: 11.0, 16: 32.0}
 """Seconds of a run on one core by K, used while no run is stored."""
-PILOT = 2
-"""Seeds that every cell gets. A claim gets more only while half its interval is wider
-than half the smallest effect that matters. This depends on the spread alone, because
-stopping at a verdict would favour that verdict. (A claim also stops if its spread is
-small by luck, so the intervals hold the truth slightly less often than 95 times in 100.
-Until November 2026 the rule was that 80 % power had to be reached.)"""
 AA = {"world": "moe", "rate": 6e-4, "updates": 16}
 """The cells in which one algorithm was run under two names (see `control`)."""
 LEDGER = "claim title effect low high unit starts runs detectable p holm bh".split()
@@ -123,12 +117,12 @@ def _by_arm(runs: pd.DataFrame) -> str:
 # plan and run
 
 
-def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Wanted]:
+def wanted(names: Collection[str]) -> list[Wanted]:
     """Every run that the named claims and studies need, once.
 
-    Those that are `precise` need no more than PILOT seeds. The order is seed by seed,
-    then warm start by warm start. If it is stopped early, there are a few runs of every
-    cell rather than all runs of the first cells. Raises `UserError` on unknown names.
+    The order is seed by seed, then warm start by warm start. If it is stopped early,
+    there are a few runs of every cell rather than all runs of the first cells. Raises
+    `UserError` on unknown names.
     """
     for name in names:
         if name not in NAMES:
@@ -139,9 +133,8 @@ def wanted(names: Collection[str], precise: Collection[str] = ()) -> list[Wanted
     most: dict[tuple[int, Cell], int] = {}  # number of seeds, over all claims
     for name in names:
         asked = NAMES[name]
-        needed = min(asked.seeds, PILOT) if name in precise else asked.seeds
         for at in itertools.product(asked.starts, asked.cells):
-            most[at] = max(most.get(at, 0), needed)
+            most[at] = max(most.get(at, 0), asked.seeds)
     return [
         (cell, start, nested(start, j))
         for j in range(max(most.values(), default=0))
@@ -156,30 +149,10 @@ def keys(names: Collection[str]) -> set[str]:
     return {RUNS.key(cell.job(*at)) for cell, *at in wanted(names)}
 
 
-def missing(
-    done: Collection[str], names: Collection[str], precise: Collection[str] = ()
-) -> list[Wanted]:
+def missing(done: Collection[str], names: Collection[str]) -> list[Wanted]:
     """The wanted runs whose keys are not `done`."""
-    every = wanted(names, precise)
+    every = wanted(names)
     return [(cell, *at) for cell, *at in every if RUNS.key(cell.job(*at)) not in done]
-
-
-def precise(out: str | Path, names: Collection[str] = NAMES) -> set[str]:
-    """The claims among these that have their pilot and need no more seeds.
-
-    Half their interval is at most half the smallest effect that matters, or their
-    premise is absent.
-    """
-    asked, stored = [c for c in EVERY if str(c.number) in names], done(out)
-    complete = [c for c in asked if not missing(stored, [str(c.number)], NAMES)]
-    runs = table(out) if complete else None
-    enough = set()
-    for claim in complete:
-        _, made, verdict, _ = claim.judge(runs)
-        narrow = made.high - made.low <= claim.smallest
-        if verdict == "premise absent" or narrow:
-            enough.add(str(claim.number))
-    return enough
 
 
 @guarded
@@ -200,11 +173,10 @@ def plan(
     def hours(jobs: Collection[Wanted]) -> float:
         return sum(seconds[cell.updates] for cell, _, _ in jobs) / 3600
 
-    enough = precise(out, claims)
     for name in claims:
-        left, all_of_it = missing(made, [name], enough), wanted([name], enough)
+        left, asked = missing(made, [name]), wanted([name])
         every.update(left)
-        lines.append([name, NAMES[name].title, len(all_of_it), len(left), hours(left)])
+        lines.append([name, NAMES[name].title, len(asked), len(left), hours(left)])
     head = ["", "claim or study", "runs", "missing", "core-hours"]
     return (
         f"{tabulate(lines, head, floatfmt='.1f')}\n\n{len(every)} runs are missing "
@@ -219,19 +191,16 @@ def run_all(
 ) -> None:
     """Make the runs that are missing. A stored run is never made again.
 
-    Each claim has its own store, OUT.CLAIM, so that a commit adds only little. First
-    every cell gets its pilot, then claims that are not precise get more seeds. Raises
+    Each claim has its own store, OUT.CLAIM, so that a commit adds only little. Raises
     `UserError` on a start that does not lie in the clone.
     """
     wanted(claims)  # refuses unknown names before there is a file
     store.paths(out)  # and names that are folders
     for name in claims:
         part = f"{out}.{name}"
-        for pilot in (True, False):
-            enough = NAMES if pilot else precise(out, [name])
-            jobs = missing(done(out), [name], enough)
-            if jobs or store.paths(part)[-1].exists():  # what a killed process left
-                RUNS.fill(part, paced(out, jobs), workers)
+        jobs = missing(done(out), [name])
+        if jobs or store.paths(part)[-1].exists():  # what a killed process left
+            RUNS.fill(part, paced(out, jobs), workers)
 
 
 def paced(out: str | Path, jobs: list[Wanted]) -> list[Job]:

@@ -106,39 +106,12 @@ def test_each_outcome_has_its_rollouts_and_what_is_not_known_is_left_out(tmp_pat
 # plan and run
 
 
-@pytest.mark.parametrize("names", [["3", "breaking"], ["breaking", "3"]])
+@pytest.mark.parametrize("names", [["3b", "breaking"], ["breaking", "3b"]])
 def test_a_cell_is_run_once_with_the_most_seeds_that_any_claim_asks_for(names):
     jobs, shared = evidence.wanted(names), Cell("GRPO", 2e-4, 4)
     assert len(jobs) == len(set(jobs))
     seeds = [seed for cell, start, seed in jobs if (cell, start) == (shared, 0)]
     assert seeds == [0, 1, 2, 3]
-    pilot = evidence.wanted(names, precise=["3"])
-    assert {seed for cell, _, seed in pilot if cell == shared} == {0, 1}
-
-
-def pilot_of_16(tmp_path, gains):
-    """Claim 16's two seeds from every warm start; what maj@8 gains, by start."""
-    jobs = [job for job in evidence.wanted(["16"]) if job[2] < evidence.PILOT]
-    around = {"before/maj@8": 0.2, "before/pass@64": 0.5, "after/pass@64": 0.5}
-    after = [{"after/maj@8": 0.2 + gains[start]} for _, start, _ in jobs]
-    runs = ((*job, rows(**around, **own)) for job, own in zip(jobs, after))
-    return filled(tmp_path, *runs)
-
-
-@pytest.mark.parametrize(("gain", "spread"), [(0.2, 0.001), (-0.2, 0.001), (0, 0.1)])
-def test_a_claim_gets_more_seeds_where_starts_differ(
-    tmp_path, gain, spread, monkeypatch
-):
-    """Unless it cannot be tested at all."""
-    out = pilot_of_16(tmp_path, [gain + spread * (-1) ** n for n in range(STARTS)])
-    enough, done = evidence.precise(out, ["16"]), store.done(out)
-    left = evidence.missing(done, ["16"])
-    assert enough == (set() if spread == 0.1 else {"16"})
-    assert {seed for _, _, seed in left} == {2, 3} and len(left) == 2 * STARTS
-    assert evidence.missing(done, ["16"], ["16"]) == []
-    of_16 = replace(CLAIMS[15], premise=lambda table: "there is no room to rise")
-    monkeypatch.setattr(evidence, "EVERY", (of_16,))
-    assert evidence.precise(out) == {"16"}
 
 
 def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
@@ -149,38 +122,34 @@ def test_the_plan_counts_what_is_missing_and_prices_it(tmp_path):
         return line[-3:]
 
     jobs, n = evidence.wanted(["16"]), 2 * STARTS - 1
+    assert evidence.missing(evidence.done(STORED), evidence.NAMES) == []
     out = filled(tmp_path, *((*job, rows()) for job in jobs[:n]))
-    assert evidence.precise(out, ["16"]) == set()  # the pilot is not whole
-    assert numbers(out) == ["20", f"{20 - n}", f"{(20 - n) * 12.5 / 3600:.1f}"]
-    assert numbers(pilot_of_16(tmp_path / "p", [0] * 5))[:2] == ["10", "0"]
+    assert numbers(out) == ["10", "1", f"{12.5 / 3600:.1f}"]
 
 
-@pytest.mark.parametrize(("precise", "seeds"), [((), 4), (("9",), 2)])
-def test_run_makes_what_is_missing_once(tmp_path, monkeypatch, precise, seeds):
+def test_run_makes_what_is_missing_once(tmp_path, monkeypatch):
     out, made = tmp_path / "e", []
     nine = replace(CLAIMS[8], starts=(0,))
     monkeypatch.setitem(evidence.NAMES, "9", nine)
     monkeypatch.setattr(RUNS, "check", lambda job: None)
-    monkeypatch.setattr(evidence, "precise", lambda out, names: precise)
     monkeypatch.setattr(
         RUNS, "run", lambda job: made.append(n := job["seed"]) or (rows(n=n + 1), ABOUT)
     )
-    evidence.run_all(out, ["9"])
-    assert made == [n for n in range(seeds) for _ in range(2)]
-    runs, first = evidence.read(out)
-    assert runs["seed"].tolist() == made and len(first) == sum(made) + len(made)
-    evidence.run_all(out, ["9"])
-    assert len(made) == 2 * seeds
+    for _ in range(2):
+        evidence.run_all(out, ["9"])
+        assert made == [0, 0, 1, 1]
+    runs, stored = evidence.read(out)
+    assert runs["seed"].tolist() == made and len(stored) == sum(made) + len(made)
     assert evidence.parts(out) == [tmp_path / "e.9"], "a claim's runs are its own file"
 
 
 def test_new_runs_begin_where_everybody_can_and_share_no_dice(tmp_path, monkeypatch):
     jobs = evidence.wanted(["17"])
-    assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 80
+    assert {start for _, start, _ in jobs} == set(grid.TEN) and len(jobs) == 40
     for start in grid.TEN:
         RUNS.check({"world": "sums", "start": start})
         seeds = [seed for cell, s, seed in jobs[::2] if s == start]
-        assert seeds == [100 * start + j for j in range(4)]
+        assert seeds == [100 * start, 100 * start + 1]
         assert grid.begins("sums", start) == weights_digest(WarmStart(seed=start))
     for world, start in (("sums", 1), ("rare", 3), ("sorting", 0)):
         with pytest.raises(UserError, match=f"start {start} of {world} does not lie"):
