@@ -16,6 +16,7 @@ from typing import Any
 from experiments.arms import ARMS as TOY_ARMS
 from experiments.experiment import Experiment, trained
 from experiments.grid import formula
+from experiments.store import DATA
 from refimpl.checkpoint import digest
 from refimpl.config import TrainConfig
 from refimpl.evaluation import mean_at, scores
@@ -221,17 +222,18 @@ RUNS = Real()
 
 @guarded
 def real(
-    out: str | Path,
-    arms: Collection[str] = tuple(ARMS),
-    settings: Collection[str] = tuple(SETTINGS),
+    arms: tuple[str, ...] = tuple(ARMS),
+    settings: tuple[str, ...] = tuple(SETTINGS),
     seeds: Count = 3,
     workers: Count = 1,
+    out: Path = DATA / "real",
 ) -> None:
-    """Make every run (arm × setting × seed) that `out` does not hold yet.
+    """Make the runs of chapter 13, every method on a pretrained model.
 
-    If a run ends early (because it diverges, for example), its complete rollouts are
-    stored with the reason. Raises `UserError` on an arm or setting that does not exist,
-    or if the model has not been fetched.
+    It goes on where it stopped.
+
+    Args:
+        out: two files: OUT.runs.csv and OUT.rows.csv.gz.
     """
     for given, known in ((arms, ARMS), (settings, SETTINGS)):
         if not given:
@@ -251,3 +253,4 @@ def real(
         for arm in arms
     ]
     RUNS.fill(out, jobs, workers)
+    print(f"wrote {out}.runs.csv and {out}.rows.csv.gz")

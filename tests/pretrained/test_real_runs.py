@@ -61,7 +61,7 @@ def test_a_run_is_stored_once_with_what_it_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(real.RUNS, "columns", columns)
     monkeypatch.setitem(real.REWARDS, "random", fourth)
     for _ in range(2):
-        real.real(tmp_path / "real", ["GRPO", "random reward"], ["gentle"], seeds=1)
+        real.real(("GRPO", "random reward"), ("gentle",), 1, out=tmp_path / "real")
     assert len(made) == 2 + 2  # each call looks whether it is there; two runs
     runs, rows = read(tmp_path / "real")
     assert runs["arm"].tolist() == ["GRPO", "random reward"]
