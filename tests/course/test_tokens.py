@@ -2,12 +2,14 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
 from course.kit import stale
 from course.kit.plots import tokens
-from refimpl import Scored, from_gate, normalisers
+from course.one_surrogate import inspector
+from refimpl import ALGORITHMS, Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
 from web.pictures import animation
 
@@ -87,3 +89,26 @@ def test_the_animations_numbers_are_those_of_the_chapter():
         gates = [one.gates(method, 0, **settings)[1] for one in every]
         shown[name] = [round(100 * x) for x in animation.kept(every, 0, gates)]
     assert shown == {"grpo": [0, 100], "sapo 8.8": [13, 19], "sapo": [78, 91]}
+
+
+@pytest.mark.parametrize("name", inspector.METHODS)
+def test_the_inspectors_bars_are_the_gradient_of_the_loss_that_trains(name, rollout):
+    """Upwards, as shares of the answer's largest; a cross where there is none."""
+    play = inspector.step_explorer()
+    method, mask = ALGORITHMS[name], rollout.mask.double()
+    sizes = {"group": rollout.group, "max_length": 48}
+    weight = normalisers.apply(method.normaliser, mask, **sizes)
+    for k in inspector.UPDATES:
+        logp = rollout.z[k].double().requires_grad_()
+        A = rollout.advantages[:, None].double() * mask
+        loss = method.policy_loss(logp, 0 * rollout.z[k], A, mask, weight).loss
+        pushes = -torch.autograd.grad(loss, logp)[0].numpy()
+        for prompt, answer in itertools.product(inspector.PROMPTS, range(1, 9)):
+            play.set(prompt=prompt, answer=answer, updates=k, method=name)
+            row = rollout.prompts.index(prompt) + answer - 1
+            bars, crosses, _ = play.moved[2]
+            below, above, _ = bars.get_ydata().reshape(-1, 3).T
+            count = len(rollout.tokens[row])
+            shown = (above - below) * inspector.largest(row)
+            np.testing.assert_allclose(shown, pushes[row, :count], atol=1e-9)
+            assert len(crosses.get_xdata()) == 6 * (shown == 0).sum()
