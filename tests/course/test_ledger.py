@@ -129,15 +129,14 @@ NUMBERS = "no one two three four five six seven eight nine".split()
 
 
 def test_what_is_said_of_the_ledger_is_what_it_says():
-    """Chapter 12 and its alternative text count as the ledger does, and no page uses a
-    word of the rule that was."""
+    """Chapter 12 counts as the ledger does, and no page uses a word of the rule that
+    was."""
     root = claims.DATA.parents[1]
     counted = Counter(line["verdict"] for line in claims.judged())
     assert set(counted) <= set(VERDICTS) == set(pictures.MARKS)
     chapter = (root / "notebooks/12_claims.ipynb").read_text("utf-8")
     papers = Counter(line["verdict"] for line in claims.claimed())
     four, two = papers["reproduced"], papers["contradicted"]
-    assert f"{four} reproduce, {two} are contradicted" in chapter  # the card's text
     told = f"sixteen claims {NUMBERS[four]} reproduce here, {NUMBERS[two]} are contrad"
     assert told in chapter
     for name in (*claims.CHAPTERS, "12_claims"):

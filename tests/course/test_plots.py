@@ -17,7 +17,6 @@ from course.kit.runs import of_runs
 from course.moe_and_rspo import figures as routers
 from course.start_here import figures as overview
 from refimpl import ALGORITHMS, curve
-from web.pictures import cards
 
 NAN = math.nan
 NOTEBOOKS = Path(plots.__file__).parents[3]
@@ -109,19 +108,6 @@ def test_the_map_draws_of_every_method_what_it_changes_and_nothing_overlaps():
     boxes += [one.get_window_extent() for one in axis.child_axes]
     for i, one in enumerate(boxes):
         assert not any(one.overlaps(other) for other in boxes[i + 1 :])
-
-
-@pytest.mark.parametrize("name", cards.CARDS)
-def test_the_words_of_a_card_are_large_and_stay_in_it(name):
-    figure = cards.CARDS[name]()
-    figure.canvas.draw()
-    assert tuple(figure.get_size_inches()) == cards.SIZE and figure.get_suptitle()
-    for axis in figure.axes:
-        texts = [*axis.texts, axis.xaxis.label, axis.yaxis.label]
-        for text in [*texts, *axis.get_xticklabels(), *axis.get_yticklabels()]:
-            box = text.get_window_extent()
-            assert text.get_fontsize() >= 12, text.get_text()
-            assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
 
 
 def test_a_figures_words_are_title_panels_labels_and_footer():
