@@ -194,7 +194,7 @@ def run_all(
     for name in claims:
         part = f"{out}.{name}"
         jobs = missing(done(out), [name])
-        if jobs or store.paths(part)[-1].exists():  # what a killed process left
+        if jobs or store.paths(part)[-1].exists():  # of a process that was killed
             RUNS.fill(part, paced(out, jobs), workers)
 
 
