@@ -11,8 +11,6 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
@@ -21,7 +19,6 @@ from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.corrections import RULES
 from refimpl.curves import curve
-from refimpl.normalisers import NORMALISERS
 from refimpl.validation import annotations
 from tests.losses.batches import (
     EXACT,
@@ -33,35 +30,10 @@ from tests.losses.batches import (
     loss_of,
     mask_of,
     random_batch,
-    weight_by,
 )
 
 pytestmark = FLOAT64
 GRPO = ALGORITHMS["grpo"]
-
-HOLES = [(0,), (2,), (5,), (0, 1, 3), (0, 2, 4, 5)]
-
-
-@pytest.mark.parametrize("holes", HOLES, ids=str)
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_masked_columns_change_nothing_wherever_they_are(name, holes):
-    """Tool output, a prefix: a mask may have holes. Advantages of both signs, too."""
-    algorithm, (logp, old, advantages, mask) = get(name), random_batch([4, 2, 3, 1])
-    sizes = mask.shape[1] + len(holes)
-    kept = [column for column in range(sizes) if column not in holes][: mask.shape[1]]
-
-    def spread(x, filler):
-        wide = torch.full((len(x), sizes), filler)
-        wide[:, kept] = x.detach()
-        return wide
-
-    for paid in (advantages, advantages[:, :1].expand_as(mask)):
-        loss, slope = loss_and_slope(algorithm, logp, old, paid, mask)
-        wide = spread(logp, -9.0).requires_grad_()
-        others = spread(old, -0.5), spread(paid, 7.0), spread(mask, 0.0)
-        found, changed = loss_and_slope(algorithm, wide, *others)
-        assert_close(found, loss, rtol=0, atol=1e-12)
-        assert_close(changed, spread(slope, 0.0), rtol=0, atol=1e-12)
 
 
 def test_vespo_takes_each_tokens_own_sign_and_not_the_first_columns():
@@ -386,68 +358,6 @@ def test_an_objective_may_be_anything_outside_the_mask(width):
 
     loss, slope = loss_and_slope(mine(nan_outside), logp, old_logp, a, mask)
     assert loss.isfinite() and slope.isfinite().all()
-
-
-# Invariance
-
-
-@st.composite
-def batches(draw):
-    """1–4 rows of 0–5 tokens, at least one token in all; one advantage a row."""
-    lengths = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
-    lengths[draw(st.integers(0, len(lengths) - 1))] = draw(st.integers(1, 5))
-    logp, old_logp, a, mask = random_batch(lengths, seed=draw(st.integers(0, 1000)))
-    return logp, old_logp, a[:, 0], mask
-
-
-@every
-@settings(max_examples=15)
-@given(batch=batches(), extra=st.integers(1, 3))
-def test_padding_does_not_matter(algorithm, batch, extra):
-    """NaN on the right of every row, inside the old padding, and a row of nothing."""
-    logp, old_logp, a, mask = batch
-    rows, width = mask.shape
-    weight = weight_by(algorithm.normaliser, mask)
-    loss, slope = loss_and_slope(algorithm, *batch, weight)
-    more = torch.zeros(rows + 1, width + extra)
-    more[:rows, :width] = mask
-
-    def spoiled(x):
-        padded = torch.full_like(more, NAN)
-        padded[:rows, :width] = torch.where(mask.bool(), x.detach(), NAN)
-        return padded
-
-    wider = [spoiled(x) for x in (logp, old_logp, a[:, None].expand_as(mask), weight)]
-    rest = (wider[1], wider[2], more, wider[3])
-    again, slope_again = loss_and_slope(algorithm, wider[0].requires_grad_(), *rest)
-    assert_close(again, loss, **EXACT)
-    assert_close(slope_again[:rows, :width], slope, **EXACT)
-    assert (slope_again[more == 0] == 0).all()
-    # An advantage of a response: NaN is allowed where it has no token
-    by_row = torch.cat([torch.where(mask.any(-1), a, NAN), tensor([NAN])])
-    again = loss_of(algorithm, wider[0], wider[1], by_row, more, wider[3])
-    assert_close(again.detach(), loss, **EXACT)
-
-
-@every
-@settings(max_examples=15)
-@given(batch=batches(), data=st.data())
-def test_slices_of_the_weight_sum_to_the_whole(algorithm, batch, data):
-    """Micro-batches of any rows, in any order, also parts of a group, trimmed."""
-    logp, _, _, mask = batch
-    rows = range(len(mask))
-    group = tensor([data.draw(st.integers(0, 1)) for _ in rows])
-    usual = [*NORMALISERS.values(), algorithm.normaliser]
-    weight = weight_by(data.draw(st.sampled_from(usual)), mask, group)
-    loss, slope = loss_and_slope(algorithm, *batch, weight)
-    order = tensor(data.draw(st.permutations(rows)))
-    total = 0.0
-    for part in order.split(data.draw(st.integers(1, len(mask)))):
-        width = max(1, int(mask[part].sum(-1).max()))
-        short = [x[part, :width] if x.ndim == 2 else x[part] for x in (*batch, weight)]
-        total = total + loss_of(algorithm, *short)
-    assert_close(total.detach(), loss, **EXACT)
-    assert_close(grad(total, logp)[0], slope, **EXACT)
 
 
 # Edges
