@@ -95,28 +95,6 @@ def test_any_two_looks_are_told_apart():
     assert len({dash for _, dash in EVERY}) == len(EVERY)
 
 
-OWNERS = [
-    ("unclipped r", "reinforce"),
-    ("GRPO (0.67, 1.49)", "grpo"),
-    ("PPO, GRPO", "grpo"),
-    ("GSPO-token, fork", "gspo_token"),
-    ("DAPO's loss", "dapo"),
-    ("SAPO 8.8, neg ½", "sapo 8.8"),
-    ("one-sided, τ = 8.8", "one-sided"),
-    ("mine", "yours"),
-    ("grpoish", None),
-]
-
-
-@pytest.mark.parametrize(("label", "owner"), OWNERS)
-def test_a_label_has_the_look_of_what_it_begins_with(label, owner):
-    assert style.method(label) == owner
-    assert style.colour(label) == (owner and style.look(owner)[0])
-    assert style.colour(label, default="k") == (style.look(owner)[0] if owner else "k")
-    if owner:
-        assert style.looks_of([label]) == [style.look(owner)]
-
-
 @pytest.fixture
 def unknown(monkeypatch):
     """More methods in the registry than there are free looks; nobody knows them."""

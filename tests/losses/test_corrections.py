@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from refimpl import ALGORITHMS, UserError
 from refimpl.corrections import RULES, WEIGHING, check, factor
-from tests.losses.batches import EXACT, INF, NAN, mask_of, random_batch
+from tests.losses.batches import EXACT, NAN, mask_of, random_batch
 from tests.worlds import prepared
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -97,77 +97,6 @@ def test_kpop_bounds_a_tokens_binary_kl_both_ways():
         ):
             found = factor({"kpop": bound}, *given)
             assert_close(found, tensor([wanted], dtype=dtype), rtol=1e-6, atol=0)
-
-
-def areal(logp, mu, mask, bound, eps=1e-8):
-    """AReaL at 2fd54e7d8e, `apply_rejection_sampling`: metric binary_kl, by token."""
-
-    def kl(log_p, log_q):
-        p, q = (x.exp().clamp(eps, 1.0 - eps) for x in (log_p, log_q))
-        return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
-
-    kept = torch.maximum(kl(logp, mu), kl(mu, logp)) <= bound
-    return torch.where(mask.bool() & kept, (logp - mu).exp(), 0.0)
-
-
-def skyrl(logp, mu, mask, metric, low, high):
-    """SkyRL at e9bca5e78f, `compute_sequence_mask` of off_policy_correction_utils."""
-    log = ((logp - mu) * mask).sum(-1, keepdim=True)
-    if metric == "geometric":
-        log = log / mask.sum(-1, keepdim=True).clamp(min=1.0)
-    ratio = log.clamp(-20, 20).exp()
-    return (~(ratio > high) & ~(ratio < low)).double()
-
-
-def skyrl_outlier(logp, mu, mask, low, high):
-    """SkyRL at a956457, `compute_outlier_token_mask`."""
-    w = (logp - mu).exp()
-    inside = (w >= low) & (w <= high) | ~mask.bool()
-    return inside.all(-1, keepdim=True).double()
-
-
-def trl(logp, mu, mask, mode, low, high):
-    """TRL 1.16.0, the ratio in `_generate_and_score_completions`."""
-    difference = (logp - mu) * mask
-    if mode.startswith("sequence"):
-        difference = difference.sum(-1, keepdim=True)
-    ratio = difference.exp()
-    if mode.endswith("truncate"):
-        return ratio.clamp(low, high)
-    return ratio.masked_fill((ratio < (low or -INF)) | (ratio > high), 0.0)
-
-
-def slime(logp, mu, mask, advantages, delta):
-    """slime, `compute_opsm_mask` of utils/ppo_utils.py, --use-opsm; μ for its π_old."""
-    rows = []
-    for new, old, a, m in zip(logp, mu, advantages, mask):
-        kl = ((old - new) * m).sum() / m.sum().clamp(min=1)
-        rows.append(1 - ((a < 0) & (kl > delta)).double().expand_as(m))
-    return torch.stack(rows)
-
-
-def test_the_formulas_of_engines():
-    logp, mu, paid, mask = random_batch([7, 3, 1, 9, 0], seed=3, spread=0.4)
-    logp, mu, paid = (logp.detach() - 0.2).clamp(max=-1e-4), mu - 0.05, paid[:, 0]
-    seen, band = (logp, mu, mask), (0.8, 1.3)
-    modes = [f"{level}_{act}" for level in ("token", "sequence") for act in ACTS]
-    engines = [({mode: band}, trl(*seen, mode, *band)) for mode in modes]
-    engines += [({mode: 1.1}, trl(*seen, mode, None, 1.1)) for mode in modes]
-    engines += [
-        ({"kpop": 0.02}, areal(*seen, 0.02)),
-        ({"sequence_reject": band}, skyrl(*seen, "product", *band)),
-        ({"mean_reject": band}, skyrl(*seen, "geometric", *band)),
-        ({"max_reject": (0.5, 1.6)}, skyrl_outlier(*seen, 0.5, 1.6)),
-        ({"opsm": 0.05}, slime(*seen, paid, 0.05)),
-    ]
-    for rules, wanted in engines:
-        found = factor(rules, *seen, paid) * mask
-        assert_close(found, wanted * mask, rtol=1e-9, atol=1e-12)
-        cut = (found == 0) | (found == 1.3) | (found == 1.1)
-        assert 0 < cut[mask.bool()].sum() < mask.sum(), rules
-
-
-ACTS = ("truncate", "mask")
 
 
 DTYPES = torch.float64, torch.int64, torch.bool
