@@ -188,39 +188,27 @@ def sapo() -> sapo_explorer.Play:
 class Fake:
     """A run of `train` that costs nothing, and what it was asked for."""
 
-    def __init__(self, rewards, ended=None, error=None):
-        self.rewards, self.ended, self.error = rewards, ended, error
-        self.asked = []
+    def __init__(self, rewards):
+        self.rewards, self.asked = rewards, []
         self.busy: list[bool] = []
 
     def __call__(self, method, *, config, hooks, **_):
         self.asked.append((method, config))
-        run = SimpleNamespace(history=History("sapo", ended=self.ended))
+        run = SimpleNamespace(history=History("sapo"))
         for step, reward in enumerate(self.rewards):
             run.history.rows.append({"reward": reward})
             hooks[0](run, step)
             self.busy.append(self.play.train.disabled)
-        if self.error:
-            raise self.error
         return run.history
-
-
-@pytest.fixture
-def fake(monkeypatch, sapo):
-    def put(*args, **more) -> Fake:
-        one = Fake(*args, **more)
-        one.play = sapo
-        monkeypatch.setattr(sapo_explorer, "train", one)
-        return one
-
-    return put
 
 
 REWARDS = [0.3, 0.5, 0.6, 0.4, 0.2, 0.1]
 
 
-def test_the_button_trains_with_the_gate_and_adds_its_rewards(fake, sapo):
-    asked, before = fake(REWARDS), sapo.pixels()
+def test_the_button_trains_with_the_gate_and_adds_its_rewards(monkeypatch, sapo):
+    asked, before = Fake(REWARDS), sapo.pixels()
+    asked.play = sapo
+    monkeypatch.setattr(sapo_explorer, "train", asked)
     sapo.train.click()
     ((method, config),) = asked.asked
     taus = {"tau_pos": 1.0, "tau_neg": 1.05}  # it opens as published
