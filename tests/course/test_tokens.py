@@ -1,11 +1,15 @@
 """The stored stale rollout, and what the token template computes from it."""
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
 
 from course.kit import stale
 from course.kit.plots import tokens
-from refimpl import Scored
+from course.one_surrogate import inspector
+from refimpl import ALGORITHMS, Scored, normalisers
 from refimpl.advantages import group_relative
 
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
@@ -52,3 +56,26 @@ def test_a_clip_is_1_inside_and_0_beyond_on_one_side():
     close(part["g"], torch.stack([r[0] <= 1.28, r[1] >= 0.8]))
     assert part["g"][0, UP] == 0 and part["g"][1, DOWN] == 0
     assert part["g"][1, UP] == pytest.approx(1)  # the same r: it may come back
+
+
+@pytest.mark.parametrize("name", inspector.METHODS)
+def test_the_inspectors_bars_are_the_gradient_of_the_loss_that_trains(name, rollout):
+    """Upwards, as shares of the answer's largest; a cross where there is none."""
+    play = inspector.step_explorer()
+    method, mask = ALGORITHMS[name], rollout.mask.double()
+    sizes = {"group": rollout.group, "max_length": 48}
+    weight = normalisers.apply(method.normaliser, mask, **sizes)
+    for k in inspector.UPDATES:
+        logp = rollout.z[k].double().requires_grad_()
+        A = rollout.advantages[:, None].double() * mask
+        loss = method.policy_loss(logp, 0 * rollout.z[k], A, mask, weight).loss
+        pushes = -torch.autograd.grad(loss, logp)[0].numpy()
+        for prompt, answer in itertools.product(inspector.PROMPTS, range(1, 9)):
+            play.set(prompt=prompt, answer=answer, updates=k, method=name)
+            row = rollout.prompts.index(prompt) + answer - 1
+            bars, crosses, _ = play.moved[2]
+            below, above, _ = bars.get_ydata().reshape(-1, 3).T
+            count = len(rollout.tokens[row])
+            shown = (above - below) * inspector.largest(row)
+            np.testing.assert_allclose(shown, pushes[row, :count], atol=1e-9)
+            assert len(crosses.get_xdata()) == 6 * (shown == 0).sum()
