@@ -12,7 +12,7 @@ from torch import tensor
 from torch.autograd import grad
 from torch.testing import assert_close
 
-from refimpl.algorithms import ALGORITHMS, Objective, value_loss
+from refimpl.algorithms import ALGORITHMS, Objective, from_gate, value_loss
 from refimpl.normalisers import constant, seq_mean_token_mean
 from tests.losses.batches import (
     EXACT,
@@ -198,6 +198,12 @@ def test_the_one_sided_clip_in_each_of_the_six_cases(name):
 
 
 # A gate of one's own
+
+
+def test_a_gate_may_be_anything_on_padding():
+    gate = from_gate(lambda r, a: torch.where(a == 0, NAN, 1.0))
+    _, slope = at_ratios(gate, FAR, UP, [2, 1])
+    assert_close(slope, tensor([[-2 / 4, -0.5 / 4], [4 / 2, 0]]), **EXACT)
 
 
 # The critic's loss
