@@ -19,7 +19,7 @@ from refimpl.algorithms import ALGORITHMS, Objective, Tokens, from_gate, get
 from refimpl.config import TrainConfig
 from refimpl.corrections import RULES
 from refimpl.curves import curve
-from refimpl.validation import annotations
+from refimpl.validation import UserError, annotations
 from tests.losses.batches import (
     EXACT,
     FLOAT64,
@@ -426,38 +426,24 @@ def test_no_hyperparameter_has_a_settings_name(name):
 # What is refused
 
 
-WHO = "the objective of mine"
-WHY = "it must depend on tokens.logp, which nothing may detach"
-MUST = f"{WHO} must"
-SHAPE = f"{MUST} be an Objective(value) of shape (B, T) = (2, 3) or (B, 1) ="
-SHAPE += " (2, 1), got"
-WHERE = "the objective of mine is not finite at row 0, token 1, where logp − old_logp ="
-WHERE += " 0.5"
-
-
 @pytest.mark.parametrize(
-    ("objective", "message", "at_once"),
+    ("objective", "at_once"),
     [  # at once: also where the trainer tries it, on two rows of two tokens
-        (lambda t: t.z, f"{SHAPE} Tensor", True),
-        (lambda t: (t.z, None, None), f"{SHAPE} tuple", True),
-        (lambda t: Objective(None), f"{SHAPE} Objective", True),
-        (lambda t: Objective(t.z.sum()), f"{SHAPE} shape ()", True),
-        (lambda t: Objective(t.z[:1]), f"{SHAPE} shape (1, 3)", True),
-        (lambda t: Objective(t.z[:, 1:]), f"{SHAPE} shape (2, 2)", False),
-        (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), WHERE, False),
-        (lambda t: Objective(t.z.where(t.z < 0.4, INF)), WHERE, False),
-        (lambda t: Objective(t.z.detach()), f"{WHO} has no gradient: {WHY}", True),
-        # Finite wherever Â is not 0
-        (lambda t: Objective(t.z * t.advantages / t.advantages), None, True),
+        (lambda t: t.z, True),
+        (lambda t: Objective(None), True),
+        (lambda t: Objective(t.z.sum()), True),
+        (lambda t: Objective(t.z[:1]), True),
+        (lambda t: Objective(t.z[:, 1:]), False),
+        (lambda t: Objective(t.z.where(t.z < 0.4, NAN)), False),
+        (lambda t: Objective(t.z.where(t.z < 0.4, INF)), False),
+        (lambda t: Objective(t.z.detach()), True),
     ],
 )
-def test_an_objective_that_breaks_the_contract_is_refused(objective, message, at_once):
+def test_an_objective_that_breaks_the_contract_is_refused(objective, at_once):
     logp = tensor([[0.0, 0.5, 0.1], [0.2, 0.0, 0.9]], requires_grad=True)
-    old_logp, mask = torch.zeros(2, 3), mask_of([3, 2])
-    if message:
-        with pytest.raises(ValueError, match="the objective of mine") as caught:
-            mine(objective).policy_loss(logp, old_logp, torch.ones(2), mask)
-        assert str(caught.value) == message
+    batch = logp, torch.zeros(2, 3), torch.ones(2), mask_of([3, 2])
+    with pytest.raises(UserError, match="the objective of mine"):
+        mine(objective).policy_loss(*batch)
     if at_once:
-        with pytest.raises(ValueError, match=r"of mine (must|is not fin|has no)"):
+        with pytest.raises(UserError, match="the objective of mine"):
             mine(objective).acts_without_advantage()
