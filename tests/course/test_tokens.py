@@ -11,7 +11,6 @@ from course.kit.plots import tokens
 from course.one_surrogate import inspector
 from refimpl import ALGORITHMS, Scored, from_gate, normalisers
 from refimpl.advantages import group_relative
-from web.pictures import animation
 
 UP, DOWN = 0, 17  # of the example: the fork, and the wrong answer's wrong digit
 
@@ -72,23 +71,6 @@ def test_a_gate_of_ones_own_with_advantages_that_differ_by_token():
     mine = from_gate(lambda r, A: torch.where(A > 0, 1 / r**2, 1 / r), "mine")
     part, r, _ = parts(mine, advantages=slope)
     close(part["g"], torch.where(slope > 0, 1 / r**2, 1 / r))
-
-
-def test_every_gate_has_a_shade_of_its_own():
-    """The darker, the more passes: also above 1, where GSPO's and GMPO's gates go."""
-    gates = (0.01, 0.3, 0.6, 1.0, 1.7, 3.0)
-    light = [sum(tokens._gate(g).colour[:3]) for g in gates]
-    assert all(one - other > 0.25 for one, other in itertools.pairwise(light)), light
-    assert tokens._gate(9.0).colour == tokens._gate(3.0).colour
-
-
-def test_the_animations_numbers_are_those_of_the_chapter():
-    shown = {}
-    for name, (method, settings) in animation.GATES.items():
-        every = [animation.drifting(animation.Tokens(sign), 16) for sign in (1, -1)]
-        gates = [one.gates(method, 0, **settings)[1] for one in every]
-        shown[name] = [round(100 * x) for x in animation.kept(every, 0, gates)]
-    assert shown == {"grpo": [0, 100], "sapo 8.8": [13, 19], "sapo": [78, 91]}
 
 
 @pytest.mark.parametrize("name", inspector.METHODS)
