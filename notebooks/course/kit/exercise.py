@@ -10,10 +10,11 @@ import contextlib
 import copy
 import dis
 import importlib
+import inspect
 import pkgutil
 import random
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +28,9 @@ import course
 class Exercise:
     """`solution` is a function of the cases' arguments, or a plain value and `why`.
 
-    `mistakes` maps what to say to the wrong function (or value) that deserves it.
-    `also` are right answers written another way, which must pass. `choices` are the
+    `mistakes` maps what to say to the wrong function (or value) that deserves it; a
+    dict is the solution with its keys' text replaced. `also` are right answers written
+    another way, which must pass. `choices` are the
     answers that the task names, if it does. Where two answers are asked for, `parts`
     names them, and `choices`, if given, has a tuple for each. With `gradient` a case's
     first argument is log π, and a function is judged by its value and by its gradient
@@ -45,6 +47,22 @@ class Exercise:
     choices: tuple = ()
     parts: tuple[str, ...] = ()
     gradient: bool = False
+
+    def __post_init__(self):
+        for says, wrong in self.mistakes.items():
+            if isinstance(wrong, dict):
+                self.mistakes[says] = edited(self.solution, wrong)
+
+
+def edited(solution: Callable, edits: Mapping[str, str]) -> Callable:
+    """The same function with other text in some places."""
+    code, made = inspect.getsource(solution), {}
+    for old, new in edits.items():
+        if old not in code:
+            raise ValueError(f"{solution.__name__} has no {old!r}")
+        code = code.replace(old, new)
+    exec(code, solution.__globals__, made)
+    return made[solution.__name__]
 
 
 RIGHT, WRONG, EMPTY = "✓", "✗", "…"
