@@ -45,21 +45,6 @@ def cispo_surrogate(r: torch.Tensor) -> torch.Tensor:
 
 
 _RATIOS = torch.tensor([0.5, 1.0, 3.0, 6.0, 12.0])
-_GMPO = (math.exp(-0.4), math.exp(0.4))
-
-
-def _who(r, s, a, two_sided=False, gspo=True, gmpo=_GMPO):
-    bounds = {
-        "ppo": (r, 0.8, 1.2),
-        "dapo": (r, 0.8, 1.28),
-        "gspo": (s if gspo else r, 1 - 3e-4, 1 + 4e-4),
-        "gmpo": (r, *gmpo),
-    }
-    return [
-        name
-        for name, (x, low, high) in bounds.items()
-        if ((x > high or x < low) if two_sided else (x > high if a > 0 else x < low))
-    ]
 
 
 def _with(other: str, names: list[str]) -> list[str]:
@@ -308,22 +293,24 @@ EXERCISES = (
             (0.78, 0.9999, -0.3),
         ),
         mistakes={
-            "Only a token that moves on is dropped: look at the sign of Â.": (
-                lambda r, s, a: _who(r, s, a, two_sided=True)
-            ),
-            "GSPO looks at the response's ratio s, not at the token's.": (
-                lambda r, s, a: _who(r, s, a, gspo=False)
-            ),
-            "GMPO's bounds are on log r: e^±0.4, not 1 ± 0.4.": (
-                lambda r, s, a: _who(r, s, a, gmpo=(0.6, 1.4))
-            ),
+            "Only a token that moves on is dropped: look at the sign of Â.": {
+                "(x > high if advantage > 0 else x < low)": "x > high or x < low"
+            },
+            "GSPO looks at the response's ratio s, not at the token's.": {
+                '"gspo": (s': '"gspo": (r'
+            },
+            "GMPO's bounds are on log r: e^±0.4, not 1 ± 0.4.": {
+                "math.exp(-0.4), math.exp(0.4)": "0.6, 1.4"
+            },
             "CISPO caps the coefficient; it drops no token.": (
-                lambda r, s, a: _with("cispo", _who(r, s, a))
+                lambda r, s, a: _with("cispo", who_drops(r, s, a))
             ),
             "Beyond its cap CISPO keeps 5/r of a token's gradient, not nothing.": (
-                lambda r, s, a: _with("cispo" if r > 5 else "", _who(r, s, a))
+                lambda r, s, a: _with("cispo" if r > 5 else "", who_drops(r, s, a))
             ),
-            "SAPO's gate is never 0.": (lambda r, s, a: _with("sapo", _who(r, s, a))),
+            "SAPO's gate is never 0.": (
+                lambda r, s, a: _with("sapo", who_drops(r, s, a))
+            ),
             "Only the sign of Â matters. Its size does not move the bounds.": _by_size,
         },
     ),
