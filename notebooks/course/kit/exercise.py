@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 import course
@@ -159,43 +158,20 @@ class _Raised(Exception):
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 """How far a number may be from the answer that it is taken for."""
-SWITCHES: tuple[tuple[Callable, Callable], ...] = (
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    (
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda on: torch.set_autocast_enabled("cpu", on),
-    ),
-    (
-        lambda: str(torch.get_default_device()),
-        lambda name: torch.set_default_device(None if name == "cpu" else name),
-    ),
-)
-"""What code can change for all that runs after it, and how to put it back."""
-DICE: tuple[tuple[Callable, Callable], ...] = (
-    (torch.get_rng_state, torch.set_rng_state),
-    (random.getstate, random.setstate),
-    (np.random.get_state, np.random.set_state),
-)
 
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
-    """Whatever is switched inside is switched back; dice show what they showed."""
-    switches = [(get, put, get()) for get, put in SWITCHES]
-    dice = [(put, get()) for get, put in DICE]
+    """Gradients, the default dtype and all dice are afterwards what they were."""
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    dice, plain = torch.get_rng_state(), random.getstate()
     try:
         yield
     finally:
-        for get, put, before in switches:
-            if get() != before:
-                put(before)
-        for put, before in dice:
-            put(before)
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)
+        torch.set_rng_state(dice)
+        random.setstate(plain)
 
 
 @undone()
