@@ -97,7 +97,7 @@ def contains_answer(
 
 
 def _contains(text: str, right: str) -> bool:
-    text = judge.end_of(text, "contains_answer")
+    text = text[-judge.MAX_ANSWER_CHECKED :]
     if notation.is_number(right):
         value = _value(right)
         return any(_value(number) == value for number in notation.numbers(text, right))
@@ -149,7 +149,7 @@ def math_correct(
 def _read(completion: str, reference: str) -> float | str:
     """The score if comparing texts decides it, else the text for math-verify."""
     text, is_marked = notation.final(completion)
-    text = notation.english(judge.end_of(text, MATHEMATICS[0]), reference)
+    text = notation.english(text[-judge.MAX_ANSWER_CHECKED :], reference)
     if not is_marked:
         text = notation.affirmed(text, reference)
     as_text = _kinds[reference] == TEXT
@@ -186,7 +186,7 @@ def check_references(answer: Collection[Any], time_limit: float = 2.0) -> None:
     new = [one for one in new if _kinds[one] == FORMULA]
     own = [notation.mathematics(one, one, True) for one in new]
     gold = [_gold(one) for one in new]
-    equal = judge.scores(MATHEMATICS, own, gold, time_limit, quiet=True)
+    equal = judge.scores(MATHEMATICS, own, gold, time_limit)
     _kinds.update((one, TEXT) for one, paid in zip(new, equal) if not paid)
     for row, (right, one) in enumerate(zip(answer, references)):
         if _kinds[one] not in (TEXT, FORMULA):
