@@ -61,9 +61,7 @@ def extracted(completion: str, answer: Any, how: Extract = "whole") -> str:
 
 def _bare(text: str, like: str, around: str) -> str:
     """Strip the characters `around` a text, except those at the ends of `like`."""
-    inner = text.strip("".join({*around} - {like[:1], like[-1:]}))
-    point = inner[:1].isdigit() and re.match(rf"[^.]*\.{re.escape(inner)}", text)
-    return f".{inner}" if point else inner  # .5 is not 5
+    return text.strip("".join({*around} - {like[:1], like[-1:]}))
 
 
 def habit(completion: str) -> str:

@@ -3,8 +3,8 @@
 A model's text must be compared, never run, and no answer may hold up training. Many
 scorers break these rules: some evaluate the answer as Python, and
 `Fraction("1e999999999")` runs in C for minutes, where no exception can stop it.
-Therefore `scorer.py` scores the answers in a process that refuses to compile a model's
-text. It ends at an answer that takes too long, and a new one takes its place.
+Therefore `scorer.py` scores each answer in a fork that refuses to compile a model's
+text. The fork ends at an answer that takes too long, and a new one takes its place.
 """
 
 import atexit
@@ -100,8 +100,7 @@ def verdict(scorer: tuple[str, str, dict], answer: str, entry: Any, limit: float
         finally:  # after Ctrl-C the next job would read this job's reply
             if not line:
                 _end(_open.pop(key))
-    stopped = process.returncode == 1  # by the clock
-    return json.loads(line) if line else {"fate": "slow" if stopped else "died"}
+    return json.loads(line or '{"fate": "died"}')
 
 
 def _started(package: str) -> Any:
