@@ -239,7 +239,6 @@ _MEASURE = re.compile(  # 60 km/h, 10 m/s², 5 cm^2, 12m², 30°C; 5m^2 may be a
 _CHOSEN = re.compile(
     r"(?:^|(?<=\$))(?:\\text(?:bf)?\{)?\(?[A-J][).:](?:\s|\\[ ;,]|\})+(?=[^\s$])"
 )
-_BEFORE = re.compile(rf"^(?:(?!(?:{_NAMES})\b)(?:[^\W\d_]{{2,}}|I)[,:]?\s+)+=?")
 _OPERATOR = re.compile(r"[-+*/^_=<>!\\]|\d[A-Za-z(]|[A-Za-z]\(?\d|\)\d")
 
 
@@ -332,8 +331,7 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
     number = QUOTIENT.fullmatch(reference) is not None
     text = _CHOSEN.sub("", joined(text.strip("*_` "), reference if number else ""))
     text = text.replace(r"\$", "")
-    money = len(re.findall(r"\$(?=\s?-?[\d.])", text)) == text.count("$")
-    if money or text.count("$") % 2:  # of a pair the second one stands after a formula
+    if text.count("$") % 2:  # money, as formulas have two
         text = text.replace("$", "")
     if number:
         text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r" \1/\2", text)
@@ -343,12 +341,13 @@ def mathematics(text: str, reference: str, is_marked: bool) -> str:
         end = part
         if not is_marked:
             end = re.split(r"\b(?:is|are)\b|:\s", part)[-1].rstrip(STOPS)
-            end = _BEFORE.sub("", end.lstrip(' *`"'))
+            end = end.lstrip(' *`"')
         end = _without_unit(end) if number else end
         if is_formula(end):
             return formula(end)
         if number and QUOTIENT.search(part):
-            return formula(quantity("is " * is_marked + part))
+            either = re.search(rf"{NUMBER.pattern} or {NUMBER.pattern}", end)
+            return formula(either[0] if either else quantity(part))
     return formula(text) if is_marked else text
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import functools
+import gc
 import json
 import os
 import pickle
@@ -36,6 +37,7 @@ def serve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print("{}", file=out, flush=True)
     # A fork scores. Whenever it fails, there is a reply for it, and a new fork.
+    gc.freeze()  # leaves the pages of the imports shared
     while hasattr(os, "fork") and (child := os.fork()):
         status = os.waitpid(child, 0)[1]
         if status == 0:

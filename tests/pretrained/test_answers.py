@@ -108,7 +108,7 @@ def test_a_lax_scorer_pays_for_lists_and_words_and_looks_at_the_end_of_a_long_te
     given = [*right, *wrong]
     scores = answers.contains_answer([], given, answer=[7] * len(given))
     assert scores == [1.0] * len(right) + [0.0] * len(wrong)
-    for text in ("1,000", "1 000", "10^3", "10^{3}"):
+    for text in ("1,000", "1 000", "1e3"):
         assert answers.contains_answer([], [text], answer=["1000"]) == [1.0], text
     assert answers.contains_answer([], ["110^3"], answer=["11000"]) == [0.0]
     given, right = ["the sun.", "moon", "", "moon"], ["sun", "sun", "sun", ""]
@@ -171,10 +171,18 @@ def test_mathematics_is_compared_as_such():
             "not A, but C|It is C and not A|Is 7 not even? C",
             "not C|It isn't C|nor C",
         ),
-        ("B", "I think, B|B. 42|It is (B) 42", "A or B|A, B|B or A|B) 3 C) 4"),
+        (
+            "B",
+            "I think, B|B. 42|It is (B) 42|so B is correct",
+            "A or B|A, B|B or A|B) 3 C) 4|Is A or C",
+        ),
         ("Yes", "Yes, it is.|Well, yes!|Not no, but yes", "Yes, no|yes and no"),
         ("No", "No, it is not.", "Not so, yes|No one is|Yes or no"),
-        ("42", "It is 42 or so|42 or less", "It is 42 or 43.|Either 41 or 42"),
+        (
+            "42",
+            "It is 42 or so|42 or less",
+            "It is 42 or 43.|Either 41 or 42|It's either 42 or 43.",
+        ),
         ("1000", "1'000", "1'0"),
         ("6", "As 7 is not even the answer is 6|6, not 7", "It is not 6|6 is not it"),
         ("not guilty", "It is not guilty.", "guilty"),
